@@ -1,0 +1,47 @@
+# tandem_add_library(core HDRS a.h … SRCS a.cc … DEPS tandem::x … PRIVATE_DEPS fmt::fmt …)
+#   makes the library tandem_core with the alias tandem::core. HDRS are its public headers, included as "tandem/core/a.h".
+#   ISA-specific sources get their flags with tandem_source_isa().
+# tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60])
+#   makes one GoogleTest program whose cases ctest lists one by one.
+
+set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
+
+function(tandem_add_library name)
+  cmake_parse_arguments(ARG "" "" "HDRS;SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(tandem_${name} STATIC ${ARG_SRCS})
+  add_library(tandem::${name} ALIAS tandem_${name})
+  target_sources(tandem_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src FILES ${ARG_HDRS})
+  set_target_properties(tandem_${name} PROPERTIES
+    LINKER_LANGUAGE CXX POSITION_INDEPENDENT_CODE ON EXPORT_NAME ${name} VERIFY_INTERFACE_HEADER_SETS ON)
+  target_compile_options(tandem_${name} PRIVATE ${TANDEM_WARNINGS})
+  target_link_libraries(tandem_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+endfunction()
+
+# Compiles one source of a library for an instruction set: tandem_source_isa(gelu_avx2.cc avx2).
+function(tandem_source_isa source isa)
+  set(flags_avx2 -mavx2 -mfma -mf16c)
+  set(flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
+  set(flags_avx512bf16 ${flags_avx512} -mavx512bf16)
+  set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS ${flags_${isa}})
+endfunction()
+
+function(tandem_add_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  if(NOT TANDEM_BUILD_TESTS)
+    return()
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  add_executable(${name} ${ARG_SRCS})
+  target_compile_options(${name} PRIVATE ${TANDEM_WARNINGS})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # "support/test_support.h"
+  target_compile_definitions(${name} PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                             TANDEM_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 DISCOVERY_MODE PRE_TEST
+                       PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

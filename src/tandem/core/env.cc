@@ -1,0 +1,108 @@
+#include "tandem/core/env.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "tandem/core/error.h"
+
+namespace tandem {
+namespace {
+
+// Sorted by name. docs/environment_variables.md has the same rows.
+constexpr EnvironmentVariable kRegistry[] = {
+    {"CCL_LOG_LEVEL", "verbosity of the communication layer: error, warn, info, debug"},
+    {"CCL_WORKER_COUNT", "number of communication threads asked for (oneCCL's name)"},
+    {"GLOO_SOCKET_IFNAME", "network interface for connections between hosts"},
+    {"HF_DATASETS_CACHE", "where Hugging Face datasets keeps its caches"},
+    {"HF_HOME", "root of the Hugging Face caches"},
+    {"HF_HUB_CACHE", "where Hugging Face keeps downloaded models"},
+    {"HF_HUB_OFFLINE", "no network connection is tried"},
+    {"HOME", "home of the default caches"},
+    {"HUGGINGFACE_HUB_CACHE", "older name of HF_HUB_CACHE"},
+    {"LOCAL_RANK", "rank of this process on its node (torchrun)"},
+    {"LOCAL_WORLD_SIZE", "number of ranks on this node (torchrun)"},
+    {"MASTER_ADDR", "host name or address of rank 0"},
+    {"MASTER_PORT", "port at which rank 0 listens (default 29500)"},
+    {"MPI_LOCALNRANKS", "number of ranks on this node (Hydra)"},
+    {"MPI_LOCALRANKID", "rank of this process on its node (Hydra)"},
+    {"MV2_COMM_WORLD_LOCAL_RANK", "rank of this process on its node (MVAPICH2)"},
+    {"MV2_COMM_WORLD_LOCAL_SIZE", "number of ranks on this node (MVAPICH2)"},
+    {"MV2_COMM_WORLD_RANK", "rank of this process (MVAPICH2)"},
+    {"MV2_COMM_WORLD_SIZE", "number of ranks (MVAPICH2)"},
+    {"OMPI_COMM_WORLD_LOCAL_RANK", "rank of this process on its node (Open MPI)"},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE", "number of ranks on this node (Open MPI)"},
+    {"OMPI_COMM_WORLD_RANK", "rank of this process (Open MPI)"},
+    {"OMPI_COMM_WORLD_SIZE", "number of ranks (Open MPI)"},
+    {"OMP_NUM_THREADS", "threads per rank; unset or 0: the available cores divided among the ranks of the node"},
+    {"PMI_FD", "file descriptor of Hydra's process manager (PMI-1)"},
+    {"PMI_RANK", "rank of this process (Hydra, MPICH, Intel MPI)"},
+    {"PMI_SIZE", "number of ranks (Hydra, MPICH, Intel MPI)"},
+    {"PYTORCH_PRETRAINED_BERT_CACHE", "older name of HF_HUB_CACHE"},
+    {"PYTORCH_TRANSFORMERS_CACHE", "older name of HF_HUB_CACHE"},
+    {"RANK", "rank of this process (torchrun)"},
+    {"SLURM_JOB_ID", "identifies the Slurm job"},
+    {"SLURM_LOCALID", "rank of this process on its node (Slurm)"},
+    {"SLURM_NTASKS", "number of ranks (Slurm)"},
+    {"SLURM_NTASKS_PER_NODE", "number of ranks on a node (Slurm)"},
+    {"SLURM_PROCID", "rank of this process (Slurm)"},
+    {"SLURM_STEP_NODELIST", "hosts of the job step (Slurm); the first one is rank 0's"},
+    {"TANDEM_KERNELS", "forces kernels, for example gemm=reference,attention=avx2"},
+    {"TANDEM_PORT", "port at which rank 0 listens when a torchrun agent holds MASTER_PORT"},
+    {"TORCHELASTIC_RESTART_COUNT", "how often torchrun restarted the job"},
+    {"TORCHELASTIC_USE_AGENT_STORE", "True when a torchrun agent already listens at MASTER_PORT"},
+    {"TRANSFORMERS_CACHE", "older name of HF_HUB_CACHE"},
+    {"TRANSFORMERS_OFFLINE", "no network connection is tried"},
+    {"WORLD_SIZE", "number of ranks (torchrun)"},
+    {"XDG_CACHE_HOME", "root of the default caches"},
+};
+
+bool is_registered(std::string_view name) {
+  return std::any_of(std::begin(kRegistry), std::end(kRegistry),
+                     [&](const EnvironmentVariable& row) { return row.name == name; });
+}
+
+}  // namespace
+
+Environment::Environment(std::map<std::string, std::string, std::less<>> values)
+    : values_(std::move(values)) {}
+
+Environment Environment::from_process() {
+  std::map<std::string, std::string, std::less<>> values;
+  for (const EnvironmentVariable& row : kRegistry) {
+    if (const char* value = std::getenv(std::string(row.name).c_str())) {  // NOLINT(concurrency-mt-unsafe): at start
+      values.emplace(row.name, value);
+    }
+  }
+  return Environment(std::move(values));
+}
+
+std::span<const EnvironmentVariable> Environment::registry() { return kRegistry; }
+
+std::optional<std::string> Environment::get(std::string_view name) const {
+  TANDEM_CHECK(is_registered(name), "environment variable {} is not in the registry", name);
+  const auto found = values_.find(name);
+  if (found == values_.end() || found->second.empty()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<long> Environment::get_int(std::string_view name, long min, long max) const {
+  const auto text = get(name);
+  if (!text) return std::nullopt;
+  long value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size() || value < min || value > max) {
+    raise<ConfigError>("the environment variable {} is '{}', expected an integer from {} to {}", name,
+                       *text, min, max);
+  }
+  return value;
+}
+
+bool Environment::get_flag(std::string_view name) const {
+  auto text = get(name);
+  if (!text) return false;
+  for (char& c : *text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return *text == "1" || *text == "ON" || *text == "YES" || *text == "TRUE";
+}
+
+}  // namespace tandem

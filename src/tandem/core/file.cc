@@ -1,0 +1,143 @@
+#include "tandem/core/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "tandem/core/error.h"
+
+namespace tandem {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+std::size_t regular_file_size(int fd, const std::filesystem::path& path) {
+  struct stat info{};
+  if (::fstat(fd, &info) != 0) throw io_error("cannot examine", path.native(), errno);
+  if (S_ISDIR(info.st_mode)) throw io_error("cannot read", path.native(), EISDIR);
+  return static_cast<std::size_t>(info.st_size);
+}
+
+std::string read_open_file(int fd, const std::filesystem::path& path) {
+  std::string text;
+  text.resize(regular_file_size(fd, path));
+  std::size_t done = 0;
+  while (true) {  // pipes and growing files have no useful size: read until the end
+    if (done == text.size()) text.resize(text.size() + 4096);
+    const ssize_t n = ::read(fd, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw io_error("cannot read", path.native(), errno);
+    if (n == 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  text.resize(done);
+  return text;
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) throw io_error("cannot open", path.native(), errno);
+  return read_open_file(file.get(), path);
+}
+
+std::optional<std::string> read_file_if_exists(const std::filesystem::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+  if (file.get() < 0) throw io_error("cannot open", path.native(), errno);
+  return read_open_file(file.get(), path);
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) throw io_error("cannot open", path.native(), errno);
+  size_ = regular_file_size(file.get(), path);
+  if (size_ == 0) return;
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (address == MAP_FAILED) throw io_error("cannot map", path.native(), errno);
+  data_ = static_cast<const std::byte*>(address);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path)
+    : path_(std::move(path)),
+      temporary_(path_.native() + fmt::format(".tmp-{}", static_cast<long>(::getpid()))) {
+  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) throw io_error("cannot create", temporary_.native(), errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;  // committed
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw io_error("cannot write", path_.native(), errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void AtomicFile::commit() {
+  if (::fsync(descriptor_) != 0) throw io_error("cannot sync", temporary_.native(), errno);
+  if (::close(std::exchange(descriptor_, -1)) != 0) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    throw io_error("cannot close", temporary_.native(), error);
+  }
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    throw io_error("cannot rename to", path_.native(), error);
+  }
+  const auto directory = path_.parent_path();
+  sync_directory(directory.empty() ? "." : directory);
+}
+
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+void sync_directory(const std::filesystem::path& directory) {
+  const Descriptor file(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (file.get() < 0) throw io_error("cannot open directory", directory.native(), errno);
+  if (::fsync(file.get()) != 0) throw io_error("cannot sync directory", directory.native(), errno);
+}
+
+}  // namespace tandem

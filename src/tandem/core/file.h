@@ -1,0 +1,59 @@
+// Whole files: read, map, and replace atomically.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tandem {
+
+// The content of a file. Throws IoError (also for a directory).
+std::string read_file(const std::filesystem::path& path);
+
+// Nothing when the file does not exist; throws IoError for any other failure.
+std::optional<std::string> read_file_if_exists(const std::filesystem::path& path);
+
+// A read-only private mapping of a file; unmapped on destruction. Throws IoError.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// Writes a file under a temporary name in the same directory; commit() syncs it, renames it over `path` and syncs the
+// directory. Without commit() the destructor removes the temporary file, so a killed or failed writer leaves the old file.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);  // throws IoError; short writes are continued
+  void write(std::string_view text);
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  int descriptor_ = -1;
+};
+
+// AtomicFile for a text that is at hand.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
+// Makes directory entries (renames, new files) durable. Throws IoError.
+void sync_directory(const std::filesystem::path& directory);
+
+}  // namespace tandem
