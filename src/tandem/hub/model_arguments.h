@@ -1,0 +1,21 @@
+// Which model to load, and from where: the "model" group of run_qa.py's arguments, with Hugging
+// Face's names and defaults. A plain struct; apps/arguments fills it from the command line.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace tandem::hub {
+
+struct ModelArguments {
+  std::string model_name_or_path;  // a directory, or a name in the Hugging Face cache; required
+  std::optional<std::string> config_name;  // where config.json comes from, when not from the model
+  std::optional<std::string>
+      tokenizer_name;                    // where the tokenizer comes from, when not from the model
+  std::optional<std::string> cache_dir;  // root of the hub cache; wins over the environment
+  std::string model_revision = "main";   // branch, tag or commit id
+  std::optional<std::string> token;      // access token of the Hub; never printed
+  bool trust_remote_code = false;        // accepted; tandem never runs a model's code
+};
+
+}  // namespace tandem::hub

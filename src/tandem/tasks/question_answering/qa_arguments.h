@@ -1,0 +1,49 @@
+// What to train and evaluate question answering on: the "data" group of run_qa.py's arguments
+// (DataTrainingArguments), with Hugging Face's names and defaults. A plain struct; apps/arguments
+// fills it from the command line.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tandem::tasks {
+
+struct QaArguments {
+  // --- where the questions are ---
+  std::optional<std::string> dataset_name;  // a directory, or a name in the Hugging Face cache
+  std::optional<std::string>
+      dataset_config_name;  // the data set's configuration, for example plain_text
+  std::optional<std::string>
+      train_file;  // raw SQuAD JSON, flat {"data": [...]}, a bare list, or JSON lines
+  std::optional<std::string> validation_file;
+  std::optional<std::string> test_file;
+  bool overwrite_cache = false;  // recompute what a cache of features would hold
+  std::optional<int>
+      preprocessing_num_workers;  // threads that make features; none: all of this rank's
+
+  // --- features ---
+  int max_seq_length = 384;  // tokens of question, context window and specials together
+  int doc_stride =
+      128;  // tokens that two windows of a long context share (the overlap, not the hop)
+  // Unset: no padding is computed; softmax and loss run over real tokens.
+  // true: Hugging Face's numbers, every feature padded to max_seq_length.
+  // false: Hugging Face's numbers, padded to the longest feature of the batch.
+  std::optional<bool> pad_to_max_length;
+  // The first n examples, then the first n features.
+  std::optional<std::int64_t> max_train_samples;
+  std::optional<std::int64_t> max_eval_samples;
+  std::optional<std::int64_t> max_predict_samples;
+  // tandem's own. false: when an answer starts in the last context token of a window its start
+  // label is (feature length - 1), as in Hugging Face; true: the right token.
+  bool fix_last_token_labels = false;
+
+  // --- answers ---
+  bool version_2_with_negative = false;  // SQuAD v2: some questions have no answer
+  double null_score_diff_threshold =
+      0.0;                     // v2: "no answer" wins when it scores better by more than this
+  int n_best_size = 20;        // start and end candidates per feature, answers kept per question
+  int max_answer_length = 30;  // tokens
+};
+
+}  // namespace tandem::tasks
