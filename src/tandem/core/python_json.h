@@ -1,0 +1,29 @@
+// JSON text exactly as Python's json.dumps writes it, so that files compare equal, byte for byte,
+// with those of Python programs.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace tandem {
+
+// repr(value): the shortest digits that read back as `value`, "1e-05" and "1e+16" outside of [1e-4,
+// 1e16), ".0" for whole numbers, "nan", "inf".
+std::string python_repr(double value);
+
+struct PythonJsonOptions {
+  int indent = -1;           // spaces per level; −1: one line with ", " and ": "
+  bool sort_keys = false;    // by code point
+  bool ensure_ascii = true;  // other characters as \uXXXX, beyond the BMP as surrogate pairs
+};
+
+// json.dumps(value, indent=…, sort_keys=…, ensure_ascii=…); floats by python_repr, except NaN,
+// Infinity and -Infinity. No trailing newline. Strings must be valid UTF-8: throws InvalidArgument
+// otherwise.
+std::string python_json(const nlohmann::ordered_json& value, const PythonJsonOptions& options = {});
+
+// The string `text` as a JSON string with its quotes.
+std::string python_json_string(std::string_view text, bool ensure_ascii = true);
+
+}  // namespace tandem

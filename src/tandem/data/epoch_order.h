@@ -1,0 +1,48 @@
+// Which sample is in which batch: torch.randperm's permutation and accelerate's rule to deal
+// batches to shards.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tandem::data {
+
+// The permutation of 0 … num_samples−1 in epoch `epoch`: torch.randperm with a fresh mt19937 seeded
+// seed + epoch, which is what accelerate's SeedableRandomSampler draws. Throws InvalidArgument for
+// num_samples >= 2^32 / 20, where torch would switch to another algorithm.
+std::vector<std::uint32_t> epoch_permutation(std::size_t num_samples, std::uint64_t seed,
+                                             std::uint64_t epoch);
+
+// 0, 1, …, num_samples−1: evaluation.
+std::vector<std::uint32_t> sequential_order(std::size_t num_samples);
+
+// One epoch's samples cut into batches of batch_size, dealt round-robin to num_shards logical
+// shards (BatchSamplerShard): shard i gets batches i, i + L, i + 2L, …. With several shards, what
+// is missing in the last round is taken cyclically from the start of the order, so that every shard
+// has equally many full batches; a single shard keeps a short last batch. drop_last leaves out the
+// incomplete batch, and the incomplete round.
+class EpochBatches {
+ public:
+  // Throws InvalidArgument if batch_size or num_shards is 0.
+  EpochBatches(std::vector<std::uint32_t> order, std::size_t batch_size, std::size_t num_shards = 1,
+               bool drop_last = false);
+
+  // Batches per shard.
+  std::size_t size() const { return steps_; }
+  // The samples of batch `step` of shard `shard`. Valid while this object lives.
+  std::span<const std::uint32_t> batch(std::size_t step, std::size_t shard) const;
+  // How many leading samples of that batch are not repetitions from the start of the order;
+  // evaluation drops the rest.
+  std::size_t num_unique(std::size_t step, std::size_t shard) const;
+
+ private:
+  std::vector<std::uint32_t> order_;  // followed by the repetitions of the last round
+  std::size_t num_samples_;
+  std::size_t batch_size_;
+  std::size_t num_shards_;
+  std::size_t steps_;
+};
+
+}  // namespace tandem::data

@@ -1,0 +1,136 @@
+// From questions to what the model reads: windows over the context, labels, batches. run_qa.py's
+// prepare_*_features.
+//
+// A feature is the token sequence [CLS] question [SEP] window-of-context [SEP]; a context that does
+// not fit gives several features whose windows overlap by doc_stride tokens. Nothing is padded or
+// copied here: every distinct question and context is tokenized once into one array, and a feature
+// is a few numbers that point into it. fill_batch() lays out the rows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tandem/core/thread_pool.h"
+#include "tandem/data/question_example.h"
+#include "tandem/text/tokenizer.h"
+
+namespace tandem::question_answering {
+
+// The three states of --pad_to_max_length.
+enum class Padding {
+  kNone,            // not given: the real tokens of each feature, nothing else
+  kLongestOfBatch,  // false: every sequence of a batch has as many rows as its longest one
+  kMaxSeqLength,    // true: every sequence has max_seq_length rows
+};
+
+struct FeatureOptions {
+  static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+
+  std::size_t max_seq_length = 384;
+  std::size_t doc_stride = 128;  // overlap of neighbouring windows, in tokens
+  bool labels = true;            // training; false: evaluation and prediction
+  Padding padding =
+      Padding::kNone;  // decides the feature length that the labels see, see FeatureStatistics
+  bool fix_last_token_labels = false;
+  bool skip_unusable = false;  // leave examples out, and count them, where an error would be thrown
+  std::size_t max_samples =
+      kAll;  // HF's max_*_samples: first so many examples, then first so many features
+};
+
+struct Feature {
+  std::uint32_t example;       // index in the QuestionSet
+  std::uint32_t window_begin;  // first token of the window, counted in context tokens
+  std::uint32_t window_size;   // context tokens in the window
+  // Labels: index in the sequence, 0 ([CLS]) when the answer is not in the window. Also 0 without
+  // labels.
+  std::uint32_t start_position;
+  std::uint32_t end_position;
+};
+
+struct FeatureStatistics {
+  std::size_t num_examples = 0;     // after max_samples
+  std::size_t num_real_tokens = 0;  // over all features
+  std::size_t num_cls_labels = 0;   // features without their answer
+  std::size_t num_unusable = 0;     // examples left out by skip_unusable
+  // Features whose answer starts in the last token of the window. run_qa.py labels their start with
+  // the last position of the padded (Padding::kMaxSeqLength) or real sequence; so does tandem
+  // unless fix_last_token_labels is set.
+  std::size_t num_last_token_labels = 0;
+  std::vector<std::string> warnings;  // for the console, e.g. that max_seq_length was clipped
+};
+
+class FeatureSet {
+ public:
+  std::size_t size() const { return features_.size(); }
+  const Feature& operator[](std::size_t i) const { return features_[i]; }
+  std::span<const Feature> features() const { return features_; }
+  const FeatureStatistics& statistics() const { return statistics_; }
+  // The options' max_seq_length, clipped to the tokenizer's model_max_length.
+  std::size_t max_seq_length() const { return max_seq_length_; }
+
+  // Tokens of feature i with [CLS] and both [SEP], without padding.
+  std::size_t num_real_tokens(std::size_t i) const;
+  // Sequence index of the first context token, which is also the first with token type 1; the
+  // window's tokens are [first_context_token, first_context_token + window_size).
+  std::size_t first_context_token(std::size_t i) const;
+  std::span<const std::int32_t> question_tokens(std::size_t i) const;
+  std::span<const std::int32_t> window_tokens(std::size_t i) const;
+  // Code points of the context that each token of the window covers.
+  std::span<const text::Span> window_offsets(std::size_t i) const;
+
+  std::int32_t cls_token_id() const { return cls_; }
+  std::int32_t sep_token_id() const { return sep_; }
+  std::int32_t pad_token_id() const { return pad_; }
+
+ private:
+  friend class FeatureBuilder;
+  struct Tokens {  // a range of ids_ and, for contexts, of offsets_
+    std::uint64_t begin;
+    std::uint32_t size;
+  };
+
+  std::vector<Feature> features_;
+  std::vector<Tokens> questions_;          // per example
+  std::vector<std::uint32_t> context_of_;  // per example: index in contexts_
+  std::vector<Tokens> contexts_;           // per distinct context
+  std::vector<std::int32_t> question_ids_;
+  std::vector<std::int32_t> context_ids_;
+  std::vector<text::Span> context_offsets_;
+  FeatureStatistics statistics_;
+  std::size_t max_seq_length_ = 0;
+  std::int32_t cls_ = 0, sep_ = 0, pad_ = 0;
+};
+
+// Tokenizes the questions (left-stripped) and contexts and cuts the features, ordered by example,
+// then window; the same for any number of threads. Throws DataError naming the example's id:
+// question too long for max_seq_length, doc_stride not smaller than the room for the context, and,
+// with labels, a context without a token or an empty answer at position 0; InvalidArgument if
+// max_seq_length has no room for anything.
+FeatureSet build_features(const text::Tokenizer& tokenizer,
+                          std::span<const data::QuestionExample> examples,
+                          const FeatureOptions& options, ThreadPool& threads);
+
+// The rows of a batch, sequence after sequence. All vectors are overwritten by fill_batch and keep
+// their capacity.
+struct BatchRows {
+  std::vector<std::int32_t> input_ids;  // [rows]
+  std::vector<std::int32_t>
+      token_type_ids;                      // [rows]: 0 up to the first [SEP], then 1; 0 on padding
+  std::vector<std::int32_t> position_ids;  // [rows]: 0, 1, … in each sequence
+  std::vector<std::uint32_t> row_begin;    // [sequences + 1]
+  std::vector<std::uint32_t>
+      key_count;  // [sequences]: real tokens; the rest of the sequence is padding
+  std::vector<std::uint32_t> start_positions;  // [sequences]: label, index within the sequence
+  std::vector<std::uint32_t> end_positions;    // [sequences]
+};
+
+// Lays out the features `indices` in that order. `padding` may differ from the one the labels were
+// made for only between kNone and kLongestOfBatch.
+void fill_batch(const FeatureSet& features, std::span<const std::uint32_t> indices, Padding padding,
+                BatchRows& batch);
+
+}  // namespace tandem::question_answering

@@ -1,0 +1,25 @@
+// What the model sees, as JSON lines: `tandem inspect tokens` and `tandem inspect features`.
+#pragma once
+
+#include <iosfwd>
+#include <span>
+
+#include "tandem/data/question_example.h"
+#include "tandem/tasks/question_answering/features.h"
+#include "tandem/text/tokenizer.h"
+
+namespace tandem::question_answering {
+
+// One object {"text", "input_ids", "tokens", "offsets"} per line of `input`: with [CLS] and [SEP],
+// offsets in code points. Throws DataError naming the line if it is not valid UTF-8.
+void inspect_tokens(const text::Tokenizer& tokenizer, std::istream& input, std::ostream& output);
+
+// A header line {"set", "examples", "features", "max_length", "stride", "real_tokens",
+// "total_tokens", "real_share"}, then one object per feature: "i", "example", "n_real", and "ids",
+// "types", "mask" = crc32 of the int32 little-endian array padded to max_seq_length; with labels
+// "start" and "end", else "offsets" = crc32 of the int32 pairs, −1 outside of the context. `full`
+// adds "id", "input_ids" and "first_type1" (without padding), and "offsets_real".
+void inspect_features(const FeatureSet& features, std::span<const data::QuestionExample> examples,
+                      const FeatureOptions& options, bool full, std::ostream& output);
+
+}  // namespace tandem::question_answering

@@ -1,0 +1,93 @@
+// The BERT WordPiece tokenizer, equal by ids and offsets to Hugging Face's BertTokenizerFast (crate
+// `tokenizers`).
+//
+// A text passes five stages (docs in tokenizer.cc and normalizer.h):
+//   1. added tokens ("[SEP]", …) are cut out of the raw text and stand for themselves;
+//   2. the normalizer cleans, sets CJK ideographs apart, strips accents, lower-cases;
+//   3. the pre-tokenizer splits at white space (dropped) and around every punctuation character;
+//   4. WordPiece takes the longest vocabulary entry again and again; a word with an unmatched rest
+//   is one [UNK];
+//   5. the caller puts [CLS] and [SEP] around: encode() yields the tokens of the bare text.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem::text {
+
+// A half-open range of code points of the original text.
+struct Span {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  friend bool operator==(const Span&, const Span&) = default;
+};
+
+// The tokens of one text, in order, and the memory to make them. Reuse one object for many texts:
+// once its buffers have grown, encoding allocates nothing. ids and offsets have the same length.
+struct Encoding {
+  std::vector<std::int32_t> ids;
+  std::vector<Span> offsets;
+
+  // Scratch of Tokenizer::encode: a stretch of text in normalized form, and the original position
+  // of each character.
+  struct Character {
+    char32_t code_point;
+    std::uint32_t source;  // index of the original code point
+    std::uint8_t combining_class;
+    std::uint8_t inserted;  // 1 when the character shares the source of the one before it
+  };
+  std::vector<Character> characters, other_characters;
+  std::string bytes;                    // of one word, or of a normalized stretch
+  std::vector<std::uint32_t> byte_end;  // bytes[…byte_end[i]) are the first i + 1 characters
+};
+
+class Tokenizer {
+ public:
+  // Reads tokenizer.json if there is one, else vocab.txt with added_tokens.json;
+  // tokenizer_config.json and special_tokens_map.json apply to both, and win where they contradict
+  // tokenizer.json's normalizer, as in Hugging Face. Throws DataError (with the file, what was
+  // found and what was expected) for a folder without a vocabulary, broken JSON, a model other than
+  // WordPiece, a vocabulary without [UNK], [CLS], [SEP] or [PAD], or padding_side "left".
+  static Tokenizer load(const std::filesystem::path& directory);
+
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  // Replaces encoding.ids and encoding.offsets by the tokens of `text`, without [CLS] and [SEP].
+  // Thread-safe (each thread its own Encoding). Throws DataError naming the byte position if `text`
+  // is not valid UTF-8.
+  void encode(std::string_view text, Encoding& encoding) const;
+
+  std::int32_t cls_token_id() const;
+  std::int32_t sep_token_id() const;
+  std::int32_t pad_token_id() const;
+  std::int32_t unk_token_id() const;
+
+  // Number of ids including added tokens: the least vocab_size of a model that uses this tokenizer.
+  std::size_t vocab_size() const;
+  // The token with this id, e.g. "##ing"; an empty string for an id that is not in use.
+  std::string_view token(std::int32_t id) const;
+
+  // Longest sequence the model takes; kUnlimited when tokenizer_config.json does not say.
+  static constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+  std::size_t model_max_length() const;
+
+  // Writes tokenizer.json, vocab.txt, tokenizer_config.json and special_tokens_map.json into an
+  // existing directory, as Hugging Face 4.46 does: settings and unknown keys of the files that were
+  // read are kept, truncation and padding of tokenizer.json become null. Throws IoError.
+  void save(const std::filesystem::path& directory) const;
+
+ private:
+  struct State;
+  explicit Tokenizer(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tandem::text
