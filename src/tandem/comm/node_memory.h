@@ -1,0 +1,75 @@
+// Memory that the ranks of one node share, and the flag lines through which they tell each other
+// about it.
+//
+// A segment is an anonymous memory file (memfd) whose descriptor travels over a UNIX socket: no
+// name in /dev/shm, hence no size limit of that mount, and nothing to clean up when a process is
+// killed.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::comm {
+
+// A counter in shared memory, alone in its cache line. One rank writes it (raise_flag), the others
+// wait until it reaches a value (Communicator::wait_for_flag). Values are compared modulo 2^32, so
+// a counter may run for ever.
+struct alignas(64) FlagLine {
+  std::atomic<std::uint32_t> value{0};
+  std::atomic<std::uint32_t> waiters{0};  // sleepers that need a futex wake
+};
+static_assert(sizeof(FlagLine) == 64 && std::atomic<std::uint32_t>::is_always_lock_free);
+
+// True when the counter has reached `target`; acquire: what the writer stored before raising the
+// flag is visible then.
+inline bool flag_reached(const FlagLine& flag, std::uint32_t target) {
+  return static_cast<std::int32_t>(flag.value.load(std::memory_order_acquire) - target) >= 0;
+}
+
+// Sets the counter (release) and wakes its sleepers, if any.
+void raise_flag(FlagLine& flag, std::uint32_t value);
+
+// Sleeps until the counter differs from `seen`, `timeout_us` pass, or for no reason; the caller
+// checks again.
+void sleep_on_flag(FlagLine& flag, std::uint32_t seen, long timeout_us);
+
+// A mapping of one memfd; shared with whoever maps the same descriptor. Zero-filled at creation.
+// Movable.
+class SharedSegment {
+ public:
+  SharedSegment() = default;
+  // Maps `descriptor` (which may be closed afterwards). Throws IoError.
+  SharedSegment(const rendezvous::FileDescriptor& descriptor, std::size_t bytes);
+  ~SharedSegment();
+  SharedSegment(SharedSegment&& other) noexcept;
+  SharedSegment& operator=(SharedSegment&& other) noexcept;
+  std::span<std::byte> bytes() const { return {data_, size_}; }
+
+  // A new memory file of `bytes` zeros that can neither shrink nor grow. Throws IoError.
+  static rendezvous::FileDescriptor create_file(std::size_t bytes);
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// One segment per rank of the node, all of them mapped by all of them. Made by
+// Communicator::share_node_memory().
+class NodeMemory {
+ public:
+  explicit NodeMemory(std::vector<SharedSegment> segments) : segments_(std::move(segments)) {}
+  // The segment that local rank `local_rank` contributed; page-aligned.
+  std::span<std::byte> segment(int local_rank) const {
+    return segments_[static_cast<std::size_t>(local_rank)].bytes();
+  }
+
+ private:
+  std::vector<SharedSegment> segments_;
+};
+
+}  // namespace tandem::comm

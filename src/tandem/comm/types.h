@@ -1,0 +1,76 @@
+// What a collective operates on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "tandem/core/bfloat16.h"
+
+namespace tandem::comm {
+
+enum class DataType : std::uint8_t {
+  kByte,
+  kInt32,
+  kInt64,
+  kUint64,
+  kFloat32,
+  kFloat64,
+  kBfloat16
+};
+enum class ReduceOp : std::uint8_t { kNone, kSum, kMin, kMax };
+enum class Operation : std::uint8_t {
+  kBarrier,
+  kBroadcast,
+  kAllGather,
+  kGather,
+  kAllReduce,
+  kSend,
+  kGoodbye,
+};
+
+std::size_t size_of(DataType type);
+std::string_view name_of(DataType type);
+std::string_view name_of(ReduceOp op);
+std::string_view name_of(Operation operation);
+
+template <class T>
+struct DataTypeOf;
+template <>
+struct DataTypeOf<std::byte> {
+  static constexpr DataType kValue = DataType::kByte;
+};
+template <>
+struct DataTypeOf<char> {
+  static constexpr DataType kValue = DataType::kByte;
+};
+template <>
+struct DataTypeOf<std::uint8_t> {
+  static constexpr DataType kValue = DataType::kByte;
+};
+template <>
+struct DataTypeOf<std::int32_t> {
+  static constexpr DataType kValue = DataType::kInt32;
+};
+template <>
+struct DataTypeOf<std::int64_t> {
+  static constexpr DataType kValue = DataType::kInt64;
+};
+template <>
+struct DataTypeOf<std::uint64_t> {
+  static constexpr DataType kValue = DataType::kUint64;
+};
+template <>
+struct DataTypeOf<float> {
+  static constexpr DataType kValue = DataType::kFloat32;
+};
+template <>
+struct DataTypeOf<double> {
+  static constexpr DataType kValue = DataType::kFloat64;
+};
+template <>
+struct DataTypeOf<bfloat16> {
+  static constexpr DataType kValue = DataType::kBfloat16;
+};
+
+}  // namespace tandem::comm

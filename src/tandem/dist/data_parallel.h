@@ -1,0 +1,137 @@
+// The data parallel engine: where the weights, optimizer state and gradients of a training job lie,
+// and how the gradients of all logical shards become one mean whose bits do not depend on how many
+// ranks did the work.
+//
+// The global batch of a step is cut into L logical shards (one per-device batch each). Rank r of W
+// owns a contiguous run of them: L / W each, the first L % W ranks one more. The gradient of a step
+// is
+//     reduced = (g_0 + … + g_{L−1}) · (1/L),   added along the fixed binary tree of
+//     comm/summation_tree.h over the shards,
+// f32 additions, one final multiplication by the f32 value of 1/L. A rank adds what the tree lets
+// it add by itself (the largest subtrees inside its run: "partials"); the owner of each slice of
+// the gradient adds the partials in tree order. Whoever does an addition, it is the same addition:
+// W, nodes and transports never change a bit.
+//
+// Memory. One copy per node, shared by its ranks: f32 weights, bf16 weights, Adam moments,
+// squared-norm partials and the reduced gradient. One set of gradient arenas per rank, readable by
+// the whole node. A world of one uses ordinary memory.
+//
+// One step:
+//     for shard in shards():                          # in ascending order
+//         backward writes gradient(shard)             # overwrite or accumulate: the caller's
+//         business, also micro-batches; gradient_ready(shard, end)                  # called as
+//         elements [0, end) become final, up to end = elements()
+//     finish()                                        # reduced_gradient() and squared_norm() are
+//     valid the optimizer updates weights in owned_ranges() # each node updates its copy once, its
+//     ranks share the work publish()                                       # everybody sees the new
+//     weights; ends the step, also a skipped one
+//
+// gradient_ready() also moves whatever can move without waiting: this rank's slices of buckets that
+// are complete on the node are reduced straight out of the other ranks' arenas, and parts for other
+// nodes are sent. So communication overlaps with the rest of backward, in the caller's thread and
+// thread pool.
+//
+// Several nodes. Slice r of a bucket is reduced by rank r. For each other node, the local rank (r
+// mod node size) there computes that node's partials of the slice in tree order and sends them to
+// r; r adds all nodes' partials in tree order and sends the reduced slice back to the same rank,
+// which stores it for its node. All local ranks drive the network.
+//
+// Thread-safety: one caller per rank. Errors: CommError from the communicator; InvalidArgument from
+// the constructor.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tandem/comm/communicator.h"
+#include "tandem/core/bfloat16.h"
+#include "tandem/core/thread_pool.h"
+
+namespace tandem::dist {
+
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::size_t size() const { return end - begin; }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+// The contiguous run of `rank` when L logical shards are dealt to `world_size` ranks.
+Range shards_of(int rank, int world_size, int logical_shards);
+
+struct DataParallelOptions {
+  std::size_t elements = 0;     // f32 elements of the flat parameter layout
+  int logical_shards = 0;       // L; 0: the world size. At least the world size.
+  bool bf16_weights = false;    // also keep a bf16 copy of the weights
+  bool optimizer_state = true;  // keep Adam moments
+  std::size_t bucket_elements = std::size_t{1} << 20;  // rounded up to whole chunks; 4 MiB
+};
+
+class DataParallel {
+ public:
+  // Elements whose squared norm is one partial sum; slices and owned ranges begin and end at
+  // multiples of it.
+  static constexpr std::size_t kChunk = 65536;
+
+  // `communicator` null or of size 1: one process, ordinary memory. Both arguments must outlive the
+  // object. Collective. All arenas start as zeros.
+  DataParallel(comm::Communicator* communicator, ThreadPool& threads,
+               const DataParallelOptions& options);
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  std::size_t elements() const;
+  int logical_shards() const;
+  Range shards() const;      // this rank's run
+  bool node_leader() const;  // exactly one rank per node: the one that fills weights() at start
+
+  // Node-shared arrays of elements() entries (empty if not asked for). Written by the node leader
+  // before broadcast_weights(), by each rank in its owned ranges between finish() and publish(),
+  // otherwise read only.
+  std::span<float> weights() const;
+  std::span<bfloat16> bf16_weights() const;
+  std::span<float> exp_avg() const;
+  std::span<float> exp_avg_sq() const;
+
+  // Collective: weights() of rank 0's node replace those of every other node; after it all ranks
+  // see them. The bf16 copy is the caller's: convert owned_ranges(), then publish().
+  void broadcast_weights();
+
+  // Where backward of `shard` (one of shards()) writes; elements() entries, not cleared by this
+  // class. Shards of a run may reuse each other's memory once they are complete: write a shard only
+  // after the previous one is ready to the end.
+  std::span<float> gradient(std::size_t shard) const;
+  // Elements [0, end) of gradient(shard) will not change any more in this step. Publishes them and
+  // makes progress.
+  void gradient_ready(std::size_t shard, std::size_t end);
+  // All shards are ready to the end: completes the reduction on all nodes.
+  void finish();
+
+  // Valid from finish() to publish(): the mean over the shards, all elements, on every rank.
+  std::span<const float> reduced_gradient() const;
+  // Sum of squares of the reduced gradient in f64: one partial per chunk, partials added in index
+  // order. Same bits on all ranks, for any W. Valid from finish() to publish(). No communication.
+  double squared_norm() const;
+
+  // The parts of the flat layout that this rank updates; over the ranks of a node they cover
+  // everything exactly once. Boundaries are multiples of kChunk (or elements()).
+  const std::vector<Range>& owned_ranges() const;
+  // Waits until all ranks of the node have called it: the updated weights are complete and
+  // readable, the gradient arenas writable again.
+  void publish();
+
+  // The sum over all shards, along the same tree, of one value per own shard (losses). Collective;
+  // same bits for any W.
+  double sum_over_shards(std::span<const double> own_values);
+
+  std::string describe() const;  // buckets, arenas, memory per rank and node; one line
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tandem::dist

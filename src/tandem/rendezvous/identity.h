@@ -1,0 +1,63 @@
+// Who this process is among the ranks of its job, read from the launcher's environment. No MPI
+// library is involved.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tandem/core/env.h"
+
+namespace tandem::rendezvous {
+
+inline constexpr int kDefaultMasterPort = 29500;
+inline constexpr int kMaxWorldSize = 65536;
+
+struct Identity {
+  int rank = 0;
+  int world_size = 1;
+  // What the launcher says about this node. comm::Communicator finds out for itself which ranks
+  // really share memory.
+  int local_rank = 0;
+  int local_size = 1;
+  std::string source = "single process";  // which launcher's variables decided
+
+  // Where rank 0 meets the others. With `pmi_fd` the port is only used when the user chose it
+  // (`master_port_given`); otherwise rank 0 takes a free port and publishes it through the process
+  // manager, so that two jobs on one host never fight for the default port.
+  std::string master_addr = "127.0.0.1";
+  int master_port = kDefaultMasterPort;
+  bool master_addr_given = false;
+  bool master_port_given = false;
+  std::optional<int> pmi_fd;  // Hydra's process manager (PMI-1)
+  std::string interface;      // advertise only addresses of this network interface; empty: all
+
+  bool distributed() const { return world_size > 1; }
+  // All ranks can reach rank 0 through the loopback interface.
+  bool loopback() const;
+  std::string
+      note;  // a decision worth a line at start (derived port, ignored variables); may be empty
+};
+
+// The first launcher whose variables are present decides, in this order:
+//   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (torchrun, by hand); PMI_RANK, PMI_SIZE,
+//   MPI_LOCALRANKID, MPI_LOCALNRANKS (Hydra: MPICH, Intel MPI); OMPI_COMM_WORLD_* (Open MPI);
+//   MV2_COMM_WORLD_* (MVAPICH2); SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID,
+//   SLURM_NTASKS_PER_NODE inside a step that srun started (a batch script, which has SLURM_PROCID
+//   too, is one process).
+// None: a single process. Throws ConfigError, naming variables and values, when they are
+// incomplete, out of range, contradict each other, or leave the address of rank 0 open in a job of
+// several nodes.
+Identity identify(const Environment& environment);
+
+// One line for the start-up print: "rank 1 of 4 (Hydra), local 1 of 2, meeting at …".
+std::string describe(const Identity& identity);
+
+// The first host of a Slurm node list and the number of its hosts: "n[07-09,12],m1" -> {"n07", 5}.
+// Throws ConfigError when the list cannot be read.
+struct SlurmHosts {
+  std::string first;
+  int count = 0;
+};
+SlurmHosts parse_slurm_nodelist(const std::string& list);
+
+}  // namespace tandem::rendezvous

@@ -1,0 +1,83 @@
+// Descriptors, deadlines and TCP sockets, with errors that say who waited for whom.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tandem::rendezvous {
+
+// Owns a file descriptor.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int descriptor) : descriptor_(descriptor) {}
+  ~FileDescriptor() { reset(); }
+  FileDescriptor(FileDescriptor&& other) noexcept
+      : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  int get() const { return descriptor_; }
+  explicit operator bool() const { return descriptor_ >= 0; }
+  void reset();
+
+ private:
+  int descriptor_ = -1;
+};
+
+// A moment after which a wait is an error.
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit Deadline(std::chrono::milliseconds limit) : start_(Clock::now()), limit_(limit) {}
+  bool passed() const { return Clock::now() - start_ >= limit_; }
+  // Time left, at most `cap`, at least 0; in the unit of poll(2).
+  int remaining_ms(std::chrono::milliseconds cap = std::chrono::hours(1)) const;
+  double elapsed_seconds() const {
+    return std::chrono::duration<double>(Clock::now() - start_).count();
+  }
+  double limit_seconds() const { return std::chrono::duration<double>(limit_).count(); }
+
+ private:
+  Clock::time_point start_;
+  std::chrono::milliseconds limit_;
+};
+
+// A listening socket on all interfaces (IPv6 and IPv4) or on the loopback interface only; port 0:
+// any free one. Throws ConfigError when the port is taken or not allowed, IoError otherwise.
+FileDescriptor listen_tcp(bool loopback_only, int port);
+int local_port(const FileDescriptor& socket);
+
+// One attempt to connect to each address that `host` resolves to, until `deadline`. Returns no
+// socket, and the reason in `failure`, when none answered; name lookups that fail count as such an
+// attempt. The socket is non-blocking, without delay.
+FileDescriptor connect_tcp(const std::string& host, int port, const Deadline& deadline,
+                           std::string& failure);
+
+// The next connection, or nothing when `patience_ms` passes without one. Non-blocking, without
+// delay.
+FileDescriptor accept_tcp(const FileDescriptor& listener, int patience_ms);
+
+// Numeric address of the other side of a connection.
+std::string peer_address(const FileDescriptor& socket);
+// Numeric addresses of this host's interfaces that are up, loopback excluded; of `interface` only,
+// if not empty.
+std::vector<std::string> own_addresses(const std::string& interface);
+std::string host_name();
+
+// How an attempt to move bytes ended.
+enum class IoStatus { kDone, kClosed, kTimeout };
+// Moves all of `bytes` over a non-blocking socket before the deadline. kClosed: end of stream or a
+// reset.
+IoStatus send_all(const FileDescriptor& socket, std::span<const std::byte> bytes,
+                  const Deadline& deadline);
+IoStatus receive_all(const FileDescriptor& socket, std::span<std::byte> bytes,
+                     const Deadline& deadline);
+
+}  // namespace tandem::rendezvous
