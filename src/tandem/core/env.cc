@@ -47,6 +47,7 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"SLURM_NTASKS_PER_NODE", "number of ranks on a node (Slurm)"},
     {"SLURM_PROCID", "rank of this process (Slurm)"},
     {"SLURM_STEP_NODELIST", "hosts of the job step (Slurm); the first one is rank 0's"},
+    {"SLURM_STEP_NUM_TASKS", "number of ranks of the job step that srun started (Slurm)"},
     {"TANDEM_KERNELS", "forces kernels, for example gemm=reference,attention=avx2"},
     {"TANDEM_PORT", "port at which rank 0 listens when a torchrun agent holds MASTER_PORT"},
     {"TORCHELASTIC_RESTART_COUNT", "how often torchrun restarted the job"},
