@@ -1,0 +1,26 @@
+// The activations of BERT's feed-forward layer. Nothing but the pre-activation is kept for
+// backward.
+#pragma once
+
+#include <cstddef>
+
+#include "tandem/core/bfloat16.h"
+#include "tandem/kernels/context.h"
+
+namespace tandem::kernels {
+
+// kGelu: x Phi(x) with the exact error function (HF "gelu").   kRelu: max(x, 0).
+// kGeluNew: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (HF "gelu_new", "gelu_pytorch_tanh").
+enum class Activation { kGelu, kGeluNew, kRelu };
+
+// y = f(x).   x, y: [count] T (float or bfloat16); y may be x, but backward needs x.
+template <class T>
+void activation_forward(const Context& ctx, Activation activation, std::size_t count, const T* x,
+                        T* y);
+
+// grad_x = grad_y f'(x).   x: the pre-activation.   grad_x may be grad_y.
+template <class T>
+void activation_backward(const Context& ctx, Activation activation, std::size_t count, const T* x,
+                         const T* grad_y, T* grad_x);
+
+}  // namespace tandem::kernels

@@ -1,0 +1,65 @@
+// The reference activations, in f64.
+#include <cmath>
+#include <numbers>
+
+#include "tandem/kernels/kernel_tables.h"
+
+namespace tandem::kernels {
+namespace {
+
+constexpr double kCubic = 0.044715;
+const double kSqrt2OverPi = std::sqrt(2.0 / std::numbers::pi);
+
+double gelu(double x) { return 0.5 * x * std::erfc(-x / std::numbers::sqrt2); }
+
+double gelu_derivative(double x) {
+  const double density = std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::numbers::pi);
+  return 0.5 * std::erfc(-x / std::numbers::sqrt2) + x * density;
+}
+
+double gelu_new(double x) {
+  return 0.5 * x * (1.0 + std::tanh(kSqrt2OverPi * (x + kCubic * x * x * x)));
+}
+
+double gelu_new_derivative(double x) {
+  const double t = std::tanh(kSqrt2OverPi * (x + kCubic * x * x * x));
+  return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * kSqrt2OverPi * (1.0 + 3.0 * kCubic * x * x);
+}
+
+// As torch: NaN passes through; the derivative at 0 is 0.
+double relu(double x) { return x <= 0 ? 0 : x; }
+double relu_derivative(double x) { return x <= 0 ? 0 : 1; }
+
+using Function = double (*)(double);
+Function function_of(Activation activation) {
+  if (activation == Activation::kGelu) return gelu;
+  return activation == Activation::kGeluNew ? gelu_new : relu;
+}
+Function derivative_of(Activation activation) {
+  if (activation == Activation::kGelu) return gelu_derivative;
+  return activation == Activation::kGeluNew ? gelu_new_derivative : relu_derivative;
+}
+
+template <class T>
+void forward(Activation activation, std::size_t count, const T* x, T* y) {
+  const Function f = function_of(activation);
+  for (std::size_t i = 0; i < count; ++i)
+    y[i] = to_storage<T>(static_cast<float>(f(to_float(x[i]))));
+}
+
+template <class T>
+void backward(Activation activation, std::size_t count, const T* x, const T* grad_y, T* grad_x) {
+  const Function f = derivative_of(activation);
+  for (std::size_t i = 0; i < count; ++i) {
+    grad_x[i] = to_storage<T>(static_cast<float>(f(to_float(x[i])) * to_float(grad_y[i])));
+  }
+}
+
+}  // namespace
+
+const ActivationKernels kActivationReference = {
+    .f32 = {forward<float>, backward<float>},
+    .bf16 = {forward<bfloat16>, backward<bfloat16>},
+};
+
+}  // namespace tandem::kernels

@@ -1,0 +1,34 @@
+// AdamW (Loshchilov and Hutter 2019) as torch.optim.AdamW computes it, one pass over a contiguous
+// range of parameters.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tandem/core/bfloat16.h"
+#include "tandem/kernels/context.h"
+
+namespace tandem::kernels {
+
+struct AdamWStep {
+  double lr = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  std::int64_t step = 1;  // t, counted from 1: the bias corrections are 1 - beta^t
+  float grad_scale =
+      1;  // factor of every gradient: the mean over shards and the clipping, folded in
+};
+
+//   g = grad_scale grad;   p *= 1 - lr weight_decay;   m += (1 - beta1)(g - m);   v = beta2 v + (1
+//   - beta2) g^2 p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+// Factors are computed in f64, elements in f32; an element's result does not depend on its place or
+// on the threads.
+//   grad: [count] f32.   parameters, exp_avg (m), exp_avg_sq (v): [count] f32, updated in place.
+//   copy: [count] bfloat16, overwritten with the rounded parameters; or null.
+// Throws InvalidArgument if step < 1.
+void adamw(const Context& ctx, std::size_t count, const AdamWStep& step, const float* grad,
+           float* parameters, float* exp_avg, float* exp_avg_sq, bfloat16* copy);
+
+}  // namespace tandem::kernels

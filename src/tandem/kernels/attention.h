@@ -1,0 +1,39 @@
+// Scaled dot-product self-attention over packed sequences, one (sequence, head) at a time;
+// probabilities are never stored: backward recomputes them from the log-sum-exp of each row (Dao et
+// al. 2022, "FlashAttention", with the blocking of a CPU).
+//
+//   scores = Q K^T / sqrt(D), over the sequence's key_count keys;   P = softmax(scores);   out =
+//   dropout(P) V
+//
+// qkv: [rows, 3H] T, H = heads * head_dim: the queries of all heads, then the keys, then the
+// values. Dropout draws element (query row, key column), both within the sequence, at site
+// dropout.site + head: pass dropout_site(layer, kAttentionPlace).
+#pragma once
+
+#include <cstddef>
+
+#include "tandem/core/bfloat16.h"
+#include "tandem/kernels/context.h"
+#include "tandem/kernels/dropout.h"
+#include "tandem/kernels/sequences.h"
+
+namespace tandem::kernels {
+
+inline constexpr std::size_t kMaxHeadDim = 256;
+
+// out: [rows, H] T, overwritten.   log_sum_exp: [heads, rows] f32, saved for backward.   T: float
+// or bfloat16; all sums in f32. Throws InvalidArgument for bad sequences or dropout, or head_dim
+// outside [1, kMaxHeadDim].
+template <class T>
+void attention_forward(const Context& ctx, const Sequences& sequences, std::size_t heads,
+                       std::size_t head_dim, const Dropout& dropout, const T* qkv, T* out,
+                       float* log_sum_exp);
+
+// grad_qkv: [rows, 3H] T, overwritten (zeros for the keys and values of pad rows).   grad_out:
+// [rows, H] T. qkv, out, log_sum_exp, dropout: as in forward.
+template <class T>
+void attention_backward(const Context& ctx, const Sequences& sequences, std::size_t heads,
+                        std::size_t head_dim, const Dropout& dropout, const T* qkv, const T* out,
+                        const float* log_sum_exp, const T* grad_out, T* grad_qkv);
+
+}  // namespace tandem::kernels

@@ -1,0 +1,78 @@
+#include "tandem/kernels/cpu_features.h"
+
+#include <cstdint>
+#include <string_view>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace tandem::kernels {
+namespace {
+
+#if defined(__x86_64__)
+struct Cpuid {
+  std::uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+// All zeros when the processor does not know the leaf.
+Cpuid cpuid(std::uint32_t leaf, std::uint32_t subleaf) {
+  Cpuid r;
+  if (__get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx) == 0) return {};
+  return r;
+}
+
+constexpr bool bit(std::uint32_t word, int index) { return ((word >> index) & 1u) != 0; }
+
+// XCR0: which register files the operating system saves and restores.
+std::uint64_t enabled_state(const Cpuid& leaf1) {
+  constexpr int kOsXsave = 27;
+  if (!bit(leaf1.ecx, kOsXsave)) return 0;
+  std::uint32_t low = 0;
+  std::uint32_t high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (std::uint64_t{high} << 32) | low;
+}
+
+constexpr bool covers(std::uint64_t state, std::uint64_t wanted) {
+  return (state & wanted) == wanted;
+}
+#endif
+
+}  // namespace
+
+CpuFeatures CpuFeatures::detect() {
+  CpuFeatures features;
+#if defined(__x86_64__)
+  const Cpuid leaf1 = cpuid(1, 0);
+  const Cpuid leaf7 = cpuid(7, 0);
+  const std::uint64_t state = enabled_state(leaf1);
+  constexpr std::uint64_t kYmm = 0x6;
+  constexpr std::uint64_t kZmm = 0xE6;
+  constexpr std::uint64_t kTiles = 0x60000;
+  features.avx2 =
+      covers(state, kYmm) && bit(leaf1.ecx, 12) && bit(leaf1.ecx, 29) && bit(leaf7.ebx, 5);
+  features.avx512 = features.avx2 && covers(state, kZmm) && bit(leaf7.ebx, 16) &&
+                    bit(leaf7.ebx, 17) && bit(leaf7.ebx, 30) && bit(leaf7.ebx, 31);
+  features.avx512_bf16 = features.avx512 && bit(cpuid(7, 1).eax, 5);
+  features.amx_bf16 =
+      features.avx512 && covers(state, kTiles) && bit(leaf7.edx, 24) && bit(leaf7.edx, 22);
+#endif
+  return features;
+}
+
+std::string CpuFeatures::describe() const {
+  std::string text;
+  const auto add = [&](bool present, std::string_view name) {
+    if (!present) return;
+    if (!text.empty()) text += ", ";
+    text += name;
+  };
+  add(avx2, "AVX2");
+  add(avx512, "AVX-512");
+  add(avx512_bf16, "AVX512_BF16");
+  add(amx_bf16, "AMX-BF16");
+  return text.empty() ? "no vector extension that tandem uses" : text;
+}
+
+}  // namespace tandem::kernels

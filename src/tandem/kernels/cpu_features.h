@@ -1,0 +1,19 @@
+// What the processor and the operating system let us use.
+#pragma once
+
+#include <string>
+
+namespace tandem::kernels {
+
+struct CpuFeatures {
+  bool avx2 = false;         // AVX2, FMA and F16C
+  bool avx512 = false;       // AVX-512 F, BW, DQ, VL
+  bool avx512_bf16 = false;  // vdpbf16ps
+  bool amx_bf16 = false;     // AMX tiles with bf16, enabled by the operating system
+
+  static CpuFeatures detect();
+  // "AVX2, AVX-512, AVX512_BF16", or "no vector extension that tandem uses".
+  std::string describe() const;
+};
+
+}  // namespace tandem::kernels

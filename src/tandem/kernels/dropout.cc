@@ -1,0 +1,42 @@
+#include "tandem/kernels/dropout.h"
+
+#include <cmath>
+
+#include "tandem/core/bfloat16.h"
+#include "tandem/core/error.h"
+#include "tandem/kernels/kernel_tables.h"
+#include "tandem/kernels/row_chunks.h"
+
+namespace tandem::kernels {
+
+DropoutMask dropout_mask(const Dropout& dropout, std::uint64_t sample) {
+  if (!(dropout.p >= 0.0f && dropout.p < 1.0f)) {
+    raise<InvalidArgument>("a dropout probability must be in [0, 1), got {}", dropout.p);
+  }
+  if (dropout.p == 0.0f) return {};
+  std::uint64_t key = splitmix64(dropout.seed);
+  key = splitmix64(key ^ dropout.step);
+  key = splitmix64(key ^ dropout.site);
+  key = splitmix64(key ^ sample);
+  return {.key0 = static_cast<std::uint32_t>(key),
+          .key1 = static_cast<std::uint32_t>(key >> 32),
+          .threshold =
+              static_cast<std::uint32_t>(std::lround(static_cast<double>(dropout.p) * 65536.0)),
+          .scale = 1.0f / (1.0f - dropout.p)};
+}
+
+template <class T>
+void dropout_forward(const Context& ctx, const Sequences& sequences, std::size_t columns,
+                     const Dropout& dropout, const T* x, T* y) {
+  for_each_row(ctx, sequences, columns, dropout, [&](const BatchRow& row, int) {
+    const std::size_t offset = row.index * columns;
+    of<T>(*ctx.kernels.dropout).forward(row.mask, row.in_sequence, columns, x + offset, y + offset);
+  });
+}
+
+template void dropout_forward(const Context&, const Sequences&, std::size_t, const Dropout&,
+                              const float*, float*);
+template void dropout_forward(const Context&, const Sequences&, std::size_t, const Dropout&,
+                              const bfloat16*, bfloat16*);
+
+}  // namespace tandem::kernels

@@ -1,0 +1,137 @@
+#include "tandem/kernels/embedding.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "tandem/core/error.h"
+#include "tandem/kernels/kernel_tables.h"
+#include "tandem/kernels/layer_norm.h"
+#include "tandem/kernels/row_chunks.h"
+
+namespace tandem::kernels {
+namespace {
+
+void check_ids(std::string_view what, const std::int32_t* ids, std::size_t rows, std::size_t size) {
+  if (ids == nullptr) return;
+  for (std::size_t row = 0; row < rows; ++row) {
+    if (ids[row] < 0 || static_cast<std::size_t>(ids[row]) >= size) {
+      raise<InvalidArgument>("row {} has {} id {}, but the embedding table has {} rows", row, what,
+                             ids[row], size);
+    }
+  }
+}
+
+void check_indices(const EmbeddingIndices& indices, std::size_t rows) {
+  check_ids("word", indices.word, rows, indices.vocab_size);
+  check_ids("position", indices.position, rows, indices.max_positions);
+  check_ids("token type", indices.type, rows, indices.type_vocab_size);
+}
+
+const float* table_row(const float* table, std::int32_t id, std::size_t H) {
+  return table + static_cast<std::size_t>(id) * H;
+}
+
+constexpr Dropout kNoDropout{};
+
+// Adds the rows of `grad` to the rows of a table that `ids` name, in row order. A chunk owns a band
+// of columns of the whole table, so no two chunks touch the same element and no order depends on
+// the threads.
+void scatter_add(const Context& ctx, std::size_t rows, std::size_t H, const float* grad,
+                 const std::int32_t* ids, std::int32_t skip, std::size_t table_rows, float* table,
+                 bool accumulate) {
+  constexpr std::size_t kColumns = 64;
+  if (!accumulate) {
+    constexpr std::size_t kZeroChunk = std::size_t{1} << 18;
+    const std::size_t size = table_rows * H;
+    ctx.threads.parallel_for(num_chunks(size, kZeroChunk), [&](std::size_t chunk, int) {
+      std::fill_n(table + chunk * kZeroChunk, std::min(kZeroChunk, size - chunk * kZeroChunk),
+                  0.0f);
+    });
+  }
+  ctx.threads.parallel_for(num_chunks(H, kColumns), [&](std::size_t chunk, int) {
+    const std::size_t first = chunk * kColumns;
+    const std::size_t width = std::min(kColumns, H - first);
+    for (std::size_t row = 0; row < rows; ++row) {
+      if (ids[row] == skip) continue;
+      float* target = table + static_cast<std::size_t>(ids[row]) * H + first;
+      ctx.kernels.reduce->add(width, target, grad + row * H + first, target);
+    }
+  });
+}
+
+}  // namespace
+
+template <class T>
+void embedding_forward(const Context& ctx, const Sequences& sequences, std::size_t H,
+                       const EmbeddingIndices& indices, const Dropout& dropout,
+                       const EmbeddingForward<T>& args) {
+  check_sequences(sequences);
+  check_indices(indices, sequences.rows());
+  for_each_row(ctx, sequences, H, dropout, [&](const BatchRow& row, int) {
+    const std::size_t i = row.index;
+    float* sum = args.sum + i * H;
+    float* y = args.y + i * H;
+    const ReduceKernels& reduce = *ctx.kernels.reduce;
+    reduce.add(H, table_row(args.word, indices.word[i], H),
+               table_row(args.position, indices.position[i], H), sum);
+    if (indices.type != nullptr) reduce.add(H, sum, table_row(args.type, indices.type[i], H), sum);
+    ctx.kernels.layer_norm->f32.forward({.H = H,
+                                         .x = sum,
+                                         .residual = nullptr,
+                                         .gamma = args.gamma,
+                                         .beta = args.beta,
+                                         .eps = args.eps,
+                                         .mask = {},
+                                         .row = 0,
+                                         .y = y,
+                                         .y_copy = nullptr,
+                                         .sum = sum,
+                                         .mean = args.mean + i,
+                                         .rstd = args.rstd + i});
+    if (dropout.p != 0.0f) ctx.kernels.dropout->f32.forward(row.mask, row.in_sequence, H, y, y);
+    if (args.y_copy == nullptr) return;
+    if constexpr (std::is_same_v<T, float>) {
+      std::copy_n(y, H, args.y_copy + i * H);
+    } else {
+      reduce.to_bf16(H, y, args.y_copy + i * H);
+    }
+  });
+}
+
+void embedding_backward(const Context& ctx, const Sequences& sequences, std::size_t H,
+                        const EmbeddingIndices& indices, const Dropout& dropout,
+                        const EmbeddingBackward& args) {
+  check_sequences(sequences);
+  check_indices(indices, sequences.rows());
+  if (dropout.p != 0.0f) dropout_forward(ctx, sequences, H, dropout, args.grad_y, args.grad_y);
+  dropout_add_layer_norm_backward<float>(ctx, sequences, H, kNoDropout,
+                                         {.grad_y = args.grad_y,
+                                          .sum = args.sum,
+                                          .mean = args.mean,
+                                          .rstd = args.rstd,
+                                          .gamma = args.gamma,
+                                          .grad_sum = args.grad_y,
+                                          .grad_x = nullptr,
+                                          .grad_gamma = args.grad_gamma,
+                                          .grad_beta = args.grad_beta,
+                                          .accumulate = args.accumulate});
+  const std::size_t rows = sequences.rows();
+  constexpr std::int32_t kNone = -1;
+  scatter_add(ctx, rows, H, args.grad_y, indices.word, args.padding_idx, indices.vocab_size,
+              args.grad_word, args.accumulate);
+  scatter_add(ctx, rows, H, args.grad_y, indices.position, kNone, indices.max_positions,
+              args.grad_position, args.accumulate);
+  if (indices.type != nullptr) {
+    scatter_add(ctx, rows, H, args.grad_y, indices.type, kNone, indices.type_vocab_size,
+                args.grad_type, args.accumulate);
+  }
+}
+
+template void embedding_forward(const Context&, const Sequences&, std::size_t,
+                                const EmbeddingIndices&, const Dropout&,
+                                const EmbeddingForward<float>&);
+template void embedding_forward(const Context&, const Sequences&, std::size_t,
+                                const EmbeddingIndices&, const Dropout&,
+                                const EmbeddingForward<bfloat16>&);
+
+}  // namespace tandem::kernels

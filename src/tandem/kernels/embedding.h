@@ -1,0 +1,66 @@
+// BERT's embedding block: y = dropout(LayerNorm(word[id] + position[p] + type[t])).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tandem/core/bfloat16.h"
+#include "tandem/kernels/context.h"
+#include "tandem/kernels/dropout.h"
+#include "tandem/kernels/sequences.h"
+
+namespace tandem::kernels {
+
+// What both directions need to know. The sizes guard the tables: an id outside them is an
+// InvalidArgument that names the row.
+struct EmbeddingIndices {
+  const std::int32_t* word = nullptr;      // [rows] in [0, vocab_size)
+  const std::int32_t* position = nullptr;  // [rows] in [0, max_positions)
+  const std::int32_t* type =
+      nullptr;  // [rows] in [0, type_vocab_size), or null: the model has no token types
+  std::size_t vocab_size = 0;
+  std::size_t max_positions = 0;
+  std::size_t type_vocab_size = 0;
+};
+
+template <class T>
+struct EmbeddingForward {
+  const float* word = nullptr;      // [vocab_size, H] f32
+  const float* position = nullptr;  // [max_positions, H] f32
+  const float* type = nullptr;      // [type_vocab_size, H] f32, or null as in the indices
+  const float* gamma = nullptr;     // [H]
+  const float* beta = nullptr;      // [H]
+  float eps = 1e-12f;
+  float* y = nullptr;     // [rows, H] f32, overwritten
+  T* y_copy = nullptr;    // [rows, H] T or null, overwritten
+  float* sum = nullptr;   // [rows, H] f32, saved: the sum of the embeddings
+  float* mean = nullptr;  // [rows] f32, saved
+  float* rstd = nullptr;  // [rows] f32, saved
+};
+
+template <class T>
+void embedding_forward(const Context& ctx, const Sequences& sequences, std::size_t H,
+                       const EmbeddingIndices& indices, const Dropout& dropout,
+                       const EmbeddingForward<T>& args);
+
+struct EmbeddingBackward {
+  float* grad_y = nullptr;         // [rows, H] f32; overwritten with the gradient of the sum
+  const float* sum = nullptr;      // saved by forward
+  const float* mean = nullptr;     // saved by forward
+  const float* rstd = nullptr;     // saved by forward
+  const float* gamma = nullptr;    // [H]
+  float* grad_word = nullptr;      // [vocab_size, H] f32
+  float* grad_position = nullptr;  // [max_positions, H] f32
+  float* grad_type = nullptr;      // [type_vocab_size, H] f32, or null as in the indices
+  float* grad_gamma = nullptr;     // [H] f32
+  float* grad_beta = nullptr;      // [H] f32
+  std::int32_t padding_idx = -1;   // rows with this word id add nothing to grad_word; -1: none
+  bool accumulate = false;  // otherwise every gradient, whole tables included, is overwritten
+};
+
+// Rows are added to the tables in row order, whatever the number of threads.
+void embedding_backward(const Context& ctx, const Sequences& sequences, std::size_t H,
+                        const EmbeddingIndices& indices, const Dropout& dropout,
+                        const EmbeddingBackward& args);
+
+}  // namespace tandem::kernels

@@ -1,0 +1,270 @@
+#include "tandem/kernels/kernel_set.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <span>
+
+#include "tandem/core/error.h"
+#include "tandem/kernels/context.h"
+#include "tandem/kernels/kernel_tables.h"
+
+namespace tandem::kernels {
+namespace {
+
+// What a row of a table needs of the processor; the strings end up in refusals.
+enum class Needs { kNothing, kAvx2, kAvx512, kAvx512Bf16, kAmxBf16 };
+
+std::string refusal(Needs needs, const CpuFeatures& cpu) {
+  const auto unless = [](bool present, std::string_view text) {
+    return present ? std::string() : std::string(text);
+  };
+  switch (needs) {
+    case Needs::kNothing:
+      return {};
+    case Needs::kAvx2:
+      return unless(cpu.avx2, "this CPU has no AVX2 with FMA");
+    case Needs::kAvx512:
+      return unless(cpu.avx512, "this CPU has no AVX-512 (F, BW, DQ, VL)");
+    case Needs::kAvx512Bf16:
+      return unless(cpu.avx512_bf16, "this CPU has no AVX512_BF16");
+    case Needs::kAmxBf16:
+      return unless(cpu.amx_bf16,
+                    "this CPU has no AMX-BF16, or the operating system does not enable it");
+  }
+  return {};
+}
+
+// One implementation of one operation: its name, what it needs, and how it enters a set.
+struct Row {
+  std::string_view implementation;
+  Needs needs;
+  void (*install)(KernelSet&);
+};
+
+struct Table {
+  std::string_view operation;
+  std::vector<Row> rows;  // preferred first, the reference last
+};
+
+// The tables. docs/adding_a_kernel.md says how to add a row.
+const std::vector<Table>& tables() {
+  static const std::vector<Table> all = {
+      {"gemm",
+       {
+           {"reference", Needs::kNothing, [](KernelSet& set) { set.gemm = &kGemmReference; }},
+       }},
+      {"attention",
+       {
+           {"reference", Needs::kNothing,
+            [](KernelSet& set) { set.attention = &kAttentionReference; }},
+       }},
+      {"layer_norm",
+       {
+           {"reference", Needs::kNothing,
+            [](KernelSet& set) { set.layer_norm = &kLayerNormReference; }},
+       }},
+      {"activation",
+       {
+           {"reference", Needs::kNothing,
+            [](KernelSet& set) { set.activation = &kActivationReference; }},
+       }},
+      {"dropout",
+       {
+           {"reference", Needs::kNothing, [](KernelSet& set) { set.dropout = &kDropoutReference; }},
+       }},
+      {"optimizer",
+       {
+           {"reference", Needs::kNothing,
+            [](KernelSet& set) { set.optimizer = &kOptimizerReference; }},
+       }},
+      {"reduce",
+       {
+           {"reference", Needs::kNothing, [](KernelSet& set) { set.reduce = &kReduceReference; }},
+       }},
+  };
+  return all;
+}
+
+const Table* find_table(std::string_view operation) {
+  for (const Table& table : tables()) {
+    if (table.operation == operation) return &table;
+  }
+  return nullptr;
+}
+
+const Row* find_row(const Table& table, std::string_view implementation) {
+  for (const Row& row : table.rows) {
+    if (row.implementation == implementation) return &row;
+  }
+  return nullptr;
+}
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+std::string implementation_names(const Table& table) {
+  std::vector<std::string> names;
+  for (const Row& row : table.rows) names.emplace_back(row.implementation);
+  return join(names);
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    std::string_view part = text.substr(0, end);
+    while (part.starts_with(' ')) part.remove_prefix(1);
+    while (part.ends_with(' ')) part.remove_suffix(1);
+    if (!part.empty()) parts.emplace_back(part);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+using Forced = std::map<std::string_view, const Row*>;
+
+void check_runs(const Table& table, const Row& row, const CpuFeatures& cpu) {
+  const std::string reason = refusal(row.needs, cpu);
+  if (reason.empty()) return;
+  raise<ConfigError>("TANDEM_KERNELS asks for {}={}, but {}; found: {}", table.operation,
+                     row.implementation, reason, cpu.describe());
+}
+
+// "name" alone: every operation that has an implementation of that name.
+void force_everywhere(std::string_view implementation, const CpuFeatures& cpu, Forced& forced) {
+  bool known = false;
+  for (const Table& table : tables()) {
+    const Row* row = find_row(table, implementation);
+    if (row == nullptr) continue;
+    known = true;
+    check_runs(table, *row, cpu);
+    forced[table.operation] = row;
+  }
+  if (known) return;
+  std::string lists;
+  for (const Table& table : tables())
+    lists += fmt::format("; {}: {}", table.operation, implementation_names(table));
+  raise<ConfigError>("TANDEM_KERNELS: no operation has an implementation '{}'. There are{}",
+                     implementation, lists.substr(1));
+}
+
+void force_one(std::string_view operation, std::string_view implementation, const CpuFeatures& cpu,
+               Forced& forced) {
+  const Table* table = find_table(operation);
+  if (table == nullptr) {
+    raise<ConfigError>("TANDEM_KERNELS: unknown operation '{}'; the operations are {}", operation,
+                       join(operations()));
+  }
+  const Row* row = find_row(*table, implementation);
+  if (row == nullptr) {
+    raise<ConfigError>("TANDEM_KERNELS: {} has no implementation '{}'; it has {}", operation,
+                       implementation, implementation_names(*table));
+  }
+  check_runs(*table, *row, cpu);
+  forced[table->operation] = row;
+}
+
+Forced parse_overrides(const CpuFeatures& cpu, std::string_view overrides) {
+  Forced forced;
+  for (const std::string& item : split(overrides, ',')) {
+    const std::size_t equals = item.find('=');
+    if (equals == std::string::npos) {
+      force_everywhere(item, cpu, forced);
+    } else {
+      force_one(std::string_view(item).substr(0, equals), std::string_view(item).substr(equals + 1),
+                cpu, forced);
+    }
+  }
+  return forced;
+}
+
+}  // namespace
+
+KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides) {
+  const Forced forced = parse_overrides(cpu, overrides);
+  KernelSet set;
+  for (const Table& table : tables()) {
+    KernelChoice choice;
+    choice.operation = table.operation;
+    const auto found = forced.find(table.operation);
+    choice.forced = found != forced.end();
+    for (const Row& row : table.rows) {
+      std::string reason = refusal(row.needs, cpu);
+      const bool chosen = choice.forced ? found->second == &row : reason.empty();
+      if (chosen) {
+        choice.implementation = row.implementation;
+        row.install(set);
+        break;
+      }
+      if (!reason.empty())
+        choice.refusals.push_back({std::string(row.implementation), std::move(reason)});
+    }
+    set.choices_.push_back(std::move(choice));
+  }
+  return set;
+}
+
+std::string_view KernelSet::implementation(std::string_view operation) const {
+  for (const KernelChoice& choice : choices_) {
+    if (choice.operation == operation) return choice.implementation;
+  }
+  raise<InvalidArgument>("unknown operation '{}'; the operations are {}", operation,
+                         join(operations()));
+}
+
+std::string KernelSet::signature() const {
+  std::string text;
+  for (const KernelChoice& choice : choices_) {
+    text +=
+        fmt::format("{}{}={}", text.empty() ? "" : ",", choice.operation, choice.implementation);
+  }
+  return text;
+}
+
+std::vector<KernelChoice::Refusal> implementations(std::string_view operation,
+                                                   const CpuFeatures& cpu) {
+  const Table* table = find_table(operation);
+  if (table == nullptr) {
+    raise<InvalidArgument>("unknown operation '{}'; the operations are {}", operation,
+                           join(operations()));
+  }
+  std::vector<KernelChoice::Refusal> rows;
+  for (const Row& row : table->rows)
+    rows.push_back({std::string(row.implementation), refusal(row.needs, cpu)});
+  return rows;
+}
+
+std::vector<std::string> operations() {
+  std::vector<std::string> names;
+  for (const Table& table : tables()) names.emplace_back(table.operation);
+  return names;
+}
+
+double measure_peak_flops(const Context& ctx, PeakType type) {
+  using Clock = std::chrono::steady_clock;
+  const auto loop =
+      type == PeakType::kF32 ? ctx.kernels.gemm->peak_f32 : ctx.kernels.gemm->peak_bf16;
+  constexpr std::size_t kIterations = 20000;
+  const auto chunks = static_cast<std::size_t>(ctx.threads.num_threads());
+  double best = 0;
+  // Short rounds, the best of which counts: the first ones wake the threads and the vector units.
+  // At most 20 ms.
+  const auto deadline = Clock::now() + std::chrono::milliseconds(15);
+  while (Clock::now() < deadline) {
+    std::vector<double> flops(chunks);
+    const auto start = Clock::now();
+    ctx.threads.parallel_for(chunks,
+                             [&](std::size_t chunk, int) { flops[chunk] = loop(kIterations); });
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    double total = 0;
+    for (const double f : flops) total += f;
+    best = std::max(best, total / seconds);
+  }
+  return best;
+}
+
+}  // namespace tandem::kernels

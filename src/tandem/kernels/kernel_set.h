@@ -1,0 +1,79 @@
+// Which implementation of each operation runs. Chosen once at start from one ordered table per
+// operation, the reference last.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/kernels/cpu_features.h"
+
+namespace tandem::kernels {
+
+struct Context;
+struct GemmKernels;
+struct AttentionKernels;
+struct LayerNormKernels;
+struct ActivationKernels;
+struct DropoutKernels;
+struct OptimizerKernels;
+struct ReduceKernels;
+
+// One line of the start-up print.
+struct KernelChoice {
+  struct Refusal {
+    std::string implementation;
+    std::string reason;
+  };
+  std::string operation;
+  std::string implementation;
+  bool forced = false;
+  std::vector<Refusal> refusals;  // the ones that stand before it in the table, and why this
+                                  // machine does not run them
+};
+
+// One function table per operation, immutable and thread-safe. Only select_kernels() makes one.
+class KernelSet {
+ public:
+  const std::vector<KernelChoice>& describe() const { return choices_; }
+  // The implementation that runs an operation. Throws InvalidArgument for an unknown operation.
+  std::string_view implementation(std::string_view operation) const;
+  // "gemm=avx512bf16,attention=avx512,...": equal strings compute equal bits, and TANDEM_KERNELS
+  // accepts it.
+  std::string signature() const;
+
+  // For the operations of this library.
+  const GemmKernels* gemm = nullptr;
+  const AttentionKernels* attention = nullptr;
+  const LayerNormKernels* layer_norm = nullptr;
+  const ActivationKernels* activation = nullptr;
+  const DropoutKernels* dropout = nullptr;
+  const OptimizerKernels* optimizer = nullptr;
+  const ReduceKernels* reduce = nullptr;
+
+ private:
+  friend KernelSet select_kernels(const CpuFeatures&, std::string_view);
+  std::vector<KernelChoice> choices_;
+};
+
+// Takes the first implementation of each table that `cpu` can run. `overrides` (TANDEM_KERNELS)
+// forces some: "gemm=reference", "gemm=onednn,attention=avx2", or one name alone for all operations
+// that have it: "reference", "avx2". Throws ConfigError for an unknown operation or implementation
+// (with the list of those that exist) and for one that `cpu` cannot run (with the reason).
+KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides = {});
+
+// Every implementation of an operation, in the order of its table, with the reason why `cpu` cannot
+// run it (empty: it can).
+std::vector<KernelChoice::Refusal> implementations(std::string_view operation,
+                                                   const CpuFeatures& cpu);
+
+// The operations that have a table.
+std::vector<std::string> operations();
+
+enum class PeakType { kF32, kBf16 };
+// FLOP/s of a register-only loop of the best multiply-add instruction of the chosen gemm
+// implementation, all threads together; takes about 10 ms. The trainer prints its speed as a share
+// of this.
+double measure_peak_flops(const Context& ctx, PeakType type);
+
+}  // namespace tandem::kernels

@@ -1,0 +1,193 @@
+// Internal: what an implementation of each operation provides. The public functions check their
+// arguments, cut the work into chunks by size and call these from the chunks; an implementation is
+// serial code over raw pointers (gemm apart, which cuts its own work), so its translation units
+// share no inline code with the rest of the program.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "tandem/core/bfloat16.h"
+#include "tandem/kernels/activation.h"
+#include "tandem/kernels/dropout.h"
+
+namespace tandem::kernels {
+
+// The member for a storage type: of<bfloat16>(*ctx.kernels.activation).forward(...).
+template <class T, class Kernels>
+constexpr const auto& of(const Kernels& kernels) {
+  if constexpr (std::is_same_v<T, float>) {
+    return kernels.f32;
+  } else {
+    return kernels.bf16;
+  }
+}
+
+// --- gemm ---
+
+// One operand of a product, element (outer, reduced): outer index = row of C for A, column of C for
+// B.
+template <class T>
+struct GemmOperand {
+  const T* data = nullptr;
+  std::size_t ld = 0;             // elements between the rows of the stored matrix
+  bool reduction_is_row = false;  // stored as [outer, reduced] (true) or [reduced, outer] (false)
+};
+
+// C[m, n] = A B + bias, or C += A B: every product of a linear layer has this form. C is dense
+// row-major.
+template <class T, class Out>
+struct Gemm {
+  std::size_t m = 0, n = 0, k = 0;
+  GemmOperand<T> a, b;
+  const float* bias = nullptr;  // [n] or null
+  Out* c = nullptr;
+  bool accumulate = false;
+};
+
+struct PackedGemm;  // gemm_packed.h
+
+struct GemmKernels {
+  void (*f32)(const Context&, const Gemm<float, float>&);
+  void (*bf16)(const Context&, const Gemm<bfloat16, bfloat16>&);
+  void (*bf16_to_f32)(const Context&, const Gemm<bfloat16, float>&);
+  // Runs `iterations` rounds of the best multiply-add on registers only; returns the FLOPs done.
+  double (*peak_f32)(std::size_t iterations);
+  double (*peak_bf16)(std::size_t iterations);
+  // The blocks of the implementations that use the packed driver, null otherwise.
+  const PackedGemm* packed_f32 = nullptr;
+  const PackedGemm* packed_bf16 = nullptr;
+};
+
+// --- attention: one (sequence, head) ---
+
+template <class T>
+struct AttentionHead {
+  std::size_t rows = 0, keys = 0, head_dim = 0;
+  std::size_t ld_qkv = 0, ld_out = 0;  // elements between rows
+  const T *q = nullptr, *k = nullptr, *v = nullptr;
+  float scale = 1;  // 1 / sqrt(head_dim)
+  DropoutMask mask;
+  float* log_sum_exp = nullptr;  // [rows], written by forward, read by backward
+  T* out = nullptr;              // written by forward
+  float* scratch = nullptr;
+};
+
+template <class T>
+struct AttentionHeadBackward {
+  AttentionHead<T> head;  // its `out` is not written
+  const T* out = nullptr;
+  const T* grad_out = nullptr;
+  T *grad_q = nullptr, *grad_k = nullptr,
+    *grad_v = nullptr;  // rows `ld_qkv` apart; pad rows of k and v included
+};
+
+struct AttentionKernels {
+  template <class T>
+  struct Of {
+    void (*forward)(const AttentionHead<T>&);
+    void (*backward)(const AttentionHeadBackward<T>&);
+  };
+  Of<float> f32;
+  Of<bfloat16> bf16;
+  // f32 elements of scratch that either direction needs.
+  std::size_t (*scratch_size)(std::size_t rows, std::size_t head_dim);
+};
+
+// --- layer norm: one row ---
+
+template <class T>
+struct LayerNormRow {
+  std::size_t H = 0;
+  const T* x = nullptr;
+  const float *residual = nullptr, *gamma = nullptr, *beta = nullptr;
+  float eps = 0;
+  DropoutMask mask;
+  std::uint32_t row = 0;  // within its sequence
+  float* y = nullptr;
+  T* y_copy = nullptr;
+  float *sum = nullptr, *mean = nullptr, *rstd = nullptr;
+};
+
+template <class T>
+struct LayerNormRowBackward {
+  std::size_t H = 0;
+  const float *grad_y = nullptr, *sum = nullptr, *gamma = nullptr;
+  float mean = 0, rstd = 0;
+  DropoutMask mask;
+  std::uint32_t row = 0;
+  float* grad_sum = nullptr;
+  T* grad_x = nullptr;
+  float *grad_gamma = nullptr, *grad_beta = nullptr;  // [H], added to
+};
+
+struct LayerNormKernels {
+  template <class T>
+  struct Of {
+    void (*forward)(const LayerNormRow<T>&);
+    void (*backward)(const LayerNormRowBackward<T>&);
+  };
+  Of<float> f32;
+  Of<bfloat16> bf16;
+};
+
+// --- elementwise ---
+
+struct ActivationKernels {
+  template <class T>
+  struct Of {
+    void (*forward)(Activation, std::size_t count, const T* x, T* y);
+    void (*backward)(Activation, std::size_t count, const T* x, const T* grad_y, T* grad_x);
+  };
+  Of<float> f32;
+  Of<bfloat16> bf16;
+};
+
+struct DropoutKernels {
+  template <class T>
+  struct Of {
+    // One row: y = x * factor(row, column).
+    void (*forward)(const DropoutMask&, std::uint32_t row, std::size_t columns, const T* x, T* y);
+  };
+  Of<float> f32;
+  Of<bfloat16> bf16;
+};
+
+// AdamWStep with every factor computed.
+struct AdamWFactors {
+  float grad_scale, decay, one_minus_beta1, beta2, one_minus_beta2, step_size,
+      inverse_sqrt_correction2, eps;
+};
+
+struct OptimizerKernels {
+  void (*adamw)(const AdamWFactors&, std::size_t count, const float* grad, float* parameters,
+                float* exp_avg, float* exp_avg_sq, bfloat16* copy);
+};
+
+struct ReduceKernels {
+  template <class T>
+  struct Of {
+    // sums[c] += the column sums of a [rows, columns] piece of a matrix, row by row.
+    void (*add_column_sums)(std::size_t rows, std::size_t columns, const T* x, std::size_t ld,
+                            float* sums);
+  };
+  Of<float> f32;
+  Of<bfloat16> bf16;
+  double (*squared_norm)(std::size_t count, const float* x);
+  void (*add)(std::size_t count, const float* a, const float* b, float* dst);
+  void (*scale)(std::size_t count, float factor, float* x);
+  void (*to_bf16)(std::size_t count, const float* from, bfloat16* to);
+  void (*to_f32)(std::size_t count, const bfloat16* from, float* to);
+};
+
+// The reference of each operation.
+extern const GemmKernels kGemmReference;
+extern const AttentionKernels kAttentionReference;
+extern const LayerNormKernels kLayerNormReference;
+extern const ActivationKernels kActivationReference;
+extern const DropoutKernels kDropoutReference;
+extern const OptimizerKernels kOptimizerReference;
+extern const ReduceKernels kReduceReference;
+
+}  // namespace tandem::kernels

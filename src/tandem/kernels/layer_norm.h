@@ -1,0 +1,57 @@
+// Layer normalisation with what surrounds it in a transformer block: y = LayerNorm(dropout(x) +
+// residual) (Ba et al. 2016). The bias of the product that made x has been added by the product.
+#pragma once
+
+#include <cstddef>
+
+#include "tandem/core/bfloat16.h"
+#include "tandem/kernels/context.h"
+#include "tandem/kernels/dropout.h"
+#include "tandem/kernels/sequences.h"
+
+namespace tandem::kernels {
+
+// rows = sequences.rows(); every matrix is [rows, H] row-major; statistics are f32, the variance is
+// the mean squared deviation.
+template <class T>
+struct LayerNormForward {
+  const T* x = nullptr;             // [rows, H] T
+  const float* residual = nullptr;  // [rows, H] f32 or null: none. May be y.
+  const float* gamma = nullptr;     // [H]
+  const float* beta = nullptr;      // [H]
+  float eps = 1e-12f;
+  float* y = nullptr;     // [rows, H] f32, overwritten
+  T* y_copy = nullptr;    // [rows, H] y rounded to T, the next product's operand; or null
+  float* sum = nullptr;   // [rows, H] f32, saved: dropout(x) + residual. May be x (T = float)
+  float* mean = nullptr;  // [rows] f32, saved
+  float* rstd = nullptr;  // [rows] f32, saved: 1 / sqrt(variance + eps)
+};
+
+// T: float or bfloat16. Throws InvalidArgument for bad sequences or dropout.
+template <class T>
+void dropout_add_layer_norm_forward(const Context& ctx, const Sequences& sequences, std::size_t H,
+                                    const Dropout& dropout, const LayerNormForward<T>& args);
+
+template <class T>
+struct LayerNormBackward {
+  const float* grad_y = nullptr;  // [rows, H] f32
+  const float* sum = nullptr;     // saved by forward
+  const float* mean = nullptr;    // saved by forward
+  const float* rstd = nullptr;    // saved by forward
+  const float* gamma = nullptr;   // [H]
+  float* grad_sum = nullptr;      // [rows, H] f32, overwritten: the gradient of the sum, so of the
+                                  // residual. May be grad_y
+  T* grad_x =
+      nullptr;  // [rows, H] T, overwritten: grad_sum through the dropout; or null: not wanted
+  float* grad_gamma = nullptr;  // [H] f32
+  float* grad_beta = nullptr;   // [H] f32
+  bool accumulate =
+      false;  // of grad_gamma and grad_beta; summed over chunks of rows in index order
+};
+
+// `dropout` as in forward.
+template <class T>
+void dropout_add_layer_norm_backward(const Context& ctx, const Sequences& sequences, std::size_t H,
+                                     const Dropout& dropout, const LayerNormBackward<T>& args);
+
+}  // namespace tandem::kernels

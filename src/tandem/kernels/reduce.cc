@@ -1,0 +1,60 @@
+#include "tandem/kernels/reduce.h"
+
+#include <algorithm>
+
+#include "tandem/kernels/kernel_tables.h"
+
+namespace tandem::kernels {
+namespace {
+
+// Calls visit(begin, size) for the chunks of [0, count), in parallel.
+template <class Visit>
+void for_each_chunk(const Context& ctx, std::size_t count, Visit visit) {
+  constexpr std::size_t kChunk = 32768;
+  ctx.threads.parallel_for(num_chunks(count, kChunk), [&](std::size_t chunk, int) {
+    visit(chunk * kChunk, std::min(kChunk, count - chunk * kChunk));
+  });
+}
+
+}  // namespace
+
+void squared_norm_partials(const Context& ctx, std::size_t count, const float* x,
+                           double* partials) {
+  ctx.threads.parallel_for(num_chunks(count, kNormChunk), [&](std::size_t chunk, int) {
+    const std::size_t begin = chunk * kNormChunk;
+    partials[chunk] =
+        ctx.kernels.reduce->squared_norm(std::min(kNormChunk, count - begin), x + begin);
+  });
+}
+
+double sum_in_order(std::span<const double> partials) {
+  double sum = 0;
+  for (const double partial : partials) sum += partial;
+  return sum;
+}
+
+void add_arrays(const Context& ctx, std::size_t count, const float* a, const float* b, float* dst) {
+  for_each_chunk(ctx, count, [&](std::size_t begin, std::size_t size) {
+    ctx.kernels.reduce->add(size, a + begin, b + begin, dst + begin);
+  });
+}
+
+void scale_array(const Context& ctx, std::size_t count, float factor, float* x) {
+  for_each_chunk(ctx, count, [&](std::size_t begin, std::size_t size) {
+    ctx.kernels.reduce->scale(size, factor, x + begin);
+  });
+}
+
+void convert(const Context& ctx, std::size_t count, const float* from, bfloat16* to) {
+  for_each_chunk(ctx, count, [&](std::size_t begin, std::size_t size) {
+    ctx.kernels.reduce->to_bf16(size, from + begin, to + begin);
+  });
+}
+
+void convert(const Context& ctx, std::size_t count, const bfloat16* from, float* to) {
+  for_each_chunk(ctx, count, [&](std::size_t begin, std::size_t size) {
+    ctx.kernels.reduce->to_f32(size, from + begin, to + begin);
+  });
+}
+
+}  // namespace tandem::kernels

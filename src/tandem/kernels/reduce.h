@@ -1,0 +1,34 @@
+// Sums, scalings and conversions over flat arrays. All are element by element, so a range may be
+// cut anywhere without changing a bit, except the squared norm, which has a fixed order of its own.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "tandem/core/bfloat16.h"
+#include "tandem/kernels/context.h"
+
+namespace tandem::kernels {
+
+// Elements of one partial sum of the squared norm.
+inline constexpr std::size_t kNormChunk = 65536;
+
+// partials[i] = sum of x^2 over elements [i kNormChunk, (i+1) kNormChunk) of x, in f64; partials
+// has num_chunks(count, kNormChunk) entries. Ranks that own ranges beginning at multiples of
+// kNormChunk get the partials that one rank alone would get.
+void squared_norm_partials(const Context& ctx, std::size_t count, const float* x, double* partials);
+
+// The sum in index order.
+double sum_in_order(std::span<const double> partials);
+
+// dst = a + b. dst may be a or b.
+void add_arrays(const Context& ctx, std::size_t count, const float* a, const float* b, float* dst);
+
+// x *= factor.
+void scale_array(const Context& ctx, std::size_t count, float factor, float* x);
+
+// Round to nearest even; NaN stays NaN.
+void convert(const Context& ctx, std::size_t count, const float* from, bfloat16* to);
+void convert(const Context& ctx, std::size_t count, const bfloat16* from, float* to);
+
+}  // namespace tandem::kernels

@@ -1,0 +1,50 @@
+// The reference sums and conversions.
+#include "tandem/kernels/kernel_tables.h"
+
+namespace tandem::kernels {
+namespace {
+
+template <class T>
+void add_column_sums(std::size_t rows, std::size_t columns, const T* x, std::size_t ld,
+                     float* sums) {
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t c = 0; c < columns; ++c) sums[c] += to_float(x[row * ld + c]);
+  }
+}
+
+double squared_norm(std::size_t count, const float* x) {
+  double sum = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return sum;
+}
+
+void add(std::size_t count, const float* a, const float* b, float* dst) {
+  for (std::size_t i = 0; i < count; ++i) dst[i] = a[i] + b[i];
+}
+
+void scale(std::size_t count, float factor, float* x) {
+  for (std::size_t i = 0; i < count; ++i) x[i] *= factor;
+}
+
+void to_bf16(std::size_t count, const float* from, bfloat16* to) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = to_bfloat16(from[i]);
+}
+
+void to_f32(std::size_t count, const bfloat16* from, float* to) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
+}
+
+}  // namespace
+
+const ReduceKernels kReduceReference = {
+    .f32 = {add_column_sums<float>},
+    .bf16 = {add_column_sums<bfloat16>},
+    .squared_norm = squared_norm,
+    .add = add,
+    .scale = scale,
+    .to_bf16 = to_bf16,
+    .to_f32 = to_f32,
+};
+
+}  // namespace tandem::kernels

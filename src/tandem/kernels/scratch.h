@@ -1,0 +1,54 @@
+// Memory that operations reuse from call to call, so that a training step allocates nothing once it
+// has run for the first time.
+#pragma once
+
+#include <any>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "tandem/core/buffer.h"
+
+namespace tandem::kernels {
+
+// One region shared by all threads of a call and one region per thread. A region grows when an
+// operation asks for more than ever before and never shrinks; its contents are undefined at the
+// start of a call. One operation at a time may use a Scratch; inside it, every thread touches only
+// its own region.
+class Scratch {
+ public:
+  explicit Scratch(int num_threads) : threads_(static_cast<std::size_t>(num_threads)) {}
+
+  // `count` elements for the whole call, 64-byte aligned. Call from the thread that runs the
+  // operation, not from a chunk.
+  template <class T>
+  std::span<T> shared(std::size_t count) {
+    return grown(shared_, count * sizeof(T)).template as<T>().first(count);
+  }
+
+  // `count` elements for one thread, 64-byte aligned. Call from that thread.
+  template <class T>
+  std::span<T> of_thread(int thread, std::size_t count) {
+    return grown(threads_[static_cast<std::size_t>(thread)].memory, count * sizeof(T))
+        .template as<T>()
+        .first(count);
+  }
+
+  // A place where an implementation keeps what it made for this thread (primitives of a library,
+  // for example).
+  std::any& state_of_thread(int thread) { return threads_[static_cast<std::size_t>(thread)].state; }
+
+  int num_threads() const { return static_cast<int>(threads_.size()); }
+  std::size_t bytes() const;  // held now, for memory reports
+
+ private:
+  struct alignas(kTensorAlignment) PerThread {
+    Buffer memory;
+    std::any state;
+  };
+  static Buffer& grown(Buffer& buffer, std::size_t bytes);
+  Buffer shared_;
+  std::vector<PerThread> threads_;
+};
+
+}  // namespace tandem::kernels
