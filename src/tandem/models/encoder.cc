@@ -1,0 +1,219 @@
+#include "tandem/models/encoder.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "tandem/core/bfloat16.h"
+
+namespace tandem::models {
+namespace {
+
+using nn::ParameterKind;
+using nn::ParameterLayout;
+
+// The names that the families give to the parts of a layer.
+struct LayerNames {
+  std::string_view layers;
+  std::string_view query;
+  std::string_view key;
+  std::string_view value;
+  std::string_view attention_output;
+  std::string_view attention_norm;
+  std::string_view intermediate;
+  std::string_view output;
+  std::string_view output_norm;
+};
+
+constexpr LayerNames kBertNames = {.layers = "encoder.layer.",
+                                   .query = "attention.self.query",
+                                   .key = "attention.self.key",
+                                   .value = "attention.self.value",
+                                   .attention_output = "attention.output.dense",
+                                   .attention_norm = "attention.output.LayerNorm",
+                                   .intermediate = "intermediate.dense",
+                                   .output = "output.dense",
+                                   .output_norm = "output.LayerNorm"};
+
+constexpr LayerNames kDistilBertNames = {.layers = "transformer.layer.",
+                                         .query = "attention.q_lin",
+                                         .key = "attention.k_lin",
+                                         .value = "attention.v_lin",
+                                         .attention_output = "attention.out_lin",
+                                         .attention_norm = "sa_layer_norm",
+                                         .intermediate = "ffn.lin1",
+                                         .output = "ffn.lin2",
+                                         .output_norm = "output_layer_norm"};
+
+nn::LinearParameters add_linear(ParameterLayout& layout, const std::string& name,
+                                std::size_t out_features, std::size_t in_features) {
+  const std::size_t weight =
+      layout.add(name + ".weight", {out_features, in_features}, ParameterKind::kWeight);
+  const std::size_t bias = layout.add(name + ".bias", {out_features}, ParameterKind::kBias);
+  return {weight, bias};
+}
+
+nn::LayerNormParameters add_layer_norm(ParameterLayout& layout, const std::string& name,
+                                       std::size_t hidden_size) {
+  const std::size_t weight =
+      layout.add(name + ".weight", {hidden_size}, ParameterKind::kLayerNormWeight);
+  const std::size_t bias = layout.add(name + ".bias", {hidden_size}, ParameterKind::kBias);
+  return {weight, bias};
+}
+
+// Query, key and value one behind the other, so that one product with a [3H, H] matrix computes all
+// three.
+nn::LinearParameters add_query_key_value(ParameterLayout& layout, const std::string& query,
+                                         const std::string& key, const std::string& value,
+                                         std::size_t hidden_size) {
+  const std::vector<std::size_t> shape = {hidden_size, hidden_size};
+  const std::size_t weight = layout.add(query + ".weight", shape, ParameterKind::kWeight);
+  layout.add_adjacent(key + ".weight", shape, ParameterKind::kWeight);
+  layout.add_adjacent(value + ".weight", shape, ParameterKind::kWeight);
+  const std::size_t bias = layout.add(query + ".bias", {hidden_size}, ParameterKind::kBias);
+  layout.add_adjacent(key + ".bias", {hidden_size}, ParameterKind::kBias);
+  layout.add_adjacent(value + ".bias", {hidden_size}, ParameterKind::kBias);
+  return {weight, bias};
+}
+
+nn::EmbeddingsOptions embeddings_options(const ModelConfig& config) {
+  return {.hidden_size = config.hidden_size,
+          .vocab_size = config.vocab_size,
+          .max_position_embeddings = config.max_position_embeddings,
+          .type_vocab_size = config.type_vocab_size,
+          .padding_idx = config.pad_token_id,
+          .positions_trainable = !config.sinusoidal_pos_embds,
+          .layer_norm_eps = config.layer_norm_eps,
+          .dropout = config.hidden_dropout_prob};
+}
+
+nn::EmbeddingsParameters add_embeddings(ParameterLayout& layout, const std::string& name,
+                                        const nn::EmbeddingsOptions& options) {
+  const std::size_t H = options.hidden_size;
+  nn::EmbeddingsParameters parameters;
+  parameters.norm = add_layer_norm(layout, name + "LayerNorm", H);
+  if (options.type_vocab_size > 0) {
+    parameters.type = layout.add(name + "token_type_embeddings.weight",
+                                 {options.type_vocab_size, H}, ParameterKind::kEmbedding);
+  }
+  parameters.position =
+      layout.add(name + "position_embeddings.weight", {options.max_position_embeddings, H},
+                 ParameterKind::kEmbedding, options.positions_trainable);
+  parameters.word = layout.add(name + "word_embeddings.weight", {options.vocab_size, H},
+                               ParameterKind::kEmbedding);
+  return parameters;
+}
+
+}  // namespace
+
+std::string_view Encoder::base_prefix(ModelFamily family) {
+  return family == ModelFamily::kBert ? "bert." : "distilbert.";
+}
+
+Encoder::Encoder(const ModelConfig& config, ParameterLayout& layout)
+    : layers_(config.num_hidden_layers), embeddings_options_(embeddings_options(config)) {
+  for (std::size_t index = layers_.size(); index-- > 0;) {
+    layers_[index] = make_layer(config, index, layout);
+  }
+  const std::string name = fmt::format("{}embeddings.", base_prefix(config.model_type));
+  embeddings_ = add_embeddings(layout, name, embeddings_options_);
+  end_ = layout.size();
+}
+
+Encoder::Layer Encoder::make_layer(const ModelConfig& config, std::size_t index,
+                                   ParameterLayout& layout) const {
+  const LayerNames& names = config.model_type == ModelFamily::kBert ? kBertNames : kDistilBertNames;
+  const auto name = [&](std::string_view part) {
+    return fmt::format("{}{}{}.{}", base_prefix(config.model_type), names.layers, index, part);
+  };
+  const std::size_t H = config.hidden_size;
+  const std::size_t I = config.intermediate_size;
+
+  Layer layer;
+  layer.options = {.index = index,
+                   .hidden_size = H,
+                   .num_heads = config.num_attention_heads,
+                   .intermediate_size = I,
+                   .activation = config.hidden_act,
+                   .layer_norm_eps = config.layer_norm_eps,
+                   .attention_dropout = config.attention_probs_dropout_prob,
+                   .attention_output_dropout = config.attention_output_dropout_prob(),
+                   .feed_forward_dropout = config.hidden_dropout_prob};
+  layer.parameters.output_norm = add_layer_norm(layout, name(names.output_norm), H);
+  layer.parameters.output = add_linear(layout, name(names.output), H, I);
+  layer.parameters.intermediate = add_linear(layout, name(names.intermediate), I, H);
+  layer.parameters.attention_norm = add_layer_norm(layout, name(names.attention_norm), H);
+  layer.parameters.attention_output = add_linear(layout, name(names.attention_output), H, H);
+  layer.parameters.qkv =
+      add_query_key_value(layout, name(names.query), name(names.key), name(names.value), H);
+  layer.end = layout.size();
+  return layer;
+}
+
+template <class T>
+void Encoder::plan(Arena& arena, std::size_t rows, PassKind kind,
+                   EncoderActivations<T>& activations) const {
+  using Hidden = nn::Hidden<T>;
+  using LayerActivations = nn::TransformerLayerActivations<T>;
+  const bool training = kind == PassKind::kTraining;
+  const std::size_t H = embeddings_options_.hidden_size;
+  const std::span<float> stream = Hidden::allocate_stream(arena, rows, H);
+
+  activations.embeddings = nn::LayerNormActivations::allocate(arena, rows, H);
+  activations.hidden.resize(layers_.size() + 1);
+  activations.layers.resize(layers_.size());
+  activations.hidden[0] = Hidden::allocate(arena, rows, H, stream);
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    const bool own_memory = training || l == 0;
+    activations.layers[l] =
+        own_memory ? LayerActivations::allocate(arena, layers_[l].options, rows, stream)
+                   : activations.layers[0];
+    activations.hidden[l + 1] =
+        training ? Hidden::allocate(arena, rows, H, stream) : activations.hidden[0];
+  }
+  activations.scratch =
+      nn::TransformerLayerScratch<T>::allocate(arena, layers_[0].options, rows, training);
+  activations.grad = training ? arena.allocate<float>(rows * H) : std::span<float>();
+}
+
+template <class T>
+void Encoder::forward(const nn::Pass& pass, const nn::PackedBatch& batch,
+                      const EncoderActivations<T>& activations) const {
+  nn::embeddings_forward<T>(pass, embeddings_options_, embeddings_, batch, activations.embeddings,
+                            activations.hidden[0]);
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    nn::transformer_layer_forward<T>(pass, layers_[l].options, layers_[l].parameters,
+                                     activations.hidden[l], activations.layers[l],
+                                     activations.scratch, activations.hidden[l + 1]);
+  }
+}
+
+template <class T>
+void Encoder::backward(const nn::Pass& pass, const nn::PackedBatch& batch,
+                       const EncoderActivations<T>& activations, const nn::Gradients& grads,
+                       FunctionRef<void(std::size_t end)> gradient_ready) const {
+  for (std::size_t l = layers_.size(); l-- > 0;) {
+    nn::transformer_layer_backward<T>(pass, layers_[l].options, layers_[l].parameters,
+                                      activations.hidden[l], activations.layers[l],
+                                      activations.scratch, activations.grad, grads);
+    gradient_ready(layers_[l].end);
+  }
+  nn::embeddings_backward(pass, embeddings_options_, embeddings_, batch, activations.embeddings,
+                          activations.grad, grads);
+  gradient_ready(end_);
+}
+
+template void Encoder::plan(Arena&, std::size_t, PassKind, EncoderActivations<float>&) const;
+template void Encoder::plan(Arena&, std::size_t, PassKind, EncoderActivations<bfloat16>&) const;
+template void Encoder::forward(const nn::Pass&, const nn::PackedBatch&,
+                               const EncoderActivations<float>&) const;
+template void Encoder::forward(const nn::Pass&, const nn::PackedBatch&,
+                               const EncoderActivations<bfloat16>&) const;
+template void Encoder::backward(const nn::Pass&, const nn::PackedBatch&,
+                                const EncoderActivations<float>&, const nn::Gradients&,
+                                FunctionRef<void(std::size_t)>) const;
+template void Encoder::backward(const nn::Pass&, const nn::PackedBatch&,
+                                const EncoderActivations<bfloat16>&, const nn::Gradients&,
+                                FunctionRef<void(std::size_t)>) const;
+
+}  // namespace tandem::models

@@ -1,0 +1,82 @@
+// The encoder that BERT and DistilBERT share: embeddings and a stack of transformer layers. The
+// families differ in parameter names and in what ModelConfig says. A task's model adds its head's
+// parameters to the layout first and the encoder's behind them (question_answering_model.h is the
+// example).
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "tandem/core/buffer.h"
+#include "tandem/core/thread_pool.h"
+#include "tandem/models/model_config.h"
+#include "tandem/nn/embeddings.h"
+#include "tandem/nn/packed_batch.h"
+#include "tandem/nn/parameter_layout.h"
+#include "tandem/nn/pass.h"
+#include "tandem/nn/transformer_layer.h"
+
+namespace tandem::models {
+
+// Training keeps every layer's activations for backward; inference runs all layers in the memory of
+// one.
+enum class PassKind { kInference, kTraining };
+
+// The activations of one pass; T is the type that products read (nn/transformer_layer.h).
+template <class T>
+struct EncoderActivations {
+  nn::LayerNormActivations embeddings;
+  std::vector<nn::Hidden<T>>
+      hidden;  // [L + 1] embeddings' output, then each layer's; all the same memory in inference
+  std::vector<nn::TransformerLayerActivations<T>> layers;  // [L]; all the same memory in inference
+  nn::TransformerLayerScratch<T> scratch;
+  std::span<float> grad;  // [R, H] gradient of the residual stream; training only
+
+  // What the encoder gives to a head: [R, H] f32.
+  std::span<float> output() const { return hidden.back().residual; }
+};
+
+class Encoder {
+ public:
+  // Appends the encoder's parameters to `layout`: layer L-1 … layer 0, embeddings. `config` is
+  // valid.
+  Encoder(const ModelConfig& config, nn::ParameterLayout& layout);
+
+  // "bert." or "distilbert.": what the names of the encoder's parameters start with.
+  static std::string_view base_prefix(ModelFamily family);
+
+  // Lays the activations for `rows` rows out in `arena`; allocates from the system only when
+  // `activations` is first used.
+  template <class T>
+  void plan(Arena& arena, std::size_t rows, PassKind kind,
+            EncoderActivations<T>& activations) const;
+
+  // Fills `activations` (planned for pass.rows()).
+  template <class T>
+  void forward(const nn::Pass& pass, const nn::PackedBatch& batch,
+               const EncoderActivations<T>& activations) const;
+
+  // activations.grad holds the gradient of output() and is overwritten. gradient_ready(end) is
+  // called after each layer and after the embeddings, when grads [0, end) are final.
+  template <class T>
+  void backward(const nn::Pass& pass, const nn::PackedBatch& batch,
+                const EncoderActivations<T>& activations, const nn::Gradients& grads,
+                FunctionRef<void(std::size_t end)> gradient_ready) const;
+
+ private:
+  struct Layer {
+    nn::TransformerLayerOptions options;
+    nn::TransformerLayerParameters parameters;
+    std::size_t end = 0;  // of the arena's prefix that is final after this layer's backward
+  };
+  Layer make_layer(const ModelConfig& config, std::size_t index, nn::ParameterLayout& layout) const;
+
+  std::vector<Layer> layers_;  // in the order of forward
+  nn::EmbeddingsOptions embeddings_options_;
+  nn::EmbeddingsParameters embeddings_;
+  std::size_t end_ = 0;
+};
+
+}  // namespace tandem::models

@@ -1,0 +1,211 @@
+#include "tandem/models/pretrained.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "tandem/core/error.h"
+#include "tandem/models/encoder.h"
+#include "tandem/models/safetensors.h"
+#include "tandem/models/torch_random.h"
+
+namespace tandem::models {
+namespace {
+
+constexpr std::string_view kWeightsFile = "model.safetensors";
+
+// Old checkpoints, converted from TensorFlow, call the parameters of LayerNorm gamma and beta.
+std::string modern_name(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kSuffixes = {
+      {{".gamma", ".weight"}, {".beta", ".bias"}}};
+  for (const auto& [old_suffix, new_suffix] : kSuffixes) {
+    if (name.ends_with(old_suffix)) {
+      return std::string(name.substr(0, name.size() - old_suffix.size())).append(new_suffix);
+    }
+  }
+  return std::string(name);
+}
+
+// The parameter that a tensor of the file is for: of the same name, or of that name behind the base
+// prefix.
+const nn::ParameterSpec* target_of(const nn::ParameterLayout& layout, std::string_view prefix,
+                                   std::string_view tensor_name) {
+  const std::string name = modern_name(tensor_name);
+  if (const nn::ParameterSpec* same = layout.find(name)) return same;
+  return layout.find(std::string(prefix) + name);
+}
+
+// Tensors that checkpoints of the family carry for other tasks: pooler, masked-LM and next-sentence
+// heads, and a buffer.
+bool belongs_to_other_tasks(std::string_view name) {
+  return name.starts_with("cls.") || name.starts_with("vocab_") || name.starts_with("pooler.") ||
+         name.find(".pooler.") != std::string_view::npos || name.ends_with("position_ids");
+}
+
+void check_fits(const TensorView& tensor, const nn::ParameterSpec& parameter,
+                const std::filesystem::path& file) {
+  if (tensor.shape != parameter.shape) {
+    raise<DataError>(
+        "{}: tensor '{}' has shape {}; the model of config.json expects {} for {} (do config.json "
+        "and {} belong together?)",
+        file.string(), tensor.name, shape_to_string(tensor.shape), shape_to_string(parameter.shape),
+        parameter.name, kWeightsFile);
+  }
+  if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 && tensor.dtype != DType::kBF16) {
+    raise<DataError>("{}: tensor '{}' is {}; expected F32, F16 or BF16", file.string(), tensor.name,
+                     to_string(tensor.dtype));
+  }
+}
+
+std::span<float> values_of(const nn::ParameterSpec& parameter, std::span<float> weights) {
+  return weights.subspan(parameter.offset, parameter.size);
+}
+
+// Alignment gaps hold 0, so that norms and checksums of whole arenas mean something.
+void clear_gaps(const nn::ParameterLayout& layout, std::span<float> weights) {
+  std::size_t end = 0;
+  for (const nn::ParameterSpec& parameter : layout.parameters()) {
+    std::fill(weights.begin() + end, weights.begin() + parameter.offset, 0.0f);
+    end = parameter.end();
+  }
+  std::fill(weights.begin() + end, weights.end(), 0.0f);
+}
+
+// "Attention Is All You Need", section 3.5: row p is sin and cos of p / 10000^(2i/H), interleaved.
+void fill_sinusoidal_positions(std::span<float> table, std::size_t hidden_size) {
+  for (std::size_t element = 0; element < table.size(); ++element) {
+    const std::size_t position = element / hidden_size;
+    const std::size_t column = element % hidden_size;
+    const double exponent =
+        2.0 * static_cast<double>(column / 2) / static_cast<double>(hidden_size);
+    const double angle = static_cast<double>(position) / std::pow(10000.0, exponent);
+    table[element] = static_cast<float>(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
+  }
+}
+
+void initialize_parameter(const ModelConfig& config, const nn::ParameterSpec& parameter,
+                          std::span<float> values, TorchGenerator& generator) {
+  switch (parameter.kind) {
+    case nn::ParameterKind::kBias:
+      return std::fill(values.begin(), values.end(), 0.0f);
+    case nn::ParameterKind::kLayerNormWeight:
+      return std::fill(values.begin(), values.end(), 1.0f);
+    case nn::ParameterKind::kWeight:
+      return generator.fill_normal(values, 0.0, config.initializer_range);
+    case nn::ParameterKind::kEmbedding:
+      break;
+  }
+  if (!parameter.trainable) return fill_sinusoidal_positions(values, config.hidden_size);
+  generator.fill_normal(values, 0.0, config.initializer_range);
+  if (parameter.name.ends_with("word_embeddings.weight") && config.pad_token_id >= 0) {
+    const std::size_t row = static_cast<std::size_t>(config.pad_token_id) * config.hidden_size;
+    const std::span<float> padding_row = values.subspan(row, config.hidden_size);
+    std::fill(padding_row.begin(), padding_row.end(), 0.0f);
+  }
+}
+
+// Fills the parameters that are not `loaded` (one flag per parameter), from the embeddings to the
+// head as the modules of the model stand, and returns their names in that order.
+std::vector<std::string> initialize_missing(const ModelConfig& config,
+                                            const nn::ParameterLayout& layout,
+                                            const std::vector<bool>& loaded,
+                                            std::span<float> weights, std::uint64_t seed) {
+  std::vector<std::string> names;
+  TorchGenerator generator(seed);
+  const std::vector<nn::ParameterSpec>& parameters = layout.parameters();
+  for (std::size_t i = parameters.size(); i-- > 0;) {
+    if (loaded[i]) continue;
+    initialize_parameter(config, parameters[i], values_of(parameters[i], weights), generator);
+    names.push_back(parameters[i].name);
+  }
+  return names;
+}
+
+void check_size(const nn::ParameterLayout& layout, std::size_t size) {
+  if (size != layout.size()) {
+    raise<InvalidArgument>("room for {} weights; expected {}", size, layout.size());
+  }
+}
+
+std::filesystem::path find_weights(const std::filesystem::path& model_dir) {
+  const std::filesystem::path path = model_dir / kWeightsFile;
+  if (std::filesystem::exists(path)) return path;
+  for (const char* other : {"model.safetensors.index.json", "pytorch_model.bin",
+                            "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"}) {
+    if (std::filesystem::exists(model_dir / other)) {
+      raise<DataError>(
+          "{}: found {}, but no {}; save the model in that format first, for example with "
+          "transformers' save_pretrained",
+          model_dir.string(), other, kWeightsFile);
+    }
+  }
+  raise<DataError>("{}: no {} in this model directory", model_dir.string(), kWeightsFile);
+}
+
+}  // namespace
+
+LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
+                           const nn::ParameterLayout& layout, std::span<float> weights,
+                           std::uint64_t seed) {
+  check_size(layout, weights.size());
+  const SafetensorsFile file(find_weights(model_dir));
+  const std::string_view prefix = Encoder::base_prefix(config.model_type);
+  const nn::ParameterSpec* const first = layout.parameters().data();
+
+  LoadReport report;
+  report.file = file.path();
+  std::vector<bool> loaded(layout.parameters().size(), false);
+  for (const TensorView& tensor : file.tensors()) {
+    const nn::ParameterSpec* parameter = target_of(layout, prefix, tensor.name);
+    if (parameter == nullptr) {
+      (belongs_to_other_tasks(tensor.name) ? report.ignored : report.unused).push_back(tensor.name);
+      continue;
+    }
+    const auto index = static_cast<std::size_t>(parameter - first);
+    if (loaded[index]) {
+      raise<DataError>(
+          "{}: tensor '{}' is a second value of {}; expected one (with or without the prefix '{}')",
+          file.path().string(), tensor.name, parameter->name, prefix);
+    }
+    check_fits(tensor, *parameter, file.path());
+    copy_to_float(tensor, values_of(*parameter, weights));
+    loaded[index] = true;
+  }
+  if (std::find(loaded.begin(), loaded.end(), true) == loaded.end()) {
+    raise<DataError>(
+        "{}: holds no parameter of a {} model; its tensors are called '{}' and the like, expected "
+        "'{}'",
+        file.path().string(), to_string(config.model_type),
+        file.tensors().empty() ? "" : file.tensors().front().name, layout.parameters().back().name);
+  }
+  clear_gaps(layout, weights);
+  report.newly_initialized = initialize_missing(config, layout, loaded, weights, seed);
+  return report;
+}
+
+void initialize_parameters(const ModelConfig& config, const nn::ParameterLayout& layout,
+                           std::span<float> weights, std::uint64_t seed) {
+  check_size(layout, weights.size());
+  clear_gaps(layout, weights);
+  const std::vector<bool> none_loaded(layout.parameters().size(), false);
+  initialize_missing(config, layout, none_loaded, weights, seed);
+}
+
+void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
+                     std::string_view architecture, const nn::ParameterLayout& layout,
+                     std::span<const float> weights) {
+  check_size(layout, weights.size());
+  std::vector<TensorView> tensors;
+  for (const nn::ParameterSpec& parameter : layout.parameters()) {
+    tensors.push_back({.name = parameter.name,
+                       .dtype = DType::kF32,
+                       .shape = parameter.shape,
+                       .bytes = std::as_bytes(weights.subspan(parameter.offset, parameter.size))});
+  }
+  write_safetensors(model_dir / kWeightsFile, tensors);
+  write_file(model_dir / "config.json", config.to_json(architecture));
+}
+
+}  // namespace tandem::models

@@ -1,0 +1,91 @@
+// Reading and writing .safetensors files: u64 little-endian header size, JSON header, tensor bytes.
+//
+// Nothing in a file is trusted. The header must be at most 100 MB and start with '{'; JSON keys
+// must be unique; every tensor needs a known dtype, a shape and a byte range of exactly that size;
+// ranges must tile the data without hole or overlap; the file must be neither shorter nor longer
+// than they say; __metadata__ may hold strings only. Each violation is a DataError that names file,
+// tensor, the value found and the value expected.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/core/file.h"
+
+namespace tandem::models {
+
+// In the order of the official library, which writes tensors of later ones first.
+enum class DType {
+  kBool,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kF64,
+  kI64,
+  kU64
+};
+
+std::string_view to_string(DType dtype);  // "F32", "BF16" … as in the file
+std::size_t size_in_bytes(DType dtype);
+
+// A named tensor somewhere in memory; does not own its bytes.
+struct TensorView {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<std::size_t> shape;
+  std::span<const std::byte> bytes;  // row-major, little-endian; only 1-byte alignment is promised
+
+  std::size_t size() const { return bytes.size() / size_in_bytes(dtype); }
+};
+
+// "[384, 1536]"
+std::string shape_to_string(std::span<const std::size_t> shape);
+
+// Widens F32, F16 or BF16 into `out`. Throws InvalidArgument for another dtype or size; the caller
+// knows the file's name.
+void copy_to_float(const TensorView& tensor, std::span<float> out);
+
+// An open, validated file. The views point into the mapping and live as long as the object.
+class SafetensorsFile {
+ public:
+  // Throws IoError or DataError.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::vector<TensorView>& tensors() const {
+    return tensors_;
+  }                                                     // in the order of their bytes
+  const TensorView* find(std::string_view name) const;  // null when absent
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+
+ private:
+  std::filesystem::path path_;
+  MappedFile file_;
+  std::vector<TensorView> tensors_;
+  std::map<std::string, std::size_t, std::less<>> index_;
+  std::map<std::string, std::string> metadata_;
+};
+
+// Writes a file atomically, tensor by tensor straight from their memory. Order and header alignment
+// are those of the official library (wider dtypes first, then by name; data start at a multiple of
+// 8). Transformers refuses files without metadata
+// {"format": "pt"}, so that is the default. Throws IoError, and InvalidArgument for a view whose
+// bytes do not fit its shape or a name twice.
+void write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
+                       const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+
+}  // namespace tandem::models

@@ -1,0 +1,70 @@
+#include "tandem/models/torch_random.h"
+
+#include <cmath>
+#include <cstddef>
+#include <numbers>
+
+namespace tandem::models {
+namespace {
+
+constexpr std::size_t kBlock = 16;
+
+// Box-Muller: 16 uniforms in [0, 1) become 16 normals. Element j < 8 is paired with element j + 8.
+void box_muller_block(std::span<float, kBlock> values, double mean, double standard_deviation) {
+  for (std::size_t j = 0; j < kBlock / 2; ++j) {
+    const double u1 = 1.0 - static_cast<double>(values[j]);  // (0, 1]: its logarithm is finite
+    const double u2 = values[j + kBlock / 2];
+    const double radius = std::sqrt(-2.0 * std::log(u1));
+    const double theta = 2.0 * std::numbers::pi * u2;
+    values[j] = static_cast<float>(radius * std::cos(theta) * standard_deviation + mean);
+    values[j + kBlock / 2] =
+        static_cast<float>(radius * std::sin(theta) * standard_deviation + mean);
+  }
+}
+
+}  // namespace
+
+float TorchGenerator::uniform_24_bits() {
+  return static_cast<float>(engine_() & 0xffffffu) * 0x1p-24f;
+}
+
+double TorchGenerator::uniform_53_bits() {
+  const std::uint64_t high = engine_();
+  const std::uint64_t low = engine_();
+  return static_cast<double>(((high << 32) | low) & ((std::uint64_t{1} << 53) - 1)) * 0x1p-53;
+}
+
+double TorchGenerator::scalar_normal() {
+  if (second_normal_) {
+    const double value = *second_normal_;
+    second_normal_.reset();
+    return value;
+  }
+  const double u1 = uniform_53_bits();
+  const double u2 = uniform_53_bits();
+  const double radius = std::sqrt(-2.0 * std::log1p(-u2));
+  const double theta = 2.0 * std::numbers::pi * u1;
+  second_normal_ = radius * std::sin(theta);
+  return radius * std::cos(theta);
+}
+
+void TorchGenerator::fill_normal(std::span<float> out, double mean, double standard_deviation) {
+  if (out.size() < kBlock) {
+    for (float& value : out) {
+      value = static_cast<float>(scalar_normal() * standard_deviation + mean);
+    }
+    return;
+  }
+  for (float& value : out) value = uniform_24_bits();
+  std::size_t done = 0;
+  for (; done + kBlock <= out.size(); done += kBlock) {
+    box_muller_block(out.subspan(done).first<kBlock>(), mean, standard_deviation);
+  }
+  if (done < out.size()) {
+    const auto last = out.last<kBlock>();
+    for (float& value : last) value = uniform_24_bits();
+    box_muller_block(last, mean, standard_deviation);
+  }
+}
+
+}  // namespace tandem::models

@@ -1,0 +1,33 @@
+// torch's CPU random numbers, as far as the initialisation of parameters needs them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <span>
+
+namespace tandem::models {
+
+// torch.Generator after manual_seed(seed).
+class TorchGenerator {
+ public:
+  explicit TorchGenerator(std::uint64_t seed) : engine_(static_cast<std::uint32_t>(seed)) {}
+
+  // tensor.normal_(mean, standard_deviation) of a contiguous f32 tensor. Torch vectorises logarithm
+  // and cosine, so values agree to about 1e-8 for a standard deviation of 0.02, not bit for bit.
+  //   16 elements or more: 24-bit uniforms for the whole tensor first, then Box-Muller on blocks of
+  //   16; a tail that is no full block makes the last 16 elements be drawn again, from fresh
+  //   uniforms. fewer: one by one in double precision, two per Box-Muller pair; the second waits
+  //   for the next element, also of the next tensor.
+  void fill_normal(std::span<float> out, double mean, double standard_deviation);
+
+ private:
+  float uniform_24_bits();
+  double uniform_53_bits();
+  double scalar_normal();
+
+  std::mt19937 engine_;
+  std::optional<double> second_normal_;
+};
+
+}  // namespace tandem::models

@@ -1,0 +1,68 @@
+// y = LayerNorm(dropout(x) + residual), the joint of a transformer layer (Ba et al. 2016).
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "tandem/core/buffer.h"
+#include "tandem/kernels/layer_norm.h"
+#include "tandem/nn/hidden.h"
+#include "tandem/nn/pass.h"
+#include "tandem/nn/weights.h"
+
+namespace tandem::nn {
+
+// What LayerNorm saves for its backward.
+struct LayerNormActivations {
+  std::span<float> sum;   // [R, H] its input: dropout(x) + residual
+  std::span<float> mean;  // [R]
+  std::span<float> rstd;  // [R] 1/√(variance + ε)
+
+  static LayerNormActivations allocate(Arena& arena, std::size_t rows, std::size_t hidden_size) {
+    return {arena.allocate<float>(rows * hidden_size), arena.allocate<float>(rows),
+            arena.allocate<float>(rows)};
+  }
+};
+
+// x: [R, H] T.   residual: [R, H] f32, may be y.residual.   y: overwritten.
+template <class T>
+void dropout_add_layer_norm_forward(const Pass& pass, const LayerNormParameters& parameters,
+                                    double eps, const kernels::Dropout& dropout,
+                                    std::span<const T> x, std::span<const float> residual,
+                                    const LayerNormActivations& saved, const Hidden<T>& y) {
+  const kernels::LayerNormForward<T> args = {.x = x.data(),
+                                             .residual = residual.data(),
+                                             .gamma = pass.weights.vector(parameters.weight),
+                                             .beta = pass.weights.vector(parameters.bias),
+                                             .eps = static_cast<float>(eps),
+                                             .y = y.residual.data(),
+                                             .y_copy = y.copy(),
+                                             .sum = saved.sum.data(),
+                                             .mean = saved.mean.data(),
+                                             .rstd = saved.rstd.data()};
+  kernels::dropout_add_layer_norm_forward<T>(pass.context, pass.sequences, x.size() / pass.rows(),
+                                             dropout, args);
+}
+
+// grad: [R, H] f32, the gradient of y on entry and of the residual on return.   grad_x: [R, H] T,
+// overwritten.
+template <class T>
+void dropout_add_layer_norm_backward(const Pass& pass, const LayerNormParameters& parameters,
+                                     const kernels::Dropout& dropout,
+                                     const LayerNormActivations& saved, std::span<float> grad,
+                                     std::span<T> grad_x, const Gradients& grads) {
+  const kernels::LayerNormBackward<T> args = {.grad_y = grad.data(),
+                                              .sum = saved.sum.data(),
+                                              .mean = saved.mean.data(),
+                                              .rstd = saved.rstd.data(),
+                                              .gamma = pass.weights.vector(parameters.weight),
+                                              .grad_sum = grad.data(),
+                                              .grad_x = grad_x.data(),
+                                              .grad_gamma = grads.at(parameters.weight),
+                                              .grad_beta = grads.at(parameters.bias),
+                                              .accumulate = grads.accumulate};
+  kernels::dropout_add_layer_norm_backward<T>(pass.context, pass.sequences,
+                                              grad.size() / pass.rows(), dropout, args);
+}
+
+}  // namespace tandem::nn

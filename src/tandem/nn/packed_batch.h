@@ -1,0 +1,43 @@
+// The input of a model: the token rows of all sequences, one sequence after another.
+//
+// Without padding a sequence owns exactly its real tokens. In padded mode it owns more rows than it
+// has keys: the pad rows are computed like any other query, but no query attends to them. So both
+// modes are one code path, without masks in memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tandem/kernels/sequences.h"
+
+namespace tandem::nn {
+
+struct PackedBatch {
+  std::vector<std::int32_t> input_ids;       // [rows]
+  std::vector<std::int32_t> token_type_ids;  // [rows]; ignored by models without token types
+  std::vector<std::int32_t> position_ids;    // [rows]: 0, 1, 2 … within each sequence
+  std::vector<std::uint32_t> row_begin{
+      0};  // [sequences + 1]: rows of sequence i are [row_begin[i], row_begin[i + 1])
+  std::vector<std::uint32_t> key_count;  // [sequences]: its first key_count[i] rows are real tokens
+  std::vector<std::uint64_t>
+      sample;  // [sequences]: index in the global batch, the key of its dropout masks
+
+  std::size_t rows() const { return input_ids.size(); }
+  std::size_t num_sequences() const { return key_count.size(); }
+  // A view for the kernels, valid until the batch changes.
+  kernels::Sequences sequences() const { return {row_begin, key_count, sample}; }
+
+  // Empties the batch; memory is kept for the next one.
+  void clear();
+  // Makes room, so that append() of up to this much does not allocate.
+  void reserve(std::size_t rows, std::size_t num_sequences);
+  // Appends a sequence of `ids` (token types from `types`, or all 0 when that is empty), padded to
+  // `rows` rows with `pad_id` and type 0; rows = 0: no padding. Throws InvalidArgument if ids is
+  // empty, longer than rows (when padded), or types has another length than ids.
+  void append(std::span<const std::int32_t> ids, std::span<const std::int32_t> types,
+              std::uint64_t global_sample, std::size_t padded_rows = 0, std::int32_t pad_id = 0);
+};
+
+}  // namespace tandem::nn

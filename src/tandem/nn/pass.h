@@ -1,0 +1,51 @@
+// What all layers of one forward or backward pass share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tandem/kernels/context.h"
+#include "tandem/kernels/dropout.h"
+#include "tandem/kernels/sequences.h"
+#include "tandem/nn/weights.h"
+
+namespace tandem::nn {
+
+// Which dropout mask belongs to which place. Masks are functions of (seed, step, global sample,
+// site, element), so backward recomputes them and they do not depend on threads, ranks or padding.
+// A site is kernels::dropout_site(layer, place); place kInput of layer l is the input of layer l:
+// the embeddings' output for l = 0, the head's input for l = L.
+enum class DropoutPlace : std::uint32_t {
+  kInput = 0,
+  kAttentionOutput = 1,
+  kFeedForwardOutput = 2,
+  kAttentionProbabilities = kernels::kAttentionPlace  // of head 0; head h has the place h further
+};
+
+// The dropout of one pass. enabled = false is the deterministic model (evaluation, gradient
+// checks).
+struct DropoutStream {
+  bool enabled = false;
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;  // unique per micro-batch within the run
+
+  kernels::Dropout at(std::size_t layer, DropoutPlace place, double p) const {
+    return {.p = enabled ? static_cast<float>(p) : 0.0f,
+            .seed = seed,
+            .step = step,
+            .site = kernels::dropout_site(static_cast<std::uint32_t>(layer),
+                                          static_cast<std::uint32_t>(place))};
+  }
+};
+
+struct Pass {
+  const kernels::Context& context;
+  Weights weights;
+  kernels::Sequences sequences;
+  DropoutStream dropout;
+
+  std::size_t rows() const { return sequences.rows(); }
+};
+
+}  // namespace tandem::nn

@@ -1,0 +1,154 @@
+#include "tandem/nn/transformer_layer.h"
+
+#include <algorithm>
+
+#include "tandem/kernels/attention.h"
+#include "tandem/nn/layer_norm.h"
+#include "tandem/nn/linear.h"
+
+namespace tandem::nn {
+namespace {
+
+// The three places of a layer that drop; forward and backward ask alike.
+struct LayerDropouts {
+  LayerDropouts(const DropoutStream& stream, const TransformerLayerOptions& options)
+      : attention(stream.at(options.index, DropoutPlace::kAttentionProbabilities,
+                            options.attention_dropout)),
+        attention_output(stream.at(options.index, DropoutPlace::kAttentionOutput,
+                                   options.attention_output_dropout)),
+        feed_forward(stream.at(options.index, DropoutPlace::kFeedForwardOutput,
+                               options.feed_forward_dropout)) {}
+  kernels::Dropout attention;
+  kernels::Dropout attention_output;
+  kernels::Dropout feed_forward;
+};
+
+}  // namespace
+
+template <class T>
+TransformerLayerActivations<T> TransformerLayerActivations<T>::allocate(
+    Arena& arena, const TransformerLayerOptions& options, std::size_t rows,
+    std::span<float> stream) {
+  const std::size_t H = options.hidden_size;
+  const std::size_t I = options.intermediate_size;
+  TransformerLayerActivations a;
+  a.qkv = arena.allocate<T>(rows * 3 * H);
+  a.log_sum_exp = arena.allocate<float>(options.num_heads * rows);
+  a.context = arena.allocate<T>(rows * H);
+  a.attention_norm = LayerNormActivations::allocate(arena, rows, H);
+  a.attended = Hidden<T>::allocate(arena, rows, H, stream);
+  a.pre_activation = arena.allocate<T>(rows * I);
+  a.activated = arena.allocate<T>(rows * I);
+  a.output_norm = LayerNormActivations::allocate(arena, rows, H);
+  return a;
+}
+
+template <class T>
+TransformerLayerScratch<T> TransformerLayerScratch<T>::allocate(
+    Arena& arena, const TransformerLayerOptions& options, std::size_t rows, bool training) {
+  const std::size_t H = options.hidden_size;
+  TransformerLayerScratch scratch;
+  scratch.projected = arena.allocate<T>(rows * H);
+  if (training) {
+    scratch.grad_context = arena.allocate<T>(rows * H);
+    scratch.grad_wide = arena.allocate<T>(rows * std::max(options.intermediate_size, 3 * H));
+  }
+  return scratch;
+}
+
+template <class T>
+void transformer_layer_forward(const Pass& pass, const TransformerLayerOptions& options,
+                               const TransformerLayerParameters& parameters, const Hidden<T>& x,
+                               const TransformerLayerActivations<T>& saved,
+                               const TransformerLayerScratch<T>& scratch, const Hidden<T>& y) {
+  const std::size_t H = options.hidden_size;
+  const std::size_t I = options.intermediate_size;
+  const LayerDropouts dropouts(pass.dropout, options);
+
+  // Attention: every row reads the real rows of its sequence.
+  linear_forward<T>(pass, parameters.qkv, 3 * H, H, x.operand, saved.qkv);
+  kernels::attention_forward<T>(pass.context, pass.sequences, options.num_heads, options.head_dim(),
+                                dropouts.attention, saved.qkv.data(), saved.context.data(),
+                                saved.log_sum_exp.data());
+  linear_forward<T>(pass, parameters.attention_output, H, H, saved.context, scratch.projected);
+  dropout_add_layer_norm_forward<T>(pass, parameters.attention_norm, options.layer_norm_eps,
+                                    dropouts.attention_output, scratch.projected, x.residual,
+                                    saved.attention_norm, saved.attended);
+
+  // Feed-forward: every row is transformed on its own.
+  linear_forward<T>(pass, parameters.intermediate, I, H, saved.attended.operand,
+                    saved.pre_activation);
+  kernels::activation_forward<T>(pass.context, options.activation, saved.activated.size(),
+                                 saved.pre_activation.data(), saved.activated.data());
+  linear_forward<T>(pass, parameters.output, H, I, saved.activated, scratch.projected);
+  dropout_add_layer_norm_forward<T>(pass, parameters.output_norm, options.layer_norm_eps,
+                                    dropouts.feed_forward, scratch.projected,
+                                    saved.attended.residual, saved.output_norm, y);
+}
+
+// The stages of forward from last to first. `grad` is the gradient of the residual stream:
+// LayerNorm's backward turns it into the gradient of its sum, which is the residual's share, and
+// the backward of the branch adds its own.
+template <class T>
+void transformer_layer_backward(const Pass& pass, const TransformerLayerOptions& options,
+                                const TransformerLayerParameters& parameters, const Hidden<T>& x,
+                                const TransformerLayerActivations<T>& saved,
+                                const TransformerLayerScratch<T>& scratch, std::span<float> grad,
+                                const Gradients& grads) {
+  const std::size_t H = options.hidden_size;
+  const std::size_t I = options.intermediate_size;
+  const LayerDropouts dropouts(pass.dropout, options);
+  const std::span<T> grad_projected = scratch.projected;
+  const std::span<T> grad_activation = scratch.grad_wide.first(pass.rows() * I);
+  const std::span<T> grad_qkv = scratch.grad_wide.first(pass.rows() * 3 * H);
+
+  // Feed-forward.
+  dropout_add_layer_norm_backward<T>(pass, parameters.output_norm, dropouts.feed_forward,
+                                     saved.output_norm, grad, grad_projected, grads);
+  linear_backward<T, T>(pass, parameters.output, H, I, saved.activated, grad_projected,
+                        grad_activation, /*accumulate_grad_x=*/false, grads);
+  kernels::activation_backward<T>(pass.context, options.activation, grad_activation.size(),
+                                  saved.pre_activation.data(), grad_activation.data(),
+                                  grad_activation.data());
+  linear_backward<T, float>(pass, parameters.intermediate, I, H, saved.attended.operand,
+                            grad_activation, grad, /*accumulate_grad_x=*/true, grads);
+
+  // Attention.
+  dropout_add_layer_norm_backward<T>(pass, parameters.attention_norm, dropouts.attention_output,
+                                     saved.attention_norm, grad, grad_projected, grads);
+  linear_backward<T, T>(pass, parameters.attention_output, H, H, saved.context, grad_projected,
+                        scratch.grad_context, /*accumulate_grad_x=*/false, grads);
+  kernels::attention_backward<T>(pass.context, pass.sequences, options.num_heads,
+                                 options.head_dim(), dropouts.attention, saved.qkv.data(),
+                                 saved.context.data(), saved.log_sum_exp.data(),
+                                 scratch.grad_context.data(), grad_qkv.data());
+  linear_backward<T, float>(pass, parameters.qkv, 3 * H, H, x.operand, grad_qkv, grad,
+                            /*accumulate_grad_x=*/true, grads);
+}
+
+template struct TransformerLayerActivations<float>;
+template struct TransformerLayerScratch<float>;
+template void transformer_layer_forward(const Pass&, const TransformerLayerOptions&,
+                                        const TransformerLayerParameters&, const Hidden<float>&,
+                                        const TransformerLayerActivations<float>&,
+                                        const TransformerLayerScratch<float>&,
+                                        const Hidden<float>&);
+template void transformer_layer_backward(const Pass&, const TransformerLayerOptions&,
+                                         const TransformerLayerParameters&, const Hidden<float>&,
+                                         const TransformerLayerActivations<float>&,
+                                         const TransformerLayerScratch<float>&, std::span<float>,
+                                         const Gradients&);
+template struct TransformerLayerActivations<bfloat16>;
+template struct TransformerLayerScratch<bfloat16>;
+template void transformer_layer_forward(const Pass&, const TransformerLayerOptions&,
+                                        const TransformerLayerParameters&, const Hidden<bfloat16>&,
+                                        const TransformerLayerActivations<bfloat16>&,
+                                        const TransformerLayerScratch<bfloat16>&,
+                                        const Hidden<bfloat16>&);
+template void transformer_layer_backward(const Pass&, const TransformerLayerOptions&,
+                                         const TransformerLayerParameters&, const Hidden<bfloat16>&,
+                                         const TransformerLayerActivations<bfloat16>&,
+                                         const TransformerLayerScratch<bfloat16>&, std::span<float>,
+                                         const Gradients&);
+
+}  // namespace tandem::nn

@@ -1,0 +1,95 @@
+// One post-LayerNorm transformer encoder layer (Vaswani et al. 2017; Devlin et al. 2019), forward
+// and explicit backward:
+//
+//   qkv      = x·Wqkvᵀ + bqkv                        context = dropout(softmax(q·kᵀ/√D))·v     per
+//   head attended = LayerNorm(x + dropout(context·Woᵀ + bo)) y        = LayerNorm(attended +
+//   dropout(act(attended·W1ᵀ + b1)·W2ᵀ + b2))
+//
+// BERT and DistilBERT differ only in names and in one dropout probability. Letters: R rows of all
+// sequences, H hidden size, A heads, D = H/A, I intermediate size. T is the type that matrix
+// products read: float, or bfloat16 (then sums, LayerNorm, softmax and the residual stream are
+// still f32). All matrices are row-major.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "tandem/core/buffer.h"
+#include "tandem/kernels/activation.h"
+#include "tandem/nn/hidden.h"
+#include "tandem/nn/layer_norm.h"
+#include "tandem/nn/pass.h"
+#include "tandem/nn/weights.h"
+
+namespace tandem::nn {
+
+struct TransformerLayerOptions {
+  std::size_t index = 0;  // l in 0 … L-1: which dropout masks are its own
+  std::size_t hidden_size = 0;
+  std::size_t num_heads = 0;
+  std::size_t intermediate_size = 0;
+  kernels::Activation activation = kernels::Activation::kGelu;
+  double layer_norm_eps = 1e-12;
+  double attention_dropout = 0;         // of the probabilities
+  double attention_output_dropout = 0;  // before the first residual
+  double feed_forward_dropout = 0;      // before the second residual
+
+  std::size_t head_dim() const { return hidden_size / num_heads; }
+};
+
+// Offsets in the parameter arena.
+struct TransformerLayerParameters {
+  LinearParameters qkv;               // [3H, H], [3H]: query, key, value adjacent
+  LinearParameters attention_output;  // [H, H], [H]
+  LayerNormParameters attention_norm;
+  LinearParameters intermediate;  // [I, H], [I]
+  LinearParameters output;        // [H, I], [H]
+  LayerNormParameters output_norm;
+};
+
+// What forward saves for backward.
+template <class T>
+struct TransformerLayerActivations {
+  std::span<T> qkv;              // [R, 3H]
+  std::span<float> log_sum_exp;  // [A, R] of the attention scores
+  std::span<T> context;          // [R, H]
+  LayerNormActivations attention_norm;
+  Hidden<T> attended;           // [R, H]
+  std::span<T> pre_activation;  // [R, I]
+  std::span<T> activated;       // [R, I]
+  LayerNormActivations output_norm;
+
+  // `stream`: the residual stream (hidden.h).
+  static TransformerLayerActivations allocate(Arena& arena, const TransformerLayerOptions& options,
+                                              std::size_t rows, std::span<float> stream);
+};
+
+// Memory that lives within one layer's forward or backward; all layers share it.
+template <class T>
+struct TransformerLayerScratch {
+  std::span<T> projected;  // [R, H] a product on its way into LayerNorm; in backward its gradient
+  std::span<T> grad_context;  // [R, H]; training only
+  std::span<T> grad_wide;     // [R, max(I, 3H)] of the activation, then of qkv; training only
+
+  static TransformerLayerScratch allocate(Arena& arena, const TransformerLayerOptions& options,
+                                          std::size_t rows, bool training);
+};
+
+// y = layer(x), overwritten, together with the activations. x and y may be the same memory if no
+// backward follows.
+template <class T>
+void transformer_layer_forward(const Pass& pass, const TransformerLayerOptions& options,
+                               const TransformerLayerParameters& parameters, const Hidden<T>& x,
+                               const TransformerLayerActivations<T>& saved,
+                               const TransformerLayerScratch<T>& scratch, const Hidden<T>& y);
+
+// grad: [R, H] f32, the gradient of y on entry and of x on return. Parameter gradients go to
+// `grads` (overwrite or += as it says). pass, x and saved as in forward.
+template <class T>
+void transformer_layer_backward(const Pass& pass, const TransformerLayerOptions& options,
+                                const TransformerLayerParameters& parameters, const Hidden<T>& x,
+                                const TransformerLayerActivations<T>& saved,
+                                const TransformerLayerScratch<T>& scratch, std::span<float> grad,
+                                const Gradients& grads);
+
+}  // namespace tandem::nn

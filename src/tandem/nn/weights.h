@@ -1,0 +1,57 @@
+// How layers see the parameters of a model: offsets into the flat arenas (parameter_layout.h).
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include "tandem/core/bfloat16.h"
+
+namespace tandem::nn {
+
+// What matrix products read: f32, or bf16 operands with f32 sums as under torch.autocast.
+// LayerNorm, softmax, the residual stream, gradients of parameters and the optimizer are f32 in
+// both.
+enum class Precision { kFloat32, kBfloat16 };
+
+// The weights of one step: the f32 masters and, when products are to run in bf16, their rounded
+// copy.
+struct Weights {
+  std::span<const float> f32;      // [layout.size()]
+  std::span<const bfloat16> bf16;  // [layout.size()], or empty
+
+  Precision precision() const { return bf16.empty() ? Precision::kFloat32 : Precision::kBfloat16; }
+  // The operand of a product at `offset`.
+  template <class T>
+  const T* matrix(std::size_t offset) const {
+    if constexpr (std::is_same_v<T, float>) {
+      return f32.data() + offset;
+    } else {
+      return bf16.data() + offset;
+    }
+  }
+  // A bias, a LayerNorm parameter or an embedding table: always f32.
+  const float* vector(std::size_t offset) const { return f32.data() + offset; }
+};
+
+// Where gradients go: the same layout as the weights, f32. accumulate: += (a further micro-batch),
+// else overwritten.
+struct Gradients {
+  std::span<float> f32;
+  bool accumulate = false;
+
+  float* at(std::size_t offset) const { return f32.data() + offset; }
+};
+
+// y = x·weightᵀ + bias.
+struct LinearParameters {
+  std::size_t weight = 0;  // [out_features, in_features]
+  std::size_t bias = 0;    // [out_features]
+};
+
+struct LayerNormParameters {
+  std::size_t weight = 0;  // [H]
+  std::size_t bias = 0;    // [H]
+};
+
+}  // namespace tandem::nn
