@@ -1,0 +1,304 @@
+// The first meeting of the ranks, over TCP and through a process manager that speaks PMI-1.
+#include "tandem/rendezvous/exchange.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/pmi.h"
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+int free_port() { return local_port(listen_tcp(true, 0)); }
+
+Identity identity_of(int rank, int world_size, int port) {
+  Identity identity;
+  identity.rank = rank;
+  identity.world_size = world_size;
+  identity.local_rank = rank;
+  identity.local_size = world_size;
+  identity.master_port = port;
+  identity.master_port_given = true;
+  return identity;
+}
+
+struct Outcome {
+  std::vector<Met> met;
+  std::string error;
+  bool config_error = false;
+};
+
+Outcome attempt(const Identity& identity, milliseconds timeout) {
+  Outcome outcome;
+  try {
+    ExchangeOptions options;
+    options.timeout = timeout;
+    outcome.met = exchange_cards(identity, fmt::format("card {}", identity.rank), options);
+  } catch (const ConfigError& error) {
+    outcome.error = error.what();
+    outcome.config_error = true;
+  } catch (const CommError& error) {
+    outcome.error = error.what();
+  }
+  return outcome;
+}
+
+std::vector<Outcome> attempt_all(const std::vector<Identity>& identities, milliseconds timeout) {
+  std::vector<Outcome> outcomes(identities.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < identities.size(); ++i) {
+    threads.emplace_back([&, i] { outcomes[i] = attempt(identities[i], timeout); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+TEST(Exchange, EveryRankGetsEveryCard) {
+  for (const int world_size : {1, 2, 5}) {
+    const int port = free_port();
+    std::vector<Identity> identities;
+    for (int rank = 0; rank < world_size; ++rank) {
+      identities.push_back(identity_of(rank, world_size, port));
+    }
+    for (const Outcome& outcome : attempt_all(identities, milliseconds(20000))) {
+      ASSERT_EQ(outcome.error, "");
+      ASSERT_EQ(outcome.met.size(), static_cast<std::size_t>(world_size));
+      for (int rank = 0; rank < world_size; ++rank) {
+        EXPECT_EQ(outcome.met[static_cast<std::size_t>(rank)].card, fmt::format("card {}", rank));
+      }
+    }
+  }
+}
+
+TEST(Exchange, RankZeroMayComeLast) {
+  const int port = free_port();
+  Outcome first;
+  Outcome zero;
+  std::thread other([&] { first = attempt(identity_of(1, 2, port), milliseconds(20000)); });
+  std::this_thread::sleep_for(milliseconds(200));
+  zero = attempt(identity_of(0, 2, port), milliseconds(20000));
+  other.join();
+  EXPECT_EQ(first.error, "");
+  EXPECT_EQ(zero.error, "");
+}
+
+TEST(Exchange, MissingRanksAreNamedOnAllThatCame) {
+  const int port = free_port();
+  const auto outcomes =
+      attempt_all({identity_of(0, 4, port), identity_of(2, 4, port)}, milliseconds(600));
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("ranks 1, 3 of 4"), HasSubstr("waited 0.6 s"),
+                                     HasSubstr(std::to_string(port))));
+    EXPECT_FALSE(outcome.config_error);
+  }
+}
+
+TEST(Exchange, AnAbsentRankZeroIsNamedWithAddressAndTime) {
+  const int port = free_port();
+  const Outcome outcome = attempt(identity_of(3, 4, port), milliseconds(300));
+  EXPECT_THAT(outcome.error,
+              AllOf(HasSubstr("rank 3"), HasSubstr(fmt::format("127.0.0.1:{}", port)),
+                    HasSubstr("0.3 s"), HasSubstr("refused")));
+}
+
+TEST(Exchange, ANameThatDoesNotResolveIsRetriedUntilTheDeadline) {
+  Identity identity = identity_of(1, 2, 29500);
+  identity.master_addr = "no-such-host.invalid";
+  identity.master_addr_given = true;
+  const Outcome outcome = attempt(identity, milliseconds(200));
+  EXPECT_THAT(outcome.error,
+              AllOf(HasSubstr("no-such-host.invalid"), HasSubstr("does not resolve")));
+}
+
+TEST(Exchange, ATakenPortSaysWhatToTry) {
+  const FileDescriptor occupant = listen_tcp(true, 0);
+  const Outcome outcome = attempt(identity_of(0, 2, local_port(occupant)), milliseconds(300));
+  EXPECT_TRUE(outcome.config_error);
+  EXPECT_THAT(outcome.error, AllOf(HasSubstr(std::to_string(local_port(occupant))),
+                                   HasSubstr("taken"), HasSubstr("MASTER_PORT")));
+}
+
+TEST(Exchange, DifferentWorldSizesAreAnErrorOnBothSides) {
+  const int port = free_port();
+  const auto outcomes =
+      attempt_all({identity_of(0, 2, port), identity_of(1, 3, port)}, milliseconds(5000));
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(outcome.config_error);
+    EXPECT_THAT(outcome.error,
+                AllOf(HasSubstr("world size"), HasSubstr("rank 0 has 2"), HasSubstr("has 3")));
+  }
+}
+
+TEST(Exchange, TwoProcessesWithOneRankAreAnError) {
+  const int port = free_port();
+  const auto outcomes =
+      attempt_all({identity_of(0, 3, port), identity_of(1, 3, port), identity_of(1, 3, port)},
+                  milliseconds(5000));
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(outcome.config_error);
+    EXPECT_THAT(outcome.error, HasSubstr("two processes say that they are rank 1"));
+  }
+}
+
+TEST(Exchange, StrangersAtThePortDoNoHarm) {
+  const int port = free_port();
+  Outcome zero;
+  std::thread server([&] { zero = attempt(identity_of(0, 2, port), milliseconds(20000)); });
+  std::string failure;
+  FileDescriptor stranger;
+  const Deadline deadline(milliseconds(5000));
+  while (!stranger && !deadline.passed()) {
+    stranger = connect_tcp("127.0.0.1", port, deadline, failure);
+  }
+  const std::string request = "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n";
+  send_all(stranger, std::as_bytes(std::span(request)), deadline);
+  const Outcome one = attempt(identity_of(1, 2, port), milliseconds(20000));
+  server.join();
+  EXPECT_EQ(zero.error, "");
+  EXPECT_EQ(one.error, "");
+}
+
+TEST(Exchange, AStrangerInThePlaceOfRankZeroIsRecognised) {
+  const FileDescriptor listener = listen_tcp(true, 0);
+  std::thread web_server([&] {
+    const FileDescriptor client = accept_tcp(listener, 5000);
+    const std::string answer = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    send_all(client, std::as_bytes(std::span(answer)), Deadline(milliseconds(1000)));
+  });
+  const Outcome outcome = attempt(identity_of(1, 2, local_port(listener)), milliseconds(5000));
+  web_server.join();
+  EXPECT_THAT(outcome.error, HasSubstr("is not rank 0 of this job"));
+}
+
+// A process manager for `size` ranks: PMI-1 over socket pairs, one thread per rank.
+class FakeHydra {
+ public:
+  explicit FakeHydra(int size) : size_(size) {
+    for (int rank = 0; rank < size; ++rank) {
+      int pair[2];
+      EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+      clients_.emplace_back(pair[0]);
+      servers_.emplace_back(pair[1]);
+    }
+    for (int rank = 0; rank < size; ++rank) threads_.emplace_back([this, rank] { serve(rank); });
+  }
+  ~FakeHydra() {
+    for (FileDescriptor& client : clients_) client.reset();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  int descriptor(int rank) const { return clients_[static_cast<std::size_t>(rank)].get(); }
+  int finalized() const { return finalized_; }
+
+ private:
+  void serve(int rank) {
+    std::string received;
+    char bytes[256];
+    const int socket = servers_[static_cast<std::size_t>(rank)].get();
+    while (true) {
+      const ssize_t count = ::read(socket, bytes, sizeof bytes);
+      if (count <= 0) return;
+      received.append(bytes, static_cast<std::size_t>(count));
+      for (auto newline = received.find('\n'); newline != std::string::npos;
+           newline = received.find('\n')) {
+        const std::string answer = respond(received.substr(0, newline)) + "\n";
+        received.erase(0, newline + 1);
+        EXPECT_EQ(::write(socket, answer.data(), answer.size()),
+                  static_cast<ssize_t>(answer.size()));
+      }
+    }
+  }
+  static std::string field(const std::string& line, const std::string& name) {
+    const auto at = line.find(" " + name + "=");
+    if (at == std::string::npos) return "";
+    const auto begin = at + name.size() + 2;
+    return line.substr(begin, line.find(' ', begin) - begin);
+  }
+  std::string respond(const std::string& line) {
+    std::unique_lock lock(mutex_);
+    if (line.rfind("cmd=init ", 0) == 0)
+      return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0";
+    if (line == "cmd=get_my_kvsname") return "cmd=my_kvsname kvsname=kvs_1_0";
+    if (line == "cmd=finalize") {
+      ++finalized_;
+      return "cmd=finalize_ack";
+    }
+    if (line.rfind("cmd=put ", 0) == 0) {
+      values_[field(line, "key")] = field(line, "value");
+      return "cmd=put_result rc=0 msg=success";
+    }
+    if (line.rfind("cmd=get ", 0) == 0) {
+      const auto found = values_.find(field(line, "key"));
+      if (found == values_.end()) return "cmd=get_result rc=-1 msg=key_not_found value=unknown";
+      return "cmd=get_result rc=0 msg=success value=" + found->second;
+    }
+    EXPECT_EQ(line, "cmd=barrier_in");
+    const int complete = (waiting_ / size_ + 1) * size_;
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait_for(lock, std::chrono::seconds(5), [&] { return waiting_ >= complete; });
+    return "cmd=barrier_out rc=0";
+  }
+
+  int size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+  int waiting_ = 0;
+  int finalized_ = 0;
+  std::vector<FileDescriptor> clients_;
+  std::vector<FileDescriptor> servers_;
+  std::vector<std::thread> threads_;
+};
+
+TEST(Exchange, ThroughTheProcessManagerNoPortIsAgreedBeforehand) {
+  constexpr int kSize = 3;
+  FakeHydra hydra(kSize);
+  const FileDescriptor occupant =
+      listen_tcp(true, 0);  // stands for another job at the default port
+  std::vector<Identity> identities;
+  for (int rank = 0; rank < kSize; ++rank) {
+    Identity identity = identity_of(rank, kSize, local_port(occupant));
+    identity.master_port_given = false;
+    identity.pmi_fd = hydra.descriptor(rank);
+    identities.push_back(identity);
+  }
+  for (const Outcome& outcome : attempt_all(identities, milliseconds(20000))) {
+    ASSERT_EQ(outcome.error, "");
+    EXPECT_EQ(outcome.met[2].card, "card 2");
+  }
+  EXPECT_EQ(hydra.finalized(), kSize);
+}
+
+TEST(Pmi, ASilentOrBrokenManagerIsAnError) {
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+  const FileDescriptor client(pair[0]);
+  FileDescriptor server(pair[1]);
+  try {
+    PmiClient(client.get(), milliseconds(100));
+    FAIL();
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("PMI_FD"), HasSubstr("0.1 s"), HasSubstr("cmd=init")));
+  }
+  const std::string answer = "cmd=response_to_init pmi_version=2 rc=-1\n";
+  ASSERT_GT(::write(server.get(), answer.data(), answer.size()), 0);
+  EXPECT_THROW(PmiClient(client.get(), milliseconds(100)), CommError);
+  server.reset();
+  EXPECT_THROW(PmiClient(client.get(), milliseconds(100)), CommError);
+}
+
+}  // namespace
+}  // namespace tandem::rendezvous

@@ -1,0 +1,99 @@
+#include "tandem/rendezvous/pmi.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::rendezvous {
+
+PmiClient::PmiClient(int descriptor, std::chrono::milliseconds timeout)
+    : descriptor_(descriptor), timeout_(timeout) {
+  request("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
+  space_ = request("cmd=get_my_kvsname", "my_kvsname")["kvsname"];
+}
+
+void PmiClient::put(std::string_view key, std::string_view value) {
+  request(fmt::format("cmd=put kvsname={} key={} value={}", space_, key, value), "put_result");
+}
+
+void PmiClient::barrier() { request("cmd=barrier_in", "barrier_out"); }
+
+std::string PmiClient::get(std::string_view key) {
+  return request(fmt::format("cmd=get kvsname={} key={}", space_, key), "get_result")["value"];
+}
+
+void PmiClient::finalize() { request("cmd=finalize", "finalize_ack"); }
+
+// One line out, one line "cmd=… key=value …" back; a value ends at the next blank.
+PmiClient::Fields PmiClient::request(const std::string& line, std::string_view expected_command) {
+  std::string_view rest = line;
+  const std::string message = line + "\n";
+  for (std::size_t sent = 0; sent < message.size();) {
+    // A socket in every Hydra; a pipe would raise SIGPIPE when the manager has died.
+    ssize_t count = ::send(descriptor_, message.data() + sent, message.size() - sent, MSG_NOSIGNAL);
+    if (count < 0 && errno == ENOTSOCK) {
+      count = ::write(descriptor_, message.data() + sent, message.size() - sent);
+    }
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      raise<CommError>("the process manager (PMI_FD={}) is gone: {}", descriptor_,
+                       std::strerror(errno));
+    }
+    sent += static_cast<std::size_t>(count);
+  }
+  const std::string answer = read_line(rest);
+  Fields fields;
+  rest = answer;
+  while (!rest.empty()) {
+    const std::string_view item = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+    const auto equals = item.find('=');
+    if (equals != std::string_view::npos) {
+      fields[std::string(item.substr(0, equals))] = std::string(item.substr(equals + 1));
+    }
+  }
+  const auto failed = fields.find("rc");
+  if (fields["cmd"] != expected_command || (failed != fields.end() && failed->second != "0")) {
+    raise<CommError>(
+        "the process manager (PMI_FD={}) answered '{}' to '{}', expected cmd={} with rc=0",
+        descriptor_, answer, line, expected_command);
+  }
+  return fields;
+}
+
+std::string PmiClient::read_line(std::string_view asked) {
+  const Deadline deadline(timeout_);
+  while (true) {
+    const auto newline = buffer_.find('\n');
+    if (newline != std::string::npos) {
+      std::string line = buffer_.substr(0, newline);
+      buffer_.erase(0, newline + 1);
+      return line;
+    }
+    pollfd wait{descriptor_, POLLIN, 0};
+    const int ready = ::poll(&wait, 1, deadline.remaining_ms());
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) {
+      raise<CommError>(
+          "the process manager (PMI_FD={}) did not answer '{}' within {:.1f} s{}", descriptor_,
+          asked, deadline.elapsed_seconds(),
+          asked == "cmd=barrier_in" ? ": a rank of the job has not started, or is not tandem" : "");
+    }
+    char bytes[1024];
+    const ssize_t count = ::read(descriptor_, bytes, sizeof bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      raise<CommError>("the process manager (PMI_FD={}) closed its connection while asked '{}'",
+                       descriptor_, asked);
+    }
+    buffer_.append(bytes, static_cast<std::size_t>(count));
+  }
+}
+
+}  // namespace tandem::rendezvous

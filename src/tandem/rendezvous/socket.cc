@@ -1,0 +1,242 @@
+#include "tandem/rendezvous/socket.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <memory>
+
+#include "tandem/core/error.h"
+
+namespace tandem::rendezvous {
+namespace {
+
+constexpr int kBacklog = 4096;
+constexpr std::chrono::seconds kConnectAttempt{
+    3};  // per address; a dead address must not eat the whole deadline
+
+void set_option(int socket, int level, int option, int value) {
+  ::setsockopt(socket, level, option, &value, sizeof value);
+}
+
+FileDescriptor open_listener(int family, bool loopback_only, int port, int& error_number) {
+  FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  error_number = errno;
+  if (!socket) return {};
+  set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  if (family == AF_INET6) {
+    set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    auto* address = reinterpret_cast<sockaddr_in6*>(&storage);
+    address->sin6_family = AF_INET6;
+    address->sin6_addr = in6addr_any;
+    address->sin6_port = htons(static_cast<std::uint16_t>(port));
+    length = sizeof *address;
+  } else {
+    auto* address = reinterpret_cast<sockaddr_in*>(&storage);
+    address->sin_family = AF_INET;
+    address->sin_addr.s_addr = htonl(loopback_only ? INADDR_LOOPBACK : INADDR_ANY);
+    address->sin_port = htons(static_cast<std::uint16_t>(port));
+    length = sizeof *address;
+  }
+  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 ||
+      ::listen(socket.get(), kBacklog) != 0) {
+    error_number = errno;
+    return {};
+  }
+  return socket;
+}
+
+std::string numeric_address(const sockaddr* address, socklen_t length) {
+  char text[NI_MAXHOST] = "";
+  if (::getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return "";
+  // A dual-stack listener shows IPv4 peers as ::ffff:a.b.c.d.
+  std::string result = text;
+  if (result.rfind("::ffff:", 0) == 0) result.erase(0, 7);
+  return result;
+}
+
+// Connects within kConnectAttempt and the deadline; 0 or an errno.
+int connect_before(int socket, const sockaddr* address, socklen_t length,
+                   const Deadline& deadline) {
+  if (::connect(socket, address, length) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  pollfd wait{socket, POLLOUT, 0};
+  int ready = 0;
+  do {
+    ready = ::poll(&wait, 1, deadline.remaining_ms(kConnectAttempt));
+  } while (ready < 0 && errno == EINTR);
+  if (ready == 0) return ETIMEDOUT;
+  int error_number = 0;
+  socklen_t size = sizeof error_number;
+  ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error_number, &size);
+  return error_number;
+}
+
+}  // namespace
+
+void FileDescriptor::reset() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+int Deadline::remaining_ms(std::chrono::milliseconds cap) const {
+  const auto left = limit_ - (Clock::now() - start_);
+  const auto bounded = std::min<Clock::duration>(left, cap);
+  if (bounded <= Clock::duration::zero()) return 0;
+  const auto count = std::chrono::ceil<std::chrono::milliseconds>(bounded).count();
+  return static_cast<int>(std::min<long long>(count, INT_MAX));
+}
+
+FileDescriptor listen_tcp(bool loopback_only, int port) {
+  int error_number = 0;
+  FileDescriptor socket;
+  if (!loopback_only) socket = open_listener(AF_INET6, false, port, error_number);
+  const bool no_ipv6 = error_number == EAFNOSUPPORT || error_number == EADDRNOTAVAIL;
+  if (!socket && (loopback_only || no_ipv6)) {
+    socket = open_listener(AF_INET, loopback_only, port, error_number);
+  }
+  if (socket) return socket;
+  if (error_number == EADDRINUSE) {
+    raise<ConfigError>(
+        "rank 0 cannot listen at port {}: it is taken by another process on host {}; set "
+        "MASTER_PORT to a "
+        "free port on all ranks, or end the other job ('ss -ltnp sport = :{}' shows it)",
+        port, host_name(), port);
+  }
+  if (error_number == EACCES) {
+    raise<ConfigError>(
+        "rank 0 may not listen at port {} on host {}: ports below 1024 need privileges; set "
+        "MASTER_PORT to a higher one on all ranks",
+        port, host_name());
+  }
+  throw io_error("cannot listen at port", std::to_string(port), error_number);
+}
+
+int local_port(const FileDescriptor& socket) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&storage), &length);
+  const auto port = storage.ss_family == AF_INET6
+                        ? reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port
+                        : reinterpret_cast<const sockaddr_in*>(&storage)->sin_port;
+  return ntohs(port);
+}
+
+FileDescriptor connect_tcp(const std::string& host, int port, const Deadline& deadline,
+                           std::string& failure) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int lookup = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (lookup != 0) {
+    failure = fmt::format("the name '{}' does not resolve: {}", host, ::gai_strerror(lookup));
+    return {};
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> release(found, &::freeaddrinfo);
+  for (const addrinfo* candidate = found; candidate != nullptr; candidate = candidate->ai_next) {
+    FileDescriptor socket(
+        ::socket(candidate->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!socket) continue;
+    const int error_number =
+        connect_before(socket.get(), candidate->ai_addr, candidate->ai_addrlen, deadline);
+    if (error_number == 0) {
+      set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+      return socket;
+    }
+    failure = std::strerror(error_number);
+  }
+  return {};
+}
+
+FileDescriptor accept_tcp(const FileDescriptor& listener, int patience_ms) {
+  pollfd wait{listener.get(), POLLIN, 0};
+  if (::poll(&wait, 1, patience_ms) <= 0) return {};
+  FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket) set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  return socket;
+}
+
+std::string peer_address(const FileDescriptor& socket) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) return "";
+  return numeric_address(reinterpret_cast<const sockaddr*>(&storage), length);
+}
+
+std::vector<std::string> own_addresses(const std::string& interface) {
+  std::vector<std::string> addresses;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return addresses;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> release(list, &::freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    if ((entry->ifa_flags & IFF_LOOPBACK) != 0 && interface != entry->ifa_name) continue;
+    if (!interface.empty() && interface != entry->ifa_name) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::string address = numeric_address(entry->ifa_addr, length);
+    if (!address.empty()) addresses.push_back(std::move(address));
+  }
+  if (addresses.empty() && !interface.empty()) {
+    raise<ConfigError>(
+        "GLOO_SOCKET_IFNAME={}: host {} has no such interface that is up and has an address",
+        interface, host_name());
+  }
+  return addresses;
+}
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+IoStatus send_all(const FileDescriptor& socket, std::span<const std::byte> bytes,
+                  const Deadline& deadline) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent >= 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(sent));
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return IoStatus::kClosed;
+    pollfd wait{socket.get(), POLLOUT, 0};
+    if (::poll(&wait, 1, deadline.remaining_ms()) == 0 && deadline.passed())
+      return IoStatus::kTimeout;
+  }
+  return IoStatus::kDone;
+}
+
+IoStatus receive_all(const FileDescriptor& socket, std::span<std::byte> bytes,
+                     const Deadline& deadline) {
+  while (!bytes.empty()) {
+    const ssize_t got = ::recv(socket.get(), bytes.data(), bytes.size(), 0);
+    if (got == 0) return IoStatus::kClosed;
+    if (got > 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(got));
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return IoStatus::kClosed;
+    pollfd wait{socket.get(), POLLIN, 0};
+    if (::poll(&wait, 1, deadline.remaining_ms()) == 0 && deadline.passed())
+      return IoStatus::kTimeout;
+  }
+  return IoStatus::kDone;
+}
+
+}  // namespace tandem::rendezvous
