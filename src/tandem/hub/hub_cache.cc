@@ -1,0 +1,217 @@
+#include "tandem/hub/hub_cache.h"
+
+#include <algorithm>
+#include <array>
+#include <system_error>
+#include <utility>
+
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+
+namespace tandem::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_directory(const fs::path& path) {
+  std::error_code ignored;  // what cannot be looked at is not there for us
+  return fs::is_directory(path, ignored);
+}
+
+bool exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+fs::path expand_home(const std::string& path, const Environment& environment) {
+  if (path != "~" && !path.starts_with("~/")) return path;
+  const auto home = environment.get("HOME");
+  if (!home) raise<ConfigError>("{}: ~ cannot be expanded because HOME is not set", path);
+  return *home + path.substr(1);
+}
+
+std::string folder_of(std::string_view name, RepositoryType type) {
+  std::string folder = type == RepositoryType::kModel ? "models--" : "datasets--";
+  for (const char c : name) folder += c == '/' ? std::string("--") : std::string(1, c);
+  return folder;
+}
+
+// "name" or "org/name": anything else can only have been meant as a path.
+bool is_repository_name(std::string_view name) {
+  if (name.empty() || name.front() == '/' || name.front() == '.' || name.front() == '~' ||
+      name.back() == '/')
+    return false;
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.' || c == '/';
+  };
+  return std::count(name.begin(), name.end(), '/') <= 1 &&
+         name.find("..") == std::string_view::npos &&
+         std::all_of(name.begin(), name.end(), allowed);
+}
+
+// A revision goes into a path: it must not leave the cache.
+void check_revision(std::string_view revision) {
+  if (revision.empty() || revision.front() == '/' ||
+      revision.find("..") != std::string_view::npos) {
+    raise<ConfigError>("the revision '{}' is neither a branch, a tag nor a commit id", revision);
+  }
+}
+
+std::string trimmed(std::string text) {
+  while (!text.empty() && static_cast<unsigned char>(text.back()) <= ' ') text.pop_back();
+  return text;
+}
+
+bool is_commit_id(std::string_view text) {
+  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Why a folder of the cache did not do.
+struct Attempt {
+  fs::path path;
+  std::string problem;
+};
+
+// The snapshot of one repository folder, or what is missing.
+std::optional<Resolved> find_snapshot(const fs::path& repository, const Query& query,
+                                      std::vector<Attempt>& attempts) {
+  if (!is_directory(repository)) {
+    attempts.push_back({repository, "no such folder"});
+    return std::nullopt;
+  }
+  std::string commit = query.revision;
+  const fs::path reference = repository / "refs" / query.revision;
+  if (!is_directory(reference)) {
+    if (const auto text = read_file_if_exists(reference)) commit = trimmed(*text);
+  }
+  const fs::path snapshot = repository / "snapshots" / commit;
+  if (commit == query.revision && !is_directory(snapshot)) {
+    attempts.push_back({reference, is_commit_id(query.revision) ? "no snapshot of this commit"
+                                                                : "no such revision"});
+    return std::nullopt;
+  }
+  if (!is_directory(snapshot)) {
+    attempts.push_back(
+        {snapshot, fmt::format("absent, although refs/{} names it", query.revision)});
+    return std::nullopt;
+  }
+  const auto present = [&](const std::string& file) { return exists(snapshot / file); };
+  if (!query.any_of.empty() && std::none_of(query.any_of.begin(), query.any_of.end(), present)) {
+    attempts.push_back({snapshot, fmt::format("holds no {} (an interrupted download?)",
+                                              fmt::join(query.any_of, " or "))});
+    return std::nullopt;
+  }
+  return Resolved{snapshot, commit};
+}
+
+[[noreturn]] void not_found(const Query& query, const std::vector<Attempt>& attempts) {
+  const bool model = query.type == RepositoryType::kModel;
+  std::string message = fmt::format(
+      "the {} '{}' was not found; looked at:", model ? "model" : "data set", query.name);
+  for (const Attempt& attempt : attempts)
+    message += fmt::format("\n  {}: {}", attempt.path.string(), attempt.problem);
+  if (is_repository_name(query.name)) {
+    message += fmt::format(
+        "\nexpected in a cache: <root>/{0}/refs/{1} with a commit id, and "
+        "<root>/{0}/snapshots/<commit>/ with the files",
+        folder_of(query.name, query.type), query.revision);
+  }
+  message += fmt::format(
+      "\nset HF_HOME or --cache_dir to a cache that has it, or pass a directory{}; tandem does not "
+      "download yet",
+      model ? " with config.json, model.safetensors and the tokenizer's files"
+            : ", or give --train_file and --validation_file");
+  throw DataError(message);
+}
+
+}  // namespace
+
+fs::path cache_root(RepositoryType type, const std::optional<std::string>& cache_dir,
+                    const Environment& environment) {
+  if (cache_dir && !cache_dir->empty()) return expand_home(*cache_dir, environment);
+  if (type == RepositoryType::kModel) {
+    for (const char* name :
+         {"TRANSFORMERS_CACHE", "PYTORCH_TRANSFORMERS_CACHE", "PYTORCH_PRETRAINED_BERT_CACHE"}) {
+      if (const auto value = environment.get(name)) return expand_home(*value, environment);
+    }
+  }
+  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
+    if (const auto value = environment.get(name)) return expand_home(*value, environment);
+  }
+  if (const auto home = environment.get("HF_HOME")) return expand_home(*home, environment) / "hub";
+  if (const auto cache = environment.get("XDG_CACHE_HOME"))
+    return expand_home(*cache, environment) / "huggingface" / "hub";
+  if (const auto home = environment.get("HOME"))
+    return fs::path(*home) / ".cache" / "huggingface" / "hub";
+  raise<ConfigError>("the Hugging Face cache cannot be located: set HOME, HF_HOME or --cache_dir");
+}
+
+std::vector<std::string> aliases(std::string_view name, RepositoryType type) {
+  std::vector<std::string> names = {std::string(name)};
+  const auto add_both = [&](std::string_view organisation, std::string_view stem, bool exact) {
+    const std::string prefix = fmt::format("{}/", organisation);
+    const bool qualified = name.starts_with(prefix);
+    const std::string_view bare = qualified ? name.substr(prefix.size()) : name;
+    if (bare.find('/') != std::string_view::npos) return;
+    if (exact ? bare != stem : !bare.starts_with(stem)) return;
+    names.push_back(qualified ? std::string(bare) : prefix + std::string(bare));
+  };
+  if (type == RepositoryType::kModel) {
+    add_both("google-bert", "bert-", /*exact=*/false);
+    add_both("distilbert", "distilbert-", /*exact=*/false);
+  } else {
+    add_both("rajpurkar", "squad", /*exact=*/true);
+    add_both("rajpurkar", "squad_v2", /*exact=*/true);
+  }
+  return names;
+}
+
+Resolved resolve(const Query& query, const Environment& environment) {
+  if (query.name.empty()) raise<ConfigError>("the name of a model or data set is empty");
+  if (is_directory(query.name)) return {query.name, std::nullopt};
+  std::vector<Attempt> attempts;
+  attempts.push_back(
+      {query.name, exists(query.name) ? "a file, expected a directory" : "no such directory"});
+  if (is_repository_name(query.name) && !exists(query.name)) {
+    check_revision(query.revision);
+    const fs::path root = cache_root(query.type, query.cache_dir, environment);
+    for (const std::string& name : aliases(query.name, query.type)) {
+      if (auto found = find_snapshot(root / folder_of(name, query.type), query, attempts))
+        return *found;
+    }
+  }
+  not_found(query, attempts);
+}
+
+bool known_absent(const Resolved& resolved, std::string_view file) {
+  if (!resolved.commit) return false;
+  return exists(resolved.directory.parent_path().parent_path() / ".no_exist" / *resolved.commit /
+                fs::path(file));
+}
+
+ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment) {
+  const auto find = [&](const std::string& name, std::vector<std::string> any_of) {
+    return resolve({name, RepositoryType::kModel, arguments.model_revision, arguments.cache_dir,
+                    std::move(any_of)},
+                   environment);
+  };
+  ModelLocation location;
+  location.model = find(arguments.model_name_or_path, {"config.json"});
+  location.config_directory = arguments.config_name
+                                  ? find(*arguments.config_name, {"config.json"}).directory
+                                  : location.model.directory;
+  location.tokenizer_directory =
+      arguments.tokenizer_name
+          ? find(*arguments.tokenizer_name, {"tokenizer.json", "vocab.txt"}).directory
+          : location.model.directory;
+  if (!exists(location.config_directory / "config.json")) {
+    raise<DataError>(
+        "{}: no config.json; expected a model directory with config.json, model.safetensors and "
+        "the tokenizer's files",
+        location.config_directory.string());
+  }
+  return location;
+}
+
+}  // namespace tandem::hub
