@@ -1,4 +1,5 @@
-// What tests of all libraries share: scratch folders, and data that may be absent (then the test skips and says why).
+// What tests of all libraries share: scratch folders, and data that may be absent (then the test
+// skips and says why).
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +11,8 @@
 
 namespace tandem::testing {
 
-// ../shared/data beside the checkout: real SQuAD text and goldens of the Hugging Face stack. Never copied into the project.
+// ../shared/data beside the checkout: real SQuAD text and goldens of the Hugging Face stack. Never
+// copied into the project.
 inline std::filesystem::path shared_data() {
   return std::filesystem::path(TANDEM_SOURCE_DIR).parent_path() / "shared" / "data";
 }
@@ -47,7 +49,8 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    std::string name = fmt::format("tandem-{}-{}-{}", test->test_suite_name(), test->name(), ::getpid());
+    std::string name =
+        fmt::format("tandem-{}-{}-{}", test->test_suite_name(), test->name(), ::getpid());
     for (char& c : name) c = c == '/' ? '_' : c;
     path_ = std::filesystem::temp_directory_path() / name;
     std::filesystem::remove_all(path_);

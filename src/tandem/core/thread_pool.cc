@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "tandem/core/error.h"
@@ -24,8 +25,9 @@ void cpu_relax() {
 #endif
 }
 
-// Spins briefly until `done()`; returns false when the caller should block instead. Loops come in quick succession inside a
-// step, so most waits end here; a longer spin would steal the core from another rank or from the operating system.
+// Spins briefly until `done()`; returns false when the caller should block instead. Loops come in
+// quick succession inside a step, so most waits end here; a longer spin would steal the core from
+// another rank or from the operating system.
 template <class Done>
 bool spin_until(Done done) {
   constexpr auto kLimit = std::chrono::microseconds(30);
@@ -39,7 +41,8 @@ bool spin_until(Done done) {
   }
 }
 
-// "max 100000" (v2 cpu.max) or the v1 pair of files; the smallest quota on the way up to the root counts.
+// "max 100000" (v2 cpu.max) or the v1 pair of files; the smallest quota on the way up to the root
+// counts.
 std::optional<double> cgroup_cpu_quota() {
   std::optional<double> quota;
   const auto consider = [&](double us, double period_us) {
@@ -81,7 +84,8 @@ std::optional<double> cgroup_cpu_quota() {
 }  // namespace
 
 ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
-  if (num_threads < 1) raise<InvalidArgument>("a thread pool needs at least 1 thread, got {}", num_threads);
+  if (num_threads < 1)
+    raise<InvalidArgument>("a thread pool needs at least 1 thread, got {}", num_threads);
   workers_.reserve(static_cast<std::size_t>(num_threads - 1));
   for (int thread = 1; thread < num_threads; ++thread) {
     workers_.emplace_back([this, thread] { worker_main(thread); });
@@ -95,8 +99,7 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::parallel_for(std::size_t num_chunks,
-                              FunctionRef<void(std::size_t, int)> task) {
+void ThreadPool::parallel_for(std::size_t num_chunks, FunctionRef<void(std::size_t, int)> task) {
   if (num_chunks == 0) return;
   if (num_threads_ == 1 || num_chunks == 1) {
     for (std::size_t chunk = 0; chunk < num_chunks; ++chunk) task(chunk, 0);
@@ -125,7 +128,8 @@ void ThreadPool::run_chunks(int thread) {
       (*task_)(chunk, thread);
     }
   } catch (...) {
-    next_chunk_.store(num_chunks_, std::memory_order_relaxed);  // the others stop after their current chunk
+    next_chunk_.store(num_chunks_,
+                      std::memory_order_relaxed);  // the others stop after their current chunk
     const std::lock_guard lock(exception_mutex_);
     if (!exception_) exception_ = std::current_exception();
   }
@@ -146,8 +150,17 @@ void ThreadPool::worker_main(int thread) {
 int available_cores() {
   cpu_set_t mask;
   CPU_ZERO(&mask);
-  int cores = 1;
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0) cores = std::max(1, CPU_COUNT(&mask));
+  std::set<std::string> distinct;  // hardware threads of one core name the same siblings
+  if (sched_getaffinity(0, sizeof mask, &mask) == 0) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (!CPU_ISSET(cpu, &mask)) continue;
+      std::ifstream file(
+          fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+      std::string siblings;
+      distinct.insert(std::getline(file, siblings) ? siblings : fmt::format("cpu {}", cpu));
+    }
+  }
+  int cores = std::max(1, static_cast<int>(distinct.size()));
   if (const auto quota = cgroup_cpu_quota()) {
     cores = std::min(cores, std::max(1, static_cast<int>(std::ceil(*quota))));
   }

@@ -1,0 +1,257 @@
+#include "apps/console.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "tandem/core/python_json.h"
+
+namespace tandem::apps {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Progress on something that is not a terminal: a line at the first and last step, and whenever
+// this much time has passed.
+constexpr auto kSparseInterval = std::chrono::seconds(30);
+constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
+
+std::tm local_time(std::time_t seconds) {
+  std::tm parts{};
+  localtime_r(&seconds, &parts);
+  return parts;
+}
+
+int terminal_columns() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 100;
+}
+
+void print(std::FILE* stream, std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stream);
+  std::fflush(stream);
+}
+
+std::string group_thousands(std::int64_t value) {
+  std::string digits = std::to_string(value);
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), ",");
+  }
+  return digits;
+}
+
+// A log entry as Python prints a dict: {'loss': 1.2345, 'epoch': 0.07}. As transformers 4.46 does,
+// epoch is rounded to 2 digits here only.
+std::string python_dict(const ordered_json& entry) {
+  std::string text = "{";
+  for (const auto& [key, value] : entry.items()) {
+    if (text.size() > 1) text += ", ";
+    const bool epoch = key == "epoch" && value.is_number_float();
+    text += fmt::format(
+        "'{}': {}", key,
+        epoch ? python_repr(std::round(value.get<double>() * 100) / 100) : python_json(value));
+  }
+  return text + "}";
+}
+
+std::string draw_bar(double fraction, int width) {
+  const int filled = static_cast<int>(std::lround(fraction * width));
+  std::string bar;
+  for (int i = 0; i < width; ++i) bar += i < filled ? "█" : " ";
+  return bar;
+}
+
+std::string format_rate(double per_second, std::string_view unit) {
+  if (per_second >= 1e6) return fmt::format("{:.2f}M {}/s", per_second / 1e6, unit);
+  if (per_second >= 1e4) return fmt::format("{:.1f}k {}/s", per_second / 1e3, unit);
+  return fmt::format("{:.0f} {}/s", per_second, unit);
+}
+
+}  // namespace
+
+std::string format_duration(double seconds) {
+  const auto total = static_cast<std::int64_t>(std::max(0.0, seconds) + 0.5);
+  if (total >= 3600)
+    return fmt::format("{}:{:02}:{:02}", total / 3600, total / 60 % 60, total % 60);
+  return fmt::format("{:02}:{:02}", total / 60, total % 60);
+}
+
+std::string format_metric(std::string_view key, const ordered_json& value) {
+  if (key == "total_flos")
+    return fmt::format("{}GF", static_cast<std::int64_t>(value.get<double>()) >> 30);
+  if (key.ends_with("_runtime")) {
+    const double seconds = value.get<double>();
+    const auto whole = static_cast<std::int64_t>(seconds);
+    const auto hundredths = static_cast<std::int64_t>((seconds - static_cast<double>(whole)) * 100);
+    return fmt::format("{}:{:02}:{:02}.{:02}", whole / 3600, whole / 60 % 60, whole % 60,
+                       hundredths);
+  }
+  if (value.is_number_float()) return python_repr(std::round(value.get<double>() * 1e4) / 1e4);
+  if (value.is_string()) return value.get<std::string>();
+  return value.dump();
+}
+
+Console::Console(const ConsoleOptions& options)
+    : options_(options), terminal_(::isatty(STDERR_FILENO) == 1), train_start_(Clock::now()) {}
+
+Console::~Console() { erase_bar(); }
+
+void Console::script_line(std::string_view level, std::string_view text) {
+  if (!options_.main_process && level == "INFO") return;
+  erase_bar();
+  print(stdout, fmt::format("{:%m/%d/%Y %H:%M:%S} - {} - __main__ - {}\n",
+                            local_time(std::time(nullptr)), level, text));
+}
+
+void Console::library_line(std::string_view level, std::string_view source, std::string_view text) {
+  if (!options_.main_process && level == "INFO") return;
+  erase_bar();
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  print(stderr, fmt::format("[{}|{}] {:%Y-%m-%d %H:%M:%S},{:03} >> {}\n", level, source,
+                            local_time(static_cast<std::time_t>(milliseconds / 1000)),
+                            milliseconds % 1000, text));
+}
+
+void Console::metrics_table(std::string_view split, const ordered_json& metrics) {
+  if (!options_.main_process) return;
+  erase_bar();
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (const auto& [key, value] : metrics.items())
+    rows.emplace_back(key, format_metric(key, value));
+  std::sort(rows.begin(), rows.end());
+  std::size_t key_width = 0;
+  std::size_t value_width = 0;
+  for (const auto& [key, value] : rows) {
+    key_width = std::max(key_width, key.size());
+    value_width = std::max(value_width, value.size());
+  }
+  std::string text = fmt::format("***** {} metrics *****\n", split);
+  for (const auto& [key, value] : rows)
+    text += fmt::format("  {:<{}} = {:>{}}\n", key, key_width, value, value_width);
+  print(stdout, text);
+}
+
+void Console::train_begin(const trainer::TrainBegin& begin) {
+  training_ = true;
+  train_start_ = Clock::now();
+  last_progress_ = {};
+  first_step_ = begin.first_step;
+  const trainer::TrainingPlan& plan = begin.plan;
+  const auto line = [&](const std::string& text) { library_line("INFO", "trainer", text); };
+  line("***** Running training *****");
+  line(fmt::format("  Num examples = {}", group_thousands(plan.num_features)));
+  line(fmt::format("  Num Epochs = {}", group_thousands(plan.num_epochs)));
+  line(fmt::format("  Instantaneous batch size per device = {}",
+                   group_thousands(plan.per_device_batch_size)));
+  line(fmt::format("  Total train batch size (w. parallel, distributed & accumulation) = {}",
+                   group_thousands(plan.total_train_batch_size())));
+  line(fmt::format("  Gradient Accumulation steps = {}", plan.accumulation_steps));
+  line(fmt::format("  Total optimization steps = {}", group_thousands(plan.total_steps)));
+  line(fmt::format("  Number of trainable parameters = {}",
+                   group_thousands(static_cast<std::int64_t>(begin.num_parameters))));
+  if (begin.first_step > 0)
+    line(fmt::format("  Continuing training from global step {}", begin.first_step));
+}
+
+void Console::step_end(const trainer::StepProgress& progress) {
+  const double elapsed = std::chrono::duration<double>(Clock::now() - train_start_).count();
+  const std::int64_t steps_here = progress.step - first_step_;
+  const double rate = elapsed > 0 ? static_cast<double>(steps_here) / elapsed : 0;
+  std::string peak;
+  if (options_.peak_flops > 0) {
+    peak = fmt::format(", {:.0f}% of peak", 100 * progress.flops_per_second / options_.peak_flops);
+  }
+  const std::string details =
+      fmt::format("{}/{} [{}<{}, {:.2f}it/s, loss {:.4f}, {}{}]", progress.step, progress.max_steps,
+                  format_duration(elapsed), format_duration(progress.seconds_left), rate,
+                  progress.loss, format_rate(progress.real_tokens_per_second, "tok"), peak);
+  const double fraction =
+      static_cast<double>(progress.step) / static_cast<double>(progress.max_steps);
+  std::string line = fmt::format("{:3.0f}%|", 100 * fraction);
+  if (terminal_) {
+    const int room = terminal_columns() - static_cast<int>(line.size() + details.size()) - 3;
+    if (room > 4) line += draw_bar(fraction, std::min(room, 40)) + "|";
+  }
+  show_progress(line + " " + details, steps_here == 1, progress.step == progress.max_steps);
+}
+
+void Console::log(const ordered_json& entry) {
+  if (!options_.main_process || !training_)
+    return;  // as in HF: dicts while the training bar lives, then tables
+  erase_bar();
+  print(stdout, python_dict(entry) + "\n");
+}
+
+void Console::train_end() {
+  erase_bar();
+  training_ = false;
+  library_line("INFO", "trainer", "Training completed.");
+}
+
+void Console::evaluation_begin(std::string_view description, std::size_t num_features,
+                               int batch_size) {
+  evaluation_start_ = Clock::now();
+  last_progress_ = {};
+  library_line("INFO", "trainer", fmt::format("***** Running {} *****", description));
+  library_line("INFO", "trainer", fmt::format("  Num examples = {}", num_features));
+  library_line("INFO", "trainer", fmt::format("  Batch size = {}", batch_size));
+}
+
+void Console::evaluation_progress(std::size_t features_done, std::size_t num_features) {
+  const double elapsed = std::chrono::duration<double>(Clock::now() - evaluation_start_).count();
+  const double fraction = static_cast<double>(features_done) /
+                          static_cast<double>(std::max<std::size_t>(1, num_features));
+  std::string line = fmt::format("{:3.0f}%|", 100 * fraction);
+  if (terminal_) line += draw_bar(fraction, 30) + "|";
+  line +=
+      fmt::format(" {}/{} features [{}<{}]", features_done, num_features, format_duration(elapsed),
+                  format_duration(fraction > 0 ? elapsed * (1 - fraction) / fraction : 0));
+  show_progress(line, false, features_done == num_features);
+}
+
+void Console::evaluation_end() { erase_bar(); }
+
+void Console::saving(const std::filesystem::path& directory) {
+  library_line("INFO", "trainer", fmt::format("Saving model checkpoint to {}", directory.native()));
+}
+
+void Console::note(std::string_view text) { script_line("INFO", text); }
+
+void Console::warning(std::string_view text) { library_line("WARNING", "tandem", text); }
+
+void Console::show_progress(const std::string& line, bool first, bool last) {
+  if (!options_.main_process || !options_.progress_bars) return;
+  const auto now = Clock::now();
+  const auto interval =
+      terminal_ ? Clock::duration(kRedrawInterval) : Clock::duration(kSparseInterval);
+  if (last_progress_ == Clock::time_point{} && !terminal_ && !first)
+    last_progress_ = now;  // an evaluation: wait for the first interval
+  if (!first && !last && now - last_progress_ < interval) return;
+  last_progress_ = now;
+  if (terminal_) {
+    print(stderr, "\r\033[K" + line);
+    bar_visible_ = true;
+    if (last) {
+      print(stderr, "\n");
+      bar_visible_ = false;
+    }
+  } else {
+    print(stderr, line + "\n");
+  }
+}
+
+void Console::erase_bar() {
+  if (!bar_visible_) return;
+  print(stderr, "\r\033[K");
+  bar_visible_ = false;
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,70 @@
+// What a run shows: Hugging Face's look (docs: run_qa.py under transformers 4.46). Log lines of the
+// script, log dicts and metric tables go to stdout; lines of the library, warnings and progress go
+// to stderr. On a terminal progress is a bar that is redrawn in place; elsewhere (a file, a pipe,
+// mpirun) it is a line now and then.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "tandem/trainer/observer.h"
+
+namespace tandem::apps {
+
+struct ConsoleOptions {
+  bool main_process = true;   // other ranks show warnings only
+  bool progress_bars = true;  // false (--disable_tqdm): no progress at all, only log dicts
+  double peak_flops = 0;      // of this rank's threads, measured at start; 0: unknown
+  int world_size = 1;
+};
+
+class Console final : public trainer::Observer {
+ public:
+  explicit Console(const ConsoleOptions& options);
+  ~Console() override;
+
+  // "11/21/2026 14:08:00 - INFO - __main__ - text" on stdout.
+  void script_line(std::string_view level, std::string_view text);
+  // "[INFO|trainer] 2026-11-21 14:08:00,123 >> text" on stderr.
+  void library_line(std::string_view level, std::string_view source, std::string_view text);
+  // "***** train metrics *****" and the aligned values, on stdout.
+  void metrics_table(std::string_view split, const nlohmann::ordered_json& metrics);
+  void set_peak_flops(double flops) { options_.peak_flops = flops; }
+
+  void train_begin(const trainer::TrainBegin& begin) override;
+  void step_end(const trainer::StepProgress& progress) override;
+  void log(const nlohmann::ordered_json& entry) override;
+  void train_end() override;
+  void evaluation_begin(std::string_view description, std::size_t num_features,
+                        int batch_size) override;
+  void evaluation_progress(std::size_t features_done, std::size_t num_features) override;
+  void evaluation_end() override;
+  void saving(const std::filesystem::path& directory) override;
+  void note(std::string_view text) override;
+  void warning(std::string_view text) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void show_progress(const std::string& line, bool first, bool last);
+  void erase_bar();
+
+  ConsoleOptions options_;
+  bool terminal_ = false;  // stderr is one
+  bool bar_visible_ = false;
+  bool training_ = false;
+  Clock::time_point last_progress_;
+  Clock::time_point train_start_;
+  std::int64_t first_step_ = 0;
+  Clock::time_point evaluation_start_;
+};
+
+// A metric as the table shows it: floats rounded to 4 digits, *_runtime as H:MM:SS.cc, total_flos
+// in GF.
+std::string format_metric(std::string_view key, const nlohmann::ordered_json& value);
+// 75.4 -> "01:15", 4000 -> "1:06:40".
+std::string format_duration(double seconds);
+
+}  // namespace tandem::apps

@@ -1,0 +1,21 @@
+// How many threads a rank computes with.
+#pragma once
+
+#include <string>
+
+#include "tandem/comm/communicator.h"
+#include "tandem/core/env.h"
+
+namespace tandem::apps {
+
+struct RankThreads {
+  int count = 1;
+  std::string reason;  // for the start-up print
+};
+
+// OMP_NUM_THREADS if set and not 0; otherwise the cores this rank may use: its own affinity mask
+// when the launcher gave the ranks of this node different ones, else the node's available cores
+// (mask and cgroup quota) divided among them. Collective.
+RankThreads threads_for_rank(const Environment& environment, comm::Communicator& communicator);
+
+}  // namespace tandem::apps

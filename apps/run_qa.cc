@@ -1,0 +1,532 @@
+// `tandem run_qa`: what people type `python3 run_qa.py` for. This file wires the parts together and
+// tells the story of a job in order; the parts themselves are libraries.
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/arguments/run_qa_arguments.h"
+#include "apps/commands.h"
+#include "apps/console.h"
+#include "apps/rank_threads.h"
+#include "tandem/comm/communicator.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/core/python_json.h"
+#include "tandem/data/read_questions.h"
+#include "tandem/dist/data_parallel.h"
+#include "tandem/hub/resolve.h"
+#include "tandem/kernels/kernel_set.h"
+#include "tandem/models/pretrained.h"
+#include "tandem/rendezvous/identity.h"
+#include "tandem/tasks/question_answering/question_answering_task.h"
+#include "tandem/text/tokenizer.h"
+#include "tandem/trainer/trainer.h"
+
+namespace tandem::apps {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using question_answering::EvaluationSet;
+using question_answering::FeatureOptions;
+using question_answering::FeatureSet;
+using question_answering::Padding;
+using question_answering::QuestionAnsweringTask;
+using tasks::Split;
+
+constexpr int kExitPreempted = 143;
+
+// SIGTERM asks for a checkpoint and an end after the current step (Kubernetes, Slurm, mpirun
+// forward it to all ranks).
+std::atomic<bool> g_stop_requested{false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables):
+                                            // a signal handler can reach nothing else
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void handle_termination(int) { g_stop_requested.store(true, std::memory_order_relaxed); }
+
+Padding padding_of(const tasks::QaArguments& data) {
+  if (!data.pad_to_max_length) return Padding::kNone;
+  return *data.pad_to_max_length ? Padding::kMaxSeqLength : Padding::kLongestOfBatch;
+}
+
+// Everything about this process's place among the ranks.
+struct World {
+  rendezvous::Identity identity;
+  std::unique_ptr<comm::Communicator> communicator;
+  bool is_main() const { return communicator->rank() == 0; }
+};
+
+World join_world(const Environment& environment, const trainer::TrainingArguments& training) {
+  World world{.identity = rendezvous::identify(environment), .communicator = nullptr};
+  comm::Options options;
+  options.timeout = std::chrono::seconds(training.ddp_timeout);
+  options.log = [](const std::string& line) { fmt::print(stderr, "tandem: {}\n", line); };
+  // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
+  // process.
+  options.on_failure = [](const std::string& message) {
+    fmt::print(stderr, "tandem: error: {}\n", message);
+    std::fflush(nullptr);
+    _exit(CommError("").exit_code());
+  };
+  world.communicator = comm::Communicator::create(world.identity, std::move(options));
+  return world;
+}
+
+// All ranks compute with the kernels that the weakest CPU among them has, because different
+// instructions round differently.
+kernels::KernelSet agree_on_kernels(comm::Communicator& communicator,
+                                    const Environment& environment) {
+  kernels::CpuFeatures features = kernels::CpuFeatures::detect();
+  std::array<std::int64_t, 4> flags{features.avx2, features.avx512, features.avx512_bf16,
+                                    features.amx_bf16};
+  communicator.all_reduce(std::span<std::int64_t>(flags), comm::ReduceOp::kMin);
+  features.avx2 = flags[0] != 0;
+  features.avx512 = flags[1] != 0;
+  features.avx512_bf16 = flags[2] != 0;
+  features.amx_bf16 = flags[3] != 0;
+  auto kernels = kernels::select_kernels(features, environment.get("TANDEM_KERNELS").value_or(""));
+  communicator.agree("choice of kernels (TANDEM_KERNELS)", kernels.signature());
+  return kernels;
+}
+
+// --- output_dir ---
+
+void require_writable(const fs::path& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) throw io_error("--output_dir: cannot create", directory.native(), error.value());
+  try {
+    AtomicFile probe(directory / ".tandem-writable");
+  } catch (const IoError&) {
+    raise<IoError>(
+        "--output_dir: '{}' is not writable; choose another directory or change its permissions",
+        directory.native());
+  }
+}
+
+// Where to resume from, if anywhere: the flag, else the newest checkpoint that a previous run left
+// in output_dir.
+std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments& training,
+                                               Console& console) {
+  if (training.resume_from_checkpoint) return fs::path(*training.resume_from_checkpoint);
+  const fs::path output_dir = training.output_dir;
+  if (!training.do_train || training.overwrite_output_dir || !fs::is_directory(output_dir))
+    return std::nullopt;
+  if (const auto last = trainer::last_checkpoint(output_dir)) {
+    console.script_line("INFO",
+                        fmt::format("Checkpoint detected, resuming training at {}. To avoid this "
+                                    "behavior, change the `--output_dir` "
+                                    "or add `--overwrite_output_dir` to train from scratch.",
+                                    last->native()));
+    return last;
+  }
+  for (const auto& entry : fs::directory_iterator(output_dir)) {
+    if (entry.path().filename().string().starts_with("tmp-checkpoint-")) continue;
+    raise<ConfigError>(
+        "Output directory ({}) already exists and is not empty. Use --overwrite_output_dir to "
+        "overcome.",
+        output_dir.native());
+  }
+  return std::nullopt;
+}
+
+// Rank 0 looks at the file system, the others are told: they may see it a moment later, or not at
+// all.
+std::optional<fs::path> prepare_output(const trainer::TrainingArguments& training, World& world,
+                                       Console& console) {
+  std::string resume;
+  if (world.is_main()) {
+    if (const auto path = find_resume_checkpoint(training, console)) resume = path->native();
+    require_writable(training.output_dir);
+  }
+  resume = world.communicator->broadcast_text(resume, 0);
+  return resume.empty() ? std::nullopt : std::optional<fs::path>(resume);
+}
+
+// --- data ---
+
+struct Files {
+  std::optional<fs::path> train, validation, test;
+};
+
+Files resolve_files(const RunQaArguments& arguments, const Environment& environment) {
+  const auto resolved = hub::resolve_data_files(
+      arguments.data.dataset_name, arguments.data.train_file, arguments.data.validation_file,
+      arguments.data.test_file, arguments.model, environment);
+  Files files{.train = resolved.train, .validation = resolved.validation, .test = resolved.test};
+  const auto require = [](bool wanted, const std::optional<fs::path>& file, std::string_view flag,
+                          std::string_view option) {
+    if (wanted && !file) raise<ConfigError>("{} requires a data file: pass {}", flag, option);
+  };
+  require(arguments.training.do_train, files.train, "--do_train", "--train_file");
+  require(arguments.training.do_eval, files.validation, "--do_eval", "--validation_file");
+  require(arguments.training.do_predict, files.test, "--do_predict", "--test_file");
+  return files;
+}
+
+FeatureOptions feature_options(const tasks::QaArguments& data, bool labels,
+                               const std::optional<std::int64_t>& max_samples) {
+  FeatureOptions options;
+  options.max_seq_length = static_cast<std::size_t>(data.max_seq_length);
+  options.doc_stride = static_cast<std::size_t>(data.doc_stride);
+  options.labels = labels;
+  options.padding = padding_of(data);
+  options.fix_last_token_labels = data.fix_last_token_labels;
+  if (max_samples)
+    options.max_samples = static_cast<std::size_t>(std::max<std::int64_t>(0, *max_samples));
+  return options;
+}
+
+void describe_features(std::string_view split, const fs::path& file, const FeatureSet& features,
+                       Console& console) {
+  const auto& statistics = features.statistics();
+  const double share =
+      static_cast<double>(statistics.num_real_tokens) /
+      static_cast<double>(std::max<std::size_t>(1, features.size() * features.max_seq_length()));
+  console.script_line(
+      "INFO", fmt::format("{} data: {}: {} questions, {} features of up to {} tokens, {} real "
+                          "tokens ({:.1f}% of the padded size)",
+                          split, file.native(), statistics.num_examples, features.size(),
+                          features.max_seq_length(), statistics.num_real_tokens, 100 * share));
+  for (const std::string& warning : statistics.warnings) console.warning(warning);
+  if (statistics.num_last_token_labels > 0) {
+    console.warning(
+        fmt::format("{} features have an answer that starts in the last token of their window: {}",
+                    statistics.num_last_token_labels,
+                    "their start label is the last position, as in run_qa.py; "
+                    "--fix_last_token_labels gives them the right one"));
+  }
+}
+
+FeatureSet train_features(const RunQaArguments& arguments, const fs::path& file,
+                          const text::Tokenizer& tokenizer, ThreadPool& threads, Console& console) {
+  const data::QuestionSet questions = data::read_questions(file, {.require_id = false});
+  FeatureSet features = question_answering::build_features(
+      tokenizer, questions.examples(),
+      feature_options(arguments.data, true, arguments.data.max_train_samples), threads);
+  describe_features("train", file, features, console);
+  return features;
+}
+
+EvaluationSet evaluation_set(const RunQaArguments& arguments, Split split, const fs::path& file,
+                             const text::Tokenizer& tokenizer, ThreadPool& threads,
+                             Console& console) {
+  const bool eval = split == Split::kEval;
+  const auto& max_samples =
+      eval ? arguments.data.max_eval_samples : arguments.data.max_predict_samples;
+  EvaluationSet set{.questions = data::read_questions(file, {.require_answers = eval}),
+                    .features = {}};
+  set.features = question_answering::build_features(
+      tokenizer, set.questions.examples(), feature_options(arguments.data, false, max_samples),
+      threads);
+  describe_features(eval ? "validation" : "test", file, set.features, console);
+  return set;
+}
+
+// --- start-up report ---
+
+void print_start(const ParsedRunQa& parsed, const World& world, Console& console) {
+  const auto& training = parsed.arguments.training;
+  console.library_line(
+      "WARNING", "run_qa",
+      fmt::format("Process rank: {}, device: cpu, n_gpu: 0, distributed training: {}, 16-bits "
+                  "training: False",
+                  world.communicator->rank(), world.communicator->size() > 1 ? "True" : "False"));
+  console.script_line("INFO", "Training/evaluation parameters:\n" + describe(parsed.arguments));
+  for (const std::string& note : parsed.notes) console.script_line("INFO", "note: " + note);
+  if (!world.identity.note.empty()) console.script_line("INFO", world.identity.note);
+  console.script_line("INFO", "ranks: " + rendezvous::describe(world.identity) + "; " +
+                                  world.communicator->describe());
+  if (training.bf16)
+    console.script_line(
+        "INFO", "precision: bf16 products with f32 sums; f32 weights, gradients and optimizer");
+  if (!parsed.arguments.data.pad_to_max_length) {
+    console.script_line("INFO",
+                        "no padding is computed: loss and softmax run over real tokens; "
+                        "--pad_to_max_length true or false gives Hugging Face's numbers");
+  }
+}
+
+void print_machine(const kernels::Context& context, const RankThreads& threads, double peak_flops,
+                   Console& console) {
+  console.script_line("INFO",
+                      fmt::format("threads: {} per rank ({})", threads.count, threads.reason));
+  std::string chosen;
+  for (const auto& choice : context.kernels.describe()) {
+    chosen += fmt::format("{}{}={}{}", chosen.empty() ? "" : ", ", choice.operation,
+                          choice.implementation, choice.forced ? " (forced)" : "");
+  }
+  console.script_line("INFO", fmt::format("kernels: {}; peak of this rank's threads {:.0f} GFLOP/s",
+                                          chosen, peak_flops / 1e9));
+}
+
+void print_load_report(const models::LoadReport& report, std::string_view model, Console& console) {
+  const auto join = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
+    return text;
+  };
+  if (!report.unused.empty() || !report.ignored.empty()) {
+    auto names = report.unused;
+    names.insert(names.end(), report.ignored.begin(), report.ignored.end());
+    console.library_line(
+        "INFO", "models",
+        fmt::format("Some weights of the model checkpoint at {} were not used: [{}]", model,
+                    join(names)));
+  }
+  if (!report.newly_initialized.empty()) {
+    console.library_line("WARNING", "models",
+                         fmt::format("Some weights were not initialized from the model checkpoint "
+                                     "at {} and are newly initialized: [{}]\n"
+                                     "You should probably TRAIN this model on a down-stream task "
+                                     "to be able to use it for predictions and inference.",
+                                     model, join(report.newly_initialized)));
+  }
+}
+
+double gibibytes(double bytes) { return bytes / (1 << 30); }
+
+void print_estimates(const trainer::TrainingArguments& training, const QuestionAnsweringTask& task,
+                     const dist::DataParallel& parallel, std::size_t activation_bytes,
+                     Console& console) {
+  console.script_line(
+      "INFO", fmt::format("memory: {}; activations {:.2f} GiB per rank", parallel.describe(),
+                          gibibytes(static_cast<double>(activation_bytes))));
+  if (!training.do_train) return;
+  const auto plan = trainer::make_training_plan(
+      training, static_cast<std::int64_t>(task.num_train_features()), parallel.logical_shards());
+  std::int64_t checkpoints = 0;
+  if (plan.save_steps > 0) checkpoints = (plan.total_steps + plan.save_steps - 1) / plan.save_steps;
+  if (training.save_strategy == trainer::SaveStrategy::kEpoch) checkpoints = plan.num_epochs;
+  if (training.save_total_limit)
+    checkpoints = std::min<std::int64_t>(checkpoints, *training.save_total_limit);
+  const auto checkpoint =
+      static_cast<double>(trainer::checkpoint_bytes(task.layout(), !training.save_only_model));
+  const auto model = static_cast<double>(trainer::checkpoint_bytes(task.layout(), false));
+  const double needed = checkpoint * static_cast<double>(checkpoints) + model;
+  struct statvfs disk {};
+  const bool known = ::statvfs(training.output_dir.c_str(), &disk) == 0;
+  const double free =
+      known ? static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize) : 0;
+  console.script_line(
+      "INFO",
+      fmt::format(
+          "disk: {} checkpoints of {:.2f} GiB and the model: {:.2f} GiB; {:.1f} GiB free in {}",
+          checkpoints, gibibytes(checkpoint), gibibytes(needed), gibibytes(free),
+          training.output_dir));
+  if (known && needed > free) {
+    console.warning(
+        fmt::format("the checkpoints will not fit on the disk of {}: pass --save_total_limit, or a "
+                    "larger --save_steps",
+                    training.output_dir));
+  }
+}
+
+// --- results ---
+
+// all_results.json collects what every stage wrote.
+void save_metrics(const fs::path& output_dir, std::string_view split, const ordered_json& metrics) {
+  constexpr PythonJsonOptions kStyle{.indent = 4, .sort_keys = true};
+  write_file(output_dir / fmt::format("{}_results.json", split), python_json(metrics, kStyle));
+  ordered_json all = ordered_json::object();
+  if (const auto text = read_file_if_exists(output_dir / "all_results.json")) {
+    all = ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    if (!all.is_object()) all = ordered_json::object();
+  }
+  for (const auto& [key, value] : metrics.items()) all[key] = value;
+  write_file(output_dir / "all_results.json", python_json(all, kStyle));
+}
+
+class Job {
+ public:
+  Job(const ParsedRunQa& parsed, const Environment& environment, World& world, Console& console)
+      : parsed_(parsed),
+        arguments_(parsed.arguments),
+        environment_(environment),
+        world_(world),
+        console_(console) {}
+
+  int run();
+
+ private:
+  void load_data(const Files& files, QuestionAnsweringTask& task, const text::Tokenizer& tokenizer,
+                 ThreadPool& threads);
+  int train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
+            const dist::DataParallel& parallel, const std::optional<fs::path>& resume);
+  void evaluate(trainer::Trainer& trainer, QuestionAnsweringTask& task, Split split, bool trained);
+
+  const ParsedRunQa& parsed_;
+  const RunQaArguments& arguments_;
+  const Environment& environment_;
+  World& world_;
+  Console& console_;
+};
+
+void Job::load_data(const Files& files, QuestionAnsweringTask& task,
+                    const text::Tokenizer& tokenizer, ThreadPool& threads) {
+  if (arguments_.training.do_train)
+    task.set_train_features(train_features(arguments_, *files.train, tokenizer, threads, console_));
+  if (arguments_.training.do_eval) {
+    task.set_evaluation(Split::kEval, evaluation_set(arguments_, Split::kEval, *files.validation,
+                                                     tokenizer, threads, console_));
+  }
+  if (arguments_.training.do_predict) {
+    task.set_evaluation(Split::kPredict, evaluation_set(arguments_, Split::kPredict, *files.test,
+                                                        tokenizer, threads, console_));
+  }
+}
+
+int Job::run() {
+  const trainer::TrainingArguments& training = arguments_.training;
+  comm::Communicator& communicator = *world_.communicator;
+  print_start(parsed_, world_, console_);
+  communicator.agree("command line", describe(arguments_));
+  const std::optional<fs::path> resume = prepare_output(training, world_, console_);
+
+  const RankThreads rank_threads = threads_for_rank(environment_, communicator);
+  ThreadPool threads(rank_threads.count);
+  const kernels::KernelSet kernels = agree_on_kernels(communicator, environment_);
+  kernels::Scratch scratch(threads.num_threads());
+  const kernels::Context context{threads, kernels, scratch};
+  communicator.barrier();  // all ranks measure at once, as they will compute at once
+  const double peak_flops = kernels::measure_peak_flops(
+      context, training.bf16 ? kernels::PeakType::kBf16 : kernels::PeakType::kF32);
+  console_.set_peak_flops(peak_flops);
+  print_machine(context, rank_threads, peak_flops, console_);
+
+  const Files files = resolve_files(arguments_, environment_);
+  const fs::path model_dir =
+      hub::resolve_model(arguments_.model.model_name_or_path, arguments_.model, environment_);
+  const fs::path config_dir =
+      arguments_.model.config_name
+          ? hub::resolve_model(*arguments_.model.config_name, arguments_.model, environment_)
+          : model_dir;
+  const fs::path tokenizer_dir =
+      arguments_.model.tokenizer_name
+          ? hub::resolve_model(*arguments_.model.tokenizer_name, arguments_.model, environment_)
+          : model_dir;
+  const text::Tokenizer tokenizer = text::Tokenizer::load(tokenizer_dir);
+  QuestionAnsweringTask task(
+      models::ModelConfig::load(config_dir), tokenizer,
+      {.padding = padding_of(arguments_.data),
+       .precision = training.bf16 || training.bf16_full_eval ? nn::Precision::kBfloat16
+                                                             : nn::Precision::kFloat32,
+       .eval_batch_size = static_cast<std::size_t>(training.per_device_eval_batch_size),
+       .postprocess = {
+           .version_2_with_negative = arguments_.data.version_2_with_negative,
+           .n_best_size = static_cast<std::size_t>(arguments_.data.n_best_size),
+           .max_answer_length = static_cast<std::size_t>(arguments_.data.max_answer_length),
+           .null_score_diff_threshold = arguments_.data.null_score_diff_threshold}});
+  load_data(files, task, tokenizer, threads);
+  const std::string fingerprint = training.do_train ? task.train_fingerprint() : "";
+  communicator.agree("training data", fingerprint);
+
+  int logical_shards = training.logical_shards.value_or(communicator.size());
+  if (resume && training.do_train)
+    logical_shards = trainer::Trainer::resume_state(*resume).logical_shards;
+  dist::DataParallel parallel(&communicator, threads,
+                              {.elements = task.layout().size(),
+                               .logical_shards = logical_shards,
+                               .bf16_weights = training.bf16 || training.bf16_full_eval,
+                               .optimizer_state = training.do_train});
+  if (parallel.node_leader()) {
+    const auto report =
+        models::load_pretrained(model_dir, task.model().config(), task.layout(), parallel.weights(),
+                                static_cast<std::uint64_t>(training.seed));
+    print_load_report(report, arguments_.model.model_name_or_path, console_);
+  }
+  parallel.broadcast_weights();
+  const std::size_t activation_bytes =
+      training.do_train
+          ? task.plan_training(static_cast<std::size_t>(training.per_device_train_batch_size))
+          : 0;
+  print_estimates(training, task, parallel, activation_bytes, console_);
+
+  trainer::Trainer trainer({.arguments = training,
+                            .task = task,
+                            .kernels = context,
+                            .communicator = communicator,
+                            .parallel = parallel,
+                            .observer = console_,
+                            .stop_requested = g_stop_requested,
+                            .arguments_json = training_args_json(arguments_),
+                            .data_fingerprint = fingerprint});
+  if (training.do_train) {
+    if (const int code = train(trainer, task, parallel, resume); code != 0) return code;
+  }
+  if (training.do_eval) evaluate(trainer, task, Split::kEval, training.do_train);
+  if (training.do_predict) evaluate(trainer, task, Split::kPredict, training.do_train);
+  return 0;
+}
+
+int Job::train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
+               const dist::DataParallel& parallel, const std::optional<fs::path>& resume) {
+  const fs::path output_dir = arguments_.training.output_dir;
+  trainer::TrainResult result = trainer.train(resume);
+  if (result.preempted) {
+    console_.warning(
+        fmt::format("stopped by SIGTERM after step {}; run the same command again to go on from "
+                    "{}/checkpoint-{}",
+                    trainer.state().global_step, output_dir.native(), trainer.state().global_step));
+    return kExitPreempted;
+  }
+  if (!world_.is_main()) return 0;
+  console_.saving(output_dir);
+  task.save_pretrained(output_dir, parallel.weights());
+  write_file(output_dir / "training_args.json", training_args_json(arguments_));
+  console_.script_line(
+      "INFO",
+      "training_args.json takes the place of training_args.bin, which only Python can write");
+  result.metrics["train_samples"] = task.num_train_features();
+  console_.metrics_table("train", result.metrics);
+  save_metrics(output_dir, "train", result.metrics);
+  write_file(output_dir / "trainer_state.json", trainer.state().to_json());
+  return 0;
+}
+
+void Job::evaluate(trainer::Trainer& trainer, QuestionAnsweringTask& task, Split split,
+                   bool trained) {
+  const bool eval = split == Split::kEval;
+  console_.script_line("INFO", eval ? "*** Evaluate ***" : "*** Predict ***");
+  ordered_json metrics = trainer.evaluate(split);
+  metrics[eval ? "eval_samples" : "predict_samples"] = task.num_features(split);
+  if (trained) metrics["epoch"] = trainer.state().epoch;
+  if (!world_.is_main()) return;
+  console_.metrics_table(eval ? "eval" : "predict", metrics);
+  save_metrics(arguments_.training.output_dir, eval ? "eval" : "predict", metrics);
+}
+
+}  // namespace
+
+int run_qa(const Invocation& invocation) {
+  const ParsedRunQa parsed =
+      parse_run_qa(invocation.words, fs::current_path(), invocation.environment);
+  std::signal(SIGTERM, handle_termination);
+  World world = join_world(invocation.environment, parsed.arguments.training);
+  const auto& training = parsed.arguments.training;
+  const bool quiet =
+      training.disable_tqdm.value_or(training.log_level == trainer::LogLevel::kWarning ||
+                                     training.log_level == trainer::LogLevel::kError ||
+                                     training.log_level == trainer::LogLevel::kCritical);
+  Console console({.main_process = world.is_main(),
+                   .progress_bars = !quiet,
+                   .world_size = world.communicator->size()});
+  try {
+    const int code = Job(parsed, invocation.environment, world, console).run();
+    world.communicator->close();
+    return code;
+  } catch (const CommError&) {
+    throw;
+  } catch (const std::exception& error) {
+    world.communicator->abort(error.what());  // the other ranks end too, and say why
+    throw;
+  }
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,291 @@
+#include "tandem/tasks/question_answering/question_answering_task.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
+
+#include "tandem/core/error.h"
+#include "tandem/kernels/cross_entropy.h"
+#include "tandem/models/pretrained.h"
+#include "tandem/tasks/question_answering/metrics.h"
+#include "tandem/tasks/question_answering/result_files.h"
+
+namespace tandem::question_answering {
+namespace {
+
+constexpr std::size_t kNumLabels = models::QuestionAnsweringModel::kNumLabels;
+
+// Multiply-adds of the matrix products of a pass, ×2: per row every weight of the linear layers
+// once, per query row and key the score and the weighted sum. Backward costs twice the forward
+// pass.
+double training_flops(const models::ModelConfig& config, const nn::PackedBatch& batch) {
+  const auto hidden = static_cast<double>(config.hidden_size);
+  const auto layers = static_cast<double>(config.num_hidden_layers);
+  const double linear_weights =
+      layers * (4 * hidden * hidden + 2 * hidden * static_cast<double>(config.intermediate_size)) +
+      2 * hidden;
+  double query_key_pairs = 0;
+  for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
+    query_key_pairs +=
+        static_cast<double>(batch.row_begin[i + 1] - batch.row_begin[i]) * batch.key_count[i];
+  }
+  const double forward = 2 * linear_weights * static_cast<double>(batch.rows()) +
+                         4 * hidden * layers * query_key_pairs;
+  return 3 * forward;
+}
+
+// FNV-1a, 64 bits: enough to notice other data, which is all a fingerprint is for.
+class Fingerprint {
+ public:
+  template <class T>
+  void add(std::span<const T> values) {
+    for (const T value : values) {
+      hash_ ^= static_cast<std::uint64_t>(value);
+      hash_ *= 0x100000001b3;
+    }
+  }
+  std::string text() const { return fmt::format("{:016x}", hash_); }
+
+ private:
+  std::uint64_t hash_ = 0xcbf29ce484222325;
+};
+
+bool has_answers(const data::QuestionSet& questions) {
+  return std::any_of(questions.begin(), questions.end(),
+                     [](const data::QuestionExample& example) { return !example.answers.empty(); });
+}
+
+}  // namespace
+
+struct QuestionAnsweringTask::Pass {
+  explicit Pass(models::Activations memory) : activations(std::move(memory)) {}
+
+  models::Activations activations;
+  nn::PackedBatch batch;
+  BatchRows rows;
+  std::vector<std::int32_t> start, end;    // labels, [sequences]
+  std::vector<float> logits, grad_logits;  // [rows, 2]
+};
+
+std::size_t max_batch_rows(const FeatureSet& features, Padding padding, std::size_t batch_size) {
+  const std::size_t sequences = std::min(batch_size, features.size());
+  if (padding == Padding::kMaxSeqLength) return sequences * features.max_seq_length();
+  std::vector<std::size_t> lengths(features.size());
+  for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = features.num_real_tokens(i);
+  std::partial_sort(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(sequences),
+                    lengths.end(), std::greater<>());
+  if (sequences == 0) return 0;
+  if (padding == Padding::kLongestOfBatch) return sequences * lengths.front();
+  return std::accumulate(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(sequences),
+                         std::size_t{0});
+}
+
+QuestionAnsweringTask::QuestionAnsweringTask(models::ModelConfig config,
+                                             const text::Tokenizer& tokenizer,
+                                             const Options& options)
+    : model_(std::move(config)), tokenizer_(tokenizer), options_(options) {
+  if (tokenizer.vocab_size() > model_.config().vocab_size) {
+    raise<ConfigError>(
+        "the tokenizer has {} tokens but the model's vocab_size is {}: they do not belong "
+        "together; check "
+        "--tokenizer_name and --config_name",
+        tokenizer.vocab_size(), model_.config().vocab_size);
+  }
+}
+
+QuestionAnsweringTask::~QuestionAnsweringTask() = default;
+
+void QuestionAnsweringTask::set_train_features(FeatureSet features) {
+  train_features_ = std::move(features);
+}
+
+void QuestionAnsweringTask::set_evaluation(tasks::Split split, EvaluationSet set) {
+  (split == tasks::Split::kEval ? eval_set_ : predict_set_).emplace(std::move(set));
+}
+
+const EvaluationSet& QuestionAnsweringTask::evaluation_set(tasks::Split split) const {
+  const auto& set = split == tasks::Split::kEval ? eval_set_ : predict_set_;
+  TANDEM_CHECK(set.has_value(), "no evaluation set was given");
+  return *set;
+}
+
+std::size_t QuestionAnsweringTask::num_parameters_without_embeddings() const {
+  std::size_t total = 0;
+  for (const nn::ParameterSpec& parameter : layout().parameters()) {
+    if (parameter.kind != nn::ParameterKind::kEmbedding) total += parameter.size;
+  }
+  return total;
+}
+
+void QuestionAnsweringTask::save_pretrained(const std::filesystem::path& directory,
+                                            std::span<const float> weights) const {
+  models::save_pretrained(directory, model_.config(),
+                          models::question_answering_architecture(model_.config().model_type),
+                          layout(), weights);
+  tokenizer_.save(directory);
+}
+
+std::string QuestionAnsweringTask::train_fingerprint() const {
+  Fingerprint fingerprint;
+  const std::array<std::uint64_t, 2> settings{static_cast<std::uint64_t>(options_.padding),
+                                              train_features_.max_seq_length()};
+  fingerprint.add(std::span<const std::uint64_t>(settings));
+  for (std::size_t i = 0; i < train_features_.size(); ++i) {
+    const Feature& feature = train_features_[i];
+    const std::array<std::uint32_t, 3> numbers{feature.start_position, feature.end_position,
+                                               feature.window_size};
+    fingerprint.add(std::span<const std::uint32_t>(numbers));
+    fingerprint.add(train_features_.question_tokens(i));
+    fingerprint.add(train_features_.window_tokens(i));
+  }
+  return fingerprint.text();
+}
+
+std::size_t QuestionAnsweringTask::plan_training(std::size_t batch_size) {
+  const models::BatchShape shape{
+      .rows = max_batch_rows(train_features_, options_.padding, batch_size),
+      .sequences = batch_size};
+  training_ = std::make_unique<Pass>(
+      model_.make_activations(shape, options_.precision, models::PassKind::kTraining));
+  training_->batch.reserve(shape.rows, shape.sequences);
+  training_->logits.resize(shape.rows * kNumLabels);
+  training_->grad_logits.resize(shape.rows * kNumLabels);
+  return training_->activations.bytes();
+}
+
+void QuestionAnsweringTask::fill(const FeatureSet& features, std::span<const std::uint32_t> indices,
+                                 std::uint64_t first_sample, Pass& pass) const {
+  BatchRows& rows = pass.rows;
+  nn::PackedBatch& batch = pass.batch;
+  fill_batch(features, indices, options_.padding, rows);
+  std::swap(batch.input_ids, rows.input_ids);
+  std::swap(batch.token_type_ids, rows.token_type_ids);
+  std::swap(batch.position_ids, rows.position_ids);
+  std::swap(batch.row_begin, rows.row_begin);
+  std::swap(batch.key_count, rows.key_count);
+  batch.sample.resize(indices.size());
+  std::iota(batch.sample.begin(), batch.sample.end(), first_sample);
+  pass.start.assign(rows.start_positions.begin(), rows.start_positions.end());
+  pass.end.assign(rows.end_positions.begin(), rows.end_positions.end());
+}
+
+tasks::BatchSize QuestionAnsweringTask::load_train_batch(std::span<const std::uint32_t> features,
+                                                         std::uint64_t first_sample) {
+  TANDEM_CHECK(training_ != nullptr, "plan_training() comes first");
+  fill(train_features_, features, first_sample, *training_);
+  const nn::PackedBatch& batch = training_->batch;
+  return {.real_tokens =
+              std::accumulate(batch.key_count.begin(), batch.key_count.end(), std::size_t{0}),
+          .computed_tokens = batch.rows(),
+          .flops = training_flops(model_.config(), batch)};
+}
+
+double QuestionAnsweringTask::forward(const kernels::Context& context, const nn::Weights& weights,
+                                      const nn::DropoutStream& dropout) {
+  Pass& pass = *training_;
+  const std::span logits(pass.logits.data(), pass.batch.rows() * kNumLabels);
+  model_.forward(context, weights, pass.batch, dropout, pass.activations, logits);
+  return kernels::span_cross_entropy(context, pass.batch.sequences(), logits.data(),
+                                     pass.start.data(), pass.end.data(), 1.0f, nullptr);
+}
+
+void QuestionAnsweringTask::backward(const kernels::Context& context, const nn::Weights& weights,
+                                     const nn::DropoutStream& dropout, double loss_scale,
+                                     std::span<float> grads, bool accumulate,
+                                     FunctionRef<void(std::size_t end)> gradient_ready) {
+  Pass& pass = *training_;
+  const std::size_t size = pass.batch.rows() * kNumLabels;
+  const std::span grad_logits(pass.grad_logits.data(), size);
+  kernels::span_cross_entropy(context, pass.batch.sequences(), pass.logits.data(),
+                              pass.start.data(), pass.end.data(), static_cast<float>(loss_scale),
+                              grad_logits.data());
+  model_.backward(context, weights, pass.batch, dropout, grad_logits, pass.activations, grads,
+                  accumulate, gradient_ready);
+}
+
+std::size_t QuestionAnsweringTask::num_features(tasks::Split split) const {
+  return evaluation_set(split).features.size();
+}
+
+std::size_t QuestionAnsweringTask::padded_rows(const FeatureSet& features,
+                                               std::span<const std::uint32_t> batch) const {
+  if (options_.padding == Padding::kMaxSeqLength) return features.max_seq_length();
+  std::size_t longest = 0;
+  for (const std::uint32_t i : batch) longest = std::max(longest, features.num_real_tokens(i));
+  return longest;
+}
+
+void QuestionAnsweringTask::predict(const kernels::Context& context, const nn::Weights& weights,
+                                    tasks::Split split, std::size_t begin, std::size_t end,
+                                    std::vector<float>& output) {
+  const FeatureSet& features = evaluation_set(split).features;
+  if (!inference_) {
+    std::size_t rows = 0;
+    for (const auto& set : {&eval_set_, &predict_set_}) {
+      if (*set)
+        rows = std::max(
+            rows, max_batch_rows((*set)->features, options_.padding, options_.eval_batch_size));
+    }
+    const models::BatchShape shape{.rows = rows, .sequences = options_.eval_batch_size};
+    inference_ = std::make_unique<Pass>(
+        model_.make_activations(shape, options_.precision, models::PassKind::kInference));
+  }
+  std::vector<std::uint32_t> indices(end - begin);
+  std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(begin));
+  fill(features, indices, 0, *inference_);
+  const std::size_t size = inference_->batch.rows() * kNumLabels;
+  output.resize(output.size() + size);
+  model_.forward(context, weights, inference_->batch, {}, inference_->activations,
+                 std::span(output).last(size));
+}
+
+tasks::Evaluation QuestionAnsweringTask::evaluate(tasks::Split split, std::span<const float> output,
+                                                  const std::filesystem::path& directory,
+                                                  const std::string& prefix, ThreadPool& threads) {
+  const EvaluationSet& set = evaluation_set(split);
+  // `output` holds the rows of all features in order, as predict() computed them batch by batch.
+  std::vector<std::size_t> row_begin{0};
+  for (std::size_t begin = 0; begin < set.features.size(); begin += options_.eval_batch_size) {
+    std::vector<std::uint32_t> batch(
+        std::min(options_.eval_batch_size, set.features.size() - begin));
+    std::iota(batch.begin(), batch.end(), static_cast<std::uint32_t>(begin));
+    const std::size_t padded = padded_rows(set.features, batch);
+    for (const std::uint32_t i : batch) {
+      const bool packed = options_.padding == Padding::kNone;
+      row_begin.push_back(row_begin.back() + (packed ? set.features.num_real_tokens(i) : padded));
+    }
+  }
+  TANDEM_CHECK(output.size() == row_begin.back() * kNumLabels, "{} logits for {} rows",
+               output.size(), row_begin.back());
+  std::vector<float> start(row_begin.back());
+  std::vector<float> end(row_begin.back());
+  for (std::size_t row = 0; row < start.size(); ++row) {
+    start[row] = output[row * kNumLabels];
+    end[row] = output[row * kNumLabels + 1];
+  }
+
+  const auto examples = set.questions.examples().first(set.features.statistics().num_examples);
+  Predictions answers =
+      postprocess(examples, set.features, {start, end, row_begin}, options_.postprocess, threads);
+  if (!directory.empty()) {
+    write_prediction_files(directory, prefix, answers,
+                           options_.postprocess.version_2_with_negative);
+  }
+  tasks::Evaluation evaluation{.metrics = nlohmann::ordered_json::object(),
+                               .warnings = std::move(answers.warnings)};
+  if (split == tasks::Split::kPredict && !has_answers(set.questions)) return evaluation;
+  std::vector<std::string_view> texts;
+  for (const Prediction& prediction : answers.predictions) texts.push_back(prediction.text);
+  const Metrics metrics = options_.postprocess.version_2_with_negative
+                              ? squad_v2_metrics(examples, texts)
+                              : squad_metrics(examples, texts);
+  for (const auto& [name, value] : metrics) {
+    const bool count = name.ends_with("total");
+    evaluation.metrics[name] = count ? nlohmann::ordered_json(static_cast<std::int64_t>(value))
+                                     : nlohmann::ordered_json(value);
+  }
+  return evaluation;
+}
+
+}  // namespace tandem::question_answering

@@ -1,0 +1,90 @@
+// Extractive question answering as a task of the trainer: features, model, span loss, answers and
+// metrics tied together.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "tandem/data/question_example.h"
+#include "tandem/models/question_answering_model.h"
+#include "tandem/tasks/question_answering/features.h"
+#include "tandem/tasks/question_answering/postprocess.h"
+#include "tandem/tasks/task.h"
+#include "tandem/text/tokenizer.h"
+
+namespace tandem::question_answering {
+
+// A split to evaluate on. Both parts live together: features point into the questions' texts.
+struct EvaluationSet {
+  data::QuestionSet questions;
+  FeatureSet features;
+};
+
+class QuestionAnsweringTask final : public tasks::Task {
+ public:
+  struct Options {
+    Padding padding = Padding::kNone;
+    nn::Precision precision = nn::Precision::kFloat32;
+    std::size_t eval_batch_size = 8;
+    PostprocessOptions postprocess;
+  };
+
+  // `tokenizer` must outlive the task.
+  QuestionAnsweringTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
+                        const Options& options);
+  ~QuestionAnsweringTask() override;
+
+  // Each is set at most once, before training or evaluating on it.
+  void set_train_features(FeatureSet features);
+  void set_evaluation(tasks::Split split, EvaluationSet set);
+
+  const models::QuestionAnsweringModel& model() const { return model_; }
+  // Names the training features: their tokens, labels and padding. Equal texts mean equal training
+  // data.
+  std::string train_fingerprint() const;
+
+  const nn::ParameterLayout& layout() const override { return model_.layout(); }
+  std::size_t num_parameters_without_embeddings() const override;
+  void save_pretrained(const std::filesystem::path& directory,
+                       std::span<const float> weights) const override;
+
+  std::size_t num_train_features() const override { return train_features_.size(); }
+  std::size_t plan_training(std::size_t batch_size) override;
+  tasks::BatchSize load_train_batch(std::span<const std::uint32_t> features,
+                                    std::uint64_t first_sample) override;
+  double forward(const kernels::Context& context, const nn::Weights& weights,
+                 const nn::DropoutStream& dropout) override;
+  void backward(const kernels::Context& context, const nn::Weights& weights,
+                const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
+                bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) override;
+
+  std::size_t num_features(tasks::Split split) const override;
+  void predict(const kernels::Context& context, const nn::Weights& weights, tasks::Split split,
+               std::size_t begin, std::size_t end, std::vector<float>& output) override;
+  tasks::Evaluation evaluate(tasks::Split split, std::span<const float> output,
+                             const std::filesystem::path& directory, const std::string& prefix,
+                             ThreadPool& threads) override;
+
+ private:
+  struct Pass;  // a batch, its activations and its logits
+
+  const EvaluationSet& evaluation_set(tasks::Split split) const;
+  // Rows that each sequence of a batch of these features has, given the padding state.
+  std::size_t padded_rows(const FeatureSet& features, std::span<const std::uint32_t> batch) const;
+  void fill(const FeatureSet& features, std::span<const std::uint32_t> indices,
+            std::uint64_t first_sample, Pass& pass) const;
+
+  models::QuestionAnsweringModel model_;
+  const text::Tokenizer& tokenizer_;
+  const Options options_;
+  FeatureSet train_features_;
+  std::optional<EvaluationSet> eval_set_;
+  std::optional<EvaluationSet> predict_set_;
+  std::unique_ptr<Pass> training_;
+  std::unique_ptr<Pass> inference_;
+};
+
+// The rows (real and padded) that a batch of `batch_size` features can need at most.
+std::size_t max_batch_rows(const FeatureSet& features, Padding padding, std::size_t batch_size);
+
+}  // namespace tandem::question_answering

@@ -1,0 +1,87 @@
+// What the trainer needs to know of a task, and all it knows: question answering today, run_glue
+// next. A task owns its model, its features and its loss; the trainer owns steps, ranks, the
+// optimizer and files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tandem/core/thread_pool.h"
+#include "tandem/kernels/context.h"
+#include "tandem/nn/parameter_layout.h"
+#include "tandem/nn/pass.h"
+#include "tandem/nn/weights.h"
+
+namespace tandem::tasks {
+
+// The set that is evaluated: --do_eval's validation set or --do_predict's test set.
+enum class Split { kEval, kPredict };
+
+// One forward/backward pass, described for speed reports.
+struct BatchSize {
+  std::size_t real_tokens = 0;  // tokens of the features
+  std::size_t computed_tokens =
+      0;             // rows of the matrices: real tokens and whatever padding was asked for
+  double flops = 0;  // multiply-adds ×2 of forward and backward
+};
+
+// What an evaluation found.
+struct Evaluation {
+  nlohmann::ordered_json metrics;  // {"exact_match": …} without prefix, in the metric's order;
+                                   // empty when the split has no answers
+  std::vector<std::string> warnings;
+};
+
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  // --- parameters ---
+  virtual const nn::ParameterLayout& layout() const = 0;
+  // Parameters that are not embedding tables; HF's total_flos counts only these.
+  virtual std::size_t num_parameters_without_embeddings() const = 0;
+  // Writes the model (weights in f32), its config and what else a user needs to run it (tokenizer
+  // files) into an existing directory.
+  virtual void save_pretrained(const std::filesystem::path& directory,
+                               std::span<const float> weights) const = 0;
+
+  // --- training ---
+  virtual std::size_t num_train_features() const = 0;
+  // Allocates what training batches of up to `batch_size` features need, so that steps allocate
+  // nothing; returns the bytes.
+  virtual std::size_t plan_training(std::size_t batch_size) = 0;
+  // Packs the features into the current batch. `first_sample` is the index of the first one in the
+  // step's global batch: the key of the dropout masks, so that they depend neither on ranks nor on
+  // threads.
+  virtual BatchSize load_train_batch(std::span<const std::uint32_t> features,
+                                     std::uint64_t first_sample) = 0;
+  // The loss of the current batch: mean over its features.
+  virtual double forward(const kernels::Context& context, const nn::Weights& weights,
+                         const nn::DropoutStream& dropout) = 0;
+  // Gradients of loss_scale · loss of the batch that forward() just computed, with the same
+  // arguments. `accumulate`: added to grads, else grads is overwritten. gradient_ready(end):
+  // grads[0, end) are final.
+  virtual void backward(const kernels::Context& context, const nn::Weights& weights,
+                        const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
+                        bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) = 0;
+
+  // --- evaluation ---
+  virtual std::size_t num_features(Split split) const = 0;
+  // Appends the model's output for features [begin, end) of the split to `output`, in their order,
+  // without dropout. [begin, end) is a batch: begin is a multiple of the evaluation batch size, so
+  // that the result does not depend on which rank computes it.
+  virtual void predict(const kernels::Context& context, const nn::Weights& weights, Split split,
+                       std::size_t begin, std::size_t end, std::vector<float>& output) = 0;
+  // Turns the concatenated outputs of all features into metrics, and writes prediction files named
+  // `<prefix>_…` into `directory` unless it is empty.
+  virtual Evaluation evaluate(Split split, std::span<const float> output,
+                              const std::filesystem::path& directory, const std::string& prefix,
+                              ThreadPool& threads) = 0;
+};
+
+}  // namespace tandem::tasks

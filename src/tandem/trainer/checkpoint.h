@@ -1,0 +1,87 @@
+// checkpoint-N directories: everything that a bit-identical continuation needs, written all or
+// nothing.
+//
+// A checkpoint is written into `tmp-checkpoint-N` beside its place, synced file by file, then
+// renamed. A process that is killed, or a disk that fills up, leaves the older checkpoints and at
+// most a tmp- directory, which nobody takes for a checkpoint and the next run removes.
+//
+//   model.safetensors, config.json, tokenizer files   as in output_dir
+//   optimizer.safetensors                             exp_avg.<parameter>, exp_avg_sq.<parameter>,
+//   f32 trainer_state.json                                as Hugging Face training_args.json the
+//   arguments of the run that wrote it tandem_state.json                                 what only
+//   tandem needs: shards, loss sums since the last log
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tandem/nn/parameter_layout.h"
+#include "tandem/tasks/task.h"
+#include "tandem/trainer/trainer_state.h"
+
+namespace tandem::trainer {
+
+// What makes a continuation exact beside weights, moments and TrainerState.
+struct ResumeState {
+  int logical_shards = 1;
+  int per_device_train_batch_size = 1;
+  int gradient_accumulation_steps = 1;
+  std::int64_t num_features = 0;  // of the training set, to notice another one
+  std::string data_fingerprint;   // of the training set's features and labels
+  std::int64_t last_log_step = 0;
+  std::vector<double> shard_loss_since_log;  // [logical_shards]
+  double total_loss = 0;                     // sum over the logged steps, for train_loss
+};
+
+// f32 arenas of one model; weights, exp_avg and exp_avg_sq have the layout's size.
+struct OptimizerArenas {
+  std::span<float> weights, exp_avg, exp_avg_sq;
+};
+
+// "checkpoint-500" -> 500.
+std::optional<std::int64_t> checkpoint_step(const std::filesystem::path& directory);
+// The complete checkpoint with the largest step in `output_dir`, if any.
+std::optional<std::filesystem::path> last_checkpoint(const std::filesystem::path& output_dir);
+// Removes what killed runs left: tmp-checkpoint-* in `output_dir`.
+void remove_unfinished_checkpoints(const std::filesystem::path& output_dir);
+// Bytes of one checkpoint, up to a few kilobytes of JSON.
+std::size_t checkpoint_bytes(const nn::ParameterLayout& layout, bool with_optimizer);
+
+struct CheckpointContents {
+  const tasks::Task& task;
+  OptimizerArenas arenas;
+  const TrainerState& state;
+  const ResumeState& resume;
+  std::string training_arguments_json;
+  bool with_optimizer = true;
+};
+
+// Writes output_dir/checkpoint-<state.global_step> and returns its path. Throws IoError (disk full,
+// not writable) with the old state untouched.
+std::filesystem::path save_checkpoint(const std::filesystem::path& output_dir,
+                                      const CheckpointContents& contents);
+
+struct LoadedCheckpoint {
+  TrainerState state;
+  ResumeState resume;
+};
+
+// Reads state and checks that the directory is a complete checkpoint of this model. Throws IoError
+// or DataError.
+LoadedCheckpoint load_checkpoint_state(const std::filesystem::path& directory);
+// Fills the arenas from model.safetensors and optimizer.safetensors. Throws IoError or DataError (a
+// tensor that is absent or of another shape).
+void load_checkpoint_arenas(const std::filesystem::path& directory,
+                            const nn::ParameterLayout& layout, const OptimizerArenas& arenas);
+
+// Deletes the oldest checkpoints beyond `limit` (at least 1); never `best`, and never the newest.
+// Returns what it removed.
+std::vector<std::filesystem::path> rotate_checkpoints(const std::filesystem::path& output_dir,
+                                                      int limit,
+                                                      const std::optional<std::string>& best);
+
+}  // namespace tandem::trainer

@@ -1,0 +1,52 @@
+// Who watches a run: the console today, TensorBoard and reports later. The trainer never prints; it
+// tells observers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
+#include "tandem/trainer/training_plan.h"
+
+namespace tandem::trainer {
+
+// What is known of the run before its first step.
+struct TrainBegin {
+  const TrainingPlan& plan;
+  std::size_t num_parameters = 0;
+  std::int64_t first_step = 0;  // > 0: resumed
+};
+
+// After every optimizer step.
+struct StepProgress {
+  std::int64_t step = 0;  // steps done
+  std::int64_t max_steps = 0;
+  double epoch = 0;
+  double loss = 0;  // mean over the shards of this rank
+  double learning_rate = 0;
+  double real_tokens_per_second = 0;  // all ranks, over the last steps
+  double flops_per_second = 0;        // of this rank, over the last steps
+  double seconds_left = 0;
+};
+
+// Calls come from the thread that trains, in the order of events. The default of each does nothing.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void train_begin(const TrainBegin&) {}
+  virtual void step_end(const StepProgress&) {}
+  // A log entry as trainer_state.json records it, without its step.
+  virtual void log(const nlohmann::ordered_json& /*entry*/) {}
+  virtual void train_end() {}
+  virtual void evaluation_begin(std::string_view /*description*/, std::size_t /*num_features*/,
+                                int /*batch_size*/) {}
+  virtual void evaluation_progress(std::size_t /*features_done*/, std::size_t /*num_features*/) {}
+  virtual void evaluation_end() {}
+  virtual void saving(const std::filesystem::path& /*directory*/) {}
+  virtual void note(std::string_view /*text*/) {}
+  virtual void warning(std::string_view /*text*/) {}
+};
+
+}  // namespace tandem::trainer

@@ -1,0 +1,73 @@
+#include "tandem/trainer/train_step.h"
+
+#include <cmath>
+
+#include "tandem/optim/schedule.h"
+
+namespace tandem::trainer {
+namespace {
+
+void add(tasks::BatchSize& total, const tasks::BatchSize& batch) {
+  total.real_tokens += batch.real_tokens;
+  total.computed_tokens += batch.computed_tokens;
+  total.flops += batch.flops;
+}
+
+}  // namespace
+
+StepResult train_step(const StepContext& context, const data::EpochBatches& order,
+                      std::size_t first_batch, std::size_t num_batches, std::int64_t step,
+                      double learning_rate) {
+  const auto& [kernels, task, parallel, optimizer, plan, dropout_seed, max_grad_norm] = context;
+  const nn::Weights weights{parallel.weights(), parallel.bf16_weights()};
+  const nn::DropoutStream dropout{
+      .enabled = true, .seed = dropout_seed, .step = static_cast<std::uint64_t>(step)};
+  StepResult result;
+
+  // Forward and backward. A rank owns a contiguous run of logical shards, usually exactly one. The
+  // micro-batches of a shard add up in its gradient arena, in order; while the last one runs
+  // backward, finished parts of the gradient start their reduction.
+  const double micro_scale = 1.0 / static_cast<double>(num_batches);
+  const auto [first_shard, end_shard] = parallel.shards();
+  for (std::size_t shard = first_shard; shard < end_shard; ++shard) {
+    double loss = 0;
+    for (std::size_t micro = 0; micro < num_batches; ++micro) {
+      const auto features = order.batch(first_batch + micro, shard);
+      const std::size_t batches_before =
+          micro * static_cast<std::size_t>(plan.logical_shards) + shard;
+      add(result.batch,
+          task.load_train_batch(
+              features, batches_before * static_cast<std::size_t>(plan.per_device_batch_size)));
+      loss += task.forward(kernels, weights, dropout);
+      const bool last = micro + 1 == num_batches;
+      task.backward(kernels, weights, dropout, micro_scale, parallel.gradient(shard),
+                    /*accumulate=*/micro > 0, [&](std::size_t end) {
+                      if (last) parallel.gradient_ready(shard, end);
+                    });
+    }
+    result.shard_losses.push_back(loss * micro_scale);
+  }
+
+  // The mean over all shards along the canonical tree (docs/numerics.md), its norm, and the clip
+  // factor: the same bits on every rank.
+  parallel.finish();
+  result.grad_norm = std::sqrt(parallel.squared_norm());
+  const double clip = optim::clip_factor(result.grad_norm, max_grad_norm);
+
+  // Each rank updates its slices of the weights that the ranks of this node share, in one pass, and
+  // then all of them see the new ones.
+  const optim::ParameterArenas arenas{.weights = parallel.weights(),
+                                      .weights_bf16 = parallel.bf16_weights(),
+                                      .gradients = parallel.reduced_gradient(),
+                                      .exp_avg = parallel.exp_avg(),
+                                      .exp_avg_sq = parallel.exp_avg_sq()};
+  const optim::AdamWStep update{.step = static_cast<std::uint64_t>(step) + 1,
+                                .learning_rate = learning_rate,
+                                .gradient_scale = clip};
+  for (const dist::Range& range : parallel.owned_ranges())
+    optimizer.step(kernels, update, arenas, range.begin, range.end);
+  parallel.publish();
+  return result;
+}
+
+}  // namespace tandem::trainer

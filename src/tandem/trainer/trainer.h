@@ -1,0 +1,93 @@
+// The training loop: epochs, steps, logs, evaluations, checkpoints, resume, preemption. One step is
+// train_step.h.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "tandem/comm/communicator.h"
+#include "tandem/dist/data_parallel.h"
+#include "tandem/kernels/context.h"
+#include "tandem/optim/adamw.h"
+#include "tandem/tasks/task.h"
+#include "tandem/trainer/checkpoint.h"
+#include "tandem/trainer/observer.h"
+#include "tandem/trainer/trainer_state.h"
+#include "tandem/trainer/training_arguments.h"
+#include "tandem/trainer/training_plan.h"
+
+namespace tandem::trainer {
+
+// What a trainer works with; all of it outlives the trainer. The node leader has put the initial
+// weights into parallel.weights().
+struct TrainerParts {
+  const TrainingArguments& arguments;
+  tasks::Task& task;
+  const kernels::Context& kernels;
+  comm::Communicator& communicator;
+  dist::DataParallel& parallel;
+  Observer& observer;
+  // Set by a signal handler: the run ends after the current step, with a checkpoint.
+  const std::atomic<bool>& stop_requested;
+  std::string arguments_json;    // for training_args.json
+  std::string data_fingerprint;  // of the training features; a resumed run must have the same
+};
+
+struct TrainResult {
+  bool preempted = false;          // stop_requested; a checkpoint of the last step was written
+  nlohmann::ordered_json metrics;  // train_runtime, train_samples_per_second,
+                                   // train_steps_per_second, total_flos, train_loss, epoch
+};
+
+class Trainer {
+ public:
+  explicit Trainer(const TrainerParts& parts);
+
+  // Trains to the end of the plan, or until stop_requested; continues exactly where `resume`
+  // stopped if given. Collective. After it the weights in parallel.weights() are the final (or,
+  // with load_best_model_at_end, the best) ones. Throws IoError (nothing half-written), DataError,
+  // ConfigError (a checkpoint of other data or another model), CommError.
+  TrainResult train(const std::optional<std::filesystem::path>& resume);
+
+  // Evaluates the current weights; metrics with prefix "eval" or "test". Writes prediction files
+  // into output_dir. Collective.
+  nlohmann::ordered_json evaluate(tasks::Split split);
+
+  const TrainerState& state() const { return state_; }
+  // The shard count, batch and accumulation that a checkpoint fixes; read before the plan is made.
+  static ResumeState resume_state(const std::filesystem::path& checkpoint);
+
+ private:
+  bool is_main() const { return parts_.communicator.rank() == 0; }
+  nn::Weights weights() const {
+    return {parts_.parallel.weights(), parts_.parallel.bf16_weights()};
+  }
+  void resume_from(const std::filesystem::path& checkpoint);
+  void refresh_bf16_weights();
+  void after_step(double epoch, double grad_norm, double learning_rate, bool last_of_epoch);
+  void record_losses(std::span<const double> losses);
+  void log_training(double grad_norm, double learning_rate);
+  void evaluate_and_record();
+  void save();
+  void load_best_model();
+  bool agreed_to_stop();
+  void report_progress(double loss, double learning_rate, const tasks::BatchSize& batch,
+                       double step_seconds);
+  void log(nlohmann::ordered_json entry);
+  nlohmann::ordered_json final_metrics(double seconds) const;
+
+  TrainerParts parts_;
+  TrainingPlan plan_;
+  TrainerState state_;
+  ResumeState resume_;              // losses since the last log live here
+  std::vector<double> own_losses_;  // per own shard, since the last log
+  std::optional<std::int64_t> saved_step_;
+  double smoothed_step_seconds_ = 0;
+  double smoothed_tokens_per_second_ = 0;
+  double smoothed_flops_per_second_ = 0;
+};
+
+}  // namespace tandem::trainer

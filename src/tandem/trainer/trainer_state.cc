@@ -1,0 +1,77 @@
+#include "tandem/trainer/trainer_state.h"
+
+#include "tandem/core/error.h"
+#include "tandem/core/python_json.h"
+
+namespace tandem::trainer {
+namespace {
+
+using nlohmann::ordered_json;
+
+template <class T>
+ordered_json or_null(const std::optional<T>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+}  // namespace
+
+std::string TrainerState::to_json() const {
+  ordered_json json;
+  json["best_global_step"] = best_global_step;
+  json["best_metric"] = or_null(best_metric);
+  json["best_model_checkpoint"] = or_null(best_model_checkpoint);
+  json["epoch"] = epoch;
+  json["eval_steps"] = eval_steps;
+  json["global_step"] = global_step;
+  json["is_hyper_param_search"] = false;
+  json["is_local_process_zero"] = true;
+  json["is_world_process_zero"] = true;
+  json["log_history"] = log_history;
+  json["logging_steps"] = logging_steps;
+  json["max_steps"] = max_steps;
+  json["num_input_tokens_seen"] = 0;
+  json["num_train_epochs"] = num_train_epochs;
+  json["save_steps"] = save_steps;
+  json["stateful_callbacks"]["TrainerControl"] = {
+      {"args",
+       {{"should_epoch_stop", false},
+        {"should_evaluate", false},
+        {"should_log", false},
+        {"should_save", true},
+        {"should_training_stop", global_step >= max_steps}}},
+      {"attributes", ordered_json::object()}};
+  json["total_flos"] = total_flos;
+  json["train_batch_size"] = train_batch_size;
+  json["trial_name"] = nullptr;
+  json["trial_params"] = nullptr;
+  return python_json(json, {.indent = 2, .sort_keys = true}) + "\n";
+}
+
+TrainerState TrainerState::parse(std::string_view text, std::string_view where) {
+  try {
+    const auto json = ordered_json::parse(text);
+    TrainerState state;
+    state.epoch = json.at("epoch").is_null() ? 0.0 : json.at("epoch").get<double>();
+    state.global_step = json.at("global_step").get<std::int64_t>();
+    state.max_steps = json.at("max_steps").get<std::int64_t>();
+    state.num_train_epochs = json.at("num_train_epochs").get<std::int64_t>();
+    state.train_batch_size = json.value("train_batch_size", std::int64_t{0});
+    state.logging_steps = json.value("logging_steps", std::int64_t{0});
+    state.eval_steps = json.value("eval_steps", std::int64_t{0});
+    state.save_steps = json.value("save_steps", std::int64_t{0});
+    state.total_flos = json.value("total_flos", 0.0);
+    state.best_global_step = json.value("best_global_step", std::int64_t{0});
+    if (json.contains("best_metric") && !json["best_metric"].is_null())
+      state.best_metric = json["best_metric"].get<double>();
+    if (json.contains("best_model_checkpoint") && !json["best_model_checkpoint"].is_null()) {
+      state.best_model_checkpoint = json["best_model_checkpoint"].get<std::string>();
+    }
+    for (const auto& entry : json.at("log_history")) state.log_history.push_back(entry);
+    return state;
+  } catch (const nlohmann::json::exception& error) {
+    raise<DataError>("{} is not a trainer_state.json: {}; choose another checkpoint", where,
+                     error.what());
+  }
+}
+
+}  // namespace tandem::trainer

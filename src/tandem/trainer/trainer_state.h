@@ -1,0 +1,36 @@
+// trainer_state.json: what the Hugging Face Trainer records of a run, in its format.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem::trainer {
+
+struct TrainerState {
+  double epoch = 0;  // fraction of epochs done
+  std::int64_t global_step = 0;
+  std::int64_t max_steps = 0;
+  std::int64_t num_train_epochs = 0;
+  std::int64_t train_batch_size = 0;
+  std::int64_t logging_steps = 0;
+  std::int64_t eval_steps = 0;
+  std::int64_t save_steps = 0;
+  double total_flos = 0;
+  std::optional<double> best_metric;
+  std::optional<std::string> best_model_checkpoint;
+  std::int64_t best_global_step = 0;
+  std::vector<nlohmann::ordered_json>
+      log_history;  // in the order of events; keys are sorted when written
+
+  // The file's text: 2-space indent, sorted keys, newline at the end.
+  std::string to_json() const;
+  // Reads such a text (ours or Hugging Face's); `where` names it in messages. Throws DataError.
+  static TrainerState parse(std::string_view text, std::string_view where);
+};
+
+}  // namespace tandem::trainer

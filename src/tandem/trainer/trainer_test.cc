@@ -1,0 +1,142 @@
+// Tests of the trainer's arithmetic and files: plans, trainer_state.json, checkpoint directories.
+// Whole runs are tested in tests/e2e.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/trainer/checkpoint.h"
+#include "tandem/trainer/evaluation.h"
+#include "tandem/trainer/trainer_state.h"
+#include "tandem/trainer/training_plan.h"
+
+namespace tandem::trainer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TrainingArguments arguments(int batch, double epochs, int accumulation = 1) {
+  TrainingArguments result;
+  result.per_device_train_batch_size = batch;
+  result.num_train_epochs = epochs;
+  result.gradient_accumulation_steps = accumulation;
+  return result;
+}
+
+TEST(TrainingPlan, StepsOfTheGuidesJob) {
+  EXPECT_EQ(make_training_plan(arguments(12, 2), 4457, 1).total_steps,
+            744);  // the golden trajectory
+  EXPECT_EQ(make_training_plan(arguments(6, 2), 4457, 2).total_steps, 744);
+  EXPECT_EQ(make_training_plan(arguments(12, 1), 88524, 1).total_steps,
+            7377);  // SQuAD v1.1, bert-uncased
+}
+
+TEST(TrainingPlan, ThePartialGroupOfAnEpochIsAnUpdate) {
+  const TrainingPlan plan =
+      make_training_plan(arguments(10, 3, 4), 105, 1);  // 11 batches: 3 updates of 4, 4, 3
+  EXPECT_EQ(plan.batches_per_epoch, 11);
+  EXPECT_EQ(plan.updates_per_epoch, 3);
+  EXPECT_EQ(plan.total_steps, 9);
+  EXPECT_EQ(plan.total_train_batch_size(), 40);
+}
+
+TEST(TrainingPlan, FractionsAndMaxSteps) {
+  EXPECT_EQ(make_training_plan(arguments(10, 0.5), 95, 1).total_steps, 5);
+  TrainingArguments limited = arguments(10, 3);
+  limited.max_steps = 25;
+  limited.save_steps = 0.1;
+  limited.logging_steps = 7;
+  limited.warmup_ratio = 0.1;
+  const TrainingPlan plan = make_training_plan(limited, 95, 1);
+  EXPECT_EQ(plan.total_steps, 25);
+  EXPECT_EQ(plan.num_epochs, 3);
+  EXPECT_EQ(plan.save_steps, 3);  // ceil of a share
+  EXPECT_EQ(plan.logging_steps, 7);
+  EXPECT_EQ(plan.warmup_steps, 3);
+  limited.warmup_steps = 5;
+  EXPECT_EQ(make_training_plan(limited, 95, 1).warmup_steps, 5);  // steps win over the ratio
+}
+
+TEST(TrainingPlan, DropLastMayLeaveNothing) {
+  TrainingArguments dropping = arguments(10, 1);
+  dropping.dataloader_drop_last = true;
+  EXPECT_EQ(make_training_plan(dropping, 95, 1).batches_per_epoch, 9);
+  EXPECT_EQ(make_training_plan(dropping, 95, 2).batches_per_epoch, 4);
+  EXPECT_THROW(make_training_plan(dropping, 9, 1), ConfigError);
+  EXPECT_THROW(make_training_plan(arguments(10, 1), 0, 1), ConfigError);
+  EXPECT_THROW(make_training_plan(arguments(10, 0), 10, 1), ConfigError);
+}
+
+TEST(TrainerState, SurvivesTheRoundTrip) {
+  TrainerState state;
+  state.epoch = 1.5;
+  state.global_step = 30;
+  state.max_steps = 40;
+  state.best_metric = 81.25;
+  state.best_model_checkpoint = "out/checkpoint-20";
+  state.log_history.push_back({{"loss", 1.25}, {"step", 10}, {"epoch", 0.5}});
+  const std::string text = state.to_json();
+  EXPECT_TRUE(text.ends_with("}\n"));
+  EXPECT_THAT(text, HasSubstr("  \"best_metric\": 81.25,\n"));
+  const TrainerState read = TrainerState::parse(text, "here");
+  EXPECT_EQ(read.to_json(), text);
+  EXPECT_EQ(read.best_model_checkpoint, state.best_model_checkpoint);
+}
+
+TEST(TrainerState, BrokenTextIsNamed) {
+  try {
+    TrainerState::parse("{\"epoch\": 1", "out/checkpoint-1/trainer_state.json");
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("out/checkpoint-1/trainer_state.json"));
+  }
+}
+
+TEST(Checkpoint, FindsTheNewestCompleteOne) {
+  const testing::TemporaryFolder folder;
+  for (const auto* name :
+       {"checkpoint-9", "checkpoint-10", "checkpoint-11", "tmp-checkpoint-12", "checkpoint-x"}) {
+    std::filesystem::create_directories(folder / name);
+  }
+  EXPECT_FALSE(last_checkpoint(folder.path()).has_value());
+  for (const auto* name : {"checkpoint-9", "checkpoint-10", "tmp-checkpoint-12"}) {
+    write_file(folder / name / "trainer_state.json", "{}");
+  }
+  EXPECT_EQ(last_checkpoint(folder.path()),
+            folder / "checkpoint-10");  // 11 has no state, 12 is unfinished
+  remove_unfinished_checkpoints(folder.path());
+  EXPECT_FALSE(std::filesystem::exists(folder / "tmp-checkpoint-12"));
+  EXPECT_EQ(checkpoint_step("a/checkpoint-500/"), 500);
+  EXPECT_FALSE(checkpoint_step("a/checkpoint-").has_value());
+}
+
+TEST(Checkpoint, RotationKeepsTheNewestAndTheBest) {
+  const auto names = [](const std::filesystem::path& directory) {
+    std::vector<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator(directory))
+      found.push_back(entry.path().filename());
+    std::sort(found.begin(), found.end());
+    return found;
+  };
+  const testing::TemporaryFolder folder;
+  for (const int step : {1, 2, 3, 4})
+    std::filesystem::create_directories(folder / fmt::format("checkpoint-{}", step));
+  rotate_checkpoints(folder.path(), 2, (folder / "checkpoint-1").native());
+  EXPECT_THAT(names(folder.path()), ElementsAre("checkpoint-1", "checkpoint-4"));
+  rotate_checkpoints(folder.path(), 1, (folder / "checkpoint-1").native());
+  EXPECT_THAT(names(folder.path()),
+              ElementsAre("checkpoint-1", "checkpoint-4"));  // as HF: the best beside the newest
+  rotate_checkpoints(folder.path(), 1, std::nullopt);
+  EXPECT_THAT(names(folder.path()), ElementsAre("checkpoint-4"));
+}
+
+TEST(RoundDigits, AsPython) {
+  EXPECT_EQ(round_digits(1.23456, 4), 1.2346);
+  EXPECT_EQ(round_digits(2.5, 0), 2.0);  // half to even
+  EXPECT_EQ(round_digits(0.12345, 3), 0.123);
+}
+
+}  // namespace
+}  // namespace tandem::trainer

@@ -1,0 +1,83 @@
+#include "tandem/trainer/training_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tandem/core/error.h"
+
+namespace tandem::trainer {
+namespace {
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// "0.1" of *_steps is a share of the run, anything else a number of steps.
+std::int64_t resolve_steps(double steps, std::int64_t total_steps) {
+  if (steps > 0 && steps < 1) {
+    return static_cast<std::int64_t>(std::ceil(static_cast<double>(total_steps) * steps));
+  }
+  return static_cast<std::int64_t>(steps);
+}
+
+}  // namespace
+
+TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t num_features,
+                                int logical_shards) {
+  TrainingPlan plan;
+  plan.num_features = num_features;
+  plan.logical_shards = logical_shards;
+  plan.per_device_batch_size = arguments.per_device_train_batch_size;
+  plan.accumulation_steps = arguments.gradient_accumulation_steps;
+  if (num_features <= 0) {
+    raise<ConfigError>(
+        "the training set has no features: check --train_file and --max_train_samples");
+  }
+
+  const std::int64_t batch = plan.per_device_batch_size;
+  const std::int64_t batches =
+      arguments.dataloader_drop_last ? num_features / batch : divide_up(num_features, batch);
+  plan.batches_per_epoch = arguments.dataloader_drop_last ? batches / logical_shards
+                                                          : divide_up(batches, logical_shards);
+  if (plan.batches_per_epoch == 0) {
+    raise<ConfigError>(
+        "--dataloader_drop_last leaves nothing to train on: {} features, {} per device, {} ranks; "
+        "use a smaller "
+        "--per_device_train_batch_size",
+        num_features, batch, logical_shards);
+  }
+  plan.updates_per_epoch = divide_up(plan.batches_per_epoch, plan.accumulation_steps);
+
+  if (arguments.max_steps > 0) {
+    plan.total_steps = arguments.max_steps;
+    plan.num_epochs = divide_up(plan.total_steps, plan.updates_per_epoch);
+    plan.num_train_epochs = static_cast<double>(plan.num_epochs);
+    plan.num_train_samples = static_cast<double>(plan.total_steps * plan.total_train_batch_size());
+  } else {
+    plan.total_steps = static_cast<std::int64_t>(
+        std::ceil(arguments.num_train_epochs * static_cast<double>(plan.updates_per_epoch)));
+    plan.num_epochs = static_cast<std::int64_t>(std::ceil(arguments.num_train_epochs));
+    plan.num_train_epochs = arguments.num_train_epochs;
+    plan.num_train_samples = static_cast<double>(num_features) * arguments.num_train_epochs;
+  }
+  if (plan.total_steps <= 0) {
+    raise<ConfigError>("nothing to train: --num_train_epochs is {} and --max_steps is {}",
+                       arguments.num_train_epochs, arguments.max_steps);
+  }
+
+  plan.warmup_steps = arguments.warmup_steps > 0
+                          ? arguments.warmup_steps
+                          : static_cast<std::int64_t>(std::ceil(
+                                static_cast<double>(plan.total_steps) * arguments.warmup_ratio));
+  if (arguments.logging_strategy == IntervalStrategy::kSteps) {
+    plan.logging_steps = resolve_steps(arguments.logging_steps, plan.total_steps);
+  }
+  if (arguments.eval_strategy == IntervalStrategy::kSteps) {
+    plan.eval_steps =
+        resolve_steps(arguments.eval_steps.value_or(arguments.logging_steps), plan.total_steps);
+  }
+  if (arguments.save_strategy == SaveStrategy::kSteps) {
+    plan.save_steps = resolve_steps(arguments.save_steps, plan.total_steps);
+  }
+  return plan;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,40 @@
+// How many steps a run takes and when it logs, evaluates and saves: pure arithmetic on the
+// arguments, done once before training. The rules are those of transformers 5.x (run_qa's Trainer):
+// an epoch's last, smaller group of micro-batches is an update too.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "tandem/trainer/training_arguments.h"
+
+namespace tandem::trainer {
+
+struct TrainingPlan {
+  std::int64_t num_features = 0;       // of the training set
+  int logical_shards = 1;              // shards of a global micro-batch (docs/numerics.md)
+  int per_device_batch_size = 1;       // features of a shard
+  int accumulation_steps = 1;          // micro-batches of a full update
+  std::int64_t batches_per_epoch = 0;  // micro-batches that each shard gets in an epoch
+  std::int64_t updates_per_epoch = 0;  // optimizer steps in an epoch
+  std::int64_t total_steps = 0;        // optimizer steps of the run
+  std::int64_t num_epochs = 0;         // epochs begun, rounded up
+  double num_train_epochs = 0;  // as asked for; total_steps / updates_per_epoch with max_steps
+  std::int64_t warmup_steps = 0;
+  std::int64_t logging_steps = 0;  // 0: never by steps
+  std::int64_t eval_steps = 0;     // 0: never by steps
+  std::int64_t save_steps = 0;     // 0: never by steps
+
+  std::int64_t total_train_batch_size() const {
+    return std::int64_t{logical_shards} * per_device_batch_size * accumulation_steps;
+  }
+  // Features seen by the whole run as HF counts them for train_samples_per_second.
+  double num_train_samples = 0;
+};
+
+// Throws ConfigError when nothing would be trained (no features; dataloader_drop_last leaves no
+// batch).
+TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t num_features,
+                                int logical_shards);
+
+}  // namespace tandem::trainer

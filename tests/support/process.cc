@@ -1,0 +1,149 @@
+#include "support/process.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+extern char** environ;
+
+namespace tandem::testing {
+namespace {
+
+// Tests may themselves run under a launcher: its variables must not reach the ranks they start.
+const std::vector<std::string> kLauncherPrefixes = {"RANK=",  "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_",
+                                                    "PMI_",   "PMIX_",       "OMPI_",       "MPI_LOCAL",         "MV2_",
+                                                    "SLURM_", "OMP_NUM_THREADS=", "TORCHELASTIC_", "TANDEM_", "HYDI_", "HYDRA_"};
+
+std::vector<std::string> child_environment(const std::map<std::string, std::string>& additions) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const bool launcher = std::any_of(kLauncherPrefixes.begin(), kLauncherPrefixes.end(),
+                                      [&](const std::string& prefix) { return text.starts_with(prefix); });
+    if (!launcher && !additions.contains(text.substr(0, text.find('=')))) result.push_back(text);
+  }
+  for (const auto& [name, value] : additions) {
+    if (!value.empty()) result.push_back(name + "=" + value);
+  }
+  return result;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+std::string content(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+Process::Process(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment)
+    : start_(std::chrono::steady_clock::now()) {
+  static std::atomic<int> counter{0};
+  const auto base = std::filesystem::temp_directory_path() / fmt::format("tandem-process-{}-{}", ::getpid(), counter++);
+  out_ = base.native() + ".out";
+  err_ = base.native() + ".err";
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_addopen(&actions, 2, err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  std::vector<std::string> words = command;
+  std::vector<std::string> variables = child_environment(environment);
+  const int error = posix_spawnp(&pid_, words[0].c_str(), &actions, &attributes, pointers(words).data(), pointers(variables).data());
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  if (error != 0) {
+    pid_ = -1;
+    ADD_FAILURE() << "cannot start " << words[0] << ": " << std::strerror(error);
+  }
+}
+
+Process::~Process() {
+  if (pid_ > 0 && !reaped_) {
+    ::kill(-pid_, SIGKILL);
+    ::waitpid(pid_, &status_, 0);
+  }
+  std::error_code ignored;
+  std::filesystem::remove(out_, ignored);
+  std::filesystem::remove(err_, ignored);
+}
+
+void Process::signal(int number) const { ::kill(pid_, number); }
+
+bool Process::running() {
+  if (reaped_ || pid_ <= 0) return false;
+  if (::waitpid(pid_, &status_, WNOHANG) == pid_) reaped_ = true;
+  return !reaped_;
+}
+
+ProcessResult Process::wait(std::chrono::seconds limit) {
+  while (running()) {
+    if (std::chrono::steady_clock::now() - start_ > limit) {
+      ADD_FAILURE() << "process " << pid_ << " still runs after " << limit.count() << " s; its stderr:\n" << err_so_far();
+      ::kill(-pid_, SIGKILL);
+      ::waitpid(pid_, &status_, 0);
+      reaped_ = true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return {.exit_code = WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_),
+          .out = out_so_far(),
+          .err = err_so_far(),
+          .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count()};
+}
+
+std::string Process::out_so_far() const { return content(out_); }
+std::string Process::err_so_far() const { return content(err_); }
+
+ProcessResult run(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment, std::chrono::seconds limit) {
+  return Process(command, environment).wait(limit);
+}
+
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0) ADD_FAILURE() << "no free port";
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  ::close(fd);
+  return ntohs(address.sin_port);
+}
+
+std::string find_program(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const auto candidate = std::filesystem::path(folder) / name;
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate.native();
+  }
+  return {};
+}
+
+}  // namespace tandem::testing
