@@ -1,0 +1,68 @@
+#include "tandem/data/epoch_order.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include "tandem/core/error.h"
+
+namespace tandem::data {
+
+// Fisher-Yates as aten's randperm_cpu writes it: position i swaps with one of the N − i positions
+// from i on.
+std::vector<std::uint32_t> epoch_permutation(std::size_t num_samples, std::uint64_t seed,
+                                             std::uint64_t epoch) {
+  if (num_samples >= std::numeric_limits<std::uint32_t>::max() / 20) {
+    raise<InvalidArgument>("cannot shuffle {} samples: at most {} are supported", num_samples,
+                           std::numeric_limits<std::uint32_t>::max() / 20 - 1);
+  }
+  std::mt19937 generator(static_cast<std::uint32_t>(seed + epoch));  // torch keeps the low 32 bits
+  std::vector<std::uint32_t> order = sequential_order(num_samples);
+  for (std::size_t i = 0; i + 1 < num_samples; ++i) {
+    const std::size_t z = generator() % (num_samples - i);
+    std::swap(order[i], order[i + z]);
+  }
+  return order;
+}
+
+std::vector<std::uint32_t> sequential_order(std::size_t num_samples) {
+  std::vector<std::uint32_t> order(num_samples);
+  std::iota(order.begin(), order.end(), 0u);
+  return order;
+}
+
+EpochBatches::EpochBatches(std::vector<std::uint32_t> order, std::size_t batch_size,
+                           std::size_t num_shards, bool drop_last)
+    : order_(std::move(order)),
+      num_samples_(order_.size()),
+      batch_size_(batch_size),
+      num_shards_(num_shards),
+      steps_(0) {
+  if (batch_size == 0 || num_shards == 0) {
+    raise<InvalidArgument>("batch size {} and {} shards: both must be at least 1", batch_size,
+                           num_shards);
+  }
+  const std::size_t round = batch_size * num_shards;
+  steps_ = drop_last ? num_samples_ / round : (num_samples_ + round - 1) / round;
+  if (drop_last || num_shards == 1) return;
+  order_.reserve(steps_ * round);
+  for (std::size_t i = 0; order_.size() < steps_ * round; ++i) {
+    order_.push_back(order_[i]);  // cyclic: the repetitions are repeated when there are few samples
+  }
+}
+
+std::span<const std::uint32_t> EpochBatches::batch(std::size_t step, std::size_t shard) const {
+  TANDEM_CHECK(step < steps_ && shard < num_shards_, "batch {} of shard {}", step, shard);
+  const std::size_t begin = (step * num_shards_ + shard) * batch_size_;
+  return std::span(order_).subspan(begin, std::min(batch_size_, order_.size() - begin));
+}
+
+std::size_t EpochBatches::num_unique(std::size_t step, std::size_t shard) const {
+  const std::size_t begin = (step * num_shards_ + shard) * batch_size_;
+  if (begin >= num_samples_) return 0;
+  return std::min(batch_size_, num_samples_ - begin);
+}
+
+}  // namespace tandem::data

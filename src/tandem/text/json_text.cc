@@ -1,0 +1,66 @@
+#include "tandem/text/json_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tandem/text/utf8.h"
+
+namespace tandem::text {
+namespace {
+
+// A SAX consumer that keeps nothing but the first error.
+class ErrorCatcher : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    byte = position;
+    what = error.what();
+    return false;
+  }
+
+  std::size_t byte = 0;  // one past the last byte read
+  std::string what;
+};
+
+}  // namespace
+
+std::string describe_position(std::string_view text, std::size_t byte) {
+  const std::string_view before = text.substr(0, byte);
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 = 0
+  return fmt::format("line {}, column {} (byte {})", line, before.size() - line_start + 1, byte);
+}
+
+std::string describe_json_error(std::string_view text) {
+  if (const auto invalid = find_invalid_utf8(text)) {
+    return fmt::format("{}: not UTF-8 (byte value 0x{:02x})", describe_position(text, *invalid),
+                       static_cast<unsigned char>(text[*invalid]));
+  }
+  ErrorCatcher catcher;
+  if (nlohmann::json::sax_parse(text.begin(), text.end(), &catcher)) return {};
+  // nlohmann's text: "[json.exception.parse_error.101] parse error at line 1, column 5: syntax
+  // error while parsing …"
+  const std::size_t colon = catcher.what.find(": ");
+  const std::string reason =
+      colon == std::string::npos ? catcher.what : catcher.what.substr(colon + 2);
+  return fmt::format(
+      "{}: {}",
+      describe_position(text, std::min(text.size(), std::max<std::size_t>(catcher.byte, 1) - 1)),
+      reason);
+}
+
+}  // namespace tandem::text

@@ -1,0 +1,19 @@
+// Where a JSON text is broken, for error messages.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace tandem::text {
+
+// "line 3, column 17 (byte 211)" for a byte position; lines and columns count from 1, columns in
+// bytes.
+std::string describe_position(std::string_view text, std::size_t byte);
+
+// What is wrong with `text` as one JSON value and where: "line 3, column 17 (byte 211): unexpected
+// end of input; expected …". An empty string if it is well-formed. Slow: for use after a fast
+// parser refused the text.
+std::string describe_json_error(std::string_view text);
+
+}  // namespace tandem::text

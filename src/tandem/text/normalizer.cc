@@ -1,0 +1,128 @@
+#include "tandem/text/normalizer.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tandem/text/utf8.h"
+
+namespace tandem::text {
+namespace {
+
+using Characters = std::vector<Encoding::Character>;
+
+void decode(std::string_view stretch, std::uint32_t index, Characters& out) {
+  out.clear();
+  for (std::size_t at = 0; at < stretch.size(); ++index) {
+    out.push_back({next_code_point(stretch, at), index, 0, 0});
+  }
+}
+
+void clean(const CharacterTable& table, Characters& characters) {
+  std::size_t kept = 0;
+  for (Encoding::Character c : characters) {
+    const std::uint8_t flags = table.flags(c.code_point);
+    if (flags & CharacterTable::kRemoved) continue;
+    if (flags & CharacterTable::kSpace) c.code_point = ' ';
+    characters[kept++] = c;
+  }
+  characters.resize(kept);
+}
+
+void separate_ideographs(const CharacterTable& table, const Characters& in, Characters& out) {
+  out.clear();
+  for (const Encoding::Character& c : in) {
+    if (table.flags(c.code_point) & CharacterTable::kIdeograph) {
+      out.push_back({' ', c.source, 0, 0});
+      out.push_back(c);
+      out.push_back({' ', c.source, 0, 0});
+    } else {
+      out.push_back(c);
+    }
+  }
+}
+
+// NFD with the crate's bookkeeping of sources. Decomposition gives every character a mark: the
+// first part of an original character is not inserted, the other parts are. Then each run of
+// characters with combining class ≠ 0 is sorted, marks and all. Last, sources are dealt out from
+// left to right: a character that is not inserted takes the next original character's, an inserted
+// one that of the character before. (So two marks that swap places do not swap sources.)
+void decompose(const CharacterTable& table, const Characters& in, Characters& out) {
+  out.clear();
+  std::u32string parts;
+  for (const Encoding::Character& c : in) {
+    if (table.flags(c.code_point) & CharacterTable::kDecomposes) {
+      CharacterTable::decompose(c.code_point, parts);
+    } else {
+      parts.assign(1, c.code_point);
+    }
+    std::uint8_t inserted = 0;
+    for (const char32_t part : parts) {
+      const bool reorders = table.flags(part) & CharacterTable::kReorders;
+      out.push_back({part, c.source,
+                     reorders ? CharacterTable::combining_class(part) : std::uint8_t{0}, inserted});
+      inserted = 1;
+    }
+  }
+  const auto is_starter = [](const Encoding::Character& c) { return c.combining_class == 0; };
+  for (auto run = out.begin(); run != out.end();) {
+    run = std::find_if_not(run, out.end(), is_starter);
+    const auto end = std::find_if(run, out.end(), is_starter);
+    std::stable_sort(run, end, [](const auto& a, const auto& b) {
+      return a.combining_class < b.combining_class;
+    });
+    run = end;
+  }
+  std::size_t next = 0;
+  for (Encoding::Character& c : out) {
+    if (!c.inserted) ++next;
+    c.source = in[std::max<std::size_t>(next, 1) - 1].source;
+  }
+}
+
+void drop_marks(const CharacterTable& table, Characters& characters) {
+  std::erase_if(characters, [&](const Encoding::Character& c) {
+    return (table.flags(c.code_point) & CharacterTable::kNonspacingMark) != 0;
+  });
+}
+
+void lowercase(const CharacterTable& table, const Characters& in, Characters& out) {
+  out.clear();
+  for (Encoding::Character c : in) {
+    const bool capital_i_with_dot = c.code_point == 0x130;
+    if (table.flags(c.code_point) & CharacterTable::kHasLowercase) {
+      c.code_point = CharacterTable::to_lower(c.code_point);
+    }
+    out.push_back(c);
+    // The one character whose full lower case is two: "i" and a combining dot above.
+    if (capital_i_with_dot) out.push_back({0x307, c.source, 0, 0});
+  }
+}
+
+}  // namespace
+
+void normalize(std::string_view stretch, std::uint32_t first_index,
+               const NormalizerOptions& options, const CharacterTable& table, Encoding& work) {
+  Characters& characters = work.characters;
+  Characters& other = work.other_characters;
+  decode(stretch, first_index, characters);
+  std::uint8_t any = 0;  // most stretches need few of the steps
+  for (const Encoding::Character& c : characters) any |= table.flags(c.code_point);
+  if (options.clean_text) clean(table, characters);
+  if (options.handle_chinese_chars && any & CharacterTable::kIdeograph) {
+    separate_ideographs(table, characters, other);
+    characters.swap(other);
+  }
+  if (options.strips_accents()) {
+    if (any & (CharacterTable::kDecomposes | CharacterTable::kReorders)) {
+      decompose(table, characters, other);
+      characters.swap(other);
+    }
+    drop_marks(table, characters);
+  }
+  if (options.lowercase) {
+    lowercase(table, characters, other);
+    characters.swap(other);
+  }
+}
+
+}  // namespace tandem::text
