@@ -13,12 +13,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_directory(const fs::path& path) {
+bool has_directory(const fs::path& path) {
   std::error_code ignored;  // what cannot be looked at is not there for us
   return fs::is_directory(path, ignored);
 }
 
-bool exists(const fs::path& path) {
+bool has_entry(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
@@ -76,27 +76,27 @@ struct Attempt {
 // The snapshot of one repository folder, or what is missing.
 std::optional<Resolved> find_snapshot(const fs::path& repository, const Query& query,
                                       std::vector<Attempt>& attempts) {
-  if (!is_directory(repository)) {
+  if (!has_directory(repository)) {
     attempts.push_back({repository, "no such folder"});
     return std::nullopt;
   }
   std::string commit = query.revision;
   const fs::path reference = repository / "refs" / query.revision;
-  if (!is_directory(reference)) {
+  if (!has_directory(reference)) {
     if (const auto text = read_file_if_exists(reference)) commit = trimmed(*text);
   }
   const fs::path snapshot = repository / "snapshots" / commit;
-  if (commit == query.revision && !is_directory(snapshot)) {
+  if (commit == query.revision && !has_directory(snapshot)) {
     attempts.push_back({reference, is_commit_id(query.revision) ? "no snapshot of this commit"
                                                                 : "no such revision"});
     return std::nullopt;
   }
-  if (!is_directory(snapshot)) {
+  if (!has_directory(snapshot)) {
     attempts.push_back(
         {snapshot, fmt::format("absent, although refs/{} names it", query.revision)});
     return std::nullopt;
   }
-  const auto present = [&](const std::string& file) { return exists(snapshot / file); };
+  const auto present = [&](const std::string& file) { return has_entry(snapshot / file); };
   if (!query.any_of.empty() && std::none_of(query.any_of.begin(), query.any_of.end(), present)) {
     attempts.push_back({snapshot, fmt::format("holds no {} (an interrupted download?)",
                                               fmt::join(query.any_of, " or "))});
@@ -169,11 +169,11 @@ std::vector<std::string> aliases(std::string_view name, RepositoryType type) {
 
 Resolved resolve(const Query& query, const Environment& environment) {
   if (query.name.empty()) raise<ConfigError>("the name of a model or data set is empty");
-  if (is_directory(query.name)) return {query.name, std::nullopt};
+  if (has_directory(query.name)) return {query.name, std::nullopt};
   std::vector<Attempt> attempts;
   attempts.push_back(
-      {query.name, exists(query.name) ? "a file, expected a directory" : "no such directory"});
-  if (is_repository_name(query.name) && !exists(query.name)) {
+      {query.name, has_entry(query.name) ? "a file, expected a directory" : "no such directory"});
+  if (is_repository_name(query.name) && !has_entry(query.name)) {
     check_revision(query.revision);
     const fs::path root = cache_root(query.type, query.cache_dir, environment);
     for (const std::string& name : aliases(query.name, query.type)) {
@@ -186,8 +186,8 @@ Resolved resolve(const Query& query, const Environment& environment) {
 
 bool known_absent(const Resolved& resolved, std::string_view file) {
   if (!resolved.commit) return false;
-  return exists(resolved.directory.parent_path().parent_path() / ".no_exist" / *resolved.commit /
-                fs::path(file));
+  return has_entry(resolved.directory.parent_path().parent_path() / ".no_exist" / *resolved.commit /
+                   fs::path(file));
 }
 
 ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment) {
@@ -205,7 +205,7 @@ ModelLocation resolve_model(const ModelArguments& arguments, const Environment& 
       arguments.tokenizer_name
           ? find(*arguments.tokenizer_name, {"tokenizer.json", "vocab.txt"}).directory
           : location.model.directory;
-  if (!exists(location.config_directory / "config.json")) {
+  if (!has_entry(location.config_directory / "config.json")) {
     raise<DataError>(
         "{}: no config.json; expected a model directory with config.json, model.safetensors and "
         "the tokenizer's files",

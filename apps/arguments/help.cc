@@ -1,0 +1,130 @@
+// The text of `tandem run_qa --help`, made from the flag table.
+#include <string>
+
+#include "apps/arguments/run_qa_arguments.h"
+
+namespace tandem::apps {
+namespace {
+
+constexpr std::size_t kWidth = 100;
+constexpr std::size_t kIndent = 34;  // where the meanings begin
+
+std::string metavar(const Flag& flag) {
+  switch (flag.kind()) {
+    case Kind::kBool:
+      return flag.bare ? "" : " true|false";
+    case Kind::kInteger:
+      return " N";
+    case Kind::kNumber:
+      return " X";
+    case Kind::kString:
+      return " TEXT";
+    case Kind::kChoice:
+      return " NAME";
+    case Kind::kList:
+      return " NAME...";
+    case Kind::kDict:
+      return " JSON|FILE";
+  }
+  return "";
+}
+
+std::string default_text(const Flag& flag) {
+  if (flag.required) return " (required)";
+  if (flag.initial.is_null() || flag.initial == Json(false) ||
+      (flag.initial.is_structured() && flag.initial.empty()))
+    return "";
+  return fmt::format(" (default: {})", flag.initial.is_string() ? flag.initial.get<std::string>()
+                                                                : flag.initial.dump());
+}
+
+// One entry: the flag, then its text wrapped into the right column.
+std::string entry(const std::string& left, const std::string& right) {
+  std::string text = "  " + left;
+  std::size_t column = text.size();
+  if (column + 2 > kIndent) {
+    text += "\n";
+    column = 0;
+  }
+  text.append(kIndent - column, ' ');
+  column = kIndent;
+  std::size_t begin = 0;
+  while (begin < right.size()) {
+    std::size_t end = right.find(' ', begin);
+    if (end == std::string::npos) end = right.size();
+    const std::size_t length = end - begin;
+    if (column > kIndent && column + 1 + length > kWidth) {
+      text += "\n" + std::string(kIndent, ' ');
+      column = kIndent;
+    } else if (column > kIndent) {
+      text += ' ';
+      ++column;
+    }
+    text.append(right, begin, length);
+    column += length;
+    begin = end + 1;
+  }
+  return text + "\n";
+}
+
+std::string choices_text(const Flag& flag) {
+  std::string works, not_yet;
+  for (const Choice& choice : flag.choices) {
+    std::string* list = choice.verdict == Verdict::kWorks    ? &works
+                        : choice.verdict == Verdict::kNotYet ? &not_yet
+                                                             : nullptr;
+    if (list != nullptr) *list += (list->empty() ? "" : ", ") + choice.value;
+  }
+  if (works.empty()) return "";
+  return fmt::format("; {}{}", works,
+                     not_yet.empty() ? "" : fmt::format("; not there yet: {}", not_yet));
+}
+
+std::string working_flags(const FlagTable& table) {
+  std::string text;
+  std::string_view group;
+  for (const Flag& flag : table) {
+    if (flag.verdict != Verdict::kWorks) continue;
+    if (flag.group != group) {
+      group = flag.group;
+      text += fmt::format("\n{}:\n", group);
+    }
+    std::string left = fmt::format("--{}{}", flag.name, metavar(flag));
+    if (flag.negatable) left += fmt::format(", --no_{}", flag.name);
+    std::string right = fmt::format("{}{}{}", flag.help, choices_text(flag), default_text(flag));
+    for (const Alias& alias : flag.aliases) right += fmt::format(" (also --{})", alias.name);
+    text += entry(left, right);
+  }
+  return text;
+}
+
+std::string flags_with(const FlagTable& table, Verdict verdict, std::string_view heading) {
+  std::string text = fmt::format("\n{}:\n", heading);
+  for (const Flag& flag : table) {
+    if (flag.verdict == verdict)
+      text += entry(fmt::format("--{}", flag.name), std::string(flag.reason));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string run_qa_help() {
+  const FlagTable table = run_qa_flags();
+  return "usage: tandem run_qa --model_name_or_path DIR|NAME [flags]\n"
+         "       tandem run_qa FILE.json        all flags from one JSON object\n"
+         "\n"
+         "Fine-tunes a BERT-family model for extractive question answering and evaluates it, with "
+         "the flags of\n"
+         "Hugging Face's run_qa.py. Start it with mpirun or torchrun to use several ranks.\n"
+         "--foo_bar may be written --foo-bar, --foo_bar=VALUE, or as any unique prefix; of "
+         "repeated flags the last\n"
+         "one counts; true flags stand alone or take yes/no, true/false, 1/0. The words of "
+         "./run_qa.args, if that\n"
+         "file exists, come before the command line's.\n" +
+         working_flags(table) + flags_with(table, Verdict::kNote, "Accepted, without effect") +
+         flags_with(table, Verdict::kNotYet, "Not there yet") +
+         flags_with(table, Verdict::kRefused, "Not supported");
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,356 @@
+#include "apps/arguments/run_qa_arguments.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+#include "apps/arguments/grammar.h"
+#include "apps/arguments/suggest.h"
+#include "tandem/core/file.h"
+
+namespace tandem::apps {
+namespace {
+
+using trainer::IntervalStrategy;
+using trainer::SaveStrategy;
+using trainer::TrainingArguments;
+
+std::string expand_home(const std::string& path, const Environment& environment) {
+  if (path != "~" && !path.starts_with("~/")) return path;
+  const auto home = environment.get("HOME");
+  if (!home) raise<ConfigError>("{}: ~ cannot be expanded because HOME is not set", path);
+  return *home + path.substr(1);
+}
+
+// A value that asks for nothing, whatever the default: false, an empty text, list or dictionary.
+bool asks_for_nothing(const Json& value) {
+  return value.is_null() || value == Json(false) || value == Json("") ||
+         (value.is_structured() && value.empty());
+}
+
+std::string shown(const Given& given) {
+  return given.flag->secret ? std::string()
+                            : " " + (given.value.is_string() ? given.value.get<std::string>()
+                                                             : given.value.dump());
+}
+
+// Applies rows to the structs, and collects what has to be said about them.
+class Applier {
+ public:
+  Applier(const ArgumentParts& parts, const Environment& environment)
+      : parts_(parts), environment_(environment) {}
+
+  void apply(const Given& given) {
+    const Flag& flag = *given.flag;
+    for (const Alias& alias : flag.aliases) {
+      if (alias.name == given.spelled && !alias.note.empty()) {
+        notes_.push_back(fmt::format("--{} {}", alias.name, alias.note));
+      }
+    }
+    Json value = given.value;
+    if (flag.kind() == Kind::kChoice) {
+      const Choice& choice = *std::find_if(
+          flag.choices.begin(), flag.choices.end(),
+          [&](const Choice& c) { return c.value == value.get_ref<const std::string&>(); });
+      rule(given, choice.verdict, choice.reason);
+      if (choice.verdict != Verdict::kWorks) return;
+      value = choice.canonical;
+    }
+    const bool asks_for_something =
+        value != flag.initial && (flag.initial == Json(true) || !asks_for_nothing(value));
+    if (flag.verdict == Verdict::kNote || asks_for_something)
+      rule(given, flag.verdict, flag.reason);
+    if (flag.is_path && value.is_string())
+      value = expand_home(value.get<std::string>(), environment_);
+    if (flag.binding.set != nullptr) flag.binding.set(parts_, value);
+  }
+
+  std::vector<std::string>& notes() { return notes_; }
+
+  void throw_refusals() const {
+    if (refusals_.empty()) return;
+    throw ConfigError(refusals_.size() == 1
+                          ? refusals_.front()
+                          : fmt::format("{} flags cannot be used:\n  {}", refusals_.size(),
+                                        fmt::join(refusals_, "\n  ")));
+  }
+
+ private:
+  void rule(const Given& given, Verdict verdict, std::string_view reason) {
+    switch (verdict) {
+      case Verdict::kWorks:
+        break;
+      case Verdict::kNote:
+        notes_.push_back(fmt::format("--{} has no effect: {}", given.spelled, reason));
+        break;
+      case Verdict::kRefused:
+        refusals_.push_back(
+            fmt::format("--{}{} is not supported: {}", given.spelled, shown(given), reason));
+        break;
+      case Verdict::kNotYet:
+        refusals_.push_back(
+            fmt::format("--{}{} is not there yet: {}", given.spelled, shown(given), reason));
+        break;
+    }
+  }
+
+  ArgumentParts parts_;
+  const Environment& environment_;
+  std::vector<std::string> notes_;
+  std::vector<std::string> refusals_;
+};
+
+// Whether a is a whole multiple of b; shares are compared in millionths, as transformers does.
+bool is_multiple(double a, double b) {
+  const double scale = a < 1 || b < 1 ? 1e6 : 1;
+  return std::fmod(std::round(a * scale), std::round(b * scale)) == 0;
+}
+
+void check_whole_or_share(std::string_view name, double steps) {
+  if (steps > 1 && std::floor(steps) != steps) {
+    raise<ConfigError>("--{} {}: must be a whole number, or a share of all steps below 1", name,
+                       steps);
+  }
+}
+
+std::string plain(double value) {
+  return std::floor(value) == value ? fmt::format("{}", static_cast<std::int64_t>(value))
+                                    : fmt::format("{}", value);
+}
+
+void finish_intervals(TrainingArguments& training) {
+  check_whole_or_share("logging_steps", training.logging_steps);
+  check_whole_or_share("save_steps", training.save_steps);
+  if (training.eval_on_start) training.do_eval = true;
+  if (training.logging_strategy == IntervalStrategy::kSteps && training.logging_steps == 0) {
+    raise<ConfigError>(
+        "--logging_strategy steps needs --logging_steps above 0; to log nothing give "
+        "--logging_strategy no");
+  }
+  if (training.eval_strategy == IntervalStrategy::kNo) return;
+  training.do_eval = true;
+  if (training.eval_strategy != IntervalStrategy::kSteps) return;
+  if (training.eval_steps.value_or(0) == 0) {
+    if (training.logging_steps == 0) {
+      raise<ConfigError>("--eval_strategy steps needs --eval_steps or --logging_steps above 0");
+    }
+    training.eval_steps = training.logging_steps;
+  }
+  check_whole_or_share("eval_steps", *training.eval_steps);
+}
+
+// What evaluation of question answering measures (without the prefix "eval_").
+std::vector<std::string> metrics_of(const tasks::QaArguments& data) {
+  if (data.version_2_with_negative) return {"exact", "f1", "HasAns_exact", "HasAns_f1"};
+  return {"exact_match", "f1"};
+}
+
+void check_metric_name(const std::string& metric, const tasks::QaArguments& data) {
+  const std::vector<std::string> metrics = metrics_of(data);
+  const std::string name = metric.starts_with("eval_") ? metric.substr(5) : metric;
+  if (std::find(metrics.begin(), metrics.end(), name) != metrics.end()) return;
+  const auto suggestion = nearest(name, metrics);
+  raise<ConfigError>(
+      "--metric_for_best_model {}: evaluation does not measure it; choose one of {}{}{}", metric,
+      fmt::join(metrics, ", "), suggestion ? fmt::format(" (did you mean {}?)", *suggestion) : "",
+      name == "loss" ? " (run_qa's evaluation has no loss)" : "");
+}
+
+// A checkpoint of the best evaluation can only be loaded when there is a checkpoint of every
+// evaluation.
+void check_best_model_intervals(const TrainingArguments& training) {
+  if (training.save_strategy == SaveStrategy::kBest) return;
+  if (static_cast<int>(training.eval_strategy) != static_cast<int>(training.save_strategy)) {
+    raise<ConfigError>(
+        "--load_best_model_at_end needs the same --eval_strategy and --save_strategy, found {} and "
+        "{}",
+        enum_name(training.eval_strategy), enum_name(training.save_strategy));
+  }
+  if (training.eval_strategy != IntervalStrategy::kSteps) return;
+  const double evaluate = *training.eval_steps, save = training.save_steps;
+  const bool mixed = (evaluate < 1) != (save < 1);
+  if (mixed || !is_multiple(save, evaluate)) {
+    raise<ConfigError>(
+        "--load_best_model_at_end needs --save_steps to be a multiple of --eval_steps{}, found {} "
+        "and {}",
+        mixed ? ", both as counts or both as shares" : "", plain(save), plain(evaluate));
+  }
+}
+
+void finish_best_model(RunQaArguments& arguments, std::vector<std::string>& notes) {
+  TrainingArguments& training = arguments.training;
+  const std::string_view asked_by =
+      training.load_best_model_at_end ? "--load_best_model_at_end" : "--save_strategy best";
+  if (!training.load_best_model_at_end && training.save_strategy != SaveStrategy::kBest) return;
+  if (training.load_best_model_at_end) check_best_model_intervals(training);
+  if (training.eval_strategy == IntervalStrategy::kNo) {
+    raise<ConfigError>("{} needs evaluation during training: give --eval_strategy steps or epoch",
+                       asked_by);
+  }
+  if (!training.metric_for_best_model) {
+    training.metric_for_best_model = "f1";
+    notes.push_back(
+        fmt::format("{} compares f1; --metric_for_best_model names another metric", asked_by));
+  }
+  check_metric_name(*training.metric_for_best_model, arguments.data);
+  if (!training.greater_is_better) {
+    training.greater_is_better = !training.metric_for_best_model->ends_with("loss");
+  }
+}
+
+void check_question_file(std::string_view flag, const std::optional<std::string>& file) {
+  if (!file || file->ends_with(".json") || file->ends_with(".jsonl")) return;
+  if (file->ends_with(".csv")) {
+    raise<ConfigError>(
+        "--{} {}: CSV is not there yet; convert it to JSON lines with id, context, question and "
+        "answers",
+        flag, *file);
+  }
+  raise<ConfigError>("--{} {}: expected a file that ends in .json or .jsonl", flag, *file);
+}
+
+void check_data(const RunQaArguments& arguments) {
+  const tasks::QaArguments& data = arguments.data;
+  const TrainingArguments& training = arguments.training;
+  check_question_file("train_file", data.train_file);
+  check_question_file("validation_file", data.validation_file);
+  check_question_file("test_file", data.test_file);
+  if (data.dataset_name) return;
+  if (!data.train_file && !data.validation_file && !data.test_file) {
+    raise<ConfigError>("no data: give --dataset_name, or --train_file and --validation_file");
+  }
+  if (training.do_train && !data.train_file)
+    raise<ConfigError>("--do_train needs --train_file or --dataset_name");
+  if (training.do_eval && !data.validation_file) {
+    raise<ConfigError>(
+        "{} needs --validation_file or --dataset_name",
+        training.eval_strategy != IntervalStrategy::kNo ? "--eval_strategy" : "--do_eval");
+  }
+  if (training.do_predict && !data.test_file)
+    raise<ConfigError>("--do_predict needs --test_file or --dataset_name");
+}
+
+void check_lengths(const tasks::QaArguments& data) {
+  if (data.doc_stride >= data.max_seq_length) {
+    raise<ConfigError>(
+        "--doc_stride {} must be smaller than --max_seq_length {}: it is the overlap of two "
+        "windows",
+        data.doc_stride, data.max_seq_length);
+  }
+}
+
+// report_to is a list of integrations, of which only "none" asks for what tandem does.
+void note_integrations(TrainingArguments& training, std::vector<std::string>& notes) {
+  for (const std::string& name : training.report_to) {
+    if (name == "none") continue;
+    notes.push_back(
+        name == "tensorboard" || name == "all"
+            ? fmt::format("--report_to {}: TensorBoard events are not written yet", name)
+            : fmt::format("--report_to {} has no effect: there is no such integration", name));
+  }
+  training.report_to.clear();
+}
+
+// accelerator_config: the keys that would change which sample is trained when are refused, the
+// others have no effect.
+void check_accelerator_config(const std::vector<Given>& given) {
+  for (const Given& one : given) {
+    if (one.flag->name != "accelerator_config") continue;
+    const std::pair<const char*, bool> defaults[] = {
+        {"split_batches", false}, {"even_batches", true}, {"use_seedable_sampler", true}};
+    for (const auto& [key, value] : defaults) {
+      if (one.value.contains(key) && one.value[key] != Json(value)) {
+        raise<ConfigError>("--accelerator_config: {} {} is not there yet; leave it at {}", key,
+                           one.value[key].dump(), value);
+      }
+    }
+  }
+}
+
+void check_required(const FlagTable& table, const std::vector<Given>& given) {
+  std::string missing;
+  for (const Flag& flag : table) {
+    const bool found = std::any_of(given.begin(), given.end(), [&](const Given& one) {
+      return one.flag == &flag && !asks_for_nothing(one.value);
+    });
+    if (flag.required && !found) missing += fmt::format(" --{}", flag.name);
+  }
+  if (!missing.empty())
+    throw ConfigError(fmt::format("required and not given:{}", missing), /*usage=*/true);
+}
+
+// The words of a .args file: split at white space, as the original does.
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+std::vector<Given> read_flags(const FlagTable& table, std::span<const std::string> words,
+                              const std::filesystem::path& directory,
+                              std::vector<std::string>& notes) {
+  if (words.size() == 1 && words.front().ends_with(".json")) {
+    return parse_json_flags(table, read_file(directory / words.front()), words.front());
+  }
+  std::vector<std::string> all;
+  if (const auto text = read_file_if_exists(directory / "run_qa.args")) {
+    all = words_of(*text);
+    notes.push_back(fmt::format("the flags of {} come before those of the command line",
+                                (directory / "run_qa.args").string()));
+  }
+  all.insert(all.end(), words.begin(), words.end());
+  return parse_command_line(table, all);
+}
+
+}  // namespace
+
+ParsedRunQa parse_run_qa(std::span<const std::string> words, const std::filesystem::path& directory,
+                         const Environment& environment) {
+  const FlagTable table = run_qa_flags();
+  ParsedRunQa parsed;
+  const std::vector<Given> given = read_flags(table, words, directory, parsed.notes);
+  check_required(table, given);
+  Applier applier(parsed.arguments.parts(), environment);
+  for (const Given& one : given) {
+    applier.apply(one);
+    parsed.given.emplace(one.flag->name);
+  }
+  applier.throw_refusals();
+  check_accelerator_config(given);
+  parsed.notes.insert(parsed.notes.end(), applier.notes().begin(), applier.notes().end());
+  note_integrations(parsed.arguments.training, parsed.notes);
+  finish_intervals(parsed.arguments.training);
+  finish_best_model(parsed.arguments, parsed.notes);
+  check_lengths(parsed.arguments.data);
+  check_data(parsed.arguments);
+  return parsed;
+}
+
+Json to_json(const RunQaArguments& arguments) {
+  RunQaArguments copy = arguments;
+  Json result = Json::object();
+  for (const Flag& flag : run_qa_flags()) {
+    if (flag.binding.get == nullptr) continue;
+    Json value = flag.binding.get(copy.parts());
+    if (flag.secret && !value.is_null()) value = "<TOKEN>";
+    result[std::string(flag.name)] = std::move(value);
+  }
+  return result;
+}
+
+std::string describe(const RunQaArguments& arguments) {
+  const Json values = to_json(arguments);
+  std::string text;
+  for (const auto& [name, value] : values.items()) {
+    text += fmt::format("{}={}\n", name, value.is_null() ? "None" : value.dump());
+  }
+  return text;
+}
+
+std::string training_args_json(const RunQaArguments& arguments) {
+  return to_json(arguments).dump(2) + "\n";
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,502 @@
+#include "apps/arguments/run_qa_arguments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <sstream>
+
+#include "apps/arguments/grammar.h"
+#include "support/test_support.h"
+#include "tandem/core/file.h"
+
+namespace tandem::apps {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using trainer::DdpBackend;
+using trainer::IntervalStrategy;
+
+// The oracle: every flag of run_qa.py and TrainingArguments, transformers 4.0 to 5.1, and tandem's
+// own, with what tandem does. W works, N note, R refused, T not there yet.
+constexpr std::pair<const char*, const char*> kVerdicts[] = {
+    {"W",
+     "model_name_or_path config_name tokenizer_name cache_dir model_revision dataset_name "
+     "dataset_config_name train_file "
+     "validation_file test_file max_seq_length pad_to_max_length max_train_samples "
+     "max_eval_samples max_val_samples "
+     "max_predict_samples version_2_with_negative null_score_diff_threshold doc_stride n_best_size "
+     "max_answer_length "
+     "fix_last_token_labels do_predict eval_delay eval_on_start log_level output_dir "
+     "overwrite_output_dir do_train do_eval eval_strategy "
+     "evaluation_strategy eval_steps "
+     "per_device_train_batch_size per_device_eval_batch_size per_gpu_train_batch_size "
+     "per_gpu_eval_batch_size "
+     "gradient_accumulation_steps learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon "
+     "max_grad_norm "
+     "num_train_epochs max_steps warmup_steps warmup_ratio lr_scheduler_type logging_strategy "
+     "logging_steps "
+     "logging_first_step logging_nan_inf_filter save_strategy save_steps save_total_limit "
+     "save_only_model use_cpu seed "
+     "data_seed bf16 ddp_backend xpu_backend ddp_timeout dataloader_drop_last "
+     "resume_from_checkpoint "
+     "load_best_model_at_end metric_for_best_model greater_is_better disable_tqdm optim report_to "
+     "logical_shards "
+     "gradient_dtype"},
+    {"N",
+     "ddp_bucket_cap_mb token use_auth_token trust_remote_code overwrite_cache "
+     "preprocessing_num_workers no_cuda "
+     "use_ipex jit_mode_eval "
+     "full_determinism enable_jit_checkpoint length_column_name dataloader_num_workers "
+     "dataloader_pin_memory "
+     "dataloader_persistent_workers dataloader_prefetch_factor auto_find_batch_size "
+     "remove_unused_columns label_names "
+     "label_smoothing_factor eval_accumulation_steps prediction_loss_only "
+     "include_inputs_for_metrics include_for_metrics "
+     "batch_eval_metrics eval_do_concat_batches eval_use_gather_object use_legacy_prediction_loop "
+     "past_index use_cache "
+     "log_level_replica log_on_each_node run_name logging_dir include_tokens_per_second "
+     "include_num_input_tokens_seen skip_memory_metrics project trackio_space_id debug "
+     "restore_callback_states_from_checkpoint gradient_checkpointing_kwargs torch_compile "
+     "torch_compile_backend "
+     "torch_compile_mode torchdynamo use_liger_kernel liger_kernel_config fp16_opt_level "
+     "fp16_backend "
+     "half_precision_backend tf32 torch_empty_cache_steps local_rank ddp_find_unused_parameters "
+     "ddp_broadcast_buffers "
+     "average_tokens_across_devices accelerator_config dispatch_batches ray_scope mp_parameters "
+     "_n_gpu hub_model_id "
+     "hub_strategy hub_token hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
+     "push_to_hub_organization push_to_hub_token"},
+    {"R",
+     "fp16 fp16_full_eval use_mps_device tpu_num_cores tpu_metrics_debug optim_target_modules "
+     "neftune_noise_alpha "
+     "push_to_hub deepspeed fsdp fsdp_config fsdp_min_num_params "
+     "fsdp_transformer_layer_cls_to_wrap sharded_ddp "
+     "parallelism_config tp_size"},
+    {"T",
+     "evaluate_during_training group_by_length optim_args "
+     "adafactor "
+     "lr_scheduler_kwargs save_on_each_node ignore_data_skip save_safetensors bf16_full_eval "
+     "gradient_checkpointing "
+     "split_batches apply_quantization quantization_approach quantization_config "
+     "num_calibration_samples metric "
+     "tolerance_criterion verify_loading train_before_quantization apply_pruning target_sparsity "
+     "pruning_config "
+     "apply_distillation teacher_model_name_or_path distillation_config generate_teacher_logits"}};
+
+std::vector<std::string> split(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+const Environment kEnvironment(std::map<std::string, std::string, std::less<>>{
+    {"HOME", "/home/ada"}});
+const std::string kMinimum = "--model_name_or_path m --validation_file v.json";
+
+ParsedRunQa parse(const std::vector<std::string>& words) {
+  return parse_run_qa(words, "/nonexistent-directory", kEnvironment);
+}
+ParsedRunQa parse(const std::string& line) { return parse(split(line)); }
+ParsedRunQa parse_more(const std::string& line) { return parse(kMinimum + " " + line); }
+
+struct Failure {
+  std::string message = "no error";
+  int exit_code = 0;
+};
+
+Failure failure_of(const std::vector<std::string>& words) {
+  try {
+    parse(words);
+  } catch (const Error& error) {
+    return {error.what(), error.exit_code()};
+  }
+  return {};
+}
+Failure failure(const std::string& line) { return failure_of(split(line)); }
+Failure failure_more(const std::string& line) { return failure(kMinimum + " " + line); }
+
+// Other flags without which this one is a contradiction.
+std::string companions(std::string_view name) {
+  if (name == "do_train") return " --train_file t.json";
+  if (name == "do_predict") return " --test_file t.json";
+  if (name == "max_seq_length") return " --doc_stride 2";
+  if (name == "load_best_model_at_end") return " --eval_strategy epoch --save_strategy epoch";
+  return "";
+}
+
+// A value that asks for something other than the default.
+std::string example_value(const Flag& flag) {
+  if (flag.name == "metric_for_best_model") return "f1";
+  switch (flag.kind()) {
+    case Kind::kBool:
+      return flag.initial == Json(true) ? "false" : "true";
+    case Kind::kInteger:
+      return "7";
+    case Kind::kNumber:
+      return "0.5";
+    case Kind::kString:
+      return "text";
+    case Kind::kList:
+      return "text";
+    case Kind::kDict:
+      return "{\"key\":1}";
+    case Kind::kChoice:
+      return flag.choices.front().value;
+  }
+  return "";
+}
+
+TEST(RunQaFlags, EveryFlagOfTheContractHasItsVerdict) {
+  std::map<std::string, Verdict> rows;
+  for (const Flag& flag : run_qa_flags()) {
+    EXPECT_TRUE(rows.emplace(flag.name, flag.verdict).second) << flag.name << " has two rows";
+    for (const Alias& alias : flag.aliases)
+      EXPECT_TRUE(rows.emplace(alias.name, flag.verdict).second) << alias.name;
+  }
+  const std::map<std::string, Verdict> letters = {{"W", Verdict::kWorks},
+                                                  {"N", Verdict::kNote},
+                                                  {"R", Verdict::kRefused},
+                                                  {"T", Verdict::kNotYet}};
+  std::size_t expected_rows = 0;
+  for (const auto& [letter, names] : kVerdicts) {
+    for (const std::string& name : split(names)) {
+      ASSERT_TRUE(rows.contains(name)) << name;
+      EXPECT_EQ(rows.at(name), letters.at(letter)) << name;
+      ++expected_rows;
+    }
+  }
+  EXPECT_GE(rows.size(), expected_rows);
+}
+
+TEST(RunQaFlags, EveryRowParsesNotesOrRefusesAsItSays) {
+  for (const Flag& flag : run_qa_flags()) {
+    SCOPED_TRACE(flag.name);
+    EXPECT_FALSE(flag.group.empty());
+    EXPECT_TRUE(flag.verdict == Verdict::kWorks ? !flag.help.empty() : !flag.reason.empty());
+    if (flag.is_path || flag.required) continue;
+    std::vector<std::string> words = split(kMinimum + companions(flag.name));
+    words.push_back(fmt::format("--{}={}", flag.name, example_value(flag)));
+    if (flag.verdict == Verdict::kWorks || flag.verdict == Verdict::kNote) {
+      ParsedRunQa parsed;
+      ASSERT_NO_THROW(parsed = parse(words));
+      EXPECT_TRUE(parsed.given.contains(std::string(flag.name)));
+      const auto says = [&](const std::string& note) {
+        return note.starts_with(fmt::format("--{} has no effect", flag.name));
+      };
+      EXPECT_EQ(std::count_if(parsed.notes.begin(), parsed.notes.end(), says),
+                flag.verdict == Verdict::kNote ? 1 : 0);
+    } else {
+      const Failure failed = failure_of(words);
+      EXPECT_EQ(failed.exit_code, 1);
+      EXPECT_THAT(
+          failed.message,
+          AllOf(HasSubstr(fmt::format("--{}", flag.name)), HasSubstr(std::string(flag.reason)),
+                HasSubstr(flag.verdict == Verdict::kNotYet ? "is not there yet"
+                                                           : "is not supported")));
+    }
+  }
+}
+
+// Giving a flag its default, as many generated command lines do, asks for nothing: no flag may
+// refuse that.
+TEST(RunQaFlags, DefaultsCanAlwaysBeGiven) {
+  for (const Flag& flag : run_qa_flags()) {
+    SCOPED_TRACE(flag.name);
+    if (flag.initial.is_null() || flag.required || (flag.initial.is_array())) continue;
+    const std::string text =
+        flag.initial.is_string() ? flag.initial.get<std::string>() : flag.initial.dump();
+    std::vector<std::string> words = split(kMinimum);
+    words.push_back(fmt::format("--{}={}", flag.name, text));
+    EXPECT_NO_THROW(parse(words));
+  }
+}
+
+TEST(RunQaFlags, EveryChoiceParsesOrIsRefusedAsItsRowSays) {
+  for (const Flag& flag : run_qa_flags()) {
+    for (const Choice& choice : flag.choices) {
+      SCOPED_TRACE(fmt::format("{} {}", flag.name, choice.value));
+      const Failure failed =
+          failure_more(fmt::format("--eval_strategy epoch --{} {}", flag.name, choice.value));
+      if (choice.verdict == Verdict::kWorks) {
+        EXPECT_EQ(failed.message, "no error");
+      } else {
+        EXPECT_EQ(failed.exit_code, 1);
+        EXPECT_THAT(failed.message, HasSubstr(choice.reason));
+      }
+    }
+  }
+}
+
+TEST(RunQaArguments, DefaultsAreThoseOfHuggingFace) {
+  const ParsedRunQa parsed = parse(kMinimum);
+  EXPECT_THAT(parsed.notes, IsEmpty());
+  const Json values = to_json(parsed.arguments);
+  const Json expected = {{"output_dir", "trainer_output"},
+                         {"per_device_train_batch_size", 8},
+                         {"learning_rate", 5e-5},
+                         {"adam_beta2", 0.999},
+                         {"adam_epsilon", 1e-8},
+                         {"max_grad_norm", 1.0},
+                         {"num_train_epochs", 3.0},
+                         {"max_steps", -1},
+                         {"warmup_steps", 0},
+                         {"lr_scheduler_type", "linear"},
+                         {"eval_strategy", "no"},
+                         {"eval_steps", nullptr},
+                         {"logging_steps", 500},
+                         {"save_strategy", "steps"},
+                         {"save_steps", 500},
+                         {"seed", 42},
+                         {"optim", "adamw_torch"},
+                         {"ddp_backend", "ccl"},
+                         {"ddp_timeout", 1800},
+                         {"max_seq_length", 384},
+                         {"doc_stride", 128},
+                         {"n_best_size", 20},
+                         {"max_answer_length", 30},
+                         {"pad_to_max_length", nullptr},
+                         {"model_revision", "main"},
+                         {"gradient_dtype", "float32"}};
+  for (const auto& [name, value] : expected.items()) EXPECT_EQ(values.at(name), value) << name;
+}
+
+TEST(RunQaArguments, GuidesCommandOfTheSecondGeneration) {
+  const ParsedRunQa parsed = parse(
+      "--model_name_or_path bert-large-uncased --dataset_name squad --do_train --do_eval "
+      "--per_device_train_batch_size 12 "
+      "--learning_rate 3e-5 --num_train_epochs 2 --max_seq_length 384 --doc_stride 128 "
+      "--output_dir /tmp/debug_squad/ "
+      "--no_cuda --ddp_backend ccl --use_ipex --bf16");
+  EXPECT_EQ(parsed.arguments.model.model_name_or_path, "bert-large-uncased");
+  EXPECT_EQ(parsed.arguments.data.dataset_name, "squad");
+  EXPECT_TRUE(parsed.arguments.training.do_train && parsed.arguments.training.do_eval &&
+              parsed.arguments.training.bf16);
+  EXPECT_EQ(parsed.arguments.training.per_device_train_batch_size, 12);
+  EXPECT_EQ(parsed.arguments.training.learning_rate, 3e-5);
+  EXPECT_EQ(parsed.arguments.training.num_train_epochs, 2.0);
+  EXPECT_EQ(parsed.arguments.training.output_dir, "/tmp/debug_squad/");
+  EXPECT_EQ(parsed.notes.size(), 2u);
+  EXPECT_THAT(parsed.notes, Contains(HasSubstr("--no_cuda has no effect")));
+  EXPECT_THAT(
+      parsed.notes,
+      Contains(HasSubstr("--use_ipex has no effect: the built-in kernels are always used")));
+}
+
+TEST(RunQaArguments, GuidesCommandsOfOtherGenerations) {
+  // 4.21: --xpu_backend; 4.23: CPU guide with JIT; 4.46: --use_cpu and --jit_mode_eval; 5.x: no
+  // backend at all.
+  for (const char* line :
+       {"--model_name_or_path bert-large-uncased --dataset_name squad --do_train --do_eval "
+        "--per_device_train_batch_size 12 "
+        "--learning_rate 3e-5 --num_train_epochs 2 --max_seq_length 384 --doc_stride 128 "
+        "--output_dir /tmp/debug_squad/ "
+        "--no_cuda --xpu_backend ccl",
+        "--model_name_or_path csarron/bert-base-uncased-squad-v1 --dataset_name squad --do_eval "
+        "--max_seq_length 384 "
+        "--doc_stride 128 --output_dir /tmp/ --no_cuda --jit_mode_eval --use_ipex",
+        "--model_name_or_path google-bert/bert-base-uncased --dataset_name squad --do_train "
+        "--do_eval "
+        "--per_device_train_batch_size 12 --learning_rate 3e-5 --num_train_epochs 2 "
+        "--max_seq_length 384 --doc_stride 128 "
+        "--output_dir /tmp/debug_squad/ --use_ipex --bf16 --use_cpu",
+        "--model_name_or_path google-bert/bert-large-uncased --dataset_name squad --do_train "
+        "--do_eval "
+        "--per_device_train_batch_size 12 --learning_rate 3e-5 --num_train_epochs 2 "
+        "--max_seq_length 384 --doc_stride 128 "
+        "--output_dir /tmp/pvc-mount/output --overwrite_output_dir --use_cpu --bf16 --ddp_backend "
+        "ccl --save_strategy epoch",
+        "--model-name-or-path m --train-file t.json --validation-file v.json --do-train --do-eval "
+        "--bf16 True "
+        "--evaluation_strategy epoch --report_to none --local-rank=0"}) {
+    EXPECT_NO_THROW(parse(line)) << line;
+  }
+  EXPECT_EQ(parse_more("--xpu_backend ccl").arguments.training.ddp_backend, DdpBackend::kCcl);
+  EXPECT_THAT(parse_more("--xpu_backend ccl").notes,
+              ElementsAre("--xpu_backend is the old name of --ddp_backend"));
+}
+
+TEST(RunQaArguments, BackendsOtherThanCclAreRefusedWithTheAlternative) {
+  EXPECT_THAT(failure_more("--ddp_backend mpi").message,
+              "--ddp_backend mpi is not there yet: use ccl");
+  EXPECT_THAT(failure_more("--ddp_backend gloo").message,
+              "--ddp_backend gloo is not there yet: use ccl");
+  EXPECT_THAT(failure_more("--ddp_backend nccl").message,
+              HasSubstr("is not supported: that library is for other hardware; use ccl"));
+  EXPECT_EQ(failure_more("--ddp_backend ucc").exit_code, 2);
+}
+
+TEST(RunQaArguments, AllRefusalsAreToldAtOnce) {
+  const Failure failed = failure_more("--fp16 --deepspeed ds.json --optim lion_8bit");
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_THAT(failed.message,
+              AllOf(HasSubstr("3 flags cannot be used"), HasSubstr("--fp16 true is not supported"),
+                    HasSubstr("use --bf16"), HasSubstr("--deepspeed ds.json"),
+                    HasSubstr("--optim lion_8bit")));
+}
+
+TEST(RunQaArguments, OptimizerSynonymsAndChoices) {
+  EXPECT_EQ(parse_more("--optim adamw_torch_fused").arguments.training.optim,
+            trainer::OptimizerName::kAdamwTorch);
+  EXPECT_EQ(failure_more("--optim adam").exit_code, 2);
+  EXPECT_THAT(failure_more("--lr_scheduler_type cosine").message,
+              HasSubstr("is not there yet: use linear"));
+  EXPECT_EQ(
+      parse_more("--lr_scheduler_type constant_with_warmup").arguments.training.lr_scheduler_type,
+      trainer::LrSchedulerType::kConstantWithWarmup);
+}
+
+TEST(RunQaArguments, PaddingHasThreeStates) {
+  EXPECT_EQ(parse(kMinimum).arguments.data.pad_to_max_length, std::nullopt);
+  EXPECT_EQ(parse_more("--pad_to_max_length").arguments.data.pad_to_max_length, true);
+  EXPECT_EQ(parse_more("--pad_to_max_length True").arguments.data.pad_to_max_length, true);
+  EXPECT_EQ(parse_more("--pad_to_max_length=false").arguments.data.pad_to_max_length, false);
+  EXPECT_EQ(parse_more("--no_pad_to_max_length").arguments.data.pad_to_max_length, false);
+}
+
+TEST(RunQaArguments, RequiredFlags) {
+  EXPECT_EQ(failure("--validation_file v.json").message,
+            "required and not given: --model_name_or_path");
+  EXPECT_EQ(failure("--validation_file v.json").exit_code, 2);
+  EXPECT_EQ(failure("--model_name_or_path= --validation_file v.json").exit_code, 2);
+}
+
+TEST(RunQaArguments, DataIsChecked) {
+  EXPECT_THAT(failure("--model_name_or_path m").message, HasSubstr("no data: give --dataset_name"));
+  EXPECT_THAT(failure_more("--do_train").message, HasSubstr("--do_train needs --train_file"));
+  EXPECT_THAT(failure("--model_name_or_path m --train_file t.json --do_eval").message,
+              HasSubstr("--do_eval needs --validation_file"));
+  EXPECT_THAT(failure("--model_name_or_path m --train_file t.csv").message,
+              HasSubstr("CSV is not there yet"));
+  EXPECT_THAT(failure("--model_name_or_path m --train_file t.txt").message,
+              HasSubstr("ends in .json"));
+  EXPECT_THAT(failure_more("--doc_stride 384").message,
+              HasSubstr("--doc_stride 384 must be smaller than --max_seq_length 384"));
+}
+
+TEST(RunQaArguments, EvaluationFollowsHuggingFacesRules) {
+  const auto steps = parse_more("--eval_strategy steps --logging_steps 50").arguments.training;
+  EXPECT_TRUE(steps.do_eval);
+  EXPECT_EQ(steps.eval_steps, 50);
+  EXPECT_EQ(parse_more("--eval_strategy steps --eval_steps 0.1").arguments.training.eval_steps,
+            0.1);
+  EXPECT_EQ(parse_more("--eval_strategy epoch").arguments.training.eval_steps, std::nullopt);
+  EXPECT_THAT(failure_more("--eval_strategy steps --eval_steps 2.5").message,
+              HasSubstr("--eval_steps 2.5: must be a whole number"));
+  EXPECT_THAT(failure_more("--logging_steps 0").message,
+              HasSubstr("needs --logging_steps above 0"));
+  EXPECT_THAT(failure_more("--logging_strategy no --logging_steps 0 --eval_strategy steps").message,
+              HasSubstr("needs --eval_steps"));
+}
+
+TEST(RunQaArguments, BestModel) {
+  const ParsedRunQa parsed =
+      parse_more("--load_best_model_at_end --eval_strategy epoch --save_strategy epoch");
+  EXPECT_EQ(parsed.arguments.training.metric_for_best_model, "f1");
+  EXPECT_EQ(parsed.arguments.training.greater_is_better, true);
+  EXPECT_THAT(parsed.notes, ElementsAre(HasSubstr("compares f1")));
+  EXPECT_EQ(parse_more("--save_strategy best --eval_strategy epoch")
+                .arguments.training.metric_for_best_model,
+            "f1");
+  EXPECT_THAT(failure_more("--save_strategy best").message,
+              HasSubstr("--save_strategy best needs evaluation during training"));
+  EXPECT_THAT(failure_more("--load_best_model_at_end").message,
+              HasSubstr("same --eval_strategy and --save_strategy, found no and steps"));
+  const std::string best = "--load_best_model_at_end --eval_strategy steps ";
+  EXPECT_THAT(failure_more(best + "--eval_steps 200").message,
+              HasSubstr("multiple of --eval_steps, found 500 and 200"));
+  EXPECT_THAT(failure_more(best + "--eval_steps 0.1").message,
+              HasSubstr("both as counts or both as shares, found 500 and 0.1"));
+  EXPECT_NO_THROW(parse_more(best + "--eval_steps 0.1 --save_steps 0.3"));
+  EXPECT_NO_THROW(parse_more(best + "--eval_steps 250"));
+  EXPECT_NO_THROW(parse_more(best + "--metric_for_best_model eval_exact_match"));
+  EXPECT_THAT(failure_more(best + "--metric_for_best_model loss").message,
+              HasSubstr("run_qa's evaluation has no loss"));
+  EXPECT_THAT(failure_more(best + "--metric_for_best_model exact").message,
+              HasSubstr("choose one of exact_match, f1"));
+  EXPECT_NO_THROW(parse_more(best + "--version_2_with_negative --metric_for_best_model HasAns_f1"));
+}
+
+TEST(RunQaArguments, WarmupBelowOneIsAShare) {
+  const auto share = parse_more("--warmup_steps 0.1").arguments.training;
+  EXPECT_EQ(share.warmup_steps, 0);
+  EXPECT_EQ(share.warmup_ratio, 0.1);
+  EXPECT_EQ(parse_more("--warmup_steps 100").arguments.training.warmup_steps, 100);
+  EXPECT_THAT(failure_more("--warmup_steps 1.5").message,
+              HasSubstr("neither a whole number nor a share"));
+}
+
+TEST(RunQaArguments, AcceleratorConfigMayNotChangeTheOrderOfSamples) {
+  EXPECT_EQ(parse_more("--accelerator_config {\"even_batches\":\"true\"}").notes.size(), 1u);
+  EXPECT_THAT(failure_more("--accelerator_config {\"split_batches\":true}").message,
+              HasSubstr("split_batches true is not there yet"));
+}
+
+TEST(RunQaArguments, Reporting) {
+  EXPECT_THAT(parse_more("--report_to none").notes, IsEmpty());
+  EXPECT_THAT(parse_more("--report_to tensorboard wandb").notes,
+              ElementsAre(HasSubstr("TensorBoard events are not written yet"),
+                          HasSubstr("--report_to wandb has no effect")));
+}
+
+TEST(RunQaArguments, PathsExpandHome) {
+  EXPECT_EQ(parse_more("--output_dir ~/out").arguments.training.output_dir, "/home/ada/out");
+  EXPECT_EQ(parse_more("--output_dir a~b").arguments.training.output_dir, "a~b");
+}
+
+TEST(RunQaArguments, JsonFileAndArgsFile) {
+  testing::TemporaryFolder folder;
+  write_file(
+      folder / "job.json",
+      R"({"model_name_or_path": "m", "validation_file": "v.json", "seed": 7, "bf16": true})");
+  const ParsedRunQa json =
+      parse_run_qa(std::vector<std::string>{"job.json"}, folder.path(), kEnvironment);
+  EXPECT_EQ(json.arguments.training.seed, 7);
+  EXPECT_TRUE(json.arguments.training.bf16);
+
+  write_file(folder / "run_qa.args", "--seed 1 --bf16\n--model_name_or_path m\n");
+  const ParsedRunQa args =
+      parse_run_qa(split("--validation_file v.json --seed 2"), folder.path(), kEnvironment);
+  EXPECT_EQ(args.arguments.training.seed, 2);
+  EXPECT_TRUE(args.arguments.training.bf16);
+  EXPECT_THAT(args.notes, ElementsAre(HasSubstr("run_qa.args come before")));
+}
+
+TEST(RunQaArguments, SecretsAreNeverShown) {
+  const ParsedRunQa parsed = parse_more("--token hf_secret --hub_token hf_other --seed 3");
+  EXPECT_EQ(parsed.arguments.model.token, "hf_secret");
+  EXPECT_THAT(describe(parsed.arguments), AllOf(HasSubstr("token=\"<TOKEN>\"\n"),
+                                                HasSubstr("seed=3\n"), Not(HasSubstr("hf_"))));
+  EXPECT_THAT(training_args_json(parsed.arguments), Not(HasSubstr("hf_")));
+  for (const std::string& note : parsed.notes) EXPECT_THAT(note, Not(HasSubstr("hf_")));
+  EXPECT_THAT(failure_more("--token hf_secret --nope=hf_x").message, Not(HasSubstr("hf_")));
+}
+
+TEST(RunQaArguments, SerialisedArgumentsReadBackAsTheSame) {
+  const std::string text =
+      training_args_json(parse_more("--seed 3 --eval_strategy steps --pad_to_max_length false "
+                                    "--max_train_samples 10 --lr_scheduler_type constant")
+                             .arguments);
+  testing::TemporaryFolder folder;
+  write_file(folder / "again.json", text);
+  const ParsedRunQa again =
+      parse_run_qa(std::vector<std::string>{"again.json"}, folder.path(), kEnvironment);
+  EXPECT_EQ(training_args_json(again.arguments), text);
+}
+
+TEST(RunQaHelp, ShowsEveryFlagOnce) {
+  const std::string help = run_qa_help();
+  for (const Flag& flag : run_qa_flags())
+    EXPECT_THAT(help, HasSubstr(fmt::format("  --{}", flag.name)));
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 108u) << line;
+}
+
+}  // namespace
+}  // namespace tandem::apps

@@ -1,0 +1,427 @@
+// The flags of Hugging Face's TrainingArguments, all names of transformers 4.0 to 5.x, and what
+// tandem does with each.
+#include "apps/arguments/flags.h"
+
+namespace tandem::apps {
+namespace {
+
+using trainer::TrainingArguments;
+
+constexpr double kMaxCount = 2147483647;  // of things that are stored in an int
+constexpr std::string_view kBuiltInKernels = "the built-in kernels are always used";
+constexpr std::string_view kNoHubAccess = "nothing is pushed to the Hub";
+constexpr std::string_view kOnlyCpus = "tandem computes on CPUs only; remove the flag";
+
+// warmup_steps below 1 is a share of all steps since transformers 5.0.
+Binding warmup_steps_binding() {
+  Binding binding;
+  binding.kind = Kind::kNumber;
+  binding.get = [](const ArgumentParts& parts) { return Json(parts.training->warmup_steps); };
+  binding.set = [](const ArgumentParts& parts, const Json& value) {
+    const double steps = value.get<double>();
+    if (steps > 0 && steps < 1) {
+      parts.training->warmup_ratio = steps;
+      parts.training->warmup_steps = 0;
+      return;
+    }
+    if (steps != static_cast<double>(static_cast<std::int64_t>(steps))) {
+      throw ConfigError(fmt::format(
+          "argument --warmup_steps: {} is neither a whole number nor a share below 1", steps));
+    }
+    parts.training->warmup_steps = static_cast<std::int64_t>(steps);
+  };
+  return binding;
+}
+
+FlagTable job_flags() {
+  return grouped(
+      "Job", {
+                 flag("output_dir", field<&TrainingArguments::output_dir>(),
+                      "where models, checkpoints and results go")
+                     .as_path(),
+                 flag("overwrite_output_dir", field<&TrainingArguments::overwrite_output_dir>(),
+                      "train anew although output_dir is not empty"),
+                 flag("do_train", field<&TrainingArguments::do_train>(), "train"),
+                 flag("do_eval", field<&TrainingArguments::do_eval>(),
+                      "evaluate on the validation questions"),
+                 flag("do_predict", field<&TrainingArguments::do_predict>(),
+                      "predict answers of the test questions"),
+                 flag("resume_from_checkpoint", field<&TrainingArguments::resume_from_checkpoint>(),
+                      "checkpoint directory to go on from")
+                     .as_path(),
+                 flag("seed", field<&TrainingArguments::seed>(),
+                      "seed of the new head, the data order and dropout")
+                     .between(0, 4294967295.0),
+                 flag("data_seed", field<&TrainingArguments::data_seed>(),
+                      "seed of the data order, if not seed")
+                     .between(0, 4294967295.0),
+                 note("full_determinism", Kind::kBool, false, "results are always deterministic"),
+             });
+}
+
+FlagTable step_flags() {
+  return grouped(
+      "Batches and steps",
+      {
+          flag("per_device_train_batch_size",
+               field<&TrainingArguments::per_device_train_batch_size>(),
+               "features per rank and micro-batch")
+              .between(1, kMaxCount)
+              .alias("per_gpu_train_batch_size",
+                     "is the old name of --per_device_train_batch_size"),
+          flag("per_device_eval_batch_size",
+               field<&TrainingArguments::per_device_eval_batch_size>(),
+               "features per rank and evaluation batch")
+              .between(1, kMaxCount)
+              .alias("per_gpu_eval_batch_size", "is the old name of --per_device_eval_batch_size"),
+          flag("gradient_accumulation_steps",
+               field<&TrainingArguments::gradient_accumulation_steps>(), "micro-batches per update")
+              .between(1, kMaxCount),
+          flag("num_train_epochs", field<&TrainingArguments::num_train_epochs>(),
+               "passes over the training set")
+              .between(0, 1e9),
+          flag("max_steps", field<&TrainingArguments::max_steps>(),
+               "updates; if positive it wins over num_train_epochs")
+              .at_least(-1),
+          flag("dataloader_drop_last", field<&TrainingArguments::dataloader_drop_last>(),
+               "training leaves the incomplete last batches of an epoch out"),
+          flag("group_by_length", field<&TrainingArguments::group_by_length>(),
+               "batches of similar length")
+              .ruled(Verdict::kNotYet, "without padding (the default) it would not be faster"),
+          note("length_column_name", Kind::kString, "length", "lengths are always known"),
+          flag("dataloader_num_workers", field<&TrainingArguments::dataloader_num_workers>(),
+               "read-ahead threads")
+              .between(0, kMaxCount)
+              .ruled(Verdict::kNote, "features are in memory; no workers are needed"),
+          note("dataloader_pin_memory", Kind::kBool, true, "CPUs need no pinned memory"),
+          note("dataloader_persistent_workers", Kind::kBool, false,
+               "features are in memory; no workers are needed"),
+          note("dataloader_prefetch_factor", Kind::kInteger, nullptr,
+               "features are in memory; no workers are needed"),
+          note("auto_find_batch_size", Kind::kBool, false,
+               "memory is planned and printed before training"),
+          note("remove_unused_columns", Kind::kBool, true,
+               "only the columns that are needed are ever read"),
+          note("label_names", Kind::kList, nullptr, "the labels of a task are fixed"),
+      });
+}
+
+FlagTable optimizer_flags() {
+  constexpr std::string_view kGpuOptimizer = "it exists for GPUs only; use adamw_torch";
+  constexpr std::string_view kOtherOptimizer = "tandem has no such optimizer; use adamw_torch";
+  Flag optim = flag("optim", field<&TrainingArguments::optim>(), "optimizer")
+                   .synonym("adamw_torch_fused", "adamw_torch")
+                   .rule("adamw_hf", Verdict::kNotYet,
+                         "use adamw_torch, which differs in where epsilon is added")
+                   .rule("sgd", Verdict::kNotYet, "use adamw_torch")
+                   .rule("adagrad", Verdict::kNotYet, "use adamw_torch")
+                   .rule("adafactor", Verdict::kNotYet, "use adamw_torch");
+  for (const char* name : {"adamw_torch_xla",     "adamw_torch_npu_fused",
+                           "adamw_apex_fused",    "adamw_torch_4bit",
+                           "adamw_torch_8bit",    "adamw_bnb_8bit",
+                           "adamw_8bit",          "ademamix_8bit",
+                           "lion_8bit",           "paged_adamw_32bit",
+                           "paged_adamw_8bit",    "paged_ademamix_32bit",
+                           "paged_ademamix_8bit", "paged_lion_32bit",
+                           "paged_lion_8bit",     "rmsprop_bnb",
+                           "rmsprop_bnb_8bit",    "rmsprop_bnb_32bit",
+                           "galore_adamw_8bit",   "galore_adamw_8bit_layerwise"}) {
+    optim.rule(name, Verdict::kRefused, kGpuOptimizer);
+  }
+  for (const char* name :
+       {"adamw_anyprecision", "ademamix", "lion_32bit", "rmsprop", "galore_adamw",
+        "galore_adafactor", "galore_adamw_layerwise", "galore_adafactor_layerwise", "lomo",
+        "adalomo", "grokadamw", "schedule_free_adamw", "schedule_free_radam", "schedule_free_sgd",
+        "apollo_adamw", "apollo_adamw_layerwise", "stable_adamw"}) {
+    optim.rule(name, Verdict::kRefused, kOtherOptimizer);
+  }
+  return grouped(
+      "Optimizer",
+      {
+          optim,
+          not_yet("adafactor", Kind::kBool, false, "use --optim adamw_torch"),
+          not_yet("optim_args", Kind::kString, nullptr,
+                  "the optimizers here have no further settings"),
+          refused("optim_target_modules", Kind::kList, nullptr,
+                  "only GaLore and APOLLO use it; use --optim adamw_torch"),
+          flag("learning_rate", field<&TrainingArguments::learning_rate>(), "peak learning rate")
+              .at_least(0),
+          flag("weight_decay", field<&TrainingArguments::weight_decay>(),
+               "decoupled weight decay; not for biases and LayerNorm weights")
+              .at_least(0),
+          flag("adam_beta1", field<&TrainingArguments::adam_beta1>(), "decay of the first moment")
+              .between(0, 0.9999999999),
+          flag("adam_beta2", field<&TrainingArguments::adam_beta2>(), "decay of the second moment")
+              .between(0, 0.9999999999),
+          flag("adam_epsilon", field<&TrainingArguments::adam_epsilon>(),
+               "added to the root of the second moment")
+              .at_least(0),
+          flag("max_grad_norm", field<&TrainingArguments::max_grad_norm>(),
+               "clip the gradient to this global norm; 0: do not clip")
+              .at_least(0),
+          refused("neftune_noise_alpha", Kind::kNumber, nullptr,
+                  "noise on embeddings is not built; remove the flag"),
+          note("label_smoothing_factor", Kind::kNumber, 0.0,
+               "question answering has no labels to smooth, in Hugging Face neither"),
+      });
+}
+
+FlagTable schedule_flags() {
+  constexpr std::string_view kUseLinear = "use linear, constant or constant_with_warmup";
+  return grouped("Learning-rate schedule",
+                 {
+                     flag("lr_scheduler_type", field<&TrainingArguments::lr_scheduler_type>(),
+                          "curve after warm-up")
+                         .rule("cosine", Verdict::kNotYet, kUseLinear)
+                         .rule("cosine_with_restarts", Verdict::kNotYet, kUseLinear)
+                         .rule("polynomial", Verdict::kNotYet, kUseLinear)
+                         .rule("inverse_sqrt", Verdict::kNotYet, kUseLinear)
+                         .rule("cosine_with_min_lr", Verdict::kRefused, kUseLinear)
+                         .rule("cosine_warmup_with_min_lr", Verdict::kRefused, kUseLinear)
+                         .rule("warmup_stable_decay", Verdict::kRefused, kUseLinear)
+                         .rule("reduce_lr_on_plateau", Verdict::kRefused, kUseLinear),
+                     not_yet("lr_scheduler_kwargs", Kind::kDict, Json::object(),
+                             "the schedules here have no further settings"),
+                     flag("warmup_steps", warmup_steps_binding(),
+                          "updates of linear warm-up; below 1: share of all updates")
+                         .between(0, 9e15),
+                     flag("warmup_ratio", field<&TrainingArguments::warmup_ratio>(),
+                          "share of all updates for warm-up, when warmup_steps is 0")
+                         .between(0, 1),
+                 });
+}
+
+FlagTable evaluation_flags() {
+  return grouped(
+      "Evaluation during training",
+      {
+          flag("eval_strategy", field<&TrainingArguments::eval_strategy>(), "when to evaluate")
+              .alias("evaluation_strategy", "is the old name of --eval_strategy"),
+          flag("eval_steps", field<&TrainingArguments::eval_steps>(),
+               "updates between evaluations; below 1: share of all updates; unset: logging_steps")
+              .at_least(0),
+          flag("eval_delay", field<&TrainingArguments::eval_delay>(),
+               "steps or epochs before the first evaluation")
+              .at_least(0),
+          flag("eval_on_start", field<&TrainingArguments::eval_on_start>(),
+               "evaluate before training"),
+          not_yet("evaluate_during_training", Kind::kBool, false, "use --eval_strategy steps"),
+          flag("load_best_model_at_end", field<&TrainingArguments::load_best_model_at_end>(),
+               "end with the checkpoint that evaluated best"),
+          flag("metric_for_best_model", field<&TrainingArguments::metric_for_best_model>(),
+               "f1 or exact_match; v2: f1, exact, HasAns_f1, HasAns_exact; unset: f1"),
+          flag("greater_is_better", field<&TrainingArguments::greater_is_better>(),
+               "whether more is better in that metric; unset: yes"),
+          note("eval_accumulation_steps", Kind::kInteger, nullptr,
+               "logits are kept in main memory anyway"),
+          note("prediction_loss_only", Kind::kBool, false,
+               "evaluation always gives answers and metrics"),
+          note("include_inputs_for_metrics", Kind::kBool, false, "the metrics of a task are fixed"),
+          note("include_for_metrics", Kind::kList, nullptr, "the metrics of a task are fixed"),
+          note("batch_eval_metrics", Kind::kBool, false, "metrics need all answers"),
+          note("eval_do_concat_batches", Kind::kBool, true,
+               "evaluation always collects all batches"),
+          note("eval_use_gather_object", Kind::kBool, false,
+               "ranks always gather what the task needs"),
+          note("use_legacy_prediction_loop", Kind::kBool, false, "there is one evaluation loop"),
+          note("past_index", Kind::kInteger, -1, "these models have no past states"),
+          note("use_cache", Kind::kBool, false, "these models have no past states"),
+      });
+}
+
+FlagTable logging_flags() {
+  constexpr std::string_view kConsole = "the amount of console output cannot be changed yet";
+  constexpr std::string_view kTensorBoard = "TensorBoard events are not written yet";
+  constexpr std::string_view kTokens = "tokens per second are always shown";
+  return grouped(
+      "Logging",
+      {
+          flag("logging_strategy", field<&TrainingArguments::logging_strategy>(), "when to log"),
+          flag("logging_steps", field<&TrainingArguments::logging_steps>(),
+               "updates between log lines; below 1: share of all updates")
+              .at_least(0),
+          flag("logging_first_step", field<&TrainingArguments::logging_first_step>(),
+               "log the first update too"),
+          flag("logging_nan_inf_filter", field<&TrainingArguments::logging_nan_inf_filter>(),
+               "count a loss that is not finite as the average in the log"),
+          flag("disable_tqdm", field<&TrainingArguments::disable_tqdm>(), "no progress bars"),
+          flag("log_level", field<&TrainingArguments::log_level>(),
+               "warning and above: no progress bars"),
+          flag("log_level_replica", field<&TrainingArguments::log_level_replica>(),
+               "verbosity of the others")
+              .ruled(Verdict::kNote, kConsole),
+          flag("log_on_each_node", field<&TrainingArguments::log_on_each_node>(),
+               "one log per node")
+              .ruled(Verdict::kNote, kConsole),
+          // Values other than none become notes when the arguments are finished.
+          flag("report_to", field<&TrainingArguments::report_to>(),
+               "integrations to report to; none"),
+          flag("run_name", field<&TrainingArguments::run_name>(), "name of the run")
+              .ruled(Verdict::kNote, kTensorBoard),
+          note("logging_dir", Kind::kString, nullptr, kTensorBoard),
+          note("include_tokens_per_second", Kind::kBool, false, kTokens),
+          note("include_num_input_tokens_seen", Kind::kString, "no", kTokens).with_bare(),
+          note("skip_memory_metrics", Kind::kBool, true,
+               "memory is planned and printed at start; there are no mem_ metrics"),
+          note("project", Kind::kString, "huggingface", "there is no Trackio integration"),
+          note("trackio_space_id", Kind::kString, "trackio", "there is no Trackio integration"),
+          note("debug", Kind::kString, "", "there are no such debug options").with_bare(),
+      });
+}
+
+FlagTable checkpoint_flags() {
+  return grouped(
+      "Checkpoints",
+      {
+          flag("save_strategy", field<&TrainingArguments::save_strategy>(),
+               "when to write checkpoints"),
+          flag("save_steps", field<&TrainingArguments::save_steps>(),
+               "updates between checkpoints; below 1: share of all updates")
+              .at_least(0),
+          flag("save_total_limit", field<&TrainingArguments::save_total_limit>(),
+               "keep the newest n checkpoints and the best; unset: all")
+              .between(1, kMaxCount),
+          flag("save_only_model", field<&TrainingArguments::save_only_model>(),
+               "checkpoints without optimizer state, from which nothing can be resumed"),
+          flag("save_on_each_node", field<&TrainingArguments::save_on_each_node>(),
+               "every node writes checkpoints")
+              .ruled(Verdict::kNotYet,
+                     "rank 0 writes; copy output_dir or put it on a shared file system"),
+          flag("ignore_data_skip", field<&TrainingArguments::ignore_data_skip>(),
+               "after a resume begin the epoch's data anew")
+              .ruled(Verdict::kNotYet,
+                     "a resume goes on at the exact place and takes no time for it"),
+          not_yet("save_safetensors", Kind::kBool, true,
+                  "models are written as model.safetensors only"),
+          note("restore_callback_states_from_checkpoint", Kind::kBool, false,
+               "there are no callbacks with state"),
+          note("enable_jit_checkpoint", Kind::kBool, false, "SIGTERM always writes a checkpoint"),
+      });
+}
+
+FlagTable number_flags() {
+  constexpr std::string_view kUseBf16 = "16-bit floats are for GPUs; use --bf16";
+  return grouped(
+      "Numbers and kernels",
+      {
+          flag("bf16", field<&TrainingArguments::bf16>(),
+               "bf16 matrix products with f32 sums; weights and optimizer stay f32"),
+          flag("bf16_full_eval", field<&TrainingArguments::bf16_full_eval>(),
+               "bf16 weights in evaluation")
+              .ruled(Verdict::kNotYet, "use --bf16, which evaluates with bf16 products"),
+          flag("gradient_checkpointing", field<&TrainingArguments::gradient_checkpointing>(),
+               "recompute activations in backward to save memory")
+              .ruled(
+                  Verdict::kNotYet,
+                  "use a smaller --per_device_train_batch_size and --gradient_accumulation_steps"),
+          note("gradient_checkpointing_kwargs", Kind::kDict, nullptr,
+               "recomputation has no settings here"),
+          flag("gradient_dtype", field<&TrainingArguments::gradient_dtype>(),
+               "tandem's own: type of the gradient sums that travel between ranks")
+              .rule("bf16", Verdict::kNotYet, "use float32"),
+          accepted("use_cpu", Kind::kBool, false, "compute on the CPU, which tandem always does"),
+          note("no_cuda", Kind::kBool, false,
+               "tandem always computes on CPUs (since transformers 4.32 the flag is --use_cpu)"),
+          note("use_ipex", Kind::kBool, false, kBuiltInKernels),
+          note("jit_mode_eval", Kind::kBool, false, kBuiltInKernels),
+          note("torch_compile", Kind::kBool, false, kBuiltInKernels),
+          note("torch_compile_backend", Kind::kString, nullptr, kBuiltInKernels),
+          note("torch_compile_mode", Kind::kString, nullptr, kBuiltInKernels),
+          note("torchdynamo", Kind::kString, nullptr, kBuiltInKernels),
+          note("use_liger_kernel", Kind::kBool, false, kBuiltInKernels),
+          note("liger_kernel_config", Kind::kDict, nullptr, kBuiltInKernels),
+          note("fp16_opt_level", Kind::kString, "O1", kBuiltInKernels),
+          note("fp16_backend", Kind::kString, "auto", kBuiltInKernels),
+          note("half_precision_backend", Kind::kString, "auto", kBuiltInKernels),
+          note("tf32", Kind::kBool, nullptr, kBuiltInKernels),
+          note("torch_empty_cache_steps", Kind::kInteger, nullptr, "there is no such cache"),
+          refused("fp16", Kind::kBool, false, kUseBf16),
+          refused("fp16_full_eval", Kind::kBool, false, kUseBf16),
+          refused("use_mps_device", Kind::kBool, false, kOnlyCpus),
+          refused("tpu_num_cores", Kind::kInteger, nullptr, kOnlyCpus),
+          refused("tpu_metrics_debug", Kind::kBool, false, kOnlyCpus),
+      });
+}
+
+FlagTable rank_flags() {
+  constexpr std::string_view kOtherHardware = "that library is for other hardware; use ccl";
+  constexpr std::string_view kDataParallel =
+      "every rank holds the whole model; start more ranks with mpirun or torchrun";
+  Flag backend = flag("ddp_backend", field<&TrainingArguments::ddp_backend>(),
+                      "who moves gradients; ccl is tandem's own")
+                     .rule("mpi", Verdict::kNotYet, "use ccl")
+                     .rule("gloo", Verdict::kNotYet, "use ccl")
+                     .alias("xpu_backend", "is the old name of --ddp_backend");
+  for (const char* name : {"nccl", "hccl", "cncl", "mccl", "xccl"}) {
+    backend.rule(name, Verdict::kRefused, kOtherHardware);
+  }
+  return grouped(
+      "Ranks",
+      {
+          backend,
+          flag("ddp_timeout", field<&TrainingArguments::ddp_timeout>(),
+               "seconds to wait for another rank")
+              .at_least(1),
+          flag("ddp_bucket_cap_mb", field<&TrainingArguments::ddp_bucket_cap_mb>(),
+               "size of the gradient ranges that are reduced together")
+              .between(1, 1 << 20)
+              .ruled(Verdict::kNote,
+                     "tandem chooses the size of the ranges that are reduced together"),
+          flag("logical_shards", field<&TrainingArguments::logical_shards>(),
+               "tandem's own: shards of a step; unset: the number of ranks")
+              .between(1, 1 << 20),
+          note("local_rank", Kind::kInteger, -1,
+               "the launcher's environment says who this rank is"),
+          note("ddp_find_unused_parameters", Kind::kBool, nullptr, "every parameter is used"),
+          note("ddp_broadcast_buffers", Kind::kBool, nullptr, "these models have no buffers"),
+          note("average_tokens_across_devices", Kind::kBool, false,
+               "the loss is a mean over features, as Hugging Face's is here"),
+          // Its keys are ruled when the arguments are finished.
+          note("accelerator_config", Kind::kDict, nullptr,
+               "what can be set in it has no effect here"),
+          not_yet("split_batches", Kind::kBool, nullptr, "give the batch size per rank instead"),
+          note("dispatch_batches", Kind::kBool, nullptr, "every rank reads its own batches"),
+          note("ray_scope", Kind::kString, "last", "there is no hyperparameter search"),
+          note("mp_parameters", Kind::kString, "", "it belongs to SageMaker"),
+          note("_n_gpu", Kind::kInteger, -1, "there are no GPUs"),
+          refused("deepspeed", Kind::kString, nullptr, kDataParallel),
+          refused("fsdp", Kind::kList, nullptr, kDataParallel),
+          refused("fsdp_config", Kind::kString, nullptr, kDataParallel),
+          refused("fsdp_min_num_params", Kind::kInteger, 0, kDataParallel),
+          refused("fsdp_transformer_layer_cls_to_wrap", Kind::kString, nullptr, kDataParallel),
+          refused("sharded_ddp", Kind::kString, "", kDataParallel),
+          refused("parallelism_config", Kind::kString, nullptr, kDataParallel),
+          refused("tp_size", Kind::kInteger, 0, kDataParallel),
+      });
+}
+
+FlagTable hub_flags() {
+  return grouped("Hub",
+                 {
+                     refused("push_to_hub", Kind::kBool, false,
+                             "upload output_dir with huggingface-cli instead"),
+                     note("hub_model_id", Kind::kString, nullptr, kNoHubAccess),
+                     note("hub_strategy", Kind::kString, "every_save", kNoHubAccess),
+                     note("hub_token", Kind::kString, nullptr, kNoHubAccess).as_secret(),
+                     note("hub_private_repo", Kind::kBool, nullptr, kNoHubAccess).with_bare(),
+                     note("hub_always_push", Kind::kBool, false, kNoHubAccess),
+                     note("hub_revision", Kind::kString, nullptr, kNoHubAccess),
+                     note("push_to_hub_model_id", Kind::kString, nullptr, kNoHubAccess),
+                     note("push_to_hub_organization", Kind::kString, nullptr, kNoHubAccess),
+                     note("push_to_hub_token", Kind::kString, nullptr, kNoHubAccess).as_secret(),
+                 });
+}
+
+}  // namespace
+
+FlagTable training_flags() {
+  FlagTable table;
+  for (const FlagTable& part :
+       {job_flags(), step_flags(), optimizer_flags(), schedule_flags(), evaluation_flags(),
+        logging_flags(), checkpoint_flags(), number_flags(), rank_flags(), hub_flags()}) {
+    table.insert(table.end(), part.begin(), part.end());
+  }
+  return table;
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,34 @@
+// The subcommands of `tandem` and what main() hands to each.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/core/env.h"
+
+namespace tandem::apps {
+
+// One call of a subcommand: the words after its name, and the environment as it was at start.
+struct Invocation {
+  std::vector<std::string> words;
+  Environment environment;
+};
+
+// Each returns the process's exit code and throws tandem::Error for what the user can change.
+int run_qa(const Invocation& invocation);
+int ask(const Invocation& invocation);
+int inspect(const Invocation& invocation);
+
+struct Command {
+  std::string_view name;
+  std::string_view summary;  // one line of `tandem --help`
+  std::string_view usage;    // printed before a usage error
+  int (*run)(const Invocation&);
+};
+
+// All subcommands, in the order of `tandem --help`.
+std::span<const Command> commands();
+
+}  // namespace tandem::apps
