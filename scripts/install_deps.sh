@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that tandem needs and that are missing; says which; asks nothing.
+#   scripts/install_deps.sh           what building, the demo and the tests need
+#   scripts/install_deps.sh --dev     and clang, clang-format, clang-tidy, ccache, Open MPI for work on tandem itself
+# docs/dependencies.md gives the reason for each package.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build pkg-config                                    # the build
+  libdnnl-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libicu-dev libssl-dev zlib1g-dev
+  libgtest-dev libgmock-dev libbenchmark-dev                          # tests and micro-benchmarks
+  mpich                                                               # mpirun.mpich, mpiexec.hydra: starts several ranks
+  python3 python3-venv python3-pip git                                # checks of the sources, packages for comparison
+)
+if [ "${1:-}" = --dev ]; then
+  packages+=(clang clang-format clang-tidy ccache openmpi-bin)
+elif [ $# -gt 0 ]; then
+  echo "usage: scripts/install_deps.sh [--dev]" >&2
+  exit 2
+fi
+
+if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
+  echo "install_deps: this is not a Debian system; install the equivalents of: ${packages[*]}" >&2
+  exit 1
+fi
+
+is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2> /dev/null)" = installed ]; }
+
+missing=()
+for package in "${packages[@]}"; do
+  is_installed "$package" || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "install_deps: all ${#packages[@]} packages are there"
+  exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+  if ! command -v sudo > /dev/null; then
+    echo "install_deps: needs root or sudo to install: ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+
+# env rather than an assignment before the command: sudo drops the environment.
+apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" < /dev/null; }
+
+echo "install_deps: installing ${missing[*]}"
+apt update
+apt install -y --no-install-recommends "${missing[@]}" > /dev/null
+echo "install_deps: installed ${#missing[@]} packages"

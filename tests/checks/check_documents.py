@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+"""Checks that the documents do not point at nothing: relative links, and paths and targets in `code` that look like files of ours."""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md"), *ROOT.glob("examples/**/*.md")])
+# Where a path in `code` may start.
+TOPS = ("src/", "apps/", "scripts/", "tools/", "tests/", "examples/", "docs/", "cmake/", "bench/", ".ci/")
+
+findings = []
+for document in DOCUMENTS:
+    for number, line in enumerate(document.read_text(encoding="utf-8").split("\n"), 1):
+        where = f"{document.relative_to(ROOT)}:{number}"
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", line):
+            if "://" not in target and not (document.parent / target).exists():
+                findings.append(f"{where}: the link to {target} leads nowhere")
+        for path in re.findall(r"`([\w.\-/]+)`", line):
+            if path.startswith(TOPS) and not (ROOT / path).exists():
+                findings.append(f"{where}: {path} does not exist")
+for finding in findings:
+    print(finding)
+print(f"check_documents: {len(DOCUMENTS)} documents, {len(findings)} findings")
+sys.exit(1 if findings or not DOCUMENTS else 0)
