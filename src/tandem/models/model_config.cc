@@ -7,6 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/python_json.h"
 
 namespace tandem::models {
 namespace {
@@ -256,7 +257,7 @@ void ModelConfig::validate(std::string_view where) const {
 }
 
 std::string ModelConfig::to_json(std::string_view architecture) const {
-  Json json = Json::parse(source);
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(source);
   const KeyNames& keys = key_names(model_type);
   json["model_type"] = to_string(model_type);
   json["vocab_size"] = vocab_size;
@@ -281,12 +282,12 @@ std::string ModelConfig::to_json(std::string_view architecture) const {
     json["sinusoidal_pos_embds"] = sinusoidal_pos_embds;
   }
   if (!name_or_path.empty()) json["_name_or_path"] = name_or_path;
-  json["architectures"] = Json::array({architecture});
+  json["architectures"] = {architecture};
   json.erase("dtype");  // the newer name of torch_dtype: weights are written in float32, whatever
                         // they were read from
   json["torch_dtype"] = "float32";
   json["transformers_version"] = kTransformersVersion;
-  return json.dump(2, ' ', /*ensure_ascii=*/true) + "\n";
+  return python_json(json, {.indent = 2, .sort_keys = true}) + "\n";
 }
 
 }  // namespace tandem::models

@@ -10,15 +10,15 @@ namespace {
 constexpr std::size_t kBlock = 16;
 
 // Box-Muller: 16 uniforms in [0, 1) become 16 normals. Element j < 8 is paired with element j + 8.
-void box_muller_block(std::span<float, kBlock> values, double mean, double standard_deviation) {
+// In f32, as torch: the angle reaches 2π, where rounding it to f32 moves the result by more than the digits that are to agree.
+void box_muller_block(std::span<float, kBlock> values, float mean, float standard_deviation) {
   for (std::size_t j = 0; j < kBlock / 2; ++j) {
-    const double u1 = 1.0 - static_cast<double>(values[j]);  // (0, 1]: its logarithm is finite
-    const double u2 = values[j + kBlock / 2];
-    const double radius = std::sqrt(-2.0 * std::log(u1));
-    const double theta = 2.0 * std::numbers::pi * u2;
-    values[j] = static_cast<float>(radius * std::cos(theta) * standard_deviation + mean);
-    values[j + kBlock / 2] =
-        static_cast<float>(radius * std::sin(theta) * standard_deviation + mean);
+    const float u1 = 1.0f - values[j];  // (0, 1]: its logarithm is finite
+    const float u2 = values[j + kBlock / 2];
+    const float radius = std::sqrt(-2.0f * std::log(u1));
+    const float theta = (2.0f * std::numbers::pi_v<float>)*u2;
+    values[j] = radius * std::cos(theta) * standard_deviation + mean;
+    values[j + kBlock / 2] = radius * std::sin(theta) * standard_deviation + mean;
   }
 }
 
@@ -55,15 +55,17 @@ void TorchGenerator::fill_normal(std::span<float> out, double mean, double stand
     }
     return;
   }
+  const auto block_mean = static_cast<float>(mean);
+  const auto block_deviation = static_cast<float>(standard_deviation);
   for (float& value : out) value = uniform_24_bits();
   std::size_t done = 0;
   for (; done + kBlock <= out.size(); done += kBlock) {
-    box_muller_block(out.subspan(done).first<kBlock>(), mean, standard_deviation);
+    box_muller_block(out.subspan(done).first<kBlock>(), block_mean, block_deviation);
   }
   if (done < out.size()) {
     const auto last = out.last<kBlock>();
     for (float& value : last) value = uniform_24_bits();
-    box_muller_block(last, mean, standard_deviation);
+    box_muller_block(last, block_mean, block_deviation);
   }
 }
 

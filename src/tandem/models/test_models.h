@@ -1,0 +1,107 @@
+// What the tests of models share: tiny models of both families, batches, and a context to run them
+// in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/core/buffer.h"
+#include "tandem/core/thread_pool.h"
+#include "tandem/kernels/context.h"
+#include "tandem/kernels/reduce.h"
+#include "tandem/models/model_config.h"
+#include "tandem/models/pretrained.h"
+#include "tandem/models/question_answering_model.h"
+
+namespace tandem::models::testing {
+
+// Threads, kernels and scratch memory with one owner.
+class TestContext {
+ public:
+  explicit TestContext(int num_threads = 2, std::string_view kernel_overrides = {})
+      : threads_(num_threads),
+        kernels_(kernels::select_kernels(kernels::CpuFeatures::detect(), kernel_overrides)),
+        scratch_(num_threads) {}
+  operator kernels::Context() {
+    return {threads_, kernels_, scratch_};
+  }  // NOLINT(google-explicit-constructor)
+
+ private:
+  ThreadPool threads_;
+  kernels::KernelSet kernels_;
+  kernels::Scratch scratch_;
+};
+
+// 2 layers, 32 hidden, 2 heads, 48 intermediate, 40 words, 16 positions; word 0 is the padding.
+// Dropout as in the real models.
+inline ModelConfig tiny_config(ModelFamily family) {
+  ModelConfig config;
+  config.model_type = family;
+  config.vocab_size = 40;
+  config.hidden_size = 32;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 2;
+  config.intermediate_size = 48;
+  config.max_position_embeddings = 16;
+  config.initializer_range = 0.2;  // wide, so that softmax and GELU leave their linear range
+  if (family == ModelFamily::kDistilBert) {
+    config.type_vocab_size = 0;
+    config.qa_dropout = 0.1;
+    config.hidden_act = kernels::Activation::kGeluNew;
+  }
+  return config;
+}
+
+// Three sequences of 5, 9 and 3 tokens; in padded mode each has 11 rows.
+inline nn::PackedBatch tiny_batch(bool padded) {
+  const std::vector<std::vector<std::int32_t>> ids = {
+      {1, 5, 7, 5, 2}, {1, 39, 12, 2, 21, 22, 7, 30, 2}, {1, 3, 2}};
+  const std::vector<std::vector<std::int32_t>> types = {
+      {0, 0, 0, 1, 1}, {0, 0, 0, 0, 1, 1, 1, 1, 1}, {0, 0, 1}};
+  nn::PackedBatch batch;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    batch.append(ids[i], types[i], /*global_sample=*/100 + i, padded ? 11 : 0, /*pad_id=*/0);
+  }
+  return batch;
+}
+
+// A model with weights drawn from a seed, in f32 and rounded to bf16.
+struct TestModel {
+  explicit TestModel(const ModelConfig& config, std::uint64_t seed = 7)
+      : model(config), f32(model.layout().size()), bf16(model.layout().size()) {
+    initialize_parameters(config, model.layout(), f32, seed);
+    // LayerNorm parameters and biases away from 1 and 0, so that a gradient that ignores them
+    // shows.
+    for (const nn::ParameterSpec& parameter : model.layout().parameters()) {
+      if (parameter.weight_decay) continue;
+      for (std::size_t i = 0; i < parameter.size; ++i) {
+        f32[parameter.offset + i] +=
+            0.05f * static_cast<float>((i * 7 + parameter.offset) % 11) - 0.25f;
+      }
+    }
+    for (std::size_t i = 0; i < f32.size(); ++i) bf16[i] = to_bfloat16(f32[i]);
+  }
+  nn::Weights weights(nn::Precision precision) const {
+    return precision == nn::Precision::kFloat32 ? nn::Weights{f32, {}} : nn::Weights{f32, bf16};
+  }
+
+  QuestionAnsweringModel model;
+  std::vector<float> f32;
+  std::vector<bfloat16> bf16;
+};
+
+// Logits of a deterministic forward in inference mode.
+inline std::vector<float> infer(const kernels::Context& context, const TestModel& model,
+                                nn::Precision precision, const nn::PackedBatch& batch) {
+  Activations activations = model.model.make_activations({batch.rows(), batch.num_sequences()},
+                                                         precision, PassKind::kInference);
+  std::vector<float> logits(batch.rows() * QuestionAnsweringModel::kNumLabels);
+  model.model.forward(context, model.weights(precision), batch, {}, activations, logits);
+  return logits;
+}
+
+}  // namespace tandem::models::testing
