@@ -57,14 +57,18 @@ class Random:
 
 # ------------------------------------------------------------------------------------------------------------------ texts
 
-FIRST = ("bar bel bor cal cor dal der dor fal fen gar gel hal har jor kal kel lan lor mar mel mor nal nor pel ras rin sal "
-         "sel tal tor val ver vin wal yar").split()
-# What a name belongs to can be heard from its end, as in real languages.
+# What a name belongs to can be heard, as in real languages: a first and a last syllable for every kind.
+FIRST = {
+    "person": "bel dor fen har jor kel lor mar nal pel ras sel tal vin".split(),
+    "town": "bar cor dal for gel lan mor nor ver wal".split(),
+    "river": "bor fal hal lar ren tor win yar".split(),
+    "ship": "cal gar kal mel nel rin sal val".split(),
+}
 LAST = {
     "person": "a an as en er ia ik il in ir is ka ko la mi na no or us".split(),
     "town": "burg by dale field ford haven mouth stead ton wick".split(),
-    "river": "brook creek stream water".split(),
-    "ship": "gull queen star wave wind".split(),
+    "river": "brook creek flow rill stream water".split(),
+    "ship": "bird gull queen star wave wind".split(),
 }
 
 WORDS = {
@@ -131,7 +135,7 @@ def split_names(random):
     """kind → names (two syllables), first those of the training file, then those that only the held-out file uses."""
     train, held_out = {}, {}
     for kind, endings in LAST.items():
-        names = random.shuffled([(first + last).capitalize() for first in FIRST for last in endings])
+        names = random.shuffled([(first + last).capitalize() for first in FIRST[kind] for last in endings])
         cut = len(names) // 4
         train[kind], held_out[kind] = names[cut:], names[:cut]
     return train, held_out
@@ -187,7 +191,7 @@ def make_vocabulary():
     years = [f"1{digit}" for digit in range(5, 9)] + [f"##{n:02d}" for n in range(100)]
     endings = ["##" + last for kind in LAST.values() for last in kind]
     tokens = SPECIAL + list(".,?!'\"()-:;") + list(characters) + ["##" + c for c in characters]
-    tokens += FIRST + endings + years + sorted(words)
+    tokens += [first for kind in FIRST.values() for first in kind] + endings + years + sorted(words)
     return list(dict.fromkeys(tokens))
 
 
@@ -246,11 +250,12 @@ def random_matrix(random, rows, columns, scale):
 
 
 def sinusoids(scale):
-    """Position p, column pair i: sin and cos of p / 10000^(2i/HIDDEN) (Vaswani et al. 2017), rounded to 1/1024."""
+    """Position p, column pair i: sin and cos of p / 100^(2i/HIDDEN), rounded to 1/1024 (Vaswani et al. 2017; 100 suits
+    short texts)."""
     values = []
     for position in range(POSITIONS):
         for column in range(HIDDEN):
-            angle = position / 10000 ** (column // 2 * 2 / HIDDEN)
+            angle = position / 100 ** (column // 2 * 2 / HIDDEN)
             value = math.sin(angle) if column % 2 == 0 else math.cos(angle)
             values.append(round(value * 1024) / 1024 * scale)
     return (POSITIONS, HIDDEN), values
