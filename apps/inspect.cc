@@ -1,0 +1,247 @@
+// `tandem inspect tokens|features|weights`: what the model sees and is, as JSON lines.
+#include "tandem/tasks/question_answering/inspect.h"
+
+#include <openssl/evp.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "apps/command_line.h"
+#include "apps/commands.h"
+#include "apps/line_output.h"
+#include "tandem/core/error.h"
+#include "tandem/core/python_json.h"
+#include "tandem/core/thread_pool.h"
+#include "tandem/data/read_questions.h"
+#include "tandem/hub/hub_cache.h"
+#include "tandem/models/safetensors.h"
+#include "tandem/text/tokenizer.h"
+
+namespace tandem::apps {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+// The options that all three share.
+struct ModelOptions {
+  std::string model;
+  std::string revision = "main";
+  std::string cache_dir;
+
+  void add_to(CLI::App& app) {
+    app.add_option("--model,--model_name_or_path,--tokenizer_name", model,
+                   "model directory, or a name in the Hugging Face cache")
+        ->required();
+    app.add_option("--model_revision", revision,
+                   "branch, tag or commit id of the model in the cache");
+    app.add_option("--cache_dir", cache_dir, "root of the Hugging Face cache");
+  }
+
+  fs::path resolve(const Environment& environment, std::vector<std::string> any_of) const {
+    hub::Query query;
+    query.name = model;
+    query.revision = revision;
+    if (!cache_dir.empty()) query.cache_dir = cache_dir;
+    query.any_of = std::move(any_of);
+    return hub::resolve(query, environment).directory;
+  }
+
+  text::Tokenizer load_tokenizer(const Environment& environment) const {
+    return text::Tokenizer::load(resolve(environment, {"tokenizer.json", "vocab.txt"}));
+  }
+};
+
+// --- tokens ---
+
+struct TokensOptions {
+  ModelOptions model;
+  std::string file = "-";
+};
+
+void inspect_tokens(const TokensOptions& options, const Environment& environment,
+                    std::ostream& output) {
+  const text::Tokenizer tokenizer = options.model.load_tokenizer(environment);
+  if (options.file == "-") {
+    question_answering::inspect_tokens(tokenizer, std::cin, output);
+    return;
+  }
+  std::ifstream input(options.file, std::ios::binary);
+  if (!input || fs::is_directory(options.file))
+    throw io_error("cannot open", options.file, errno != 0 ? errno : EISDIR);
+  question_answering::inspect_tokens(tokenizer, input, output);
+}
+
+// --- features ---
+
+struct FeaturesOptions {
+  ModelOptions model;
+  std::string file;
+  std::string set = "train";
+  std::size_t max_seq_length = 384;
+  std::size_t doc_stride = 128;
+  std::optional<bool> pad_to_max_length;
+  std::optional<std::size_t> max_samples;
+  bool fix_last_token_labels = false;
+  bool full = false;
+
+  question_answering::Padding padding() const {
+    using question_answering::Padding;
+    if (!pad_to_max_length) return Padding::kNone;
+    return *pad_to_max_length ? Padding::kMaxSeqLength : Padding::kLongestOfBatch;
+  }
+};
+
+void inspect_features(const FeaturesOptions& options, const Environment& environment,
+                      std::ostream& output) {
+  const text::Tokenizer tokenizer = options.model.load_tokenizer(environment);
+  const bool train = options.set == "train";
+  const data::QuestionSet questions =
+      data::read_questions(options.file, {.require_id = !train, .require_answers = train});
+  question_answering::FeatureOptions feature_options;
+  feature_options.max_seq_length = options.max_seq_length;
+  feature_options.doc_stride = options.doc_stride;
+  feature_options.labels = train;
+  feature_options.padding = options.padding();
+  feature_options.fix_last_token_labels = options.fix_last_token_labels;
+  if (options.max_samples) feature_options.max_samples = *options.max_samples;
+  ThreadPool threads(available_cores());
+  const auto features =
+      question_answering::build_features(tokenizer, questions.examples(), feature_options, threads);
+  for (const std::string& warning : features.statistics().warnings)
+    fmt::print(stderr, "tandem: {}\n", warning);
+  question_answering::inspect_features(features, questions.examples(), feature_options,
+                                       options.full, output);
+}
+
+// --- weights ---
+
+std::string sha256(std::span<const std::byte> bytes) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  TANDEM_CHECK(EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr) == 1,
+               "OpenSSL has no SHA-256");
+  std::string text;
+  for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
+  return text;
+}
+
+struct Sums {
+  double sum = 0;
+  double squares = 0;
+};
+
+// In double, in the order of the elements.
+Sums sums_of(const models::TensorView& tensor) {
+  std::vector<float> values(tensor.size());
+  models::copy_to_float(tensor, values);
+  Sums sums;
+  for (const float value : values) {
+    sums.sum += value;
+    sums.squares += static_cast<double>(value) * value;
+  }
+  return sums;
+}
+
+bool is_float(models::DType dtype) {
+  return dtype == models::DType::kF32 || dtype == models::DType::kF16 ||
+         dtype == models::DType::kBF16;
+}
+
+// A number JSON can hold: NaN and infinities as text.
+ordered_json json_number(double value) {
+  return std::isfinite(value) ? ordered_json(value) : ordered_json(fmt::format("{}", value));
+}
+
+ordered_json describe_tensor(const models::TensorView& tensor) {
+  ordered_json line;
+  line["name"] = tensor.name;
+  line["dtype"] = std::string(models::to_string(tensor.dtype));
+  line["shape"] = tensor.shape;
+  if (is_float(tensor.dtype)) {
+    const Sums sums = sums_of(tensor);
+    line["sum"] = json_number(sums.sum);
+    line["norm"] = json_number(std::sqrt(sums.squares));
+  } else {
+    line["sum"] = nullptr;
+    line["norm"] = nullptr;
+  }
+  line["sha256"] = sha256(tensor.bytes);
+  return line;
+}
+
+void inspect_weights(const ModelOptions& options, const Environment& environment,
+                     std::ostream& output) {
+  const fs::path named = options.model;
+  const fs::path file =
+      fs::is_regular_file(named)
+          ? named
+          : options.resolve(environment, {"model.safetensors"}) / "model.safetensors";
+  const models::SafetensorsFile tensors(file);
+  for (const models::TensorView& tensor : tensors.tensors()) {
+    output << python_json(describe_tensor(tensor)) << '\n';
+  }
+}
+
+}  // namespace
+
+int inspect(const Invocation& invocation) {
+  CLI::App app("Shows what the model sees and is, as JSON lines.", "tandem inspect");
+  app.require_subcommand(1);
+
+  TokensOptions tokens;
+  CLI::App* tokens_app = app.add_subcommand(
+      "tokens", "ids, tokens and offsets (in code points) of texts, one per line");
+  tokens.model.add_to(*tokens_app);
+  tokens_app->add_option("file", tokens.file, "text file; - or nothing: standard input");
+
+  FeaturesOptions features;
+  CLI::App* features_app =
+      app.add_subcommand("features", "the features of a question file under the job's flags");
+  features.model.add_to(*features_app);
+  features_app
+      ->add_option("file", features.file,
+                   "questions: SQuAD JSON, {\"data\": [...]}, a list, or JSON lines")
+      ->required();
+  features_app->add_option("--set", features.set, "train: with labels; eval: with offsets")
+      ->check(CLI::IsMember({"train", "eval"}));
+  features_app->add_option("--max_seq_length", features.max_seq_length, "tokens of a feature")
+      ->check(CLI::Range(4, 1 << 20));
+  features_app->add_option("--doc_stride", features.doc_stride,
+                           "tokens that neighbouring windows share");
+  features_app->add_option("--pad_to_max_length", features.pad_to_max_length,
+                           "as in run_qa: unset, true or false; changes labels only");
+  features_app->add_option("--max_samples", features.max_samples,
+                           "only the first n examples, then the first n features");
+  features_app->add_flag("--fix_last_token_labels", features.fix_last_token_labels, "as in run_qa");
+  features_app->add_flag("--full", features.full, "ids and offsets in full");
+
+  ModelOptions weights;
+  CLI::App* weights_app =
+      app.add_subcommand("weights", "name, type, shape, sum, norm and sha256 of every tensor");
+  weights_app
+      ->add_option("--model,--model_name_or_path,model", weights.model,
+                   "model directory, .safetensors file, or a name in the cache")
+      ->required();
+  weights_app->add_option("--model_revision", weights.revision,
+                          "branch, tag or commit id of the model in the cache");
+  weights_app->add_option("--cache_dir", weights.cache_dir, "root of the Hugging Face cache");
+
+  if (!parse_command(app, invocation.words)) return 0;
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is told by write(), see LineOutput
+  LineOutput output(STDOUT_FILENO);
+  if (tokens_app->parsed()) inspect_tokens(tokens, invocation.environment, output);
+  if (features_app->parsed()) inspect_features(features, invocation.environment, output);
+  if (weights_app->parsed()) inspect_weights(weights, invocation.environment, output);
+  output.flush();
+  return 0;
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,126 @@
+// `tandem <command> …`: finds the command, runs it, and turns what it throws into a message and an exit code
+// (docs/errors.md): 0 done; 1 input, data or configuration; 2 usage; 70 our bug; 143 preempted after a checkpoint;
+// 200 a peer or the network failed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <system_error>
+
+#include "apps/arguments/run_qa_arguments.h"
+#include "apps/arguments/suggest.h"
+#include "apps/commands.h"
+#include "apps/line_output.h"
+#include "tandem/core/error.h"
+
+namespace tandem::apps {
+namespace {
+
+constexpr int kExitInput = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitBug = 70;
+
+constexpr Command kCommands[] = {
+    {"run_qa", "fine-tune and evaluate a model for question answering, as Hugging Face's run_qa.py",
+     "tandem run_qa --model_name_or_path DIR|NAME [flags]   (tandem run_qa --help lists all flags)",
+     run_qa},
+    {"ask", "answer a question from a text",
+     "tandem ask --model DIR|NAME --context FILE|- QUESTION...", ask},
+    {"inspect", "show tokens, features or weights as JSON lines",
+     "tandem inspect tokens|features|weights ...   (tandem inspect --help)", inspect},
+};
+
+std::string help() {
+  std::string text =
+      "usage: tandem COMMAND ...\n\nFine-tunes BERT-family models on CPUs.\n\ncommands:\n";
+  for (const Command& command : commands())
+    text += fmt::format("  {:<10}{}\n", command.name, command.summary);
+  return text +
+         "\n  --help    this text; after a command: what it takes\n  --version the version\n";
+}
+
+const Command* find_command(std::string_view name) {
+  const auto all = commands();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const Command& command) { return command.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+std::string unknown_command(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Command& command : commands()) names.emplace_back(command.name);
+  const auto suggestion = nearest(name, names);
+  return fmt::format("unknown command '{}'{}; the commands are {}", name,
+                     suggestion ? fmt::format(", did you mean '{}'?", *suggestion) : "",
+                     fmt::join(names, ", "));
+}
+
+void print_error(std::string_view message) { fmt::print(stderr, "tandem: error: {}\n", message); }
+
+// Runs the command and answers for its errors. `usage` is printed before usage errors.
+int run_command(const Command& command, const Invocation& invocation) {
+  try {
+    const auto& words = invocation.words;
+    const bool asks_help = std::any_of(words.begin(), words.end(), [](const std::string& word) {
+      return word == "--help" || word == "-h";
+    });
+    if (command.run == run_qa && asks_help) {
+      fmt::print("{}", run_qa_help());
+      return 0;
+    }
+    return command.run(invocation);
+  } catch (const OutputClosed&) {
+    return 0;
+  } catch (const Error& error) {
+    if (error.exit_code() == kExitUsage) fmt::print(stderr, "usage: {}\n", command.usage);
+    print_error(error.what());
+    return error.exit_code();
+  } catch (const std::bad_alloc&) {
+    print_error(
+        "not enough memory; try a smaller batch size or max_seq_length, or fewer ranks on this "
+        "machine");
+    return kExitInput;
+  } catch (const std::system_error& error) {
+    print_error(fmt::format("the system refused: {}", error.what()));
+    return kExitInput;
+  } catch (const std::exception& error) {
+    print_error(fmt::format("internal error, please report it: {}", error.what()));
+    return kExitBug;
+  }
+}
+
+int dispatch(std::vector<std::string> words) {
+  if (words.empty()) {
+    fmt::print(stderr, "{}", help());
+    return kExitUsage;
+  }
+  const std::string name = words.front();
+  words.erase(words.begin());
+  if (name == "--help" || name == "-h" || name == "help") {
+    fmt::print("{}", help());
+    return 0;
+  }
+  if (name == "--version") {
+    fmt::print("tandem {}\n", TANDEM_VERSION);
+    return 0;
+  }
+  const Command* command = find_command(name);
+  if (command == nullptr) {
+    print_error(unknown_command(name));
+    return kExitUsage;
+  }
+  return run_command(*command, {std::move(words), Environment::from_process()});
+}
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+
+}  // namespace tandem::apps
+
+int main(int argc, char** argv) {
+  return tandem::apps::dispatch(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+}
