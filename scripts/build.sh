@@ -6,8 +6,7 @@ preset=${1:-release}
 shift || true
 options=()
 command -v ccache > /dev/null && options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-cmake --preset "$preset" "${options[@]}" > "/tmp/tandem-configure.$$" || { cat "/tmp/tandem-configure.$$"; exit 1; }
-rm -f "/tmp/tandem-configure.$$"
 targets=()
 [ $# -gt 0 ] && targets=(--target "$@")
+cmake --preset "$preset" "${options[@]}"
 cmake --build "build/$preset" -j "$(nproc)" "${targets[@]}"
