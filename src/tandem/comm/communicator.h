@@ -57,16 +57,19 @@ struct Node {
   std::vector<int> members;  // ranks
 };
 
+struct Message;
+class Collective;
+
 // A message on its way; see start_send() and start_receive(). Copies refer to the same message.
 class Request {
  public:
   Request() = default;  // already complete
-  bool done() const { return done_ == nullptr || *done_; }
+  bool done() const;
 
  private:
   friend class Communicator;
-  explicit Request(std::shared_ptr<const bool> done) : done_(std::move(done)) {}
-  std::shared_ptr<const bool> done_;
+  explicit Request(std::shared_ptr<const Message> message) : message_(std::move(message)) {}
+  std::shared_ptr<const Message> message_;
 };
 
 class Communicator {
@@ -188,6 +191,11 @@ class Communicator {
  private:
   struct State;
   explicit Communicator(std::unique_ptr<State> state);
+  static std::unique_ptr<Communicator> connect(std::unique_ptr<State> state,
+                                               const rendezvous::Exchange& exchange,
+                                               bool loopback_only, const std::string& interface);
+  Collective begin(Operation operation, DataType type, std::size_t count, ReduceOp op, int root);
+  void finish(Collective& collective);
   void broadcast_bytes(std::span<std::byte> data, DataType type, std::size_t count, int root);
   void all_gather_bytes(std::span<const std::byte> in, std::span<std::byte> out, DataType type,
                         std::size_t count);

@@ -26,7 +26,6 @@ enum class Operation : std::uint8_t {
   kGather,
   kAllReduce,
   kSend,
-  kGoodbye,
 };
 
 std::size_t size_of(DataType type);

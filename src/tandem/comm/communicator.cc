@@ -1,0 +1,427 @@
+// Life of a communicator: start, waits, node memory, end. The collectives are in collectives.cc.
+#include "tandem/comm/communicator.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "tandem/comm/communicator_state.h"
+#include "tandem/core/error.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tandem::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// Most answers come while the asker still spins; a longer spin would take a core from another rank.
+constexpr microseconds kSpin{30};
+// Sleeps are cut so that failures, goodbyes and deadlines are looked at.
+constexpr microseconds kNap{20000};
+// The data connection of a dying rank may close before the monitor has read why on the control connection.
+constexpr milliseconds kVerdict{500};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void cpu_relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+// Memory files travel in messages of their own.
+struct SegmentNote {
+  std::uint32_t magic = 0x6d444e53;
+  std::uint32_t unused = 0;
+  std::uint64_t bytes = 0;
+};
+
+union ControlBuffer {
+  cmsghdr header;
+  char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+bool send_descriptor(int socket, const SegmentNote& note, int descriptor) {
+  iovec part{const_cast<SegmentNote*>(&note), sizeof note};
+  ControlBuffer control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes;
+  message.msg_controllen = sizeof control.bytes;
+  cmsghdr* rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof descriptor);
+  std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof note;
+}
+
+// The descriptor, or none; errno says why (EAGAIN: nothing there yet, 0: closed or not a segment).
+rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
+  iovec part{&note, sizeof note};
+  ControlBuffer control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes;
+  message.msg_controllen = sizeof control.bytes;
+  const ssize_t count = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  if (count < 0) return {};
+  errno = 0;
+  const cmsghdr* rights = CMSG_FIRSTHDR(&message);
+  if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS) return {};
+  int descriptor = -1;
+  std::memcpy(&descriptor, CMSG_DATA(rights), sizeof descriptor);
+  rendezvous::FileDescriptor file(descriptor);
+  if (count != sizeof note || note.magic != SegmentNote().magic) return {};
+  return file;
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  }
+  if (ranks.size() > 8) text += ", …";
+  return text;
+}
+
+}  // namespace
+
+bool Request::done() const { return message_ == nullptr || message_->done; }
+
+// ---- start and end ----
+
+std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& identity,
+                                                   Options options) {
+  rendezvous::ExchangeOptions exchange_options;
+  exchange_options.timeout = options.timeout;
+  exchange_options.log = options.log;
+  const rendezvous::Exchange exchange = [&](const std::string& card) {
+    return rendezvous::exchange_cards(identity, card, exchange_options);
+  };
+  auto state = std::make_unique<State>();
+  state->options = std::move(options);
+  state->rank = identity.rank;
+  state->size = identity.world_size;
+  return connect(std::move(state), exchange, identity.loopback(), identity.interface);
+}
+
+std::unique_ptr<Communicator> Communicator::create(int rank, int world_size,
+                                                   const rendezvous::Exchange& exchange,
+                                                   bool loopback_only, Options options) {
+  auto state = std::make_unique<State>();
+  state->options = std::move(options);
+  state->rank = rank;
+  state->size = world_size;
+  return connect(std::move(state), exchange, loopback_only, "");
+}
+
+std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state,
+                                                    const rendezvous::Exchange& exchange,
+                                                    bool loopback_only,
+                                                    const std::string& interface) {
+  const Options& options = state->options;
+  if (state->size == 1) {
+    Peer self;
+    self.host = rendezvous::host_name();
+    self.pid = ::getpid();
+    state->peers = {self};
+    state->group_nodes();
+    return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
+  }
+  MeshOptions mesh_options;
+  mesh_options.timeout = options.timeout;
+  mesh_options.loopback_only = loopback_only;
+  mesh_options.interface = interface;
+  mesh_options.node_id = options.node_id;
+  Mesh mesh = connect_mesh(state->rank, state->size, exchange, mesh_options);
+  state->peers = std::move(mesh.peers);
+  state->group_nodes();
+  state->streams.resize(static_cast<std::size_t>(state->size * kChannels));
+  state->local_sockets = std::move(mesh.local);
+  state->failure = std::make_unique<Failure>();
+  Monitor::Options monitor_options;
+  monitor_options.host_timeout = options.host_timeout;
+  monitor_options.failure_grace = options.failure_grace;
+  monitor_options.on_failure = options.on_failure;
+  state->monitor = std::make_unique<Monitor>(state->rank, state->peers, std::move(mesh.control),
+                                             *state->failure, std::move(monitor_options));
+  state->transport = std::make_unique<TcpTransport>(std::move(mesh.data), state->peers, state->rank,
+                                                    *state->monitor, *state->failure);
+  return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
+}
+
+Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Communicator::~Communicator() {
+  if (!state_->closed) abort("it ended without closing the communicator; look at its output");
+}
+
+void Communicator::close() {
+  if (state_->closed) return;
+  if (state_->monitor) state_->monitor->say_goodbye();
+  state_->transport.reset();
+  state_->monitor.reset();
+  state_->local_sockets.clear();
+  state_->closed = true;
+}
+
+void Communicator::abort(std::string_view reason) noexcept {
+  if (!state_->monitor) return;
+  state_->monitor->report(fmt::format("{} gave up: {}", state_->self().describe(), reason));
+}
+
+// ---- who is who ----
+
+int Communicator::rank() const { return state_->rank; }
+int Communicator::size() const { return state_->size; }
+int Communicator::local_rank() const { return state_->local_rank; }
+const std::vector<Node>& Communicator::nodes() const { return state_->nodes; }
+const Node& Communicator::node() const { return node_of(state_->rank); }
+const Options& Communicator::options() const { return state_->options; }
+
+const Node& Communicator::node_of(int rank) const {
+  const int index = state_->node_index[static_cast<std::size_t>(rank)];
+  return state_->nodes[static_cast<std::size_t>(index)];
+}
+
+std::string Communicator::describe_rank(int rank) const {
+  return state_->peers[static_cast<std::size_t>(rank)].describe();
+}
+
+std::string Communicator::describe() const {
+  if (state_->size == 1) return fmt::format("1 rank on host {}", state_->self().host);
+  std::string text = fmt::format("{} ranks on {} node{}:", state_->size, state_->nodes.size(),
+                                 state_->nodes.size() == 1 ? "" : "s");
+  for (std::size_t i = 0; i < state_->nodes.size() && i < 8; ++i) {
+    const Node& node = state_->nodes[i];
+    text += fmt::format("{} {} ({})", i == 0 ? "" : ",", node.host, list_of(node.members));
+  }
+  if (state_->nodes.size() > 8) text += ", …";
+  return text + fmt::format("; {} between ranks, shared memory within a node",
+                            state_->transport->describe());
+}
+
+void Communicator::State::group_nodes() {
+  std::map<std::string, int> index_of;
+  for (const Peer& peer : peers) {
+    const auto [entry, is_new] = index_of.emplace(peer.node_key, static_cast<int>(nodes.size()));
+    if (is_new) {
+      Node node;
+      node.index = entry->second;
+      node.host = peer.host;
+      nodes.push_back(node);
+    }
+    std::vector<int>& members = nodes[static_cast<std::size_t>(entry->second)].members;
+    if (peer.rank == rank) local_rank = static_cast<int>(members.size());
+    members.push_back(peer.rank);
+    node_index.push_back(entry->second);
+  }
+}
+
+// ---- waiting and failing ----
+
+bool Communicator::failed() const { return state_->failure && state_->failure->is_set(); }
+
+void Communicator::throw_if_failed() {
+  if (failed()) state_->failure->raise_failure("");
+}
+
+void Communicator::State::check_open() const {
+  if (closed) raise<InvalidArgument>("the communicator is closed");
+  if (failure && failure->is_set()) failure->raise_failure("");
+}
+
+void Communicator::State::check_peer(int peer, std::string_view operation) const {
+  if (peer >= 0 && peer < size) return;
+  raise<InvalidArgument>("{}: rank {} does not exist in a job of {} ranks", operation, peer, size);
+}
+
+void Communicator::State::fail(const std::string& message, const std::string& context) {
+  monitor->report(message);
+  const bool ours = failure->message() == message;
+  failure->raise_failure(ours ? "" : context);
+}
+
+void Communicator::State::wait(const Message& message) {
+  const Clock::time_point start = Clock::now();
+  const auto describe_wait = [&] {
+    return fmt::format("waited {:.1f} s for {} in {}", seconds_since(start),
+                       peers[static_cast<std::size_t>(message.peer)].describe(),
+                       comm::describe(message.header));
+  };
+  const auto context = [&] { return fmt::format("; {} {}", self().describe(), describe_wait()); };
+  Clock::time_point closed_since{};
+  while (!message.done) {
+    if (failure->is_set()) failure->raise_failure(context());
+    const bool spinning = Clock::now() - start < kSpin;
+    transport->progress(spinning ? microseconds(0) : kNap);
+    if (message.done) return;
+    if (Clock::now() - start >= options.timeout) {
+      fail(
+          fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else",
+                      self().describe(), describe_wait()),
+          context());
+    }
+    if (!transport->closed(message.peer)) continue;
+    if (monitor->left(message.peer)) {
+      fail(fmt::format("{} {}, but that rank has ended (in order, with a goodbye)",
+                       self().describe(), describe_wait()),
+           context());
+    }
+    if (closed_since == Clock::time_point{}) closed_since = Clock::now();
+    if (Clock::now() - closed_since > kVerdict) {
+      fail(fmt::format("{} died: its data connection closed",
+                       peers[static_cast<std::size_t>(message.peer)].describe()),
+           context());
+    }
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
+void Communicator::wait(const Request& request) {
+  if (request.done()) return;
+  state_->wait(*request.message_);
+}
+
+void Communicator::progress(microseconds patience) {
+  if (!state_->transport) return;
+  throw_if_failed();
+  state_->transport->progress(patience);
+  throw_if_failed();
+}
+
+void Communicator::check_wait(Clock::time_point since, int peer, std::string_view what) {
+  if (!state_->monitor) return;
+  const auto describe_wait = [&] {
+    return fmt::format("waited {:.1f} s for {}{}", seconds_since(since), what,
+                       peer >= 0 ? " of " + describe_rank(peer) : "");
+  };
+  if (failed()) {
+    state_->failure->raise_failure(
+        fmt::format("; {} {}", state_->self().describe(), describe_wait()));
+  }
+  if (Clock::now() - since >= state_->options.timeout) {
+    state_->fail(
+        fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else",
+                    state_->self().describe(), describe_wait()),
+        "");
+  }
+}
+
+void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int writer,
+                                 std::string_view what) {
+  const Clock::time_point start = Clock::now();
+  while (true) {
+    for (int i = 0; i < 64; ++i) {
+      if (flag_reached(flag, target)) return;
+      cpu_relax();
+    }
+    if (Clock::now() - start > kSpin) break;
+  }
+  while (true) {
+    // A rank raises its flags before it says goodbye: look in the opposite order.
+    const bool gone = state_->monitor && writer != state_->rank && state_->monitor->left(writer);
+    const std::uint32_t seen = flag.value.load(std::memory_order_acquire);
+    if (flag_reached(flag, target)) return;
+    if (gone) {
+      state_->fail(
+          fmt::format(
+              "{} waited {:.1f} s for {} of {}, but that rank has ended (in order, with a goodbye)",
+              state_->self().describe(), seconds_since(start), what, describe_rank(writer)),
+          "");
+    }
+    check_wait(start, writer, what);
+    sleep_on_flag(flag, seen, kNap.count());
+  }
+}
+
+// ---- point to point ----
+
+Request Communicator::start_send_bytes(std::span<const std::byte> data, DataType type,
+                                       std::size_t count, int peer, int channel) {
+  state_->check_open();
+  state_->check_peer(peer, "send");
+  if (peer == rank()) raise<InvalidArgument>("send: rank {} cannot send to itself", peer);
+  Header header;
+  header.channel = static_cast<std::uint8_t>(1 + channel);
+  header.operation = Operation::kSend;
+  header.type = type;
+  header.sequence = state_->streams[static_cast<std::size_t>(peer * kChannels + channel)].sent++;
+  header.count = count;
+  header.bytes = data.size();
+  return Request(state_->transport->send(peer, header, data));
+}
+
+Request Communicator::start_receive_bytes(std::span<std::byte> data, DataType type,
+                                          std::size_t count, int peer, int channel) {
+  state_->check_open();
+  state_->check_peer(peer, "receive");
+  if (peer == rank()) raise<InvalidArgument>("receive: rank {} cannot receive from itself", peer);
+  Header header;
+  header.channel = static_cast<std::uint8_t>(1 + channel);
+  header.operation = Operation::kSend;
+  header.type = type;
+  header.sequence =
+      state_->streams[static_cast<std::size_t>(peer * kChannels + channel)].received++;
+  header.count = count;
+  header.bytes = data.size();
+  return Request(state_->transport->receive(peer, header, data));
+}
+
+// ---- memory of the node ----
+
+NodeMemory Communicator::share_node_memory(std::size_t bytes) {
+  state_->check_open();
+  const Node& group = node();
+  const rendezvous::FileDescriptor own = SharedSegment::create_file(bytes);
+  SegmentNote note;
+  note.bytes = bytes;
+  for (const int member : group.members) {
+    if (member == rank()) continue;
+    const int socket = state_->local_sockets[static_cast<std::size_t>(member)].get();
+    if (!send_descriptor(socket, note, own.get())) {
+      state_->fail(
+          fmt::format("{} could not pass its shared memory to {}: {}", state_->self().describe(),
+                      describe_rank(member), std::strerror(errno)),
+          "");
+    }
+  }
+  std::vector<SharedSegment> segments;
+  for (const int member : group.members) {
+    if (member == rank()) {
+      segments.emplace_back(own, bytes);
+      continue;
+    }
+    const int socket = state_->local_sockets[static_cast<std::size_t>(member)].get();
+    const Clock::time_point start = Clock::now();
+    while (true) {
+      SegmentNote theirs;
+      const rendezvous::FileDescriptor file = receive_descriptor(socket, theirs);
+      if (file) {
+        segments.emplace_back(file, theirs.bytes);
+        break;
+      }
+      if (errno != EAGAIN && errno != EINTR) std::this_thread::sleep_for(milliseconds(1));
+      pollfd waits[2] = {{socket, POLLIN, 0}, {state_->failure->event(), POLLIN, 0}};
+      ::poll(waits, 2, static_cast<int>(kNap.count() / 1000));
+      check_wait(start, member, "the shared memory");
+    }
+  }
+  return NodeMemory(std::move(segments));
+}
+
+}  // namespace tandem::comm

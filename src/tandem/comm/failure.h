@@ -1,0 +1,32 @@
+// The first failure of a communicator: set once, from any thread; it wakes everybody who sleeps in poll(2) on event().
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::comm {
+
+class Failure {
+ public:
+  Failure();  // throws IoError when no descriptor is left
+  // Returns whether this was the first; later messages are dropped, for the first is the cause.
+  bool set(const std::string& message);
+  bool is_set() const { return set_.load(std::memory_order_acquire); }
+  std::string message() const;
+  // Throws CommError with the message, then `context`, and remembers that the caller knows.
+  [[noreturn]] void raise_failure(const std::string& context);
+  bool delivered() const { return delivered_.load(std::memory_order_acquire); }
+  int event() const { return event_.get(); }  // readable for ever once set
+
+ private:
+  std::atomic<bool> set_{false};
+  std::atomic<bool> delivered_{false};
+  mutable std::mutex mutex_;
+  std::string message_;
+  rendezvous::FileDescriptor event_;
+};
+
+}  // namespace tandem::comm

@@ -1,0 +1,35 @@
+// Connections from this rank to every other: one for data and one for control over TCP, and one UNIX socket to each rank of
+// this node, over which memory files travel.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "tandem/comm/peer.h"
+#include "tandem/rendezvous/exchange.h"
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::comm {
+
+struct Mesh {
+  std::vector<Peer> peers;  // by rank, this one included
+  // By rank; empty for this rank, `local` also for ranks of other nodes. All non-blocking.
+  std::vector<rendezvous::FileDescriptor> data;
+  std::vector<rendezvous::FileDescriptor> control;
+  std::vector<rendezvous::FileDescriptor> local;
+};
+
+struct MeshOptions {
+  std::chrono::milliseconds timeout{60000};
+  bool loopback_only = false;
+  std::string interface;  // advertise only this interface's addresses; empty: all
+  std::string node_id;    // part of the node key
+};
+
+// Collective. Every rank listens, the cards with the addresses are exchanged, rank i connects to every j < i.
+// Throws CommError that names the rank which could not be reached or did not come, and the time waited.
+Mesh connect_mesh(int rank, int world_size, const rendezvous::Exchange& exchange,
+                  const MeshOptions& options);
+
+}  // namespace tandem::comm

@@ -1,0 +1,241 @@
+#include "tandem/comm/monitor.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "tandem/core/error.h"
+
+namespace tandem::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A process that has ended closes its connections at once; this long the goodbye may still be on its way.
+constexpr std::chrono::milliseconds kLastWords{100};
+constexpr std::uint32_t kFrameMagic = 0x6d444e43;
+constexpr std::size_t kMaxText = 4096;
+
+struct FrameHeader {
+  std::uint32_t magic = kFrameMagic;
+  std::uint32_t frame = 0;
+  std::uint32_t bytes = 0;
+};
+
+rendezvous::FileDescriptor open_process(pid_t pid) {
+#ifdef SYS_pidfd_open
+  return rendezvous::FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+#else
+  return {};
+#endif
+}
+
+// The monitor must not take signals that the program handles in its own threads.
+class BlockSignals {
+ public:
+  BlockSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockSignals(const BlockSignals&) = delete;
+  BlockSignals& operator=(const BlockSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+Monitor::Monitor(int rank, const std::vector<Peer>& peers,
+                 std::vector<rendezvous::FileDescriptor> control, Failure& failure, Options options)
+    : rank_(rank),
+      peers_(peers),
+      failure_(failure),
+      options_(std::move(options)),
+      watched_(peers.size()),
+      left_(std::make_unique<std::atomic<bool>[]>(peers.size())),
+      stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    if (!control[i]) continue;
+    keep_alive(control[i].get());
+    watched_[i].control = std::move(control[i]);
+    watched_[i].control_open = true;
+    if (peers[i].pid_is_visible) watched_[i].process = open_process(peers[i].pid);
+  }
+  const BlockSignals block;
+  thread_ = std::thread([this] { run(); });
+}
+
+Monitor::~Monitor() {
+  stop_.store(true, std::memory_order_release);
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof one);
+  thread_.join();
+}
+
+// An idle connection is probed every second; after `host_timeout` without an answer it counts as reset. (Only control
+// connections: on a data connection the same timeout would also strike a rank that computes and does not read.)
+void Monitor::keep_alive(int socket) const {
+  const auto set = [&](int level, int option, int value) {
+    ::setsockopt(socket, level, option, &value, sizeof value);
+  };
+  const auto timeout = static_cast<int>(options_.host_timeout.count());
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(IPPROTO_TCP, TCP_KEEPCNT, std::max(1, timeout / 1000));
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, timeout);
+}
+
+void Monitor::run() {
+  while (!stop_.load(std::memory_order_acquire)) {
+    poll_once();
+    judge_ended_processes();
+    call_on_failure_when_due();
+  }
+}
+
+void Monitor::poll_once() {
+  std::vector<pollfd> waits;
+  std::vector<std::size_t> ranks;
+  waits.push_back({stop_event_.get(), POLLIN, 0});
+  if (!failure_seen_) waits.push_back({failure_.event(), POLLIN, 0});
+  const std::size_t first_control = waits.size();
+  bool somebody_ended = false;
+  for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
+    const Watched& watched = watched_[rank];
+    somebody_ended = somebody_ended || (watched.process_has_ended && watched.control_open);
+    if (!watched.control_open) continue;
+    waits.push_back({watched.control.get(), POLLIN, 0});
+    ranks.push_back(rank);
+  }
+  const std::size_t first_process = waits.size();
+  for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
+    const Watched& watched = watched_[rank];
+    if (!watched.process || watched.process_has_ended) continue;
+    waits.push_back({watched.process.get(), POLLIN, 0});
+    ranks.push_back(rank);
+  }
+  const bool soon = somebody_ended || (failure_seen_ && !callback_done_);
+  if (::poll(waits.data(), waits.size(), soon ? 10 : -1) <= 0) return;
+  for (std::size_t i = first_control; i < waits.size(); ++i) {
+    if (waits[i].revents == 0) continue;
+    const std::size_t rank = ranks[i - first_control];
+    if (i < first_process) {
+      read_control(rank);
+    } else {
+      watched_[rank].process_has_ended = true;
+      watched_[rank].process_ended = Clock::now();
+    }
+  }
+}
+
+void Monitor::read_control(std::size_t rank) {
+  Watched& watched = watched_[rank];
+  char bytes[kMaxText];
+  while (true) {
+    const ssize_t count = ::recv(watched.control.get(), bytes, sizeof bytes, 0);
+    if (count > 0) {
+      watched.received.append(bytes, static_cast<std::size_t>(count));
+      continue;
+    }
+    if (count < 0 && errno == EINTR) continue;
+    const int error_number = count < 0 ? errno : 0;
+    take_frames(rank);
+    if (error_number == EAGAIN) return;
+    return control_ended(rank, error_number == 0 ? "its connections closed without a goodbye"
+                               : error_number == ECONNRESET ? "its connections were reset"
+                                                            : std::strerror(error_number));
+  }
+}
+
+void Monitor::take_frames(std::size_t rank) {
+  std::string& received = watched_[rank].received;
+  while (received.size() >= sizeof(FrameHeader)) {
+    FrameHeader header;
+    std::memcpy(&header, received.data(), sizeof header);
+    if (header.magic != kFrameMagic || header.bytes > kMaxText) {
+      return control_ended(rank, "it sent something that is no control message");
+    }
+    if (received.size() < sizeof header + header.bytes) return;
+    const std::string text = received.substr(sizeof header, header.bytes);
+    received.erase(0, sizeof header + header.bytes);
+    if (header.frame == static_cast<std::uint32_t>(Frame::kGoodbye)) {
+      left_[rank].store(true, std::memory_order_release);
+    } else {
+      failure_.set(fmt::format("{} (reported by rank {})", text, rank));
+    }
+  }
+}
+
+void Monitor::control_ended(std::size_t rank, const std::string& how) {
+  Watched& watched = watched_[rank];
+  if (!watched.control_open) return;
+  watched.control_open = false;
+  {
+    const std::lock_guard lock(send_mutex_);
+    watched.control.reset();
+  }
+  if (left(static_cast<int>(rank)) || leaving_.load(std::memory_order_acquire)) return;
+  report(fmt::format("{} died: {}", peers_[rank].describe(), how));
+}
+
+void Monitor::judge_ended_processes() {
+  for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
+    const Watched& watched = watched_[rank];
+    if (!watched.process_has_ended || !watched.control_open) continue;
+    if (Clock::now() - watched.process_ended < kLastWords) continue;
+    control_ended(rank, "its process ended without a goodbye");
+  }
+}
+
+void Monitor::call_on_failure_when_due() {
+  if (callback_done_ || !failure_.is_set()) return;
+  if (!failure_seen_) {
+    failure_seen_ = true;
+    failure_time_ = Clock::now();
+  }
+  if (failure_.delivered() || !options_.on_failure) {
+    callback_done_ = true;
+  } else if (Clock::now() - failure_time_ >= options_.failure_grace) {
+    callback_done_ = true;
+    options_.on_failure(failure_.message());
+  }
+}
+
+void Monitor::report(const std::string& message) noexcept {
+  if (!failure_.set(message)) return;
+  send_to_all(Frame::kFailure, message.substr(0, kMaxText));
+}
+
+void Monitor::say_goodbye() noexcept {
+  leaving_.store(true, std::memory_order_release);
+  send_to_all(Frame::kGoodbye, "");
+}
+
+// Small frames into empty socket buffers: they fit, or the peer is beyond help.
+void Monitor::send_to_all(Frame frame, const std::string& text) noexcept {
+  FrameHeader header;
+  header.frame = static_cast<std::uint32_t>(frame);
+  header.bytes = static_cast<std::uint32_t>(text.size());
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
+  bytes += text;
+  const std::lock_guard lock(send_mutex_);
+  for (const Watched& watched : watched_) {
+    if (watched.control)
+      ::send(watched.control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+}
+
+}  // namespace tandem::comm

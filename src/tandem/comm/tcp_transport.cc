@@ -1,0 +1,222 @@
+#include "tandem/comm/tcp_transport.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "tandem/core/error.h"
+
+namespace tandem::comm {
+
+std::string describe(const Header& header) {
+  std::string text = fmt::format("{} #{}", name_of(header.operation), header.sequence);
+  if (header.operation == Operation::kBarrier) return text;
+  text += fmt::format(" of {} {}", header.count, name_of(header.type));
+  if (header.op != ReduceOp::kNone) text += fmt::format(" ({})", name_of(header.op));
+  if (header.operation == Operation::kBroadcast || header.operation == Operation::kGather) {
+    text += fmt::format(" with root {}", header.root);
+  }
+  if (header.operation == Operation::kSend)
+    text += fmt::format(" on channel {}", header.channel - 1);
+  return text;
+}
+
+TcpTransport::TcpTransport(std::vector<rendezvous::FileDescriptor> sockets,
+                           const std::vector<Peer>& peers, int rank, Monitor& monitor,
+                           Failure& failure)
+    : links_(sockets.size()), peers_(peers), rank_(rank), monitor_(monitor), failure_(failure) {
+  for (std::size_t i = 0; i < sockets.size(); ++i) {
+    links_[i].closed = !sockets[i];
+    links_[i].socket = std::move(sockets[i]);
+  }
+}
+
+std::shared_ptr<const Message> TcpTransport::send(int peer, const Header& header,
+                                                  std::span<const std::byte> bytes) {
+  auto message = std::make_shared<Message>();
+  message->peer = peer;
+  message->sending = true;
+  message->header = header;
+  const auto index = static_cast<std::size_t>(peer);
+  Link& link = links_[index];
+  link.outgoing.push_back({message, bytes, 0});
+  if (link.outgoing.size() == 1) send_queued(index);
+  return message;
+}
+
+std::shared_ptr<const Message> TcpTransport::receive(int peer, const Header& expected,
+                                                     std::span<std::byte> bytes) {
+  auto message = std::make_shared<Message>();
+  message->peer = peer;
+  message->header = expected;
+  const auto index = static_cast<std::size_t>(peer);
+  Stream& stream = links_[index].streams[expected.channel];
+  stream.posted.push_back({message, bytes});
+  deliver_arrived(index, stream);
+  return message;
+}
+
+bool TcpTransport::progress(std::chrono::microseconds patience) {
+  bool moved = false;
+  std::vector<pollfd> waits;
+  std::vector<std::size_t> ranks;
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    Link& link = links_[i];
+    if (link.closed) continue;
+    const short events = link.outgoing.empty() ? POLLIN : POLLIN | POLLOUT;
+    waits.push_back({link.socket.get(), events, 0});
+    ranks.push_back(i);
+  }
+  waits.push_back({failure_.event(), POLLIN, 0});
+  const timespec timeout{static_cast<time_t>(patience.count() / 1000000),
+                         static_cast<long>(patience.count() % 1000000 * 1000)};
+  if (::ppoll(waits.data(), waits.size(), &timeout, nullptr) <= 0) return false;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if ((waits[i].revents & POLLOUT) != 0) moved = send_queued(ranks[i]) || moved;
+    if ((waits[i].revents & ~POLLOUT) != 0) moved = read_available(ranks[i]) || moved;
+  }
+  return moved;
+}
+
+bool TcpTransport::send_queued(std::size_t peer) {
+  Link& link = links_[peer];
+  bool moved = false;
+  while (!link.outgoing.empty() && !link.closed) {
+    Outgoing& outgoing = link.outgoing.front();
+    const Header& header = outgoing.message->header;
+    iovec parts[2];
+    int num_parts = 0;
+    if (outgoing.sent < sizeof header) {
+      const auto* start = reinterpret_cast<const std::byte*>(&header) + outgoing.sent;
+      parts[num_parts++] = {const_cast<std::byte*>(start), sizeof header - outgoing.sent};
+    }
+    const std::size_t body_sent = outgoing.sent - std::min(outgoing.sent, sizeof header);
+    if (body_sent < outgoing.bytes.size()) {
+      parts[num_parts++] = {const_cast<std::byte*>(outgoing.bytes.data()) + body_sent,
+                            outgoing.bytes.size() - body_sent};
+    }
+    msghdr call{};
+    call.msg_iov = parts;
+    call.msg_iovlen = static_cast<std::size_t>(num_parts);
+    const ssize_t count = ::sendmsg(link.socket.get(), &call, MSG_NOSIGNAL);
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) link.closed = true;
+      return moved;
+    }
+    moved = true;
+    outgoing.sent += static_cast<std::size_t>(count);
+    if (outgoing.sent < sizeof header + outgoing.bytes.size()) continue;
+    outgoing.message->done = true;
+    link.outgoing.pop_front();
+  }
+  return moved;
+}
+
+// Reads until the socket is empty or has had its turn, so that no peer starves the others.
+bool TcpTransport::read_available(std::size_t peer) {
+  constexpr std::size_t kTurn = std::size_t{16} << 20;
+  Link& link = links_[peer];
+  bool moved = false;
+  std::size_t total = 0;
+  while (!link.closed && !failure_.is_set() && total < kTurn) {
+    const bool in_header = link.header_read < sizeof(Header);
+    std::byte* to = in_header ? reinterpret_cast<std::byte*>(&link.header) + link.header_read
+                              : link.target.data() + link.read;
+    const std::size_t want =
+        in_header ? sizeof(Header) - link.header_read : link.target.size() - link.read;
+    const ssize_t count = ::recv(link.socket.get(), to, want, 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return moved;
+    if (count <= 0) {
+      link.closed = true;
+      return moved;
+    }
+    moved = true;
+    total += static_cast<std::size_t>(count);
+    if (in_header) {
+      link.header_read += static_cast<std::size_t>(count);
+      if (link.header_read < sizeof(Header)) continue;
+      if (!begin_message(peer)) return moved;
+    } else {
+      link.read += static_cast<std::size_t>(count);
+    }
+    if (link.read == link.target.size()) finish_message(peer);
+  }
+  return moved;
+}
+
+// The header is complete: the payload goes straight to the buffer of the first posted receive, if there is one.
+bool TcpTransport::begin_message(std::size_t peer) {
+  Link& link = links_[peer];
+  const Header& header = link.header;
+  if (header.magic != Header().magic) {
+    monitor_.report(fmt::format(
+        "{} received something from {} that is no message: different versions or byte orders?",
+        peers_[static_cast<std::size_t>(rank_)].describe(), peers_[peer].describe()));
+    return false;
+  }
+  Stream& stream = link.streams[header.channel];
+  link.read = 0;
+  link.direct = !stream.posted.empty();
+  if (link.direct) {
+    const Posted& posted = stream.posted.front();
+    if (!matches(peer, posted.message->header, header)) return false;
+    link.target = posted.bytes;
+    return true;
+  }
+  Arrived arrived;
+  arrived.header = header;
+  arrived.bytes.resize(header.bytes);
+  stream.arrived.push_back(std::move(arrived));
+  link.target = stream.arrived.back().bytes;
+  return true;
+}
+
+void TcpTransport::finish_message(std::size_t peer) {
+  Link& link = links_[peer];
+  Stream& stream = link.streams[link.header.channel];
+  link.header_read = 0;
+  if (link.direct) {
+    stream.posted.front().message->done = true;
+    stream.posted.pop_front();
+    return;
+  }
+  stream.arrived.back().complete = true;
+  deliver_arrived(peer, stream);
+}
+
+// Pairs posted receives with messages that came first.
+void TcpTransport::deliver_arrived(std::size_t peer, Stream& stream) {
+  while (!stream.posted.empty() && !stream.arrived.empty()) {
+    const Posted& posted = stream.posted.front();
+    const Arrived& arrived = stream.arrived.front();
+    if (!matches(peer, posted.message->header, arrived.header)) return;
+    if (!arrived.complete) return;
+    if (!arrived.bytes.empty())
+      std::memcpy(posted.bytes.data(), arrived.bytes.data(), arrived.bytes.size());
+    posted.message->done = true;
+    stream.posted.pop_front();
+    stream.arrived.pop_front();
+  }
+}
+
+bool TcpTransport::matches(std::size_t peer, const Header& expected, const Header& found) {
+  if (expected == found) return true;
+  const std::string size = expected.bytes == found.bytes
+                               ? ""
+                               : fmt::format(" ({} bytes against {})", found.bytes, expected.bytes);
+  monitor_.report(fmt::format(
+      "the ranks disagree: {} called {}, {} called {}{}; all ranks must make the same "
+      "calls in the same order",
+      peers_[peer].describe(), comm::describe(found),
+      peers_[static_cast<std::size_t>(rank_)].describe(), comm::describe(expected), size));
+  return false;
+}
+
+}  // namespace tandem::comm
