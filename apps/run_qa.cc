@@ -20,7 +20,8 @@
 #include "tandem/core/python_json.h"
 #include "tandem/data/read_questions.h"
 #include "tandem/dist/data_parallel.h"
-#include "tandem/hub/resolve.h"
+#include "tandem/hub/dataset_files.h"
+#include "tandem/hub/hub_cache.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/models/pretrained.h"
 #include "tandem/rendezvous/identity.h"
@@ -44,8 +45,9 @@ constexpr int kExitPreempted = 143;
 
 // SIGTERM asks for a checkpoint and an end after the current step (Kubernetes, Slurm, mpirun
 // forward it to all ranks).
-std::atomic<bool> g_stop_requested{false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables):
-                                            // a signal handler can reach nothing else
+std::atomic<bool> g_stop_requested{
+    false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables):
+             // a signal handler can reach nothing else
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 void handle_termination(int) { g_stop_requested.store(true, std::memory_order_relaxed); }
@@ -155,11 +157,15 @@ struct Files {
   std::optional<fs::path> train, validation, test;
 };
 
+// As in run_qa.py a data set's name wins over single files.
 Files resolve_files(const RunQaArguments& arguments, const Environment& environment) {
-  const auto resolved = hub::resolve_data_files(
-      arguments.data.dataset_name, arguments.data.train_file, arguments.data.validation_file,
-      arguments.data.test_file, arguments.model, environment);
-  Files files{.train = resolved.train, .validation = resolved.validation, .test = resolved.test};
+  const tasks::QaArguments& data = arguments.data;
+  Files files{.train = data.train_file, .validation = data.validation_file, .test = data.test_file};
+  if (data.dataset_name) {
+    const auto found = hub::resolve_dataset(*data.dataset_name, data.dataset_config_name,
+                                            arguments.model.cache_dir, environment);
+    files = {.train = found.train, .validation = found.validation, .test = found.test};
+  }
   const auto require = [](bool wanted, const std::optional<fs::path>& file, std::string_view flag,
                           std::string_view option) {
     if (wanted && !file) raise<ConfigError>("{} requires a data file: pass {}", flag, option);
@@ -401,19 +407,10 @@ int Job::run() {
   print_machine(context, rank_threads, peak_flops, console_);
 
   const Files files = resolve_files(arguments_, environment_);
-  const fs::path model_dir =
-      hub::resolve_model(arguments_.model.model_name_or_path, arguments_.model, environment_);
-  const fs::path config_dir =
-      arguments_.model.config_name
-          ? hub::resolve_model(*arguments_.model.config_name, arguments_.model, environment_)
-          : model_dir;
-  const fs::path tokenizer_dir =
-      arguments_.model.tokenizer_name
-          ? hub::resolve_model(*arguments_.model.tokenizer_name, arguments_.model, environment_)
-          : model_dir;
-  const text::Tokenizer tokenizer = text::Tokenizer::load(tokenizer_dir);
+  const hub::ModelLocation location = hub::resolve_model(arguments_.model, environment_);
+  const text::Tokenizer tokenizer = text::Tokenizer::load(location.tokenizer_directory);
   QuestionAnsweringTask task(
-      models::ModelConfig::load(config_dir), tokenizer,
+      models::ModelConfig::load(location.config_directory), tokenizer,
       {.padding = padding_of(arguments_.data),
        .precision = training.bf16 || training.bf16_full_eval ? nn::Precision::kBfloat16
                                                              : nn::Precision::kFloat32,
@@ -437,8 +434,8 @@ int Job::run() {
                                .optimizer_state = training.do_train});
   if (parallel.node_leader()) {
     const auto report =
-        models::load_pretrained(model_dir, task.model().config(), task.layout(), parallel.weights(),
-                                static_cast<std::uint64_t>(training.seed));
+        models::load_pretrained(location.model.directory, task.model().config(), task.layout(),
+                                parallel.weights(), static_cast<std::uint64_t>(training.seed));
     print_load_report(report, arguments_.model.model_name_or_path, console_);
   }
   parallel.broadcast_weights();

@@ -9,11 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <algorithm>
+#include <atomic>
 #include <csignal>
-#include <cstring>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -24,16 +24,19 @@ namespace tandem::testing {
 namespace {
 
 // Tests may themselves run under a launcher: its variables must not reach the ranks they start.
-const std::vector<std::string> kLauncherPrefixes = {"RANK=",  "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_",
-                                                    "PMI_",   "PMIX_",       "OMPI_",       "MPI_LOCAL",         "MV2_",
-                                                    "SLURM_", "OMP_NUM_THREADS=", "TORCHELASTIC_", "TANDEM_", "HYDI_", "HYDRA_"};
+const std::vector<std::string> kLauncherPrefixes = {
+    "RANK=",         "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=",
+    "MASTER_",       "PMI_",        "PMIX_",       "OMPI_",
+    "MPI_LOCAL",     "MV2_",        "SLURM_",      "OMP_NUM_THREADS=",
+    "TORCHELASTIC_", "TANDEM_",     "HYDI_",       "HYDRA_"};
 
 std::vector<std::string> child_environment(const std::map<std::string, std::string>& additions) {
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
-    const bool launcher = std::any_of(kLauncherPrefixes.begin(), kLauncherPrefixes.end(),
-                                      [&](const std::string& prefix) { return text.starts_with(prefix); });
+    const bool launcher =
+        std::any_of(kLauncherPrefixes.begin(), kLauncherPrefixes.end(),
+                    [&](const std::string& prefix) { return text.starts_with(prefix); });
     if (!launcher && !additions.contains(text.substr(0, text.find('=')))) result.push_back(text);
   }
   for (const auto& [name, value] : additions) {
@@ -58,10 +61,12 @@ std::string content(const std::filesystem::path& path) {
 
 }  // namespace
 
-Process::Process(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment)
+Process::Process(const std::vector<std::string>& command,
+                 const std::map<std::string, std::string>& environment)
     : start_(std::chrono::steady_clock::now()) {
   static std::atomic<int> counter{0};
-  const auto base = std::filesystem::temp_directory_path() / fmt::format("tandem-process-{}-{}", ::getpid(), counter++);
+  const auto base = std::filesystem::temp_directory_path() /
+                    fmt::format("tandem-process-{}-{}", ::getpid(), counter++);
   out_ = base.native() + ".out";
   err_ = base.native() + ".err";
   posix_spawn_file_actions_t actions;
@@ -74,7 +79,8 @@ Process::Process(const std::vector<std::string>& command, const std::map<std::st
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   std::vector<std::string> words = command;
   std::vector<std::string> variables = child_environment(environment);
-  const int error = posix_spawnp(&pid_, words[0].c_str(), &actions, &attributes, pointers(words).data(), pointers(variables).data());
+  const int error = posix_spawnp(&pid_, words[0].c_str(), &actions, &attributes,
+                                 pointers(words).data(), pointers(variables).data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) {
@@ -104,23 +110,28 @@ bool Process::running() {
 ProcessResult Process::wait(std::chrono::seconds limit) {
   while (running()) {
     if (std::chrono::steady_clock::now() - start_ > limit) {
-      ADD_FAILURE() << "process " << pid_ << " still runs after " << limit.count() << " s; its stderr:\n" << err_so_far();
+      ADD_FAILURE() << "process " << pid_ << " still runs after " << limit.count()
+                    << " s; its stderr:\n"
+                    << err_so_far();
       ::kill(-pid_, SIGKILL);
       ::waitpid(pid_, &status_, 0);
       reaped_ = true;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  return {.exit_code = WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_),
-          .out = out_so_far(),
-          .err = err_so_far(),
-          .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count()};
+  return {
+      .exit_code = WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_),
+      .out = out_so_far(),
+      .err = err_so_far(),
+      .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count()};
 }
 
 std::string Process::out_so_far() const { return content(out_); }
 std::string Process::err_so_far() const { return content(err_); }
 
-ProcessResult run(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment, std::chrono::seconds limit) {
+ProcessResult run(const std::vector<std::string>& command,
+                  const std::map<std::string, std::string>& environment,
+                  std::chrono::seconds limit) {
   return Process(command, environment).wait(limit);
 }
 

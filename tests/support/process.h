@@ -21,7 +21,8 @@ struct ProcessResult {
 // A child in a process group of its own. The destructor ends what is left of it.
 class Process {
  public:
-  // `environment` is added to the test's own, without any launcher's variables (RANK, PMI_RANK …); an empty value removes a variable.
+  // `environment` is added to the test's own, without any launcher's variables (RANK, PMI_RANK …);
+  // an empty value removes a variable.
   explicit Process(const std::vector<std::string>& command,
                    const std::map<std::string, std::string>& environment = {});
   ~Process();
@@ -46,7 +47,8 @@ class Process {
 };
 
 // Starts and waits.
-ProcessResult run(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment = {},
+ProcessResult run(const std::vector<std::string>& command,
+                  const std::map<std::string, std::string>& environment = {},
                   std::chrono::seconds limit = std::chrono::seconds(120));
 
 // A TCP port of the loopback interface that was free a moment ago.

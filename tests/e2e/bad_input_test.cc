@@ -1,0 +1,184 @@
+// Bad input and a failing world, through the program: the message names the culprit, the exit code
+// is right, nothing is half-written.
+#include <gmock/gmock.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+
+#include "e2e/job.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class BadInput : public JobTest {
+ protected:
+  void write(const fs::path& file, const std::string& content) const {
+    fs::create_directories(file.parent_path());
+    std::ofstream(file, std::ios::binary) << content;
+  }
+  // A copy of the demo model with one file changed (or removed when `content` is empty).
+  fs::path model_with(const std::string& file,
+                      const std::function<std::string(std::string)>& change) const {
+    const fs::path copy = path("model");
+    fs::remove_all(copy);
+    fs::copy(kDemo / "model", copy, fs::copy_options::recursive);
+    const std::string changed = change(read_file(copy / file));
+    fs::remove(copy / file);
+    if (changed != kRemove) write(copy / file, changed);
+    return copy;
+  }
+  // Runs the job with later flags winning, and expects the failure to leave no model behind.
+  void expect_failure(const Words& more, int exit_code,
+                      const std::vector<std::string>& needles) const {
+    const ProcessResult result =
+        testing::run(train_command("out", more), {{"OMP_NUM_THREADS", "1"}});
+    EXPECT_EQ(result.exit_code, exit_code) << result.out << result.err;
+    for (const std::string& needle : needles) EXPECT_THAT(result.err, HasSubstr(needle));
+    EXPECT_FALSE(fs::exists(path("out") / "model.safetensors"));
+    EXPECT_FALSE(fs::exists(path("out") / "trainer_state.json"));
+  }
+  void expect_model_failure(const std::string& file,
+                            const std::function<std::string(std::string)>& change,
+                            const std::vector<std::string>& needles) const {
+    SCOPED_TRACE(file);
+    const fs::path model = model_with(file, change);
+    expect_failure({"--model_name_or_path", model.native()}, 1, needles);
+  }
+  void expect_data_failure(const std::string& content, const std::vector<std::string>& needles,
+                           const Words& more = {}) const {
+    SCOPED_TRACE(content.substr(0, 200));
+    const fs::path file = path("data.json");
+    write(file, content);
+    Words words = {"--train_file", file.native()};
+    words.insert(words.end(), more.begin(), more.end());
+    expect_failure(words, 1, needles);
+  }
+
+  static inline const std::string kRemove = "\x01remove";
+};
+
+std::string with_header_size(std::string file, std::uint64_t size) {
+  for (int i = 0; i < 8; ++i)
+    file[static_cast<std::size_t>(i)] = static_cast<char>(size >> (8 * i));
+  return file;
+}
+
+std::string record(const std::string& id, const std::string& question, const std::string& context,
+                   const std::string& answer, int start) {
+  return R"({"id": ")" + id + R"(", "question": ")" + question + R"(", "context": ")" + context +
+         R"(", "answers": {"text": [")" + answer + R"("], "answer_start": [)" +
+         std::to_string(start) + "]}}";
+}
+
+std::string dataset(const std::vector<std::string>& records) {
+  std::string text = R"({"data": [)";
+  for (const std::string& r : records) text += (text.back() == '[' ? "" : ", ") + r;
+  return text + "]}";
+}
+
+TEST_F(BadInput, Safetensors) {
+  expect_model_failure("model.safetensors", [](const auto&) { return kRemove; },
+                       {"model.safetensors"});
+  expect_model_failure("model.safetensors", [](const auto&) { return std::string(); },
+                       {"model.safetensors"});
+  expect_model_failure("model.safetensors", [](std::string s) { return s.substr(0, s.size() / 2); },
+                       {"model.safetensors"});
+  expect_model_failure("model.safetensors",
+                       [](std::string s) { return with_header_size(s, std::uint64_t{1} << 40); },
+                       {"model.safetensors", "header"});
+  expect_model_failure("model.safetensors",
+                       [](std::string s) { return s.replace(s.find("\"F32\""), 5, "\"I32\""); },
+                       {"model.safetensors", "I32"});
+}
+
+TEST_F(BadInput, ConfigAndTokenizer) {
+  expect_model_failure("config.json", [](const auto&) { return kRemove; }, {"config.json"});
+  expect_model_failure("config.json", [](std::string s) { return s.substr(0, 40); },
+                       {"config.json"});
+  expect_model_failure("config.json",
+                       [](std::string s) {
+                         const auto at = s.find("\"intermediate_size\": ");
+                         return s.replace(at, s.find(',', at) - at, "\"intermediate_size\": 48");
+                       },
+                       {"intermediate", "48", "config"});
+  expect_model_failure("config.json",
+                       [](std::string s) { return s.replace(s.find("\"bert\""), 6, "\"gpt2\""); },
+                       {"gpt2", "distilbert"});
+  const auto without_sep = [](std::string s) {
+    for (auto at = s.find("[SEP]"); at != std::string::npos; at = s.find("[SEP]", at))
+      s.replace(at, 5, "[XYZ]");
+    return s;
+  };
+  expect_model_failure("tokenizer.json", without_sep, {"[SEP]"});
+}
+
+TEST_F(BadInput, Data) {
+  const std::string good = record("q1", "Where is it?", "It is in the old harbour.", "harbour", 17);
+  expect_data_failure(dataset({good}).substr(0, 70), {"data.json"});
+  expect_data_failure("", {"data.json"});
+  expect_data_failure(dataset({record("q1", "Where?", "It is here.", "here", 500)}),
+                      {"data.json", "q1", "500"});
+  expect_data_failure(dataset({good, good}), {"data.json", "q1", "duplicate"});
+  expect_data_failure(dataset({record("q1", "Where?", "", "", 0)}), {"q1", "context"});
+  expect_data_failure(dataset({record("q1", "Wh\xff?", "It is here.", "here", 6)}),
+                      {"data.json", "UTF-8"});
+  expect_data_failure(
+      dataset(
+          {R"({"id": "q1", "question": 7, "context": "c", "answers": {"text": ["c"], "answer_start": [0]}})"}),
+      {"q1", "question"});
+  std::string long_question;
+  for (int i = 0; i < 120; ++i) long_question += "where ";
+  expect_data_failure(dataset({record("q1", long_question, "It is here.", "here", 6)}),
+                      {"q1", "question"});
+  expect_failure({"--doc_stride", "127"}, 1, {"stride", "127"});
+  expect_failure({"--train_file", path("absent.json").native()}, 1, {"absent.json"});
+}
+
+TEST_F(BadInput, Flags) {
+  expect_failure({"--lerning_rate", "1e-3"}, 2, {"--lerning_rate", "--learning_rate"});
+  expect_failure({"--learning_rate", "fast"}, 2, {"--learning_rate", "fast"});
+  expect_failure({"--fp16"}, 1, {"--bf16"});
+  const ProcessResult result = testing::run({kProgram, "run_qa", "--do_train"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--model_name_or_path"));
+}
+
+TEST_F(BadInput, OutputDirectory) {
+  write(path("file"), "not a directory");
+  expect_failure({"--output_dir", path("file").native()}, 1, {path("file").native()});
+  write(path("out") / "precious.txt", "kept");
+  expect_failure({}, 1, {"already exists and is not empty", "--overwrite_output_dir"});
+  EXPECT_EQ(read_file(path("out") / "precious.txt"), "kept");
+}
+
+TEST_F(BadInput, DiskFullDuringACheckpoint) {
+  const fs::path disk = path("out");
+  fs::create_directories(disk);
+  // Room for one checkpoint of the demo model, not for two.
+  const auto model_size = fs::file_size(kDemo / "model" / "model.safetensors");
+  const std::string options = "size=" + std::to_string(model_size * 45 / 10);
+  if (::mount("none", disk.c_str(), "tmpfs", 0, options.c_str()) != 0)
+    GTEST_SKIP() << "needs the right to mount a tmpfs";
+  const ProcessResult result =
+      testing::run(train_command("out", {"--save_steps", "3", "--overwrite_output_dir"}),
+                   {{"OMP_NUM_THREADS", "1"}});
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("No space left on device"));
+  EXPECT_TRUE(fs::exists(disk / "checkpoint-3" / "optimizer.safetensors"));
+  EXPECT_FALSE(fs::exists(disk / "checkpoint-6"));
+  EXPECT_FALSE(fs::exists(disk / "tmp-checkpoint-6"));
+  // The older checkpoint is whole: a run that keeps only one goes on from it.
+  const ProcessResult resumed =
+      testing::run(train_command("out", {"--save_strategy", "no", "--max_steps", "5"}),
+                   {{"OMP_NUM_THREADS", "1"}});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(::umount(disk.c_str()), 0);
+}
+
+}  // namespace
+}  // namespace tandem::testing

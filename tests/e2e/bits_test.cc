@@ -1,0 +1,139 @@
+// The same bits from any number of threads and ranks, and across every kind of interruption
+// (docs/numerics.md).
+#include <signal.h>
+
+#include <thread>
+
+#include "e2e/job.h"
+#include "tandem/trainer/trainer_state.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Bits : public JobTest {
+ protected:
+  void expect_equal_results(const std::string& a, const std::string& b) const {
+    EXPECT_TRUE(weights(a) == weights(b)) << "the weights of " << a << " and " << b << " differ";
+    EXPECT_EQ(log_history(a), log_history(b));
+    for (const auto* file : {"eval_nbest_predictions.json", "eval_predictions.json"}) {
+      const auto left = read_file_if_exists(path(a) / file);
+      const auto right = read_file_if_exists(path(b) / file);
+      EXPECT_EQ(left, right) << file;
+    }
+  }
+  // Losses, norms and learning rates; without the last entry, which holds times.
+  std::string log_history(const std::string& output) const {
+    auto state =
+        trainer::TrainerState::parse(read_file(path(output) / "trainer_state.json"), output);
+    std::string text;
+    for (const auto& entry : state.log_history) {
+      if (entry.contains("loss")) text += entry.dump() + "\n";
+    }
+    EXPECT_FALSE(text.empty());
+    return text;
+  }
+  static Words with(Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+TEST_F(Bits, ThreadsAndRanksDoNotMatter) {
+  const Words two_shards = with(eval_flags(), {"--logical_shards", "2"});
+  run_ok(train_command("one", two_shards));
+  run_ok(train_command("threads", two_shards), {{"OMP_NUM_THREADS", "3"}});
+  expect_equal_results("one", "threads");
+  run_ranks(train_command("ranks", eval_flags()), 2);
+  expect_equal_results("one", "ranks");
+  run_ranks(train_command("ranks_threads", eval_flags()), 2, 2);
+  expect_equal_results("one", "ranks_threads");
+}
+
+TEST_F(Bits, Bfloat16AndPaddingToo) {
+  for (const Words& flags : {Words{"--bf16"}, Words{"--pad_to_max_length", "true"},
+                             Words{"--bf16", "--pad_to_max_length", "false"}}) {
+    SCOPED_TRACE(flags.back());
+    const Words more =
+        with(flags, {"--overwrite_output_dir", "--gradient_accumulation_steps", "2"});
+    run_ok(train_command("one", with(more, {"--logical_shards", "2"})));
+    run_ranks(train_command("ranks", more), 2, 2);
+    expect_equal_results("one", "ranks");
+  }
+}
+
+TEST_F(Bits, ShardsThatDoNotDivideEvenly) {
+  run_ok(train_command("one", {"--logical_shards", "4"}));
+  run_ranks(train_command("three", {"--logical_shards", "4"}), 3);
+  expect_equal_results("one", "three");
+  run_ranks(train_command("four"), 4);
+  expect_equal_results("one", "four");
+}
+
+TEST_F(Bits, ResumedInsideTheSecondEpoch) {
+  const Words two_shards = {"--logical_shards", "2"};
+  run_ok(train_command("whole", two_shards));
+  ASSERT_TRUE(fs::exists(path("whole") / "checkpoint-7"));  // 5 updates an epoch: inside the second
+  fs::create_directories(path("resumed"));
+  fs::copy(path("whole") / "checkpoint-7", path("resumed") / "checkpoint-7",
+           fs::copy_options::recursive);
+  const ProcessResult result = run_ok(train_command("resumed", two_shards));
+  EXPECT_NE(result.out.find("Checkpoint detected, resuming training at"), std::string::npos)
+      << result.out;
+  expect_equal_results("whole", "resumed");
+  // By another number of ranks, and by name.
+  run_ranks(train_command("ranks",
+                          {"--resume_from_checkpoint", (path("whole") / "checkpoint-7").native()}),
+            2);
+  expect_equal_results("whole", "ranks");
+}
+
+TEST_F(Bits, TerminatedRunsWriteACheckpointAndGoOn) {
+  const Words longer = {"--max_steps", "60", "--save_strategy", "no"};
+  run_ok(train_command("whole", longer));
+  Process process(train_command("stopped", longer), {{"OMP_NUM_THREADS", "1"}});
+  while (process.running() && process.err_so_far().find("| 1/60 ") == std::string::npos) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  process.signal(SIGTERM);
+  const ProcessResult stopped = process.wait();
+  EXPECT_EQ(stopped.exit_code, 143) << stopped.err;
+  EXPECT_NE(stopped.err.find("stopped by SIGTERM after step"), std::string::npos) << stopped.err;
+  EXPECT_FALSE(fs::exists(path("stopped") / "model.safetensors"));
+  run_ok(train_command("stopped", longer));
+  expect_equal_results("whole", "stopped");
+}
+
+TEST_F(Bits, KilledWhileWritingACheckpoint) {
+  const Words every_step = {"--max_steps", "40", "--save_steps", "1", "--save_total_limit", "2"};
+  run_ok(train_command("whole", every_step));
+  int kills = 0;
+  for (int attempt = 0; attempt < 40 && kills < 3; ++attempt) {
+    Process process(train_command("killed", every_step), {{"OMP_NUM_THREADS", "1"}});
+    bool writing = false;
+    while (process.running() && !writing) {
+      std::error_code ignored;
+      for (const auto& entry : fs::directory_iterator(path("killed"), ignored)) {
+        writing = writing || entry.path().filename().native().starts_with("tmp-checkpoint-");
+      }
+    }
+    if (writing) {
+      process.signal(SIGKILL);
+      ++kills;
+      EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
+    } else {
+      process.wait();
+      fs::remove_all(path("killed"));
+    }
+  }
+  EXPECT_EQ(kills, 3) << "no run was caught while it wrote a checkpoint";
+  run_ok(train_command("killed", every_step));
+  expect_equal_results("whole", "killed");
+  for (const auto& entry : fs::directory_iterator(path("killed"))) {
+    EXPECT_FALSE(entry.path().filename().native().starts_with("tmp-")) << entry.path();
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing

@@ -1,0 +1,106 @@
+// The demo job as tests run it: the shipped small model and questions, a few steps, a folder of its
+// own.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "support/process.h"
+#include "support/test_support.h"
+#include "tandem/core/file.h"
+
+namespace tandem::testing {
+
+inline const std::filesystem::path kDemo =
+    std::filesystem::path(TANDEM_SOURCE_DIR) / "examples" / "demo";
+inline const std::string kProgram =
+    (std::filesystem::path(TANDEM_BINARY_DIR) / "bin" / "tandem").native();
+
+class JobTest : public ::testing::Test {
+ protected:
+  using Words = std::vector<std::string>;
+  using Variables = std::map<std::string, std::string>;
+
+  std::filesystem::path path(const std::string& name) const { return folder_ / name; }
+
+  // 40 features in batches of 4: 10 batches an epoch, 5 updates with two shards; 12 steps end in
+  // the third epoch.
+  Words train_command(const std::string& output, const Words& more = {}) const {
+    Words words = {kProgram,
+                   "run_qa",
+                   "--model_name_or_path",
+                   (kDemo / "model").native(),
+                   "--train_file",
+                   (kDemo / "train.json").native(),
+                   "--output_dir",
+                   path(output).native(),
+                   "--do_train",
+                   "--max_train_samples",
+                   "40",
+                   "--per_device_train_batch_size",
+                   "4",
+                   "--max_steps",
+                   "12",
+                   "--learning_rate",
+                   "1e-3",
+                   "--max_seq_length",
+                   "128",
+                   "--doc_stride",
+                   "32",
+                   "--logging_steps",
+                   "4",
+                   "--save_steps",
+                   "7"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  static Words eval_flags() {
+    return {"--do_eval", "--validation_file", (kDemo / "held_out.json").native(),
+            "--max_eval_samples", "30"};
+  }
+
+  // Variables of rank `rank` of `size` started by hand.
+  static Variables rank_variables(int rank, int size, int port, int threads = 1) {
+    return {{"RANK", std::to_string(rank)},
+            {"WORLD_SIZE", std::to_string(size)},
+            {"LOCAL_RANK", std::to_string(rank)},
+            {"LOCAL_WORLD_SIZE", std::to_string(size)},
+            {"MASTER_ADDR", "127.0.0.1"},
+            {"MASTER_PORT", std::to_string(port)},
+            {"OMP_NUM_THREADS", std::to_string(threads)}};
+  }
+
+  static ProcessResult run_ok(const Words& command,
+                              const Variables& variables = {{"OMP_NUM_THREADS", "1"}}) {
+    ProcessResult result = testing::run(command, variables);
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    return result;
+  }
+
+  // All ranks of a job by hand; every one must end well.
+  static void run_ranks(const Words& command, int size, int threads = 1) {
+    const int port = free_port();
+    std::vector<std::unique_ptr<Process>> ranks;
+    for (int rank = 0; rank < size; ++rank) {
+      ranks.push_back(
+          std::make_unique<Process>(command, rank_variables(rank, size, port, threads)));
+    }
+    for (auto& rank : ranks) {
+      const ProcessResult result = rank->wait();
+      EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    }
+  }
+
+  std::string weights(const std::string& output) const {
+    return read_file(path(output) / "model.safetensors");
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+}  // namespace tandem::testing

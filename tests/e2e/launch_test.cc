@@ -1,0 +1,130 @@
+// Jobs of several ranks under the launchers people use, and what happens when a rank is missing,
+// wrong or dies.
+#include <signal.h>
+
+#include <thread>
+
+#include "e2e/job.h"
+
+namespace tandem::testing {
+namespace {
+
+class Launch : public JobTest {
+ protected:
+  void expect_same_as_two_shards(const std::string& output) {
+    run_ok(train_command("reference", {"--logical_shards", "2"}));
+    EXPECT_TRUE(weights("reference") == weights(output));
+  }
+  static Words join(Words launcher, const Words& command) {
+    launcher.insert(launcher.end(), command.begin(), command.end());
+    return launcher;
+  }
+};
+
+TEST_F(Launch, HydraWithTheGuidesForm) {
+  const std::string mpiexec = find_program("mpiexec.hydra");
+  if (mpiexec.empty()) GTEST_SKIP() << "needs mpiexec.hydra (package mpich)";
+  const ProcessResult result = run_ok(
+      join({mpiexec, "-n", "2", "-genv", "OMP_NUM_THREADS=1", "-genv", "CCL_WORKER_COUNT", "1"},
+           train_command("hydra", {"--no_cuda", "--ddp_backend", "ccl", "--use_ipex"})),
+      {});
+  EXPECT_NE(result.out.find("rank 0 of 2"), std::string::npos) << result.out;
+  expect_same_as_two_shards("hydra");
+}
+
+TEST_F(Launch, OpenMpi) {
+  const std::string mpirun = find_program("mpirun.openmpi");
+  if (mpirun.empty()) GTEST_SKIP() << "needs mpirun.openmpi (package openmpi-bin)";
+  run_ok(
+      join({mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2", "-x", "OMP_NUM_THREADS=1"},
+           train_command("openmpi")),
+      {{"MASTER_PORT", std::to_string(free_port())}});
+  expect_same_as_two_shards("openmpi");
+}
+
+TEST_F(Launch, SlurmVariables) {
+  const int port = free_port();
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.push_back(std::make_unique<Process>(train_command("slurm"),
+                                              Variables{{"SLURM_PROCID", std::to_string(rank)},
+                                                        {"SLURM_NTASKS", "2"},
+                                                        {"SLURM_STEP_NUM_TASKS", "2"},
+                                                        {"SLURM_LOCALID", std::to_string(rank)},
+                                                        {"SLURM_NTASKS_PER_NODE", "2"},
+                                                        {"SLURM_JOB_ID", "1"},
+                                                        {"MASTER_PORT", std::to_string(port)},
+                                                        {"OMP_NUM_THREADS", "1"}}));
+  }
+  for (auto& rank : ranks) {
+    const ProcessResult result = rank->wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  }
+  expect_same_as_two_shards("slurm");
+}
+
+TEST_F(Launch, AKilledRankIsNamedWithinTwoSeconds) {
+  const int port = free_port();
+  const Words command = train_command("job", {"--max_steps", "100000", "--save_strategy", "no"});
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.push_back(std::make_unique<Process>(command, rank_variables(rank, 3, port)));
+  while (ranks[0]->running() && ranks[0]->err_so_far().find("| 1/100000 ") == std::string::npos) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ranks[1]->signal(SIGKILL);
+  const auto start = std::chrono::steady_clock::now();
+  for (const int survivor : {0, 2}) {
+    const ProcessResult result =
+        ranks[static_cast<std::size_t>(survivor)]->wait(std::chrono::seconds(60));
+    EXPECT_EQ(result.exit_code, 200) << result.err;
+    EXPECT_NE(result.err.find("rank 1"), std::string::npos) << result.err;
+  }
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 2.0);
+}
+
+TEST_F(Launch, ARankThatFailsEndsTheOthers) {
+  const int port = free_port();
+  Process zero(train_command("job", {"--max_steps", "100000"}), rank_variables(0, 2, port));
+  Process one(train_command("job", {"--max_steps", "99999"}), rank_variables(1, 2, port));
+  const ProcessResult first = zero.wait(std::chrono::seconds(60));
+  const ProcessResult second = one.wait(std::chrono::seconds(60));
+  EXPECT_NE(first.exit_code, 0);
+  EXPECT_NE(second.exit_code, 0);
+  EXPECT_NE((first.err + second.err).find("command line"), std::string::npos)
+      << first.err << second.err;
+}
+
+TEST_F(Launch, WorldSizesThatDisagree) {
+  const int port = free_port();
+  auto other = rank_variables(1, 3, port);
+  Process zero(train_command("job", {"--ddp_timeout", "20"}), rank_variables(0, 2, port));
+  Process one(train_command("job", {"--ddp_timeout", "20"}), other);
+  const ProcessResult first = zero.wait(std::chrono::seconds(60));
+  const ProcessResult second = one.wait(std::chrono::seconds(60));
+  EXPECT_NE(first.exit_code, 0) << first.err;
+  EXPECT_NE(second.exit_code, 0) << second.err;
+  EXPECT_NE(first.err.find("world size"), std::string::npos) << first.err;
+}
+
+TEST_F(Launch, AMissingRankIsNamed) {
+  Process zero(train_command("job", {"--ddp_timeout", "2"}), rank_variables(0, 3, free_port()));
+  const ProcessResult result = zero.wait(std::chrono::seconds(60));
+  EXPECT_EQ(result.exit_code, 200) << result.err;
+  EXPECT_NE(result.err.find("1, 2"), std::string::npos) << result.err;
+}
+
+TEST_F(Launch, APortThatIsTaken) {
+  const int port = free_port();
+  Process holder({"python3", "-c",
+                  "import socket,time\ns=socket.socket();s.bind(('127.0.0.1'," +
+                      std::to_string(port) + "));s.listen();time.sleep(60)"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  Process zero(train_command("job", {"--ddp_timeout", "5"}), rank_variables(0, 2, port));
+  const ProcessResult result = zero.wait(std::chrono::seconds(60));
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_NE(result.err.find(std::to_string(port)), std::string::npos) << result.err;
+}
+
+}  // namespace
+}  // namespace tandem::testing
