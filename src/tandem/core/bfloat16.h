@@ -1,4 +1,5 @@
-// bfloat16: the upper half of an f32. Rounding is round-to-nearest-even everywhere; NaN stays NaN (quiet).
+// bfloat16: the upper half of an f32. Rounding is round-to-nearest-even everywhere; NaN stays NaN
+// (quiet).
 #pragma once
 
 #include <bit>

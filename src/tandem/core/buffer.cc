@@ -18,14 +18,17 @@ Buffer::Buffer(std::size_t bytes) : size_(bytes) {
   mapped_ = align_up(bytes, large ? kHugePage : 4096);
   // Map one huge page more than needed and give back the ends, so that the start is aligned.
   const std::size_t asked = mapped_ + (large ? kHugePage : 0);
-  void* address = ::mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* address =
+      ::mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) {
-    raise<IoError>("cannot get {} MiB of memory: {}; try a smaller batch, or fewer ranks on this machine",
-                   bytes >> 20, std::strerror(errno));
+    raise<IoError>(
+        "cannot get {} MiB of memory: {}; try a smaller batch, or fewer ranks on this machine",
+        bytes >> 20, std::strerror(errno));
   }
   auto* start = static_cast<std::byte*>(address);
   if (large) {
-    auto* aligned = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::size_t>(start), kHugePage));
+    auto* aligned =
+        reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::size_t>(start), kHugePage));
     if (aligned > start) ::munmap(start, static_cast<std::size_t>(aligned - start));
     if (start + asked > aligned + mapped_) {
       ::munmap(aligned + mapped_, static_cast<std::size_t>(start + asked - (aligned + mapped_)));

@@ -15,8 +15,9 @@ constexpr std::size_t align_up(std::size_t value, std::size_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }
 
-// Zeroed anonymous memory, 2 MiB-aligned with huge pages requested when large; pages are first touched by whoever writes
-// first. Movable, not copyable. Throws IoError when the system has no memory.
+// Zeroed anonymous memory, 2 MiB-aligned with huge pages requested when large; pages are first
+// touched by whoever writes first. Movable, not copyable. Throws IoError when the system has no
+// memory.
 class Buffer {
  public:
   Buffer() = default;
@@ -46,9 +47,9 @@ class Buffer {
   std::size_t mapped_ = 0;
 };
 
-// Hands out aligned pieces of one Buffer, in order; reset() frees all of them at once. It can be run "dry" first, to learn
-// how much a sequence of allocations needs: Arena measure; plan(measure); Arena arena(measure.used()); plan(arena).
-// Not thread-safe.
+// Hands out aligned pieces of one Buffer, in order; reset() frees all of them at once. It can be
+// run "dry" first, to learn how much a sequence of allocations needs: Arena measure; plan(measure);
+// Arena arena(measure.used()); plan(arena). Not thread-safe.
 class Arena {
  public:
   Arena() = default;  // measuring: allocate() returns null spans of the right size

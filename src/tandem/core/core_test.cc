@@ -84,9 +84,11 @@ TEST(ThreadPool, RunsEveryChunkOnce) {
 
 TEST(ThreadPool, RethrowsTheFirstExceptionAndGoesOnWorking) {
   ThreadPool pool(3);
-  EXPECT_THROW(pool.parallel_for(100, [](std::size_t chunk, int) {
-    if (chunk == 40) raise<DataError>("chunk {}", chunk);
-  }), DataError);
+  EXPECT_THROW(pool.parallel_for(100,
+                                 [](std::size_t chunk, int) {
+                                   if (chunk == 40) raise<DataError>("chunk {}", chunk);
+                                 }),
+               DataError);
   std::atomic<int> sum{0};
   pool.parallel_for(10, [&](std::size_t chunk, int) { sum += static_cast<int>(chunk); });
   EXPECT_EQ(sum, 45);
@@ -146,7 +148,8 @@ TEST(File, AWriteThatFailsLeavesTheOldFileAndNoTemporary) {
 }
 
 TEST(Environment, ParsesAndNamesWhatIsWrong) {
-  const Environment env({{"RANK", "3"}, {"WORLD_SIZE", "four"}, {"HF_HUB_OFFLINE", "yes"}, {"HOME", ""}});
+  const Environment env(
+      {{"RANK", "3"}, {"WORLD_SIZE", "four"}, {"HF_HUB_OFFLINE", "yes"}, {"HOME", ""}});
   EXPECT_EQ(env.get_int("RANK", 0, 10), 3);
   EXPECT_FALSE(env.get("HOME").has_value());
   EXPECT_TRUE(env.get_flag("HF_HUB_OFFLINE"));
@@ -165,10 +168,12 @@ TEST(Environment, RegistryIsSortedAndDocumented) {
                              [](const auto& a, const auto& b) { return a.name < b.name; }));
   const std::string page = read_file(TANDEM_SOURCE_DIR "/docs/environment_variables.md");
   std::size_t documented = 0;
-  for (std::size_t at = page.find("\n| `"); at != std::string::npos; at = page.find("\n| `", at + 1)) {
+  for (std::size_t at = page.find("\n| `"); at != std::string::npos;
+       at = page.find("\n| `", at + 1)) {
     const std::string name = page.substr(at + 4, page.find('`', at + 4) - at - 4);
     ++documented;
-    EXPECT_TRUE(std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.name == name; }))
+    EXPECT_TRUE(
+        std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.name == name; }))
         << name << " is documented but not in core/env.cc";
   }
   EXPECT_EQ(documented, rows.size()) << "docs/environment_variables.md and core/env.cc differ";

@@ -34,7 +34,8 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"OMPI_COMM_WORLD_LOCAL_SIZE", "number of ranks on this node (Open MPI)"},
     {"OMPI_COMM_WORLD_RANK", "rank of this process (Open MPI)"},
     {"OMPI_COMM_WORLD_SIZE", "number of ranks (Open MPI)"},
-    {"OMP_NUM_THREADS", "threads per rank; unset or 0: the available cores divided among the ranks of the node"},
+    {"OMP_NUM_THREADS",
+     "threads per rank; unset or 0: the available cores divided among the ranks of the node"},
     {"PMI_FD", "file descriptor of Hydra's process manager (PMI-1)"},
     {"PMI_RANK", "rank of this process (Hydra, MPICH, Intel MPI)"},
     {"PMI_SIZE", "number of ranks (Hydra, MPICH, Intel MPI)"},
@@ -71,7 +72,8 @@ Environment::Environment(std::map<std::string, std::string, std::less<>> values)
 Environment Environment::from_process() {
   std::map<std::string, std::string, std::less<>> values;
   for (const EnvironmentVariable& row : kRegistry) {
-    if (const char* value = std::getenv(std::string(row.name).c_str())) {  // NOLINT(concurrency-mt-unsafe): at start
+    if (const char* value = std::getenv(
+            std::string(row.name).c_str())) {  // NOLINT(concurrency-mt-unsafe): at start
       values.emplace(row.name, value);
     }
   }
@@ -93,8 +95,8 @@ std::optional<long> Environment::get_int(std::string_view name, long min, long m
   long value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || value < min || value > max) {
-    raise<ConfigError>("the environment variable {} is '{}', expected an integer from {} to {}", name,
-                       *text, min, max);
+    raise<ConfigError>("the environment variable {} is '{}', expected an integer from {} to {}",
+                       name, *text, min, max);
   }
   return value;
 }

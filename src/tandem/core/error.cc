@@ -15,10 +15,9 @@ namespace internal {
 
 void check_failed(std::string_view condition, std::string_view message,
                   const std::source_location& where) {
-  const std::string text =
-      fmt::format("tandem: internal error (please report it): {} failed at {}:{} in {}{}{}\n",
-                  condition, where.file_name(), where.line(), where.function_name(),
-                  message.empty() ? "" : ": ", message);
+  const std::string text = fmt::format(
+      "tandem: internal error (please report it): {} failed at {}:{} in {}{}{}\n", condition,
+      where.file_name(), where.line(), where.function_name(), message.empty() ? "" : ": ", message);
   std::fputs(text.c_str(), stderr);
   std::fflush(stderr);
   _exit(70);

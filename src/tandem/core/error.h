@@ -1,5 +1,6 @@
-// The three kinds of failure (docs/errors.md): our bug (TANDEM_CHECK), the world failed (exceptions under tandem::Error),
-// expected absence (std::optional). Libraries throw; only apps/ prints and exits.
+// The three kinds of failure (docs/errors.md): our bug (TANDEM_CHECK), the world failed (exceptions
+// under tandem::Error), expected absence (std::optional). Libraries throw; only apps/ prints and
+// exits.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,8 +13,8 @@
 
 namespace tandem {
 
-// Base of every failure that input, configuration, files or the network can cause. The message says what happened, where,
-// what was found, what was expected and what to try.
+// Base of every failure that input, configuration, files or the network can cause. The message says
+// what happened, where, what was found, what was expected and what to try.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message) {}
@@ -27,7 +28,8 @@ class InvalidArgument : public Error {
   using Error::Error;
 };
 
-// The command line or a configuration file is wrong. `usage` errors (unknown flag, bad choice) exit with 2, as argparse does.
+// The command line or a configuration file is wrong. `usage` errors (unknown flag, bad choice) exit
+// with 2, as argparse does.
 class ConfigError : public Error {
  public:
   explicit ConfigError(const std::string& message, bool usage = false)
@@ -50,8 +52,8 @@ class IoError : public Error {
   using Error::Error;
 };
 
-// A peer or the network failed; after it the communicator is closed. Details in the message: operation, sequence number,
-// own rank, peer rank, elapsed and limit.
+// A peer or the network failed; after it the communicator is closed. Details in the message:
+// operation, sequence number, own rank, peer rank, elapsed and limit.
 class CommError : public Error {
  public:
   using Error::Error;
@@ -72,12 +74,13 @@ namespace internal {
                                const std::source_location& where);
 }  // namespace internal
 
-// Our bug: prints the condition and place and aborts the process with exit code 70. Never reachable from user input.
-#define TANDEM_CHECK(condition, ...)                                                 \
-  do {                                                                               \
-    if (!(condition)) [[unlikely]]                                                   \
-      ::tandem::internal::check_failed(#condition, ::fmt::format("" __VA_ARGS__),    \
-                                       ::std::source_location::current());           \
+// Our bug: prints the condition and place and aborts the process with exit code 70. Never reachable
+// from user input.
+#define TANDEM_CHECK(condition, ...)                                              \
+  do {                                                                            \
+    if (!(condition)) [[unlikely]]                                                \
+      ::tandem::internal::check_failed(#condition, ::fmt::format("" __VA_ARGS__), \
+                                       ::std::source_location::current());        \
   } while (false)
 
 }  // namespace tandem

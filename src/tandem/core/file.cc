@@ -28,7 +28,7 @@ class Descriptor {
 };
 
 std::size_t regular_file_size(int fd, const std::filesystem::path& path) {
-  struct stat info{};
+  struct stat info {};
   if (::fstat(fd, &info) != 0) throw io_error("cannot examine", path.native(), errno);
   if (S_ISDIR(info.st_mode)) throw io_error("cannot read", path.native(), EISDIR);
   return static_cast<std::size_t>(info.st_size);

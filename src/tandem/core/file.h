@@ -31,8 +31,9 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-// Writes a file under a temporary name in the same directory; commit() syncs it, renames it over `path` and syncs the
-// directory. Without commit() the destructor removes the temporary file, so a killed or failed writer leaves the old file.
+// Writes a file under a temporary name in the same directory; commit() syncs it, renames it over
+// `path` and syncs the directory. Without commit() the destructor removes the temporary file, so a
+// killed or failed writer leaves the old file.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
