@@ -1,0 +1,169 @@
+#include "tandem/models/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+
+namespace tandem::models {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+TEST(ModelConfig, ReadsBert) {
+  const ModelConfig config = ModelConfig::parse(
+      R"({"model_type": "bert", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 3,
+          "num_attention_heads": 4, "intermediate_size": 128, "max_position_embeddings": 77,
+          "type_vocab_size": 1, "pad_token_id": null, "hidden_act": "gelu_new",
+          "hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.0, "layer_norm_eps": 1e-5,
+          "initializer_range": 0.01, "use_cache": true})",
+      "config.json");
+  EXPECT_EQ(config.model_type, ModelFamily::kBert);
+  EXPECT_EQ(config.vocab_size, 100u);
+  EXPECT_EQ(config.hidden_size, 64u);
+  EXPECT_EQ(config.num_hidden_layers, 3u);
+  EXPECT_EQ(config.num_attention_heads, 4u);
+  EXPECT_EQ(config.head_dim(), 16u);
+  EXPECT_EQ(config.intermediate_size, 128u);
+  EXPECT_EQ(config.max_position_embeddings, 77u);
+  EXPECT_EQ(config.type_vocab_size, 1u);
+  EXPECT_EQ(config.pad_token_id, -1);
+  EXPECT_EQ(config.hidden_act, kernels::Activation::kGeluNew);
+  EXPECT_EQ(config.hidden_dropout_prob, 0.2);
+  EXPECT_EQ(config.attention_output_dropout_prob(), 0.2);
+  EXPECT_EQ(config.attention_probs_dropout_prob, 0.0);
+  EXPECT_EQ(config.qa_dropout, 0.0);
+  EXPECT_EQ(config.layer_norm_eps, 1e-5);
+  EXPECT_EQ(config.initializer_range, 0.01);
+}
+
+TEST(ModelConfig, ReadsDistilBert) {
+  const ModelConfig config = ModelConfig::parse(
+      R"({"model_type": "distilbert", "vocab_size": 100, "dim": 64, "n_layers": 3, "n_heads": 4,
+          "hidden_dim": 128, "dropout": 0.2, "attention_dropout": 0.3, "activation": "relu",
+          "qa_dropout": 0.4, "sinusoidal_pos_embds": true})",
+      "config.json");
+  EXPECT_EQ(config.model_type, ModelFamily::kDistilBert);
+  EXPECT_EQ(config.hidden_size, 64u);
+  EXPECT_EQ(config.num_hidden_layers, 3u);
+  EXPECT_EQ(config.num_attention_heads, 4u);
+  EXPECT_EQ(config.intermediate_size, 128u);
+  EXPECT_EQ(config.type_vocab_size, 0u);
+  EXPECT_EQ(config.hidden_act, kernels::Activation::kRelu);
+  EXPECT_EQ(config.hidden_dropout_prob, 0.2);
+  EXPECT_EQ(config.attention_output_dropout_prob(), 0.0);
+  EXPECT_EQ(config.attention_probs_dropout_prob, 0.3);
+  EXPECT_EQ(config.qa_dropout, 0.4);
+  EXPECT_EQ(config.layer_norm_eps, 1e-12);
+  EXPECT_TRUE(config.sinusoidal_pos_embds);
+}
+
+TEST(ModelConfig, DefaultsAreThoseOfHuggingFace) {
+  const ModelConfig bert = ModelConfig::parse(R"({"model_type": "bert"})", "test");
+  EXPECT_EQ(bert.num_hidden_layers, 12u);
+  EXPECT_EQ(bert.type_vocab_size, 2u);
+  const ModelConfig distilbert = ModelConfig::parse(R"({"model_type": "distilbert"})", "test");
+  EXPECT_EQ(distilbert.num_hidden_layers, 6u);
+  EXPECT_EQ(distilbert.intermediate_size, 3072u);
+  EXPECT_EQ(distilbert.qa_dropout, 0.1);
+}
+
+TEST(ModelConfig, RefusesWhatItCannotRun) {
+  const auto expect_refused = [](const char* json, const char* message) {
+    EXPECT_THAT([&] { ModelConfig::parse(json, "dir/config.json"); },
+                ThrowsMessage<ConfigError>(
+                    ::testing::AllOf(HasSubstr("dir/config.json: "), HasSubstr(message))))
+        << json;
+  };
+  expect_refused(R"({"model_type": "bert", )", "not valid JSON");
+  expect_refused("[]", "found array; expected a JSON object");
+  expect_refused("{}", "model_type is missing; tandem supports bert and distilbert");
+  expect_refused(R"({"model_type": "roberta"})",
+                 "model_type is roberta; tandem supports bert and distilbert");
+  expect_refused(R"({"model_type": "bert", "hidden_size": 100})",
+                 "hidden_size 100 is not a multiple of num_attention_heads 12");
+  expect_refused(R"({"model_type": "distilbert", "dim": 100})",
+                 "dim 100 is not a multiple of n_heads 12");
+  expect_refused(R"({"model_type": "bert", "hidden_size": -768})",
+                 "hidden_size is -768; expected a non-negative integer");
+  expect_refused(R"({"model_type": "bert", "num_attention_heads": 0})",
+                 "num_attention_heads is 0; expected 1 to 65535");
+  expect_refused(R"({"model_type": "bert", "hidden_act": "swish"})",
+                 "activation 'swish' is not supported; expected one of gelu,");
+  expect_refused(R"({"model_type": "bert", "position_embedding_type": "relative_key"})",
+                 "position_embedding_type is relative_key");
+  expect_refused(R"({"model_type": "bert", "is_decoder": true})",
+                 "is_decoder is true; tandem supports encoders only");
+  expect_refused(R"({"model_type": "bert", "hidden_dropout_prob": 1.0})",
+                 "hidden_dropout_prob is 1; expected a probability in [0, 1)");
+  expect_refused(R"({"model_type": "bert", "layer_norm_eps": 0})", "layer_norm_eps is 0");
+  expect_refused(R"({"model_type": "bert", "layer_norm_eps": "1e-12"})",
+                 R"(layer_norm_eps is "1e-12"; expected a number)");
+  expect_refused(R"({"model_type": "bert", "vocab_size": 10, "pad_token_id": 10})",
+                 "pad_token_id is 10; expected null or an id below vocab_size 10");
+  expect_refused(R"({"model_type": "distilbert", "sinusoidal_pos_embds": 1})",
+                 "sinusoidal_pos_embds is 1; expected true or false");
+}
+
+// As transformers saves it: keys of the source stay, also unknown ones; sorted, 2 spaces, newline.
+TEST(ModelConfig, WritesWhatHuggingFaceWrites) {
+  ModelConfig config = ModelConfig::parse(
+      R"({"model_type": "distilbert", "dim": 64, "n_heads": 4, "tie_weights_": true, "dtype": "bfloat16",
+          "hidden_dim": 96, "vocab_size": 50, "architectures": ["DistilBertForMaskedLM"], "seq_classif_dropout": 0.2})",
+      "test");
+  config.name_or_path = "distilbert-base-uncased";
+  EXPECT_EQ(config.to_json(question_answering_architecture(config.model_type)), R"({
+  "_name_or_path": "distilbert-base-uncased",
+  "activation": "gelu",
+  "architectures": [
+    "DistilBertForQuestionAnswering"
+  ],
+  "attention_dropout": 0.1,
+  "dim": 64,
+  "dropout": 0.1,
+  "hidden_dim": 96,
+  "initializer_range": 0.02,
+  "max_position_embeddings": 512,
+  "model_type": "distilbert",
+  "n_heads": 4,
+  "n_layers": 6,
+  "pad_token_id": 0,
+  "qa_dropout": 0.1,
+  "seq_classif_dropout": 0.2,
+  "sinusoidal_pos_embds": false,
+  "tie_weights_": true,
+  "torch_dtype": "float32",
+  "transformers_version": "4.46.0",
+  "vocab_size": 50
+}
+)");
+}
+
+TEST(ModelConfig, SurvivesASaveAndALoad) {
+  ModelConfig config;
+  config.layer_norm_eps = 1e-12;
+  config.pad_token_id = -1;
+  config.hidden_act = kernels::Activation::kGeluNew;
+  const std::string json = config.to_json("BertForQuestionAnswering");
+  EXPECT_THAT(json, HasSubstr("\"layer_norm_eps\": 1e-12,"));
+  const ModelConfig again = ModelConfig::parse(json, "test");
+  EXPECT_EQ(again.pad_token_id, -1);
+  EXPECT_EQ(again.hidden_act, kernels::Activation::kGeluNew);
+  EXPECT_EQ(again.to_json("BertForQuestionAnswering"), json);
+}
+
+class MiniLmConfigTest : public tandem::testing::MiniLmTest {};
+
+TEST_F(MiniLmConfigTest, ReadsARealConfig) {
+  const ModelConfig config = ModelConfig::load(tandem::testing::minilm_dir());
+  EXPECT_EQ(config.hidden_size, 384u);
+  EXPECT_EQ(config.num_attention_heads, 12u);
+  EXPECT_THAT(config.to_json("BertForQuestionAnswering"), HasSubstr("\"use_cache\": true,"));
+}
+
+}  // namespace
+}  // namespace tandem::models

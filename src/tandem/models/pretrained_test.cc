@@ -1,0 +1,294 @@
+#include "tandem/models/pretrained.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "support/test_support.h"
+#include "tandem/core/bfloat16.h"
+#include "tandem/core/error.h"
+#include "tandem/models/safetensors.h"
+#include "tandem/models/test_models.h"
+
+namespace tandem::models {
+namespace {
+
+using models::testing::TestModel;
+using models::testing::tiny_config;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+using ::testing::UnorderedElementsAre;
+
+// A tensor of a file to be written, with its bytes.
+struct OwnedTensor {
+  std::string name;
+  DType dtype;
+  std::vector<std::size_t> shape;
+  std::vector<std::byte> bytes;
+};
+
+// Values that fit bf16 and f16 exactly, so that every dtype stores them as they are.
+std::vector<float> exact_values(std::size_t size, std::size_t seed) {
+  std::vector<float> values(size);
+  for (std::size_t i = 0; i < size; ++i)
+    values[i] = static_cast<float>((i * 5 + seed) % 127) / 64 - 1;
+  return values;
+}
+
+std::uint16_t half_bits(float value) {  // of the values above only: normal numbers
+  if (value == 0) return 0;
+  int exponent = 0;
+  const float mantissa =
+      std::frexp(std::fabs(value), &exponent);  // value = mantissa·2^exponent, mantissa in [0.5, 1)
+  return static_cast<std::uint16_t>((value < 0 ? 0x8000 : 0) | ((exponent + 14) << 10) |
+                                    (static_cast<int>(mantissa * 2048) & 0x3ff));
+}
+
+OwnedTensor make_tensor(const std::string& name, DType dtype, const std::vector<std::size_t>& shape,
+                        const std::vector<float>& values) {
+  OwnedTensor tensor{name, dtype, shape, {}};
+  const auto append = [&](auto value) {
+    const auto bytes = std::as_bytes(std::span(&value, 1));
+    tensor.bytes.insert(tensor.bytes.end(), bytes.begin(), bytes.end());
+  };
+  for (const float value : values) {
+    if (dtype == DType::kF32) append(value);
+    if (dtype == DType::kBF16) append(to_bfloat16(value).bits);
+    if (dtype == DType::kF16) append(half_bits(value));
+    if (dtype == DType::kI64) append(static_cast<std::int64_t>(value));
+  }
+  return tensor;
+}
+
+class PretrainedTest : public ::testing::TestWithParam<ModelFamily> {
+ protected:
+  PretrainedTest()
+      : config_(tiny_config(GetParam())),
+        model_(config_),
+        prefix_(Encoder::base_prefix(GetParam())) {
+    for (const nn::ParameterSpec& parameter : model_.layout().parameters()) {
+      expected_.push_back(exact_values(parameter.size, parameter.offset));
+    }
+  }
+
+  // The tensors of a checkpoint of the model; `rename` returns the name in the file, empty to leave the tensor out.
+  std::vector<OwnedTensor> checkpoint(
+      DType dtype, const std::function<std::string(const std::string&)>& rename) {
+    std::vector<OwnedTensor> tensors;
+    for (std::size_t i = 0; i < expected_.size(); ++i) {
+      const nn::ParameterSpec& parameter = model_.layout().parameters()[i];
+      const std::string name = rename(parameter.name);
+      if (!name.empty()) tensors.push_back(make_tensor(name, dtype, parameter.shape, expected_[i]));
+    }
+    return tensors;
+  }
+  void write(const std::vector<OwnedTensor>& tensors) {
+    std::vector<TensorView> views;
+    for (const OwnedTensor& tensor : tensors)
+      views.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
+    write_safetensors(folder_ / "model.safetensors", views);
+  }
+  LoadReport load() {
+    weights_.assign(model_.layout().size(), NAN);  // whatever is not written shows
+    return load_pretrained(folder_.path(), config_, model_.layout(), weights_, /*seed=*/42);
+  }
+  void expect_loaded(const std::string& but_not = "none") {
+    for (std::size_t i = 0; i < expected_.size(); ++i) {
+      const nn::ParameterSpec& parameter = model_.layout().parameters()[i];
+      if (parameter.name.starts_with(but_not)) continue;
+      EXPECT_TRUE(
+          std::equal(expected_[i].begin(), expected_[i].end(), weights_.begin() + parameter.offset))
+          << parameter.name;
+    }
+    for (const float weight : weights_) ASSERT_FALSE(std::isnan(weight));
+  }
+  std::string without_prefix(const std::string& name) const {
+    return name.starts_with(prefix_) ? name.substr(prefix_.size()) : name;
+  }
+
+  ModelConfig config_;
+  QuestionAnsweringModel model_;
+  std::string prefix_;
+  std::vector<std::vector<float>> expected_;
+  std::vector<float> weights_;
+  tandem::testing::TemporaryFolder folder_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, PretrainedTest,
+                         ::testing::Values(ModelFamily::kBert, ModelFamily::kDistilBert),
+                         [](const auto& test) {
+                           return test.param == ModelFamily::kBert ? "Bert" : "DistilBert";
+                         });
+
+TEST_P(PretrainedTest, LoadsEveryDtype) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    write(checkpoint(dtype, [](const std::string& name) { return name; }));
+    const LoadReport report = load();
+    EXPECT_TRUE(report.newly_initialized.empty());
+    EXPECT_TRUE(report.unused.empty());
+    EXPECT_TRUE(report.ignored.empty());
+    EXPECT_EQ(report.file, folder_ / "model.safetensors");
+    expect_loaded();
+  }
+}
+
+TEST_P(PretrainedTest, LoadsABareEncoderAndDrawsTheHead) {
+  for (const bool with_prefix : {true, false}) {
+    write(checkpoint(DType::kF32, [&](const std::string& name) {
+      if (name.starts_with("qa_outputs")) return std::string();
+      return with_prefix ? name : without_prefix(name);
+    }));
+    EXPECT_THAT(load().newly_initialized, ElementsAre("qa_outputs.bias", "qa_outputs.weight"));
+    expect_loaded("qa_outputs");
+    const float* head = weights_.data() + model_.layout().find("qa_outputs.weight")->offset;
+    EXPECT_NE(head[0], head[1]);
+    EXPECT_LT(std::fabs(head[0]), 6 * config_.initializer_range);
+    EXPECT_EQ(weights_[model_.layout().find("qa_outputs.bias")->offset], 0);
+  }
+}
+
+TEST_P(PretrainedTest, UnderstandsGammaAndBeta) {
+  const auto old_name = [](std::string name) {
+    const bool layer_norm =
+        name.find("LayerNorm") != std::string::npos || name.find("layer_norm") != std::string::npos;
+    if (layer_norm && name.ends_with(".weight")) return name.substr(0, name.size() - 7) + ".gamma";
+    if (layer_norm && name.ends_with(".bias")) return name.substr(0, name.size() - 5) + ".beta";
+    return name;
+  };
+  write(checkpoint(DType::kF32, old_name));
+  EXPECT_TRUE(load().newly_initialized.empty());
+  expect_loaded();
+}
+
+TEST_P(PretrainedTest, ReportsTensorsThatItDoesNotUse) {
+  std::vector<OwnedTensor> tensors =
+      checkpoint(DType::kF32, [](const std::string& name) { return name; });
+  for (const char* name :
+       {"cls.predictions.bias", "pooler.dense.weight", "vocab_transform.weight"}) {
+    tensors.push_back(make_tensor(name, DType::kF32, {1}, {1}));
+  }
+  tensors.push_back(make_tensor(prefix_ + "pooler.dense.bias", DType::kF32, {1}, {1}));
+  tensors.push_back(make_tensor(prefix_ + "embeddings.position_ids", DType::kI64, {1, 2}, {0, 1}));
+  tensors.push_back(make_tensor("classifier.weight", DType::kF32, {1}, {1}));
+  write(tensors);
+  const LoadReport report = load();
+  EXPECT_THAT(
+      report.ignored,
+      UnorderedElementsAre("cls.predictions.bias", "pooler.dense.weight", "vocab_transform.weight",
+                           prefix_ + "pooler.dense.bias", prefix_ + "embeddings.position_ids"));
+  EXPECT_THAT(report.unused, ElementsAre("classifier.weight"));
+  expect_loaded();
+}
+
+TEST_P(PretrainedTest, InitialisesMissingEncoderParametersAndSaysSo) {
+  const std::string norm = prefix_ + "embeddings.LayerNorm.weight";
+  const std::string word = prefix_ + "embeddings.word_embeddings.weight";
+  write(checkpoint(DType::kF32, [&](const std::string& name) {
+    return name == norm || name == word ? "" : name;
+  }));
+  EXPECT_THAT(load().newly_initialized, ElementsAre(word, norm));
+  EXPECT_EQ(weights_[model_.layout().find(norm)->offset], 1.0f);
+  const float* table = weights_.data() + model_.layout().find(word)->offset;
+  EXPECT_EQ(table[0], 0.0f);  // the padding row
+  EXPECT_NE(table[config_.hidden_size], 0.0f);
+}
+
+TEST_P(PretrainedTest, RefusesAnotherShape) {
+  std::vector<OwnedTensor> tensors =
+      checkpoint(DType::kF32, [](const std::string& name) { return name; });
+  const std::string name = prefix_ + "embeddings.word_embeddings.weight";
+  for (OwnedTensor& tensor : tensors) {
+    if (tensor.name == name)
+      tensor = make_tensor(name, DType::kF32, {39, 32}, exact_values(39 * 32, 0));
+  }
+  write(tensors);
+  EXPECT_THAT([&] { load(); },
+              ThrowsMessage<DataError>(
+                  AllOf(HasSubstr("model.safetensors: tensor '" + name + "' has shape [39, 32]"),
+                        HasSubstr("expects [40, 32]"))));
+}
+
+TEST_P(PretrainedTest, RefusesIntegersTwinsAndStrangers) {
+  std::vector<OwnedTensor> tensors =
+      checkpoint(DType::kF32, [](const std::string& name) { return name; });
+  for (OwnedTensor& tensor : tensors) {
+    if (tensor.name == "qa_outputs.bias")
+      tensor = make_tensor(tensor.name, DType::kI64, {2}, {1, 2});
+  }
+  write(tensors);
+  EXPECT_THAT(
+      [&] { load(); },
+      ThrowsMessage<DataError>(HasSubstr("'qa_outputs.bias' is I64; expected F32, F16 or BF16")));
+
+  tensors = checkpoint(DType::kF32, [](const std::string& name) { return name; });
+  tensors.push_back(
+      make_tensor("embeddings.LayerNorm.gamma", DType::kF32, {32}, exact_values(32, 0)));
+  write(tensors);
+  EXPECT_THAT([&] { load(); },
+              ThrowsMessage<DataError>(
+                  HasSubstr("is a second value of " + prefix_ + "embeddings.LayerNorm.weight")));
+
+  write({make_tensor("model.layers.0.weight", DType::kF32, {1}, {1})});
+  EXPECT_THAT([&] { load(); },
+              ThrowsMessage<DataError>(AllOf(HasSubstr("holds no parameter of a"),
+                                             HasSubstr("'model.layers.0.weight'"))));
+}
+
+TEST_P(PretrainedTest, SaysWhichFileIsThereInstead) {
+  EXPECT_THAT([&] { load(); },
+              ThrowsMessage<DataError>(HasSubstr("no model.safetensors in this model directory")));
+  write_file(folder_ / "pytorch_model.bin", "x");
+  EXPECT_THAT([&] { load(); }, ThrowsMessage<DataError>(
+                                   HasSubstr("found pytorch_model.bin, but no model.safetensors")));
+}
+
+TEST_P(PretrainedTest, SavesWhatItLoads) {
+  const TestModel test(config_);
+  save_pretrained(folder_.path(), config_, question_answering_architecture(config_.model_type),
+                  model_.layout(), test.f32);
+  const ModelConfig saved_config = ModelConfig::load(folder_.path());
+  const QuestionAnsweringModel saved(saved_config);
+  std::vector<float> weights(saved.layout().size(), NAN);
+  const LoadReport report =
+      load_pretrained(folder_.path(), saved_config, saved.layout(), weights, 1);
+  EXPECT_TRUE(report.newly_initialized.empty());
+  EXPECT_EQ(weights, test.f32);
+  const SafetensorsFile file(folder_ / "model.safetensors");
+  EXPECT_EQ(file.metadata().at("format"), "pt");
+  EXPECT_EQ(file.tensors().size(), model_.layout().parameters().size());
+}
+
+TEST(InitializeParameters, DependsOnTheSeedAlone) {
+  const ModelConfig config = tiny_config(ModelFamily::kBert);
+  const QuestionAnsweringModel model(config);
+  std::vector<float> a(model.layout().size());
+  std::vector<float> b(model.layout().size());
+  initialize_parameters(config, model.layout(), a, 1);
+  initialize_parameters(config, model.layout(), b, 1);
+  EXPECT_EQ(a, b);
+  initialize_parameters(config, model.layout(), b, 2);
+  EXPECT_NE(a, b);
+}
+
+// create_sinusoidal_embeddings of transformers: sin in the even columns, cos in the odd ones.
+TEST(InitializeParameters, FillsSinusoidalPositions) {
+  ModelConfig config = tiny_config(ModelFamily::kDistilBert);
+  config.sinusoidal_pos_embds = true;
+  const QuestionAnsweringModel model(config);
+  std::vector<float> weights(model.layout().size());
+  initialize_parameters(config, model.layout(), weights, 1);
+  const float* table =
+      weights.data() +
+      model.layout().find("distilbert.embeddings.position_embeddings.weight")->offset;
+  EXPECT_EQ(table[0], 0.0f);
+  EXPECT_EQ(table[1], 1.0f);
+  EXPECT_FLOAT_EQ(table[32 * 3 + 4], std::sin(3 / std::pow(10000.0, 4.0 / 32)));
+  EXPECT_FLOAT_EQ(table[32 * 3 + 5], std::cos(3 / std::pow(10000.0, 4.0 / 32)));
+}
+
+}  // namespace
+}  // namespace tandem::models
