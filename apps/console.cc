@@ -40,11 +40,13 @@ void print(std::FILE* stream, std::string_view text) {
 }
 
 std::string group_thousands(std::int64_t value) {
-  std::string digits = std::to_string(value);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), ",");
+  const std::string digits = std::to_string(value);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
   }
-  return digits;
+  return text;
 }
 
 // A log entry as Python prints a dict: {'loss': 1.2345, 'epoch': 0.07}. As transformers 4.46 does,
