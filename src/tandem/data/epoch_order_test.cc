@@ -1,0 +1,118 @@
+// Tests of the order of samples.
+#include "tandem/data/epoch_order.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/golden_files.h"
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+
+namespace tandem::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Indices = std::vector<std::uint32_t>;
+
+Indices to_vector(std::span<const std::uint32_t> batch) { return {batch.begin(), batch.end()}; }
+
+TEST(EpochPermutation, IsThatOfTorch) {
+  Indices order = epoch_permutation(88524, 42, 0);
+  ASSERT_EQ(order.size(), 88524u);
+  Indices head(order.begin(), order.begin() + 8);
+  EXPECT_THAT(head, ElementsAre(67938, 66210, 32584, 9517, 13710, 73570, 36280, 88128));
+  std::sort(order.begin(), order.end());
+  EXPECT_EQ(order, sequential_order(88524));
+  EXPECT_EQ(epoch_permutation(1000, 42, 3), epoch_permutation(1000, 45, 0));
+  EXPECT_THAT(epoch_permutation(0, 1, 0), IsEmpty());
+  EXPECT_THAT(epoch_permutation(1, 1, 0), ElementsAre(0));
+  EXPECT_THROW(epoch_permutation(300'000'000, 1, 0), InvalidArgument);
+}
+
+// accelerate's BatchSamplerShard, step by step as its iterator does it (even batches, not split).
+std::vector<std::vector<Indices>> accelerate_shards(const Indices& order, std::size_t batch_size,
+                                                    std::size_t world) {
+  std::vector<Indices> batches;
+  for (std::size_t i = 0; i < order.size(); i += batch_size) {
+    batches.emplace_back(
+        order.begin() + static_cast<std::ptrdiff_t>(i),
+        order.begin() + static_cast<std::ptrdiff_t>(std::min(order.size(), i + batch_size)));
+  }
+  std::vector<std::vector<Indices>> shards(world);
+  if (world == 1) {
+    shards[0] = batches;
+    return shards;
+  }
+  Indices fill = order;  // what missing samples are taken from, again and again
+  while (!fill.empty() && fill.size() < world * batch_size)
+    fill.insert(fill.end(), order.begin(), order.end());
+  std::size_t cycle = 0;
+  for (std::size_t b = 0; b < batches.size() || b % world != 0; ++b) {
+    Indices batch = b < batches.size() ? batches[b] : Indices();
+    while (batch.size() < batch_size) batch.push_back(fill[cycle++]);
+    shards[b % world].push_back(batch);
+  }
+  return shards;
+}
+
+TEST(EpochBatches, DealsLikeAccelerate) {
+  for (std::size_t samples = 1; samples < 40; ++samples) {
+    const Indices order = epoch_permutation(samples, 7, 0);
+    for (std::size_t batch_size = 1; batch_size < 9; ++batch_size) {
+      for (std::size_t world = 1; world < 6; ++world) {
+        const auto expected = accelerate_shards(order, batch_size, world);
+        const EpochBatches batches(order, batch_size, world);
+        std::size_t unique = 0;
+        for (std::size_t shard = 0; shard < world; ++shard) {
+          ASSERT_EQ(batches.size(), expected[shard].size());
+          for (std::size_t step = 0; step < batches.size(); ++step) {
+            ASSERT_EQ(to_vector(batches.batch(step, shard)), expected[shard][step])
+                << samples << " samples, batch " << batch_size << ", world " << world;
+            unique += batches.num_unique(step, shard);
+          }
+        }
+        ASSERT_EQ(unique, samples);
+      }
+    }
+  }
+}
+
+TEST(EpochBatches, DropLastLeavesOutWhatIsNotFull) {
+  const EpochBatches one(sequential_order(10), 4, 1, true);
+  EXPECT_EQ(one.size(), 2u);
+  const EpochBatches two(sequential_order(15), 4, 2, true);  // 3 full batches: one round
+  ASSERT_EQ(two.size(), 1u);
+  EXPECT_THAT(to_vector(two.batch(0, 1)), ElementsAre(4, 5, 6, 7));
+  EXPECT_EQ(EpochBatches(sequential_order(3), 4, 1, true).size(), 0u);
+}
+
+TEST(EpochBatches, NoSamplesNoBatches) {
+  EXPECT_EQ(EpochBatches({}, 4, 2).size(), 0u);
+  EXPECT_THROW(EpochBatches(sequential_order(3), 0, 2), InvalidArgument);
+  EXPECT_THROW(EpochBatches(sequential_order(3), 2, 0), InvalidArgument);
+}
+
+class EpochOrderGolden : public testing::SharedDataTest {
+ protected:
+  static void compare(const std::string& file, std::size_t world, std::size_t batch_size) {
+    const auto golden = testing::read_gzip_json(testing::shared_data() / "golden" / file);
+    const EpochBatches batches(epoch_permutation(4457, 42, 0), batch_size, world);
+    for (std::size_t rank = 0; rank < world; ++rank) {
+      const auto expected = golden["ranks"][rank]["indices"].get<Indices>();
+      ASSERT_GE(expected.size(), 60u);
+      Indices order;
+      for (std::size_t step = 0; order.size() < expected.size(); ++step) {
+        const auto batch = batches.batch(step, rank);
+        order.insert(order.end(), batch.begin(), batch.end());
+      }
+      EXPECT_EQ(order, expected) << file << " rank " << rank;
+    }
+  }
+};
+
+TEST_F(EpochOrderGolden, OneRank) { compare("trajectory_np1.json.gz", 1, 12); }
+TEST_F(EpochOrderGolden, TwoRanks) { compare("trajectory_np2.json.gz", 2, 6); }
+
+}  // namespace
+}  // namespace tandem::data

@@ -1,0 +1,186 @@
+// Tests of the question file reader: the four forms, and what it says about broken files.
+#include "tandem/data/read_questions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+
+#include "support/golden_files.h"
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+
+namespace tandem::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class ReadQuestions : public ::testing::Test {
+ protected:
+  QuestionSet read(std::string_view text, const ReadOptions& options = {}) const {
+    write_file(folder_ / "q.json", text);
+    return read_questions(folder_ / "q.json", options);
+  }
+
+  std::string error_of(std::string_view text, const ReadOptions& options = {}) const {
+    try {
+      read(text, options);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  testing::TemporaryFolder folder_;
+};
+
+constexpr std::string_view kRaw =
+    R"({"version": "v2.0", "data": [{"title": " Cats ", "paragraphs": [
+  {"qas": [
+     {"question": " Who? ", "id": "a1", "answers": [{"text": " Tom ", "answer_start": 2}, {"text": "Tom", "answer_start": 3}], "is_impossible": false},
+     {"question": "Why?", "id": "a2", "answers": [], "plausible_answers": [{"text": "x", "answer_start": 0}], "is_impossible": true}],
+   "context": "\u00e9 Tom \ud83d\ude00 sat. \n"}]}]})";
+
+TEST_F(ReadQuestions, RawSquadIsStripped) {
+  const QuestionSet set = read(kRaw);
+  ASSERT_EQ(set.size(), 2u);
+  EXPECT_EQ(set[0].id, "a1");
+  EXPECT_EQ(set[0].title, "Cats");
+  EXPECT_EQ(set[0].question, "Who?");
+  EXPECT_EQ(set[0].context, "é Tom \xf0\x9f\x98\x80 sat.");
+  ASSERT_EQ(set[0].answers.size(), 2u);
+  EXPECT_EQ(set[0].answers[0].text, "Tom");
+  EXPECT_EQ(set[0].answers[0].answer_start, 2);
+  EXPECT_TRUE(set[1].answers.empty());
+  EXPECT_EQ(set[1].context.data(), set[0].context.data()) << "a paragraph's context is stored once";
+}
+
+constexpr std::string_view kRow1 =
+    R"({"id": "007", "title": "t", "context": " Tom sat. ", "question": " Who? ", "answers": {"text": ["Tom"], "answer_start": [1]}})";
+constexpr std::string_view kRow2 =
+    R"({"id": 8, "context": " Tom sat. ", "question": "Why?", "answers": {"text": [], "answer_start": []}})";
+
+void expect_rows(const QuestionSet& set) {
+  ASSERT_EQ(set.size(), 2u);
+  EXPECT_EQ(set[0].id, "007");
+  EXPECT_EQ(set[0].context, " Tom sat. ") << "flat rows are taken as they are";
+  EXPECT_EQ(set[0].question, " Who? ");
+  ASSERT_EQ(set[0].answers.size(), 1u);
+  EXPECT_EQ(set[0].answers[0].answer_start, 1);
+  EXPECT_EQ(set[1].id, "8");
+  EXPECT_EQ(set[1].title, "");
+  EXPECT_TRUE(set[1].answers.empty());
+  EXPECT_EQ(set[1].context.data(), set[0].context.data());
+}
+
+TEST_F(ReadQuestions, FlatForms) {
+  expect_rows(read(fmt::format("{{\"data\": [{},\n{}]}}", kRow1, kRow2)));
+  expect_rows(read(fmt::format("[{}, {}]", kRow1, kRow2)));
+  expect_rows(read(fmt::format("{}\n{}\n", kRow1, kRow2)));
+  expect_rows(read(fmt::format("\xef\xbb\xbf\n{}\r\n\r\n{}", kRow1, kRow2)));
+  EXPECT_EQ(read(kRow1).size(), 1u) << "JSON lines with one line";
+}
+
+TEST_F(ReadQuestions, ColumnsByPosition) {
+  const QuestionSet set = read(
+      R"([{"q": "Who?", "passage": "Tom sat.", "gold": {"text": ["Tom"], "answer_start": [0]}, "id": "x"},
+          {"id": "y", "q": "2?", "passage": "p", "gold": {"text": [], "answer_start": []}}])");
+  EXPECT_EQ(set[0].question, "Who?");
+  EXPECT_EQ(set[0].context, "Tom sat.");
+  EXPECT_EQ(set[0].answers[0].text, "Tom");
+  EXPECT_EQ(set[1].question, "2?");
+}
+
+TEST_F(ReadQuestions, IdsAndAnswersAreOptionalWhereAskedFor) {
+  const std::string rows =
+      R"([{"context": "c", "question": "a"}, {"context": "c", "question": "b"}])";
+  const QuestionSet set = read(rows, {.require_id = false, .require_answers = false});
+  EXPECT_EQ(set[1].id, "1");
+  EXPECT_TRUE(set[1].answers.empty());
+  EXPECT_THAT(error_of(rows), HasSubstr("record 1: key \"id\" is missing, found \"context\", "
+                                        "\"question\""));
+}
+
+TEST_F(ReadQuestions, ViewsSurviveAMove) {
+  QuestionSet set = read(kRaw);
+  const QuestionSet moved = std::move(set);
+  EXPECT_EQ(moved[0].answers[1].text, "Tom");
+  EXPECT_EQ(moved.examples().size(), 2u);
+}
+
+TEST_F(ReadQuestions, SaysWhatIsWrongAndWhere) {
+  const std::string row = R"({"id": "i", "context": "Tom sat.", "question": "q", "answers": )";
+  const std::pair<std::string, std::vector<std::string>> cases[] = {
+      {"", {"q.json': the file is empty"}},
+      {" \n ", {"the file is empty"}},
+      {"{\"data\": []}", {"no question in it"}},
+      {"{\"data\": [\n {\"id\": \"a\",, }]}", {"not valid JSON: line 2, column 13 (byte 23)"}},
+      {std::string(kRaw.substr(0, 150)),
+       {"not valid JSON: line 3, column 74", "missing closing quote"}},
+      {"[1, 2]", {"record 1: a record is a number, expected an object"}},
+      {"{\"rows\": []}", {"expected an object with \"data\"", "found an object with \"rows\""}},
+      {"3", {"found a number"}},
+      {"{\"data\": 3}", {"\"data\" is a number, expected a list"}},
+      {std::string(kRow1) + "\n{\"id\": \"b\"}", {"line 2 (id 'b'): key \"context\" is missing"}},
+      {std::string(kRow1) + "\n{\"id\": \"b\"", {"not valid JSON: line 2, column "}},
+      {"[" + row + "[{\"text\": \"Tom\"}]}]",
+       {"record 1 (id 'i'): key \"answer_start\" is missing"}},
+      {"[" + row + "{\"text\": [\"Tom\"], \"answer_start\": []}}]",
+       {"1 texts but 0 answer_starts"}},
+      {"[" + row + "{\"text\": [\"Tom\"], \"answer_start\": [\"0\"]}}]",
+       {"answer_start is a string, expected an integer"}},
+      {"[" + row + "{\"text\": [\"Tom\"], \"answer_start\": [-1]}}]",
+       {"lies outside of the context"}},
+      {"[" + row + "{\"text\": [\"Tom\"], \"answer_start\": [6]}}]",
+       {"(id 'i')",
+        "'Tom' at answer_start 6 (3 characters) lies outside of the context of 8 characters"}},
+      {"[" + row + "null}]", {"\"answers\" is null, expected an object"}},
+      {R"([{"id": "i", "question": "q", "context": 3, "answers": []}])",
+       {"\"context\" is a number, expected a string"}},
+      {R"([{"id": ["i"], "question": "q", "context": "c", "answers": []}])",
+       {"\"id\" is a list, expected a string"}},
+      {fmt::format("[{},{}]", kRow1, kRow1), {"questions 1 and 2 have the same id '007'"}},
+      {"[{\"id\": \"\xff\"}]", {"line 1, column 10 (byte 9): not UTF-8 (byte value 0xff)"}},
+      {R"({"data": [{"title": "t", "paragraphs": [{"context": "c", "qas": [{"id": "x", "answers": []}]}]}]})",
+       {"article 1, paragraph 1, question 1 (id 'x'): key \"question\" is missing"}},
+      {R"({"data": [{"title": "t", "paragraphs": [{"qas": []}]}]})",
+       {"article 1, paragraph 1: key \"context\" is missing, found \"qas\""}},
+  };
+  for (const auto& [text, parts] : cases) {
+    const std::string error = error_of(text);
+    EXPECT_THAT(error, HasSubstr("q.json'"));
+    for (const std::string& part : parts) EXPECT_THAT(error, HasSubstr(part)) << text;
+  }
+}
+
+TEST_F(ReadQuestions, CsvAndMissingFiles) {
+  write_file(folder_ / "q.csv", "id,question\n");
+  try {
+    read_questions(folder_ / "q.csv");
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("q.csv"), HasSubstr("CSV is not supported yet"),
+                                    HasSubstr("JSON lines")));
+  }
+  EXPECT_THROW(read_questions(folder_ / "absent.json"), IoError);
+}
+
+class ReadSquad : public testing::SharedDataTest {};
+
+TEST_F(ReadSquad, BothFilesWithEveryAnswerInItsPlace) {
+  for (const auto& [name, size] :
+       {std::pair{"squad1-train-head.json", 4370u}, {"xquad.en.json", 1190u}}) {
+    const QuestionSet set = read_questions(testing::shared_data() / "squad" / name);
+    EXPECT_EQ(set.size(), size);
+    for (const QuestionExample& example : set) {
+      EXPECT_EQ(example.answers.size(), 1u);
+      EXPECT_FALSE(example.id.empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::data

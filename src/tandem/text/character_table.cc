@@ -18,11 +18,30 @@ const icu::Normalizer2& nfd() {
   return *normalizer;
 }
 
-// General category as of Unicode 9.
-int category(char32_t c) {
+// Whether a version of Unicode had the code point.
+bool existed_in(int version, char32_t c) {
   UVersionInfo age;
   u_charAge(uchar(c), age);
-  if (age[0] > 9 || age[0] == 0) return U_UNASSIGNED;
+  return age[0] != 0 && age[0] <= version;
+}
+
+// General category as of Unicode 8: later code points were unassigned, and six had another category than today.
+int category(char32_t c) {
+  switch (c) {
+    case 0x166d:   // Canadian syllabics chi sign
+    case 0x111c9:  // Sharada sandhi mark
+      return U_OTHER_PUNCTUATION;
+    case 0x1734:  // Hanunoo pamudpod
+      return U_NON_SPACING_MARK;
+    case 0xa9bd:  // Javanese consonant sign keret
+      return U_COMBINING_SPACING_MARK;
+    case 0x1885:  // Mongolian baluda
+    case 0x1886:  // Mongolian three baluda
+      return U_OTHER_LETTER;
+    default:
+      break;
+  }
+  if (!existed_in(8, c)) return U_UNASSIGNED;
   return u_charType(uchar(c));
 }
 
@@ -62,7 +81,7 @@ bool is_ideograph(char32_t c) {
 
 bool decomposes(char32_t c) {
   icu::UnicodeString unused;
-  return nfd().getDecomposition(uchar(c), unused);
+  return existed_in(9, c) && nfd().getDecomposition(uchar(c), unused);
 }
 
 }  // namespace
@@ -95,7 +114,10 @@ void CharacterTable::decompose(char32_t c, std::u32string& out) {
 
 char32_t CharacterTable::to_lower(char32_t c) { return static_cast<char32_t>(u_tolower(uchar(c))); }
 
-std::uint8_t CharacterTable::combining_class(char32_t c) { return u_getCombiningClass(uchar(c)); }
+std::uint8_t CharacterTable::combining_class(char32_t c) {
+  const bool changed_since = c == 0x0eba;  // Lao sign pali virama
+  return existed_in(9, c) && !changed_since ? u_getCombiningClass(uchar(c)) : std::uint8_t{0};
+}
 
 bool is_word_character(char32_t c) {
   const auto mask = U_GET_GC_MASK(uchar(c));

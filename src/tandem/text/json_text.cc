@@ -45,22 +45,21 @@ std::string describe_position(std::string_view text, std::size_t byte) {
   return fmt::format("line {}, column {} (byte {})", line, before.size() - line_start + 1, byte);
 }
 
-std::string describe_json_error(std::string_view text) {
-  if (const auto invalid = find_invalid_utf8(text)) {
-    return fmt::format("{}: not UTF-8 (byte value 0x{:02x})", describe_position(text, *invalid),
-                       static_cast<unsigned char>(text[*invalid]));
+std::string describe_json_error(std::string_view text, std::size_t begin, std::size_t end) {
+  const std::string_view part = text.substr(begin, end == text.npos ? end : end - begin);
+  if (const auto invalid = find_invalid_utf8(part)) {
+    return fmt::format("{}: not UTF-8 (byte value 0x{:02x})",
+                       describe_position(text, begin + *invalid),
+                       static_cast<unsigned char>(part[*invalid]));
   }
   ErrorCatcher catcher;
-  if (nlohmann::json::sax_parse(text.begin(), text.end(), &catcher)) return {};
-  // nlohmann's text: "[json.exception.parse_error.101] parse error at line 1, column 5: syntax
-  // error while parsing …"
+  if (nlohmann::json::sax_parse(part.begin(), part.end(), &catcher)) return {};
+  // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error while parsing …"
   const std::size_t colon = catcher.what.find(": ");
   const std::string reason =
       colon == std::string::npos ? catcher.what : catcher.what.substr(colon + 2);
-  return fmt::format(
-      "{}: {}",
-      describe_position(text, std::min(text.size(), std::max<std::size_t>(catcher.byte, 1) - 1)),
-      reason);
+  const std::size_t byte = std::min(part.size(), std::max<std::size_t>(catcher.byte, 1) - 1);
+  return fmt::format("{}: {}", describe_position(text, begin + byte), reason);
 }
 
 }  // namespace tandem::text

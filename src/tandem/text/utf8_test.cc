@@ -1,0 +1,74 @@
+// Tests of UTF-8 handling.
+#include "tandem/text/utf8.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tandem/text/json_text.h"
+
+namespace tandem::text {
+namespace {
+
+TEST(Utf8, EveryCodePointSurvivesTheRoundTrip) {
+  for (char32_t c = 0; c <= 0x10ffff; ++c) {
+    if (c >= 0xd800 && c <= 0xdfff) continue;
+    std::string bytes;
+    append_utf8(c, bytes);
+    ASSERT_FALSE(find_invalid_utf8(bytes).has_value()) << std::hex << std::uint32_t{c};
+    std::size_t at = 0;
+    ASSERT_EQ(next_code_point(bytes, at), c);
+    ASSERT_EQ(at, bytes.size());
+    ASSERT_EQ(count_code_points(bytes), 1u);
+  }
+}
+
+TEST(Utf8, FindsTheFirstInvalidByte) {
+  const std::vector<std::pair<std::string, std::size_t>> cases = {
+      {"\x80", 0},
+      {"abcdefghij\xff", 10},
+      {"a\xc0\xaf", 1},         // overlong
+      {"é\xe0\x80\xaf", 2},     // overlong
+      {"ab\xed\xa0\x80", 2},    // surrogate
+      {"\xf4\x90\x80\x80", 0},  // above U+10FFFF
+      {"\xf0\x80\x80\x80", 0},  // overlong
+      {"12345678\xe2\x82", 8},  // truncated
+      {"\xf0\x9f\x98", 0},      // truncated
+      {"\xe2\x28\xa1", 0},      // no continuation
+  };
+  for (const auto& [text, position] : cases) {
+    EXPECT_EQ(find_invalid_utf8(text), position) << text;
+  }
+  EXPECT_EQ(find_invalid_utf8("plain ascii and ünïcödé \xf0\x9f\x98\x80"), std::nullopt);
+}
+
+TEST(Utf8, SlicesByCodePoints) {
+  const std::string_view text = "aé\xf0\x9f\x98\x80z";
+  EXPECT_EQ(count_code_points(text), 4u);
+  EXPECT_EQ(slice_code_points(text, 1, 3), "é\xf0\x9f\x98\x80");
+  EXPECT_EQ(slice_code_points(text, 3, 100), "z");
+  EXPECT_EQ(slice_code_points(text, 4, 5), "");
+  EXPECT_EQ(slice_code_points(text, 2, 2), "");
+  EXPECT_EQ(slice_code_points(text, 3, 1), "");
+}
+
+TEST(Utf8, StripsWhatPythonStrips) {
+  EXPECT_EQ(strip(" \t\u00a0\u3000\x1c x y\u200b\u2003\n"),
+            "x y\u200b");  // U+200B is no white space
+  EXPECT_EQ(lstrip("\u0085\u2028q \n"), "q \n");
+  EXPECT_EQ(strip(" \u3000 "), "");
+  EXPECT_EQ(strip(""), "");
+}
+
+TEST(JsonText, NamesLineAndColumn) {
+  EXPECT_EQ(describe_json_error("{\"a\": [1, 2]}"), "");
+  const std::string error = describe_json_error("{\"a\":\n  [1,\n   oops]}");
+  EXPECT_TRUE(error.starts_with("line 3, column ")) << error;
+  EXPECT_TRUE(
+      describe_json_error("[\"\xff\"]").starts_with("line 1, column 3 (byte 2): not UTF-8"));
+  EXPECT_NE(describe_json_error("{\"a\": 1"), "");
+  EXPECT_NE(describe_json_error(""), "");
+}
+
+}  // namespace
+}  // namespace tandem::text

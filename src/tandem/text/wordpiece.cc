@@ -58,17 +58,25 @@ void WordPiece::build(std::span<const Entry> sorted) {
   }
 }
 
-// The first base whose cells for all of `bytes` are free.
+// A base whose cells for all of `bytes` are free: the first one from search_from_ on. search_from_
+// moves up when nearly all cells behind it are taken (the rule of the Darts library): a few cells
+// stay empty, the search stays short.
 std::uint32_t WordPiece::find_base(std::span<const unsigned char> bytes) {
   const auto is_free = [&](std::size_t cell) { return cells_[cell].parent == kNone; };
-  while (!is_free(first_free_)) ++first_free_;
-  std::size_t base = first_free_ > bytes[0] ? first_free_ - bytes[0] : 1;
-  for (;; ++base) {
-    if (base + 512 > cells_.size()) cells_.resize(cells_.size() * 2);
-    if (std::all_of(bytes.begin(), bytes.end(),
-                    [&](unsigned char b) { return is_free(base + b); })) {
-      return static_cast<std::uint32_t>(base);
+  std::size_t taken = 0;
+  for (std::size_t first = std::max<std::size_t>(search_from_, bytes[0] + 1u);; ++first) {
+    if (first + 512 > cells_.size()) cells_.resize(cells_.size() * 2);
+    if (!is_free(first)) {
+      ++taken;
+      continue;
     }
+    const std::size_t base = first - bytes[0];
+    if (!std::all_of(bytes.begin(), bytes.end(),
+                     [&](unsigned char b) { return is_free(base + b); })) {
+      continue;
+    }
+    if (taken * 20 >= (first - search_from_ + 1) * 19) search_from_ = first;
+    return static_cast<std::uint32_t>(base);
   }
 }
 

@@ -66,7 +66,7 @@ class WordPiece {
   std::uint32_t find(std::string_view token) const;
 
   std::vector<Cell> cells_;  // 256 free cells at the end: base + c needs no bounds check
-  std::size_t first_free_ = 1;
+  std::size_t search_from_ = 1;
   std::uint32_t continuation_ = kNone;
 };
 

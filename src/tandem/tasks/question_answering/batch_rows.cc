@@ -1,0 +1,64 @@
+#include <algorithm>
+
+#include "tandem/core/error.h"
+#include "tandem/tasks/question_answering/features.h"
+
+namespace tandem::question_answering {
+namespace {
+
+std::size_t rows_per_sequence(const FeatureSet& features, std::span<const std::uint32_t> indices,
+                              Padding padding) {
+  if (padding == Padding::kNone) return 0;
+  if (padding == Padding::kMaxSeqLength) return features.max_seq_length();
+  std::size_t longest = 0;
+  for (const std::uint32_t i : indices) longest = std::max(longest, features.num_real_tokens(i));
+  return longest;
+}
+
+void append_sequence(const FeatureSet& features, std::size_t i, std::size_t rows,
+                     BatchRows& batch) {
+  const auto question = features.question_tokens(i);
+  const auto window = features.window_tokens(i);
+  const std::size_t begin = batch.input_ids.size();
+  std::vector<std::int32_t>& ids = batch.input_ids;
+  ids.push_back(features.cls_token_id());
+  ids.insert(ids.end(), question.begin(), question.end());
+  ids.push_back(features.sep_token_id());
+  const std::size_t second = ids.size() - begin;
+  ids.insert(ids.end(), window.begin(), window.end());
+  ids.push_back(features.sep_token_id());
+  const std::size_t real = ids.size() - begin;
+  rows = std::max(rows, real);
+  ids.resize(begin + rows, features.pad_token_id());
+
+  batch.token_type_ids.resize(begin + second, 0);
+  batch.token_type_ids.resize(begin + real, 1);
+  batch.token_type_ids.resize(begin + rows, 0);
+  for (std::size_t position = 0; position < rows; ++position) {
+    batch.position_ids.push_back(static_cast<std::int32_t>(position));
+  }
+  batch.row_begin.push_back(static_cast<std::uint32_t>(ids.size()));
+  batch.key_count.push_back(static_cast<std::uint32_t>(real));
+  batch.start_positions.push_back(features[i].start_position);
+  batch.end_positions.push_back(features[i].end_position);
+}
+
+}  // namespace
+
+void fill_batch(const FeatureSet& features, std::span<const std::uint32_t> indices, Padding padding,
+                BatchRows& batch) {
+  batch.input_ids.clear();
+  batch.token_type_ids.clear();
+  batch.position_ids.clear();
+  batch.row_begin.assign(1, 0);
+  batch.key_count.clear();
+  batch.start_positions.clear();
+  batch.end_positions.clear();
+  const std::size_t rows = rows_per_sequence(features, indices, padding);
+  for (const std::uint32_t i : indices) {
+    TANDEM_CHECK(i < features.size(), "feature {} of {}", i, features.size());
+    append_sequence(features, i, rows, batch);
+  }
+}
+
+}  // namespace tandem::question_answering

@@ -1,0 +1,302 @@
+#include "tandem/tasks/question_answering/features.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "tandem/core/error.h"
+#include "tandem/text/utf8.h"
+
+namespace tandem::question_answering {
+namespace {
+
+constexpr std::size_t kSpecialTokens = 3;  // [CLS] question [SEP] context [SEP]
+
+// The tokens of many texts, concatenated in order.
+struct TokenizedTexts {
+  std::vector<std::size_t> begin{0};  // text i has tokens [begin[i], begin[i + 1])
+  std::vector<std::int32_t> ids;
+  std::vector<text::Span> offsets;  // empty unless asked for
+};
+
+// Tokenizes in parallel, chunk by chunk; chunks are put together in order. `name(i)` says for an error whose text it is.
+TokenizedTexts tokenize(const text::Tokenizer& tokenizer, std::span<const std::string_view> texts,
+                        bool with_offsets, FunctionRef<std::string(std::size_t)> name,
+                        ThreadPool& threads) {
+  constexpr std::size_t kChunk = 32;  // texts; about 5,000 tokens
+  struct Chunk {
+    std::vector<std::size_t> sizes;
+    std::vector<std::int32_t> ids;
+    std::vector<text::Span> offsets;
+  };
+  std::vector<Chunk> chunks(num_chunks(texts.size(), kChunk));
+  std::vector<text::Encoding> encodings(static_cast<std::size_t>(threads.num_threads()));
+  threads.parallel_for(chunks.size(), [&](std::size_t c, int thread) {
+    Chunk& chunk = chunks[c];
+    text::Encoding& encoding = encodings[static_cast<std::size_t>(thread)];
+    const std::size_t end = std::min(texts.size(), (c + 1) * kChunk);
+    for (std::size_t i = c * kChunk; i < end; ++i) {
+      try {
+        tokenizer.encode(texts[i], encoding);
+      } catch (const DataError& error) {
+        raise<DataError>("{}: {}", name(i), error.what());
+      }
+      chunk.sizes.push_back(encoding.ids.size());
+      chunk.ids.insert(chunk.ids.end(), encoding.ids.begin(), encoding.ids.end());
+      if (with_offsets) {
+        chunk.offsets.insert(chunk.offsets.end(), encoding.offsets.begin(), encoding.offsets.end());
+      }
+    }
+  });
+
+  TokenizedTexts all;
+  all.begin.reserve(texts.size() + 1);
+  std::size_t total = 0;
+  for (const Chunk& chunk : chunks) total += chunk.ids.size();
+  all.ids.reserve(total);
+  if (with_offsets) all.offsets.reserve(total);
+  for (Chunk& chunk : chunks) {
+    for (const std::size_t size : chunk.sizes) all.begin.push_back(all.begin.back() + size);
+    all.ids.insert(all.ids.end(), chunk.ids.begin(), chunk.ids.end());
+    all.offsets.insert(all.offsets.end(), chunk.offsets.begin(), chunk.offsets.end());
+    chunk = {};
+  }
+  return all;
+}
+
+// An answer in code points of the context.
+struct AnswerSpan {
+  std::uint64_t begin, end;
+};
+
+std::optional<AnswerSpan> first_answer(const data::QuestionExample& example) {
+  if (example.answers.empty()) return std::nullopt;
+  const data::Answer& answer = example.answers.front();  // run_qa.py trains on the first one only
+  const auto begin = static_cast<std::uint64_t>(answer.answer_start);
+  return AnswerSpan{begin, begin + text::count_code_points(answer.text)};
+}
+
+enum class LabelKind { kAnswer, kNotInWindow, kLastToken };
+
+}  // namespace
+
+// Builds a FeatureSet: texts to tokens in parallel, then tokens to features one example after the other.
+class FeatureBuilder {
+ public:
+  FeatureBuilder(const text::Tokenizer& tokenizer, std::span<const data::QuestionExample> examples,
+                 const FeatureOptions& options, ThreadPool& threads)
+      : tokenizer_(tokenizer),
+        examples_(examples.first(std::min(examples.size(), options.max_samples))),
+        options_(options),
+        threads_(threads) {}
+
+  FeatureSet build() {
+    set_.cls_ = tokenizer_.cls_token_id();
+    set_.sep_ = tokenizer_.sep_token_id();
+    set_.pad_ = tokenizer_.pad_token_id();
+    set_.statistics_.num_examples = examples_.size();
+    choose_max_seq_length();
+    tokenize_questions();
+    tokenize_contexts();
+    for (std::size_t e = 0; e < examples_.size() && !full(); ++e) add_example(e);
+    return std::move(set_);
+  }
+
+ private:
+  bool full() const { return set_.features_.size() >= options_.max_samples; }
+
+  void choose_max_seq_length() {
+    set_.max_seq_length_ = options_.max_seq_length;
+    const std::size_t most = tokenizer_.model_max_length();
+    if (options_.max_seq_length > most) {
+      set_.statistics_.warnings.push_back(
+          fmt::format("max_seq_length ({}) is larger than the longest sequence of the model, {} "
+                      "(model_max_length of the tokenizer): using {}",
+                      options_.max_seq_length, most, most));
+      set_.max_seq_length_ = most;
+    }
+    if (set_.max_seq_length_ <= kSpecialTokens) {
+      raise<InvalidArgument>(
+          "max_seq_length is {}, which leaves no room beside [CLS] and two [SEP]; run_qa's default "
+          "is "
+          "384",
+          set_.max_seq_length_);
+    }
+  }
+
+  void tokenize_questions() {
+    std::vector<std::string_view> texts;
+    for (const data::QuestionExample& example : examples_) {
+      texts.push_back(text::lstrip(example.question));
+    }
+    const auto name = [&](std::size_t i) { return fmt::format("question '{}'", examples_[i].id); };
+    TokenizedTexts tokens = tokenize(tokenizer_, texts, false, name, threads_);
+    set_.questions_ = ranges(tokens);
+    set_.question_ids_ = std::move(tokens.ids);
+  }
+
+  // Questions of one paragraph share their context's memory (QuestionExample), so each distinct one is tokenized once.
+  void tokenize_contexts() {
+    std::vector<std::string_view> texts;
+    std::vector<std::size_t> first_example;
+    for (std::size_t e = 0; e < examples_.size(); ++e) {
+      const std::string_view context = examples_[e].context;
+      const bool same = !texts.empty() && texts.back().data() == context.data() &&
+                        texts.back().size() == context.size();
+      if (!same) {
+        texts.push_back(context);
+        first_example.push_back(e);
+      }
+      set_.context_of_.push_back(static_cast<std::uint32_t>(texts.size() - 1));
+    }
+    const auto name = [&](std::size_t i) {
+      return fmt::format("context of question '{}'", examples_[first_example[i]].id);
+    };
+    TokenizedTexts tokens = tokenize(tokenizer_, texts, true, name, threads_);
+    set_.contexts_ = ranges(tokens);
+    set_.context_ids_ = std::move(tokens.ids);
+    set_.context_offsets_ = std::move(tokens.offsets);
+  }
+
+  static std::vector<FeatureSet::Tokens> ranges(const TokenizedTexts& tokens) {
+    std::vector<FeatureSet::Tokens> out(tokens.begin.size() - 1);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i] = {tokens.begin[i], static_cast<std::uint32_t>(tokens.begin[i + 1] - tokens.begin[i])};
+    }
+    return out;
+  }
+
+  void add_example(std::size_t e) {
+    const std::string problem = find_problem(e);
+    if (!problem.empty()) {
+      if (!options_.skip_unusable) raise<DataError>("question '{}': {}", examples_[e].id, problem);
+      ++set_.statistics_.num_unusable;
+      return;
+    }
+    const std::size_t context = set_.contexts_[set_.context_of_[e]].size;
+    const std::size_t room = set_.max_seq_length_ - kSpecialTokens - set_.questions_[e].size;
+    if (context <= room) {
+      add_feature(e, 0, context);
+      return;
+    }
+    for (std::size_t begin = 0; !full(); begin += room - options_.doc_stride) {
+      const std::size_t end = std::min(begin + room, context);
+      add_feature(e, begin, end - begin);
+      if (end == context) break;
+    }
+  }
+
+  // Why no feature can be made of example e; empty if it can.
+  std::string find_problem(std::size_t e) const {
+    const std::size_t question = set_.questions_[e].size;
+    const std::size_t context = set_.contexts_[set_.context_of_[e]].size;
+    const std::size_t length = set_.max_seq_length_;
+    if (question + kSpecialTokens + context > length) {
+      if (question + kSpecialTokens >= length) {
+        return fmt::format(
+            "it has {} tokens, which leaves no room for the context in max_seq_length {}; raise "
+            "--max_seq_length or shorten the question",
+            question, length);
+      }
+      const std::size_t room = length - kSpecialTokens - question;
+      if (options_.doc_stride >= room) {
+        return fmt::format(
+            "doc_stride {} is not smaller than the {} tokens that max_seq_length {} leaves for the "
+            "context beside a question of {} tokens; lower --doc_stride or raise --max_seq_length",
+            options_.doc_stride, room, length, question);
+      }
+    }
+    if (!options_.labels) return {};
+    if (context == 0) return "its context is empty (no token in it), which cannot be trained on";
+    if (const auto answer = first_answer(examples_[e]); answer && answer->end == 0) {
+      return "its answer is an empty text at position 0, which cannot be trained on";
+    }
+    return {};
+  }
+
+  void add_feature(std::size_t e, std::size_t window_begin, std::size_t window_size) {
+    Feature feature{static_cast<std::uint32_t>(e), static_cast<std::uint32_t>(window_begin),
+                    static_cast<std::uint32_t>(window_size), 0, 0};
+    if (options_.labels) count(set_label(feature));
+    set_.features_.push_back(feature);
+    set_.statistics_.num_real_tokens += set_.num_real_tokens(set_.features_.size() - 1);
+  }
+
+  void count(LabelKind kind) {
+    set_.statistics_.num_cls_labels += kind == LabelKind::kNotInWindow;
+    set_.statistics_.num_last_token_labels += kind == LabelKind::kLastToken;
+  }
+
+  // run_qa.py's labels: the token in which the answer starts is the one before the first that starts behind the answer's
+  // start. When the answer starts in the last token of the window that scan runs on, through the [SEP] and the padding, whose
+  // offsets are (0, 0), to the end of the sequence; Hugging Face trains on that label, see FeatureStatistics.
+  LabelKind set_label(Feature& feature) const {
+    const auto answer = first_answer(examples_[feature.example]);
+    const FeatureSet::Tokens& context = set_.contexts_[set_.context_of_[feature.example]];
+    const std::span window =
+        std::span(set_.context_offsets_)
+            .subspan(context.begin + feature.window_begin, feature.window_size);
+    if (!answer || window.front().begin > answer->begin || window.back().end < answer->end) {
+      return LabelKind::kNotInWindow;
+    }
+    const auto first = static_cast<std::uint32_t>(set_.questions_[feature.example].size + 2);
+    const auto window_end = first + feature.window_size;
+    std::uint32_t after_start = first;
+    while (after_start < window_end && window[after_start - first].begin <= answer->begin) {
+      ++after_start;
+    }
+    std::uint32_t before_end = window_end;  // the token before this one
+    while (before_end > first && window[before_end - 1 - first].end >= answer->end) --before_end;
+    feature.start_position = after_start - 1;
+    feature.end_position = before_end;
+    if (after_start < window_end) return LabelKind::kAnswer;
+    if (!options_.fix_last_token_labels) {
+      const bool padded = options_.padding == Padding::kMaxSeqLength;
+      const auto length =
+          padded ? static_cast<std::uint32_t>(set_.max_seq_length_) : window_end + 1;
+      feature.start_position = length - 1;
+    }
+    return LabelKind::kLastToken;
+  }
+
+  const text::Tokenizer& tokenizer_;
+  const std::span<const data::QuestionExample> examples_;
+  const FeatureOptions options_;
+  ThreadPool& threads_;
+  FeatureSet set_;
+};
+
+std::size_t FeatureSet::num_real_tokens(std::size_t i) const {
+  return questions_[features_[i].example].size + kSpecialTokens + features_[i].window_size;
+}
+
+std::size_t FeatureSet::first_context_token(std::size_t i) const {
+  return questions_[features_[i].example].size + 2;
+}
+
+std::span<const std::int32_t> FeatureSet::question_tokens(std::size_t i) const {
+  const Tokens& question = questions_[features_[i].example];
+  return std::span(question_ids_).subspan(question.begin, question.size);
+}
+
+std::span<const std::int32_t> FeatureSet::window_tokens(std::size_t i) const {
+  const Tokens& context = contexts_[context_of_[features_[i].example]];
+  return std::span(context_ids_)
+      .subspan(context.begin + features_[i].window_begin, features_[i].window_size);
+}
+
+std::span<const text::Span> FeatureSet::window_offsets(std::size_t i) const {
+  const Tokens& context = contexts_[context_of_[features_[i].example]];
+  return std::span(context_offsets_)
+      .subspan(context.begin + features_[i].window_begin, features_[i].window_size);
+}
+
+FeatureSet build_features(const text::Tokenizer& tokenizer,
+                          std::span<const data::QuestionExample> examples,
+                          const FeatureOptions& options, ThreadPool& threads) {
+  return FeatureBuilder(tokenizer, examples, options, threads).build();
+}
+
+}  // namespace tandem::question_answering

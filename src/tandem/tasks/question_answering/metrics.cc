@@ -1,5 +1,6 @@
 #include "tandem/tasks/question_answering/metrics.h"
 
+#include <unicode/locid.h>
 #include <unicode/uchar.h>
 #include <unicode/unistr.h>
 
