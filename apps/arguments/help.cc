@@ -1,4 +1,5 @@
 // The text of `tandem run_qa --help`, made from the flag table.
+#include <cmath>
 #include <string>
 
 #include "apps/arguments/run_qa_arguments.h"
@@ -29,13 +30,19 @@ std::string metavar(const Flag& flag) {
   return "";
 }
 
+std::string plain_value(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  const bool whole =
+      value.is_number_float() && value.get<double>() == std::floor(value.get<double>());
+  return whole ? fmt::format("{:.0f}", value.get<double>()) : value.dump();
+}
+
 std::string default_text(const Flag& flag) {
   if (flag.required) return " (required)";
-  if (flag.initial.is_null() || flag.initial == Json(false) ||
-      (flag.initial.is_structured() && flag.initial.empty()))
-    return "";
-  return fmt::format(" (default: {})", flag.initial.is_string() ? flag.initial.get<std::string>()
-                                                                : flag.initial.dump());
+  const Json& value = flag.initial;
+  const bool nothing =
+      value.is_null() || value == Json(false) || (value.is_structured() && value.empty());
+  return nothing ? "" : fmt::format(" (default: {})", plain_value(value));
 }
 
 // One entry: the flag, then its text wrapped into the right column.
@@ -76,7 +83,7 @@ std::string choices_text(const Flag& flag) {
     if (list != nullptr) *list += (list->empty() ? "" : ", ") + choice.value;
   }
   if (works.empty()) return "";
-  return fmt::format("; {}{}", works,
+  return fmt::format(": {}{}", works,
                      not_yet.empty() ? "" : fmt::format("; not there yet: {}", not_yet));
 }
 
@@ -115,13 +122,14 @@ std::string run_qa_help() {
          "       tandem run_qa FILE.json        all flags from one JSON object\n"
          "\n"
          "Fine-tunes a BERT-family model for extractive question answering and evaluates it, with "
-         "the flags of\n"
-         "Hugging Face's run_qa.py. Start it with mpirun or torchrun to use several ranks.\n"
+         "the\n"
+         "flags of Hugging Face's run_qa.py. Start it with mpirun or torchrun to use several "
+         "ranks.\n"
          "--foo_bar may be written --foo-bar, --foo_bar=VALUE, or as any unique prefix; of "
-         "repeated flags the last\n"
-         "one counts; true flags stand alone or take yes/no, true/false, 1/0. The words of "
-         "./run_qa.args, if that\n"
-         "file exists, come before the command line's.\n" +
+         "repeated flags\n"
+         "the last one counts; true flags stand alone or take yes/no, true/false, 1/0. The words "
+         "of\n"
+         "./run_qa.args, if that file exists, come before the command line's.\n" +
          working_flags(table) + flags_with(table, Verdict::kNote, "Accepted, without effect") +
          flags_with(table, Verdict::kNotYet, "Not there yet") +
          flags_with(table, Verdict::kRefused, "Not supported");

@@ -246,7 +246,7 @@ FlagTable logging_flags() {
                "count a loss that is not finite as the average in the log"),
           flag("disable_tqdm", field<&TrainingArguments::disable_tqdm>(), "no progress bars"),
           flag("log_level", field<&TrainingArguments::log_level>(),
-               "warning and above: no progress bars"),
+               "from warning on without progress bars"),
           flag("log_level_replica", field<&TrainingArguments::log_level_replica>(),
                "verbosity of the others")
               .ruled(Verdict::kNote, kConsole),
@@ -255,7 +255,7 @@ FlagTable logging_flags() {
               .ruled(Verdict::kNote, kConsole),
           // Values other than none become notes when the arguments are finished.
           flag("report_to", field<&TrainingArguments::report_to>(),
-               "integrations to report to; none"),
+               "integrations to report to: none"),
           flag("run_name", field<&TrainingArguments::run_name>(), "name of the run")
               .ruled(Verdict::kNote, kTensorBoard),
           note("logging_dir", Kind::kString, nullptr, kTensorBoard),
@@ -348,7 +348,7 @@ FlagTable rank_flags() {
   constexpr std::string_view kDataParallel =
       "every rank holds the whole model; start more ranks with mpirun or torchrun";
   Flag backend = flag("ddp_backend", field<&TrainingArguments::ddp_backend>(),
-                      "who moves gradients; ccl is tandem's own")
+                      "who moves gradients between ranks")
                      .rule("mpi", Verdict::kNotYet, "use ccl")
                      .rule("gloo", Verdict::kNotYet, "use ccl")
                      .alias("xpu_backend", "is the old name of --ddp_backend");

@@ -1,0 +1,278 @@
+// The built program from outside: what it prints, and the exit code.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "support/process.h"
+#include "support/test_support.h"
+#include "tandem/core/file.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::string program() { return (fs::path(TANDEM_BINARY_DIR) / "bin" / "tandem").string(); }
+std::string demo_model() {
+  return (fs::path(TANDEM_SOURCE_DIR) / "examples" / "demo" / "model").string();
+}
+std::string demo_questions() {
+  return (fs::path(TANDEM_SOURCE_DIR) / "examples" / "demo" / "held_out.json").string();
+}
+
+testing::ProcessResult tandem(std::vector<std::string> words,
+                              std::map<std::string, std::string> environment = {}) {
+  words.insert(words.begin(), program());
+  environment.try_emplace("OMP_NUM_THREADS", "1");
+  return testing::run(words, environment);
+}
+
+// The program with its standard input from a file, through a shell.
+testing::ProcessResult tandem_shell(const std::string& arguments) {
+  return testing::run({"/bin/sh", "-c", fmt::format("'{}' {}", program(), arguments)},
+                      {{"OMP_NUM_THREADS", "1"}});
+}
+
+std::vector<json> json_lines(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<json> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+void expect_failure(const testing::ProcessResult& result, int exit_code,
+                    const std::string& message) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("tandem: error: "), HasSubstr(message)));
+  EXPECT_THAT(result.out, IsEmpty());
+}
+
+TEST(Cli, HelpAndVersion) {
+  const auto help = tandem({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* name : {"run_qa", "ask", "inspect"}) EXPECT_THAT(help.out, HasSubstr(name));
+  EXPECT_THAT(tandem({"--version"}).out, StartsWith("tandem 0."));
+  const auto nothing = tandem({});
+  EXPECT_EQ(nothing.exit_code, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("usage: tandem COMMAND"));
+}
+
+TEST(Cli, EveryCommandHasHelp) {
+  for (const char* name : {"run_qa", "ask", "inspect"}) {
+    const auto help = tandem({name, "--help"});
+    EXPECT_EQ(help.exit_code, 0) << name;
+    EXPECT_THAT(help.out, HasSubstr(fmt::format("sage: tandem {}", name)));
+    EXPECT_THAT(help.err, IsEmpty()) << name;
+  }
+  EXPECT_THAT(tandem({"run_qa", "--do_train", "-h"}).out,
+              HasSubstr("--per_device_train_batch_size N"));
+}
+
+TEST(Cli, UnknownCommandSuggests) {
+  expect_failure(tandem({"run-qa"}), 2, "unknown command 'run-qa', did you mean 'run_qa'?");
+  expect_failure(tandem({"frobnicate"}), 2,
+                 "unknown command 'frobnicate'; the commands are run_qa, ask, inspect");
+}
+
+TEST(Cli, RunQaUsageErrors) {
+  const auto unknown = tandem({"run_qa", "--lerning_rate", "1e-5", "--do_trian"});
+  expect_failure(unknown, 2, "--lerning_rate (did you mean --learning_rate?)");
+  EXPECT_THAT(unknown.err, AllOf(StartsWith("usage: tandem run_qa"),
+                                 HasSubstr("--do_trian (did you mean --do_train?)")));
+  expect_failure(tandem({"run_qa"}), 2, "required and not given: --model_name_or_path");
+  expect_failure(tandem({"run_qa", "--eval_st", "no"}), 2,
+                 "ambiguous flag: --eval_st could be --eval_strategy --eval_steps");
+  expect_failure(tandem({"run_qa", "--optim", "adam"}), 2,
+                 "argument --optim: invalid choice: 'adam'");
+  expect_failure(tandem({"run_qa", "--seed", "x"}), 2, "argument --seed: invalid integer: 'x'");
+}
+
+TEST(Cli, RunQaConfigurationErrors) {
+  testing::TemporaryFolder folder;
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"run_qa",
+                                      "--model_name_or_path",
+                                      demo_model(),
+                                      "--validation_file",
+                                      demo_questions(),
+                                      "--output_dir",
+                                      (folder / "out").string()};
+    words.insert(words.end(), more.begin(), more.end());
+    return tandem(words);
+  };
+  const auto refused = with({"--fp16", "--do_eval"});
+  expect_failure(refused, 1,
+                 "--fp16 true is not supported: 16-bit floats are for GPUs; use --bf16");
+  EXPECT_THAT(refused.err, Not(HasSubstr("usage:")));
+  expect_failure(with({"--do_train"}), 1, "--do_train needs --train_file or --dataset_name");
+  expect_failure(with({"--ddp_backend", "mpi"}), 1, "--ddp_backend mpi is not there yet: use ccl");
+  EXPECT_FALSE(fs::exists(folder / "out")) << "nothing may be written before the flags are checked";
+}
+
+TEST(Cli, InspectTokensFromStandardInputAndFile) {
+  testing::TemporaryFolder folder;
+  write_file(folder / "texts", "Hello, world\n\nna\xC3\xAFve\n");
+  const std::string file = (folder / "texts").string();
+  const auto from_file = tandem({"inspect", "tokens", "--model", demo_model(), file});
+  ASSERT_EQ(from_file.exit_code, 0) << from_file.err;
+  const auto lines = json_lines(from_file.out);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0]["text"], "Hello, world");
+  EXPECT_EQ(lines[0]["tokens"].front(), "[CLS]");
+  EXPECT_EQ(lines[0]["tokens"].back(), "[SEP]");
+  EXPECT_EQ(lines[0]["input_ids"].size(), lines[0]["offsets"].size());
+  EXPECT_EQ(lines[1]["tokens"].size(), 2u);
+  EXPECT_EQ(tandem_shell(fmt::format("inspect tokens --model '{}' < '{}'", demo_model(), file)).out,
+            from_file.out);
+}
+
+TEST(Cli, InspectFeatures) {
+  const auto result =
+      tandem({"inspect", "features", "--model", demo_model(), demo_questions(), "--max_seq_length",
+              "64", "--doc_stride", "16", "--max_samples", "5"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto lines = json_lines(result.out);
+  ASSERT_EQ(lines.size(), 6u);
+  EXPECT_EQ(lines[0]["features"], 5);
+  EXPECT_EQ(lines[0]["max_length"], 64);
+  EXPECT_TRUE(lines[1].contains("start"));
+  const auto full = tandem({"inspect", "features", "--model", demo_model(), demo_questions(),
+                            "--set", "eval", "--full", "--max_samples", "1"});
+  const auto full_lines = json_lines(full.out);
+  ASSERT_EQ(full_lines.size(), 2u);
+  EXPECT_EQ(full_lines[1]["input_ids"].size(), full_lines[1]["n_real"]);
+  EXPECT_FALSE(full_lines[1].contains("start"));
+}
+
+TEST(Cli, InspectWeights) {
+  testing::TemporaryFolder folder;
+  // One F32 tensor [2, 2] = 1 2 3 4, one I64 tensor [1] = 7.
+  const std::string header =
+      R"({"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"b":{"dtype":"I64","shape":[1],"data_offsets":[16,24]}})";
+  std::string content(8, '\0');
+  content[0] = static_cast<char>(header.size());
+  content += header;
+  const float values[] = {1, 2, 3, 4};
+  const std::int64_t seven = 7;
+  content.append(reinterpret_cast<const char*>(values), sizeof values);
+  content.append(reinterpret_cast<const char*>(&seven), sizeof seven);
+  write_file(folder / "model.safetensors", content);
+  const auto result = tandem({"inspect", "weights", folder.path().string()});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto lines = json_lines(result.out);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["name"], "a");
+  EXPECT_EQ(lines[0]["dtype"], "F32");
+  EXPECT_EQ(lines[0]["shape"], json({2, 2}));
+  EXPECT_EQ(lines[0]["sum"], 10.0);
+  EXPECT_DOUBLE_EQ(lines[0]["norm"].get<double>(), std::sqrt(30.0));
+  EXPECT_EQ(lines[0]["sha256"], "ad73b9acd6e4a74b2f5bb5386658ce3bb146cd040a1867646ab3b973fb6632b1");
+  EXPECT_EQ(lines[1]["sum"], nullptr);
+  EXPECT_EQ(tandem({"inspect", "weights", "--model", (folder / "model.safetensors").string()}).out,
+            result.out);
+}
+
+TEST(Cli, InspectErrors) {
+  expect_failure(tandem({"inspect"}), 2, "subcommand");
+  expect_failure(tandem({"inspect", "tokens"}), 2, "--model");
+  expect_failure(tandem({"inspect", "weights", "no-such-model"}, {{"HF_HOME", "/nonexistent"}}), 1,
+                 "the model 'no-such-model' was not found");
+  expect_failure(tandem({"inspect", "tokens", "--model", demo_model(), "/no/such/file"}), 1,
+                 "'/no/such/file'");
+  expect_failure(tandem({"inspect", "features", "--model", demo_model(), "/no/such.json"}), 1,
+                 "/no/such.json");
+}
+
+TEST(Cli, AClosedPipeEndsInspectQuietly) {
+  // `head` leaves after one line, with more than a pipe holds to come.
+  const std::string command =
+      fmt::format("'{}' inspect features --full --max_seq_length 128 --model '{}' '{}'", program(),
+                  demo_model(), demo_questions());
+  ASSERT_GT(testing::run({"/bin/sh", "-c", command}).out.size(), 200'000u);
+  const auto result = testing::run(
+      {"/bin/sh", "-c",
+       fmt::format("( {}; echo \"exit code $?\" >&2 ) | head -n 1 > /dev/null", command)});
+  EXPECT_THAT(result.err, ::testing::StrEq("exit code 0\n"));
+  EXPECT_THAT(result.out, IsEmpty());
+}
+
+TEST(Cli, AFullDiskIsAnError) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "needs /dev/full";
+  const auto result = tandem_shell(fmt::format("inspect weights '{}' > /dev/full", demo_model()));
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("cannot write 'standard output'"));
+}
+
+TEST(Cli, AskPrintsAnAnswerWithItsProbability) {
+  testing::TemporaryFolder folder;
+  write_file(folder / "context",
+             "The ferry to Oslo leaves at nine. Caf\xC3\xA9 Lund opens at ten.");
+  const std::string context = (folder / "context").string();
+  const auto text =
+      tandem({"ask", "--model", demo_model(), "--context", context, "When does the ferry leave?"});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, ::testing::MatchesRegex("[^\n]+ \\(probability [01]\\.[0-9]{4}\\)\n"));
+
+  const auto result = tandem({"ask", "--model", demo_model(), "--context", context, "--json",
+                              "--n_best", "3", "When does the ferry leave?"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json answer = json::parse(result.out);
+  EXPECT_EQ(answer["question"], "When does the ferry leave?");
+  EXPECT_EQ(answer["n_best"].size(), 3u);
+  EXPECT_EQ(answer["n_best"][0]["answer"], answer["answer"]);
+  for (const json& one : answer["n_best"]) {
+    EXPECT_EQ(one["end"].get<int>() - one["start"].get<int>() > 0, true);
+    EXPECT_GE(one["probability"].get<double>(), 0);
+    EXPECT_LE(one["probability"].get<double>(), answer["probability"].get<double>());
+  }
+  const auto from_input = tandem_shell(fmt::format(
+      "ask --model '{}' --context - --json --n_best 3 When does the ferry 'leave?' < '{}'",
+      demo_model(), context));
+  EXPECT_EQ(from_input.out, result.out);
+}
+
+TEST(Cli, AskPositionsAreCodePoints) {
+  testing::TemporaryFolder folder;
+  // Only one word can be the answer, behind characters of two, three and four bytes.
+  write_file(folder / "context", "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80 word");
+  const auto result = tandem({"ask", "--model", demo_model(), "--context",
+                              (folder / "context").string(), "--json", "--n_best", "20", "Which?"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  bool found = false;
+  const json answers = json::parse(result.out);
+  for (const json& one : answers["n_best"]) {
+    if (one["answer"] != "word") continue;
+    found = true;
+    EXPECT_EQ(one["start"], 4);
+    EXPECT_EQ(one["end"], 8);
+  }
+  EXPECT_TRUE(found) << result.out;
+}
+
+TEST(Cli, AskErrors) {
+  testing::TemporaryFolder folder;
+  write_file(folder / "empty", " \n");
+  const std::string empty = (folder / "empty").string();
+  expect_failure(tandem({"ask"}), 2, "--model");
+  expect_failure(tandem({"ask", "--model", demo_model(), "--context", empty}), 2, "question");
+  expect_failure(tandem({"ask", "--model", demo_model(), "--context", empty, "Who?"}), 1,
+                 "is empty");
+  expect_failure(tandem({"ask", "--model", demo_model(), "--context", "/no/such/file", "Who?"}), 1,
+                 "/no/such/file");
+  expect_failure(tandem({"ask", "--model", folder.path().string(), "--context",
+                         TANDEM_SOURCE_DIR "/LICENSE", "Who?"}),
+                 1, "no config.json");
+}
+
+}  // namespace
+}  // namespace tandem
