@@ -7,7 +7,9 @@
 
 #include "tandem/core/error.h"
 #include "tandem/kernels/context.h"
+#include "tandem/kernels/gemm_packed.h"
 #include "tandem/kernels/kernel_tables.h"
+#include "tandem/kernels/simd_kernels.h"
 
 namespace tandem::kernels {
 namespace {
@@ -52,34 +54,63 @@ const std::vector<Table>& tables() {
   static const std::vector<Table> all = {
       {"gemm",
        {
+#if defined(__x86_64__)
+           {"avx512bf16", Needs::kAvx512Bf16, [](KernelSet& set) { set.gemm = &kGemmAvx512Bf16; }},
+           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.gemm = &kGemmAvx512; }},
+           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.gemm = &kGemmAvx2; }},
+#endif
            {"reference", Needs::kNothing, [](KernelSet& set) { set.gemm = &kGemmReference; }},
        }},
       {"attention",
        {
+#if defined(__x86_64__)
+           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.attention = &kAttentionAvx512; }},
+           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.attention = &kAttentionAvx2; }},
+#endif
            {"reference", Needs::kNothing,
             [](KernelSet& set) { set.attention = &kAttentionReference; }},
        }},
       {"layer_norm",
        {
+#if defined(__x86_64__)
+           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.layer_norm = &kLayerNormAvx512; }},
+           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.layer_norm = &kLayerNormAvx2; }},
+#endif
            {"reference", Needs::kNothing,
             [](KernelSet& set) { set.layer_norm = &kLayerNormReference; }},
        }},
       {"activation",
        {
+#if defined(__x86_64__)
+           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.activation = &kActivationAvx512; }},
+           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.activation = &kActivationAvx2; }},
+#endif
            {"reference", Needs::kNothing,
             [](KernelSet& set) { set.activation = &kActivationReference; }},
        }},
       {"dropout",
        {
+#if defined(__x86_64__)
+           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.dropout = &kDropoutAvx512; }},
+           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.dropout = &kDropoutAvx2; }},
+#endif
            {"reference", Needs::kNothing, [](KernelSet& set) { set.dropout = &kDropoutReference; }},
        }},
       {"optimizer",
        {
+#if defined(__x86_64__)
+           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.optimizer = &kOptimizerAvx512; }},
+           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.optimizer = &kOptimizerAvx2; }},
+#endif
            {"reference", Needs::kNothing,
             [](KernelSet& set) { set.optimizer = &kOptimizerReference; }},
        }},
       {"reduce",
        {
+#if defined(__x86_64__)
+           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.reduce = &kReduceAvx512; }},
+           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.reduce = &kReduceAvx2; }},
+#endif
            {"reference", Needs::kNothing, [](KernelSet& set) { set.reduce = &kReduceReference; }},
        }},
   };

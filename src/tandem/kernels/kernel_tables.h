@@ -56,8 +56,7 @@ struct GemmKernels {
   double (*peak_f32)(std::size_t iterations);
   double (*peak_bf16)(std::size_t iterations);
   // The blocks of the implementations that use the packed driver, null otherwise.
-  const PackedGemm* packed_f32 = nullptr;
-  const PackedGemm* packed_bf16 = nullptr;
+  const PackedGemm* packed = nullptr;
 };
 
 // --- attention: one (sequence, head) ---

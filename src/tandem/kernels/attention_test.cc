@@ -1,0 +1,183 @@
+#include "tandem/kernels/attention.h"
+
+#include "tandem/kernels/kernel_test_support.h"
+
+namespace tandem::kernels::testing {
+namespace {
+
+struct Shape {
+  std::vector<std::uint32_t> lengths;
+  std::uint32_t pads;
+  std::size_t heads, head_dim;
+};
+
+const Shape kShapes[] = {{{1}, 0, 1, 32},       {{5, 1, 7}, 0, 2, 32},   {{17, 65}, 3, 2, 64},
+                         {{384, 33}, 5, 1, 32}, {{129, 64}, 64, 1, 128}, {{40, 9}, 2, 3, 20},
+                         {{70}, 1, 1, 256},     {{31}, 0, 2, 7}};
+
+template <class T>
+struct Case {
+  Case(const Shape& s, float p)
+      : shape(s),
+        batch(s.lengths, s.pads),
+        hidden(s.heads * s.head_dim),
+        dropout{.p = p, .seed = 42, .step = 3, .site = dropout_site(1, kAttentionPlace)},
+        qkv(random_values<T>(batch.rows() * 3 * hidden, 1)),
+        grad_out(random_values<T>(batch.rows() * hidden, 2)) {}
+  Shape shape;
+  Batch batch;
+  std::size_t hidden;
+  Dropout dropout;
+  std::vector<T> qkv, grad_out;
+};
+
+template <class T>
+struct Results {
+  std::vector<T> out;
+  std::vector<float> log_sum_exp;
+  std::vector<T> grad_qkv;
+};
+
+template <class T>
+Results<T> run(const Context& ctx, const Case<T>& c, const Results<T>* forward = nullptr) {
+  Results<T> r{std::vector<T>(c.batch.rows() * c.hidden),
+               std::vector<float>(c.shape.heads * c.batch.rows()),
+               std::vector<T>(c.qkv.size(), to_storage<T>(7.0f))};
+  attention_forward(ctx, c.batch.sequences(), c.shape.heads, c.shape.head_dim, c.dropout,
+                    c.qkv.data(), r.out.data(), r.log_sum_exp.data());
+  // Both versions differentiate the same saved values, so that only backward is compared.
+  const Results<T>& saved = forward != nullptr ? *forward : r;
+  attention_backward(ctx, c.batch.sequences(), c.shape.heads, c.shape.head_dim, c.dropout,
+                     c.qkv.data(), saved.out.data(), saved.log_sum_exp.data(), c.grad_out.data(),
+                     r.grad_qkv.data());
+  return r;
+}
+
+template <class T>
+void compare(const std::string& implementation, const Shape& shape, float p) {
+  const Case<T> c(shape, p);
+  Runtime fast("attention=" + implementation);
+  Runtime reference("reference");
+  const Results<T> want = run(reference.context(), c);
+  const Results<T> got = run(fast.context(), c, &want);
+  const std::string what = fmt::format("{} rows {} heads {}x{} p {}", implementation,
+                                       c.batch.rows(), shape.heads, shape.head_dim, p);
+  // Every element is a sum over keys (or queries) of factors that are themselves sums over head_dim.
+  const double rounding =
+      8.0 * kFloatEpsilon * std::sqrt(static_cast<double>(c.batch.rows() + shape.head_dim));
+  const double out_bound = rounding * largest_magnitude(c.qkv) / (1.0 - static_cast<double>(p));
+  const double grad_bound = rounding * std::max(1.0, largest_magnitude(want.grad_qkv)) * 2.0;
+  expect_near(
+      got.out, want.out, [&](std::size_t) { return out_bound; }, what + " out");
+  expect_near(
+      got.log_sum_exp, want.log_sum_exp, [&](std::size_t) { return rounding * 4.0; },
+      what + " log_sum_exp");
+  expect_near(
+      got.grad_qkv, want.grad_qkv, [&](std::size_t) { return grad_bound; }, what + " grad_qkv");
+}
+
+TEST(Attention, FastVersionsAgreeWithTheReference) {
+  for (const std::string& name : fast_implementations("attention")) {
+    for (const Shape& shape : kShapes) {
+      for (const float p : {0.0f, 0.1f}) {
+        compare<float>(name, shape, p);
+        compare<bfloat16>(name, shape, p);
+      }
+    }
+  }
+}
+
+TEST(Attention, ReferenceBackwardIsTheDerivativeOfForward) {
+  for (const float p : {0.0f, 0.25f}) {
+    Case<float> c({{6, 4}, 1, 2, 5}, p);
+    Runtime runtime("reference");
+    const Results<float> r = run(runtime.context(), c);
+    const auto loss = [&] { return weighted_sum(run(runtime.context(), c).out, c.grad_out); };
+    expect_gradient(c.qkv, r.grad_qkv, loss, fmt::format("p = {}", p));
+  }
+}
+
+// A softmax written out by hand: two keys, one column.
+TEST(Attention, ReferenceComputesASmallCaseByHand) {
+  const std::vector<float> qkv = {/*row 0: q k v*/ 1, 0, 10, /*row 1*/ 2, 1, 20};
+  const Batch batch({2});
+  Runtime runtime("reference");
+  std::vector<float> out(2);
+  std::vector<float> lse(2);
+  attention_forward(runtime.context(), batch.sequences(), 1, 1, Dropout{}, qkv.data(), out.data(),
+                    lse.data());
+  for (std::size_t row = 0; row < 2; ++row) {
+    const double q = static_cast<double>(qkv[3 * row]);
+    const double sum = 1.0 + std::exp(q);  // scores 0 and q
+    EXPECT_NEAR(out[row], (10.0 + 20.0 * std::exp(q)) / sum, 1e-5);
+    EXPECT_NEAR(lse[row], std::log(sum), 1e-6);
+  }
+}
+
+TEST(Attention, PadRowsAreNeverAttendedTo) {
+  for (const std::string& name : fast_implementations("attention")) {
+    Runtime runtime("attention=" + name);
+    Case<float> c({{20}, 4, 1, 32}, 0.1f);
+    const Results<float> before = run(runtime.context(), c);
+    for (std::size_t row = 16; row < 20; ++row) {
+      for (std::size_t column = c.hidden; column < 3 * c.hidden; ++column) {
+        EXPECT_EQ(before.grad_qkv[row * 3 * c.hidden + column], 0.0f);  // of keys and values
+        c.qkv[row * 3 * c.hidden + column] = 1e9f;
+      }
+    }
+    const Results<float> after = run(runtime.context(), c);
+    EXPECT_TRUE(same_bits(before.out, after.out)) << name;
+  }
+}
+
+// The rows of a sequence are the same bits alone, in a batch, and with pad rows after it.
+TEST(Attention, SequencesDoNotDependOnPackingOrPadding) {
+  for (const std::string& name : fast_implementations("attention")) {
+    Runtime runtime("attention=" + name);
+    const std::size_t H = 64;
+    const auto qkv = random_values<bfloat16>(37 * 3 * H, 1);
+    const Dropout dropout{.p = 0.1f, .seed = 1, .step = 1, .site = 16};
+    const std::vector<std::uint64_t> sample = {9};
+    const auto forward = [&](std::uint32_t rows) {
+      const std::vector<std::uint32_t> row_begin = {0, rows};
+      const std::vector<std::uint32_t> keys = {30};
+      std::vector<bfloat16> out(rows * H);
+      std::vector<float> lse(2 * rows);
+      attention_forward(runtime.context(), {row_begin, keys, sample}, 2, 32, dropout, qkv.data(),
+                        out.data(), lse.data());
+      out.resize(30 * H);
+      return out;
+    };
+    EXPECT_TRUE(same_bits(forward(30), forward(37))) << name;
+  }
+}
+
+TEST(Attention, SameBitsForAnyNumberOfThreads) {
+  for (const auto& row : implementations("attention", CpuFeatures::detect())) {
+    if (!row.reason.empty()) continue;
+    const Case<bfloat16> c({{50, 7, 33}, 2, 2, 32}, 0.1f);
+    Runtime one("attention=" + row.implementation, 1);
+    const Results<bfloat16> want = run(one.context(), c);
+    for (const int num_threads : {2, 3}) {
+      Runtime many("attention=" + row.implementation, num_threads);
+      const Results<bfloat16> got = run(many.context(), c);
+      EXPECT_TRUE(same_bits(got.out, want.out)) << row.implementation;
+      EXPECT_TRUE(same_bits(got.grad_qkv, want.grad_qkv)) << row.implementation;
+    }
+  }
+}
+
+TEST(Attention, NanOfAKeyReachesItsSequenceOnly) {
+  for (const auto& row : implementations("attention", CpuFeatures::detect())) {
+    if (!row.reason.empty()) continue;
+    Runtime runtime("attention=" + row.implementation);
+    Case<float> c({{40, 40}, 0, 1, 32}, 0.0f);
+    c.qkv[5 * 3 * c.hidden + c.hidden] = std::nanf("");
+    const Results<float> r = run(runtime.context(), c);
+    EXPECT_TRUE(std::isnan(r.out[0])) << row.implementation;
+    EXPECT_FALSE(std::isnan(r.out[40 * c.hidden])) << row.implementation;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::kernels::testing

@@ -1,0 +1,289 @@
+// Internal: activations, dropout, layer normalisation, the optimizer and sums, written once over an instruction set's vector type V.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tandem/kernels/kernel_tables.h"
+#include "tandem/kernels/simd/loop.h"
+#include "tandem/kernels/simd/math.h"
+#include "tandem/kernels/simd_kernels.h"
+
+namespace tandem::kernels::simd {
+
+// --- activations ---
+
+inline constexpr float kInverseSqrt2 = 0.70710678118654752f;
+inline constexpr float kInverseSqrt2Pi = 0.39894228040143268f;
+inline constexpr float kGeluNewSlope = 1.59576912160573071f;  // 2 sqrt(2/pi)
+inline constexpr float kGeluNewCubic = 0.044715f;
+
+// Phi(x), the normal distribution function.
+template <class V>
+[[gnu::always_inline]] inline V normal(V x) {
+  return V::fma(V::set1(0.5f), erf(x * V::set1(kInverseSqrt2)), V::set1(0.5f));
+}
+
+template <class V>
+struct Gelu {
+  [[gnu::always_inline]] static V value(V x) { return x * normal(x); }
+  // Phi(x) + x phi(x)
+  [[gnu::always_inline]] static V derivative(V x) {
+    const V density = exp(x * x * V::set1(-0.5f)) * V::set1(kInverseSqrt2Pi);
+    return V::fma(x, density, normal(x));
+  }
+};
+
+// 0.5 (1 + tanh u) = sigmoid(2u) =: s, so the value is x s and the derivative s + x s (1 - s) (2u)'.
+template <class V>
+struct GeluNew {
+  [[gnu::always_inline]] static V gate(V x) {
+    const V cubic = V::fma(x * x * x, V::set1(kGeluNewCubic), x);
+    return sigmoid(cubic * V::set1(kGeluNewSlope));
+  }
+  [[gnu::always_inline]] static V value(V x) { return x * gate(x); }
+  [[gnu::always_inline]] static V derivative(V x) {
+    const V s = gate(x);
+    const V slope =
+        V::fma(x * x, V::set1(3.0f * kGeluNewCubic * kGeluNewSlope), V::set1(kGeluNewSlope));
+    return V::fma(x * s * (V::set1(1.0f) - s), slope, s);
+  }
+};
+
+template <class V>
+struct Relu {
+  [[gnu::always_inline]] static V value(V x) { return V::max(V::zero(), x); }
+  [[gnu::always_inline]] static V derivative(V x) {
+    return V::select(V::less_equal(x, V::zero()), V::zero(), V::set1(1.0f));
+  }
+};
+
+template <class V, class Function, class T>
+void activate(std::size_t count, const T* x, T* y) {
+  for_each_vector<V>(
+      count, [&](auto at)
+                 __attribute__((always_inline)) { at.store(Function::value(at.load(x)), y); });
+}
+
+template <class V, class Function, class T>
+void activate_backward(std::size_t count, const T* x, const T* grad_y, T* grad_x) {
+  for_each_vector<V>(
+      count, [&](auto at) __attribute__((always_inline)) {
+        at.store(at.load(grad_y) * Function::derivative(at.load(x)), grad_x);
+      });
+}
+
+template <class V, class T>
+void activation_forward(Activation activation, std::size_t count, const T* x, T* y) {
+  switch (activation) {
+    case Activation::kGelu:
+      return activate<V, Gelu<V>>(count, x, y);
+    case Activation::kGeluNew:
+      return activate<V, GeluNew<V>>(count, x, y);
+    case Activation::kRelu:
+      return activate<V, Relu<V>>(count, x, y);
+  }
+}
+
+template <class V, class T>
+void activation_backward(Activation activation, std::size_t count, const T* x, const T* grad_y,
+                         T* grad_x) {
+  switch (activation) {
+    case Activation::kGelu:
+      return activate_backward<V, Gelu<V>>(count, x, grad_y, grad_x);
+    case Activation::kGeluNew:
+      return activate_backward<V, GeluNew<V>>(count, x, grad_y, grad_x);
+    case Activation::kRelu:
+      return activate_backward<V, Relu<V>>(count, x, grad_y, grad_x);
+  }
+}
+
+template <class V>
+constexpr ActivationKernels activation_kernels() {
+  return {.f32 = {activation_forward<V, float>, activation_backward<V, float>},
+          .bf16 = {activation_forward<V, bfloat16>, activation_backward<V, bfloat16>}};
+}
+
+// --- dropout ---
+
+template <class V, class T>
+void dropout_row(const DropoutMask& mask, std::uint32_t row, std::size_t columns, const T* x,
+                 T* y) {
+  for_each_masked_vector<V>(
+      mask, row, columns, [&](auto at, V factor) __attribute__((always_inline)) {
+        at.store(at.load(x) * factor, y);
+      });
+}
+
+template <class V>
+constexpr DropoutKernels dropout_kernels() {
+  return {.f32 = {dropout_row<V, float>}, .bf16 = {dropout_row<V, bfloat16>}};
+}
+
+// --- layer normalisation: a row stays in the L1 cache, so each sum gets a pass of its own ---
+
+template <class V, class T>
+void layer_norm_forward(const LayerNormRow<T>& r) {
+  const float inverse_H = 1.0f / static_cast<float>(r.H);
+  V total = V::zero();
+  for_each_masked_vector<V>(
+      r.mask, r.row, r.H, [&](auto at, V factor) __attribute__((always_inline)) {
+        V sum = at.load(r.x) * factor;
+        if (r.residual != nullptr) sum = sum + at.load(r.residual);
+        at.store(sum, r.sum);
+        total = total + sum;
+      });
+  *r.mean = V::sum(total) * inverse_H;
+  const V mean = V::set1(*r.mean);
+  V squares = V::zero();
+  for_each_vector<V>(
+      r.H, [&](auto at) __attribute__((always_inline)) {
+        const V deviation = at.keep(at.load(r.sum) - mean);
+        squares = V::fma(deviation, deviation, squares);
+      });
+  *r.rstd = 1.0f / __builtin_sqrtf(V::sum(squares) * inverse_H + r.eps);
+  const V rstd = V::set1(*r.rstd);
+  for_each_vector<V>(
+      r.H, [&](auto at) __attribute__((always_inline)) {
+        const V y = V::fma((at.load(r.sum) - mean) * rstd, at.load(r.gamma), at.load(r.beta));
+        at.store(y, r.y);
+        if (r.y_copy != nullptr) at.store(y, r.y_copy);
+      });
+}
+
+// With xhat = (sum - mean) rstd and g = gamma grad_y:   grad_sum = rstd (g - mean(g) - xhat mean(g xhat)).
+template <class V, class T>
+void layer_norm_backward(const LayerNormRowBackward<T>& r) {
+  const V mean = V::set1(r.mean);
+  const V rstd = V::set1(r.rstd);
+  V sum_g = V::zero();
+  V sum_g_xhat = V::zero();
+  for_each_vector<V>(
+      r.H, [&](auto at) __attribute__((always_inline)) {
+        const V grad_y = at.load(r.grad_y);
+        const V xhat = (at.load(r.sum) - mean) * rstd;
+        const V g = grad_y * at.load(r.gamma);
+        sum_g = sum_g + g;
+        sum_g_xhat = V::fma(g, xhat, sum_g_xhat);
+        at.store(V::fma(grad_y, xhat, at.load(r.grad_gamma)), r.grad_gamma);
+        at.store(at.load(r.grad_beta) + grad_y, r.grad_beta);
+      });
+  const float inverse_H = 1.0f / static_cast<float>(r.H);
+  const V mean_g = V::set1(V::sum(sum_g) * inverse_H);
+  const V mean_g_xhat = V::set1(V::sum(sum_g_xhat) * inverse_H);
+  for_each_masked_vector<V>(
+      r.mask, r.row, r.H, [&](auto at, V factor) __attribute__((always_inline)) {
+        const V xhat = (at.load(r.sum) - mean) * rstd;
+        const V g = at.load(r.grad_y) * at.load(r.gamma);
+        const V grad = rstd * V::fnma(xhat, mean_g_xhat, g - mean_g);
+        at.store(grad, r.grad_sum);
+        if (r.grad_x != nullptr) at.store(grad * factor, r.grad_x);
+      });
+}
+
+template <class V>
+constexpr LayerNormKernels layer_norm_kernels() {
+  return {.f32 = {layer_norm_forward<V, float>, layer_norm_backward<V, float>},
+          .bf16 = {layer_norm_forward<V, bfloat16>, layer_norm_backward<V, bfloat16>}};
+}
+
+// --- optimizer ---
+
+template <class V>
+void adamw(const AdamWFactors& f, std::size_t count, const float* grad, float* parameters,
+           float* exp_avg, float* exp_avg_sq, bfloat16* copy) {
+  for_each_vector<V>(
+      count, [&](auto at) __attribute__((always_inline)) {
+        const V g = at.load(grad) * V::set1(f.grad_scale);
+        V m = at.load(exp_avg);
+        m = V::fma(V::set1(f.one_minus_beta1), g - m, m);
+        const V v =
+            V::fma(V::set1(f.one_minus_beta2) * g, g, V::set1(f.beta2) * at.load(exp_avg_sq));
+        const V denominator =
+            V::fma(V::sqrt(v), V::set1(f.inverse_sqrt_correction2), V::set1(f.eps));
+        const V p =
+            at.load(parameters) * V::set1(f.decay) - V::set1(f.step_size) * (m / denominator);
+        at.store(m, exp_avg);
+        at.store(v, exp_avg_sq);
+        at.store(p, parameters);
+        if (copy != nullptr) at.store(p, copy);
+      });
+}
+
+template <class V>
+constexpr OptimizerKernels optimizer_kernels() {
+  return {.adamw = adamw<V>};
+}
+
+// --- sums and conversions ---
+
+template <class V, class T>
+void add_column_sums(std::size_t rows, std::size_t columns, const T* x, std::size_t ld,
+                     float* sums) {
+  for_each_vector<V>(
+      columns, [&](auto at) __attribute__((always_inline)) {
+        V sum = at.load(sums);
+        for (std::size_t row = 0; row < rows; ++row) sum = sum + at.load(x + row * ld);
+        at.store(sum, sums);
+      });
+}
+
+template <class V>
+double squared_norm(std::size_t count, const float* x) {
+  typename V::Doubles sum = V::zero_doubles();
+  for_each_vector<V>(
+      count, [&](auto at)
+                 __attribute__((always_inline)) { sum = V::add_squares(at.load(x), sum); });
+  return V::sum(sum);
+}
+
+template <class V>
+void add(std::size_t count, const float* a, const float* b, float* dst) {
+  for_each_vector<V>(
+      count, [&](auto at)
+                 __attribute__((always_inline)) { at.store(at.load(a) + at.load(b), dst); });
+}
+
+template <class V>
+void scale(std::size_t count, float factor, float* x) {
+  for_each_vector<V>(
+      count, [&](auto at)
+                 __attribute__((always_inline)) { at.store(at.load(x) * V::set1(factor), x); });
+}
+
+template <class V, class From, class To>
+void convert(std::size_t count, const From* from, To* to) {
+  for_each_vector<V>(
+      count, [&](auto at) __attribute__((always_inline)) { at.store(at.load(from), to); });
+}
+
+template <class V>
+constexpr ReduceKernels reduce_kernels() {
+  return {.f32 = {add_column_sums<V, float>},
+          .bf16 = {add_column_sums<V, bfloat16>},
+          .squared_norm = squared_norm<V>,
+          .add = add<V>,
+          .scale = scale<V>,
+          .to_bf16 = convert<V, float, bfloat16>,
+          .to_f32 = convert<V, bfloat16, float>};
+}
+
+// --- the elementary functions themselves ---
+
+template <class V>
+constexpr MathFunctions math_functions() {
+  return {.exp =
+              [](std::size_t count, const float* x, float* y) {
+                for_each_vector<V>(
+                    count, [&](auto at)
+                               __attribute__((always_inline)) { at.store(exp(at.load(x)), y); });
+              },
+          .erf =
+              [](std::size_t count, const float* x, float* y) {
+                for_each_vector<V>(
+                    count, [&](auto at)
+                               __attribute__((always_inline)) { at.store(erf(at.load(x)), y); });
+              }};
+}
+
+}  // namespace tandem::kernels::simd

@@ -1,0 +1,194 @@
+#include "tandem/kernels/gemm_packed.h"
+
+#include <algorithm>
+
+#include "tandem/kernels/simd_kernels.h"
+
+namespace tandem::kernels {
+namespace {
+
+constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// How a product is cut; a function of its sizes only.
+struct Plan {
+  std::size_t tile_rows, tile_columns;
+  std::size_t row_tiles, column_tiles;
+  std::size_t slice;  // elements of the reduction per slice, whole units
+  std::size_t slices;
+  bool b_packed_ahead;
+};
+
+// A B panel of a slice should stay in the L1 cache (320 units x 32 columns = 40 KB), a slice of A
+// and the tile in L2.
+constexpr std::size_t kSliceUnits = 320;
+// B is packed once for all tiles when it has at most this many units: weights are, activations are
+// not.
+constexpr std::size_t kPackAheadUnits = std::size_t{8} << 20;
+
+template <class T>
+Plan plan_of(const PackedGemmOf<T>& kernel, std::size_t m, std::size_t n, std::size_t k,
+             bool a_is_rows) {
+  Plan plan;
+  plan.b_packed_ahead =
+      a_is_rows && round_up(n, kernel.nr) * (k + 1) / kernel.reduced_per_unit <= kPackAheadUnits;
+  plan.tile_rows = round_up(plan.b_packed_ahead ? 96 : 192, kernel.mr);
+  plan.tile_columns = round_up(plan.b_packed_ahead ? 384 : 256, kernel.nr);
+  plan.tile_rows = std::min(plan.tile_rows, round_up(m, kernel.mr));
+  plan.tile_columns = std::min(plan.tile_columns, round_up(n, kernel.nr));
+  plan.row_tiles = num_chunks(m, plan.tile_rows);
+  plan.column_tiles = num_chunks(n, plan.tile_columns);
+  const std::size_t units = std::max<std::size_t>(1, num_chunks(k, kernel.reduced_per_unit));
+  plan.slices = num_chunks(units, kSliceUnits);
+  plan.slice = round_up(num_chunks(units, plan.slices), 8) * kernel.reduced_per_unit;
+  plan.slices = std::max<std::size_t>(1, num_chunks(k, plan.slice));
+  return plan;
+}
+
+template <class T>
+class Product {
+ public:
+  Product(const PackedGemmOf<T>& kernel, const GemmOperand<T>& a, const GemmOperand<T>& b,
+          std::size_t m, std::size_t n, std::size_t k)
+      : kernel_(kernel),
+        a_(a),
+        b_(b),
+        m_(m),
+        n_(n),
+        k_(k),
+        plan_(plan_of(kernel, m, n, k, a.reduction_is_row)) {
+    slice_units_ = plan_.slice / kernel.reduced_per_unit;
+    // A stride of rows that is no multiple of 4 KB keeps the rows of a micro-kernel in different
+    // sets of the cache.
+    a_units_ = a.reduction_is_row ? plan_.tile_rows * row_stride() : plan_.tile_rows * slice_units_;
+    b_units_ = plan_.b_packed_ahead ? 0 : plan_.tile_columns * slice_units_;
+  }
+
+  std::size_t tiles() const { return plan_.row_tiles * plan_.column_tiles; }
+
+  void pack_ahead(const Context& ctx) {
+    if (!plan_.b_packed_ahead) return;
+    ahead_stride_ = plan_.slices * slice_units_ * kernel_.nr;
+    const std::size_t panels = num_chunks(n_, kernel_.nr);
+    ahead_ = ctx.scratch.shared<GemmUnit>(panels * ahead_stride_).data();
+    ctx.threads.parallel_for(panels, [&](std::size_t panel, int) {
+      const std::size_t column = panel * kernel_.nr;
+      kernel_.pack_b(b_, column, std::min(kernel_.nr, n_ - column), 0, k_, ahead_stride_,
+                     ahead_ + panel * ahead_stride_);
+    });
+  }
+
+  // The sums of one tile, in memory of the thread; valid until the thread's next tile.
+  struct Tile {
+    std::size_t row, column, rows, columns;  // of C
+    const float* sums;
+    std::size_t ld;
+  };
+
+  // Tiles of one band of columns follow one another, so that its part of B stays in the cache.
+  Tile compute(const Context& ctx, std::size_t index, int thread) const {
+    Tile tile;
+    tile.row = index % plan_.row_tiles * plan_.tile_rows;
+    tile.column = index / plan_.row_tiles * plan_.tile_columns;
+    tile.rows = std::min(plan_.tile_rows, m_ - tile.row);
+    tile.columns = std::min(plan_.tile_columns, n_ - tile.column);
+    tile.ld = plan_.tile_columns;
+    const std::size_t tile_units = plan_.tile_rows * plan_.tile_columns;
+    GemmUnit* memory =
+        ctx.scratch.of_thread<GemmUnit>(thread, tile_units + a_units_ + b_units_).data();
+    auto* sums = reinterpret_cast<float*>(memory);
+    tile.sums = sums;
+    for (std::size_t slice = 0; slice < plan_.slices; ++slice) {
+      const std::size_t begin = slice * plan_.slice;
+      const std::size_t count = std::min(plan_.slice, k_ - std::min(k_, begin));
+      const GemmBlockA a = stage_a(tile, begin, count, memory + tile_units);
+      const GemmBlockB b = stage_b(tile, begin, count, memory + tile_units + a_units_);
+      kernel_.multiply(num_chunks(count, kernel_.reduced_per_unit), round_up(tile.rows, kernel_.mr),
+                       round_up(tile.columns, kernel_.nr), a, b, sums, tile.ld, slice > 0);
+    }
+    return tile;
+  }
+
+ private:
+  std::size_t row_stride() const { return slice_units_ + 16; }
+
+  GemmBlockA stage_a(const Tile& tile, std::size_t begin, std::size_t count, GemmUnit* to) const {
+    if (a_.reduction_is_row) {
+      kernel_.stage_rows(a_, tile.row, tile.rows, begin, count, row_stride(), to);
+      return {.data = to, .panels = false, .stride = row_stride()};
+    }
+    const std::size_t stride = slice_units_ * kernel_.mr;
+    kernel_.pack_a(a_, tile.row, tile.rows, begin, count, stride, to);
+    return {.data = to, .panels = true, .stride = stride};
+  }
+
+  GemmBlockB stage_b(const Tile& tile, std::size_t begin, std::size_t count, GemmUnit* to) const {
+    if (plan_.b_packed_ahead) {
+      const std::size_t unit = begin / kernel_.reduced_per_unit;
+      return {.data = ahead_ + tile.column / kernel_.nr * ahead_stride_ + unit * kernel_.nr,
+              .panel_stride = ahead_stride_};
+    }
+    const std::size_t stride = slice_units_ * kernel_.nr;
+    kernel_.pack_b(b_, tile.column, tile.columns, begin, count, stride, to);
+    return {.data = to, .panel_stride = stride};
+  }
+
+  const PackedGemmOf<T>& kernel_;
+  const GemmOperand<T>& a_;
+  const GemmOperand<T>& b_;
+  std::size_t m_, n_, k_;
+  Plan plan_;
+  std::size_t slice_units_ = 0;
+  std::size_t a_units_ = 0;
+  std::size_t b_units_ = 0;
+  GemmUnit* ahead_ = nullptr;
+  std::size_t ahead_stride_ = 0;
+};
+
+template <class T, class Out>
+void packed_gemm(const Context& ctx, const Gemm<T, Out>& gemm) {
+  if (gemm.m == 0 || gemm.n == 0) return;
+  const PackedGemmOf<T>& kernel = *of<T>(*ctx.kernels.gemm->packed);
+  Product<T> product(kernel, gemm.a, gemm.b, gemm.m, gemm.n, gemm.k);
+  product.pack_ahead(ctx);
+  ctx.threads.parallel_for(product.tiles(), [&](std::size_t index, int thread) {
+    const auto tile = product.compute(ctx, index, thread);
+    Out* c = gemm.c + tile.row * gemm.n + tile.column;
+    const float* bias = gemm.bias == nullptr ? nullptr : gemm.bias + tile.column;
+    if constexpr (std::is_same_v<Out, float>) {
+      kernel.store_f32(tile.rows, tile.columns, tile.sums, tile.ld, bias, gemm.accumulate, c,
+                       gemm.n);
+    } else {
+      kernel.store_bf16(tile.rows, tile.columns, tile.sums, tile.ld, bias, gemm.accumulate, c,
+                        gemm.n);
+    }
+  });
+}
+
+#if defined(__x86_64__)
+constexpr PackedGemm kBlocksAvx2 = {.f32 = &kPackedGemmFloat256, .bf16 = &kPackedGemmWidened256};
+constexpr PackedGemm kBlocksAvx512 = {.f32 = &kPackedGemmFloat512, .bf16 = &kPackedGemmWidened512};
+constexpr PackedGemm kBlocksAvx512Bf16 = {.f32 = &kPackedGemmFloat512, .bf16 = &kPackedGemmPairs};
+
+constexpr GemmKernels table_of(const PackedGemm& blocks, double (*peak_f32)(std::size_t),
+                               double (*peak_bf16)(std::size_t)) {
+  return {.f32 = packed_gemm<float, float>,
+          .bf16 = packed_gemm<bfloat16, bfloat16>,
+          .bf16_to_f32 = packed_gemm<bfloat16, float>,
+          .peak_f32 = peak_f32,
+          .peak_bf16 = peak_bf16,
+          .packed = &blocks};
+}
+#endif
+
+}  // namespace
+
+#if defined(__x86_64__)
+constinit const GemmKernels kGemmAvx2 = table_of(kBlocksAvx2, peak_avx2, peak_avx2);
+constinit const GemmKernels kGemmAvx512 = table_of(kBlocksAvx512, peak_avx512, peak_avx512);
+constinit const GemmKernels kGemmAvx512Bf16 =
+    table_of(kBlocksAvx512Bf16, peak_avx512, peak_avx512bf16);
+#endif
+
+}  // namespace tandem::kernels

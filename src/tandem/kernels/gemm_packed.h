@@ -1,0 +1,68 @@
+// Internal: the matrix product on packed blocks (Goto and van de Geijn 2008), the part that does
+// not depend on the instruction set.
+//
+// The reduction is counted in units of 32 bits: one f32, or two bf16 that follow one another in the
+// reduction (what vdpbf16ps eats). B is packed into panels [units][nr]. A is staged as rows [units]
+// when its reduction is contiguous in memory, otherwise as panels [units][mr]. A micro-kernel
+// multiplies mr rows of A with one panel of B and keeps the mr x nr sums in registers.
+//
+// C is cut into tiles by size; one chunk computes a tile over the whole reduction, in slices whose
+// A rows and B panel fit the L2 and L1 caches, and adds the slices in order in an f32 tile of its
+// own. So no sum depends on the number of threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tandem/kernels/kernel_tables.h"
+
+namespace tandem::kernels {
+
+using GemmUnit = std::uint32_t;
+
+// A staged slice of A.
+struct GemmBlockA {
+  const GemmUnit* data = nullptr;
+  bool panels = false;
+  std::size_t stride = 0;  // rows: units between rows; panels: units between panels
+};
+
+struct GemmBlockB {
+  const GemmUnit* data = nullptr;
+  std::size_t panel_stride = 0;  // units between panels
+};
+
+// The instruction set's part. All functions are serial.
+template <class T>
+struct PackedGemmOf {
+  std::size_t mr = 0, nr = 0;
+  std::size_t reduced_per_unit = 0;
+  // Elements [reduced, reduced + count) of rows or columns [outer, outer + outer_count),
+  // zero-padded to whole units and whole groups of mr or nr.
+  void (*stage_rows)(const GemmOperand<T>&, std::size_t outer, std::size_t outer_count,
+                     std::size_t reduced, std::size_t count, std::size_t stride, GemmUnit* to);
+  void (*pack_a)(const GemmOperand<T>&, std::size_t outer, std::size_t outer_count,
+                 std::size_t reduced, std::size_t count, std::size_t panel_stride, GemmUnit* to);
+  void (*pack_b)(const GemmOperand<T>&, std::size_t outer, std::size_t outer_count,
+                 std::size_t reduced, std::size_t count, std::size_t panel_stride, GemmUnit* to);
+  // tile[rows, columns] = or += A B; rows and columns are multiples of mr and nr.
+  void (*multiply)(std::size_t units, std::size_t rows, std::size_t columns, const GemmBlockA&,
+                   const GemmBlockB&, float* tile, std::size_t ld, bool accumulate);
+  // c[rows, columns] = (c +) tile + bias.
+  void (*store_f32)(std::size_t rows, std::size_t columns, const float* tile, std::size_t ld_tile,
+                    const float* bias, bool accumulate, float* c, std::size_t ld);
+  void (*store_bf16)(std::size_t rows, std::size_t columns, const float* tile, std::size_t ld_tile,
+                     const float* bias, bool accumulate, bfloat16* c, std::size_t ld);
+};
+
+struct PackedGemm {
+  const PackedGemmOf<float>* f32 = nullptr;
+  const PackedGemmOf<bfloat16>* bf16 = nullptr;
+};
+
+// The tables, in gemm_packed.cc.
+extern const GemmKernels kGemmAvx2;
+extern const GemmKernels kGemmAvx512;
+extern const GemmKernels kGemmAvx512Bf16;
+
+}  // namespace tandem::kernels

@@ -1,0 +1,284 @@
+// Internal: the blocks of the packed product, written once over an instruction set's vector type V
+// and a `Unit` that says what a 32-bit unit of the reduction is and how units are multiplied:
+// FloatUnit below, or the bf16 pairs of kernels_avx512bf16.cc.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "tandem/kernels/gemm_packed.h"
+#include "tandem/kernels/simd/unroll.h"
+
+namespace tandem::kernels::simd {
+
+// c[kMr, kNv * lanes] = or += A B over `units`.
+//   rows:   a + r a_stride + u,   panels: a + u a_stride + r;   b + u b_stride + column.
+template <class Unit, int kMr, int kNv, bool kPanels>
+[[gnu::always_inline]] inline void micro_kernel(std::size_t units, const GemmUnit* a,
+                                                std::size_t a_stride, const GemmUnit* b,
+                                                std::size_t b_stride, float* c, std::size_t ldc,
+                                                bool accumulate) {
+  using V = typename Unit::V;
+  constexpr std::size_t kLanes = V::kLanes;
+  V sum[kMr][kNv];
+  unroll<kMr>([&](auto r) __attribute__((always_inline)) {
+    unroll<kNv>([&](auto v) __attribute__((always_inline)) {
+      sum[r][v] = accumulate ? V::load(c + r * ldc + v * kLanes) : V::zero();
+    });
+  });
+  for (std::size_t u = 0; u < units; ++u) {
+    typename V::Words panel[kNv];
+    unroll<kNv>([&](auto v)
+                    __attribute__((always_inline)) { panel[v] = V::load_words(b + v * kLanes); });
+    unroll<kMr>([&](auto r) __attribute__((always_inline)) {
+      const typename V::Words x = Unit::broadcast(kPanels ? a + r : a + r * a_stride);
+      unroll<kNv>([&](auto v) __attribute__((always_inline)) {
+        sum[r][v] = Unit::multiply_add(x, panel[v], sum[r][v]);
+      });
+    });
+    a += kPanels ? a_stride : 1;
+    b += b_stride;
+  }
+  unroll<kMr>([&](auto r) __attribute__((always_inline)) {
+    unroll<kNv>([&](auto v) __attribute__((always_inline)) {
+      V::store(sum[r][v], c + r * ldc + v * kLanes);
+    });
+  });
+}
+
+// One panel of B at a time: it stays in the L1 cache while all rows of A pass.
+template <class Unit, int kMr, int kNv, bool kPanels>
+void multiply_panels(std::size_t units, std::size_t rows, std::size_t columns, const GemmBlockA& a,
+                     const GemmBlockB& b, float* tile, std::size_t ld, bool accumulate) {
+  constexpr std::size_t kNr = kNv * Unit::V::kLanes;
+  for (std::size_t column = 0; column < columns; column += kNr) {
+    const GemmUnit* panel = b.data + column / kNr * b.panel_stride;
+    for (std::size_t row = 0; row < rows; row += kMr) {
+      const GemmUnit* rows_of_a = a.data + (kPanels ? row / kMr : row) * a.stride;
+      micro_kernel<Unit, kMr, kNv, kPanels>(units, rows_of_a, kPanels ? kMr : a.stride, panel, kNr,
+                                            tile + row * ld + column, ld, accumulate);
+    }
+  }
+}
+
+template <class Unit, int kMr, int kNv>
+void multiply(std::size_t units, std::size_t rows, std::size_t columns, const GemmBlockA& a,
+              const GemmBlockB& b, float* tile, std::size_t ld, bool accumulate) {
+  const auto f =
+      a.panels ? multiply_panels<Unit, kMr, kNv, true> : multiply_panels<Unit, kMr, kNv, false>;
+  f(units, rows, columns, a, b, tile, ld, accumulate);
+}
+
+// Rows of A whose reduction is contiguous.
+template <class Unit, int kMr>
+void stage_rows(const GemmOperand<typename Unit::T>& from, std::size_t outer,
+                std::size_t outer_count, std::size_t reduced, std::size_t count, std::size_t stride,
+                GemmUnit* to) {
+  const std::size_t units = (count + Unit::kReduced - 1) / Unit::kReduced;
+  for (std::size_t i = 0; i < outer_count; ++i) {
+    Unit::stage_row(from.data + (outer + i) * from.ld + reduced, count, to + i * stride);
+  }
+  const std::size_t padded = (outer_count + kMr - 1) / kMr * kMr;
+  for (std::size_t i = outer_count; i < padded; ++i)
+    std::memset(to + i * stride, 0, units * sizeof(GemmUnit));
+}
+
+// Panels [units][kWidth] from a matrix stored as [reduced, outer]: neighbours in a panel are
+// neighbours in memory.
+template <class Unit, std::size_t kWidth>
+void pack_across(const GemmOperand<typename Unit::T>& from, std::size_t outer,
+                 std::size_t outer_count, std::size_t reduced, std::size_t count,
+                 std::size_t panel_stride, GemmUnit* to) {
+  using V = typename Unit::V;
+  constexpr std::size_t kLanes = V::kLanes;
+  for (std::size_t first = 0; first < outer_count; first += kWidth) {
+    const std::size_t width = outer_count - first < kWidth ? outer_count - first : kWidth;
+    GemmUnit* panel = to + first / kWidth * panel_stride;
+    for (std::size_t r = 0; r < count; r += Unit::kReduced) {
+      const auto* row = from.data + (reduced + r) * from.ld + outer + first;
+      const bool last = r + 1 == count;  // with two elements per unit: the second one is padding
+      for (std::size_t c = 0; c < kWidth; c += kLanes) {
+        const std::size_t given = c >= width ? 0 : (width - c < kLanes ? width - c : kLanes);
+        const auto units = Unit::across(row + c, from.ld, last, given);
+        if constexpr (kWidth % kLanes == 0) {
+          V::store_words(units, panel + c);
+        } else {
+          V::store_words_partial(units, panel + c, kWidth - c < kLanes ? kWidth - c : kLanes);
+        }
+      }
+      panel += kWidth;
+    }
+  }
+}
+
+// Panels [units][kWidth] from a matrix stored as [outer, reduced]: a transposition of units, in
+// blocks of 8 x 8 where they are whole.
+template <class Unit, std::size_t kWidth>
+void pack_along(const GemmOperand<typename Unit::T>& from, std::size_t outer,
+                std::size_t outer_count, std::size_t reduced, std::size_t count,
+                std::size_t panel_stride, GemmUnit* to) {
+  static_assert(kWidth % 8 == 0);
+  const std::size_t whole_units = count / Unit::kReduced;
+  const std::size_t units = (count + Unit::kReduced - 1) / Unit::kReduced;
+  for (std::size_t first = 0; first < outer_count; first += kWidth) {
+    GemmUnit* panel = to + first / kWidth * panel_stride;
+    for (std::size_t c = 0; c < kWidth; c += 8) {
+      const auto* rows = from.data + (outer + first + c) * from.ld + reduced;
+      const std::size_t given = first + c >= outer_count
+                                    ? 0
+                                    : (outer_count - first - c < 8 ? outer_count - first - c : 8);
+      std::size_t u = 0;
+      for (; given == 8 && u + 8 <= whole_units; u += 8) {
+        Unit::transpose_8x8(rows + u * Unit::kReduced, from.ld, panel + u * kWidth + c, kWidth);
+      }
+      for (; u < units; ++u) {
+        for (std::size_t i = 0; i < 8; ++i) {
+          panel[u * kWidth + c + i] =
+              i < given
+                  ? Unit::unit(rows + i * from.ld + u * Unit::kReduced, count - u * Unit::kReduced)
+                  : 0;
+        }
+      }
+    }
+  }
+}
+
+template <class Unit, std::size_t kWidth>
+void pack_b(const GemmOperand<typename Unit::T>& from, std::size_t outer, std::size_t outer_count,
+            std::size_t reduced, std::size_t count, std::size_t panel_stride, GemmUnit* to) {
+  const auto f = from.reduction_is_row ? pack_along<Unit, kWidth> : pack_across<Unit, kWidth>;
+  f(from, outer, outer_count, reduced, count, panel_stride, to);
+}
+
+// c = (c +) tile + bias.
+template <class Unit, class Out>
+void store_tile(std::size_t rows, std::size_t columns, const float* tile, std::size_t ld_tile,
+                const float* bias, bool accumulate, Out* c, std::size_t ld) {
+  using V = typename Unit::V;
+  constexpr std::size_t kLanes = V::kLanes;
+  for (std::size_t i = 0; i < rows; ++i) {
+    const float* from = tile + i * ld_tile;
+    Out* to = c + i * ld;
+    std::size_t j = 0;
+    for (; j + kLanes <= columns; j += kLanes) {
+      V sum = V::load(from + j);
+      if (bias != nullptr) sum = sum + V::load(bias + j);
+      if (accumulate) sum = V::load(to + j) + sum;
+      V::store(sum, to + j);
+    }
+    if (j == columns) continue;
+    const std::size_t rest = columns - j;
+    V sum = V::load_partial(from + j, rest);
+    if (bias != nullptr) sum = sum + V::load_partial(bias + j, rest);
+    if (accumulate) sum = V::load_partial(to + j, rest) + sum;
+    V::store_partial(sum, to + j, rest);
+  }
+}
+
+// 8 rows of 8 units become 8 rows of 8 units; rows[i] gives the units of row i.
+[[gnu::always_inline]] inline void transpose_8x8(__m256 (&rows)[8], GemmUnit* to, std::size_t ld) {
+  __m256 pairs[8];
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+  }
+  __m256 quads[8];
+  for (int i = 0; i < 8; i += 4) {
+    quads[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+    quads[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xEE);
+    quads[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+    quads[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xEE);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const auto at = [&](int row) {
+      return reinterpret_cast<float*>(to + static_cast<std::size_t>(row) * ld);
+    };
+    _mm256_storeu_ps(at(i), _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x20));
+    _mm256_storeu_ps(at(i + 4), _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x31));
+  }
+}
+
+// A unit is one f32; bf16 operands are widened on the way in.
+template <class Vector, class Stored>
+struct FloatUnit {
+  using V = Vector;
+  using T = Stored;
+  using Words = typename V::Words;
+  static constexpr std::size_t kReduced = 1;
+
+  [[gnu::always_inline]] static inline Words broadcast(const GemmUnit* p) {
+    return V::broadcast(p);
+  }
+  [[gnu::always_inline]] static inline V multiply_add(Words a, Words b, V sum) {
+    return V::fma(V::from_words(a), V::from_words(b), sum);
+  }
+  static void stage_row(const T* from, std::size_t count, GemmUnit* to) {
+    auto* floats = reinterpret_cast<float*>(to);
+    std::size_t i = 0;
+    for (; i + V::kLanes <= count; i += V::kLanes) V::store(V::load(from + i), floats + i);
+    if (i < count) V::store_partial(V::load_partial(from + i, count - i), floats + i, count - i);
+  }
+  [[gnu::always_inline]] static inline Words across(const T* row, std::size_t, bool,
+                                                    std::size_t n) {
+    return V::as_words(n == V::kLanes ? V::load(row) : V::load_partial(row, n));
+  }
+  static GemmUnit unit(const T* p, std::size_t) {
+    GemmUnit u = 0;
+    if constexpr (sizeof(T) == sizeof(u)) {
+      std::memcpy(&u, p, sizeof(u));
+    } else {
+      u = static_cast<GemmUnit>(p->bits) << 16;
+    }
+    return u;
+  }
+  [[gnu::always_inline]] static inline void transpose_8x8(const T* rows, std::size_t ld,
+                                                          GemmUnit* to, std::size_t ld_to) {
+    __m256 block[8];
+    for (std::size_t i = 0; i < 8; ++i) block[i] = V::load_8(rows + i * ld);
+    simd::transpose_8x8(block, to, ld_to);
+  }
+};
+
+// The best rate of multiply_add: 16 chains on registers. Returns the FLOPs done.
+template <class Unit>
+double peak(std::size_t iterations) {
+  using V = typename Unit::V;
+  constexpr int kChains = 16;
+  V sum[kChains];
+  // The compiler must believe that the chains differ and that `a` is new in every round; all are zero.
+  unroll<kChains>([&](auto i) __attribute__((always_inline)) {
+    sum[i] = V::zero();
+    __asm__ volatile("" : "+v"(sum[i].v));
+  });
+  typename V::Words a = V::words(0);
+  for (std::size_t n = 0; n < iterations; ++n) {
+    __asm__ volatile("" : "+v"(a));
+    unroll<kChains>([&](auto i) __attribute__((always_inline)) {
+      sum[i] = Unit::multiply_add(a, a, sum[i]);
+    });
+  }
+  V total = V::zero();
+  unroll<kChains>([&](auto i) __attribute__((always_inline)) { total = total + sum[i]; });
+  const double flops = 2.0 * kChains * V::kLanes * Unit::kReduced * static_cast<double>(iterations);
+  return flops + static_cast<double>(V::sum(total));
+}
+
+template <class Unit, int kMr, int kNv>
+constexpr PackedGemmOf<typename Unit::T> packed_gemm_of() {
+  using V = typename Unit::V;
+  constexpr std::size_t kNr = kNv * V::kLanes;
+  return {.mr = kMr,
+          .nr = kNr,
+          .reduced_per_unit = Unit::kReduced,
+          .stage_rows = stage_rows<Unit, kMr>,
+          .pack_a = pack_across<Unit, kMr>,
+          .pack_b = pack_b<Unit, kNr>,
+          .multiply = multiply<Unit, kMr, kNv>,
+          .store_f32 = store_tile<Unit, float>,
+          .store_bf16 = store_tile<Unit, bfloat16>};
+}
+
+}  // namespace tandem::kernels::simd

@@ -1,0 +1,93 @@
+#include "tandem/kernels/kernel_set.h"
+
+#include <gmock/gmock.h>
+
+#include "tandem/core/error.h"
+#include "tandem/kernels/kernel_test_support.h"
+
+namespace tandem::kernels::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr CpuFeatures kPlain{};
+constexpr CpuFeatures kAvx2Only{.avx2 = true};
+constexpr CpuFeatures kZen5{.avx2 = true, .avx512 = true, .avx512_bf16 = true};
+
+std::string error_of(const CpuFeatures& cpu, std::string_view overrides) {
+  try {
+    select_kernels(cpu, overrides);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(KernelSet, TakesTheFirstRowThatTheCpuRuns) {
+  EXPECT_EQ(select_kernels(kPlain).implementation("gemm"), "reference");
+  EXPECT_EQ(select_kernels(kAvx2Only).implementation("attention"), "avx2");
+  EXPECT_EQ(select_kernels(kZen5).implementation("gemm"), "avx512bf16");
+  EXPECT_EQ(select_kernels(kZen5).implementation("layer_norm"), "avx512");
+}
+
+TEST(KernelSet, EveryOperationEndsWithTheReference) {
+  for (const std::string& operation : operations()) {
+    const auto rows = implementations(operation, kPlain);
+    EXPECT_EQ(rows.back().implementation, "reference") << operation;
+    EXPECT_EQ(rows.back().reason, "") << operation;
+  }
+}
+
+TEST(KernelSet, RefusalsSayWhy) {
+  const KernelSet set = select_kernels(kAvx2Only);
+  for (const KernelChoice& choice : set.describe()) {
+    if (choice.operation != "layer_norm") continue;
+    ASSERT_EQ(choice.refusals.size(), 1u);
+    EXPECT_EQ(choice.refusals[0].implementation, "avx512");
+    EXPECT_THAT(choice.refusals[0].reason, HasSubstr("no AVX-512"));
+    EXPECT_FALSE(choice.forced);
+  }
+}
+
+TEST(KernelSet, OverridesForceSingleOperations) {
+  const KernelSet set = select_kernels(kZen5, "gemm=reference, attention=avx2");
+  EXPECT_EQ(set.implementation("gemm"), "reference");
+  EXPECT_EQ(set.implementation("attention"), "avx2");
+  EXPECT_EQ(set.implementation("layer_norm"), "avx512");
+}
+
+TEST(KernelSet, SignatureSelectsTheSameSetAgain) {
+  const KernelSet set = select_kernels(kZen5, "gemm=avx512,reduce=reference");
+  EXPECT_EQ(set.implementation("gemm"), "avx512");
+  EXPECT_EQ(set.implementation("reduce"), "reference");
+  EXPECT_EQ(select_kernels(kZen5, set.signature()).signature(), set.signature());
+  const KernelSet all = select_kernels(kZen5, "reference");
+  for (const KernelChoice& choice : all.describe()) {
+    EXPECT_EQ(choice.implementation, "reference");
+    EXPECT_TRUE(choice.forced);
+  }
+}
+
+TEST(KernelSet, WrongOverridesAreConfigErrorsThatListWhatExists) {
+  EXPECT_THAT(error_of(kZen5, "gem=reference"),
+              HasSubstr("unknown operation 'gem'; the operations are gemm, attention"));
+  EXPECT_THAT(error_of(kZen5, "gemm=avx3"), HasSubstr("gemm has no implementation 'avx3'; it has"));
+  EXPECT_THAT(error_of(kZen5, "fastest"),
+              HasSubstr("no operation has an implementation 'fastest'"));
+  EXPECT_THAT(
+      error_of(kAvx2Only, "attention=avx512"),
+      HasSubstr(
+          "asks for attention=avx512, but this CPU has no AVX-512 (F, BW, DQ, VL); found: AVX2"));
+}
+
+TEST(KernelSet, PeakIsPlausible) {
+  Runtime runtime;
+  const double f32 = measure_peak_flops(runtime.context(), PeakType::kF32);
+  const double bf16 = measure_peak_flops(runtime.context(), PeakType::kBf16);
+  EXPECT_GT(f32, 1e8);
+  EXPECT_LT(f32, 1e13);  // two threads of any CPU
+  EXPECT_GT(bf16, 0.5 * f32);
+}
+
+}  // namespace
+}  // namespace tandem::kernels::testing

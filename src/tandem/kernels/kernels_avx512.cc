@@ -1,0 +1,28 @@
+// Every operation on 512-bit vectors of f32.
+#include "tandem/kernels/attention_simd.h"
+#include "tandem/kernels/elementwise_simd.h"
+#include "tandem/kernels/gemm_simd.h"
+#include "tandem/kernels/simd/avx512.h"
+#include "tandem/kernels/simd_kernels.h"
+
+namespace tandem::kernels {
+
+using avx512::Vec;
+
+constinit const PackedGemmOf<float> kPackedGemmFloat512 =
+    simd::packed_gemm_of<simd::FloatUnit<Vec, float>, 12, 2>();
+constinit const PackedGemmOf<bfloat16> kPackedGemmWidened512 =
+    simd::packed_gemm_of<simd::FloatUnit<Vec, bfloat16>, 12, 2>();
+double peak_avx512(std::size_t iterations) {
+  return simd::peak<simd::FloatUnit<Vec, float>>(iterations);
+}
+
+constinit const AttentionKernels kAttentionAvx512 = simd::attention_kernels<Vec, 8, 2>();
+constinit const LayerNormKernels kLayerNormAvx512 = simd::layer_norm_kernels<Vec>();
+constinit const ActivationKernels kActivationAvx512 = simd::activation_kernels<Vec>();
+constinit const DropoutKernels kDropoutAvx512 = simd::dropout_kernels<Vec>();
+constinit const OptimizerKernels kOptimizerAvx512 = simd::optimizer_kernels<Vec>();
+constinit const ReduceKernels kReduceAvx512 = simd::reduce_kernels<Vec>();
+constinit const MathFunctions kMathAvx512 = simd::math_functions<Vec>();
+
+}  // namespace tandem::kernels

@@ -1,0 +1,164 @@
+#include "tandem/kernels/linear.h"
+
+#include <limits>
+
+#include "tandem/kernels/kernel_test_support.h"
+
+namespace tandem::kernels::testing {
+namespace {
+
+struct Shape {
+  std::size_t M, N, K;
+};
+
+// Rows of packed batches, odd reductions, the head's two outputs, more than one slice of the reduction, more than one tile.
+const Shape kShapes[] = {{1, 1, 1},       {1, 32, 48},     {7, 2, 384},    {17, 48, 33},
+                         {389, 384, 128}, {389, 128, 384}, {64, 1152, 97}, {200, 400, 777},
+                         {1025, 32, 32},  {3, 5, 1500}};
+
+template <class T>
+struct Operands {
+  explicit Operands(const Shape& s)
+      : x(random_values<T>(s.M * s.K, 1)),
+        weight(random_values<T>(s.N * s.K, 2)),
+        grad_out(random_values<T>(s.M * s.N, 3)),
+        bias(random_values<float>(s.N, 4)) {}
+  std::vector<T> x, weight, grad_out;
+  std::vector<float> bias;
+};
+
+template <class T>
+struct Results {
+  std::vector<T> y, grad_x;
+  std::vector<float> grad_x_f32, grad_weight, grad_bias;
+};
+
+template <class T>
+Results<T> run(const Context& ctx, const Shape& s, const Operands<T>& in, bool accumulate) {
+  Results<T> r{std::vector<T>(s.M * s.N), random_values<T>(s.M * s.K, 5),
+               random_values<float>(s.M * s.K, 6), random_values<float>(s.N * s.K, 7),
+               random_values<float>(s.N, 8)};
+  linear_forward(ctx, s.M, s.N, s.K, in.x.data(), in.weight.data(), in.bias.data(), r.y.data());
+  linear_backward_input(ctx, s.M, s.N, s.K, in.grad_out.data(), in.weight.data(), r.grad_x.data(),
+                        accumulate);
+  linear_backward_input(ctx, s.M, s.N, s.K, in.grad_out.data(), in.weight.data(),
+                        r.grad_x_f32.data(), accumulate);
+  linear_backward_weight(ctx, s.M, s.N, s.K, in.grad_out.data(), in.x.data(), r.grad_weight.data(),
+                         r.grad_bias.data(), accumulate);
+  return r;
+}
+
+// A sum of k products of magnitudes below 1 in any order: its rounding errors add up like a random walk of k steps.
+double bound(std::size_t k) {
+  return 4.0 * std::sqrt(static_cast<double>(k + 1)) * kFloatEpsilon *
+         std::sqrt(static_cast<double>(k + 1));
+}
+
+template <class T>
+void compare_all(const std::string& implementation) {
+  Runtime fast("gemm=" + implementation);
+  Runtime reference("reference");
+  ASSERT_EQ(fast.context().kernels.implementation("gemm"), implementation);
+  for (const Shape& s : kShapes) {
+    for (const bool accumulate : {false, true}) {
+      const Operands<T> in(s);
+      const Results<T> got = run(fast.context(), s, in, accumulate);
+      const Results<T> want = run(reference.context(), s, in, accumulate);
+      const std::string what = fmt::format("{} {}x{}x{}", implementation, s.M, s.N, s.K);
+      const auto reduced_over = [](std::size_t k) { return [k](std::size_t) { return bound(k); }; };
+      expect_near(got.y, want.y, reduced_over(s.K), what + " y");
+      expect_near(got.grad_x, want.grad_x, reduced_over(s.N), what + " grad_x");
+      expect_near(got.grad_x_f32, want.grad_x_f32, reduced_over(s.N), what + " grad_x f32");
+      expect_near(got.grad_weight, want.grad_weight, reduced_over(s.M), what + " grad_weight");
+      expect_near(got.grad_bias, want.grad_bias, reduced_over(s.M), what + " grad_bias");
+    }
+  }
+}
+
+TEST(Linear, FastVersionsAgreeWithTheReferenceF32) {
+  for (const std::string& name : fast_implementations("gemm")) compare_all<float>(name);
+}
+
+TEST(Linear, FastVersionsAgreeWithTheReferenceBf16) {
+  for (const std::string& name : fast_implementations("gemm")) compare_all<bfloat16>(name);
+}
+
+TEST(Linear, ReferenceMultipliesSmallMatricesByHand) {
+  Runtime runtime("reference");
+  const std::vector<float> x = {1, 2, 3, 4};        // [2, 2]
+  const std::vector<float> weight = {1, 0, 2, -1};  // [2, 2]
+  const std::vector<float> bias = {10, 20};
+  std::vector<float> y(4);
+  linear_forward(runtime.context(), 2, 2, 2, x.data(), weight.data(), bias.data(), y.data());
+  EXPECT_EQ(y, (std::vector<float>{11, 20, 13, 22}));
+  std::vector<float> grad_x(4);
+  linear_backward_input(runtime.context(), 2, 2, 2, x.data(), weight.data(), grad_x.data(), false);
+  EXPECT_EQ(grad_x, (std::vector<float>{5, -2, 11, -4}));
+  std::vector<float> grad_weight(4);
+  std::vector<float> grad_bias = {1, 1};
+  linear_backward_weight(runtime.context(), 2, 2, 2, x.data(), weight.data(), grad_weight.data(),
+                         grad_bias.data(), false);
+  EXPECT_EQ(grad_weight, (std::vector<float>{7, -3, 10, -4}));
+  EXPECT_EQ(grad_bias, (std::vector<float>{4, 6}));
+}
+
+template <class T>
+void compare_threads(const std::string& implementation) {
+  for (const Shape& s : {Shape{389, 384, 128}, Shape{200, 400, 777}}) {
+    const Operands<T> in(s);
+    Runtime one("gemm=" + implementation, 1);
+    const Results<T> want = run(one.context(), s, in, false);
+    for (const int num_threads : {2, 3}) {
+      Runtime many("gemm=" + implementation, num_threads);
+      const Results<T> got = run(many.context(), s, in, false);
+      EXPECT_TRUE(same_bits(got.y, want.y)) << implementation;
+      EXPECT_TRUE(same_bits(got.grad_x, want.grad_x)) << implementation;
+      EXPECT_TRUE(same_bits(got.grad_weight, want.grad_weight)) << implementation;
+      EXPECT_TRUE(same_bits(got.grad_bias, want.grad_bias)) << implementation;
+    }
+  }
+}
+
+TEST(Linear, SameBitsForAnyNumberOfThreads) {
+  for (const auto& row : implementations("gemm", CpuFeatures::detect())) {
+    if (!row.reason.empty()) continue;
+    compare_threads<float>(row.implementation);
+    compare_threads<bfloat16>(row.implementation);
+  }
+}
+
+// A row of a product must not depend on which other rows are in the batch: padding and packing would change bits otherwise.
+TEST(Linear, RowsDoNotDependOnTheirNeighbours) {
+  for (const std::string& name : fast_implementations("gemm")) {
+    Runtime runtime("gemm=" + name);
+    const Shape s{230, 96, 700};
+    const Operands<bfloat16> in(s);
+    std::vector<bfloat16> all(s.M * s.N);
+    std::vector<bfloat16> some(101 * s.N);
+    linear_forward(runtime.context(), s.M, s.N, s.K, in.x.data(), in.weight.data(), in.bias.data(),
+                   all.data());
+    linear_forward(runtime.context(), 101, s.N, s.K, in.x.data() + 129 * s.K, in.weight.data(),
+                   in.bias.data(), some.data());
+    EXPECT_TRUE(same_bits(some, {all.begin() + 129 * static_cast<std::ptrdiff_t>(s.N), all.end()}))
+        << name;
+  }
+}
+
+TEST(Linear, NanReachesTheOutput) {
+  for (const auto& row : implementations("gemm", CpuFeatures::detect())) {
+    if (!row.reason.empty()) continue;
+    Runtime runtime("gemm=" + row.implementation);
+    const Shape s{40, 40, 50};
+    Operands<float> in(s);
+    in.x[3 * s.K + 7] = std::numeric_limits<float>::quiet_NaN();
+    std::vector<float> y(s.M * s.N);
+    linear_forward(runtime.context(), s.M, s.N, s.K, in.x.data(), in.weight.data(), in.bias.data(),
+                   y.data());
+    for (std::size_t j = 0; j < s.N; ++j)
+      EXPECT_TRUE(std::isnan(y[3 * s.N + j])) << row.implementation;
+    EXPECT_FALSE(std::isnan(y[4 * s.N])) << row.implementation;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::kernels::testing

@@ -1,0 +1,172 @@
+// Internal: a vector of 16 f32 for AVX-512 (F, BW, DQ, VL), with the interface of simd/avx2.h.
+// Include it only from sources compiled with those instructions. Everything is always inlined: no
+// symbol of this header can reach code that runs on other processors.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tandem/core/bfloat16.h"
+
+#define TANDEM_SIMD [[gnu::always_inline]] static inline
+
+namespace tandem::kernels::avx512 {
+
+struct Vec {
+  static constexpr std::size_t kLanes = 16;
+  using Mask = __mmask16;
+  using Words = __m512i;  // 16 unsigned 32-bit integers
+
+  __m512 v;
+
+  // --- memory; "partial" touches the first n < 16 elements and reads zeros beyond ---
+  TANDEM_SIMD Vec zero() { return {_mm512_setzero_ps()}; }
+  TANDEM_SIMD Vec set1(float x) { return {_mm512_set1_ps(x)}; }
+  TANDEM_SIMD Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  TANDEM_SIMD Vec load_partial(const float* p, std::size_t n) {
+    return {_mm512_maskz_loadu_ps(first(n), p)};
+  }
+  TANDEM_SIMD Vec load(const bfloat16* p) {
+    return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  TANDEM_SIMD Vec load_partial(const bfloat16* p, std::size_t n) {
+    return widen(_mm256_maskz_loadu_epi16(first(n), p));
+  }
+  TANDEM_SIMD void store(Vec a, float* p) { _mm512_storeu_ps(p, a.v); }
+  TANDEM_SIMD void store_partial(Vec a, float* p, std::size_t n) {
+    _mm512_mask_storeu_ps(p, first(n), a.v);
+  }
+  TANDEM_SIMD void store(Vec a, bfloat16* p) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(a));
+  }
+  TANDEM_SIMD void store_partial(Vec a, bfloat16* p, std::size_t n) {
+    _mm256_mask_storeu_epi16(p, first(n), narrow(a));
+  }
+
+  // --- arithmetic ---
+  [[gnu::always_inline]] friend inline Vec operator+(Vec a, Vec b) {
+    return {_mm512_add_ps(a.v, b.v)};
+  }
+  [[gnu::always_inline]] friend inline Vec operator-(Vec a, Vec b) {
+    return {_mm512_sub_ps(a.v, b.v)};
+  }
+  [[gnu::always_inline]] friend inline Vec operator*(Vec a, Vec b) {
+    return {_mm512_mul_ps(a.v, b.v)};
+  }
+  [[gnu::always_inline]] friend inline Vec operator/(Vec a, Vec b) {
+    return {_mm512_div_ps(a.v, b.v)};
+  }
+  TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }  // a b + c
+  TANDEM_SIMD Vec fnma(Vec a, Vec b, Vec c) {
+    return {_mm512_fnmadd_ps(a.v, b.v, c.v)};
+  }  // c - a b
+  TANDEM_SIMD Vec sqrt(Vec a) { return {_mm512_sqrt_ps(a.v)}; }
+  // b where either is NaN: min(limit, x) and max(limit, x) let the NaN of x through.
+  TANDEM_SIMD Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
+  TANDEM_SIMD Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
+  TANDEM_SIMD Vec abs(Vec a) { return {_mm512_abs_ps(a.v)}; }
+  TANDEM_SIMD Vec copy_sign(Vec magnitude, Vec sign) {
+    const __m512 bit = _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0x80000000u)));
+    return {_mm512_or_ps(_mm512_andnot_ps(bit, magnitude.v), _mm512_and_ps(bit, sign.v))};
+  }
+  TANDEM_SIMD Vec round(Vec a) {
+    return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  }
+  // a 2^n for integral n, with correct overflow and gradual underflow.
+  TANDEM_SIMD Vec scale_by_power(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+  TANDEM_SIMD Mask less(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ); }
+  TANDEM_SIMD Mask less_equal(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ); }
+  TANDEM_SIMD Mask lanes_below(std::size_t n) { return first(n); }
+  TANDEM_SIMD Vec select(Mask m, Vec yes, Vec no) { return {_mm512_mask_blend_ps(m, no.v, yes.v)}; }
+
+  // --- across lanes, in a fixed order ---
+  TANDEM_SIMD float sum(Vec a) {
+    const __m256 halves =
+        _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+    __m128 quarters = _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
+    quarters = _mm_add_ps(quarters, _mm_movehl_ps(quarters, quarters));
+    return _mm_cvtss_f32(_mm_add_ss(quarters, _mm_movehdup_ps(quarters)));
+  }
+  TANDEM_SIMD float largest(Vec a) { return _mm512_reduce_max_ps(a.v); }
+  // The sum of the squares of the lanes, in f64, added to the 8 lanes of `total`.
+  using Doubles = __m512d;
+  TANDEM_SIMD Doubles zero_doubles() { return _mm512_setzero_pd(); }
+  TANDEM_SIMD Doubles add_squares(Vec a, Doubles total) {
+    const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(a.v));
+    const __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(a.v, 1));
+    return _mm512_fmadd_pd(high, high, _mm512_fmadd_pd(low, low, total));
+  }
+  TANDEM_SIMD double sum(Doubles a) { return _mm512_reduce_add_pd(a); }
+
+  // --- 32-bit integers, for the dropout generator ---
+  TANDEM_SIMD Words words(std::uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
+  TANDEM_SIMD Words iota() {
+    return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  }
+  TANDEM_SIMD Words add(Words a, Words b) { return _mm512_add_epi32(a, b); }
+  TANDEM_SIMD Words multiply(Words a, Words b) { return _mm512_mullo_epi32(a, b); }
+  TANDEM_SIMD Words exclusive_or(Words a, Words b) { return _mm512_xor_si512(a, b); }
+  template <int kBits>
+  TANDEM_SIMD Words shift_right(Words a) {
+    return _mm512_srli_epi32(a, kBits);
+  }
+  // Each word decides two neighbouring elements, the low half first: the factors of 2 x 16 elements
+  // in order.
+  TANDEM_SIMD void keep_factors(Words word, std::uint32_t threshold, Vec scale, Vec& first_half,
+                                Vec& second_half) {
+    const __mmask32 keep =
+        _mm512_cmpge_epu16_mask(word, _mm512_set1_epi16(static_cast<short>(threshold)));
+    first_half.v = _mm512_maskz_mov_ps(static_cast<__mmask16>(keep), scale.v);
+    second_half.v = _mm512_maskz_mov_ps(static_cast<__mmask16>(keep >> 16), scale.v);
+  }
+
+  // --- units of packed products: 32 bits, one f32 or a pair of bf16 ---
+  TANDEM_SIMD Words load_words(const void* p) { return _mm512_loadu_si512(p); }
+  TANDEM_SIMD void store_words(Words a, void* p) { _mm512_storeu_si512(p, a); }
+  TANDEM_SIMD void store_words_partial(Words a, void* p, std::size_t n) {
+    _mm512_mask_storeu_epi32(p, first(n), a);
+  }
+  TANDEM_SIMD Words broadcast(const void* unit) {
+    int bits;
+    __builtin_memcpy(&bits, unit, sizeof(bits));
+    return _mm512_set1_epi32(bits);
+  }
+  TANDEM_SIMD Words as_words(Vec a) { return _mm512_castps_si512(a.v); }
+  TANDEM_SIMD Vec from_words(Words a) { return {_mm512_castsi512_ps(a)}; }
+  // 8 elements as f32, for transpositions.
+  TANDEM_SIMD __m256 load_8(const float* p) { return _mm256_loadu_ps(p); }
+  TANDEM_SIMD __m256 load_8(const bfloat16* p) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  // Pairs (even[i], odd[i]) of the first n elements of two rows of bf16; odd may be null: zeros.
+  TANDEM_SIMD Words interleave(const bfloat16* even, const bfloat16* odd, std::size_t n) {
+    const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), even));
+    if (odd == nullptr) return low;
+    const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), odd));
+    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+  }
+
+ private:
+  TANDEM_SIMD __mmask16 first(std::size_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
+  TANDEM_SIMD Vec widen(__m256i bits) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+  }
+  // Round to nearest even; NaN becomes a quiet NaN of the same sign (as to_bfloat16).
+  TANDEM_SIMD __m256i narrow(Vec a) {
+    const __m512i bits = _mm512_castps_si512(a.v);
+    const __m512i upper = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_srli_epi32(
+        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd), 16);
+    const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(
+        _mm512_mask_or_epi32(rounded, nan, upper, _mm512_set1_epi32(0x40)));
+  }
+};
+
+}  // namespace tandem::kernels::avx512
+
+#undef TANDEM_SIMD
