@@ -18,14 +18,18 @@ Failure::Failure() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!event_) throw io_error("cannot create", "eventfd", errno);
 }
 
-bool Failure::set(const std::string& message) {
+bool Failure::claim(const std::string& message) {
   const std::lock_guard lock(mutex_);
-  if (set_.load(std::memory_order_relaxed)) return false;
+  if (claimed_) return false;
+  claimed_ = true;
   message_ = message;
+  return true;
+}
+
+void Failure::publish() {
   set_.store(true, std::memory_order_release);
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
-  return true;
 }
 
 std::string Failure::message() const {

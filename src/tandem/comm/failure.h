@@ -12,8 +12,10 @@ namespace tandem::comm {
 class Failure {
  public:
   Failure();  // throws IoError when no descriptor is left
-  // Returns whether this was the first; later messages are dropped, for the first is the cause.
-  bool set(const std::string& message);
+  // In two steps, so that the first to know can tell the other ranks before its own threads wake up and end the process.
+  // claim() returns whether this is the first failure; later messages are dropped, for the first is the cause.
+  bool claim(const std::string& message);
+  void publish();
   bool is_set() const { return set_.load(std::memory_order_acquire); }
   std::string message() const;
   // Throws CommError with the message, then `context`, and remembers that the caller knows.
@@ -23,6 +25,7 @@ class Failure {
 
  private:
   std::atomic<bool> set_{false};
+  bool claimed_ = false;
   std::atomic<bool> delivered_{false};
   mutable std::mutex mutex_;
   std::string message_;

@@ -273,14 +273,14 @@ INSTANTIATE_TEST_SUITE_P(
                  {"disagree", "broadcast #1", "all_reduce #1"}},
         Mismatch{"Root",
                  [](Communicator& comm) { broadcast<float>(comm, 100, comm.rank() == 2 ? 2 : 0); },
-                 {"disagree", "root 2", "#1"}},
+                 {"disagree", "rank 2 (host", "broadcast #1"}},
         Mismatch{"Order",
                  [](Communicator& comm) {
                    if (comm.rank() == 1) reduce<float>(comm, 8);
                    broadcast<float>(comm, 100, 0);
                    if (comm.rank() != 1) reduce<float>(comm, 8);
                  },
-                 {"disagree", "all_reduce", "broadcast"}},
+                 {"disagree", "rank 1 (host", "all_reduce"}},
         Mismatch{"Missing",
                  [](Communicator& comm) {
                    if (comm.rank() != 1) reduce<float>(comm, 8);

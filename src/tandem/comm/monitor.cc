@@ -174,7 +174,8 @@ void Monitor::take_frames(std::size_t rank) {
     if (header.frame == static_cast<std::uint32_t>(Frame::kGoodbye)) {
       left_[rank].store(true, std::memory_order_release);
     } else {
-      failure_.set(fmt::format("{} (reported by rank {})", text, rank));
+      // Passed on, so that the cause comes before the end of this rank's connections everywhere.
+      spread(fmt::format("{} (reported by rank {})", text, rank), text);
     }
   }
 }
@@ -214,9 +215,13 @@ void Monitor::call_on_failure_when_due() {
   }
 }
 
-void Monitor::report(const std::string& message) noexcept {
-  if (!failure_.set(message)) return;
-  send_to_all(Frame::kFailure, message.substr(0, kMaxText));
+void Monitor::report(const std::string& message) noexcept { spread(message, message); }
+
+// `message` is for this rank, `text` for the others.
+void Monitor::spread(const std::string& message, const std::string& text) noexcept {
+  if (!failure_.claim(message)) return;
+  send_to_all(Frame::kFailure, text.substr(0, kMaxText));
+  failure_.publish();
 }
 
 void Monitor::say_goodbye() noexcept {

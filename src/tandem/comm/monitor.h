@@ -62,6 +62,7 @@ class Monitor {
   void control_ended(std::size_t rank, const std::string& how);
   void judge_ended_processes();
   void call_on_failure_when_due();
+  void spread(const std::string& message, const std::string& text) noexcept;
   void send_to_all(Frame frame, const std::string& text) noexcept;
   void keep_alive(int socket) const;
 

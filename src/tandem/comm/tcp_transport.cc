@@ -75,7 +75,9 @@ bool TcpTransport::progress(std::chrono::microseconds patience) {
   waits.push_back({failure_.event(), POLLIN, 0});
   const timespec timeout{static_cast<time_t>(patience.count() / 1000000),
                          static_cast<long>(patience.count() % 1000000 * 1000)};
-  if (::ppoll(waits.data(), waits.size(), &timeout, nullptr) <= 0) return false;
+  if (disagreed_)
+    waits.erase(waits.begin(), waits.end() - 1);  // only the failure is still of interest
+  if (::ppoll(waits.data(), waits.size(), &timeout, nullptr) <= 0 || disagreed_) return false;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if ((waits[i].revents & POLLOUT) != 0) moved = send_queued(ranks[i]) || moved;
     if ((waits[i].revents & ~POLLOUT) != 0) moved = read_available(ranks[i]) || moved;
@@ -124,7 +126,7 @@ bool TcpTransport::read_available(std::size_t peer) {
   Link& link = links_[peer];
   bool moved = false;
   std::size_t total = 0;
-  while (!link.closed && !failure_.is_set() && total < kTurn) {
+  while (!link.closed && !disagreed_ && !failure_.is_set() && total < kTurn) {
     const bool in_header = link.header_read < sizeof(Header);
     std::byte* to = in_header ? reinterpret_cast<std::byte*>(&link.header) + link.header_read
                               : link.target.data() + link.read;
@@ -156,6 +158,7 @@ bool TcpTransport::begin_message(std::size_t peer) {
   Link& link = links_[peer];
   const Header& header = link.header;
   if (header.magic != Header().magic) {
+    disagreed_ = true;
     monitor_.report(fmt::format(
         "{} received something from {} that is no message: different versions or byte orders?",
         peers_[static_cast<std::size_t>(rank_)].describe(), peers_[peer].describe()));
@@ -193,7 +196,7 @@ void TcpTransport::finish_message(std::size_t peer) {
 
 // Pairs posted receives with messages that came first.
 void TcpTransport::deliver_arrived(std::size_t peer, Stream& stream) {
-  while (!stream.posted.empty() && !stream.arrived.empty()) {
+  while (!disagreed_ && !stream.posted.empty() && !stream.arrived.empty()) {
     const Posted& posted = stream.posted.front();
     const Arrived& arrived = stream.arrived.front();
     if (!matches(peer, posted.message->header, arrived.header)) return;
@@ -208,6 +211,7 @@ void TcpTransport::deliver_arrived(std::size_t peer, Stream& stream) {
 
 bool TcpTransport::matches(std::size_t peer, const Header& expected, const Header& found) {
   if (expected == found) return true;
+  disagreed_ = true;
   const std::string size = expected.bytes == found.bytes
                                ? ""
                                : fmt::format(" ({} bytes against {})", found.bytes, expected.bytes);

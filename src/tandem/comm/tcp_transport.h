@@ -70,6 +70,7 @@ class TcpTransport final : public Transport {
   int rank_;
   Monitor& monitor_;
   Failure& failure_;
+  bool disagreed_ = false;  // a header was not the expected one: nothing is delivered any more
 };
 
 }  // namespace tandem::comm
