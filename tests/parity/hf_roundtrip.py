@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Models go from tandem to transformers and back with the same logits.
+
+    hf_roundtrip.py TANDEM        with a Python that has torch and transformers
+
+1. tandem fine-tunes the demo BERT and the small DistilBERT; transformers loads each saved directory (no missing and no unexpected
+   tensors) and evaluates the held-out questions.
+2. transformers saves a BERT and a DistilBERT for question answering; tandem evaluates them.
+Compared are the n-best lists, which carry the logits: the texts must be equal and the logits within 2e-5 (docs/numerics.md).
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer, set_seed
+
+import hf_reference as reference
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEMO = ROOT / "examples/demo"
+MODELS = {"bert": DEMO / "model", "distilbert": ROOT / "tests/parity/golden/distilbert"}
+MAX_LENGTH, STRIDE, N_BEST = 96, 32, 5
+LOGIT_TOLERANCE = 2e-5
+
+
+def run_qa(tandem, *flags):
+    command = [tandem, "run_qa", "--max_seq_length", MAX_LENGTH, "--doc_stride", STRIDE, "--pad_to_max_length", "true", "--n_best_size", N_BEST, *flags]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stderr[-3000:]}")
+
+
+def transformers_lists(folder):
+    """n-best lists of the held-out questions by transformers, and what loading complained about."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True)
+    model, info = AutoModelForQuestionAnswering.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
+    complaints = [f"{kind}: {sorted(names)}" for kind, names in info.items() if names]
+    rows = reference.read_squad(DEMO / "held_out.json")
+    feats = reference.features(tokenizer, rows, MAX_LENGTH, STRIDE, True)
+    names = ["input_ids", "attention_mask"] + (["token_type_ids"] if model.config.model_type == "bert" else [])
+    start, end = [], []
+    with torch.no_grad():
+        for low in range(0, len(feats), 32):
+            output = model.eval()(**{name: torch.tensor([f[name] for f in feats[low:low + 32]]) for name in names})
+            start += list(output.start_logits.numpy())
+            end += list(output.end_logits.numpy())
+    return reference.postprocess(rows, feats, start, end, n_best=N_BEST)[1], complaints
+
+
+def compare(name, folder, tandem_output):
+    theirs, complaints = transformers_lists(folder)
+    ours = json.loads((tandem_output / "eval_nbest_predictions.json").read_text())
+    worst, texts, total = 0.0, 0, 0
+    for key in theirs:
+        for a, b in zip(theirs[key], ours[key], strict=True):
+            total += 1
+            texts += a["text"] == b["text"]
+            if a["text"] == b["text"]:
+                worst = max(worst, abs(a["start_logit"] - b["start_logit"]), abs(a["end_logit"] - b["end_logit"]))
+    good = not complaints and texts == total and worst <= LOGIT_TOLERANCE
+    print(f"{name}: {texts} of {total} n-best texts equal, largest difference of a logit {worst:.2e}"
+          f"{'; ' + '; '.join(complaints) if complaints else ''}: {'ok' if good else 'WRONG'}", flush=True)
+    return good
+
+
+def main():
+    tandem, good = pathlib.Path(sys.argv[1]).resolve(), True
+    torch.set_num_threads(2)
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch)
+        for name, model in MODELS.items():
+            out = scratch / f"tandem-{name}"
+            run_qa(tandem, "--model_name_or_path", model, "--do_train", "--train_file", DEMO / "train.json", "--do_eval", "--validation_file", DEMO / "held_out.json",
+                   "--max_steps", 60, "--learning_rate", 1e-3, "--per_device_train_batch_size", 16, "--save_strategy", "no", "--output_dir", out)
+            good &= compare(f"tandem → transformers, {name}", out, out)
+        for name, model in MODELS.items():
+            set_seed(7)
+            saved, out = scratch / f"transformers-{name}", scratch / f"evaluated-{name}"
+            trained = AutoModelForQuestionAnswering.from_pretrained(model, dtype=torch.float32)
+            torch.nn.init.normal_(trained.qa_outputs.weight, std=0.5)  # logits of several units
+            trained.save_pretrained(saved)
+            AutoTokenizer.from_pretrained(model, use_fast=True).save_pretrained(saved)
+            run_qa(tandem, "--model_name_or_path", saved, "--do_eval", "--validation_file", DEMO / "held_out.json", "--output_dir", out)
+            good &= compare(f"transformers → tandem, {name}", saved, out)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
