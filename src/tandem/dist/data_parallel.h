@@ -48,18 +48,9 @@
 #include "tandem/comm/communicator.h"
 #include "tandem/core/bfloat16.h"
 #include "tandem/core/thread_pool.h"
+#include "tandem/dist/shard_plan.h"
 
 namespace tandem::dist {
-
-struct Range {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-  std::size_t size() const { return end - begin; }
-  friend bool operator==(const Range&, const Range&) = default;
-};
-
-// The contiguous run of `rank` when L logical shards are dealt to `world_size` ranks.
-Range shards_of(int rank, int world_size, int logical_shards);
 
 struct DataParallelOptions {
   std::size_t elements = 0;     // f32 elements of the flat parameter layout

@@ -1,0 +1,84 @@
+#include "tandem/dist/tree_sum.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "tandem/core/error.h"
+
+namespace tandem::dist {
+namespace {
+
+constexpr std::size_t kBlock = 1024;  // 4 KiB: a few operands and temporaries fit L1
+constexpr std::size_t kLanes = 8;
+
+void add_block(const float* a, const float* b, float* to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = a[i] + b[i];
+}
+
+}  // namespace
+
+void tree_sum(const comm::SumProgram& program, std::span<const float* const> operands, float scale,
+              float* out, std::size_t count) {
+  // A value on the stack is an operand where it lies, or a temporary: the one of its stack position.
+  constexpr std::size_t kMaxDepth = 64;
+  std::array<const float*, kMaxDepth> stack;
+  const auto depth_needed = [&] {
+    std::size_t depth = 0;
+    std::size_t deepest = 0;
+    for (const int entry : program) {
+      depth = entry == comm::kAdd ? depth - 1 : depth + 1;
+      deepest = std::max(deepest, depth);
+    }
+    return deepest;
+  };
+  const std::size_t depth_limit = depth_needed();
+  TANDEM_CHECK(depth_limit <= kMaxDepth, "a sum of depth {}", depth_limit);
+  std::vector<float> temporaries(depth_limit * kBlock);
+
+  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+    const std::size_t length = std::min(kBlock, count - begin);
+    std::size_t depth = 0;
+    for (const int entry : program) {
+      if (entry != comm::kAdd) {
+        stack[depth++] = operands[static_cast<std::size_t>(entry)] + begin;
+        continue;
+      }
+      --depth;
+      float* sum = temporaries.data() + (depth - 1) * kBlock;
+      add_block(stack[depth - 1], stack[depth], sum, length);
+      stack[depth - 1] = sum;
+    }
+    const float* result = stack[0];
+    if (scale != 1.0f) {
+      for (std::size_t i = 0; i < length; ++i) out[begin + i] = result[i] * scale;
+    } else if (result != out + begin) {
+      std::memcpy(out + begin, result, length * sizeof(float));
+    }
+  }
+}
+
+void add_to(float* to, const float* from, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+double squared_sum(const float* x, std::size_t count) {
+  std::array<double, kLanes> sums{};
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const auto value = static_cast<double>(x[i + lane]);
+      sums[lane] += value * value;
+    }
+  }
+  for (std::size_t lane = 0; i < count; ++i, ++lane) {
+    const auto value = static_cast<double>(x[i]);
+    sums[lane] += value * value;
+  }
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+}  // namespace tandem::dist
