@@ -38,9 +38,10 @@ struct Options {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   // How long a host may be silent (no answer to TCP keep-alive) before its ranks count as dead.
   std::chrono::milliseconds host_timeout = std::chrono::seconds(5);
-  // Called once, from the monitor thread, when the communicator has failed and `failure_grace`
-  // later no CommError has yet been thrown to the caller: its thread is busy computing, and this is
-  // the place to print the message and end the process.
+  // Called once, from the monitor thread, when the communicator has failed and `failure_grace` later no CommError has yet
+  // been thrown to the caller: its thread is busy computing, and this is the place to print the message and end the process.
+  // With a grace of 0 it is called by whichever thread learns of the failure, before anybody else wakes up: the surest way
+  // to get a word out under a launcher that kills all ranks as soon as one has died (Hydra does, with SIGKILL).
   std::function<void(const std::string& message)> on_failure;
   std::chrono::milliseconds failure_grace = std::chrono::milliseconds(300);
   // Receives progress of a slow start ("waiting for ranks 2, 3 since 5 s").

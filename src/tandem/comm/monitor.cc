@@ -207,7 +207,7 @@ void Monitor::call_on_failure_when_due() {
     failure_seen_ = true;
     failure_time_ = Clock::now();
   }
-  if (failure_.delivered() || !options_.on_failure) {
+  if (failure_.delivered() || !options_.on_failure || options_.failure_grace.count() == 0) {
     callback_done_ = true;
   } else if (Clock::now() - failure_time_ >= options_.failure_grace) {
     callback_done_ = true;
@@ -221,6 +221,8 @@ void Monitor::report(const std::string& message) noexcept { spread(message, mess
 void Monitor::spread(const std::string& message, const std::string& text) noexcept {
   if (!failure_.claim(message)) return;
   send_to_all(Frame::kFailure, text.substr(0, kMaxText));
+  // A launcher that has seen the same death may kill this process within the millisecond: no detour over a sleeping thread.
+  if (options_.on_failure && options_.failure_grace.count() == 0) options_.on_failure(message);
   failure_.publish();
 }
 
