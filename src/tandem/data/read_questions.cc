@@ -179,7 +179,8 @@ class QuestionReader {
     }
   }
 
-  // --- raw SQuAD: texts are stripped as Hugging Face's loader strips them ---
+  // --- raw SQuAD: titles, questions and answers are stripped as Hugging Face's loaders strip them; contexts are not, or
+  // answer_start would point beside the answer (datasets#2585) ---
 
   void read_article(const dom::object& article) {
     example_ = {};
@@ -193,7 +194,7 @@ class QuestionReader {
   }
 
   void read_paragraph(const dom::object& paragraph) {
-    set_context(get_string(paragraph, "context"), true);
+    set_context(get_string(paragraph, "context"));
     std::size_t index = 0;
     for (const dom::element question : get_array(paragraph, "qas")) {
       question_at_ = index++;
@@ -232,7 +233,7 @@ class QuestionReader {
       const dom::element title = row["title"];
       if (!title.is_null()) example_.title = get_string(row, "title");
     }
-    set_context(get_string(row, columns_->context), false);
+    set_context(get_string(row, columns_->context));
     example_.question = get_string(row, columns_->question);
     read_answers(row, columns_->answers, options_.require_answers, false);
     add_example();
@@ -268,9 +269,9 @@ class QuestionReader {
     }
   }
 
-  void set_context(std::string_view context, bool strip) {
-    original_length_ = text::count_code_points(context);
-    example_.context = strip ? text::strip(context) : context;
+  void set_context(std::string_view context) {
+    example_.context = context;
+    context_length_ = text::count_code_points(context);
   }
 
   void read_answers(const dom::object& record, const std::string& key, bool required, bool strip) {
@@ -310,7 +311,7 @@ class QuestionReader {
   void add_answer(std::string_view text, std::int64_t start, bool strip) {
     if (strip) text = text::strip(text);
     const auto length = static_cast<std::int64_t>(text::count_code_points(text));
-    const auto context_length = static_cast<std::int64_t>(original_length_);
+    const auto context_length = static_cast<std::int64_t>(context_length_);
     if (start < 0 || start > context_length - length) {
       fail(
           "the answer '{}' at answer_start {} ({} characters) lies outside of the context of {} "
@@ -391,7 +392,7 @@ class QuestionReader {
   QuestionExample example_;  // being put together
   std::string id_;
   std::vector<Answer> answers_;
-  std::size_t original_length_ = 0;  // of the context before stripping, in code points
+  std::size_t context_length_ = 0;  // code points
   std::size_t num_examples_ = 0;
   std::optional<std::size_t> line_at_, row_at_, article_at_, paragraph_at_, question_at_;
 };

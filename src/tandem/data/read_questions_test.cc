@@ -11,6 +11,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/text/utf8.h"
 
 namespace tandem::data {
 namespace {
@@ -50,7 +51,7 @@ TEST_F(ReadQuestions, RawSquadIsStripped) {
   EXPECT_EQ(set[0].id, "a1");
   EXPECT_EQ(set[0].title, "Cats");
   EXPECT_EQ(set[0].question, "Who?");
-  EXPECT_EQ(set[0].context, "é Tom \xf0\x9f\x98\x80 sat.");
+  EXPECT_EQ(set[0].context, "é Tom \xf0\x9f\x98\x80 sat. \n") << "answer_start counts in it";
   ASSERT_EQ(set[0].answers.size(), 2u);
   EXPECT_EQ(set[0].answers[0].text, "Tom");
   EXPECT_EQ(set[0].answers[0].answer_start, 2);
@@ -176,7 +177,11 @@ TEST_F(ReadSquad, BothFilesWithEveryAnswerInItsPlace) {
     const QuestionSet set = read_questions(testing::shared_data() / "squad" / name);
     EXPECT_EQ(set.size(), size);
     for (const QuestionExample& example : set) {
-      EXPECT_EQ(example.answers.size(), 1u);
+      ASSERT_EQ(example.answers.size(), 1u);
+      const Answer& answer = example.answers[0];
+      const auto start = static_cast<std::size_t>(answer.answer_start);
+      const auto length = text::count_code_points(answer.text);
+      EXPECT_EQ(text::slice_code_points(example.context, start, start + length), answer.text);
       EXPECT_FALSE(example.id.empty());
     }
   }

@@ -1,0 +1,96 @@
+// Tests of `tandem inspect`'s lines.
+#include "tandem/tasks/question_answering/inspect.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "support/golden_files.h"
+#include "tandem/core/error.h"
+#include "tandem/data/read_questions.h"
+#include "tandem/tasks/question_answering/test_data.h"
+
+namespace tandem::question_answering {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::letter_tokenizer;
+using testing::make_questions;
+
+TEST(InspectTokens, OneObjectPerLine) {
+  std::istringstream input("A cs\xc3\xa9\n\nz");
+  std::ostringstream output;
+  inspect_tokens(letter_tokenizer(), input, output);
+  EXPECT_EQ(output.str(),
+            R"({"text":"A cs\u00e9","input_ids":[2,5,1,3],"tokens":["[CLS]","a","[UNK]","[SEP]"],)"
+            R"("offsets":[[0,0],[0,1],[2,5],[0,0]]})"
+            "\n"
+            R"({"text":"","input_ids":[2,3],"tokens":["[CLS]","[SEP]"],"offsets":[[0,0],[0,0]]})"
+            "\n"
+            R"({"text":"z","input_ids":[2,30,3],"tokens":["[CLS]","z","[SEP]"],)"
+            R"("offsets":[[0,0],[0,1],[0,0]]})"
+            "\n");
+  std::istringstream broken("a\n\xff\n");
+  try {
+    inspect_tokens(letter_tokenizer(), broken, output);
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("line 2: text is not UTF-8 at byte 0"));
+  }
+}
+
+TEST(InspectFeatures, FullLines) {
+  const auto set = make_questions({{"i", "q", "a b", {{"a", 0}}}});
+  FeatureOptions options;
+  options.max_seq_length = 8;
+  options.doc_stride = 1;
+  ThreadPool pool(1);
+  const auto features = build_features(letter_tokenizer(), set.examples(), options, pool);
+  std::ostringstream output;
+  inspect_features(features, set.examples(), options, true, output);
+  std::istringstream lines(output.str());
+  std::string header, line;
+  std::getline(lines, header);
+  std::getline(lines, line);
+  EXPECT_EQ(header,
+            R"({"set":"train","examples":1,"features":1,"max_length":8,"stride":1,"real_tokens":6,)"
+            R"("total_tokens":8,"real_share":0.75,"cls_labelled":0,"last_token_labels":0})");
+  EXPECT_THAT(line,
+              HasSubstr(R"("start":3,"end":3,"id":"i","input_ids":[2,21,3,5,6,3],"first_type1":3,)"
+                        R"("offsets_real":[[-1,-1],[-1,-1],[-1,-1],[0,1],[2,3],[-1,-1]]})"));
+}
+
+class InspectGolden : public tandem::testing::MiniLmTest {
+ protected:
+  void compare(const std::string& golden, const std::string& squad, bool labels) {
+    const auto rows =
+        tandem::testing::read_gzip_json_lines(tandem::testing::shared_data() / "golden" / golden);
+    const auto set = data::read_questions(tandem::testing::shared_data() / "squad" / squad);
+    FeatureOptions options;
+    options.labels = labels;
+    options.padding = Padding::kMaxSeqLength;
+    ThreadPool pool(2);
+    const auto features = build_features(text::Tokenizer::load(tandem::testing::minilm_dir()),
+                                         set.examples(), options, pool);
+    std::ostringstream output;
+    inspect_features(features, set.examples(), options, false, output);
+    std::istringstream lines(output.str());
+    std::string line;
+    for (std::size_t i = 0; std::getline(lines, line); ++i) {
+      ASSERT_LT(i, rows.size());
+      const auto mine = nlohmann::json::parse(line);
+      for (const auto& [key, value] : mine.items()) {
+        if (key == "last_token_labels") continue;  // ours
+        ASSERT_EQ(value, rows[i][key]) << i << " " << key;
+      }
+    }
+  }
+};
+
+TEST_F(InspectGolden, Train) { compare("train_features.jsonl.gz", "squad1-train-head.json", true); }
+TEST_F(InspectGolden, Eval) { compare("eval_features.jsonl.gz", "xquad.en.json", false); }
+
+}  // namespace
+}  // namespace tandem::question_answering

@@ -41,6 +41,7 @@ std::string candidate_json(const Candidate& candidate) {
 }
 
 std::string n_best_json(const Prediction& prediction) {
+  if (prediction.n_best.empty()) return "[]";
   std::string out = "[";
   for (const Candidate& candidate : prediction.n_best) {
     if (out.size() > 1) out += ',';
