@@ -88,7 +88,7 @@ def check_file(root, path):
     text = path.read_text(encoding="utf-8")
     raw, code = text.split("\n"), code_lines(text)
     findings = list(check_includes(name, raw))
-    is_test = name.endswith(("_test.cc", "_bench.cc"))
+    is_test = name.endswith(("_test.cc", "_bench.cc", "_probe.cc"))  # a probe is a program that a test starts
     if path.suffix == ".h" and "#pragma once" not in code_lines(text)[:40] and "#pragma once" not in raw:
         findings.append((1, "a header without #pragma once"))
     for number, line in enumerate(code, 1):
