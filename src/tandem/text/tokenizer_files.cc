@@ -532,11 +532,7 @@ Json tokenizer_config(const TokenizerDefinition& d) {
   for (const char* local : {"name_or_path", "special_tokens_map_file", "tokenizer_file"}) {
     config.erase(local);
   }
-  Json decoder = Json::object();
-  for (const AddedToken& token : d.added_tokens) {
-    decoder[std::to_string(token.id)] = added_token_json(token);
-  }
-  config["added_tokens_decoder"] = decoder;
+  config.erase("added_tokens_decoder");  // made anew in sorted_config
   if (!config.contains("clean_up_tokenization_spaces")) {
     config["clean_up_tokenization_spaces"] = true;
   }
@@ -551,6 +547,20 @@ Json tokenizer_config(const TokenizerDefinition& d) {
   config["tokenizer_class"] = d.tokenizer_class;
   config["model_max_length"] =
       d.model_max_length == Tokenizer::kUnlimited ? Json(1e30) : Json(d.model_max_length);
+  return config;
+}
+
+// Keys in Python's order: strings sorted, except that added_tokens_decoder's keys are integers there.
+Json sorted_config(const TokenizerDefinition& d) {
+  const auto sort = [](const Json& json) { return Json(nlohmann::json(json)); };
+  Json decoder = Json::object();
+  for (const AddedToken& token : d.added_tokens) {  // by id
+    decoder[std::to_string(token.id)] = sort(added_token_json(token));
+  }
+  Json config = tokenizer_config(d);
+  config["added_tokens_decoder"] = nullptr;  // keeps the place
+  config = sort(config);
+  config["added_tokens_decoder"] = decoder;
   return config;
 }
 
@@ -593,7 +603,7 @@ void write_tokenizer_definition(const TokenizerDefinition& definition, const Pat
   write_file(directory / "tokenizer.json", python_json(tokenizer_json(definition), as_read));
   write_file(directory / "vocab.txt", vocab_txt(definition));
   write_file(directory / "tokenizer_config.json",
-             with_unlimited_digits(python_json(tokenizer_config(definition), sorted)) + "\n");
+             with_unlimited_digits(python_json(sorted_config(definition), as_read)) + "\n");
   write_file(directory / "special_tokens_map.json",
              python_json(special_tokens_map(definition), sorted) + "\n");
 }
