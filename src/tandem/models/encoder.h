@@ -28,9 +28,10 @@ enum class PassKind { kInference, kTraining };
 template <class T>
 struct EncoderActivations {
   nn::LayerNormActivations embeddings;
-  std::vector<nn::Hidden<T>>
-      hidden;  // [L + 1] embeddings' output, then each layer's; all the same memory in inference
-  std::vector<nn::TransformerLayerActivations<T>> layers;  // [L]; all the same memory in inference
+  // [L + 1] the embeddings' output, then each layer's. All the same memory in inference.
+  std::vector<nn::Hidden<T>> hidden;
+  // [L] all the same memory in inference.
+  std::vector<nn::TransformerLayerActivations<T>> layers;
   nn::TransformerLayerScratch<T> scratch;
   std::span<float> grad;  // [R, H] gradient of the residual stream; training only
 

@@ -203,8 +203,8 @@ TEST_F(MiniLmGoldenTest, LoadsTheBareEncoderAndDrawsTheHead) {
   EXPECT_EQ(weights_[model_->layout().find("qa_outputs.bias")->offset], 0.0f);
 }
 
-// The step with every implementation of the matrix product that this CPU runs; the reference has
-// its own, smaller test.
+// The step with every instruction set that this CPU runs; the reference kernels have a smaller
+// test.
 TEST_F(MiniLmGoldenTest, StepMatchesHuggingFace) {
   const json expected = json::parse(std::ifstream(golden("model_batch8.json")));
   const Features features = train_features(kFeatures, /*padded=*/true);
@@ -212,7 +212,7 @@ TEST_F(MiniLmGoldenTest, StepMatchesHuggingFace) {
        kernels::implementations("gemm", kernels::CpuFeatures::detect())) {
     if (!implementation.reason.empty() || implementation.implementation == "reference") continue;
     SCOPED_TRACE(implementation.implementation);
-    TestContext context(2, "gemm=" + implementation.implementation);
+    TestContext context(2, implementation.implementation);
     const Step step = run(context, Precision::kFloat32, features);
     EXPECT_NEAR(step.loss, expected.at("loss_f64").get<double>(), 1e-6);
     expect_logits(step, 2e-5);

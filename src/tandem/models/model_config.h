@@ -35,9 +35,8 @@ struct ModelConfig {
   double layer_norm_eps = 1e-12;
   double initializer_range = 0.02;
   bool sinusoidal_pos_embds = false;  // DistilBERT: the position table is fixed
-  std::string
-      name_or_path;  // where the model came from: _name_or_path of a saved config, if not empty
-  std::string source = "{}";  // the JSON text it was read from: to_json() keeps its unknown keys
+  std::string name_or_path;           // _name_or_path of a saved config, if not empty
+  std::string source = "{}";          // the JSON text it was read from: to_json() keeps its keys
 
   std::size_t head_dim() const { return hidden_size / num_attention_heads; }
   // DistilBERT has no dropout between the attention's output projection and its residual.

@@ -16,19 +16,21 @@ namespace tandem::models {
 // What happened to the names of file and model; for the start-up messages.
 struct LoadReport {
   std::filesystem::path file;
-  std::vector<std::string>
-      newly_initialized;  // in the model, not in the file ("You should probably TRAIN this model…")
-  std::vector<std::string> unused;   // in the file, expected by nobody
-  std::vector<std::string> ignored;  // in the file, known not to belong to this task: pooler,
-                                     // pre-training heads, position_ids
+  // In the model, not in the file: "You should probably TRAIN this model…".
+  std::vector<std::string> newly_initialized;
+  // In the file, for nobody: other heads and the like.
+  std::vector<std::string> unused;
+  // In the file, of known use elsewhere: pooler, pre-training heads, position_ids.
+  std::vector<std::string> ignored;
 };
 
 // Fills `weights` ([layout.size()] f32) from <model_dir>/model.safetensors. Accepts F32, F16 and
 // BF16; names with or without the base prefix ("bert.", "distilbert."); the old names gamma and
-// beta. Parameters that the file lacks are drawn from `seed` as torch draws them (torch_random.h)
-// in the order of Hugging Face's modules. Throws IoError, and DataError for an invalid file, a
-// shape that differs (names tensor, both shapes and the config), a dtype that is no float, or a
-// file without any parameter of the model.
+// beta. Parameters that the file lacks are drawn from `seed` as torch draws them (torch_random.h),
+// from the embeddings to the head; a lone missing head is Hugging Face's to 1e-8. Throws IoError,
+// and DataError for a directory without the file, an invalid file, another shape (the message names
+// the tensor and both shapes), a dtype that is no float, a parameter given twice, or a file without
+// any parameter of the model.
 LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                            const nn::ParameterLayout& layout, std::span<float> weights,
                            std::uint64_t seed);

@@ -75,7 +75,8 @@ class PretrainedTest : public ::testing::TestWithParam<ModelFamily> {
     }
   }
 
-  // The tensors of a checkpoint of the model; `rename` returns the name in the file, empty to leave the tensor out.
+  // The tensors of a checkpoint of the model; `rename` returns the name in the file, empty to leave
+  // the tensor out.
   std::vector<OwnedTensor> checkpoint(
       DType dtype, const std::function<std::string(const std::string&)>& rename) {
     std::vector<OwnedTensor> tensors;

@@ -4,9 +4,9 @@
 //   QuestionAnsweringModel model(ModelConfig::load(dir));
 //   Buffer weights(model.layout().size() * sizeof(float));
 //   load_pretrained(dir, model.config(), model.layout(), weights.as<float>(), seed);
-//   Activations activations = model.make_activations({rows, sequences}, nn::Precision::kFloat32,
-//   PassKind::kTraining); model.forward(ctx, {weights.as<float>(), {}}, batch, dropout,
-//   activations, logits);
+//   Activations activations = model.make_activations(largest_batch, nn::Precision::kFloat32,
+//                                                    PassKind::kTraining);
+//   model.forward(ctx, {weights.as<float>(), {}}, batch, dropout, activations, logits);
 #pragma once
 
 #include <cstddef>

@@ -82,9 +82,8 @@ class SafetensorsFile {
 
 // Writes a file atomically, tensor by tensor straight from their memory. Order and header alignment
 // are those of the official library (wider dtypes first, then by name; data start at a multiple of
-// 8). Transformers refuses files without metadata
-// {"format": "pt"}, so that is the default. Throws IoError, and InvalidArgument for a view whose
-// bytes do not fit its shape or a name twice.
+// 8). Transformers refuses files without metadata {"format": "pt"}, so that is the default. Throws
+// IoError, and InvalidArgument for a view whose bytes do not fit its shape or a name twice.
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 

@@ -70,7 +70,8 @@ TEST_F(SafetensorsTest, RoundTrip) {
   EXPECT_EQ(file.find("absent"), nullptr);
 }
 
-// The very bytes of the official library: safetensors.torch.save_file({"b": f32 [1], "a": f32 [2], "c": i64 [1]}, metadata={"format": "pt"}).
+// The very bytes of the official library: safetensors.torch.save_file({"b": f32 [1], "a": f32 [2],
+// "c": i64 [1]}, metadata={"format": "pt"}).
 TEST_F(SafetensorsTest, WritesTheBytesOfTheOfficialLibrary) {
   const std::vector<float> one = {1};
   const std::vector<float> two = {2, 3};

@@ -10,7 +10,8 @@ namespace {
 constexpr std::size_t kBlock = 16;
 
 // Box-Muller: 16 uniforms in [0, 1) become 16 normals. Element j < 8 is paired with element j + 8.
-// In f32, as torch: the angle reaches 2π, where rounding it to f32 moves the result by more than the digits that are to agree.
+// In f32, as torch: the angle reaches 2π, where rounding it to f32 moves the result by more than
+// the digits that are to agree.
 void box_muller_block(std::span<float, kBlock> values, float mean, float standard_deviation) {
   for (std::size_t j = 0; j < kBlock / 2; ++j) {
     const float u1 = 1.0f - values[j];  // (0, 1]: its logarithm is finite

@@ -16,8 +16,9 @@ void expect_draw(TorchGenerator& generator, double mean, double standard_deviati
   }
 }
 
-// torch.manual_seed(42); torch.empty(n).normal_(mean, std) for n = 5, 3, 20, 2 in turn (torch 2.15, CPU): values are drawn one by one and the
-// second of a pair waits for the next tensor; 20 elements are a block of 16 and a tail whose last 16 are drawn again.
+// torch.manual_seed(42); torch.empty(n).normal_(mean, std) for n = 5, 3, 20, 2 in turn (torch 2.15,
+// CPU): values are drawn one by one and the second of a pair waits for the next tensor; 20 elements
+// are a block of 16 and a tail whose last 16 are drawn again.
 TEST(TorchGenerator, DrawsSmallAndUnevenTensorsAsTorch) {
   TorchGenerator generator(42);
   expect_draw(generator, 0, 0.02,
@@ -31,7 +32,8 @@ TEST(TorchGenerator, DrawsSmallAndUnevenTensorsAsTorch) {
   expect_draw(generator, 0, 1, {0.522716045f, -0.238356873f});
 }
 
-// torch.manual_seed(42); torch.empty(2, 384).normal_(0, 0.02): the head that run_qa draws (run_qa's contract, section 4).
+// torch.manual_seed(42); torch.empty(2, 384).normal_(0, 0.02): the head that run_qa draws (run_qa's
+// contract, section 4).
 TEST(TorchGenerator, DrawsTheQuestionAnsweringHead) {
   TorchGenerator generator(42);
   std::vector<float> head(2 * 384);

@@ -14,8 +14,7 @@ namespace tandem::nn {
 // products.
 //   T = float:    both are one matrix, and it is kept for backward.
 //   T = bfloat16: the operand is kept for backward; the residual is needed by the next LayerNorm
-//   only, so all layers update one
-//                 f32 matrix in place, the "stream".
+//                 only, so all layers update one f32 matrix in place, the "stream".
 template <class T>
 struct Hidden {
   std::span<float> residual;  // [R, H]

@@ -15,14 +15,15 @@
 namespace tandem::nn {
 
 struct PackedBatch {
-  std::vector<std::int32_t> input_ids;       // [rows]
-  std::vector<std::int32_t> token_type_ids;  // [rows]; ignored by models without token types
-  std::vector<std::int32_t> position_ids;    // [rows]: 0, 1, 2 … within each sequence
-  std::vector<std::uint32_t> row_begin{
-      0};  // [sequences + 1]: rows of sequence i are [row_begin[i], row_begin[i + 1])
-  std::vector<std::uint32_t> key_count;  // [sequences]: its first key_count[i] rows are real tokens
-  std::vector<std::uint64_t>
-      sample;  // [sequences]: index in the global batch, the key of its dropout masks
+  // Per row.
+  std::vector<std::int32_t> input_ids;
+  std::vector<std::int32_t> token_type_ids;  // ignored by models without token types
+  std::vector<std::int32_t> position_ids;    // 0, 1, 2 … within each sequence
+  // Per sequence i: its rows are [row_begin[i], row_begin[i + 1]), the first key_count[i] of them
+  // real tokens; sample[i] is its index in the global batch, the key of its dropout masks.
+  std::vector<std::uint32_t> row_begin{0};
+  std::vector<std::uint32_t> key_count;
+  std::vector<std::uint64_t> sample;
 
   std::size_t rows() const { return input_ids.size(); }
   std::size_t num_sequences() const { return key_count.size(); }
@@ -34,8 +35,8 @@ struct PackedBatch {
   // Makes room, so that append() of up to this much does not allocate.
   void reserve(std::size_t rows, std::size_t num_sequences);
   // Appends a sequence of `ids` (token types from `types`, or all 0 when that is empty), padded to
-  // `rows` rows with `pad_id` and type 0; rows = 0: no padding. Throws InvalidArgument if ids is
-  // empty, longer than rows (when padded), or types has another length than ids.
+  // `padded_rows` rows with `pad_id` and type 0; padded_rows = 0: no padding. Throws
+  // InvalidArgument if ids is empty or longer than padded_rows, or types has another length.
   void append(std::span<const std::int32_t> ids, std::span<const std::int32_t> types,
               std::uint64_t global_sample, std::size_t padded_rows = 0, std::int32_t pad_id = 0);
 };

@@ -29,8 +29,8 @@ struct ParameterSpec {
   std::size_t size = 0;            // product of shape
   ParameterKind kind = ParameterKind::kWeight;
   bool weight_decay = false;  // kWeight and kEmbedding, as run_qa's two parameter groups
-  bool trainable = true;  // false: its gradient stays 0 and the optimizer leaves it alone (fixed
-                          // sinusoidal positions)
+  // false: its gradient stays 0 and the optimizer leaves it alone (fixed sinusoidal positions).
+  bool trainable = true;
 
   std::size_t end() const { return offset + size; }
 };

@@ -23,8 +23,7 @@ enum class DropoutPlace : std::uint32_t {
   kAttentionProbabilities = kernels::kAttentionPlace  // of head 0; head h has the place h further
 };
 
-// The dropout of one pass. enabled = false is the deterministic model (evaluation, gradient
-// checks).
+// The dropout of one pass. enabled = false is the deterministic model, as in evaluation.
 struct DropoutStream {
   bool enabled = false;
   std::uint64_t seed = 0;

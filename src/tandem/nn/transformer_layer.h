@@ -1,9 +1,10 @@
 // One post-LayerNorm transformer encoder layer (Vaswani et al. 2017; Devlin et al. 2019), forward
 // and explicit backward:
 //
-//   qkv      = x·Wqkvᵀ + bqkv                        context = dropout(softmax(q·kᵀ/√D))·v     per
-//   head attended = LayerNorm(x + dropout(context·Woᵀ + bo)) y        = LayerNorm(attended +
-//   dropout(act(attended·W1ᵀ + b1)·W2ᵀ + b2))
+//   qkv      = x·Wqkvᵀ + bqkv
+//   context  = dropout(softmax(q·kᵀ/√D))·v                        for each head
+//   attended = LayerNorm(x + dropout(context·Woᵀ + bo))
+//   y        = LayerNorm(attended + dropout(act(attended·W1ᵀ + b1)·W2ᵀ + b2))
 //
 // BERT and DistilBERT differ only in names and in one dropout probability. Letters: R rows of all
 // sequences, H hidden size, A heads, D = H/A, I intermediate size. T is the type that matrix

@@ -37,8 +37,7 @@ struct ParameterArenas {
 struct AdamWStep {
   std::uint64_t step = 1;  // t, counted from 1
   double learning_rate = 0;
-  double gradient_scale =
-      1;  // mean over shards and clip factor, folded into the pass over the gradients
+  double gradient_scale = 1;  // factor of every gradient: clipping, and the mean over shards
 };
 
 class AdamW {
@@ -48,8 +47,9 @@ class AdamW {
 
   // One update, in place, of the elements [begin, end): a rank passes the slice it owns, a lone
   // process [0, layout.size()).
-  //   g = gradient_scale·gradients;  w *= 1 − lr·weight_decay;  m = β1·m + (1−β1)·g;  v = β2·v +
-  //   (1−β2)·g² w −= lr/(1−β1^t) · m / (√v/√(1−β2^t) + ε);  weights_bf16 = round(w)
+  //   g = gradient_scale·gradients;   w *= 1 − lr·weight_decay
+  //   m = β1·m + (1−β1)·g;            v = β2·v + (1−β2)·g²
+  //   w −= lr/(1−β1^t) · m / (√v/√(1−β2^t) + ε);   weights_bf16 = round(w)
   // Elementwise, so slicing and threads do not change a bit. Parameters that are not trainable are
   // left alone (their bf16 copy is the caller's, made once at start).
   void step(const kernels::Context& context, const AdamWStep& step, const ParameterArenas& arenas,

@@ -91,7 +91,8 @@ TEST_F(AdamWTest, MatchesTorchFormula) {
         {.step = static_cast<std::uint64_t>(t), .learning_rate = lr, .gradient_scale = 0.5},
         arenas(), 0, layout_.size());
   }
-  // Per step a handful of f32 roundings of w (|w| <= 0.2) and of an update of at most lr: 20 steps · 2 roundings · 2^-24 · 0.2.
+  // Per step a handful of f32 roundings of w (|w| <= 0.2) and of an update of at most lr: 20 steps
+  // · 2 roundings · 2^-24 · 0.2.
   for (const nn::ParameterSpec& parameter : layout_.parameters()) {
     for (std::size_t i = parameter.offset; i < parameter.end(); ++i) {
       EXPECT_NEAR(weights_[i], expected.w[i], 5e-7) << parameter.name;
