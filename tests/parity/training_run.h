@@ -1,0 +1,109 @@
+// One training run in this process, recorded step by step, for comparison with the Hugging Face Trainer.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "support/test_support.h"
+#include "tandem/comm/communicator.h"
+#include "tandem/data/read_questions.h"
+#include "tandem/dist/data_parallel.h"
+#include "tandem/kernels/context.h"
+#include "tandem/models/pretrained.h"
+#include "tandem/tasks/question_answering/question_answering_task.h"
+#include "tandem/trainer/trainer.h"
+
+namespace tandem::testing {
+
+struct TrainingRunOptions {
+  std::filesystem::path model;
+  std::filesystem::path questions;
+  question_answering::FeatureOptions features;
+  trainer::TrainingArguments arguments;  // output_dir is replaced
+  int logical_shards = 1;
+  bool bf16 = false;
+  std::int64_t steps =
+      0;  // the run is stopped after so many; the schedule is that of the whole run
+};
+
+// Remembers what the trainer tells, and asks it to stop.
+class StepRecorder final : public trainer::Observer {
+ public:
+  StepRecorder(std::int64_t steps, std::atomic<bool>& stop) : steps_(steps), stop_(stop) {}
+  void step_end(const trainer::StepProgress& progress) override {
+    losses.push_back(progress.loss);
+    learning_rates.push_back(progress.learning_rate);
+    if (on_step) on_step(progress.step);
+    if (progress.step >= steps_) stop_ = true;
+  }
+  void log(const nlohmann::ordered_json& entry) override {
+    if (entry.contains("grad_norm")) grad_norms.push_back(entry["grad_norm"].get<double>());
+  }
+  std::vector<double> losses, learning_rates, grad_norms;
+  std::function<void(std::int64_t step)> on_step;
+
+ private:
+  std::int64_t steps_;
+  std::atomic<bool>& stop_;
+};
+
+struct TrainingRecord {
+  std::vector<double> losses, learning_rates, grad_norms;  // one per step
+};
+
+// Trains with the options' model, its new head drawn from the seed. on_step(step, layout, weights) is called after every step.
+inline TrainingRecord record_training(
+    const TrainingRunOptions& options,
+    const std::function<void(std::int64_t, const nn::ParameterLayout&, std::span<const float>)>&
+        on_step) {
+  namespace qa = question_answering;
+  ThreadPool threads(available_cores());
+  const kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures::detect());
+  kernels::Scratch scratch(threads.num_threads());
+  const kernels::Context context{threads, kernels, scratch};
+  const text::Tokenizer tokenizer = text::Tokenizer::load(options.model);
+  const data::QuestionSet questions = data::read_questions(options.questions);
+  qa::QuestionAnsweringTask task(
+      models::ModelConfig::load(options.model), tokenizer,
+      {.padding = options.features.padding,
+       .precision = options.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32,
+       .postprocess = {}});
+  task.set_train_features(
+      qa::build_features(tokenizer, questions.examples(), options.features, threads));
+
+  const TemporaryFolder output;
+  trainer::TrainingArguments arguments = options.arguments;
+  arguments.output_dir = output.path().native();
+  arguments.logging_steps = 1;
+  arguments.save_strategy = trainer::SaveStrategy::kNo;
+  arguments.save_only_model = true;
+  const auto communicator = comm::Communicator::create(rendezvous::Identity{}, {});
+  dist::DataParallel parallel(nullptr, threads,
+                              {.elements = task.layout().size(),
+                               .logical_shards = options.logical_shards,
+                               .bf16_weights = options.bf16});
+  models::load_pretrained(options.model, task.model().config(), task.layout(), parallel.weights(),
+                          static_cast<std::uint64_t>(arguments.seed));
+  task.plan_training(static_cast<std::size_t>(arguments.per_device_train_batch_size));
+
+  std::atomic<bool> stop{false};
+  StepRecorder recorder(options.steps, stop);
+  recorder.on_step = [&](std::int64_t step) { on_step(step, task.layout(), parallel.weights()); };
+  trainer::Trainer trainer({.arguments = arguments,
+                            .task = task,
+                            .kernels = context,
+                            .communicator = *communicator,
+                            .parallel = parallel,
+                            .observer = recorder,
+                            .stop_requested = stop,
+                            .arguments_json = "{}",
+                            .data_fingerprint = ""});
+  EXPECT_TRUE(trainer.train(std::nullopt).preempted);
+  return {recorder.losses, recorder.learning_rates, recorder.grad_norms};
+}
+
+}  // namespace tandem::testing
