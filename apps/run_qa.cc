@@ -97,6 +97,12 @@ kernels::KernelSet agree_on_kernels(comm::Communicator& communicator,
   return kernels;
 }
 
+// ddp_bucket_cap_mb in f32 elements.
+std::size_t bucket_elements(const trainer::TrainingArguments& training) {
+  if (!training.ddp_bucket_cap_mb) return dist::DataParallelOptions{}.bucket_elements;
+  return static_cast<std::size_t>(*training.ddp_bucket_cap_mb) * (1 << 20) / sizeof(float);
+}
+
 // --- output_dir ---
 
 void require_writable(const fs::path& directory) {
@@ -412,8 +418,7 @@ int Job::run() {
   QuestionAnsweringTask task(
       models::ModelConfig::load(location.config_directory), tokenizer,
       {.padding = padding_of(arguments_.data),
-       .precision = training.bf16 || training.bf16_full_eval ? nn::Precision::kBfloat16
-                                                             : nn::Precision::kFloat32,
+       .precision = training.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32,
        .eval_batch_size = static_cast<std::size_t>(training.per_device_eval_batch_size),
        .postprocess = {
            .version_2_with_negative = arguments_.data.version_2_with_negative,
@@ -430,8 +435,9 @@ int Job::run() {
   dist::DataParallel parallel(&communicator, threads,
                               {.elements = task.layout().size(),
                                .logical_shards = logical_shards,
-                               .bf16_weights = training.bf16 || training.bf16_full_eval,
-                               .optimizer_state = training.do_train});
+                               .bf16_weights = training.bf16,
+                               .optimizer_state = training.do_train,
+                               .bucket_elements = bucket_elements(training)});
   if (parallel.node_leader()) {
     const auto report =
         models::load_pretrained(location.model.directory, task.model().config(), task.layout(),

@@ -109,12 +109,11 @@ TEST_F(BadInput, ConfigAndTokenizer) {
   expect_model_failure("config.json",
                        [](std::string s) { return s.replace(s.find("\"bert\""), 6, "\"gpt2\""); },
                        {"gpt2", "distilbert"});
-  const auto without_sep = [](std::string s) {
-    for (auto at = s.find("[SEP]"); at != std::string::npos; at = s.find("[SEP]", at))
-      s.replace(at, 5, "[XYZ]");
-    return s;
-  };
-  expect_model_failure("tokenizer.json", without_sep, {"[SEP]"});
+  // Without tokenizer.json the vocabulary is vocab.txt.
+  const fs::path model = model_with("tokenizer.json", [](const auto&) { return kRemove; });
+  std::string vocabulary = read_file(model / "vocab.txt");
+  write(model / "vocab.txt", vocabulary.replace(vocabulary.find("[SEP]"), 5, "[XYZ]"));
+  expect_failure({"--model_name_or_path", model.native()}, 1, {"[SEP]", "vocab.txt"});
 }
 
 TEST_F(BadInput, Data) {
@@ -123,7 +122,7 @@ TEST_F(BadInput, Data) {
   expect_data_failure("", {"data.json"});
   expect_data_failure(dataset({record("q1", "Where?", "It is here.", "here", 500)}),
                       {"data.json", "q1", "500"});
-  expect_data_failure(dataset({good, good}), {"data.json", "q1", "duplicate"});
+  expect_data_failure(dataset({good, good}), {"data.json", "q1", "same id"});
   expect_data_failure(dataset({record("q1", "Where?", "", "", 0)}), {"q1", "context"});
   expect_data_failure(dataset({record("q1", "Wh\xff?", "It is here.", "here", 6)}),
                       {"data.json", "UTF-8"});
@@ -135,7 +134,7 @@ TEST_F(BadInput, Data) {
   for (int i = 0; i < 120; ++i) long_question += "where ";
   expect_data_failure(dataset({record("q1", long_question, "It is here.", "here", 6)}),
                       {"q1", "question"});
-  expect_failure({"--doc_stride", "127"}, 1, {"stride", "127"});
+  expect_failure({"--max_seq_length", "24", "--doc_stride", "23"}, 1, {"stride", "23"});
   expect_failure({"--train_file", path("absent.json").native()}, 1, {"absent.json"});
 }
 

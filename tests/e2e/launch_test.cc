@@ -53,6 +53,7 @@ TEST_F(Launch, SlurmVariables) {
                                                         {"SLURM_LOCALID", std::to_string(rank)},
                                                         {"SLURM_NTASKS_PER_NODE", "2"},
                                                         {"SLURM_JOB_ID", "1"},
+                                                        {"SLURM_STEP_NODELIST", "localhost"},
                                                         {"MASTER_PORT", std::to_string(port)},
                                                         {"OMP_NUM_THREADS", "1"}}));
   }

@@ -13,11 +13,11 @@ IoError io_error(std::string_view what, std::string_view path, int error_number)
 
 namespace internal {
 
-void check_failed(std::string_view condition, std::string_view message,
-                  const std::source_location& where) {
-  const std::string text = fmt::format(
-      "tandem: internal error (please report it): {} failed at {}:{} in {}{}{}\n", condition,
-      where.file_name(), where.line(), where.function_name(), message.empty() ? "" : ": ", message);
+void check_failed(std::string_view condition, std::string_view message, const char* file, int line,
+                  const char* function) {
+  const std::string text =
+      fmt::format("tandem: internal error (please report it): {} failed at {}:{} in {}{}{}\n",
+                  condition, file, line, function, message.empty() ? "" : ": ", message);
   std::fputs(text.c_str(), stderr);
   std::fflush(stderr);
   _exit(70);

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -71,16 +70,17 @@ template <class E, class... Args>
 
 namespace internal {
 [[noreturn]] void check_failed(std::string_view condition, std::string_view message,
-                               const std::source_location& where);
+                               const char* file, int line, const char* function);
 }  // namespace internal
 
 // Our bug: prints the condition and place and aborts the process with exit code 70. Never reachable
 // from user input.
-#define TANDEM_CHECK(condition, ...)                                              \
-  do {                                                                            \
-    if (!(condition)) [[unlikely]]                                                \
-      ::tandem::internal::check_failed(#condition, ::fmt::format("" __VA_ARGS__), \
-                                       ::std::source_location::current());        \
+#define TANDEM_CHECK(condition, ...)                                                        \
+  do {                                                                                      \
+    if (!(condition)) [[unlikely]] {                                                        \
+      ::tandem::internal::check_failed(#condition, ::fmt::format("" __VA_ARGS__), __FILE__, \
+                                       __LINE__, __func__);                                 \
+    }                                                                                       \
   } while (false)
 
 }  // namespace tandem
