@@ -1,5 +1,6 @@
 #include "tandem/kernels/dropout.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tandem/core/bfloat16.h"
@@ -18,10 +19,10 @@ DropoutMask dropout_mask(const Dropout& dropout, std::uint64_t sample) {
   key = splitmix64(key ^ dropout.step);
   key = splitmix64(key ^ dropout.site);
   key = splitmix64(key ^ sample);
+  const long threshold = std::min(std::lround(static_cast<double>(dropout.p) * 65536.0), 65535L);
   return {.key0 = static_cast<std::uint32_t>(key),
           .key1 = static_cast<std::uint32_t>(key >> 32),
-          .threshold =
-              static_cast<std::uint32_t>(std::lround(static_cast<double>(dropout.p) * 65536.0)),
+          .threshold = static_cast<std::uint32_t>(threshold),
           .scale = 1.0f / (1.0f - dropout.p)};
 }
 

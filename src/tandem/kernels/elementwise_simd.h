@@ -228,13 +228,23 @@ void add_column_sums(std::size_t rows, std::size_t columns, const T* x, std::siz
       });
 }
 
+// Four chains of additions hide the latency of one.
 template <class V>
 double squared_norm(std::size_t count, const float* x) {
-  typename V::Doubles sum = V::zero_doubles();
+  typename V::Doubles chains[4] = {V::zero_doubles(), V::zero_doubles(), V::zero_doubles(),
+                                   V::zero_doubles()};
+  constexpr std::size_t kRound = 4 * V::kLanes;
+  const std::size_t whole = count / kRound * kRound;
+  for (std::size_t i = 0; i < whole; i += kRound) {
+    unroll<4>([&](auto c) __attribute__((always_inline)) {
+      chains[c] = V::add_squares(V::load(x + i + c * V::kLanes), chains[c]);
+    });
+  }
   for_each_vector<V>(
-      count, [&](auto at)
-                 __attribute__((always_inline)) { sum = V::add_squares(at.load(x), sum); });
-  return V::sum(sum);
+      count - whole, [&](auto at) __attribute__((always_inline)) {
+        chains[0] = V::add_squares(at.load(x + whole), chains[0]);
+      });
+  return (V::sum(chains[0]) + V::sum(chains[1])) + (V::sum(chains[2]) + V::sum(chains[3]));
 }
 
 template <class V>

@@ -20,28 +20,28 @@ struct Plan {
   bool b_packed_ahead;
 };
 
-// A B panel of a slice should stay in the L1 cache (320 units x 32 columns = 40 KB), a slice of A
-// and the tile in L2.
-constexpr std::size_t kSliceUnits = 320;
-// B is packed once for all tiles when it has at most this many units: weights are, activations are
-// not.
+// B is packed once for all tiles when it has at most this many units: weights are, activations are not.
 constexpr std::size_t kPackAheadUnits = std::size_t{8} << 20;
 
+// `size` cut into equal parts of at most `limit`, in multiples of `granule`.
+std::size_t part_of(std::size_t size, std::size_t limit, std::size_t granule) {
+  const std::size_t parts = std::max<std::size_t>(1, num_chunks(size, limit));
+  return round_up(std::max<std::size_t>(1, num_chunks(size, parts)), granule);
+}
+
+// A B panel of a slice should stay in the L1 cache beside some rows of A (320 units x 32 columns = 40 KB); the tile, a slice of A
+// and, when B is packed slice by slice, a slice of B should stay together in an L2 cache of 1 MB.
 template <class T>
 Plan plan_of(const PackedGemmOf<T>& kernel, std::size_t m, std::size_t n, std::size_t k,
              bool a_is_rows) {
   Plan plan;
-  plan.b_packed_ahead =
-      a_is_rows && round_up(n, kernel.nr) * (k + 1) / kernel.reduced_per_unit <= kPackAheadUnits;
-  plan.tile_rows = round_up(plan.b_packed_ahead ? 96 : 192, kernel.mr);
-  plan.tile_columns = round_up(plan.b_packed_ahead ? 384 : 256, kernel.nr);
-  plan.tile_rows = std::min(plan.tile_rows, round_up(m, kernel.mr));
-  plan.tile_columns = std::min(plan.tile_columns, round_up(n, kernel.nr));
+  const std::size_t units = num_chunks(k, kernel.reduced_per_unit);
+  plan.b_packed_ahead = a_is_rows && round_up(n, kernel.nr) * units <= kPackAheadUnits;
+  plan.tile_rows = part_of(m, plan.b_packed_ahead ? 96 : 192, 2 * kernel.mr);
+  plan.tile_columns = part_of(n, 384, kernel.nr);
   plan.row_tiles = num_chunks(m, plan.tile_rows);
   plan.column_tiles = num_chunks(n, plan.tile_columns);
-  const std::size_t units = std::max<std::size_t>(1, num_chunks(k, kernel.reduced_per_unit));
-  plan.slices = num_chunks(units, kSliceUnits);
-  plan.slice = round_up(num_chunks(units, plan.slices), 8) * kernel.reduced_per_unit;
+  plan.slice = part_of(units, plan.b_packed_ahead ? 320 : 192, 8) * kernel.reduced_per_unit;
   plan.slices = std::max<std::size_t>(1, num_chunks(k, plan.slice));
   return plan;
 }
@@ -113,14 +113,28 @@ class Product {
  private:
   std::size_t row_stride() const { return slice_units_ + 16; }
 
+  // Rows of A that are units already are read where they are.
+  bool read_in_place(const Tile& tile) const {
+    const std::size_t reduced = kernel_.reduced_per_unit;
+    return sizeof(T) * reduced == sizeof(GemmUnit) && a_.ld % reduced == 0 && k_ % reduced == 0 &&
+           tile.rows % kernel_.mr == 0 &&
+           reinterpret_cast<std::uintptr_t>(a_.data) % sizeof(GemmUnit) == 0;
+  }
+
   GemmBlockA stage_a(const Tile& tile, std::size_t begin, std::size_t count, GemmUnit* to) const {
-    if (a_.reduction_is_row) {
-      kernel_.stage_rows(a_, tile.row, tile.rows, begin, count, row_stride(), to);
-      return {.data = to, .panels = false, .stride = row_stride()};
+    if (!a_.reduction_is_row) {
+      const std::size_t stride = slice_units_ * kernel_.mr;
+      kernel_.pack_a(a_, tile.row, tile.rows, begin, count, stride, to);
+      return {.data = to, .panels = true, .stride = stride};
     }
-    const std::size_t stride = slice_units_ * kernel_.mr;
-    kernel_.pack_a(a_, tile.row, tile.rows, begin, count, stride, to);
-    return {.data = to, .panels = true, .stride = stride};
+    if (read_in_place(tile)) {
+      const T* first = a_.data + tile.row * a_.ld + begin;
+      return {.data = reinterpret_cast<const GemmUnit*>(first),
+              .panels = false,
+              .stride = a_.ld / kernel_.reduced_per_unit};
+    }
+    kernel_.stage_rows(a_, tile.row, tile.rows, begin, count, row_stride(), to);
+    return {.data = to, .panels = false, .stride = row_stride()};
   }
 
   GemmBlockB stage_b(const Tile& tile, std::size_t begin, std::size_t count, GemmUnit* to) const {

@@ -86,30 +86,47 @@ void stage_rows(const GemmOperand<typename Unit::T>& from, std::size_t outer,
     std::memset(to + i * stride, 0, units * sizeof(GemmUnit));
 }
 
-// Panels [units][kWidth] from a matrix stored as [reduced, outer]: neighbours in a panel are
-// neighbours in memory.
+// Writes one vector of neighbouring units, beginning at `column`, to the panels they belong to.
+template <class V, std::size_t kWidth>
+[[gnu::always_inline]] inline void store_across(typename V::Words units, std::size_t column,
+                                                std::size_t u, std::size_t panel_stride,
+                                                GemmUnit* to) {
+  const auto place = [&](std::size_t c) __attribute__((always_inline)) {
+    return to + c / kWidth * panel_stride + u * kWidth + c % kWidth;
+  };
+  if constexpr (kWidth % V::kLanes == 0) {
+    V::store_words(units, place(column));
+  } else {
+    static_assert(kWidth * 2 == V::kLanes);
+    V::store_word_halves(units, place(column), place(column + kWidth));
+  }
+}
+
+// Panels [units][kWidth] from a matrix stored as [reduced, outer]: neighbours in a panel are neighbours in memory. The rows of the
+// source are read from end to end, one (or one pair) after the other. `to` has room for panels beyond the last one written: when
+// two panels share a vector, both are.
 template <class Unit, std::size_t kWidth>
 void pack_across(const GemmOperand<typename Unit::T>& from, std::size_t outer,
                  std::size_t outer_count, std::size_t reduced, std::size_t count,
                  std::size_t panel_stride, GemmUnit* to) {
   using V = typename Unit::V;
   constexpr std::size_t kLanes = V::kLanes;
-  for (std::size_t first = 0; first < outer_count; first += kWidth) {
-    const std::size_t width = outer_count - first < kWidth ? outer_count - first : kWidth;
-    GemmUnit* panel = to + first / kWidth * panel_stride;
-    for (std::size_t r = 0; r < count; r += Unit::kReduced) {
-      const auto* row = from.data + (reduced + r) * from.ld + outer + first;
-      const bool last = r + 1 == count;  // with two elements per unit: the second one is padding
-      for (std::size_t c = 0; c < kWidth; c += kLanes) {
-        const std::size_t given = c >= width ? 0 : (width - c < kLanes ? width - c : kLanes);
-        const auto units = Unit::across(row + c, from.ld, last, given);
-        if constexpr (kWidth % kLanes == 0) {
-          V::store_words(units, panel + c);
-        } else {
-          V::store_words_partial(units, panel + c, kWidth - c < kLanes ? kWidth - c : kLanes);
-        }
-      }
-      panel += kWidth;
+  constexpr std::size_t kStep = kWidth > kLanes ? kWidth : kLanes;
+  constexpr std::size_t kRowsAhead = 8;  // the hardware does not prefetch from row to row
+  for (std::size_t r = 0; r < count; r += Unit::kReduced) {
+    const auto* row = from.data + (reduced + r) * from.ld + outer;
+    const bool last = r + 1 == count;  // with two elements per unit: the second one is padding
+    const std::size_t u = r / Unit::kReduced;
+    std::size_t c = 0;
+    for (; c + kLanes <= outer_count; c += kLanes) {
+      for (std::size_t i = 0; i < Unit::kReduced; ++i)
+        __builtin_prefetch(row + c + (kRowsAhead + i) * from.ld);
+      store_across<V, kWidth>(Unit::across(row + c, from.ld, last, kLanes), c, u, panel_stride, to);
+    }
+    for (; c % kStep != 0 || c < outer_count; c += kLanes) {
+      const std::size_t given = c < outer_count ? outer_count - c : 0;
+      store_across<V, kWidth>(Unit::across(row + (given == 0 ? 0 : c), from.ld, last, given), c, u,
+                              panel_stride, to);
     }
   }
 }

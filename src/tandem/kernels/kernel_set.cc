@@ -7,6 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/kernels/context.h"
+#include "tandem/kernels/gemm_onednn.h"
 #include "tandem/kernels/gemm_packed.h"
 #include "tandem/kernels/kernel_tables.h"
 #include "tandem/kernels/simd_kernels.h"
@@ -55,10 +56,13 @@ const std::vector<Table>& tables() {
       {"gemm",
        {
 #if defined(__x86_64__)
+           // Until there is an AMX kernel of our own, oneDNN's is the best there; elsewhere ours are faster.
+           {"onednn_amx", Needs::kAmxBf16, [](KernelSet& set) { set.gemm = &kGemmOneDnn; }},
            {"avx512bf16", Needs::kAvx512Bf16, [](KernelSet& set) { set.gemm = &kGemmAvx512Bf16; }},
            {"avx512", Needs::kAvx512, [](KernelSet& set) { set.gemm = &kGemmAvx512; }},
            {"avx2", Needs::kAvx2, [](KernelSet& set) { set.gemm = &kGemmAvx2; }},
 #endif
+           {"onednn", Needs::kNothing, [](KernelSet& set) { set.gemm = &kGemmOneDnn; }},
            {"reference", Needs::kNothing, [](KernelSet& set) { set.gemm = &kGemmReference; }},
        }},
       {"attention",

@@ -73,7 +73,8 @@ class Batch {
   std::vector<std::uint64_t> sample_;
 };
 
-inline constexpr double kFloatEpsilon = 5.9604644775390625e-8;  // 2^-24: half a unit in the last place of 1
+inline constexpr double kFloatEpsilon =
+    5.9604644775390625e-8;  // 2^-24: half a unit in the last place of 1
 // Two values on either side of a rounding boundary are stored one unit in the last place apart.
 template <class T>
 constexpr double kStorageEpsilon = std::is_same_v<T, float> ? 0x1p-23 : 0x1p-7;

@@ -10,9 +10,9 @@ namespace tandem::kernels {
 using avx2::Vec;
 
 constinit const PackedGemmOf<float> kPackedGemmFloat256 =
-    simd::packed_gemm_of<simd::FloatUnit<Vec, float>, 6, 2>();
+    simd::packed_gemm_of<simd::FloatUnit<Vec, float>, 4, 3>();
 constinit const PackedGemmOf<bfloat16> kPackedGemmWidened256 =
-    simd::packed_gemm_of<simd::FloatUnit<Vec, bfloat16>, 6, 2>();
+    simd::packed_gemm_of<simd::FloatUnit<Vec, bfloat16>, 4, 3>();
 double peak_avx2(std::size_t iterations) {
   return simd::peak<simd::FloatUnit<Vec, float>>(iterations);
 }

@@ -47,7 +47,7 @@ struct PairUnit {
 }  // namespace avx512bf16
 
 constinit const PackedGemmOf<bfloat16> kPackedGemmPairs =
-    simd::packed_gemm_of<avx512bf16::PairUnit, 12, 2>();
+    simd::packed_gemm_of<avx512bf16::PairUnit, 8, 2>();
 double peak_avx512bf16(std::size_t iterations) {
   return simd::peak<avx512bf16::PairUnit>(iterations);
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/core/buffer.h"
 #include "tandem/kernels/activation.h"
 #include "tandem/kernels/adamw.h"
 #include "tandem/kernels/attention.h"
@@ -25,13 +26,23 @@ namespace {
 using benchmark::Counter;
 using benchmark::State;
 
+// Memory as the trainer has it: huge pages where the system gives them.
 template <class T>
-std::vector<T> values(std::size_t count) {
-  std::vector<T> x(count);
-  std::uint64_t state = 1;
-  for (T& e : x) {
-    state = splitmix64(state);
-    e = to_storage<T>(static_cast<float>(state >> 40) / 8388608.0f - 1.0f);
+class Array {
+ public:
+  explicit Array(std::size_t count) : buffer_(count * sizeof(T)) {}
+  T* data() const { return buffer_.as<T>().data(); }
+
+ private:
+  Buffer buffer_;
+};
+
+// Uniform in [-1, 1).
+template <class T>
+Array<T> values(std::size_t count) {
+  Array<T> x(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    x.data()[i] = to_storage<T>(static_cast<float>(splitmix64(i) >> 40) / 8388608.0f - 1.0f);
   }
   return x;
 }
@@ -60,9 +71,9 @@ void linear(State& state, const Context& ctx, Product product, std::size_t N, st
   const auto weight = values<T>(N * K);
   const auto bias = values<float>(N);
   auto y = values<T>(M * N);
-  std::vector<T> grad_x(M * K);
-  std::vector<float> grad_weight(N * K);
-  std::vector<float> grad_bias(N);
+  Array<T> grad_x(M * K);
+  Array<float> grad_weight(N * K);
+  Array<float> grad_bias(N);
   for (auto _ : state) {
     if (product == Product::kForward) {
       linear_forward(ctx, M, N, K, x.data(), weight.data(), bias.data(), y.data());
@@ -121,8 +132,8 @@ void attention(State& state, const Context& ctx, bool backward, std::size_t head
   const Dropout dropout{.p = 0.1f, .seed = 1, .step = 2, .site = kAttentionPlace};
   const auto qkv = values<T>(rows * 3 * H);
   auto out = values<T>(rows * H);
-  std::vector<float> lse(heads * rows);
-  std::vector<T> grad(rows * 3 * H);
+  Array<float> lse(heads * rows);
+  Array<T> grad(rows * 3 * H);
   attention_forward(ctx, batch.sequences(), heads, head_dim, dropout, qkv.data(), out.data(),
                     lse.data());
   const auto grad_out = values<T>(rows * H);
@@ -161,9 +172,8 @@ void layer_norm(State& state, const Context& ctx, bool backward) {
   const auto x = values<bfloat16>(rows * H);
   const auto residual = values<float>(rows * H);
   const auto gamma = values<float>(H);
-  std::vector<float> y(rows * H), sum(rows * H), mean(rows), rstd(rows), grad_gamma(H),
-      grad_beta(H);
-  std::vector<bfloat16> copy(rows * H);
+  Array<float> y(rows * H), sum(rows * H), mean(rows), rstd(rows), grad_gamma(H), grad_beta(H);
+  Array<bfloat16> copy(rows * H);
   const LayerNormForward<bfloat16> forward{.x = x.data(),
                                            .residual = residual.data(),
                                            .gamma = gamma.data(),
@@ -206,8 +216,8 @@ void gelu(State& state, const Context& ctx, bool backward) {
 void adamw_step(State& state, const Context& ctx) {
   constexpr std::size_t count = 22'000'000;
   const auto grad = values<float>(count);
-  std::vector<float> p(count), m(count), v(count);
-  std::vector<bfloat16> copy(count);
+  Array<float> p(count), m(count), v(count);
+  Array<bfloat16> copy(count);
   for (auto _ : state)
     adamw(ctx, count, {.lr = 1e-5}, grad.data(), p.data(), m.data(), v.data(), copy.data());
   report_bytes(state, 30.0 * count);
@@ -216,7 +226,7 @@ void adamw_step(State& state, const Context& ctx) {
 void norm(State& state, const Context& ctx) {
   constexpr std::size_t count = 22'000'000;
   const auto grad = values<float>(count);
-  std::vector<double> partials(num_chunks(count, kNormChunk));
+  Array<double> partials(num_chunks(count, kNormChunk));
   for (auto _ : state) squared_norm_partials(ctx, count, grad.data(), partials.data());
   report_bytes(state, 4.0 * count);
 }

@@ -1,6 +1,15 @@
 #include "tandem/kernels/scratch.h"
 
+#include "tandem/core/error.h"
+
 namespace tandem::kernels {
+
+Scratch::PerThread& Scratch::of(int thread) {
+  const auto index = static_cast<std::size_t>(thread);
+  TANDEM_CHECK(index < threads_.size(), "scratch for {} threads was asked for thread {}",
+               threads_.size(), thread);
+  return threads_[index];
+}
 
 Buffer& Scratch::grown(Buffer& buffer, std::size_t bytes) {
   if (buffer.size() < bytes) {

@@ -29,9 +29,7 @@ class Scratch {
   // `count` elements for one thread, 64-byte aligned. Call from that thread.
   template <class T>
   std::span<T> of_thread(int thread, std::size_t count) {
-    return grown(threads_[static_cast<std::size_t>(thread)].memory, count * sizeof(T))
-        .template as<T>()
-        .first(count);
+    return grown(of(thread).memory, count * sizeof(T)).template as<T>().first(count);
   }
 
   // A place where an implementation keeps what it made for this thread (primitives of a library,
@@ -46,6 +44,7 @@ class Scratch {
     Buffer memory;
     std::any state;
   };
+  PerThread& of(int thread);  // TANDEM_CHECKs that there is such a thread
   static Buffer& grown(Buffer& buffer, std::size_t bytes);
   Buffer shared_;
   std::vector<PerThread> threads_;

@@ -142,8 +142,9 @@ struct Vec {
   TANDEM_SIMD void store_words(Words a, void* p) {
     _mm256_storeu_si256(static_cast<__m256i*>(p), a);
   }
-  TANDEM_SIMD void store_words_partial(Words a, void* p, std::size_t n) {
-    _mm256_maskstore_epi32(static_cast<int*>(p), first(n), a);
+  TANDEM_SIMD void store_word_halves(Words a, void* low, void* high) {
+    _mm_storeu_si128(static_cast<__m128i*>(low), _mm256_castsi256_si128(a));
+    _mm_storeu_si128(static_cast<__m128i*>(high), _mm256_extracti128_si256(a, 1));
   }
   TANDEM_SIMD Words broadcast(const void* unit) {
     int bits;

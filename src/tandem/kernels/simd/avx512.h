@@ -125,8 +125,9 @@ struct Vec {
   // --- units of packed products: 32 bits, one f32 or a pair of bf16 ---
   TANDEM_SIMD Words load_words(const void* p) { return _mm512_loadu_si512(p); }
   TANDEM_SIMD void store_words(Words a, void* p) { _mm512_storeu_si512(p, a); }
-  TANDEM_SIMD void store_words_partial(Words a, void* p, std::size_t n) {
-    _mm512_mask_storeu_epi32(p, first(n), a);
+  TANDEM_SIMD void store_word_halves(Words a, void* low, void* high) {
+    _mm256_storeu_si256(static_cast<__m256i*>(low), _mm512_castsi512_si256(a));
+    _mm256_storeu_si256(static_cast<__m256i*>(high), _mm512_extracti64x4_epi64(a, 1));
   }
   TANDEM_SIMD Words broadcast(const void* unit) {
     int bits;
