@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ostream>
 #include <random>
 #include <tuple>
 
@@ -102,6 +103,8 @@ struct GradientCase {
   bool dropout;
   std::string kernels;
 };
+
+void PrintTo(const GradientCase& gradient_case, std::ostream* out) { *out << gradient_case.name; }
 
 class GradientTest : public ::testing::TestWithParam<GradientCase> {};
 

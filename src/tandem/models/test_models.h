@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,17 @@
 #include "tandem/models/model_config.h"
 #include "tandem/models/pretrained.h"
 #include "tandem/models/question_answering_model.h"
+
+// Names for test listings.
+namespace tandem::nn {
+inline void PrintTo(Precision precision, std::ostream* out) {
+  *out << (precision == Precision::kFloat32 ? "f32" : "bf16");
+}
+}  // namespace tandem::nn
+
+namespace tandem::models {
+inline void PrintTo(ModelFamily family, std::ostream* out) { *out << to_string(family); }
+}  // namespace tandem::models
 
 namespace tandem::models::testing {
 
