@@ -243,6 +243,16 @@ EvaluationSet evaluation_set(const RunQaArguments& arguments, Split split, const
 
 // --- start-up report ---
 
+void print_model(const fs::path& directory, const QuestionAnsweringTask& task, Console& console) {
+  const models::ModelConfig& config = task.model().config();
+  console.script_line(
+      "INFO",
+      fmt::format("model: {}: {}, {} layers of hidden size {}, {} heads, {:.1f} million parameters",
+                  directory.native(), models::question_answering_architecture(config.model_type),
+                  config.num_hidden_layers, config.hidden_size, config.num_attention_heads,
+                  static_cast<double>(task.layout().num_parameters()) / 1e6));
+}
+
 void print_start(const ParsedRunQa& parsed, const World& world, Console& console) {
   const auto& training = parsed.arguments.training;
   console.library_line(
@@ -425,6 +435,7 @@ int Job::run() {
            .n_best_size = static_cast<std::size_t>(arguments_.data.n_best_size),
            .max_answer_length = static_cast<std::size_t>(arguments_.data.max_answer_length),
            .null_score_diff_threshold = arguments_.data.null_score_diff_threshold}});
+  print_model(location.model.directory, task, console_);
   load_data(files, task, tokenizer, threads);
   const std::string fingerprint = training.do_train ? task.train_fingerprint() : "";
   communicator.agree("training data", fingerprint);

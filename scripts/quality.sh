@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 data=../shared/data/squad
-tandem=build/release/bin/tandem
+tandem=${TANDEM_BINARY:-build/release/bin/tandem}
 [ -s "$data/squad1-train-head.json" ] || { echo "quality: the shared test data is absent: $data" >&2; exit 1; }
 scripts/fetch_minilm.sh
 

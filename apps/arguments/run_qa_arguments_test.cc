@@ -47,9 +47,9 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "resume_from_checkpoint "
      "load_best_model_at_end metric_for_best_model greater_is_better disable_tqdm optim report_to "
      "logical_shards "
-     "gradient_dtype"},
+     "gradient_dtype ddp_bucket_cap_mb"},
     {"N",
-     "ddp_bucket_cap_mb token use_auth_token trust_remote_code overwrite_cache "
+     "token use_auth_token trust_remote_code overwrite_cache "
      "preprocessing_num_workers no_cuda "
      "use_ipex jit_mode_eval "
      "full_determinism enable_jit_checkpoint length_column_name dataloader_num_workers "

@@ -364,9 +364,7 @@ FlagTable rank_flags() {
               .at_least(1),
           flag("ddp_bucket_cap_mb", field<&TrainingArguments::ddp_bucket_cap_mb>(),
                "size of the gradient ranges that are reduced together")
-              .between(1, 1 << 20)
-              .ruled(Verdict::kNote,
-                     "tandem chooses the size of the ranges that are reduced together"),
+              .between(1, 1 << 20),
           flag("logical_shards", field<&TrainingArguments::logical_shards>(),
                "tandem's own: shards of a step; unset: the number of ranks")
               .between(1, 1 << 20),

@@ -2,6 +2,7 @@
 // wrong or dies.
 #include <signal.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include "e2e/job.h"
@@ -30,6 +31,19 @@ TEST_F(Launch, HydraWithTheGuidesForm) {
       {});
   EXPECT_NE(result.out.find("rank 0 of 2"), std::string::npos) << result.out;
   expect_same_as_two_shards("hydra");
+}
+
+TEST_F(Launch, IntelMpi) {
+  const auto root = std::filesystem::path(TANDEM_SOURCE_DIR) / "build" / "test-data" / "venv";
+  if (!std::filesystem::exists(root / "bin" / "mpirun")) {
+    GTEST_SKIP() << "needs Intel MPI (package impi-rt from PyPI, fetched by "
+                    "scripts/fetch_python_packages.sh)";
+  }
+  const std::string path = (root / "bin").native() + ":" + std::getenv("PATH");
+  run_ok(join({(root / "bin" / "mpirun").native(), "-n", "2", "-genv", "OMP_NUM_THREADS=1"},
+              train_command("intel")),
+         {{"PATH", path}, {"FI_PROVIDER_PATH", (root / "lib").native()}});
+  expect_same_as_two_shards("intel");
 }
 
 TEST_F(Launch, OpenMpi) {
