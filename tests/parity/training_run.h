@@ -26,8 +26,8 @@ struct TrainingRunOptions {
   trainer::TrainingArguments arguments;  // output_dir is replaced
   int logical_shards = 1;
   bool bf16 = false;
-  std::int64_t steps =
-      0;  // the run is stopped after so many; the schedule is that of the whole run
+  bool dropout = true;     // false: all probabilities of the model's config become 0
+  std::int64_t steps = 0;  // the run is stopped after so many; the schedule is that of the whole run
 };
 
 // Remembers what the trainer tells, and asks it to stop.
@@ -67,8 +67,12 @@ inline TrainingRecord record_training(
   const kernels::Context context{threads, kernels, scratch};
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model);
   const data::QuestionSet questions = data::read_questions(options.questions);
+  models::ModelConfig config = models::ModelConfig::load(options.model);
+  if (!options.dropout) {
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = config.qa_dropout = 0;
+  }
   qa::QuestionAnsweringTask task(
-      models::ModelConfig::load(options.model), tokenizer,
+      config, tokenizer,
       {.padding = options.features.padding,
        .precision = options.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32,
        .postprocess = {}});

@@ -1,0 +1,149 @@
+#include "apps/start_report.h"
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+
+#include "tandem/trainer/checkpoint.h"
+#include "tandem/trainer/training_plan.h"
+
+namespace tandem::apps {
+namespace {
+
+namespace fs = std::filesystem;
+using question_answering::FeatureSet;
+using question_answering::QuestionAnsweringTask;
+
+double gibibytes(double bytes) { return bytes / (1 << 30); }
+
+}  // namespace
+
+void describe_features(std::string_view split, const fs::path& file, const FeatureSet& features,
+                       Console& console) {
+  const auto& statistics = features.statistics();
+  const double share =
+      static_cast<double>(statistics.num_real_tokens) /
+      static_cast<double>(std::max<std::size_t>(1, features.size() * features.max_seq_length()));
+  console.script_line(
+      "INFO", fmt::format("{} data: {}: {} questions, {} features of up to {} tokens, {} real "
+                          "tokens ({:.1f}% of the padded size)",
+                          split, file.native(), statistics.num_examples, features.size(),
+                          features.max_seq_length(), statistics.num_real_tokens, 100 * share));
+  for (const std::string& warning : statistics.warnings) console.warning(warning);
+  if (statistics.num_last_token_labels > 0) {
+    console.warning(
+        fmt::format("{} features have an answer that starts in the last token of their window: {}",
+                    statistics.num_last_token_labels,
+                    "their start label is the last position, as in run_qa.py; "
+                    "--fix_last_token_labels gives them the right one"));
+  }
+}
+
+void print_model(const fs::path& directory, const QuestionAnsweringTask& task, Console& console) {
+  const models::ModelConfig& config = task.model().config();
+  console.script_line(
+      "INFO",
+      fmt::format("model: {}: {}, {} layers of hidden size {}, {} heads, {:.1f} million parameters",
+                  directory.native(), models::question_answering_architecture(config.model_type),
+                  config.num_hidden_layers, config.hidden_size, config.num_attention_heads,
+                  static_cast<double>(task.layout().num_parameters()) / 1e6));
+}
+
+void print_start(const ParsedRunQa& parsed, const rendezvous::Identity& identity,
+                 const comm::Communicator& communicator, Console& console) {
+  const auto& training = parsed.arguments.training;
+  console.library_line(
+      "WARNING", "run_qa",
+      fmt::format("Process rank: {}, device: cpu, n_gpu: 0, distributed training: {}, 16-bits "
+                  "training: False",
+                  communicator.rank(), communicator.size() > 1 ? "True" : "False"));
+  console.script_line("INFO", "Training/evaluation parameters:\n" + describe(parsed.arguments));
+  for (const std::string& note : parsed.notes) console.script_line("INFO", "note: " + note);
+  if (!identity.note.empty()) console.script_line("INFO", identity.note);
+  console.script_line("INFO",
+                      "ranks: " + rendezvous::describe(identity) + "; " + communicator.describe());
+  if (training.bf16)
+    console.script_line(
+        "INFO", "precision: bf16 products with f32 sums; f32 weights, gradients and optimizer");
+  if (!parsed.arguments.data.pad_to_max_length) {
+    console.script_line("INFO",
+                        "no padding is computed: loss and softmax run over real tokens; "
+                        "--pad_to_max_length true or false gives Hugging Face's numbers");
+  }
+}
+
+void print_machine(const kernels::Context& context, const RankThreads& threads, double peak_flops,
+                   Console& console) {
+  console.script_line("INFO",
+                      fmt::format("threads: {} per rank ({})", threads.count, threads.reason));
+  std::string chosen;
+  for (const auto& choice : context.kernels.describe()) {
+    chosen += fmt::format("{}{}={}{}", chosen.empty() ? "" : ", ", choice.operation,
+                          choice.implementation, choice.forced ? " (forced)" : "");
+  }
+  console.script_line("INFO", fmt::format("kernels: {}; peak of this rank's threads {:.0f} GFLOP/s",
+                                          chosen, peak_flops / 1e9));
+}
+
+void print_load_report(const models::LoadReport& report, std::string_view model, Console& console) {
+  const auto join = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
+    return text;
+  };
+  if (!report.unused.empty() || !report.ignored.empty()) {
+    auto names = report.unused;
+    names.insert(names.end(), report.ignored.begin(), report.ignored.end());
+    console.library_line(
+        "INFO", "models",
+        fmt::format("Some weights of the model checkpoint at {} were not used: [{}]", model,
+                    join(names)));
+  }
+  if (!report.newly_initialized.empty()) {
+    console.library_line("WARNING", "models",
+                         fmt::format("Some weights were not initialized from the model checkpoint "
+                                     "at {} and are newly initialized: [{}]\n"
+                                     "You should probably TRAIN this model on a down-stream task "
+                                     "to be able to use it for predictions and inference.",
+                                     model, join(report.newly_initialized)));
+  }
+}
+
+void print_estimates(const trainer::TrainingArguments& training, const QuestionAnsweringTask& task,
+                     const dist::DataParallel& parallel, std::size_t activation_bytes,
+                     Console& console) {
+  console.script_line(
+      "INFO", fmt::format("memory: {}; activations {:.2f} GiB per rank", parallel.describe(),
+                          gibibytes(static_cast<double>(activation_bytes))));
+  if (!training.do_train) return;
+  const auto plan = trainer::make_training_plan(
+      training, static_cast<std::int64_t>(task.num_train_features()), parallel.logical_shards());
+  std::int64_t checkpoints = 0;
+  if (plan.save_steps > 0) checkpoints = (plan.total_steps + plan.save_steps - 1) / plan.save_steps;
+  if (training.save_strategy == trainer::SaveStrategy::kEpoch) checkpoints = plan.num_epochs;
+  if (training.save_total_limit)
+    checkpoints = std::min<std::int64_t>(checkpoints, *training.save_total_limit);
+  const auto checkpoint =
+      static_cast<double>(trainer::checkpoint_bytes(task.layout(), !training.save_only_model));
+  const auto model = static_cast<double>(trainer::checkpoint_bytes(task.layout(), false));
+  const double needed = checkpoint * static_cast<double>(checkpoints) + model;
+  struct statvfs disk {};
+  const bool known = ::statvfs(training.output_dir.c_str(), &disk) == 0;
+  const double free =
+      known ? static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize) : 0;
+  console.script_line(
+      "INFO",
+      fmt::format(
+          "disk: {} checkpoints of {:.2f} GiB and the model: {:.2f} GiB; {:.1f} GiB free in {}",
+          checkpoints, gibibytes(checkpoint), gibibytes(needed), gibibytes(free),
+          training.output_dir));
+  if (known && needed > free) {
+    console.warning(
+        fmt::format("the checkpoints will not fit on the disk of {}: pass --save_total_limit, or a "
+                    "larger --save_steps",
+                    training.output_dir));
+  }
+}
+
+}  // namespace tandem::apps

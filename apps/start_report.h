@@ -1,0 +1,42 @@
+// What run_qa says before the first step: arguments, ranks, threads, kernels, model, data, memory and disk.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "apps/arguments/run_qa_arguments.h"
+#include "apps/console.h"
+#include "apps/rank_threads.h"
+#include "tandem/comm/communicator.h"
+#include "tandem/dist/data_parallel.h"
+#include "tandem/kernels/context.h"
+#include "tandem/models/pretrained.h"
+#include "tandem/rendezvous/identity.h"
+#include "tandem/tasks/question_answering/question_answering_task.h"
+
+namespace tandem::apps {
+
+// The arguments, the notes of the command line, and this process's place among the ranks.
+void print_start(const ParsedRunQa& parsed, const rendezvous::Identity& identity,
+                 const comm::Communicator& communicator, Console& console);
+
+void print_machine(const kernels::Context& context, const RankThreads& threads, double peak_flops,
+                   Console& console);
+
+void print_model(const std::filesystem::path& directory,
+                 const question_answering::QuestionAnsweringTask& task, Console& console);
+
+// Counts of a split, and what its statistics warn of.
+void describe_features(std::string_view split, const std::filesystem::path& file,
+                       const question_answering::FeatureSet& features, Console& console);
+
+// Which weights of the file were not used, and which parameters are new.
+void print_load_report(const models::LoadReport& report, std::string_view model, Console& console);
+
+// Memory of the run and disk of its checkpoints; warns when the disk is too small.
+void print_estimates(const trainer::TrainingArguments& training,
+                     const question_answering::QuestionAnsweringTask& task,
+                     const dist::DataParallel& parallel, std::size_t activation_bytes,
+                     Console& console);
+
+}  // namespace tandem::apps
