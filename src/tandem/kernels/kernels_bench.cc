@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -30,7 +31,10 @@ using benchmark::State;
 template <class T>
 class Array {
  public:
-  explicit Array(std::size_t count) : buffer_(count * sizeof(T)) {}
+  explicit Array(std::size_t count) : buffer_(count * sizeof(T)) {
+    std::memset(buffer_.data(), 0,
+                buffer_.size());  // touched, so that no benchmark counts page faults
+  }
   T* data() const { return buffer_.as<T>().data(); }
 
  private:
