@@ -1,11 +1,14 @@
-// Internal: attention of one (sequence, head), written once over an instruction set's vector type V.
+// Internal: attention of one (sequence, head), written once over the vector type V of an ISA.
 //
-// Keys and values are brought into f32 once per head, K also transposed. Then blocks of kBlock queries pass: a block's scores
-// against all keys (at most some 100 KB) stay in the L2 cache between the product that makes them and the one that consumes them.
-// A row of scores is complete, so its softmax needs no rescaling. Backward makes the scores again and P from the saved log-sum-exp:
-//   dV = (factor P)^T dO,   dS = P (factor dO V^T - delta),   dQ = scale dS K,   dK = scale dS^T Q,   delta = row sums of dO O.
-// All five products run on the micro-kernel of the matrix product, with rows padded to kMr and columns to kNr; padding is zero or is
-// never read as part of a reduction.
+// Keys and values are brought into f32 once per head, K also transposed. Then blocks of kBlock
+// queries pass: a block's scores against all keys (at most some 100 KB) stay in the L2 cache
+// between the product that makes them and the one that consumes them. A row of scores is complete,
+// so its softmax needs no rescaling. Backward makes the scores again and P from the saved
+// log-sum-exp:
+//   dV = (factor P)^T dO,   dS = P (factor dO V^T - delta),   dQ = scale dS K,   dK = scale dS^T Q,
+//   delta = row sums of dO O.
+// All five products run on the micro-kernel of the matrix product, with rows padded to kMr and
+// columns to kNr; padding is zero or is never read as part of a reduction.
 #pragma once
 
 #include <cstddef>
@@ -131,7 +134,8 @@ struct Attention {
                    s.keys, s.scores, s.keys, false);
   }
 
-  // Turns a row of scores into exp(score - largest), dropped; gives the sum before dropout, and the log-sum-exp.
+  // Turns a row of scores into exp(score - largest), dropped; gives the sum before dropout, and the
+  // log-sum-exp.
   struct RowSum {
     float sum, log_sum_exp;
   };

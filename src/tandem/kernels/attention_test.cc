@@ -62,7 +62,8 @@ void compare(const std::string& implementation, const Shape& shape, float p) {
   const Results<T> got = run(fast.context(), c, &want);
   const std::string what = fmt::format("{} rows {} heads {}x{} p {}", implementation,
                                        c.batch.rows(), shape.heads, shape.head_dim, p);
-  // Every element is a sum over keys (or queries) of factors that are themselves sums over head_dim.
+  // Every element is a sum over keys (or queries) of factors that are themselves sums over
+  // head_dim.
   const double rounding =
       8.0 * kFloatEpsilon * std::sqrt(static_cast<double>(c.batch.rows() + shape.head_dim));
   const double out_bound = rounding * largest_magnitude(c.qkv) / (1.0 - static_cast<double>(p));

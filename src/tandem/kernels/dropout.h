@@ -27,7 +27,8 @@ constexpr std::uint32_t dropout_site(std::uint32_t layer, std::uint32_t place) {
 }
 
 // The mask of one sequence at one site: the two words of the key, the threshold below which a
-// 16-bit draw drops its element (p * 65536 rounded, at most 65535), and the factor of the kept ones, 1/(1-p).
+// 16-bit draw drops its element (p * 65536 rounded, at most 65535), and the factor of the kept
+// ones, 1/(1-p).
 struct DropoutMask {
   std::uint32_t key0 = 0;
   std::uint32_t key1 = 0;

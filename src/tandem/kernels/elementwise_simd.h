@@ -1,4 +1,5 @@
-// Internal: activations, dropout, layer normalisation, the optimizer and sums, written once over an instruction set's vector type V.
+// Internal: activations, dropout, layer normalisation, the optimizer and sums, written once over an
+// instruction set's vector type V.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +35,8 @@ struct Gelu {
   }
 };
 
-// 0.5 (1 + tanh u) = sigmoid(2u) =: s, so the value is x s and the derivative s + x s (1 - s) (2u)'.
+// 0.5 (1 + tanh u) = sigmoid(2u) =: s, so the value is x s
+// and the derivative s + x s (1 - s) (2u)'.
 template <class V>
 struct GeluNew {
   [[gnu::always_inline]] static V gate(V x) {
@@ -151,7 +153,8 @@ void layer_norm_forward(const LayerNormRow<T>& r) {
       });
 }
 
-// With xhat = (sum - mean) rstd and g = gamma grad_y:   grad_sum = rstd (g - mean(g) - xhat mean(g xhat)).
+// With xhat = (sum - mean) rstd and g = gamma grad_y:
+//   grad_sum = rstd (g - mean(g) - xhat mean(g xhat)).
 template <class V, class T>
 void layer_norm_backward(const LayerNormRowBackward<T>& r) {
   const V mean = V::set1(r.mean);

@@ -219,7 +219,8 @@ TEST(DropoutTest, KeepsTheRightShare) {
   }
 }
 
-// Masks of different sites, steps, samples and rows must look unrelated: two of them agree in about p^2 + (1-p)^2 of the elements.
+// Masks of different sites, steps, samples and rows must look unrelated: two of them agree in about
+// p^2 + (1-p)^2 of the elements.
 TEST(DropoutTest, MasksOfDifferentKeysAreUnrelated) {
   const auto mask = [](std::uint64_t seed, std::uint64_t step, std::uint32_t site,
                        std::uint64_t sample) {
@@ -330,8 +331,8 @@ void compare_layer_norm(const std::string& implementation, std::size_t H, float 
   const auto got = run(fast.context(), c, true);
   const auto want = run(reference.context(), c, true);
   const std::string what = fmt::format("{} H {} p {}", implementation, H, p);
-  // Normalised values are below sqrt(H) and their error follows that of the mean, a sum of H terms of magnitude 2; the smallest
-  // variance of a row magnifies it.
+  // Normalised values are below sqrt(H) and their error follows that of the mean, a sum of H terms
+  // of magnitude 2; the smallest variance of a row magnifies it.
   const double smallest_deviation = 1.0 / largest_magnitude(want.rstd);
   const double bound =
       8.0 * std::sqrt(static_cast<double>(H)) * kFloatEpsilon / std::min(1.0, smallest_deviation);

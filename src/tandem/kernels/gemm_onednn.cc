@@ -1,8 +1,9 @@
-// Products through oneDNN's matmul primitive. It is the choice on CPUs with AMX, for which there is no kernel of our own yet, and the
-// rival in the benchmarks elsewhere.
+// Products through oneDNN's matmul primitive. It is the choice on CPUs with AMX, for which there is
+// no kernel of our own yet, and the rival in the benchmarks elsewhere.
 //
-// oneDNN divides its work by the number of OpenMP threads, and so would its sums be. Here C is cut into blocks by size, and each block
-// is one primitive that runs on one thread of our pool. Primitives are kept per thread, by shape.
+// oneDNN divides its work by the number of OpenMP threads, and so would its sums be. Here C is cut
+// into blocks by size, and each block is one primitive that runs on one thread of our pool.
+// Primitives are kept per thread, by shape.
 #include "tandem/kernels/gemm_onednn.h"
 
 #include <algorithm>
@@ -114,7 +115,8 @@ const T* at_outer(const GemmOperand<T>& operand, std::size_t outer) {
 template <class T, class Out>
 void gemm(const Context& ctx, const Gemm<T, Out>& g) {
   if (g.m == 0 || g.n == 0) return;
-  // Long blocks of rows suit oneDNN's own blocking; gradients of weights have few rows and a long reduction instead.
+  // Long blocks of rows suit oneDNN's own blocking; gradients of weights have few rows and a long
+  // reduction instead.
   const std::size_t block_rows = g.a.reduction_is_row ? 512 : 192;
   const std::size_t block_columns = 768;
   const std::size_t row_blocks = num_chunks(g.m, block_rows);

@@ -20,7 +20,8 @@ struct Plan {
   bool b_packed_ahead;
 };
 
-// B is packed once for all tiles when it has at most this many units: weights are, activations are not.
+// B is packed once for all tiles when it has at most this many units: weights are, activations are
+// not.
 constexpr std::size_t kPackAheadUnits = std::size_t{8} << 20;
 
 // `size` cut into equal parts of at most `limit`, in multiples of `granule`.
@@ -29,8 +30,9 @@ std::size_t part_of(std::size_t size, std::size_t limit, std::size_t granule) {
   return round_up(std::max<std::size_t>(1, num_chunks(size, parts)), granule);
 }
 
-// A B panel of a slice should stay in the L1 cache beside some rows of A (320 units x 32 columns = 40 KB); the tile, a slice of A
-// and, when B is packed slice by slice, a slice of B should stay together in an L2 cache of 1 MB.
+// A B panel of a slice should stay in the L1 cache beside some rows of A (320 units x 32 columns =
+// 40 KB); the tile, a slice of A and, when B is packed slice by slice, a slice of B should stay
+// together in an L2 cache of 1 MB.
 template <class T>
 Plan plan_of(const PackedGemmOf<T>& kernel, std::size_t m, std::size_t n, std::size_t k,
              bool a_is_rows) {

@@ -102,9 +102,10 @@ template <class V, std::size_t kWidth>
   }
 }
 
-// Panels [units][kWidth] from a matrix stored as [reduced, outer]: neighbours in a panel are neighbours in memory. The rows of the
-// source are read from end to end, one (or one pair) after the other. `to` has room for panels beyond the last one written: when
-// two panels share a vector, both are.
+// Panels [units][kWidth] from a matrix stored as [reduced, outer]: neighbours in a panel are
+// neighbours in memory. The rows of the source are read from end to end, one (or one pair) after
+// the other. `to` has room for panels beyond the last one written: when two panels share a vector,
+// both are.
 template <class Unit, std::size_t kWidth>
 void pack_across(const GemmOperand<typename Unit::T>& from, std::size_t outer,
                  std::size_t outer_count, std::size_t reduced, std::size_t count,
@@ -265,7 +266,8 @@ double peak(std::size_t iterations) {
   using V = typename Unit::V;
   constexpr int kChains = 16;
   V sum[kChains];
-  // The compiler must believe that the chains differ and that `a` is new in every round; all are zero.
+  // The compiler must believe that the chains differ and that `a` is new in every round; all are
+  // zero.
   unroll<kChains>([&](auto i) __attribute__((always_inline)) {
     sum[i] = V::zero();
     __asm__ volatile("" : "+v"(sum[i].v));

@@ -56,7 +56,8 @@ const std::vector<Table>& tables() {
       {"gemm",
        {
 #if defined(__x86_64__)
-           // Until there is an AMX kernel of our own, oneDNN's is the best there; elsewhere ours are faster.
+           // Until there is an AMX kernel of our own, oneDNN's is the best there; elsewhere ours
+           // are faster.
            {"onednn_amx", Needs::kAmxBf16, [](KernelSet& set) { set.gemm = &kGemmOneDnn; }},
            {"avx512bf16", Needs::kAvx512Bf16, [](KernelSet& set) { set.gemm = &kGemmAvx512Bf16; }},
            {"avx512", Needs::kAvx512, [](KernelSet& set) { set.gemm = &kGemmAvx512; }},

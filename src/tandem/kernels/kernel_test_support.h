@@ -1,5 +1,5 @@
-// What the tests of this library share: random operands, contexts with a forced implementation, batches of packed sequences, and
-// the comparison of a fast version with its reference.
+// What the tests of this library share: random operands, contexts with a forced implementation,
+// batches of packed sequences, and the comparison of a fast version with its reference.
 #pragma once
 
 #include <fmt/format.h>
@@ -54,7 +54,8 @@ std::vector<T> random_values(std::size_t count, std::uint64_t seed) {
   return x;
 }
 
-// Packed sequences of the given lengths; each of the last `pads` rows of every sequence longer than that is a pad row.
+// Packed sequences of the given lengths; each of the last `pads` rows of every sequence longer than
+// that is a pad row.
 class Batch {
  public:
   explicit Batch(const std::vector<std::uint32_t>& lengths, std::uint32_t pads = 0) {
@@ -79,7 +80,8 @@ inline constexpr double kFloatEpsilon =
 template <class T>
 constexpr double kStorageEpsilon = std::is_same_v<T, float> ? 0x1p-23 : 0x1p-7;
 
-// |got - want| <= bound(i) + rounding of the storage type, for every element; reports the worst one.
+// |got - want| <= bound(i) + rounding of the storage type, for every element; reports the worst
+// one.
 template <class T, class Bound>
 void expect_near(const std::vector<T>& got, const std::vector<T>& want, Bound bound,
                  const std::string& what) {
@@ -114,8 +116,9 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-// Compares grad with central differences of loss() in some elements of x (which it changes and restores). The step balances the
-// truncation error of a smooth function of magnitude 1 against the rounding of f32 outputs summed in f64.
+// Compares grad with central differences of loss() in some elements of x (which it changes and
+// restores). The step balances the truncation error of a smooth function of magnitude 1 against the
+// rounding of f32 outputs summed in f64.
 template <class Loss>
 void expect_gradient(std::vector<float>& x, const std::vector<float>& grad, Loss loss,
                      const std::string& what) {

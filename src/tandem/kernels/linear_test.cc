@@ -11,7 +11,8 @@ struct Shape {
   std::size_t M, N, K;
 };
 
-// Rows of packed batches, odd reductions, the head's two outputs, more than one slice of the reduction, more than one tile.
+// Rows of packed batches, odd reductions, the head's two outputs, more than one slice of the
+// reduction, more than one tile.
 const Shape kShapes[] = {{1, 1, 1},      {1, 32, 48},    {7, 2, 384},    {17, 48, 33},
                          {389, 128, 64}, {65, 390, 17},  {33, 100, 777}, {1025, 24, 32},
                          {3, 5, 1500},   {400, 400, 31}, {389, 2, 384}};
@@ -48,7 +49,8 @@ Results<T> run(const Context& ctx, const Shape& s, const Operands<T>& in, bool a
   return r;
 }
 
-// The partial sums of k products of magnitudes below 1 stay near sqrt(k), and the roundings of k steps add up like a random walk.
+// The partial sums of k products of magnitudes below 1 stay near sqrt(k), and the roundings of k
+// steps add up like a random walk.
 double bound(std::size_t k) { return 4.0 * static_cast<double>(k + 1) * kFloatEpsilon; }
 
 template <class T>
@@ -123,7 +125,8 @@ TEST(Linear, SameBitsForAnyNumberOfThreads) {
   }
 }
 
-// A row of a product must not depend on which other rows are in the batch: padding and packing would change bits otherwise.
+// A row of a product must not depend on which other rows are in the batch: padding and packing
+// would change bits otherwise.
 TEST(Linear, RowsDoNotDependOnTheirNeighbours) {
   for (const std::string& name : fast_implementations("gemm")) {
     if (name.starts_with("onednn")) continue;  // chooses its blocking by the shape

@@ -54,8 +54,9 @@ template <class V, class Body>
   if (i < count) body(Ragged<V>{i, count - i});
 }
 
-// body(place, factors) for all vectors of one row of a dropout mask; the factors are 0 or 1/(1-p). The generator makes 2 vectors of
-// factors from 1 vector of words; see dropout_word() for the specification.
+// body(place, factors) for all vectors of one row of a dropout mask; the factors are 0 or 1/(1-p).
+// The generator makes 2 vectors of factors from 1 vector of words; see dropout_word() for the
+// specification.
 template <class V, class Body>
 [[gnu::always_inline]] inline void for_each_masked_vector(const DropoutMask& mask,
                                                           std::uint32_t row, std::size_t count,

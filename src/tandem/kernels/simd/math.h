@@ -1,5 +1,6 @@
-// Internal: elementary functions over an instruction set's vector of f32, at most 2 ulp from the exact value (kernels_test measures
-// them). Polynomials are minimax fits made with the Remez algorithm for the intervals named.
+// Internal: elementary functions over an instruction set's vector of f32, at most 2 ulp from the
+// exact value (kernels_test measures them). Polynomials are minimax fits made with the Remez
+// algorithm for the intervals named.
 #pragma once
 
 #include "tandem/kernels/simd/unroll.h"
@@ -16,7 +17,8 @@ template <class V, int kCount>
   return sum;
 }
 
-// e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, underflows gradually, NaN stays NaN.
+// e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, underflows
+// gradually, NaN stays NaN.
 template <class V>
 [[gnu::always_inline]] inline V exp(V x) {
   // (e^r - 1 - r) / r^2
@@ -32,7 +34,8 @@ template <class V>
   return V::scale_by_power(V::fma(tail, r, r) + V::set1(1.0f), n);
 }
 
-// erf(x) = x + x P(x^2) for |x| < 0.93, otherwise sign(x) (1 - e^(-t Q(t))) with t = min(|x|, 4): erf(4) rounds to 1.
+// erf(x) = x + x P(x^2) for |x| < 0.93, otherwise sign(x) (1 - e^(-t Q(t))) with t = min(|x|, 4):
+// erf(4) rounds to 1.
 template <class V>
 [[gnu::always_inline]] inline V erf(V x) {
   constexpr float kNear[] = {0.12837914769088313f,  -0.37612481100177375f,
