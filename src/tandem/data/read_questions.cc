@@ -58,7 +58,8 @@ bool has_key(const dom::element& element, std::string_view key) {
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == text.npos; }
 
-// Reads one file. The members with a trailing "at_" say which record is being read, for error messages.
+// Reads one file. The members with a trailing "at_" say which record is being read, for error
+// messages.
 class QuestionReader {
  public:
   QuestionReader(const Path& path, const ReadOptions& options)
@@ -179,8 +180,8 @@ class QuestionReader {
     }
   }
 
-  // --- raw SQuAD: titles, questions and answers are stripped as Hugging Face's loaders strip them; contexts are not, or
-  // answer_start would point beside the answer (datasets#2585) ---
+  // --- raw SQuAD: titles, questions and answers are stripped as Hugging Face's loaders strip them;
+  // contexts are not, or answer_start would point beside the answer (datasets#2585) ---
 
   void read_article(const dom::object& article) {
     example_ = {};

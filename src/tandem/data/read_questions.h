@@ -23,13 +23,13 @@ struct ReadOptions {
 //     ROW = {"id", "title", "context", "question", "answers": {"text": [], "answer_start": []}}.
 //   * a bare list of such rows.
 //   * JSON lines: one such row per line; blank lines are skipped.
-// Columns of rows are found by name; as in run_qa.py a missing `question`, `context` or `answers` is
-// the first, second or third column of the first row. Ids stay strings; integers become digits.
+// Columns of rows are found by name; as in run_qa.py a missing `question`, `context` or `answers`
+// is the first, second or third column of the first row. Ids stay strings; integers become digits.
 //
-// Throws DataError that names the file and the line and byte, or the record and its id: broken JSON,
-// text that is not UTF-8, a missing key, a wrong type, `text` and `answer_start` of different length,
-// an answer outside of its context, a duplicate id, no question at all; a .csv file. Throws IoError
-// if the file cannot be read.
+// Throws DataError that names the file and the line and byte, or the record and its id: broken
+// JSON, text that is not UTF-8, a missing key, a wrong type, `text` and `answer_start` of different
+// length, an answer outside of its context, a duplicate id, no question at all; a .csv file. Throws
+// IoError if the file cannot be read.
 QuestionSet read_questions(const std::filesystem::path& path, const ReadOptions& options = {});
 
 }  // namespace tandem::data

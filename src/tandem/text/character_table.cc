@@ -25,7 +25,8 @@ bool existed_in(int version, char32_t c) {
   return age[0] != 0 && age[0] <= version;
 }
 
-// General category as of Unicode 8: later code points were unassigned, and six had another category than today.
+// General category as of Unicode 8: later code points were unassigned, and six had another category
+// than today.
 int category(char32_t c) {
   switch (c) {
     case 0x166d:   // Canadian syllabics chi sign

@@ -1,12 +1,13 @@
 // What the BERT normalizer and pre-tokenizer ask about a character, precomputed for the Basic
 // Multilingual Plane.
 //
-// Hugging Face's tokenizer mixes tables of several ages, as a comparison over all code points shows: categories of Unicode 8
-// (crate unicode_categories 0.1.1), decompositions and combining classes of Unicode 9, lower case of the newest. tandem takes
-// all of them from ICU and lets a code point count only if it existed in that version (u_charAge), so that newer punctuation,
-// marks and format characters are ordinary characters as they are there; the few that changed since are listed in
-// character_table.cc. With ICU 72 (Unicode 15) what is left is the lower case of capital letters added in Unicode 16 and later
-// (Garay, Beria Erfe and nine Latin ones).
+// Hugging Face's tokenizer mixes tables of several ages, as a comparison over all code points
+// shows: categories of Unicode 8 (crate unicode_categories 0.1.1), decompositions and combining
+// classes of Unicode 9, lower case of the newest. tandem takes all of them from ICU and lets a code
+// point count only if it existed in that version (u_charAge), so that newer punctuation, marks and
+// format characters are ordinary characters as they are there; the few that changed since are
+// listed in character_table.cc. With ICU 72 (Unicode 15) what is left is the lower case of capital
+// letters added in Unicode 16 and later (Garay, Beria Erfe and nine Latin ones).
 #pragma once
 
 #include <cstdint>

@@ -54,7 +54,8 @@ std::string describe_json_error(std::string_view text, std::size_t begin, std::s
   }
   ErrorCatcher catcher;
   if (nlohmann::json::sax_parse(part.begin(), part.end(), &catcher)) return {};
-  // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error while parsing …"
+  // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error while parsing
+  // …"
   const std::size_t colon = catcher.what.find(": ");
   const std::string reason =
       colon == std::string::npos ? catcher.what : catcher.what.substr(colon + 2);

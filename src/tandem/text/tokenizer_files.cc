@@ -550,7 +550,8 @@ Json tokenizer_config(const TokenizerDefinition& d) {
   return config;
 }
 
-// Keys in Python's order: strings sorted, except that added_tokens_decoder's keys are integers there.
+// Keys in Python's order: strings sorted, except that added_tokens_decoder's keys are integers
+// there.
 Json sorted_config(const TokenizerDefinition& d) {
   const auto sort = [](const Json& json) { return Json(nlohmann::json(json)); };
   Json decoder = Json::object();

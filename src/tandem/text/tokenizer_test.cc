@@ -65,7 +65,8 @@ TEST_F(TokenizerGolden, EveryStringFromVocabTxtAlone) {
   expect_encodings(Tokenizer::load(folder.path()), rows);
 }
 
-// --- corner cases with a small vocabulary; every expectation was compared with Hugging Face's tokenizer ---
+// --- corner cases with a small vocabulary; every expectation was compared with Hugging Face's
+// tokenizer ---
 
 constexpr std::string_view kVocabulary =
     "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ncat\n##s\n##at\nc\n.\n,\n-\n'"
@@ -169,7 +170,8 @@ TEST_F(SmallTokenizer, TablesOfHuggingFacesAge) {
   EXPECT_EQ(tokens(t, "a\u08d4b"), "[UNK]@0-3") << "a mark of Unicode 9 stays";
   EXPECT_EQ(tokens(t, "a\u1734b"), "a@0-1 ##b@2-3")
       << "was a nonspacing mark, is a spacing one now";
-  // A mark of Unicode 11 has no combining class there: it does not move before U+0345, which would change its source.
+  // A mark of Unicode 11 has no combining class there: it does not move before U+0345, which would
+  // change its source.
   EXPECT_EQ(tokens(t, "\u0345\U00010f46"), "[UNK]@1-2");
 }
 

@@ -21,7 +21,8 @@ struct TokenizedTexts {
   std::vector<text::Span> offsets;  // empty unless asked for
 };
 
-// Tokenizes in parallel, chunk by chunk; chunks are put together in order. `name(i)` says for an error whose text it is.
+// Tokenizes in parallel, chunk by chunk; chunks are put together in order. `name(i)` says for an
+// error whose text it is.
 TokenizedTexts tokenize(const text::Tokenizer& tokenizer, std::span<const std::string_view> texts,
                         bool with_offsets, FunctionRef<std::string(std::size_t)> name,
                         ThreadPool& threads) {
@@ -82,7 +83,8 @@ enum class LabelKind { kAnswer, kNotInWindow, kLastToken };
 
 }  // namespace
 
-// Builds a FeatureSet: texts to tokens in parallel, then tokens to features one example after the other.
+// Builds a FeatureSet: texts to tokens in parallel, then tokens to features one example after the
+// other.
 class FeatureBuilder {
  public:
   FeatureBuilder(const text::Tokenizer& tokenizer, std::span<const data::QuestionExample> examples,
@@ -137,7 +139,8 @@ class FeatureBuilder {
     set_.question_ids_ = std::move(tokens.ids);
   }
 
-  // Questions of one paragraph share their context's memory (QuestionExample), so each distinct one is tokenized once.
+  // Questions of one paragraph share their context's memory (QuestionExample), so each distinct one
+  // is tokenized once.
   void tokenize_contexts() {
     std::vector<std::string_view> texts;
     std::vector<std::size_t> first_example;
@@ -229,9 +232,10 @@ class FeatureBuilder {
     set_.statistics_.num_last_token_labels += kind == LabelKind::kLastToken;
   }
 
-  // run_qa.py's labels: the token in which the answer starts is the one before the first that starts behind the answer's
-  // start. When the answer starts in the last token of the window that scan runs on, through the [SEP] and the padding, whose
-  // offsets are (0, 0), to the end of the sequence; Hugging Face trains on that label, see FeatureStatistics.
+  // run_qa.py's labels: the token in which the answer starts is the one before the first that
+  // starts behind the answer's start. When the answer starts in the last token of the window that
+  // scan runs on, through the [SEP] and the padding, whose offsets are (0, 0), to the end of the
+  // sequence; Hugging Face trains on that label, see FeatureStatistics.
   LabelKind set_label(Feature& feature) const {
     const auto answer = first_answer(examples_[feature.example]);
     const FeatureSet::Tokens& context = set_.contexts_[set_.context_of_[feature.example]];

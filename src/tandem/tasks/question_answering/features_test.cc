@@ -1,4 +1,5 @@
-// Tests of features and batches: goldens of Hugging Face, and the corner cases that real files lack.
+// Tests of features and batches: goldens of Hugging Face, and the corner cases that real files
+// lack.
 #include "tandem/tasks/question_answering/features.h"
 
 #include <gmock/gmock.h>
@@ -239,7 +240,8 @@ TEST(Labels, WindowsWithoutTheAnswerPointAtCls) {
   EXPECT_EQ(features.statistics().num_cls_labels, 1u);
 }
 
-// The answer "d" is the last token of the window: Hugging Face's start label is the end of the sequence.
+// The answer "d" is the last token of the window: Hugging Face's start label is the end of the
+// sequence.
 TEST(Labels, AnswerInTheLastContextToken) {
   const std::vector<Question> questions = {{"i", "q", "a b c d", {{"d", 6}}}};
   FeatureOptions options = training(16, 2, Padding::kMaxSeqLength);

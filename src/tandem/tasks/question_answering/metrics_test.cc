@@ -129,7 +129,8 @@ TEST(SquadScore, BestGoldAnswerCounts) {
 }
 
 TEST(SquadV2Metrics, WorkedOutByHand) {
-  // In prediction order: answered right; unanswerable and "" predicted; unanswerable but text predicted; answered half.
+  // In prediction order: answered right; unanswerable and "" predicted; unanswerable but text
+  // predicted; answered half.
   const auto set = make_questions({{"1", "", "", {{"cat", 0}}},
                                    {"2", "", "", {}},
                                    {"3", "", "", {}},

@@ -41,8 +41,9 @@ void largest(std::span<const float> values, std::size_t n, std::vector<std::uint
   positions.resize(n);
 }
 
-// exp for x <= 0 as numpy computes it for float32 with AVX2 or AVX-512 (loops_exponent_log): Cody-Waite reduction to
-// |r| <= ln 2 / 2 and a rational approximation, about 2.5 ulp. The same steps give the same bits, so the probabilities in
+// exp for x <= 0 as numpy computes it for float32 with AVX2 or AVX-512 (loops_exponent_log):
+// Cody-Waite reduction to |r| <= ln 2 / 2 and a rational approximation, about 2.5 ulp. The same
+// steps give the same bits, so the probabilities in
 // *_nbest_predictions.json compare equal.
 float numpy_exp(float x) {
   if (!(x > -103.97208404541015625f)) return std::isnan(x) ? x : 0.0f;
@@ -102,7 +103,8 @@ class ExampleAnswerer {
     return logits.subspan(logits_.row_begin[i], logits_.row_begin[i + 1] - logits_.row_begin[i]);
   }
 
-  // The pairs of good starts and ends of one feature that lie in its context, in order and short enough.
+  // The pairs of good starts and ends of one feature that lie in its context, in order and short
+  // enough.
   void collect_spans(std::size_t i) {
     const auto start = of_feature(logits_.start, i), end = of_feature(logits_.end, i);
     const float null_score = start[0] + end[0];

@@ -151,7 +151,8 @@ class Postprocess : public ::testing::Test {
 TEST_F(Postprocess, RanksSpansAndLeavesOutInvalidOnes) {
   PostprocessOptions options;
   options.max_answer_length = 2;
-  // Position 1 is the question, 7 the [SEP]: their high logits must not count. Start d before end b is no span.
+  // Position 1 is the question, 7 the [SEP]: their high logits must not count. Start d before end b
+  // is no span.
   const Predictions out =
       run(abcd_, 16, {0, 9, 0, 1, 5, 2, 4, 9}, {0, 9, 0, 1, 3, 6, 2, 9}, options);
   ASSERT_EQ(out.predictions.size(), 1u);
@@ -166,7 +167,8 @@ TEST_F(Postprocess, RanksSpansAndLeavesOutInvalidOnes) {
 TEST_F(Postprocess, EqualLogitsRankByPosition) {
   PostprocessOptions options;
   options.n_best_size = 2;
-  // Equal everywhere: the two best starts and ends are positions 0 and 1, neither is in the context.
+  // Equal everywhere: the two best starts and ends are positions 0 and 1, neither is in the
+  // context.
   const std::vector<float> flat(8, 1.0f);
   EXPECT_EQ(run(abcd_, 16, flat, flat, options).predictions[0].text, "empty");
   std::vector<float> context(8, 0.0f);
@@ -227,7 +229,8 @@ TEST_F(Postprocess, Version2EmptyContext) {
 TEST_F(Postprocess, SeveralWindows) {
   PostprocessOptions options;
   options.version_2_with_negative = true;
-  // max_seq_length 7: windows "a b c" and "c d". The second has the better span and the smaller null score.
+  // max_seq_length 7: windows "a b c" and "c d". The second has the better span and the smaller
+  // null score.
   const Predictions out = run(abcd_, 7, {4, 0, 0, 2, 0, 0, 0, /**/ 1, 0, 0, 0, 3, 0},
                               {4, 0, 0, 2, 0, 0, 0, /**/ 1, 0, 0, 0, 3, 0}, options);
   ASSERT_EQ(features_.size(), 2u);

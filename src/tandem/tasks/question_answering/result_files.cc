@@ -8,7 +8,8 @@
 namespace tandem::question_answering {
 namespace {
 
-// A JSON object with one member per prediction, written directly: a tree of ten thousand n-best lists would only cost time.
+// A JSON object with one member per prediction, written directly: a tree of ten thousand n-best
+// lists would only cost time.
 template <class Value>
 std::string object_by_id(const Predictions& predictions, Value value) {
   if (predictions.predictions.empty()) return "{}\n";

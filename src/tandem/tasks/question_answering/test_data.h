@@ -1,4 +1,5 @@
-// What the tests of this folder share: a tokenizer of a handful of words, and question sets made in place.
+// What the tests of this folder share: a tokenizer of a handful of words, and question sets made in
+// place.
 #pragma once
 
 #include <memory>
