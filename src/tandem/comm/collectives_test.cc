@@ -38,17 +38,16 @@ template <class T>
 void check_all_reduce(Communicator& comm, std::size_t count, ReduceOp op) {
   std::vector<T> data = values_of<T>(comm.rank(), count);
   comm.all_reduce(std::span(data), op);
-  for (std::size_t i = 0; i < count; ++i) {
-    T expected = value_of<T>(0, i);
-    for (int r = 1; r < comm.size(); ++r) {
+  std::vector<T> expected = values_of<T>(0, count);
+  for (int r = 1; r < comm.size(); ++r) {
+    for (std::size_t i = 0; i < count; ++i) {
       const T other = value_of<T>(r, i);
-      expected = op == ReduceOp::kSum   ? static_cast<T>(expected + other)
-                 : op == ReduceOp::kMin ? std::min(expected, other)
-                                        : std::max(expected, other);
+      expected[i] = op == ReduceOp::kSum   ? static_cast<T>(expected[i] + other)
+                    : op == ReduceOp::kMin ? std::min(expected[i], other)
+                                           : std::max(expected[i], other);
     }
-    require(data[i] == expected,
-            fmt::format("all_reduce of {} {}: element {}", count, name_of(op), i));
   }
+  require(data == expected, fmt::format("all_reduce of {} ({})", count, name_of(op)));
 }
 
 template <class T>

@@ -157,8 +157,8 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   monitor_options.host_timeout = options.host_timeout;
   monitor_options.failure_grace = options.failure_grace;
   monitor_options.on_failure = options.on_failure;
-  state->monitor = std::make_unique<Monitor>(state->rank, state->peers, std::move(mesh.control),
-                                             *state->failure, std::move(monitor_options));
+  state->monitor = std::make_unique<Monitor>(state->peers, std::move(mesh.control), *state->failure,
+                                             std::move(monitor_options));
   state->transport = std::make_unique<TcpTransport>(std::move(mesh.data), state->peers, state->rank,
                                                     *state->monitor, *state->failure);
   return std::unique_ptr<Communicator>(new Communicator(std::move(state)));

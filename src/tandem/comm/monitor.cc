@@ -57,10 +57,9 @@ class BlockSignals {
 
 }  // namespace
 
-Monitor::Monitor(int rank, const std::vector<Peer>& peers,
-                 std::vector<rendezvous::FileDescriptor> control, Failure& failure, Options options)
-    : rank_(rank),
-      peers_(peers),
+Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDescriptor> control,
+                 Failure& failure, Options options)
+    : peers_(peers),
       failure_(failure),
       options_(std::move(options)),
       watched_(peers.size()),

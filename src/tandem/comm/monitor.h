@@ -28,8 +28,8 @@ class Monitor {
     std::chrono::milliseconds failure_grace{300};
     std::function<void(const std::string&)> on_failure;
   };
-  // `control[r]` is the connection to rank r (none for `rank` itself). `peers` and `failure` must outlive the monitor.
-  Monitor(int rank, const std::vector<Peer>& peers, std::vector<rendezvous::FileDescriptor> control,
+  // `control[r]` is the connection to rank r (none for this rank itself). `peers` and `failure` must outlive the monitor.
+  Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDescriptor> control,
           Failure& failure, Options options);
   ~Monitor();  // stops the thread, closes the connections
   Monitor(const Monitor&) = delete;
@@ -66,7 +66,6 @@ class Monitor {
   void send_to_all(Frame frame, const std::string& text) noexcept;
   void keep_alive(int socket) const;
 
-  const int rank_;
   const std::vector<Peer>& peers_;
   Failure& failure_;
   const Options options_;

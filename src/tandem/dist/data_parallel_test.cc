@@ -24,8 +24,8 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
+void require(bool condition, std::string_view what) {
+  if (!condition) throw std::runtime_error(std::string(what));
 }
 
 // Values of very different sizes, so that another order of additions gives other bits.
