@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <string>
 
@@ -49,8 +50,9 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    std::string name =
-        fmt::format("tandem-{}-{}-{}", test->test_suite_name(), test->name(), ::getpid());
+    static std::atomic<int> counter{0};  // a test may want several
+    std::string name = fmt::format("tandem-{}-{}-{}-{}", test->test_suite_name(), test->name(),
+                                   ::getpid(), counter++);
     for (char& c : name) c = c == '/' ? '_' : c;
     path_ = std::filesystem::temp_directory_path() / name;
     std::filesystem::remove_all(path_);
