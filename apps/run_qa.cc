@@ -157,6 +157,30 @@ std::optional<fs::path> prepare_output(const trainer::TrainingArguments& trainin
   return resume.empty() ? std::nullopt : std::optional<fs::path>(resume);
 }
 
+// What a checkpoint fixes, because the order of data and sums depends on it: logical shards, and (as in Hugging Face) the batch size.
+void adopt_checkpoint_settings(const fs::path& checkpoint, int world_size,
+                               trainer::TrainingArguments& training, Console& console) {
+  const trainer::ResumeState saved = trainer::Trainer::resume_state(checkpoint);
+  if (saved.logical_shards < world_size) {
+    raise<ConfigError>(
+        "'{}' was written with {} logical shards, so at most {} ranks can go on with it, not {}; "
+        "to "
+        "be free to add ranks later, start a run with a larger --logical_shards",
+        checkpoint.native(), saved.logical_shards, saved.logical_shards, world_size);
+  }
+  if (saved.logical_shards != training.logical_shards.value_or(world_size)) {
+    console.script_line("INFO", fmt::format("{} logical shards, as in the checkpoint, on {} ranks",
+                                            saved.logical_shards, world_size));
+  }
+  training.logical_shards = saved.logical_shards;
+  if (saved.per_device_train_batch_size != training.per_device_train_batch_size) {
+    console.warning(
+        fmt::format("--per_device_train_batch_size {} is replaced by the checkpoint's {}",
+                    training.per_device_train_batch_size, saved.per_device_train_batch_size));
+    training.per_device_train_batch_size = saved.per_device_train_batch_size;
+  }
+}
+
 // --- data ---
 
 struct Files {
@@ -275,11 +299,14 @@ void Job::load_data(const Files& files, QuestionAnsweringTask& task,
 }
 
 int Job::run() {
-  const trainer::TrainingArguments& training = arguments_.training;
+  trainer::TrainingArguments training = arguments_.training;
   comm::Communicator& communicator = *world_.communicator;
   print_start(parsed_, world_.identity, communicator, console_);
   communicator.agree("command line", describe(arguments_));
   const std::optional<fs::path> resume = prepare_output(training, world_, console_);
+  if (resume && training.do_train) {
+    adopt_checkpoint_settings(*resume, communicator.size(), training, console_);
+  }
 
   const RankThreads rank_threads = threads_for_rank(environment_, communicator);
   ThreadPool threads(rank_threads.count);
@@ -310,15 +337,13 @@ int Job::run() {
   const std::string fingerprint = training.do_train ? task.train_fingerprint() : "";
   communicator.agree("training data", fingerprint);
 
-  int logical_shards = training.logical_shards.value_or(communicator.size());
-  if (resume && training.do_train)
-    logical_shards = trainer::Trainer::resume_state(*resume).logical_shards;
-  dist::DataParallel parallel(&communicator, threads,
-                              {.elements = task.layout().size(),
-                               .logical_shards = logical_shards,
-                               .bf16_weights = training.bf16,
-                               .optimizer_state = training.do_train,
-                               .bucket_elements = bucket_elements(training)});
+  dist::DataParallel parallel(
+      &communicator, threads,
+      {.elements = task.layout().size(),
+       .logical_shards = training.logical_shards.value_or(communicator.size()),
+       .bf16_weights = training.bf16,
+       .optimizer_state = training.do_train,
+       .bucket_elements = bucket_elements(training)});
   if (parallel.node_leader()) {
     const auto report =
         models::load_pretrained(location.model.directory, task.model().config(), task.layout(),
@@ -392,6 +417,7 @@ int run_qa(const Invocation& invocation) {
   const ParsedRunQa parsed =
       parse_run_qa(invocation.words, fs::current_path(), invocation.environment);
   std::signal(SIGTERM, handle_termination);
+  std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training
   World world = join_world(invocation.environment, parsed.arguments.training);
   const auto& training = parsed.arguments.training;
   const bool quiet =

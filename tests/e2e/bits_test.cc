@@ -89,6 +89,26 @@ TEST_F(Bits, ResumedInsideTheSecondEpoch) {
   expect_equal_results("whole", "ranks");
 }
 
+TEST_F(Bits, ACheckpointKeepsItsBatchAndShards) {
+  run_ok(train_command("whole", {"--logical_shards", "2"}));
+  const std::string checkpoint = (path("whole") / "checkpoint-7").native();
+  const ProcessResult result = run_ok(train_command(
+      "resumed", {"--resume_from_checkpoint", checkpoint, "--per_device_train_batch_size", "3"}));
+  EXPECT_NE(result.err.find("is replaced by the checkpoint's 4"), std::string::npos) << result.err;
+  expect_equal_results("whole", "resumed");
+  // Two shards cannot be dealt to three ranks.
+  const int port = free_port();
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.push_back(
+        std::make_unique<Process>(train_command("three", {"--resume_from_checkpoint", checkpoint}),
+                                  rank_variables(rank, 3, port)));
+  }
+  const ProcessResult zero = ranks[0]->wait();
+  EXPECT_NE(zero.err.find("at most 2 ranks"), std::string::npos) << zero.err;
+  for (auto& rank : ranks) EXPECT_NE(rank->wait().exit_code, 0);
+}
+
 TEST_F(Bits, TerminatedRunsWriteACheckpointAndGoOn) {
   const Words longer = {"--max_steps", "60", "--save_strategy", "no"};
   run_ok(train_command("whole", longer));

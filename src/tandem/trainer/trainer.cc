@@ -166,6 +166,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
 
       record_losses(step.shard_losses);
       ++state_.global_step;
+      warn_if_not_finite(step.grad_norm);
       const double epoch_done =
           static_cast<double>(epoch) +
           static_cast<double>(end_batch) / static_cast<double>(plan_.batches_per_epoch);
@@ -232,6 +233,15 @@ void Trainer::refresh_bf16_weights() {
                      bf16.data() + range.begin);
   }
   parts_.parallel.publish();
+}
+
+void Trainer::warn_if_not_finite(double grad_norm) {
+  if (std::isfinite(grad_norm) || warned_not_finite_) return;
+  warned_not_finite_ = true;
+  parts_.observer.warning(fmt::format(
+      "step {}: the gradient norm is {}: the weights are lost from here on; try a smaller "
+      "--learning_rate, warm-up, or f32 instead of --bf16",
+      state_.global_step, grad_norm));
 }
 
 void Trainer::record_losses(std::span<const double> losses) {

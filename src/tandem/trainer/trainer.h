@@ -68,6 +68,7 @@ class Trainer {
   void resume_from(const std::filesystem::path& checkpoint);
   void refresh_bf16_weights();
   void after_step(double epoch, double grad_norm, double learning_rate, bool last_of_epoch);
+  void warn_if_not_finite(double grad_norm);
   void record_losses(std::span<const double> losses);
   void log_training(double grad_norm, double learning_rate);
   void evaluate_and_record();
@@ -85,6 +86,7 @@ class Trainer {
   ResumeState resume_;              // losses since the last log live here
   std::vector<double> own_losses_;  // per own shard, since the last log
   std::optional<std::int64_t> saved_step_;
+  bool warned_not_finite_ = false;
   double smoothed_step_seconds_ = 0;
   double smoothed_tokens_per_second_ = 0;
   double smoothed_flops_per_second_ = 0;

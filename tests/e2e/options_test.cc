@@ -1,0 +1,112 @@
+// Options of a whole job that change what happens when, and what is left on disk.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "e2e/job.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class Options : public JobTest {
+ protected:
+  static Words with(Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  json read(const std::string& output, const std::string& file) const {
+    return json::parse(read_file(path(output) / file));
+  }
+};
+
+TEST_F(Options, BestModelIsKeptAndLoaded) {
+  run_ok(train_command(
+      "job", with(eval_flags(), {"--eval_strategy", "steps", "--eval_steps", "4", "--save_steps",
+                                 "4", "--load_best_model_at_end", "--save_total_limit", "1"})));
+  const json state = read("job", "trainer_state.json");
+  const std::string best = state.at("best_model_checkpoint");
+  ASSERT_TRUE(fs::exists(best));
+  EXPECT_TRUE(weights("job") == read_file(fs::path(best) / "model.safetensors"));
+  double best_f1 = -1;
+  int evaluations = 0;
+  for (const auto& entry : state.at("log_history")) {
+    if (!entry.contains("eval_f1")) continue;
+    ++evaluations;
+    best_f1 = std::max(best_f1, entry.at("eval_f1").get<double>());
+  }
+  EXPECT_EQ(evaluations, 3);
+  EXPECT_EQ(state.at("best_metric").get<double>(), best_f1);
+  EXPECT_EQ(read("job", "eval_results.json").at("eval_f1").get<double>(),
+            best_f1);  // the final evaluation is the best model's
+}
+
+TEST_F(Options, EverythingAUserExpectsIsWritten) {
+  run_ok(train_command(
+      "job", with(eval_flags(), {"--do_predict", "--test_file", (kDemo / "held_out.json").native(),
+                                 "--max_predict_samples", "10", "--save_total_limit", "1"})));
+  for (const auto* file :
+       {"model.safetensors", "config.json", "tokenizer.json", "vocab.txt", "tokenizer_config.json",
+        "special_tokens_map.json", "training_args.json", "trainer_state.json", "train_results.json",
+        "eval_results.json", "predict_results.json", "all_results.json", "eval_predictions.json",
+        "eval_nbest_predictions.json", "predict_predictions.json", "predict_nbest_predictions.json",
+        "checkpoint-12/optimizer.safetensors"}) {
+    EXPECT_TRUE(fs::exists(path("job") / file)) << file;
+  }
+  EXPECT_FALSE(fs::exists(path("job") / "checkpoint-7"));  // rotated away
+  const json all = read("job", "all_results.json");
+  for (const auto* key : {"train_loss", "train_samples", "total_flos", "eval_exact_match",
+                          "eval_f1", "eval_samples", "predict_samples", "epoch"}) {
+    EXPECT_TRUE(all.contains(key)) << key;
+  }
+  EXPECT_EQ(read("job", "predict_predictions.json").size(), 10u);
+  EXPECT_FALSE(read_file(path("job") / "eval_results.json").ends_with("\n"));
+  EXPECT_TRUE(read_file(path("job") / "eval_predictions.json").ends_with("\n"));
+}
+
+TEST_F(Options, EvaluationAloneAndVersionTwo) {
+  const std::string questions = path("v2.json").native();
+  write_file(questions, R"({"data": [
+    {"id": "a", "question": "Who?", "context": "Dorla commands the ship.", "answers": {"text": ["Dorla"], "answer_start": [0]}},
+    {"id": "b", "question": "Why?", "context": "Dorla commands the ship.", "answers": {"text": [], "answer_start": []}}]})");
+  const ProcessResult result =
+      run_ok({kProgram, "run_qa", "--model_name_or_path", (kDemo / "model").native(), "--do_eval",
+              "--validation_file", questions, "--version_2_with_negative", "--output_dir",
+              path("job").native()});
+  EXPECT_THAT(result.out, HasSubstr("***** eval metrics *****"));
+  const json results = read("job", "eval_results.json");
+  for (const auto* key : {"eval_exact", "eval_f1", "eval_total", "eval_HasAns_exact",
+                          "eval_NoAns_f1", "eval_best_f1", "eval_best_f1_thresh"}) {
+    EXPECT_TRUE(results.contains(key)) << key;
+  }
+  EXPECT_FALSE(results.contains("epoch"));
+  EXPECT_EQ(read("job", "eval_null_odds.json").size(), 2u);
+  EXPECT_FALSE(fs::exists(path("job") / "model.safetensors"));
+}
+
+TEST_F(Options, EpochStrategies) {
+  run_ok(train_command(
+      "job", with(eval_flags(), {"--max_steps", "-1", "--num_train_epochs", "2",
+                                 "--logging_strategy", "epoch", "--save_strategy", "epoch",
+                                 "--eval_strategy", "epoch", "--warmup_ratio", "0.1"})));
+  EXPECT_TRUE(fs::exists(path("job") / "checkpoint-10"));  // 40 features in batches of 4
+  EXPECT_TRUE(fs::exists(path("job") / "checkpoint-20"));
+  std::vector<int> logged;
+  const json state = read("job", "trainer_state.json");
+  for (const auto& entry : state.at("log_history")) {
+    if (entry.contains("loss")) logged.push_back(entry.at("step"));
+  }
+  EXPECT_EQ(logged, (std::vector<int>{10, 20}));
+}
+
+TEST_F(Options, AGradientThatIsNotFiniteIsReported) {
+  const ProcessResult result =
+      run_ok(train_command("job", {"--learning_rate", "1e30", "--save_strategy", "no"}));
+  EXPECT_THAT(result.err, HasSubstr("the gradient norm is"));
+}
+
+}  // namespace
+}  // namespace tandem::testing
