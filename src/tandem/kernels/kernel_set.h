@@ -72,7 +72,7 @@ std::vector<std::string> operations();
 
 enum class PeakType { kF32, kBf16 };
 // FLOP/s of a register-only loop of the best multiply-add instruction of the chosen gemm
-// implementation, all threads together; takes about 10 ms. The trainer prints its speed as a share
+// implementation, all threads together; takes about 20 ms. The trainer prints its speed as a share
 // of this.
 double measure_peak_flops(const Context& ctx, PeakType type);
 
