@@ -18,10 +18,12 @@ void add(tasks::BatchSize& total, const tasks::BatchSize& batch) {
 StepResult train_step(const StepContext& context, const data::EpochBatches& order,
                       std::size_t first_batch, std::size_t num_batches, std::int64_t step,
                       double learning_rate) {
-  const auto& [kernels, task, parallel, optimizer, plan, dropout_seed, max_grad_norm] = context;
+  const kernels::Context& kernels = context.kernels;
+  tasks::Task& task = context.task;
+  dist::DataParallel& parallel = context.parallel;
   const nn::Weights weights{parallel.weights(), parallel.bf16_weights()};
   const nn::DropoutStream dropout{
-      .enabled = true, .seed = dropout_seed, .step = static_cast<std::uint64_t>(step)};
+      .enabled = true, .seed = context.dropout_seed, .step = static_cast<std::uint64_t>(step)};
   StepResult result;
 
   // Forward and backward. A rank owns a contiguous run of logical shards, usually exactly one. The
@@ -34,10 +36,10 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
     for (std::size_t micro = 0; micro < num_batches; ++micro) {
       const auto features = order.batch(first_batch + micro, shard);
       const std::size_t batches_before =
-          micro * static_cast<std::size_t>(plan.logical_shards) + shard;
-      add(result.batch,
-          task.load_train_batch(
-              features, batches_before * static_cast<std::size_t>(plan.per_device_batch_size)));
+          micro * static_cast<std::size_t>(context.plan.logical_shards) + shard;
+      add(result.batch, task.load_train_batch(
+                            features, batches_before * static_cast<std::size_t>(
+                                                           context.plan.per_device_batch_size)));
       loss += task.forward(kernels, weights, dropout);
       const bool last = micro + 1 == num_batches;
       task.backward(kernels, weights, dropout, micro_scale, parallel.gradient(shard),
@@ -52,7 +54,7 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
   // factor: the same bits on every rank.
   parallel.finish();
   result.grad_norm = std::sqrt(parallel.squared_norm());
-  const double clip = optim::clip_factor(result.grad_norm, max_grad_norm);
+  const double clip = optim::clip_factor(result.grad_norm, context.max_grad_norm);
 
   // Each rank updates its slices of the weights that the ranks of this node share, in one pass, and
   // then all of them see the new ones.
@@ -65,7 +67,7 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
                                 .learning_rate = learning_rate,
                                 .gradient_scale = clip};
   for (const dist::Range& range : parallel.owned_ranges())
-    optimizer.step(kernels, update, arenas, range.begin, range.end);
+    context.optimizer.step(kernels, update, arenas, range.begin, range.end);
   parallel.publish();
   return result;
 }
