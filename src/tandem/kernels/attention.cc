@@ -31,7 +31,8 @@ class Heads {
   // parallel.
   template <class T, class Visit>
   void for_each(Visit visit) const {
-    const std::size_t scratch_size = ctx_.kernels.attention->scratch_size(longest_, head_dim_);
+    const std::size_t scratch_size =
+        of<T>(*ctx_.kernels.attention)->scratch_size(longest_, head_dim_);
     ctx_.threads.parallel_for(sequences_.count() * heads_, [&](std::size_t chunk, int thread) {
       const std::size_t sequence = chunk / heads_;
       const std::size_t index = chunk % heads_;
@@ -81,7 +82,7 @@ void attention_forward(const Context& ctx, const Sequences& sequences, std::size
     point_to_qkv(head, qkv, row, column);
     head.out = out + row * all.hidden() + column;
     head.log_sum_exp = log_sum_exp + index * all.rows() + row;
-    of<T>(*ctx.kernels.attention).forward(head);
+    of<T>(*ctx.kernels.attention)->forward(head);
   });
 }
 
@@ -98,12 +99,12 @@ void attention_backward(const Context& ctx, const Sequences& sequences, std::siz
     const std::size_t offset = row * all.hidden() + column;
     T* grad_q = grad_qkv + row * head.ld_qkv + column;
     of<T>(*ctx.kernels.attention)
-        .backward({.head = head,
-                   .out = out + offset,
-                   .grad_out = grad_out + offset,
-                   .grad_q = grad_q,
-                   .grad_k = grad_q + all.hidden(),
-                   .grad_v = grad_q + 2 * all.hidden()});
+        ->backward({.head = head,
+                    .out = out + offset,
+                    .grad_out = grad_out + offset,
+                    .grad_q = grad_q,
+                    .grad_k = grad_q + all.hidden(),
+                    .grad_v = grad_q + 2 * all.hidden()});
   });
 }
 

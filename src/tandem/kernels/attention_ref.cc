@@ -113,12 +113,12 @@ void backward(const AttentionHeadBackward<T>& b) {
 
 std::size_t scratch_size(std::size_t, std::size_t) { return 1; }
 
+constexpr AttentionOf<float> kReferenceF32 = {forward<float>, backward<float>, scratch_size};
+constexpr AttentionOf<bfloat16> kReferenceBf16 = {forward<bfloat16>, backward<bfloat16>,
+                                                  scratch_size};
+
 }  // namespace
 
-const AttentionKernels kAttentionReference = {
-    .f32 = {forward<float>, backward<float>},
-    .bf16 = {forward<bfloat16>, backward<bfloat16>},
-    .scratch_size = scratch_size,
-};
+const AttentionKernels kAttentionReference = {.f32 = &kReferenceF32, .bf16 = &kReferenceBf16};
 
 }  // namespace tandem::kernels

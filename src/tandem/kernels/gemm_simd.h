@@ -243,6 +243,11 @@ struct FloatUnit {
                                                     std::size_t n) {
     return V::as_words(n == V::kLanes ? V::load(row) : V::load_partial(row, n));
   }
+  // An element that a later product reads as an operand.
+  template <class Place>
+  [[gnu::always_inline]] static inline void store_operand(Place at, V x, float* to) {
+    at.store(x, to);
+  }
   static GemmUnit unit(const T* p, std::size_t) {
     GemmUnit u = 0;
     if constexpr (sizeof(T) == sizeof(u)) {

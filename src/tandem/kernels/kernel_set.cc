@@ -15,6 +15,15 @@
 namespace tandem::kernels {
 namespace {
 
+#if defined(__x86_64__)
+constexpr AttentionKernels kAttentionAvx2 = {.f32 = &kAttentionFloat256,
+                                             .bf16 = &kAttentionWidened256};
+constexpr AttentionKernels kAttentionAvx512 = {.f32 = &kAttentionFloat512,
+                                               .bf16 = &kAttentionWidened512};
+constexpr AttentionKernels kAttentionAvx512Bf16 = {.f32 = &kAttentionFloat512,
+                                                   .bf16 = &kAttentionPairs};
+#endif
+
 // What a row of a table needs of the processor; the strings end up in refusals.
 enum class Needs { kNothing, kAvx2, kAvx512, kAvx512Bf16, kAmxBf16 };
 
@@ -69,6 +78,8 @@ const std::vector<Table>& tables() {
       {"attention",
        {
 #if defined(__x86_64__)
+           {"avx512bf16", Needs::kAvx512Bf16,
+            [](KernelSet& set) { set.attention = &kAttentionAvx512Bf16; }},
            {"avx512", Needs::kAvx512, [](KernelSet& set) { set.attention = &kAttentionAvx512; }},
            {"avx2", Needs::kAvx2, [](KernelSet& set) { set.attention = &kAttentionAvx2; }},
 #endif

@@ -82,16 +82,17 @@ struct AttentionHeadBackward {
     *grad_v = nullptr;  // rows `ld_qkv` apart; pad rows of k and v included
 };
 
-struct AttentionKernels {
-  template <class T>
-  struct Of {
-    void (*forward)(const AttentionHead<T>&);
-    void (*backward)(const AttentionHeadBackward<T>&);
-  };
-  Of<float> f32;
-  Of<bfloat16> bf16;
+template <class T>
+struct AttentionOf {
+  void (*forward)(const AttentionHead<T>&) = nullptr;
+  void (*backward)(const AttentionHeadBackward<T>&) = nullptr;
   // f32 elements of scratch that either direction needs.
-  std::size_t (*scratch_size)(std::size_t rows, std::size_t head_dim);
+  std::size_t (*scratch_size)(std::size_t rows, std::size_t head_dim) = nullptr;
+};
+
+struct AttentionKernels {
+  const AttentionOf<float>* f32 = nullptr;
+  const AttentionOf<bfloat16>* bf16 = nullptr;
 };
 
 // --- layer norm: one row ---

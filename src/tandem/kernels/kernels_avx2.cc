@@ -17,7 +17,10 @@ double peak_avx2(std::size_t iterations) {
   return simd::peak<simd::FloatUnit<Vec, float>>(iterations);
 }
 
-constinit const AttentionKernels kAttentionAvx2 = simd::attention_kernels<Vec, 4, 2>();
+constinit const AttentionOf<float> kAttentionFloat256 =
+    simd::attention_of<simd::FloatUnit<Vec, float>, simd::FloatUnit<Vec, float>, 4, 2>();
+constinit const AttentionOf<bfloat16> kAttentionWidened256 =
+    simd::attention_of<simd::FloatUnit<Vec, bfloat16>, simd::FloatUnit<Vec, float>, 4, 2>();
 constinit const LayerNormKernels kLayerNormAvx2 = simd::layer_norm_kernels<Vec>();
 constinit const ActivationKernels kActivationAvx2 = simd::activation_kernels<Vec>();
 constinit const DropoutKernels kDropoutAvx2 = simd::dropout_kernels<Vec>();

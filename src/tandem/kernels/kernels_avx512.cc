@@ -17,7 +17,10 @@ double peak_avx512(std::size_t iterations) {
   return simd::peak<simd::FloatUnit<Vec, float>>(iterations);
 }
 
-constinit const AttentionKernels kAttentionAvx512 = simd::attention_kernels<Vec, 8, 2>();
+constinit const AttentionOf<float> kAttentionFloat512 =
+    simd::attention_of<simd::FloatUnit<Vec, float>, simd::FloatUnit<Vec, float>, 8, 2>();
+constinit const AttentionOf<bfloat16> kAttentionWidened512 =
+    simd::attention_of<simd::FloatUnit<Vec, bfloat16>, simd::FloatUnit<Vec, float>, 8, 2>();
 constinit const LayerNormKernels kLayerNormAvx512 = simd::layer_norm_kernels<Vec>();
 constinit const ActivationKernels kActivationAvx512 = simd::activation_kernels<Vec>();
 constinit const DropoutKernels kDropoutAvx512 = simd::dropout_kernels<Vec>();

@@ -2,6 +2,7 @@
 // are those of kernels_avx512.cc.
 #include <immintrin.h>
 
+#include "tandem/kernels/attention_simd.h"
 #include "tandem/kernels/gemm_simd.h"
 #include "tandem/kernels/simd/avx512.h"
 #include "tandem/kernels/simd_kernels.h"
@@ -10,6 +11,19 @@ namespace tandem::kernels {
 namespace avx512bf16 {
 
 using avx512::Vec;
+
+// 16 elements rounded for a product: vcvtneps2bf16 makes denormals zero, as vdpbf16ps does.
+struct Operand {
+  __m256bh v;
+
+  [[gnu::always_inline]] static inline void store(Operand x, bfloat16* p) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(x.v));
+  }
+  [[gnu::always_inline]] static inline void store_partial(Operand x, bfloat16* p, std::size_t n) {
+    _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1u),
+                             reinterpret_cast<__m256i>(x.v));
+  }
+};
 
 // A unit is a pair of bf16 that follow one another in the reduction; vdpbf16ps adds both products
 // to the f32 sum.
@@ -32,6 +46,10 @@ struct PairUnit {
                                                       bool last, std::size_t n) {
     return Vec::interleave(row, last ? nullptr : row + ld, n);
   }
+  template <class Place>
+  [[gnu::always_inline]] static inline void store_operand(Place at, Vec x, bfloat16* to) {
+    at.store(Operand{_mm512_cvtneps_pbh(x.v)}, to);
+  }
   static GemmUnit unit(const bfloat16* p, std::size_t count) {
     return p[0].bits | (count < 2 ? 0u : static_cast<GemmUnit>(p[1].bits) << 16);
   }
@@ -48,6 +66,8 @@ struct PairUnit {
 
 constinit const PackedGemmOf<bfloat16> kPackedGemmPairs =
     simd::packed_gemm_of<avx512bf16::PairUnit, 8, 2>();
+constinit const AttentionOf<bfloat16> kAttentionPairs =
+    simd::attention_of<avx512bf16::PairUnit, avx512bf16::PairUnit, 8, 2>();
 double peak_avx512bf16(std::size_t iterations) {
   return simd::peak<avx512bf16::PairUnit>(iterations);
 }

@@ -24,9 +24,11 @@ extern const PackedGemmOf<bfloat16> kPackedGemmWidened512;
 double peak_avx512(std::size_t iterations);
 
 extern const PackedGemmOf<bfloat16> kPackedGemmPairs;
+extern const AttentionOf<bfloat16> kAttentionPairs;
 double peak_avx512bf16(std::size_t iterations);
 
-extern const AttentionKernels kAttentionAvx2;
+extern const AttentionOf<float> kAttentionFloat256;
+extern const AttentionOf<bfloat16> kAttentionWidened256;
 extern const LayerNormKernels kLayerNormAvx2;
 extern const ActivationKernels kActivationAvx2;
 extern const DropoutKernels kDropoutAvx2;
@@ -34,7 +36,8 @@ extern const OptimizerKernels kOptimizerAvx2;
 extern const ReduceKernels kReduceAvx2;
 extern const MathFunctions kMathAvx2;
 
-extern const AttentionKernels kAttentionAvx512;
+extern const AttentionOf<float> kAttentionFloat512;
+extern const AttentionOf<bfloat16> kAttentionWidened512;
 extern const LayerNormKernels kLayerNormAvx512;
 extern const ActivationKernels kActivationAvx512;
 extern const DropoutKernels kDropoutAvx512;

@@ -16,9 +16,10 @@ struct Whole {
   [[gnu::always_inline]] V load(const T* p) const {
     return V::load(p + index);
   }
-  template <class T>
-  [[gnu::always_inline]] void store(V x, T* p) const {
-    V::store(x, p + index);
+  // X: V, or a type of an instruction set that stores itself in another way.
+  template <class X, class T>
+  [[gnu::always_inline]] void store(X x, T* p) const {
+    X::store(x, p + index);
   }
   // x itself: every lane counts.
   [[gnu::always_inline]] V keep(V x) const { return x; }
@@ -34,9 +35,9 @@ struct Ragged {
   [[gnu::always_inline]] V load(const T* p) const {
     return V::load_partial(p + index, count);
   }
-  template <class T>
-  [[gnu::always_inline]] void store(V x, T* p) const {
-    V::store_partial(x, p + index, count);
+  template <class X, class T>
+  [[gnu::always_inline]] void store(X x, T* p) const {
+    X::store_partial(x, p + index, count);
   }
   // Zero in the lanes that do not count.
   [[gnu::always_inline]] V keep(V x) const { return keep_or(x, V::zero()); }
