@@ -1,0 +1,91 @@
+#include "tandem/kernels/activation.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tandem/kernels/kernel_test_support.h"
+
+namespace tandem::kernels::testing {
+namespace {
+
+constexpr std::size_t kCounts[] = {1, 7, 16, 31, 389, 40000};
+constexpr Activation kActivations[] = {Activation::kGelu, Activation::kGeluNew, Activation::kRelu};
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+template <class T>
+std::pair<std::vector<T>, std::vector<T>> activate(const Context& ctx, Activation activation,
+                                                   const std::vector<T>& x) {
+  const auto grad_y = random_values<T>(x.size(), 2);
+  std::vector<T> y(x.size());
+  std::vector<T> grad_x(x.size());
+  activation_forward(ctx, activation, x.size(), x.data(), y.data());
+  activation_backward(ctx, activation, x.size(), x.data(), grad_y.data(), grad_x.data());
+  return {y, grad_x};
+}
+
+template <class T>
+void compare_activations(const std::string& implementation) {
+  Runtime fast("activation=" + implementation);
+  Runtime reference("reference");
+  for (const Activation activation : kActivations) {
+    for (const std::size_t count : kCounts) {
+      auto x = random_values<T>(count, count);
+      for (T& e : x) e = to_storage<T>(to_float(e) * 6.0f);
+      x[0] = to_storage<T>(kNan);
+      const auto [y, grad_x] = activate(fast.context(), activation, x);
+      const auto [want_y, want_grad_x] = activate(reference.context(), activation, x);
+      const std::string what = fmt::format("{} activation {} count {}", implementation,
+                                           static_cast<int>(activation), count);
+      // Phi(x) carries an absolute error of about one unit of 1, multiplied by |x| <= 6.
+      expect_near(
+          y, want_y, [](std::size_t) { return 16.0 * kFloatEpsilon; }, what + " y");
+      expect_near(
+          grad_x, want_grad_x, [](std::size_t) { return 32.0 * kFloatEpsilon; }, what + " grad_x");
+    }
+  }
+}
+
+TEST(Activation, FastVersionsAgreeWithTheReference) {
+  for (const std::string& name : fast_implementations("activation")) {
+    compare_activations<float>(name);
+    compare_activations<bfloat16>(name);
+  }
+}
+
+TEST(Activation, ReferenceBackwardIsTheDerivativeOfForward) {
+  Runtime runtime("reference");
+  for (const Activation activation : kActivations) {
+    auto x = random_values(50, 3);
+    for (float& e : x)
+      e = e * 3.0f + (std::abs(e) < 0.02f ? 1.0f : 0.0f);  // away from the corner of ReLU
+    const auto weights = random_values(50, 2);
+    const auto [y, grad_x] = activate(runtime.context(), activation, x);
+    const auto loss = [&] {
+      return weighted_sum(activate(runtime.context(), activation, x).first, weights);
+    };
+    expect_gradient(x, grad_x, loss, fmt::format("activation {}", static_cast<int>(activation)));
+  }
+}
+
+TEST(Activation, KnownValues) {
+  for (const auto& row : implementations("activation", CpuFeatures::detect())) {
+    if (!row.reason.empty()) continue;
+    Runtime runtime("activation=" + row.implementation);
+    const std::vector<float> x = {1.0f, -1.0f, 0.0f, -20.0f, 20.0f};
+    std::vector<float> y(x.size());
+    activation_forward(runtime.context(), Activation::kGelu, x.size(), x.data(), y.data());
+    EXPECT_NEAR(y[0], 0.8413447460685429, 1e-7);  // torch.nn.functional.gelu in f64
+    EXPECT_NEAR(y[1], -0.15865525393145707, 1e-7);
+    EXPECT_EQ(y[2], 0.0f);
+    EXPECT_NEAR(y[3], 0.0, 1e-6);
+    EXPECT_EQ(y[4], 20.0f);
+    activation_forward(runtime.context(), Activation::kGeluNew, x.size(), x.data(), y.data());
+    EXPECT_NEAR(y[0], 0.8411919906082768, 1e-7);
+    activation_forward(runtime.context(), Activation::kRelu, x.size(), x.data(), y.data());
+    EXPECT_EQ(y, (std::vector<float>{1, 0, 0, 0, 20}));
+  }
+}
+
+}  // namespace
+}  // namespace tandem::kernels::testing

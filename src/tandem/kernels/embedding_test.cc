@@ -1,0 +1,166 @@
+#include "tandem/kernels/embedding.h"
+
+#include <cmath>
+#include <vector>
+
+#include "tandem/core/error.h"
+#include "tandem/kernels/dropout.h"
+#include "tandem/kernels/kernel_test_support.h"
+#include "tandem/kernels/layer_norm.h"
+
+namespace tandem::kernels::testing {
+namespace {
+
+struct EmbeddingCase {
+  explicit EmbeddingCase(bool has_types) : with_types(has_types) {
+    for (std::size_t row = 0; row < batch.rows(); ++row) {
+      ids.push_back(static_cast<std::int32_t>(splitmix64(row) % 9));
+      positions.push_back(static_cast<std::int32_t>(row % 8));
+      types.push_back(static_cast<std::int32_t>(row % 2));
+    }
+  }
+  EmbeddingIndices indices() const {
+    return {.word = ids.data(),
+            .position = positions.data(),
+            .type = with_types ? types.data() : nullptr,
+            .vocab_size = 9,
+            .max_positions = 8,
+            .type_vocab_size = with_types ? 2u : 0u};
+  }
+  static constexpr std::size_t H = 72;
+  bool with_types;
+  Batch batch{{5, 8, 70}};
+  Dropout dropout{.p = 0.2f, .seed = 3, .step = 4, .site = 5};
+  std::vector<std::int32_t> ids, positions, types;
+  std::vector<float> word = random_values(9 * H, 1), position = random_values(8 * H, 2),
+                     type = random_values(2 * H, 3);
+  std::vector<float> gamma = random_values(H, 4), beta = random_values(H, 5);
+  std::vector<float> grad_y = random_values(batch.rows() * H, 6);
+};
+
+struct EmbeddingResults {
+  std::vector<float> y, sum, mean, rstd;
+  std::vector<bfloat16> y_copy;
+  std::vector<float> grad_word, grad_position, grad_type, grad_gamma, grad_beta;
+};
+
+EmbeddingResults run(const Context& ctx, const EmbeddingCase& c, std::int32_t padding_idx = -1,
+                     bool accumulate = false) {
+  const std::size_t rows = c.batch.rows();
+  const std::size_t H = EmbeddingCase::H;
+  EmbeddingResults r;
+  for (auto* v : {&r.y, &r.sum}) v->resize(rows * H);
+  for (auto* v : {&r.mean, &r.rstd}) v->resize(rows);
+  r.y_copy.resize(rows * H);
+  embedding_forward<bfloat16>(ctx, c.batch.sequences(), H, c.indices(), c.dropout,
+                              {.word = c.word.data(),
+                               .position = c.position.data(),
+                               .type = c.with_types ? c.type.data() : nullptr,
+                               .gamma = c.gamma.data(),
+                               .beta = c.beta.data(),
+                               .eps = 1e-12f,
+                               .y = r.y.data(),
+                               .y_copy = r.y_copy.data(),
+                               .sum = r.sum.data(),
+                               .mean = r.mean.data(),
+                               .rstd = r.rstd.data()});
+  r.grad_word.assign(9 * H, 1.0f);
+  r.grad_position.assign(8 * H, 1.0f);
+  r.grad_type.assign(2 * H, 1.0f);
+  r.grad_gamma.assign(H, 1.0f);
+  r.grad_beta.assign(H, 1.0f);
+  std::vector<float> grad_y = c.grad_y;
+  embedding_backward(ctx, c.batch.sequences(), H, c.indices(), c.dropout,
+                     {.grad_y = grad_y.data(),
+                      .sum = r.sum.data(),
+                      .mean = r.mean.data(),
+                      .rstd = r.rstd.data(),
+                      .gamma = c.gamma.data(),
+                      .grad_word = r.grad_word.data(),
+                      .grad_position = r.grad_position.data(),
+                      .grad_type = c.with_types ? r.grad_type.data() : nullptr,
+                      .grad_gamma = r.grad_gamma.data(),
+                      .grad_beta = r.grad_beta.data(),
+                      .padding_idx = padding_idx,
+                      .accumulate = accumulate});
+  return r;
+}
+
+TEST(Embedding, ReferenceBackwardIsTheDerivativeOfForward) {
+  Runtime runtime("reference");
+  for (const bool with_types : {true, false}) {
+    EmbeddingCase c(with_types);
+    const EmbeddingResults r = run(runtime.context(), c);
+    const auto loss = [&] { return weighted_sum(run(runtime.context(), c).y, c.grad_y); };
+    expect_gradient(c.word, r.grad_word, loss, "word");
+    expect_gradient(c.position, r.grad_position, loss, "position");
+    if (with_types) expect_gradient(c.type, r.grad_type, loss, "type");
+    expect_gradient(c.gamma, r.grad_gamma, loss, "gamma");
+    expect_gradient(c.beta, r.grad_beta, loss, "beta");
+  }
+}
+
+TEST(Embedding, FastVersionsAgreeWithTheReference) {
+  const EmbeddingCase c(true);
+  Runtime reference("reference");
+  const EmbeddingResults want = run(reference.context(), c);
+  for (const std::string& name : fast_implementations("layer_norm")) {
+    Runtime fast(fmt::format("layer_norm={0},dropout={0},reduce={0}", name));
+    const EmbeddingResults got = run(fast.context(), c);
+    const double bound = 64.0 * kFloatEpsilon * std::sqrt(static_cast<double>(EmbeddingCase::H));
+    const auto constant = [&](double factor) {
+      return [b = bound * factor](std::size_t) { return b; };
+    };
+    expect_near(got.y, want.y, constant(1), name + " y");
+    expect_near(got.y_copy, want.y_copy, constant(1), name + " y copy");
+    expect_near(got.grad_word, want.grad_word, constant(4), name + " word");
+    expect_near(got.grad_position, want.grad_position, constant(4), name + " position");
+    expect_near(got.grad_type, want.grad_type, constant(8), name + " type");
+  }
+}
+
+TEST(Embedding, PaddingRowGetsNoGradientAndAccumulateAdds) {
+  Runtime runtime;
+  const EmbeddingCase c(true);
+  const EmbeddingResults plain = run(runtime.context(), c);
+  const EmbeddingResults padded = run(runtime.context(), c, 4, true);
+  const std::size_t H = EmbeddingCase::H;
+  for (std::size_t i = 0; i < plain.grad_word.size(); ++i) {
+    if (i / H == 4) {
+      EXPECT_EQ(padded.grad_word[i], 1.0f);
+    } else {
+      EXPECT_NEAR(padded.grad_word[i], plain.grad_word[i] + 1.0f, 1e-5) << i;
+    }
+  }
+  EXPECT_NEAR(padded.grad_type[0], plain.grad_type[0] + 1.0f, 1e-4);
+  EXPECT_NEAR(padded.grad_gamma[0], plain.grad_gamma[0] + 1.0f, 1e-5);
+}
+
+TEST(Embedding, SameBitsForAnyNumberOfThreads) {
+  const EmbeddingCase c(true);
+  Runtime one("", 1);
+  const EmbeddingResults want = run(one.context(), c);
+  for (const int num_threads : {2, 3}) {
+    Runtime many("", num_threads);
+    const EmbeddingResults got = run(many.context(), c);
+    EXPECT_TRUE(same_bits(got.y, want.y));
+    EXPECT_TRUE(same_bits(got.grad_word, want.grad_word));
+    EXPECT_TRUE(same_bits(got.grad_type, want.grad_type));
+    EXPECT_TRUE(same_bits(got.grad_beta, want.grad_beta));
+  }
+}
+
+TEST(Embedding, IdsOutsideTheTablesAreNamed) {
+  Runtime runtime;
+  EmbeddingCase c(true);
+  c.ids[6] = 9;
+  try {
+    run(runtime.context(), c);
+    FAIL() << "id 9 of a table with 9 rows must be refused";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "row 6 has word id 9, but the embedding table has 9 rows");
+  }
+}
+
+}  // namespace
+}  // namespace tandem::kernels::testing

@@ -1,0 +1,163 @@
+#include "tandem/kernels/layer_norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tandem/kernels/dropout.h"
+#include "tandem/kernels/kernel_test_support.h"
+
+namespace tandem::kernels::testing {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+template <class T>
+struct LayerNormCase {
+  LayerNormCase(std::size_t hidden, float p)
+      : batch({1, 7, 40}), H(hidden), dropout{.p = p, .seed = 5, .step = 6, .site = 7} {
+    const std::size_t size = batch.rows() * H;
+    x = random_values<T>(size, 1);
+    residual = random_values(size, 2);
+    gamma = random_values(H, 3);
+    beta = random_values(H, 4);
+    grad_y = random_values(size, 5);
+  }
+  Batch batch;
+  std::size_t H;
+  Dropout dropout;
+  std::vector<T> x;
+  std::vector<float> residual, gamma, beta, grad_y;
+};
+
+template <class T>
+struct LayerNormResults {
+  std::vector<float> y, sum, mean, rstd, grad_sum, grad_gamma, grad_beta;
+  std::vector<T> y_copy, grad_x;
+};
+
+template <class T>
+LayerNormResults<T> run(const Context& ctx, const LayerNormCase<T>& c, bool accumulate = false) {
+  const std::size_t rows = c.batch.rows();
+  const std::size_t size = rows * c.H;
+  LayerNormResults<T> r;
+  for (auto* v : {&r.y, &r.sum, &r.grad_sum}) v->resize(size);
+  for (auto* v : {&r.mean, &r.rstd}) v->resize(rows);
+  for (auto* v : {&r.y_copy, &r.grad_x}) v->resize(size);
+  r.grad_gamma = random_values(c.H, 8);
+  r.grad_beta = random_values(c.H, 9);
+  dropout_add_layer_norm_forward<T>(ctx, c.batch.sequences(), c.H, c.dropout,
+                                    {.x = c.x.data(),
+                                     .residual = c.residual.data(),
+                                     .gamma = c.gamma.data(),
+                                     .beta = c.beta.data(),
+                                     .eps = 1e-12f,
+                                     .y = r.y.data(),
+                                     .y_copy = r.y_copy.data(),
+                                     .sum = r.sum.data(),
+                                     .mean = r.mean.data(),
+                                     .rstd = r.rstd.data()});
+  dropout_add_layer_norm_backward<T>(ctx, c.batch.sequences(), c.H, c.dropout,
+                                     {.grad_y = c.grad_y.data(),
+                                      .sum = r.sum.data(),
+                                      .mean = r.mean.data(),
+                                      .rstd = r.rstd.data(),
+                                      .gamma = c.gamma.data(),
+                                      .grad_sum = r.grad_sum.data(),
+                                      .grad_x = r.grad_x.data(),
+                                      .grad_gamma = r.grad_gamma.data(),
+                                      .grad_beta = r.grad_beta.data(),
+                                      .accumulate = accumulate});
+  return r;
+}
+
+template <class T>
+void compare_layer_norm(const std::string& implementation, std::size_t H, float p) {
+  const LayerNormCase<T> c(H, p);
+  Runtime fast("layer_norm=" + implementation);
+  Runtime reference("reference");
+  const auto got = run(fast.context(), c, true);
+  const auto want = run(reference.context(), c, true);
+  const std::string what = fmt::format("{} H {} p {}", implementation, H, p);
+  // Normalised values are below sqrt(H) and their error follows that of the mean, a sum of H terms
+  // of magnitude 2; the smallest variance of a row magnifies it.
+  const double smallest_deviation = 1.0 / largest_magnitude(want.rstd);
+  const double bound =
+      8.0 * std::sqrt(static_cast<double>(H)) * kFloatEpsilon / std::min(1.0, smallest_deviation);
+  const auto constant = [](double b) { return [b](std::size_t) { return b; }; };
+  expect_near(got.sum, want.sum, constant(4.0 * kFloatEpsilon), what + " sum");
+  expect_near(got.mean, want.mean, constant(bound), what + " mean");
+  expect_near(got.rstd, want.rstd, constant(bound * largest_magnitude(want.rstd)), what + " rstd");
+  expect_near(got.y, want.y, constant(bound), what + " y");
+  expect_near(got.y_copy, want.y_copy, constant(bound), what + " y copy");
+  const double grad_bound = bound * std::max(1.0, largest_magnitude(want.grad_sum));
+  expect_near(got.grad_sum, want.grad_sum, constant(grad_bound), what + " grad_sum");
+  expect_near(got.grad_x, want.grad_x, constant(2.0 * grad_bound), what + " grad_x");
+  const double rows_bound = bound * static_cast<double>(c.batch.rows());
+  expect_near(got.grad_gamma, want.grad_gamma, constant(rows_bound), what + " grad_gamma");
+  expect_near(got.grad_beta, want.grad_beta, constant(rows_bound), what + " grad_beta");
+}
+
+TEST(LayerNorm, FastVersionsAgreeWithTheReference) {
+  for (const std::string& name : fast_implementations("layer_norm")) {
+    for (const std::size_t H : {2, 32, 48, 129, 384}) {
+      for (const float p : {0.0f, 0.1f}) {
+        if (H == 2 && p > 0) continue;  // both elements dropped: a variance of rounding errors
+        compare_layer_norm<float>(name, H, p);
+        compare_layer_norm<bfloat16>(name, H, p);
+      }
+    }
+  }
+}
+
+TEST(LayerNorm, ReferenceBackwardIsTheDerivativeOfForward) {
+  Runtime runtime("reference");
+  for (const float p : {0.0f, 0.25f}) {
+    LayerNormCase<float> c(24, p);
+    const auto r = run(runtime.context(), c);
+    const auto loss = [&] { return weighted_sum(run(runtime.context(), c).y, c.grad_y); };
+    expect_gradient(c.x, r.grad_x, loss, "x");
+    expect_gradient(c.residual, r.grad_sum, loss, "residual");
+    expect_gradient(c.gamma, r.grad_gamma, loss, "gamma");
+    expect_gradient(c.beta, r.grad_beta, loss, "beta");
+  }
+}
+
+TEST(LayerNorm, SameBitsForAnyNumberOfThreads) {
+  for (const auto& row : implementations("layer_norm", CpuFeatures::detect())) {
+    if (!row.reason.empty()) continue;
+    LayerNormCase<bfloat16> c(48, 0.1f);
+    c.batch = Batch({130, 77, 3});
+    const std::size_t size = c.batch.rows() * c.H;
+    c.x = random_values<bfloat16>(size, 1);
+    c.residual = random_values(size, 2);
+    c.grad_y = random_values(size, 3);
+    Runtime one("layer_norm=" + row.implementation, 1);
+    const auto want = run(one.context(), c);
+    for (const int num_threads : {2, 3}) {
+      Runtime many("layer_norm=" + row.implementation, num_threads);
+      const auto got = run(many.context(), c);
+      EXPECT_TRUE(same_bits(got.y, want.y)) << row.implementation;
+      EXPECT_TRUE(same_bits(got.grad_x, want.grad_x)) << row.implementation;
+      EXPECT_TRUE(same_bits(got.grad_gamma, want.grad_gamma)) << row.implementation;
+      EXPECT_TRUE(same_bits(got.grad_beta, want.grad_beta)) << row.implementation;
+    }
+  }
+}
+
+TEST(LayerNorm, NanStaysInItsRow) {
+  for (const auto& row : implementations("layer_norm", CpuFeatures::detect())) {
+    if (!row.reason.empty()) continue;
+    Runtime runtime("layer_norm=" + row.implementation);
+    LayerNormCase<float> c(48, 0.0f);
+    c.x[2 * 48 + 47] = kNan;
+    const auto r = run(runtime.context(), c);
+    EXPECT_TRUE(std::isnan(r.y[2 * 48])) << row.implementation;
+    EXPECT_FALSE(std::isnan(r.y[3 * 48])) << row.implementation;
+    EXPECT_FALSE(std::isnan(r.y[1 * 48])) << row.implementation;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::kernels::testing

@@ -1,0 +1,69 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tandem/kernels/kernel_test_support.h"
+#include "tandem/kernels/simd_kernels.h"
+
+namespace tandem::kernels::testing {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// The largest error over a sweep of x, in units of the last place of the exact result.
+template <class Exact>
+double worst_ulp(void (*f)(std::size_t, const float*, float*), float from, float to, Exact exact) {
+  constexpr std::size_t kPoints = 2'000'003;
+  std::vector<float> x(kPoints);
+  std::vector<float> y(kPoints);
+  for (std::size_t i = 0; i < kPoints; ++i) {
+    x[i] = from + (to - from) * static_cast<float>(i) / static_cast<float>(kPoints - 1);
+  }
+  f(kPoints, x.data(), y.data());
+  double worst = 0;
+  for (std::size_t i = 0; i < kPoints; ++i) {
+    const double want = exact(static_cast<double>(x[i]));
+    const auto rounded = static_cast<float>(std::abs(want));
+    const double ulp =
+        static_cast<double>(std::nextafter(rounded, kInfinity)) - static_cast<double>(rounded);
+    worst = std::max(worst, std::abs(static_cast<double>(y[i]) - want) / ulp);
+  }
+  return worst;
+}
+
+void check_math(const MathFunctions& math) {
+  const auto exp = [](double x) { return std::exp(x); };
+  EXPECT_LE(worst_ulp(math.exp, -87.0f, 88.7f, exp), 2.0);
+  EXPECT_LE(worst_ulp(math.exp, -1.0f, 1.0f, exp), 2.0);
+  EXPECT_LE(worst_ulp(math.erf, -5.0f, 5.0f, [](double x) { return std::erf(x); }), 2.0);
+  EXPECT_LE(worst_ulp(math.erf, -1e-3f, 1e-3f, [](double x) { return std::erf(x); }), 2.0);
+  const std::vector<float> x = {kNan, kInfinity, -kInfinity, 89.0f, -110.0f, -100.0f, 0.0f};
+  std::vector<float> y(x.size());
+  math.exp(x.size(), x.data(), y.data());
+  EXPECT_TRUE(std::isnan(y[0]));
+  EXPECT_EQ(y[1], kInfinity);
+  EXPECT_EQ(y[2], 0.0f);
+  EXPECT_EQ(y[3], kInfinity);
+  EXPECT_EQ(y[4], 0.0f);
+  EXPECT_NEAR(y[5], std::exp(-100.0), 1.5e-45);  // subnormal
+  EXPECT_EQ(y[6], 1.0f);
+  math.erf(x.size(), x.data(), y.data());
+  EXPECT_TRUE(std::isnan(y[0]));
+  EXPECT_EQ(y[1], 1.0f);
+  EXPECT_EQ(y[2], -1.0f);
+}
+
+TEST(SimdMath, Avx2IsWithinTwoUlp) {
+  if (!CpuFeatures::detect().avx2) GTEST_SKIP() << "this CPU has no AVX2";
+  check_math(kMathAvx2);
+}
+
+TEST(SimdMath, Avx512IsWithinTwoUlp) {
+  if (!CpuFeatures::detect().avx512) GTEST_SKIP() << "this CPU has no AVX-512";
+  check_math(kMathAvx512);
+}
+
+}  // namespace
+}  // namespace tandem::kernels::testing
