@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""A training step of tandem against Intel Extension for PyTorch's, in turns on the same machine; see rivals.py.
+
+    bench/compare_ipex.py [--model minilm|bert-base|bert-large] [--types f32,bf16] [--tcmalloc FILE] [--lengths padded|squad] …
+
+Run it with a Python that has torch 2.8, intel-extension-for-pytorch 2.8 (its last release) and transformers. The model and the optimizer go through ipex.optimize, as the Trainer's
+--use_ipex did.
+"""
+
+import rivals
+
+
+def ipex_side(options):
+    import intel_extension_for_pytorch as ipex
+    import torch
+    from transformers import BertConfig, BertForQuestionAnswering
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(42)
+    model = BertForQuestionAnswering(BertConfig(**rivals.MODELS[options.model])).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5)
+    bf16 = options.types == "bf16"
+    model, optimizer = ipex.optimize(model, optimizer=optimizer, dtype=torch.bfloat16 if bf16 else torch.float32)
+    batch = {name: torch.from_numpy(value) for name, value in rivals.numpy_batch(options).items()}
+
+    def step():
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            loss = model(**batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()
+
+    rivals.time_steps(options, step)
+
+
+if __name__ == "__main__":
+    options = rivals.parse(__doc__, ["ipex"])
+    ipex_side(options) if options.side else rivals.compare(options, __file__)

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""A training step of tandem against TensorFlow's, in turns on the same machine; see rivals.py.
+
+    bench/compare_tensorflow.py [--model minilm|bert-base|bert-large] [--types f32,bf16] [--lengths padded|squad] …
+
+Run it with a Python that has tensorflow, tf-keras and transformers 4.57 (the last with TensorFlow models). TFBertForQuestionAnswering in graph mode, Adam with clipping, the policy
+mixed_bfloat16 for bf16.
+"""
+
+import os
+
+import rivals
+
+
+def tensorflow_side(options):
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    import tensorflow as tf
+    import tf_keras
+    from transformers import BertConfig, TFBertForQuestionAnswering
+    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.random.set_seed(42)
+    if options.types == "bf16":
+        tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    model = TFBertForQuestionAnswering(BertConfig(**rivals.MODELS[options.model]))
+    optimizer = tf_keras.optimizers.Adam(3e-5)
+    batch = {name: tf.constant(value) for name, value in rivals.numpy_batch(options).items()}
+
+    @tf.function
+    def graph_step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.cast(model(batch, training=True).loss, tf.float32))
+        gradients, _ = tf.clip_by_global_norm([tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_variables)], 1.0)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return loss
+
+    rivals.time_steps(options, lambda: graph_step().numpy())
+
+
+if __name__ == "__main__":
+    options = rivals.parse(__doc__, ["tensorflow"])
+    tensorflow_side(options) if options.side else rivals.compare(options, __file__)
