@@ -1,10 +1,15 @@
 #include "tandem/kernels/cpu_features.h"
 
+#include <cerrno>
 #include <cstdint>
 #include <string_view>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 namespace tandem::kernels {
@@ -37,6 +42,27 @@ std::uint64_t enabled_state(const Cpuid& leaf1) {
 constexpr bool covers(std::uint64_t state, std::uint64_t wanted) {
   return (state & wanted) == wanted;
 }
+
+// Linux lets a process use the tiles, 8 KB more state per thread, only on request (5.16 and later;
+// Documentation/arch/x86/xstate.rst). Returns why it does not, or nothing.
+std::string_view request_tile_permission() {
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0) return {};
+  switch (errno) {
+    case EINVAL:
+    case EOPNOTSUPP:
+      return "this Linux kernel does not know AMX (it needs 5.16 or later)";
+    case ENOSPC:
+      return "Linux refuses AMX because the signal stack of a thread is too small for its state";
+    default:
+      return "Linux refuses the permission to use AMX (arch_prctl, ARCH_REQ_XCOMP_PERM)";
+  }
+#else
+  return {};
+#endif
+}
 #endif
 
 }  // namespace
@@ -55,8 +81,12 @@ CpuFeatures CpuFeatures::detect() {
   features.avx512 = features.avx2 && covers(state, kZmm) && bit(leaf7.ebx, 16) &&
                     bit(leaf7.ebx, 17) && bit(leaf7.ebx, 30) && bit(leaf7.ebx, 31);
   features.avx512_bf16 = features.avx512 && bit(cpuid(7, 1).eax, 5);
-  features.amx_bf16 =
-      features.avx512 && covers(state, kTiles) && bit(leaf7.edx, 24) && bit(leaf7.edx, 22);
+  if (features.avx512 && bit(leaf7.edx, 24) && bit(leaf7.edx, 22)) {
+    features.amx_obstacle = covers(state, kTiles)
+                                ? request_tile_permission()
+                                : "the operating system does not enable this CPU's AMX";
+    features.amx_bf16 = features.amx_obstacle.empty();
+  }
 #endif
   return features;
 }

@@ -30,20 +30,19 @@ std::size_t part_of(std::size_t size, std::size_t limit, std::size_t granule) {
   return round_up(std::max<std::size_t>(1, num_chunks(size, parts)), granule);
 }
 
-// A B panel of a slice should stay in the L1 cache beside some rows of A (320 units x 32 columns =
-// 40 KB); the tile, a slice of A and, when B is packed slice by slice, a slice of B should stay
-// together in an L2 cache of 1 MB.
 template <class T>
 Plan plan_of(const PackedGemmOf<T>& kernel, std::size_t m, std::size_t n, std::size_t k,
              bool a_is_rows) {
   Plan plan;
   const std::size_t units = num_chunks(k, kernel.reduced_per_unit);
-  plan.b_packed_ahead = a_is_rows && round_up(n, kernel.nr) * units <= kPackAheadUnits;
-  plan.tile_rows = part_of(m, plan.b_packed_ahead ? 96 : 192, 2 * kernel.mr);
-  plan.tile_columns = part_of(n, 384, kernel.nr);
+  plan.b_packed_ahead =
+      (a_is_rows || kernel.every_b_ahead) && round_up(n, kernel.nr) * units <= kPackAheadUnits;
+  const GemmBlocks& blocks = plan.b_packed_ahead ? kernel.blocks_b_ahead : kernel.blocks_b_staged;
+  plan.tile_rows = part_of(m, blocks.tile_rows, 2 * kernel.mr);
+  plan.tile_columns = part_of(n, blocks.tile_columns, kernel.nr);
   plan.row_tiles = num_chunks(m, plan.tile_rows);
   plan.column_tiles = num_chunks(n, plan.tile_columns);
-  plan.slice = part_of(units, plan.b_packed_ahead ? 320 : 192, 8) * kernel.reduced_per_unit;
+  plan.slice = part_of(units, blocks.slice_units, kernel.slice_granule) * kernel.reduced_per_unit;
   plan.slices = std::max<std::size_t>(1, num_chunks(k, plan.slice));
   return plan;
 }
@@ -63,7 +62,7 @@ class Product {
     slice_units_ = plan_.slice / kernel.reduced_per_unit;
     // A stride of rows that is no multiple of 4 KB keeps the rows of a micro-kernel in different
     // sets of the cache.
-    a_units_ = a.reduction_is_row ? plan_.tile_rows * row_stride() : plan_.tile_rows * slice_units_;
+    a_units_ = plan_.tile_rows * (a_in_panels() ? slice_units_ : row_stride());
     b_units_ = plan_.b_packed_ahead ? 0 : plan_.tile_columns * slice_units_;
   }
 
@@ -114,6 +113,7 @@ class Product {
 
  private:
   std::size_t row_stride() const { return slice_units_ + 16; }
+  bool a_in_panels() const { return !a_.reduction_is_row || kernel_.stage_rows == nullptr; }
 
   // Rows of A that are units already are read where they are.
   bool read_in_place(const Tile& tile) const {
@@ -124,7 +124,7 @@ class Product {
   }
 
   GemmBlockA stage_a(const Tile& tile, std::size_t begin, std::size_t count, GemmUnit* to) const {
-    if (!a_.reduction_is_row) {
+    if (a_in_panels()) {
       const std::size_t stride = slice_units_ * kernel_.mr;
       kernel_.pack_a(a_, tile.row, tile.rows, begin, count, stride, to);
       return {.data = to, .panels = true, .stride = stride};
@@ -182,11 +182,6 @@ void packed_gemm(const Context& ctx, const Gemm<T, Out>& gemm) {
   });
 }
 
-#if defined(__x86_64__)
-constexpr PackedGemm kBlocksAvx2 = {.f32 = &kPackedGemmFloat256, .bf16 = &kPackedGemmWidened256};
-constexpr PackedGemm kBlocksAvx512 = {.f32 = &kPackedGemmFloat512, .bf16 = &kPackedGemmWidened512};
-constexpr PackedGemm kBlocksAvx512Bf16 = {.f32 = &kPackedGemmFloat512, .bf16 = &kPackedGemmPairs};
-
 constexpr GemmKernels table_of(const PackedGemm& blocks, double (*peak_f32)(std::size_t),
                                double (*peak_bf16)(std::size_t)) {
   return {.f32 = packed_gemm<float, float>,
@@ -196,6 +191,35 @@ constexpr GemmKernels table_of(const PackedGemm& blocks, double (*peak_f32)(std:
           .peak_bf16 = peak_bf16,
           .packed = &blocks};
 }
+
+// Nobody asks how fast an emulation is: the rate of plain C++.
+double peak_emulated(std::size_t iterations) { return kGemmReference.peak_f32(iterations); }
+
+constexpr PackedGemm kBlocksAvx512Emulated = {.f32 = &kPackedGemmFloatEmulated,
+                                              .bf16 = &kPackedGemmWidenedEmulated};
+constexpr PackedGemm kBlocksAvx512Bf16Emulated = {.f32 = &kPackedGemmFloatEmulated,
+                                                  .bf16 = &kPackedGemmPairsEmulated};
+constexpr PackedGemm kBlocksAmxEmulated = {.f32 = &kPackedGemmFloatEmulated,
+                                           .bf16 = &kPackedGemmTilesEmulated};
+constinit const GemmKernels kGemmAvx512Bf16Emulated =
+    table_of(kBlocksAvx512Bf16Emulated, peak_emulated, peak_emulated);
+constinit const GemmKernels kGemmAmxEmulated =
+    table_of(kBlocksAmxEmulated, peak_emulated, peak_emulated);
+
+#if defined(__x86_64__)
+constexpr PackedGemm kBlocksAvx2 = {.f32 = &kPackedGemmFloat256, .bf16 = &kPackedGemmWidened256};
+constexpr PackedGemm kBlocksAvx512 = {.f32 = &kPackedGemmFloat512, .bf16 = &kPackedGemmWidened512};
+constexpr PackedGemm kBlocksAvx512Bf16 = {.f32 = &kPackedGemmFloat512, .bf16 = &kPackedGemmPairs};
+constexpr PackedGemm kBlocksAmx = {.f32 = &kPackedGemmFloat512, .bf16 = &kPackedGemmTiles};
+
+// Emulated bf16 products beside f32 products of the hardware.
+constexpr PackedGemm kBlocksAvx512Bf16Half = {.f32 = &kPackedGemmFloat512,
+                                              .bf16 = &kPackedGemmPairsEmulated};
+constexpr PackedGemm kBlocksAmxHalf = {.f32 = &kPackedGemmFloat512,
+                                       .bf16 = &kPackedGemmTilesEmulated};
+constinit const GemmKernels kGemmAvx512Bf16Half =
+    table_of(kBlocksAvx512Bf16Half, peak_avx512, peak_emulated);
+constinit const GemmKernels kGemmAmxHalf = table_of(kBlocksAmxHalf, peak_avx512, peak_emulated);
 #endif
 
 }  // namespace
@@ -205,6 +229,24 @@ constinit const GemmKernels kGemmAvx2 = table_of(kBlocksAvx2, peak_avx2, peak_av
 constinit const GemmKernels kGemmAvx512 = table_of(kBlocksAvx512, peak_avx512, peak_avx512);
 constinit const GemmKernels kGemmAvx512Bf16 =
     table_of(kBlocksAvx512Bf16, peak_avx512, peak_avx512bf16);
+constinit const GemmKernels kGemmAmx = table_of(kBlocksAmx, peak_avx512, peak_amx);
 #endif
+
+constinit const GemmKernels kGemmAvx512Emulated =
+    table_of(kBlocksAvx512Emulated, peak_emulated, peak_emulated);
+
+const GemmKernels& gemm_avx512bf16_emulated() {
+#if defined(__x86_64__)
+  if (CpuFeatures::detect().avx512) return kGemmAvx512Bf16Half;
+#endif
+  return kGemmAvx512Bf16Emulated;
+}
+
+const GemmKernels& gemm_amx_emulated() {
+#if defined(__x86_64__)
+  if (CpuFeatures::detect().avx512) return kGemmAmxHalf;
+#endif
+  return kGemmAmxEmulated;
+}
 
 }  // namespace tandem::kernels

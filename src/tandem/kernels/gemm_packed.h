@@ -20,7 +20,14 @@ namespace tandem::kernels {
 
 using GemmUnit = std::uint32_t;
 
-// A staged slice of A.
+// Upper limits of the parts into which a product is cut. They decide the speed, never a bit of the
+// result.
+struct GemmBlocks {
+  std::size_t tile_rows = 0, tile_columns = 0;  // of C
+  std::size_t slice_units = 0;                  // of the reduction
+};
+
+// A staged slice of A. The layout inside a panel is the instruction set's own.
 struct GemmBlockA {
   const GemmUnit* data = nullptr;
   bool panels = false;
@@ -37,8 +44,13 @@ template <class T>
 struct PackedGemmOf {
   std::size_t mr = 0, nr = 0;
   std::size_t reduced_per_unit = 0;
+  std::size_t slice_granule = 1;  // slices begin at multiples of this many units
+  GemmBlocks blocks_b_ahead;      // when B is packed once, before all tiles
+  GemmBlocks blocks_b_staged;     // when every tile packs its part of B
+  bool every_b_ahead = false;     // B is packed ahead for gradients of weights, too
   // Elements [reduced, reduced + count) of rows or columns [outer, outer + outer_count),
-  // zero-padded to whole units and whole groups of mr or nr.
+  // zero-padded to whole units and whole groups of mr or nr. stage_rows may be null: then pack_a
+  // takes A in either storage order.
   void (*stage_rows)(const GemmOperand<T>&, std::size_t outer, std::size_t outer_count,
                      std::size_t reduced, std::size_t count, std::size_t stride, GemmUnit* to);
   void (*pack_a)(const GemmOperand<T>&, std::size_t outer, std::size_t outer_count,
@@ -64,5 +76,13 @@ struct PackedGemm {
 extern const GemmKernels kGemmAvx2;
 extern const GemmKernels kGemmAvx512;
 extern const GemmKernels kGemmAvx512Bf16;
+extern const GemmKernels kGemmAmx;
+
+// The same products with plain C++ in the place of the instructions, for every CPU. They compute
+// the bits of kGemmAvx512, kGemmAvx512Bf16 and kGemmAmx; f32 products of the latter two use AVX-512
+// itself where this CPU has it.
+extern const GemmKernels kGemmAvx512Emulated;
+const GemmKernels& gemm_avx512bf16_emulated();
+const GemmKernels& gemm_amx_emulated();
 
 }  // namespace tandem::kernels

@@ -1,9 +1,10 @@
 // Internal: the blocks of the packed product, written once over an instruction set's vector type V
 // and a `Unit` that says what a 32-bit unit of the reduction is and how units are multiplied:
-// FloatUnit below, or the bf16 pairs of kernels_avx512bf16.cc.
+// FloatUnit or PairUnit below. No intrinsics here: V may be plain C++ (simd/emulated.h).
+//
+// The order of every sum is fixed by the Unit alone: one chain per element of C over the units of
+// the reduction, in order. Slices and tiles only decide where the chain rests in memory.
 #pragma once
-
-#include <immintrin.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -196,29 +197,6 @@ void store_tile(std::size_t rows, std::size_t columns, const float* tile, std::s
   }
 }
 
-// 8 rows of 8 units become 8 rows of 8 units; rows[i] gives the units of row i.
-[[gnu::always_inline]] inline void transpose_8x8(__m256 (&rows)[8], GemmUnit* to, std::size_t ld) {
-  __m256 pairs[8];
-  for (int i = 0; i < 8; i += 2) {
-    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
-    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
-  }
-  __m256 quads[8];
-  for (int i = 0; i < 8; i += 4) {
-    quads[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
-    quads[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xEE);
-    quads[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
-    quads[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xEE);
-  }
-  for (int i = 0; i < 4; ++i) {
-    const auto at = [&](int row) {
-      return reinterpret_cast<float*>(to + static_cast<std::size_t>(row) * ld);
-    };
-    _mm256_storeu_ps(at(i), _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x20));
-    _mm256_storeu_ps(at(i + 4), _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x31));
-  }
-}
-
 // A unit is one f32; bf16 operands are widened on the way in.
 template <class Vector, class Stored>
 struct FloatUnit {
@@ -259,11 +237,61 @@ struct FloatUnit {
   }
   [[gnu::always_inline]] static inline void transpose_8x8(const T* rows, std::size_t ld,
                                                           GemmUnit* to, std::size_t ld_to) {
-    __m256 block[8];
+    typename V::Eight block[8];
     for (std::size_t i = 0; i < 8; ++i) block[i] = V::load_8(rows + i * ld);
-    simd::transpose_8x8(block, to, ld_to);
+    V::store_transposed(block, to, ld_to);
   }
 };
+
+// A unit is a pair of bf16 that follow one another in the reduction, the first one in the low half.
+// `Dot` is the instruction: Dot::dot(a, b, sum) adds both products of every lane to its f32 sum.
+template <class Vector, class Dot>
+struct PairUnit {
+  using V = Vector;
+  using T = bfloat16;
+  using Words = typename V::Words;
+  using Instruction = Dot;
+  static constexpr std::size_t kReduced = 2;
+
+  [[gnu::always_inline]] static inline Words broadcast(const GemmUnit* p) {
+    return V::broadcast(p);
+  }
+  [[gnu::always_inline]] static inline V multiply_add(Words a, Words b, V sum) {
+    return Dot::dot(a, b, sum);
+  }
+  static void stage_row(const bfloat16* from, std::size_t count, GemmUnit* to) {
+    std::memcpy(to, from, count * sizeof(bfloat16));
+    if (count % 2 != 0) reinterpret_cast<bfloat16*>(to)[count] = {};
+  }
+  [[gnu::always_inline]] static inline Words across(const bfloat16* row, std::size_t ld, bool last,
+                                                    std::size_t n) {
+    return V::interleave(row, last ? nullptr : row + ld, n);
+  }
+  template <class Place>
+  [[gnu::always_inline]] static inline void store_operand(Place at, V x, bfloat16* to) {
+    at.store(Dot::rounded(x), to);
+  }
+  static GemmUnit unit(const bfloat16* p, std::size_t count) {
+    return p[0].bits | (count < 2 ? 0u : static_cast<GemmUnit>(p[1].bits) << 16);
+  }
+  [[gnu::always_inline]] static inline void transpose_8x8(const bfloat16* rows, std::size_t ld,
+                                                          GemmUnit* to, std::size_t ld_to) {
+    typename V::Eight block[8];
+    for (std::size_t i = 0; i < 8; ++i)
+      block[i] = V::load_8(reinterpret_cast<const float*>(rows + i * ld));
+    V::store_transposed(block, to, ld_to);
+  }
+};
+
+// The instruction of a PairUnit alone: sums[i] += the dot product of the pairs a[i] and b[i].
+template <class Unit>
+void pair_dots(std::size_t count, const GemmUnit* a, const GemmUnit* b, float* sums) {
+  using V = typename Unit::V;
+  for (std::size_t i = 0; i < count; i += V::kLanes) {
+    V::store(Unit::multiply_add(V::load_words(a + i), V::load_words(b + i), V::load(sums + i)),
+             sums + i);
+  }
+}
 
 // The best rate of multiply_add: 16 chains on registers. Returns the FLOPs done.
 template <class Unit>
@@ -294,9 +322,16 @@ template <class Unit, int kMr, int kNv>
 constexpr PackedGemmOf<typename Unit::T> packed_gemm_of() {
   using V = typename Unit::V;
   constexpr std::size_t kNr = kNv * V::kLanes;
+  // A B panel of a slice should stay in the L1 cache beside some rows of A (320 units x 32 columns
+  // = 40 KB); the tile, a slice of A and, when B is packed slice by slice, a slice of B should stay
+  // together in an L2 cache of 1 MB.
   return {.mr = kMr,
           .nr = kNr,
           .reduced_per_unit = Unit::kReduced,
+          .slice_granule = 8,
+          .blocks_b_ahead = {.tile_rows = 96, .tile_columns = 384, .slice_units = 320},
+          .blocks_b_staged = {.tile_rows = 192, .tile_columns = 384, .slice_units = 192},
+          .every_b_ahead = false,
           .stage_rows = stage_rows<Unit, kMr>,
           .pack_a = pack_across<Unit, kMr>,
           .pack_b = pack_b<Unit, kNr>,

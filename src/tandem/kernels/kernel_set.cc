@@ -25,7 +25,7 @@ constexpr AttentionKernels kAttentionAvx512Bf16 = {.f32 = &kAttentionFloat512,
 #endif
 
 // What a row of a table needs of the processor; the strings end up in refusals.
-enum class Needs { kNothing, kAvx2, kAvx512, kAvx512Bf16, kAmxBf16 };
+enum class Needs { kNothing, kAvx2, kAvx512, kAvx512Bf16, kFullRateAvx512Bf16, kAmxBf16 };
 
 std::string refusal(Needs needs, const CpuFeatures& cpu) {
   const auto unless = [](bool present, std::string_view text) {
@@ -40,9 +40,12 @@ std::string refusal(Needs needs, const CpuFeatures& cpu) {
       return unless(cpu.avx512, "this CPU has no AVX-512 (F, BW, DQ, VL)");
     case Needs::kAvx512Bf16:
       return unless(cpu.avx512_bf16, "this CPU has no AVX512_BF16");
+    case Needs::kFullRateAvx512Bf16:
+      if (cpu.amx_bf16) return "with AMX, vdpbf16ps runs at half the rate of f32 multiply-adds";
+      return unless(cpu.avx512_bf16, "this CPU has no AVX512_BF16");
     case Needs::kAmxBf16:
       return unless(cpu.amx_bf16,
-                    "this CPU has no AMX-BF16, or the operating system does not enable it");
+                    cpu.amx_obstacle.empty() ? "this CPU has no AMX-BF16" : cpu.amx_obstacle);
   }
   return {};
 }
@@ -52,7 +55,11 @@ struct Row {
   std::string_view implementation;
   Needs needs;
   void (*install)(KernelSet&);
+  // Never chosen by itself, only when TANDEM_KERNELS names it: emulations are for tests.
+  bool only_when_forced = false;
 };
+
+constexpr bool kOnlyWhenForced = true;
 
 struct Table {
   std::string_view operation;
@@ -65,20 +72,25 @@ const std::vector<Table>& tables() {
       {"gemm",
        {
 #if defined(__x86_64__)
-           // Until there is an AMX kernel of our own, oneDNN's is the best there; elsewhere ours
-           // are faster.
+           {"amx", Needs::kAmxBf16, [](KernelSet& set) { set.gemm = &kGemmAmx; }},
            {"onednn_amx", Needs::kAmxBf16, [](KernelSet& set) { set.gemm = &kGemmOneDnn; }},
            {"avx512bf16", Needs::kAvx512Bf16, [](KernelSet& set) { set.gemm = &kGemmAvx512Bf16; }},
            {"avx512", Needs::kAvx512, [](KernelSet& set) { set.gemm = &kGemmAvx512; }},
            {"avx2", Needs::kAvx2, [](KernelSet& set) { set.gemm = &kGemmAvx2; }},
 #endif
            {"onednn", Needs::kNothing, [](KernelSet& set) { set.gemm = &kGemmOneDnn; }},
+           {"amx_emulated", Needs::kNothing,
+            [](KernelSet& set) { set.gemm = &gemm_amx_emulated(); }, kOnlyWhenForced},
+           {"avx512bf16_emulated", Needs::kNothing,
+            [](KernelSet& set) { set.gemm = &gemm_avx512bf16_emulated(); }, kOnlyWhenForced},
+           {"avx512_emulated", Needs::kNothing,
+            [](KernelSet& set) { set.gemm = &kGemmAvx512Emulated; }, kOnlyWhenForced},
            {"reference", Needs::kNothing, [](KernelSet& set) { set.gemm = &kGemmReference; }},
        }},
       {"attention",
        {
 #if defined(__x86_64__)
-           {"avx512bf16", Needs::kAvx512Bf16,
+           {"avx512bf16", Needs::kFullRateAvx512Bf16,
             [](KernelSet& set) { set.attention = &kAttentionAvx512Bf16; }},
            {"avx512", Needs::kAvx512, [](KernelSet& set) { set.attention = &kAttentionAvx512; }},
            {"avx2", Needs::kAvx2, [](KernelSet& set) { set.attention = &kAttentionAvx2; }},
@@ -241,7 +253,8 @@ KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides) {
     choice.forced = found != forced.end();
     for (const Row& row : table.rows) {
       std::string reason = refusal(row.needs, cpu);
-      const bool chosen = choice.forced ? found->second == &row : reason.empty();
+      const bool chosen =
+          choice.forced ? found->second == &row : reason.empty() && !row.only_when_forced;
       if (chosen) {
         choice.implementation = row.implementation;
         row.install(set);
@@ -272,16 +285,17 @@ std::string KernelSet::signature() const {
   return text;
 }
 
-std::vector<KernelChoice::Refusal> implementations(std::string_view operation,
-                                                   const CpuFeatures& cpu) {
+std::vector<Implementation> implementations(std::string_view operation, const CpuFeatures& cpu) {
   const Table* table = find_table(operation);
   if (table == nullptr) {
     raise<InvalidArgument>("unknown operation '{}'; the operations are {}", operation,
                            join(operations()));
   }
-  std::vector<KernelChoice::Refusal> rows;
-  for (const Row& row : table->rows)
-    rows.push_back({std::string(row.implementation), refusal(row.needs, cpu)});
+  std::vector<Implementation> rows;
+  for (const Row& row : table->rows) {
+    rows.push_back(
+        {std::string(row.implementation), refusal(row.needs, cpu), row.only_when_forced});
+  }
   return rows;
 }
 

@@ -56,16 +56,20 @@ class KernelSet {
   std::vector<KernelChoice> choices_;
 };
 
-// Takes the first implementation of each table that `cpu` can run. `overrides` (TANDEM_KERNELS)
+// Takes the first implementation of each table that `cpu` can run, emulations excepted. `overrides` (TANDEM_KERNELS)
 // forces some: "gemm=reference", "gemm=onednn,attention=avx2", or one name alone for all operations
 // that have it: "reference", "avx2". Throws ConfigError for an unknown operation or implementation
 // (with the list of those that exist) and for one that `cpu` cannot run (with the reason).
 KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides = {});
 
-// Every implementation of an operation, in the order of its table, with the reason why `cpu` cannot
-// run it (empty: it can).
-std::vector<KernelChoice::Refusal> implementations(std::string_view operation,
-                                                   const CpuFeatures& cpu);
+struct Implementation {
+  std::string implementation;
+  std::string reason;             // why the CPU cannot run it; empty: it can
+  bool only_when_forced = false;  // an emulation: slow, for tests, never chosen by itself
+};
+
+// Every implementation of an operation, in the order of its table.
+std::vector<Implementation> implementations(std::string_view operation, const CpuFeatures& cpu);
 
 // The operations that have a table.
 std::vector<std::string> operations();

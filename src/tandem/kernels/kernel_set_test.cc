@@ -10,10 +10,13 @@ namespace tandem::kernels::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr CpuFeatures kPlain{};
 constexpr CpuFeatures kAvx2Only{.avx2 = true};
 constexpr CpuFeatures kZen5{.avx2 = true, .avx512 = true, .avx512_bf16 = true};
+constexpr CpuFeatures kSapphireRapids{
+    .avx2 = true, .avx512 = true, .avx512_bf16 = true, .amx_bf16 = true};
 
 std::string error_of(const CpuFeatures& cpu, std::string_view overrides) {
   try {
@@ -30,6 +33,42 @@ TEST(KernelSet, TakesTheFirstRowThatTheCpuRuns) {
   EXPECT_EQ(select_kernels(kAvx2Only).implementation("attention"), "avx2");
   EXPECT_EQ(select_kernels(kZen5).implementation("gemm"), "avx512bf16");
   EXPECT_EQ(select_kernels(kZen5).implementation("layer_norm"), "avx512");
+  EXPECT_EQ(select_kernels(kSapphireRapids).implementation("gemm"), "amx");
+}
+
+// Emulations run everywhere, but slowly: they must be asked for by name.
+TEST(KernelSet, EmulationsAreChosenOnlyWhenForced) {
+  for (const CpuFeatures& cpu : {kPlain, kAvx2Only, kZen5, kSapphireRapids}) {
+    const KernelSet set = select_kernels(cpu);
+    for (const KernelChoice& choice : set.describe()) {
+      EXPECT_THAT(choice.implementation, Not(HasSubstr("emulated"))) << choice.operation;
+      for (const auto& refusal : choice.refusals)
+        EXPECT_THAT(refusal.implementation, Not(HasSubstr("emulated"))) << refusal.reason;
+    }
+  }
+  int emulations = 0;
+  for (const auto& row : implementations("gemm", kPlain)) {
+    EXPECT_EQ(row.only_when_forced, row.implementation.ends_with("_emulated"));
+    if (!row.only_when_forced) continue;
+    ++emulations;
+    EXPECT_EQ(row.reason, "") << row.implementation;
+    const KernelSet forced = select_kernels(kPlain, "gemm=" + row.implementation);
+    EXPECT_EQ(forced.implementation("gemm"), row.implementation);
+    EXPECT_EQ(select_kernels(kZen5, forced.signature()).signature(), forced.signature());
+    EXPECT_EQ(select_kernels(kZen5, row.implementation).implementation("gemm"), row.implementation);
+  }
+  EXPECT_EQ(emulations, 3);
+}
+
+TEST(KernelSet, SaysWhyAmxIsNotUsed) {
+  CpuFeatures refused = kZen5;
+  refused.amx_obstacle = "Linux refuses it";
+  EXPECT_EQ(select_kernels(refused).implementation("gemm"), "avx512bf16");
+  EXPECT_THAT(error_of(refused, "gemm=amx"),
+              HasSubstr("asks for gemm=amx, but Linux refuses it; found: AVX2"));
+  EXPECT_THAT(error_of(kZen5, "gemm=amx"), HasSubstr("but this CPU has no AMX-BF16"));
+  const CpuFeatures here = CpuFeatures::detect();
+  EXPECT_TRUE(here.amx_obstacle.empty() || !here.amx_bf16);
 }
 
 TEST(KernelSet, EveryOperationEndsWithTheReference) {

@@ -33,7 +33,8 @@ class Runtime {
   Scratch scratch_;
 };
 
-// The implementations of an operation that this CPU runs, the reference excepted.
+// The implementations of an operation that this CPU runs, emulations included, the reference
+// excepted.
 inline std::vector<std::string> fast_implementations(std::string_view operation) {
   std::vector<std::string> names;
   for (const auto& row : implementations(operation, CpuFeatures::detect())) {

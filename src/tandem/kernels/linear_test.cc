@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "tandem/kernels/kernel_test_support.h"
+#include "tandem/kernels/simd/emulated.h"
 
 namespace tandem::kernels::testing {
 namespace {
@@ -123,6 +124,99 @@ TEST(Linear, SameBitsForAnyNumberOfThreads) {
     compare_threads<float>(row.implementation);
     compare_threads<bfloat16>(row.implementation);
   }
+}
+
+template <class T>
+void expect_same_bits(const std::string& implementation, const std::string& twin, const Shape& s,
+                      const Operands<T>& in, bool accumulate) {
+  Runtime fast("gemm=" + implementation);
+  Runtime slow("gemm=" + twin);
+  const Results<T> got = run(fast.context(), s, in, accumulate);
+  const Results<T> want = run(slow.context(), s, in, accumulate);
+  const std::string what = fmt::format("{} {}x{}x{}", implementation, s.M, s.N, s.K);
+  EXPECT_TRUE(same_bits(got.y, want.y)) << what;
+  EXPECT_TRUE(same_bits(got.grad_x, want.grad_x)) << what;
+  EXPECT_TRUE(same_bits(got.grad_x_f32, want.grad_x_f32)) << what;
+  EXPECT_TRUE(same_bits(got.grad_weight, want.grad_weight)) << what;
+}
+
+class EmulatedGemm : public ::testing::TestWithParam<const char*> {};
+
+// Layouts, tails and the order of sums are in the emulation, so it is the whole kernel that is
+// compared here; see also bf16_instructions_test.cc.
+TEST_P(EmulatedGemm, ComputesTheBitsOfTheHardware) {
+  const std::string name = GetParam();
+  for (const auto& row : implementations("gemm", CpuFeatures::detect())) {
+    if (row.implementation == name && !row.reason.empty()) GTEST_SKIP() << row.reason;
+  }
+  bool accumulate = false;
+  for (const Shape& s : kShapes) {
+    accumulate = !accumulate;
+    Operands<bfloat16> in(s);
+    expect_same_bits(name, name + "_emulated", s, in, accumulate);
+    expect_same_bits(name, name + "_emulated", s, Operands<float>(s), accumulate);
+    // Products and sums that are denormal.
+    for (bfloat16& x : in.x) x = to_bfloat16(to_float(x) * 0x1p-120f);
+    for (bfloat16& x : in.grad_out) x = to_bfloat16(to_float(x) * 0x1p-125f);
+    for (float& x : in.bias) x *= 0x1p-126f;
+    expect_same_bits(name, name + "_emulated", s, in, accumulate);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, EmulatedGemm, ::testing::Values("avx512", "avx512bf16", "amx"),
+                         [](const auto& test) { return std::string(test.param); });
+
+// docs/numerics.md: the order of the sums of bf16 products, element by element.
+template <class Element>
+void expect_order(const std::string& implementation, Element element) {
+  const Shape s{37, 35, 1501};
+  const Operands<bfloat16> in(s);
+  Runtime runtime("gemm=" + implementation);
+  std::vector<bfloat16> y(s.M * s.N);
+  linear_forward<bfloat16>(runtime.context(), s.M, s.N, s.K, in.x.data(), in.weight.data(), nullptr,
+                           y.data());
+  const auto pairs_of = [&s](const std::vector<bfloat16>& rows, std::size_t row) {
+    std::vector<std::uint32_t> pairs((s.K + 31) / 32 * 16);
+    for (std::size_t k = 0; k < s.K; ++k) {
+      const std::uint32_t half = rows[row * s.K + k].bits;
+      pairs[k / 2] |= k % 2 == 0 ? half : half << 16;
+    }
+    return pairs;
+  };
+  for (std::size_t m = 0; m < s.M; ++m) {
+    const std::vector<std::uint32_t> a = pairs_of(in.x, m);
+    for (std::size_t n = 0; n < s.N; ++n) {
+      ASSERT_EQ(to_float(y[m * s.N + n]), to_float(to_bfloat16(element(a, pairs_of(in.weight, n)))))
+          << implementation << " element " << m << ", " << n;
+    }
+  }
+}
+
+TEST(Linear, PairProductsAreOneChainOfPairs) {
+  expect_order("avx512bf16_emulated",
+               [](const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b) {
+                 float sum = 0;
+                 for (std::size_t k = 0; k < a.size(); ++k)
+                   sum = emulated::dot_pair(a[k], b[k], sum);
+                 return sum;
+               });
+}
+
+TEST(Linear, TileProductsAreAddedInStepsOf32) {
+  expect_order("amx_emulated",
+               [](const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b) {
+                 float sum = 0;
+                 for (std::size_t step = 0; step < a.size(); step += 16) {
+                   float even = 0;
+                   float odd = 0;
+                   for (std::size_t k = step; k < step + 16; ++k) {
+                     even = std::fma(emulated::low_half(a[k]), emulated::low_half(b[k]), even);
+                     odd = std::fma(emulated::high_half(a[k]), emulated::high_half(b[k]), odd);
+                   }
+                   sum += even + odd;
+                 }
+                 return sum;
+               });
 }
 
 // A row of a product must not depend on which other rows are in the batch: padding and packing

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
+#include "tandem/kernels/amx/tile_config.h"
 #include "tandem/kernels/gemm_packed.h"
 #include "tandem/kernels/kernel_tables.h"
 
@@ -23,9 +25,29 @@ extern const PackedGemmOf<float> kPackedGemmFloat512;
 extern const PackedGemmOf<bfloat16> kPackedGemmWidened512;
 double peak_avx512(std::size_t iterations);
 
+// The bf16 instructions alone, for the test of their twins.
+// pair_dots: sums[i] += the two products of the pairs a[i] and b[i] (low halves first in the
+// reduction); counts are multiples of 16.
+// tile_dot: see amx/tile_config.h.
+
 extern const PackedGemmOf<bfloat16> kPackedGemmPairs;
 extern const AttentionOf<bfloat16> kAttentionPairs;
 double peak_avx512bf16(std::size_t iterations);
+void pair_dots_avx512bf16(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
+                          float* sums);
+
+extern const PackedGemmOf<bfloat16> kPackedGemmTiles;
+double peak_amx(std::size_t iterations);
+void tile_dot_amx(const TileConfig& config, const TileDot& dot);
+
+// Plain C++ twins of the above, for every CPU.
+extern const PackedGemmOf<float> kPackedGemmFloatEmulated;
+extern const PackedGemmOf<bfloat16> kPackedGemmWidenedEmulated;
+extern const PackedGemmOf<bfloat16> kPackedGemmPairsEmulated;
+extern const PackedGemmOf<bfloat16> kPackedGemmTilesEmulated;
+void pair_dots_emulated(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
+                        float* sums);
+void tile_dot_emulated(const TileConfig& config, const TileDot& dot);
 
 extern const AttentionOf<float> kAttentionFloat256;
 extern const AttentionOf<bfloat16> kAttentionWidened256;

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "tandem/core/bfloat16.h"
+#include "tandem/kernels/simd/transpose.h"
 
 #define TANDEM_SIMD [[gnu::always_inline]] static inline
 
@@ -153,9 +154,13 @@ struct Vec {
   }
   TANDEM_SIMD Words as_words(Vec a) { return _mm256_castps_si256(a.v); }
   TANDEM_SIMD Vec from_words(Words a) { return {_mm256_castsi256_ps(a)}; }
-  // 8 elements as f32, for transpositions.
+  // 8 elements as f32 words, and 8 such rows stored as columns.
+  using Eight = __m256;
   TANDEM_SIMD __m256 load_8(const float* p) { return _mm256_loadu_ps(p); }
   TANDEM_SIMD __m256 load_8(const bfloat16* p) { return load(p).v; }
+  TANDEM_SIMD void store_transposed(Eight (&rows)[8], std::uint32_t* to, std::size_t ld) {
+    simd::transpose_8x8(rows, to, ld);
+  }
 
  private:
   TANDEM_SIMD __m256 sign_bit() {

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "tandem/core/bfloat16.h"
+#include "tandem/kernels/simd/transpose.h"
 
 #define TANDEM_SIMD [[gnu::always_inline]] static inline
 
@@ -136,11 +137,15 @@ struct Vec {
   }
   TANDEM_SIMD Words as_words(Vec a) { return _mm512_castps_si512(a.v); }
   TANDEM_SIMD Vec from_words(Words a) { return {_mm512_castsi512_ps(a)}; }
-  // 8 elements as f32, for transpositions.
+  // 8 elements as f32 words, and 8 such rows stored as columns.
+  using Eight = __m256;
   TANDEM_SIMD __m256 load_8(const float* p) { return _mm256_loadu_ps(p); }
   TANDEM_SIMD __m256 load_8(const bfloat16* p) {
     const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  TANDEM_SIMD void store_transposed(Eight (&rows)[8], std::uint32_t* to, std::size_t ld) {
+    simd::transpose_8x8(rows, to, ld);
   }
   // Pairs (even[i], odd[i]) of the first n elements of two rows of bf16; odd may be null: zeros.
   TANDEM_SIMD Words interleave(const bfloat16* even, const bfloat16* odd, std::size_t n) {

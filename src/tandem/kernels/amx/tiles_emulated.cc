@@ -1,0 +1,91 @@
+#include "tandem/kernels/amx/tiles_emulated.h"
+
+#include <cstring>
+
+#include "tandem/core/error.h"
+#include "tandem/kernels/simd/emulated.h"
+
+namespace tandem::kernels::emulated {
+
+Tiles::Tiles(const TileConfig& config) {
+  TANDEM_CHECK(config.palette == 1 && config.start_row == 0, "palette {}, start row {}",
+               config.palette, config.start_row);
+  for (std::size_t t = 0; t < kTiles; ++t) {
+    const std::size_t rows = config.rows[t];
+    const std::size_t row_bytes = config.row_bytes[t];
+    TANDEM_CHECK(rows <= kTileRows && row_bytes <= kTileRowBytes && (rows == 0) == (row_bytes == 0),
+                 "tile {}: {} rows of {} bytes", t, rows, row_bytes);
+    tiles_[t].rows = rows;
+    tiles_[t].row_bytes = row_bytes;
+  }
+}
+
+void Tiles::zero(Tile& tile) {
+  TANDEM_CHECK(tile.rows != 0, "the tile is not configured");
+  tile.bytes = {};
+}
+
+void Tiles::load(Tile& tile, const void* p, std::size_t stride_bytes) {
+  zero(tile);
+  for (std::size_t i = 0; i < tile.rows; ++i) {
+    const auto* row = static_cast<const std::byte*>(p) + i * stride_bytes;
+    std::memcpy(tile.bytes[i].data(), row, tile.row_bytes);
+  }
+}
+
+void Tiles::store(const Tile& tile, void* p, std::size_t stride_bytes) {
+  TANDEM_CHECK(tile.rows != 0, "the tile is not configured");
+  for (std::size_t i = 0; i < tile.rows; ++i) {
+    auto* row = static_cast<std::byte*>(p) + i * stride_bytes;
+    std::memcpy(row, tile.bytes[i].data(), tile.row_bytes);
+  }
+}
+
+// TDPBF16PS. For each element of the result the manual keeps two chains of fused multiply-adds over
+// the pairs of the reduction, both from zero: one of the low halves, one of the high halves. The
+// two are added, then their sum is added to the element; all of it with denormals flushed.
+//
+// Uncertain, to be settled by bf16_instructions_test.cc on the hardware: the intrinsics guide abbreviates this to
+// one chain that begins with the element itself (the manual is followed here), and the manual says
+// nothing about which NaN comes out.
+void Tiles::dot(Tile& sum, const Tile& a, const Tile& b) {
+  TANDEM_CHECK(sum.rows != 0 && sum.row_bytes % 4 == 0 && a.row_bytes % 4 == 0 &&
+                   sum.rows == a.rows && sum.row_bytes == b.row_bytes && a.row_bytes == b.rows * 4,
+               "{} rows of {} bytes += {} rows of {} bytes times {} rows of {} bytes", sum.rows,
+               sum.row_bytes, a.rows, a.row_bytes, b.rows, b.row_bytes);
+  constexpr std::size_t kWords = kTileRowBytes / sizeof(std::uint32_t);
+  const std::size_t columns = sum.row_bytes / sizeof(float);
+  const std::size_t pairs = b.rows;
+  const auto words = [](const std::array<std::byte, kTileRowBytes>& row) {
+    return std::bit_cast<std::array<std::uint32_t, kWords>>(row);
+  };
+  std::array<std::array<float, kWords>, kTileRows> b_low;
+  std::array<std::array<float, kWords>, kTileRows> b_high;
+  for (std::size_t k = 0; k < pairs; ++k) {
+    const auto row = words(b.bytes[k]);
+    for (std::size_t n = 0; n < columns; ++n) {
+      b_low[k][n] = low_half(row[n]);
+      b_high[k][n] = high_half(row[n]);
+    }
+  }
+  for (std::size_t m = 0; m < sum.rows; ++m) {
+    const auto a_row = words(a.bytes[m]);
+    std::array<float, kWords> low = {};
+    std::array<float, kWords> high = {};
+    for (std::size_t k = 0; k < pairs; ++k) {
+      const float a_low = low_half(a_row[k]);
+      const float a_high = high_half(a_row[k]);
+      for (std::size_t n = 0; n < columns; ++n) {
+        low[n] = fused_flushed(a_low, b_low[k][n], low[n]);
+        high[n] = fused_flushed(a_high, b_high[k][n], high[n]);
+      }
+    }
+    auto sums = std::bit_cast<std::array<float, kWords>>(sum.bytes[m]);
+    for (std::size_t n = 0; n < columns; ++n) {
+      sums[n] = add_flushed(flushed(sums[n]), add_flushed(low[n], high[n]));
+    }
+    std::memcpy(sum.bytes[m].data(), sums.data(), kTileRowBytes);
+  }
+}
+
+}  // namespace tandem::kernels::emulated

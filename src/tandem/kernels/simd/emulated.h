@@ -1,0 +1,162 @@
+// Internal: the plain C++ twins of the AVX-512 vector (simd/avx512.h, as far as products need it)
+// and of the arithmetic of the bf16 dot-product instructions. They compute the bits of the
+// hardware on every CPU, slowly, so that kernels built on those instructions can be tested where
+// the hardware is absent.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "tandem/core/bfloat16.h"
+
+namespace tandem::kernels::emulated {
+
+// --- arithmetic of VDPBF16PS and TDPBF16PS ---
+//
+// Intel, "64 and IA-32 Architectures Software Developer's Manual", volume 2, pages VDPBF16PS and
+// TDPBF16PS: every step is an f32 fused multiply-add (the product is not rounded) that rounds to
+// nearest even, takes denormal inputs as zeros ("DAZ") and writes zeros for denormal results
+// ("FTZ"), whatever MXCSR says.
+//
+// The manual does not say whether a result is denormal before or after rounding. Here it is after,
+// to 24 bits with unbounded exponent, as everywhere on x86: Zen 5 agrees (bf16_instructions_test.cc).
+
+constexpr float kSmallestNormal = 0x1p-126f;
+
+// Denormals become zeros of their sign.
+inline float flushed(float x) { return std::abs(x) < kSmallestNormal ? std::copysign(0.0f, x) : x; }
+
+// a b + c with one rounding. The inputs are flushed already.
+inline float fused_flushed(float a, float b, float c) {
+  const float sum = std::fma(a, b, c);
+  const float magnitude = std::abs(sum);
+  if (magnitude > kSmallestNormal || std::isnan(sum)) [[likely]]
+    return sum;
+  if (magnitude < kSmallestNormal) return std::copysign(0.0f, sum);
+  // Rounding to the spacing of denormals, 2^-149, may have carried up to the smallest normal a
+  // value that rounds to 2^-126 - 2^-150 when the exponent is unbounded. The sum of f64 is exact
+  // where this is in question.
+  const double exact = static_cast<double>(a) * static_cast<double>(b) + static_cast<double>(c);
+  return std::abs(exact) < 0x1p-126 - 0x1p-151 ? std::copysign(0.0f, sum) : sum;
+}
+
+// a + b. Sums of normals are multiples of 2^-149: a denormal one is exact.
+inline float add_flushed(float a, float b) { return flushed(a + b); }
+
+// The halves of a pair as f32; a bf16 is denormal where its f32 is.
+inline float low_half(std::uint32_t pair) { return flushed(std::bit_cast<float>(pair << 16)); }
+inline float high_half(std::uint32_t pair) {
+  return flushed(std::bit_cast<float>(pair & 0xFFFF0000u));
+}
+
+// One lane of VDPBF16PS: the high halves are multiplied and added first, then the low ones. A NaN
+// is that of the first operand in the order of the manual's table "NaN Propagation Priorities",
+// made quiet, or else the default NaN.
+inline float dot_pair(std::uint32_t a, std::uint32_t b, float sum) {
+  const float high = fused_flushed(high_half(a), high_half(b), flushed(sum));
+  const float result = fused_flushed(low_half(a), low_half(b), high);
+  if (!std::isnan(result)) [[likely]]
+    return result;
+  for (const float x : {low_half(a), low_half(b), high_half(a), high_half(b), sum}) {
+    if (std::isnan(x)) return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) | 0x400000u);
+  }
+  return std::bit_cast<float>(0xFFC00000u);
+}
+
+// --- 16 lanes ---
+
+struct Vec {
+  static constexpr std::size_t kLanes = 16;
+  struct Words {
+    std::array<std::uint32_t, kLanes> w;
+  };
+
+  std::array<float, kLanes> v;
+
+  static Vec zero() { return {}; }
+  template <class T>
+  static Vec load(const T* p) {
+    return load_partial(p, kLanes);
+  }
+  template <class T>
+  static Vec load_partial(const T* p, std::size_t n) {
+    Vec a = {};
+    for (std::size_t i = 0; i < n; ++i) a.v[i] = to_float(p[i]);
+    return a;
+  }
+  template <class T>
+  static void store(const Vec& a, T* p) {
+    store_partial(a, p, kLanes);
+  }
+  template <class T>
+  static void store_partial(const Vec& a, T* p, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) p[i] = to_storage<T>(a.v[i]);
+  }
+
+  friend Vec operator+(Vec a, const Vec& b) {
+    for (std::size_t i = 0; i < kLanes; ++i) a.v[i] += b.v[i];
+    return a;
+  }
+  static Vec fma(const Vec& a, const Vec& b, Vec c) {
+    for (std::size_t i = 0; i < kLanes; ++i) c.v[i] = std::fma(a.v[i], b.v[i], c.v[i]);
+    return c;
+  }
+
+  static Words load_words(const void* p) {
+    Words a;
+    std::memcpy(&a.w, p, sizeof(a.w));
+    return a;
+  }
+  static void store_words(const Words& a, void* p) { std::memcpy(p, &a.w, sizeof(a.w)); }
+  static void store_word_halves(const Words& a, void* low, void* high) {
+    std::memcpy(low, a.w.data(), sizeof(a.w) / 2);
+    std::memcpy(high, a.w.data() + kLanes / 2, sizeof(a.w) / 2);
+  }
+  static Words broadcast(const void* unit) {
+    Words a;
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, unit, sizeof(bits));
+    a.w.fill(bits);
+    return a;
+  }
+  static Words as_words(const Vec& a) { return std::bit_cast<Words>(a.v); }
+  static Vec from_words(const Words& a) { return {std::bit_cast<std::array<float, kLanes>>(a.w)}; }
+
+  // Bits, not floats: rows of pairs come this way, too.
+  using Eight = std::array<std::uint32_t, 8>;
+  static Eight load_8(const float* p) {
+    Eight a;
+    std::memcpy(&a, p, sizeof(a));
+    return a;
+  }
+  static Eight load_8(const bfloat16* p) {
+    Eight a;
+    for (std::size_t i = 0; i < 8; ++i) a[i] = static_cast<std::uint32_t>(p[i].bits) << 16;
+    return a;
+  }
+  static void store_transposed(const Eight (&rows)[8], std::uint32_t* to, std::size_t ld) {
+    for (std::size_t i = 0; i < 8; ++i) {
+      for (std::size_t j = 0; j < 8; ++j) to[i * ld + j] = rows[j][i];
+    }
+  }
+  static Words interleave(const bfloat16* even, const bfloat16* odd, std::size_t n) {
+    Words a = {};
+    for (std::size_t i = 0; i < n; ++i) {
+      a.w[i] = even[i].bits | (odd == nullptr ? 0u : static_cast<std::uint32_t>(odd[i].bits) << 16);
+    }
+    return a;
+  }
+};
+
+struct Vdpbf16ps {
+  static Vec dot(const Vec::Words& a, const Vec::Words& b, Vec sum) {
+    for (std::size_t i = 0; i < Vec::kLanes; ++i) sum.v[i] = dot_pair(a.w[i], b.w[i], sum.v[i]);
+    return sum;
+  }
+};
+
+}  // namespace tandem::kernels::emulated
