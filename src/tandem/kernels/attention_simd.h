@@ -234,9 +234,11 @@ struct Attention {
                               ? nullptr
                               : reinterpret_cast<const Element*>(scores + (row + 1) * s.keys);
         GemmUnit* to = s.transposed + row / kReduced * s.keys;
-        for (std::size_t c = 0; c < s.keys; c += V::kLanes) {
-          V::store_words(V::interleave(even + c, odd == nullptr ? nullptr : odd + c, V::kLanes),
-                         to + c);
+        for (std::size_t c = 0; c < s.keys; c += 2 * V::kLanes) {
+          typename V::Words pairs[2];
+          V::interleave_two(even + c, odd == nullptr ? nullptr : odd + c, pairs[0], pairs[1]);
+          V::store_words(pairs[0], to + c);
+          V::store_words(pairs[1], to + c + V::kLanes);
         }
       }
       return s.transposed;

@@ -120,11 +120,20 @@ void pack_across(const GemmOperand<typename Unit::T>& from, std::size_t outer,
     const bool last = r + 1 == count;  // with two elements per unit: the second one is padding
     const std::size_t u = r / Unit::kReduced;
     std::size_t c = 0;
-    for (; c + kLanes <= outer_count; c += kLanes) {
-      for (std::size_t i = 0; i < Unit::kReduced; ++i)
-        __builtin_prefetch(row + c + (kRowsAhead + i) * from.ld);
-      store_across<V, kWidth>(Unit::across(row + c, from.ld, last, kLanes), c, u, panel_stride, to);
+    for (; c + 2 * kLanes <= outer_count; c += 2 * kLanes) {
+      constexpr std::size_t kLine = 64 / sizeof(*row);
+      for (std::size_t i = 0; i < Unit::kReduced; ++i) {
+        for (std::size_t line = 0; line < 2 * kLanes; line += kLine)
+          __builtin_prefetch(row + c + line + (kRowsAhead + i) * from.ld);
+      }
+      typename V::Words first;
+      typename V::Words second;
+      Unit::across_two(row + c, from.ld, last, first, second);
+      store_across<V, kWidth>(first, c, u, panel_stride, to);
+      store_across<V, kWidth>(second, c + kLanes, u, panel_stride, to);
     }
+    for (; c + kLanes <= outer_count; c += kLanes)
+      store_across<V, kWidth>(Unit::across(row + c, from.ld, last, kLanes), c, u, panel_stride, to);
     for (; c % kStep != 0 || c < outer_count; c += kLanes) {
       const std::size_t given = c < outer_count ? outer_count - c : 0;
       store_across<V, kWidth>(Unit::across(row + (given == 0 ? 0 : c), from.ld, last, given), c, u,
@@ -221,6 +230,11 @@ struct FloatUnit {
                                                     std::size_t n) {
     return V::as_words(n == V::kLanes ? V::load(row) : V::load_partial(row, n));
   }
+  [[gnu::always_inline]] static inline void across_two(const T* row, std::size_t, bool,
+                                                       Words& first, Words& second) {
+    first = V::as_words(V::load(row));
+    second = V::as_words(V::load(row + V::kLanes));
+  }
   // An element that a later product reads as an operand.
   template <class Place>
   [[gnu::always_inline]] static inline void store_operand(Place at, V x, float* to) {
@@ -266,6 +280,10 @@ struct PairUnit {
   [[gnu::always_inline]] static inline Words across(const bfloat16* row, std::size_t ld, bool last,
                                                     std::size_t n) {
     return V::interleave(row, last ? nullptr : row + ld, n);
+  }
+  [[gnu::always_inline]] static inline void across_two(const bfloat16* row, std::size_t ld,
+                                                       bool last, Words& first, Words& second) {
+    V::interleave_two(row, last ? nullptr : row + ld, first, second);
   }
   template <class Place>
   [[gnu::always_inline]] static inline void store_operand(Place at, V x, bfloat16* to) {
@@ -320,16 +338,16 @@ double peak(std::size_t iterations) {
 
 template <class Unit, int kMr, int kNv>
 constexpr PackedGemmOf<typename Unit::T> packed_gemm_of() {
-  using V = typename Unit::V;
-  constexpr std::size_t kNr = kNv * V::kLanes;
-  // A B panel of a slice should stay in the L1 cache beside some rows of A (320 units x 32 columns
-  // = 40 KB); the tile, a slice of A and, when B is packed slice by slice, a slice of B should stay
-  // together in an L2 cache of 1 MB.
+  constexpr std::size_t kNr = kNv * Unit::V::kLanes;
+  // A B panel of a slice should stay in the L1 cache beside some rows of A: 208 units x 48 columns
+  // are 40 KB. The tile, a slice of A and, when B is packed slice by slice, a slice of B should
+  // stay together in an L2 cache of 1 MB.
+  constexpr std::size_t kPanelUnits = 40 * 1024 / (kNr * sizeof(GemmUnit)) / 16 * 16;
   return {.mr = kMr,
           .nr = kNr,
           .reduced_per_unit = Unit::kReduced,
           .slice_granule = 8,
-          .blocks_b_ahead = {.tile_rows = 96, .tile_columns = 384, .slice_units = 320},
+          .blocks_b_ahead = {.tile_rows = 48, .tile_columns = 384, .slice_units = kPanelUnits},
           .blocks_b_staged = {.tile_rows = 192, .tile_columns = 384, .slice_units = 192},
           .every_b_ahead = false,
           .stage_rows = stage_rows<Unit, kMr>,

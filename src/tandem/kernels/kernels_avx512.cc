@@ -10,9 +10,9 @@ namespace tandem::kernels {
 using avx512::Vec;
 
 constinit const PackedGemmOf<float> kPackedGemmFloat512 =
-    simd::packed_gemm_of<simd::FloatUnit<Vec, float>, 8, 2>();
+    simd::packed_gemm_of<simd::FloatUnit<Vec, float>, 8, 3>();
 constinit const PackedGemmOf<bfloat16> kPackedGemmWidened512 =
-    simd::packed_gemm_of<simd::FloatUnit<Vec, bfloat16>, 8, 2>();
+    simd::packed_gemm_of<simd::FloatUnit<Vec, bfloat16>, 8, 3>();
 double peak_avx512(std::size_t iterations) {
   return simd::peak<simd::FloatUnit<Vec, float>>(iterations);
 }

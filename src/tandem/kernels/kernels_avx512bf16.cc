@@ -38,7 +38,7 @@ using Unit = simd::PairUnit<Vec, Vdpbf16ps>;
 }  // namespace avx512bf16
 
 constinit const PackedGemmOf<bfloat16> kPackedGemmPairs =
-    simd::packed_gemm_of<avx512bf16::Unit, 8, 2>();
+    simd::packed_gemm_of<avx512bf16::Unit, 8, 3>();
 constinit const AttentionOf<bfloat16> kAttentionPairs =
     simd::attention_of<avx512bf16::Unit, avx512bf16::Unit, 8, 2>();
 

@@ -12,11 +12,11 @@ using emulated::Vec;
 using Pairs = simd::PairUnit<Vec, emulated::Vdpbf16ps>;
 
 constinit const PackedGemmOf<float> kPackedGemmFloatEmulated =
-    simd::packed_gemm_of<simd::FloatUnit<Vec, float>, 8, 2>();
+    simd::packed_gemm_of<simd::FloatUnit<Vec, float>, 8, 3>();
 constinit const PackedGemmOf<bfloat16> kPackedGemmWidenedEmulated =
-    simd::packed_gemm_of<simd::FloatUnit<Vec, bfloat16>, 8, 2>();
+    simd::packed_gemm_of<simd::FloatUnit<Vec, bfloat16>, 8, 3>();
 constinit const PackedGemmOf<bfloat16> kPackedGemmPairsEmulated =
-    simd::packed_gemm_of<Pairs, 8, 2>();
+    simd::packed_gemm_of<Pairs, 8, 3>();
 constinit const PackedGemmOf<bfloat16> kPackedGemmTilesEmulated =
     simd::tiled_gemm_of<simd::PairUnit<Vec, emulated::Tiles>>();
 

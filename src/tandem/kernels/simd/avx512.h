@@ -155,6 +155,19 @@ struct Vec {
     return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
   }
 
+  // The same for whole 32 elements: `first` gets the pairs 0 to 15, `second` 16 to 31.
+  TANDEM_SIMD void interleave_two(const bfloat16* even, const bfloat16* odd, Words& first,
+                                  Words& second) {
+    alignas(64) static constexpr std::uint16_t kFirst[32] = {
+        0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+        8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    const __m512i pick = _mm512_load_si512(kFirst);
+    const __m512i low = _mm512_loadu_si512(even);
+    const __m512i high = odd == nullptr ? _mm512_setzero_si512() : _mm512_loadu_si512(odd);
+    first = _mm512_permutex2var_epi16(low, pick, high);
+    second = _mm512_permutex2var_epi16(low, _mm512_add_epi16(pick, _mm512_set1_epi16(16)), high);
+  }
+
  private:
   TANDEM_SIMD __mmask16 first(std::size_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
   TANDEM_SIMD Vec widen(__m256i bits) {

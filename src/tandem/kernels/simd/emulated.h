@@ -150,6 +150,11 @@ struct Vec {
     }
     return a;
   }
+  static void interleave_two(const bfloat16* even, const bfloat16* odd, Words& first,
+                             Words& second) {
+    first = interleave(even, odd, kLanes);
+    second = interleave(even + kLanes, odd == nullptr ? nullptr : odd + kLanes, kLanes);
+  }
 };
 
 struct Vdpbf16ps {
