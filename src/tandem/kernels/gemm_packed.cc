@@ -11,7 +11,7 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// How a product is cut; a function of its sizes only.
+// How a product is cut; a function of its sizes and of the kernel's blocks only.
 struct Plan {
   std::size_t tile_rows, tile_columns;
   std::size_t row_tiles, column_tiles;
@@ -20,8 +20,8 @@ struct Plan {
   bool b_packed_ahead;
 };
 
-// B is packed once for all tiles when it has at most this many units: weights are, activations are
-// not.
+// B is packed once for all tiles when it has at most this many units (32 MB): weights are, and
+// activations where the kernel wants it.
 constexpr std::size_t kPackAheadUnits = std::size_t{8} << 20;
 
 // `size` cut into equal parts of at most `limit`, in multiples of `granule`.
@@ -182,71 +182,57 @@ void packed_gemm(const Context& ctx, const Gemm<T, Out>& gemm) {
   });
 }
 
-constexpr GemmKernels table_of(const PackedGemm& blocks, double (*peak_f32)(std::size_t),
-                               double (*peak_bf16)(std::size_t)) {
+// Nobody asks how fast an emulation is: the rate of plain C++.
+double peak_emulated(std::size_t iterations) { return kGemmReference.peak_f32(iterations); }
+
+template <const PackedGemmOf<float>& kF32, const PackedGemmOf<bfloat16>& kBf16>
+constexpr PackedGemm kBlocks = {.f32 = &kF32, .bf16 = &kBf16};
+
+template <const PackedGemmOf<float>& kF32, const PackedGemmOf<bfloat16>& kBf16>
+constexpr GemmKernels table_of(double (*peak_f32)(std::size_t), double (*peak_bf16)(std::size_t)) {
   return {.f32 = packed_gemm<float, float>,
           .bf16 = packed_gemm<bfloat16, bfloat16>,
           .bf16_to_f32 = packed_gemm<bfloat16, float>,
           .peak_f32 = peak_f32,
           .peak_bf16 = peak_bf16,
-          .packed = &blocks};
+          .packed = &kBlocks<kF32, kBf16>};
 }
 
-// Nobody asks how fast an emulation is: the rate of plain C++.
-double peak_emulated(std::size_t iterations) { return kGemmReference.peak_f32(iterations); }
-
-constexpr PackedGemm kBlocksAvx512Emulated = {.f32 = &kPackedGemmFloatEmulated,
-                                              .bf16 = &kPackedGemmWidenedEmulated};
-constexpr PackedGemm kBlocksAvx512Bf16Emulated = {.f32 = &kPackedGemmFloatEmulated,
-                                                  .bf16 = &kPackedGemmPairsEmulated};
-constexpr PackedGemm kBlocksAmxEmulated = {.f32 = &kPackedGemmFloatEmulated,
-                                           .bf16 = &kPackedGemmTilesEmulated};
-constinit const GemmKernels kGemmAvx512Bf16Emulated =
-    table_of(kBlocksAvx512Bf16Emulated, peak_emulated, peak_emulated);
-constinit const GemmKernels kGemmAmxEmulated =
-    table_of(kBlocksAmxEmulated, peak_emulated, peak_emulated);
-
+// Emulated bf16 products beside the best f32 products of this CPU. All f32 implementations below
+// compute the same bits, so the table does not depend on the CPU in that.
+template <const PackedGemmOf<bfloat16>& kBf16>
+const GemmKernels& emulation_of() {
 #if defined(__x86_64__)
-constexpr PackedGemm kBlocksAvx2 = {.f32 = &kPackedGemmFloat256, .bf16 = &kPackedGemmWidened256};
-constexpr PackedGemm kBlocksAvx512 = {.f32 = &kPackedGemmFloat512, .bf16 = &kPackedGemmWidened512};
-constexpr PackedGemm kBlocksAvx512Bf16 = {.f32 = &kPackedGemmFloat512, .bf16 = &kPackedGemmPairs};
-constexpr PackedGemm kBlocksAmx = {.f32 = &kPackedGemmFloat512, .bf16 = &kPackedGemmTiles};
-
-// Emulated bf16 products beside f32 products of the hardware.
-constexpr PackedGemm kBlocksAvx512Bf16Half = {.f32 = &kPackedGemmFloat512,
-                                              .bf16 = &kPackedGemmPairsEmulated};
-constexpr PackedGemm kBlocksAmxHalf = {.f32 = &kPackedGemmFloat512,
-                                       .bf16 = &kPackedGemmTilesEmulated};
-constinit const GemmKernels kGemmAvx512Bf16Half =
-    table_of(kBlocksAvx512Bf16Half, peak_avx512, peak_emulated);
-constinit const GemmKernels kGemmAmxHalf = table_of(kBlocksAmxHalf, peak_avx512, peak_emulated);
+  static constexpr GemmKernels kBesideAvx512 =
+      table_of<kPackedGemmFloat512, kBf16>(peak_avx512, peak_emulated);
+  static constexpr GemmKernels kBesideAvx2 =
+      table_of<kPackedGemmFloat256, kBf16>(peak_avx2, peak_emulated);
+  const CpuFeatures cpu = CpuFeatures::detect();
+  if (cpu.avx512) return kBesideAvx512;
+  if (cpu.avx2) return kBesideAvx2;
 #endif
+  static constexpr GemmKernels kPlain =
+      table_of<kPackedGemmFloatEmulated, kBf16>(peak_emulated, peak_emulated);
+  return kPlain;
+}
 
 }  // namespace
 
 #if defined(__x86_64__)
-constinit const GemmKernels kGemmAvx2 = table_of(kBlocksAvx2, peak_avx2, peak_avx2);
-constinit const GemmKernels kGemmAvx512 = table_of(kBlocksAvx512, peak_avx512, peak_avx512);
+constinit const GemmKernels kGemmAvx2 =
+    table_of<kPackedGemmFloat256, kPackedGemmWidened256>(peak_avx2, peak_avx2);
+constinit const GemmKernels kGemmAvx512 =
+    table_of<kPackedGemmFloat512, kPackedGemmWidened512>(peak_avx512, peak_avx512);
 constinit const GemmKernels kGemmAvx512Bf16 =
-    table_of(kBlocksAvx512Bf16, peak_avx512, peak_avx512bf16);
-constinit const GemmKernels kGemmAmx = table_of(kBlocksAmx, peak_avx512, peak_amx);
+    table_of<kPackedGemmFloat512, kPackedGemmPairs>(peak_avx512, peak_avx512bf16);
+constinit const GemmKernels kGemmAmx =
+    table_of<kPackedGemmFloat512, kPackedGemmTiles>(peak_avx512, peak_amx);
 #endif
 
 constinit const GemmKernels kGemmAvx512Emulated =
-    table_of(kBlocksAvx512Emulated, peak_emulated, peak_emulated);
+    table_of<kPackedGemmFloatEmulated, kPackedGemmWidenedEmulated>(peak_emulated, peak_emulated);
 
-const GemmKernels& gemm_avx512bf16_emulated() {
-#if defined(__x86_64__)
-  if (CpuFeatures::detect().avx512) return kGemmAvx512Bf16Half;
-#endif
-  return kGemmAvx512Bf16Emulated;
-}
-
-const GemmKernels& gemm_amx_emulated() {
-#if defined(__x86_64__)
-  if (CpuFeatures::detect().avx512) return kGemmAmxHalf;
-#endif
-  return kGemmAmxEmulated;
-}
+const GemmKernels& gemm_avx512bf16_emulated() { return emulation_of<kPackedGemmPairsEmulated>(); }
+const GemmKernels& gemm_amx_emulated() { return emulation_of<kPackedGemmTilesEmulated>(); }
 
 }  // namespace tandem::kernels

@@ -79,8 +79,8 @@ extern const GemmKernels kGemmAvx512Bf16;
 extern const GemmKernels kGemmAmx;
 
 // The same products with plain C++ in the place of the instructions, for every CPU. They compute
-// the bits of kGemmAvx512, kGemmAvx512Bf16 and kGemmAmx; f32 products of the latter two use AVX-512
-// itself where this CPU has it.
+// the bits of kGemmAvx512, kGemmAvx512Bf16 and kGemmAmx; f32 products of the latter two use what
+// this CPU has.
 extern const GemmKernels kGemmAvx512Emulated;
 const GemmKernels& gemm_avx512bf16_emulated();
 const GemmKernels& gemm_amx_emulated();

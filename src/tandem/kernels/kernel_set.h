@@ -56,10 +56,11 @@ class KernelSet {
   std::vector<KernelChoice> choices_;
 };
 
-// Takes the first implementation of each table that `cpu` can run, emulations excepted. `overrides` (TANDEM_KERNELS)
-// forces some: "gemm=reference", "gemm=onednn,attention=avx2", or one name alone for all operations
-// that have it: "reference", "avx2". Throws ConfigError for an unknown operation or implementation
-// (with the list of those that exist) and for one that `cpu` cannot run (with the reason).
+// Takes the first implementation of each table that `cpu` can run, emulations excepted. `overrides`
+// (TANDEM_KERNELS) forces some: "gemm=reference", "gemm=onednn,attention=avx2", or one name alone
+// for all operations that have it: "reference", "avx2". Throws ConfigError for an unknown operation
+// or implementation (with the list of those that exist) and for one that `cpu` cannot run (with the
+// reason).
 KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides = {});
 
 struct Implementation {

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "tandem/kernels/gemm_packed.h"
 #include "tandem/kernels/kernel_test_support.h"
 #include "tandem/kernels/simd/emulated.h"
 
@@ -146,6 +147,8 @@ class EmulatedGemm : public ::testing::TestWithParam<const char*> {};
 // compared here; see also bf16_instructions_test.cc.
 TEST_P(EmulatedGemm, ComputesTheBitsOfTheHardware) {
   const std::string name = GetParam();
+  // AVX2 adds up in the order of AVX-512.
+  const std::string twin = name == "avx2" ? "avx512_emulated" : name + "_emulated";
   for (const auto& row : implementations("gemm", CpuFeatures::detect())) {
     if (row.implementation == name && !row.reason.empty()) GTEST_SKIP() << row.reason;
   }
@@ -153,18 +156,49 @@ TEST_P(EmulatedGemm, ComputesTheBitsOfTheHardware) {
   for (const Shape& s : kShapes) {
     accumulate = !accumulate;
     Operands<bfloat16> in(s);
-    expect_same_bits(name, name + "_emulated", s, in, accumulate);
-    expect_same_bits(name, name + "_emulated", s, Operands<float>(s), accumulate);
+    expect_same_bits(name, twin, s, in, accumulate);
+    expect_same_bits(name, twin, s, Operands<float>(s), accumulate);
     // Products and sums that are denormal.
     for (bfloat16& x : in.x) x = to_bfloat16(to_float(x) * 0x1p-120f);
     for (bfloat16& x : in.grad_out) x = to_bfloat16(to_float(x) * 0x1p-125f);
     for (float& x : in.bias) x *= 0x1p-126f;
-    expect_same_bits(name, name + "_emulated", s, in, accumulate);
+    expect_same_bits(name, twin, s, in, accumulate);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, EmulatedGemm, ::testing::Values("avx512", "avx512bf16", "amx"),
+INSTANTIATE_TEST_SUITE_P(, EmulatedGemm, ::testing::Values("avx2", "avx512", "avx512bf16", "amx"),
                          [](const auto& test) { return std::string(test.param); });
+
+// Tiles and slices decide where a sum rests, never what is added to what.
+TEST(Linear, SameBitsForAnyBlocks) {
+  const Shape s{130, 100, 333};
+  const Operands<bfloat16> in(s);
+  for (const std::string& name : fast_implementations("gemm")) {
+    Runtime runtime("gemm=" + name);
+    const Context ctx = runtime.context();
+    if (ctx.kernels.gemm->packed == nullptr) continue;  // oneDNN
+    const Results<bfloat16> want = run(ctx, s, in, true);
+    for (const GemmBlocks& blocks :
+         {GemmBlocks{.tile_rows = 1, .tile_columns = 1, .slice_units = 1},
+          GemmBlocks{.tile_rows = 64, .tile_columns = 32, .slice_units = 48},
+          GemmBlocks{.tile_rows = 999, .tile_columns = 999, .slice_units = 999}}) {
+      for (const bool every_b_ahead : {false, true}) {
+        PackedGemmOf<bfloat16> kernel = *ctx.kernels.gemm->packed->bf16;
+        kernel.blocks_b_ahead = kernel.blocks_b_staged = blocks;
+        kernel.every_b_ahead = every_b_ahead;
+        const PackedGemm packed{.f32 = ctx.kernels.gemm->packed->f32, .bf16 = &kernel};
+        GemmKernels gemm = *ctx.kernels.gemm;
+        gemm.packed = &packed;
+        KernelSet kernels = ctx.kernels;
+        kernels.gemm = &gemm;
+        const Results<bfloat16> got = run({ctx.threads, kernels, ctx.scratch}, s, in, true);
+        EXPECT_TRUE(same_bits(got.y, want.y)) << name << blocks.tile_rows;
+        EXPECT_TRUE(same_bits(got.grad_x, want.grad_x)) << name << blocks.tile_rows;
+        EXPECT_TRUE(same_bits(got.grad_weight, want.grad_weight)) << name << blocks.tile_rows;
+      }
+    }
+  }
+}
 
 // docs/numerics.md: the order of the sums of bf16 products, element by element.
 template <class Element>

@@ -25,7 +25,7 @@ namespace tandem::kernels::simd {
     quads[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xEE);
   }
   for (int i = 0; i < 4; ++i) {
-    const auto at = [&](int row) {
+    const auto at = [&](int row) __attribute__((always_inline)) {
       return reinterpret_cast<float*>(to + static_cast<std::size_t>(row) * ld);
     };
     _mm256_storeu_ps(at(i), _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x20));
