@@ -6,6 +6,7 @@
 
 #include "tandem/kernels/gemm_packed.h"
 #include "tandem/kernels/kernel_tables.h"
+#include "tandem/kernels/peak.h"
 
 namespace tandem::kernels {
 
@@ -25,6 +26,13 @@ double peak_avx512(std::size_t iterations);
 
 extern const PackedGemmOf<bfloat16> kPackedGemmPairs;
 double peak_avx512bf16(std::size_t iterations);
+
+// For peak.h.
+double l1_peak_avx2(std::size_t iterations, const float* block);
+double l1_peak_avx512(std::size_t iterations, const float* block);
+double l1_peak_avx512bf16(std::size_t iterations, const float* block);
+extern const StreamLoops kStreamsAvx2;
+extern const StreamLoops kStreamsAvx512;
 
 extern const AttentionKernels kAttentionAvx2;
 extern const LayerNormKernels kLayerNormAvx2;

@@ -1,0 +1,264 @@
+// `tandem bench step`: whole training steps, and where their time goes. The step is the trainer's
+// own (train_step.h); weights and tokens are random, which does not change the time.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "apps/bench/data.h"
+#include "apps/bench/random_spans.h"
+#include "apps/bench/session.h"
+#include "tandem/core/error.h"
+#include "tandem/core/profile.h"
+#include "tandem/kernels/reduce.h"
+#include "tandem/models/pretrained.h"
+#include "tandem/trainer/train_step.h"
+
+namespace tandem::apps::bench {
+namespace {
+
+using kernels::Context;
+using nlohmann::ordered_json;
+
+struct StepOptions {
+  Options common;
+  BatchOptions batch;
+  std::string model = "bert-base";
+  std::string lengths = "padded";
+};
+
+models::ModelConfig model_of(const std::string& name) {
+  for (const std::string& known : model_names()) {
+    if (name == known) return named_model(name);
+  }
+  if (!std::filesystem::is_directory(name)) {
+    raise<ConfigError>("--model '{}' is neither a directory nor one of {}", name,
+                       fmt::join(model_names(), ", "));
+  }
+  return models::ModelConfig::load(name);
+}
+
+nn::Precision precision_of(Dtype dtype) {
+  return dtype == Dtype::kF32 ? nn::Precision::kFloat32 : nn::Precision::kBfloat16;
+}
+
+// A world of one rank that trains on one batch again and again.
+class Training {
+ public:
+  Training(const Context& context, const models::ModelConfig& config, Dtype dtype,
+           std::vector<std::uint32_t> lengths)
+      : context_(context),
+        batch_size_(lengths.size()),
+        task_(config, precision_of(dtype), std::move(lengths)),
+        parallel_(nullptr, context.threads,
+                  {.elements = task_.layout().size(),
+                   .logical_shards = 1,
+                   .bf16_weights = dtype == Dtype::kBf16}),
+        optimizer_({.weight_decay = 0.01}, task_.layout()),
+        order_(data::sequential_order(batch_size_), batch_size_) {
+    plan_.per_device_batch_size = static_cast<int>(batch_size_);
+    models::initialize_parameters(config, task_.layout(), parallel_.weights(), /*seed=*/42);
+    if (dtype == Dtype::kBf16) {
+      kernels::convert(context, parallel_.weights().size(), parallel_.weights().data(),
+                       parallel_.bf16_weights().data());
+    }
+    parallel_.publish();
+    task_.plan_training(batch_size_);
+  }
+
+  const RandomSpans& task() const { return task_; }
+
+  // The next step; its stages go into `profile`.
+  trainer::StepResult step(Profile* profile) {
+    const Context context{context_.threads, context_.kernels, context_.scratch, profile};
+    return trainer::train_step({.kernels = context,
+                                .task = task_,
+                                .parallel = parallel_,
+                                .optimizer = optimizer_,
+                                .plan = plan_},
+                               order_, /*first_batch=*/0, /*num_batches=*/1, steps_++, 3e-5);
+  }
+
+ private:
+  const Context& context_;
+  std::size_t batch_size_;
+  RandomSpans task_;
+  dist::DataParallel parallel_;
+  optim::AdamW optimizer_;
+  data::EpochBatches order_;
+  trainer::TrainingPlan plan_;
+  std::int64_t steps_ = 0;
+};
+
+// Loss and gradient norm of one step of a few tokens against the reference, as a share of what is
+// allowed: bf16 rounds every activation.
+double step_error(Session& session, const models::ModelConfig& config, Dtype dtype) {
+  const std::vector<std::uint32_t> lengths = {3, 2};
+  const trainer::StepResult got = Training(session.context(), config, dtype, lengths).step(nullptr);
+  const trainer::StepResult want =
+      Training(session.reference(), config, dtype, lengths).step(nullptr);
+  const double allowed = dtype == Dtype::kF32 ? 1e-4 : 2e-2;
+  const auto relative = [&](double a, double b) { return std::abs(a - b) / std::abs(b) / allowed; };
+  const double of_loss = relative(got.shard_losses[0], want.shard_losses[0]);
+  const double of_norm = relative(got.grad_norm, want.grad_norm);
+  return of_loss > of_norm ? of_loss : of_norm;
+}
+
+// FLOPs of the stages that are products, by "name part".
+std::map<std::string, double> stage_flops(const models::ModelConfig& config,
+                                          const nn::PackedBatch& batch) {
+  const auto layers = static_cast<double>(config.num_hidden_layers);
+  const auto H = static_cast<double>(config.hidden_size);
+  const auto I = static_cast<double>(config.intermediate_size);
+  const double product = 2 * layers * static_cast<double>(batch.rows());
+  std::map<std::string, double> flops;
+  for (const char* part : {"forward", "dX", "dW"}) {
+    flops[fmt::format("qkv {}", part)] = product * 3 * H * H;
+    flops[fmt::format("attention output {}", part)] = product * H * H;
+    flops[fmt::format("up {}", part)] = product * H * I;
+    flops[fmt::format("down {}", part)] = product * H * I;
+  }
+  double pairs = 0;
+  for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
+    pairs += static_cast<double>(batch.row_begin[i + 1] - batch.row_begin[i]) * batch.key_count[i];
+  }
+  flops["attention forward"] = 4 * layers * H * pairs;
+  flops["attention backward"] = 8 * layers * H * pairs;
+  return flops;
+}
+
+double seconds(Profile::Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+// The stages of one step and the rest, which is the difference: together they are the step.
+ordered_json breakdown(Report& report, const Profile& profile, double step_seconds, double peak,
+                       const std::map<std::string, double>& flops) {
+  auto stages = ordered_json::array();
+  const auto add = [&](const std::string& name, double time) {
+    ordered_json stage = {
+        {"stage", name}, {"seconds", time}, {"share_of_step", time / step_seconds}};
+    std::string line =
+        fmt::format("  {:<28} {:10.3f} ms {:5.1f} %", name, 1e3 * time, 100 * time / step_seconds);
+    if (const auto found = flops.find(name); found != flops.end()) {
+      const double rate = found->second / time;
+      stage["gflops_per_second"] = rate * 1e-9;
+      stage["share"] = rate / peak;
+      line += fmt::format(" {:9.1f} GFLOP/s, {:.1f} % of the peak", rate * 1e-9, 100 * rate / peak);
+    }
+    report.line(line);
+    stages.push_back(std::move(stage));
+  };
+  for (const Profile::Stage& stage : profile.stages()) {
+    add(fmt::format("{} {}", stage.name, stage.part), seconds(stage.time));
+  }
+  add("rest", step_seconds - seconds(profile.total()));
+  return stages;
+}
+
+struct Round {
+  double seconds = 0;
+  double peak = 0;
+  Profile profile;
+};
+
+std::vector<Round> time_rounds(Session& session, Dtype dtype, Training& training) {
+  training.step(nullptr);  // memory, scratch, caches
+  std::vector<Round> rounds(static_cast<std::size_t>(session.options().rounds));
+  double before = session.peak_flops(dtype);
+  for (Round& round : rounds) {
+    round.seconds = seconds_of([&] { training.step(&round.profile); });
+    const double after = session.peak_flops(dtype);
+    round.peak = (before + after) / 2;
+    before = after;
+  }
+  return rounds;
+}
+
+void report_rounds(Session& session, const StepOptions& options, Dtype dtype, double error,
+                   const RandomSpans& task, std::vector<Round> rounds) {
+  std::sort(rounds.begin(), rounds.end(),
+            [](const Round& a, const Round& b) { return a.seconds < b.seconds; });
+  Samples samples;
+  for (const Round& round : rounds) {
+    samples.seconds.push_back(round.seconds);
+    samples.peaks.push_back(round.peak);
+  }
+  const double flops = models::training_flops(task.config(), task.batch());
+  const auto tokens = static_cast<double>(task.batch().rows());
+  const Statistics time = statistics(samples.seconds);
+  const Statistics speed = samples.rates(tokens);
+  const Statistics share = samples.shares(flops);
+  const std::string name = fmt::format("{} {}x{} {}", options.model, options.batch.batch,
+                                       options.batch.seq, options.lengths);
+  Report& report = session.report();
+  report.line(
+      fmt::format("{} {}: {:.4f} s per step ({:.4f} – {:.4f}), {:.0f} tokens/s, {:.1f} % "
+                  "of the peak ({:.1f} – {:.1f})",
+                  name, to_string(dtype), time.median, time.min, time.max, speed.median,
+                  100 * share.median, 100 * share.min, 100 * share.max));
+  // The breakdown is that of one step, the (lower) median one, so that it adds up.
+  const Round& middle = rounds[(rounds.size() - 1) / 2];
+  ordered_json stages = breakdown(report, middle.profile, middle.seconds, middle.peak,
+                                  stage_flops(task.config(), task.batch()));
+  report.add({{"name", name},
+              {"dtype", to_string(dtype)},
+              {"verified", true},
+              {"error", error},
+              {"tokens", tokens},
+              {"flops", flops},
+              {"seconds", to_json(time)},
+              {"unit", "tokens/s"},
+              {"rate", to_json(speed)},
+              {"peak", middle.peak * 1e-9},
+              {"share", to_json(share)},
+              {"breakdown_of_seconds", middle.seconds},
+              {"breakdown", std::move(stages)}});
+}
+
+int run(const StepOptions& options, const Environment& environment) {
+  Session session("step", options.common, environment);
+  const models::ModelConfig config = model_of(options.model);
+  const std::size_t batch = options.batch.batch;
+  const std::size_t seq = options.batch.seq;
+  const Dtype dtype = options.common.dtype == "bf16" ? Dtype::kBf16 : Dtype::kF32;
+  const double error = step_error(session, config, dtype);
+  if (!(error <= 1)) {
+    session.found_wrong();
+    session.report().line(
+        fmt::format("WRONG: loss or gradient norm differ {:.3g} times as much from the reference "
+                    "as rounding explains",
+                    error));
+    session.report().add({{"name", options.model},
+                          {"dtype", to_string(dtype)},
+                          {"verified", false},
+                          {"error", error}});
+    return session.finish();
+  }
+  Training training(session.context(), config, dtype,
+                    options.lengths == "squad"
+                        ? squad_lengths(batch, seq)
+                        : std::vector<std::uint32_t>(batch, static_cast<std::uint32_t>(seq)));
+  std::vector<Round> rounds = time_rounds(session, dtype, training);
+  report_rounds(session, options, dtype, error, training.task(), std::move(rounds));
+  return session.finish();
+}
+
+}  // namespace
+
+Bench add_step(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("step", "whole training steps and their stages");
+  auto options = std::make_shared<StepOptions>();
+  options->common.add_to(*app);
+  options->batch.add_to(*app);
+  app->add_option(
+      "--model", options->model,
+      fmt::format("{}, or a directory with a config.json", fmt::join(model_names(), ", ")));
+  app->add_option("--lengths", options->lengths,
+                  "padded: all sequences have --seq tokens; squad: those of SQuAD, not padded")
+      ->check(CLI::IsMember({"padded", "squad"}));
+  return {app, [options](const Environment& environment) { return run(*options, environment); }};
+}
+
+}  // namespace tandem::apps::bench
