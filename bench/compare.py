@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Two builds of tandem against each other, in turns on the same machine.
 
-    bench/compare.py OLD NEW [--turns N] -- BENCH [tandem bench arguments]
-    bench/compare.py build/old/bin/tandem build/release/bin/tandem -- gemm --model minilm --dtype bf16
+    bench/compare.py OLD NEW [--turns N] BENCH [arguments of tandem bench]
+    bench/compare.py build/old/bin/tandem build/release gemm --model minilm --dtype bf16
 
 OLD and NEW are programs or build directories. Every turn runs `tandem bench BENCH … --json` with both,
 in alternating order. Printed per result: the medians over the turns, and the ratio OLD / NEW of the
@@ -58,15 +58,15 @@ def compare(old_runs, new_runs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     parser.add_argument("old")
     parser.add_argument("new")
+    parser.add_argument("bench", help="peak, gemm, attention, …")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="-- and then what follows `tandem bench`")
-    options = parser.parse_args()
-    arguments = [word for word in options.arguments if word not in ("--", "--json")]
-    if not arguments or options.turns < 1:
-        parser.error("name a bench, e.g. `-- gemm --model minilm`, and at least one turn")
+    options, others = parser.parse_known_args()  # what it does not know is for tandem bench
+    if options.turns < 1:
+        parser.error("--turns: at least one")
+    arguments = [options.bench, *(word for word in others if word not in ("--", "--json"))]
 
     runs = {"old": [], "new": []}
     sides = [("old", program(options.old)), ("new", program(options.new))]

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "tandem/kernels/gemm_simd.h"
 #include "tandem/kernels/peak.h"
 #include "tandem/kernels/simd/unroll.h"
 
@@ -13,7 +14,7 @@ namespace tandem::kernels::simd {
 template <class Unit>
 double l1_peak(std::size_t iterations, const float* block) {
   using V = typename Unit::V;
-  constexpr int kChains = 16;
+  constexpr int kChains = kPeakChains<V>;
   constexpr std::size_t kGroups = kL1Floats / (kChains * V::kLanes);
   V sum[kChains];
   unroll<kChains>([&](auto i) __attribute__((always_inline)) { sum[i] = V::zero(); });
@@ -29,7 +30,8 @@ double l1_peak(std::size_t iterations, const float* block) {
   }
   V total = V::zero();
   unroll<kChains>([&](auto i) __attribute__((always_inline)) { total = total + sum[i]; });
-  const double flops = 2.0 * Unit::kReduced * kL1Floats * static_cast<double>(iterations);
+  const double flops =
+      2.0 * Unit::kReduced * kGroups * kChains * V::kLanes * static_cast<double>(iterations);
   return flops + static_cast<double>(V::sum(total));
 }
 
