@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <ctime>
 
 #include "tandem/core/error.h"
 
@@ -105,7 +106,7 @@ void Session::time(const Case& one) {
       if (one.calibrate) return one.calibrate();
       return one.unit == Unit::kFlops ? peak_flops(one.dtype) : streams().copy();
     };
-    samples = measure(options_.rounds, calibrate, works);
+    watch([&] { samples = measure(options_.rounds, calibrate, works); });
   } else {
     found_wrong();
   }
@@ -150,7 +151,28 @@ void Session::report_times(const Case& one, double error, const std::vector<Samp
   report_.add(std::move(result));
 }
 
+void Session::watch(FunctionRef<void()> measurements) {
+  const std::clock_t cpu = std::clock();  // of all threads
+  watched_seconds_ += seconds_of(measurements);
+  cpu_seconds_ += static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC;
+}
+
+// Threads that wait for a core are slow at moments of their own, which no calibrator beside them
+// can take out.
+void Session::report_cores() {
+  constexpr double kQuiet = 0.9;
+  if (watched_seconds_ == 0) return;
+  const double share = cpu_seconds_ / (watched_seconds_ * threads_.num_threads());
+  report_.set("share_of_cores", share);
+  if (share > kQuiet) return;
+  report_.line(
+      fmt::format("the threads had {:.0f} % of their cores' time: other processes run "
+                  "here, take figures on a quiet machine",
+                  100 * share));
+}
+
 int Session::finish() {
+  report_cores();
   report_.finish();
   return wrong_ ? kExitBug : 0;
 }

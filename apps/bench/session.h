@@ -67,6 +67,8 @@ class Session {
   double peak_flops(Dtype dtype) const;
   Streams& streams();  // made at the first call
 
+  // Runs `measurements`, and notes how much of the cores the threads had meanwhile.
+  void watch(FunctionRef<void()> measurements);
   // Verifies and times one case, and those of --against beside it; reports it.
   void time(const Case& one);
   Report& report() { return report_; }
@@ -76,6 +78,7 @@ class Session {
 
  private:
   const Machine& other_machine(const std::string& operation);
+  void report_cores();
   void report_times(const Case& one, double error, const std::vector<Samples>& samples);
 
   Options options_;
@@ -89,6 +92,8 @@ class Session {
   LineOutput output_;
   Report report_;
   bool wrong_ = false;
+  double watched_seconds_ = 0;
+  double cpu_seconds_ = 0;
 };
 
 }  // namespace tandem::apps::bench

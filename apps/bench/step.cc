@@ -217,7 +217,8 @@ int run(const StepOptions& options, const Environment& environment) {
                     options.lengths == "squad"
                         ? squad_lengths(batch, seq)
                         : std::vector<std::uint32_t>(batch, static_cast<std::uint32_t>(seq)));
-  std::vector<Round> rounds = time_rounds(session, dtype, training);
+  std::vector<Round> rounds;
+  session.watch([&] { rounds = time_rounds(session, dtype, training); });
   report_rounds(session, options, dtype, error, training.task(), std::move(rounds));
   return session.finish();
 }
