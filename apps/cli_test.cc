@@ -60,7 +60,7 @@ void expect_failure(const testing::ProcessResult& result, int exit_code,
 TEST(Cli, HelpAndVersion) {
   const auto help = tandem({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* name : {"run_qa", "ask", "inspect"}) EXPECT_THAT(help.out, HasSubstr(name));
+  for (const char* name : {"run_qa", "ask", "inspect", "bench"}) EXPECT_THAT(help.out, HasSubstr(name));
   EXPECT_THAT(tandem({"--version"}).out, StartsWith("tandem 0."));
   const auto nothing = tandem({});
   EXPECT_EQ(nothing.exit_code, 2);
@@ -68,7 +68,7 @@ TEST(Cli, HelpAndVersion) {
 }
 
 TEST(Cli, EveryCommandHasHelp) {
-  for (const char* name : {"run_qa", "ask", "inspect"}) {
+  for (const char* name : {"run_qa", "ask", "inspect", "bench"}) {
     const auto help = tandem({name, "--help"});
     EXPECT_EQ(help.exit_code, 0) << name;
     EXPECT_THAT(help.out, HasSubstr(fmt::format("sage: tandem {}", name)));
@@ -81,7 +81,7 @@ TEST(Cli, EveryCommandHasHelp) {
 TEST(Cli, UnknownCommandSuggests) {
   expect_failure(tandem({"run-qa"}), 2, "unknown command 'run-qa', did you mean 'run_qa'?");
   expect_failure(tandem({"frobnicate"}), 2,
-                 "unknown command 'frobnicate'; the commands are run_qa, ask, inspect");
+                 "unknown command 'frobnicate'; the commands are run_qa, ask, inspect, bench");
 }
 
 TEST(Cli, RunQaUsageErrors) {

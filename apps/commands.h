@@ -20,6 +20,7 @@ struct Invocation {
 int run_qa(const Invocation& invocation);
 int ask(const Invocation& invocation);
 int inspect(const Invocation& invocation);
+int run_bench(const Invocation& invocation);
 
 struct Command {
   std::string_view name;

@@ -31,6 +31,10 @@ constexpr Command kCommands[] = {
      "tandem ask --model DIR|NAME --context FILE|- QUESTION...", ask},
     {"inspect", "show tokens, features or weights as JSON lines",
      "tandem inspect tokens|features|weights ...   (tandem inspect --help)", inspect},
+    {"bench", "measure this machine, and tandem on it",
+     "tandem bench peak|gemm|attention|elementwise|optimizer|step|tokenize ...   "
+     "(tandem bench --help)",
+     run_bench},
 };
 
 std::string help() {

@@ -8,7 +8,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build pkg-config                                    # the build
   libdnnl-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libicu-dev libssl-dev zlib1g-dev
-  libgtest-dev libgmock-dev libbenchmark-dev                          # tests and micro-benchmarks
+  libgtest-dev libgmock-dev                                           # tests
   mpich                                                               # mpirun.mpich, mpiexec.hydra: starts several ranks
   python3 python3-venv python3-pip git                                # checks of the sources, packages for comparison
 )

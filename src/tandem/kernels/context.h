@@ -2,6 +2,7 @@
 // reusable memory.
 #pragma once
 
+#include "tandem/core/profile.h"
 #include "tandem/core/thread_pool.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/kernels/scratch.h"
@@ -19,6 +20,7 @@ struct Context {
   ThreadPool& threads;
   const KernelSet& kernels;
   Scratch& scratch;
+  Profile* profile = nullptr;  // the stages of a step are timed into it; null: they are not
 };
 
 }  // namespace tandem::kernels

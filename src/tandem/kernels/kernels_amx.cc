@@ -12,6 +12,10 @@ constinit const PackedGemmOf<bfloat16> kPackedGemmTiles =
 
 double peak_amx(std::size_t iterations) { return simd::peak_tiles<amx::Tiles>(iterations); }
 
+double l1_peak_amx(std::size_t iterations, const float* block) {
+  return simd::l1_peak_tiles<amx::Tiles>(iterations, block);
+}
+
 void tile_dot_amx(const TileConfig& config, const TileDot& dot) {
   run_tile_dot<amx::Tiles>(config, dot);
 }

@@ -1,8 +1,7 @@
 #include "tandem/kernels/linear.h"
 
-#include <algorithm>
-
 #include "tandem/kernels/kernel_tables.h"
+#include "tandem/kernels/reduce.h"
 
 namespace tandem::kernels {
 namespace {
@@ -13,30 +12,6 @@ void run(const Context& ctx, const Gemm<bfloat16, bfloat16>& gemm) {
 }
 void run(const Context& ctx, const Gemm<bfloat16, float>& gemm) {
   ctx.kernels.gemm->bf16_to_f32(ctx, gemm);
-}
-
-// A chunk owns some columns and walks down all rows, in blocks whose sums are added in order: less
-// rounding than one long sum.
-template <class T>
-void bias_gradient(const Context& ctx, std::size_t rows, std::size_t columns, const T* x,
-                   float* sums, bool accumulate) {
-  constexpr std::size_t kColumns = 128;
-  constexpr std::size_t kRows = 256;
-  ctx.threads.parallel_for(num_chunks(columns, kColumns), [&](std::size_t chunk, int) {
-    const std::size_t first = chunk * kColumns;
-    const std::size_t width = std::min(kColumns, columns - first);
-    float total[kColumns] = {};
-    for (std::size_t row = 0; row < rows; row += kRows) {
-      float block[kColumns] = {};
-      of<T>(*ctx.kernels.reduce)
-          .add_column_sums(std::min(kRows, rows - row), width, x + row * columns + first, columns,
-                           block);
-      for (std::size_t c = 0; c < width; ++c) total[c] += block[c];
-    }
-    for (std::size_t c = 0; c < width; ++c) {
-      sums[first + c] = accumulate ? sums[first + c] + total[c] : total[c];
-    }
-  });
 }
 
 }  // namespace
@@ -79,7 +54,7 @@ void linear_backward_weight(const Context& ctx, std::size_t M, std::size_t N, st
                           .bias = nullptr,
                           .c = grad_weight,
                           .accumulate = accumulate});
-  if (grad_bias != nullptr) bias_gradient(ctx, M, N, grad_out, grad_bias, accumulate);
+  if (grad_bias != nullptr) column_sums(ctx, M, N, grad_out, grad_bias, accumulate);
 }
 
 template void linear_forward(const Context&, std::size_t, std::size_t, std::size_t, const float*,

@@ -33,6 +33,33 @@ double sum_in_order(std::span<const double> partials) {
   return sum;
 }
 
+// A chunk owns some columns and walks down all rows, in blocks whose sums are added in order: less
+// rounding than one long sum.
+template <class T>
+void column_sums(const Context& ctx, std::size_t rows, std::size_t columns, const T* x, float* sums,
+                 bool accumulate) {
+  constexpr std::size_t kColumns = 128;
+  constexpr std::size_t kRows = 256;
+  ctx.threads.parallel_for(num_chunks(columns, kColumns), [&](std::size_t chunk, int) {
+    const std::size_t first = chunk * kColumns;
+    const std::size_t width = std::min(kColumns, columns - first);
+    float total[kColumns] = {};
+    for (std::size_t row = 0; row < rows; row += kRows) {
+      float block[kColumns] = {};
+      of<T>(*ctx.kernels.reduce)
+          .add_column_sums(std::min(kRows, rows - row), width, x + row * columns + first, columns,
+                           block);
+      for (std::size_t c = 0; c < width; ++c) total[c] += block[c];
+    }
+    for (std::size_t c = 0; c < width; ++c) {
+      sums[first + c] = accumulate ? sums[first + c] + total[c] : total[c];
+    }
+  });
+}
+
+template void column_sums(const Context&, std::size_t, std::size_t, const float*, float*, bool);
+template void column_sums(const Context&, std::size_t, std::size_t, const bfloat16*, float*, bool);
+
 void add_arrays(const Context& ctx, std::size_t count, const float* a, const float* b, float* dst) {
   for_each_chunk(ctx, count, [&](std::size_t begin, std::size_t size) {
     ctx.kernels.reduce->add(size, a + begin, b + begin, dst + begin);

@@ -1,5 +1,6 @@
 // Sums, scalings and conversions over flat arrays. All are element by element, so a range may be
-// cut anywhere without changing a bit, except the squared norm, which has a fixed order of its own.
+// cut anywhere without changing a bit, except the squared norm and the column sums, which have
+// fixed orders of their own.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,12 @@ void squared_norm_partials(const Context& ctx, std::size_t count, const float* x
 
 // The sum in index order.
 double sum_in_order(std::span<const double> partials);
+
+// sums[c] = the sum over the rows of column c of x, in f32, or += when `accumulate`: the gradient
+// of a bias.   x: [rows, columns] T (float or bfloat16).   sums: [columns].
+template <class T>
+void column_sums(const Context& ctx, std::size_t rows, std::size_t columns, const T* x, float* sums,
+                 bool accumulate);
 
 // dst = a + b. dst may be a or b.
 void add_arrays(const Context& ctx, std::size_t count, const float* a, const float* b, float* dst);

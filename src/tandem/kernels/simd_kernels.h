@@ -8,6 +8,7 @@
 #include "tandem/kernels/amx/tile_config.h"
 #include "tandem/kernels/gemm_packed.h"
 #include "tandem/kernels/kernel_tables.h"
+#include "tandem/kernels/peak.h"
 
 namespace tandem::kernels {
 
@@ -48,6 +49,15 @@ extern const PackedGemmOf<bfloat16> kPackedGemmTilesEmulated;
 void pair_dots_emulated(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
                         float* sums);
 void tile_dot_emulated(const TileConfig& config, const TileDot& dot);
+
+// For peak.h.
+double l1_peak_avx2(std::size_t iterations, const float* block);
+double l1_peak_avx512(std::size_t iterations, const float* block);
+double l1_peak_avx512bf16(std::size_t iterations, const float* block);
+double l1_peak_amx(std::size_t iterations, const float* block);
+extern const StreamLoops kStreamsAvx2;
+extern const StreamLoops kStreamsAvx512;
+
 
 extern const AttentionOf<float> kAttentionFloat256;
 extern const AttentionOf<bfloat16> kAttentionWidened256;

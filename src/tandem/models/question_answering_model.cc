@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/profile.h"
 #include "tandem/kernels/dropout.h"
 #include "tandem/nn/linear.h"
 
@@ -24,6 +25,22 @@ nn::LinearParameters add_qa_outputs(nn::ParameterLayout& layout, std::size_t hid
 }
 
 }  // namespace
+
+double training_flops(const ModelConfig& config, const nn::PackedBatch& batch) {
+  const auto hidden = static_cast<double>(config.hidden_size);
+  const auto layers = static_cast<double>(config.num_hidden_layers);
+  const double linear_weights =
+      layers * (4 * hidden * hidden + 2 * hidden * static_cast<double>(config.intermediate_size)) +
+      QuestionAnsweringModel::kNumLabels * hidden;
+  double query_key_pairs = 0;
+  for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
+    query_key_pairs +=
+        static_cast<double>(batch.row_begin[i + 1] - batch.row_begin[i]) * batch.key_count[i];
+  }
+  const double forward = 2 * linear_weights * static_cast<double>(batch.rows()) +
+                         4 * hidden * layers * query_key_pairs;
+  return 3 * forward;
+}
 
 QuestionAnsweringModel::QuestionAnsweringModel(ModelConfig config)
     : config_(validated(std::move(config))),
@@ -99,10 +116,11 @@ void QuestionAnsweringModel::forward_head(const nn::Pass& pass, const Tensors<T>
   const std::size_t H = config_.hidden_size;
   const std::span<float> output = tensors.encoder.output();
   if (tensors.head_input.data() != output.data()) {
+    const StageTimer timer(pass.context.profile, "head", "dropout");
     kernels::dropout_forward<float>(pass.context, pass.sequences, H, head_dropout(pass),
                                     output.data(), tensors.head_input.data());
   }
-  nn::linear_forward<float>(pass, qa_outputs_, kNumLabels, H, tensors.head_input, logits);
+  nn::linear_forward<float>(pass, "head", qa_outputs_, kNumLabels, H, tensors.head_input, logits);
 }
 
 template <class T>
@@ -111,9 +129,10 @@ void QuestionAnsweringModel::backward_head(const nn::Pass& pass, const Tensors<T
                                            const nn::Gradients& grads) const {
   const std::size_t H = config_.hidden_size;
   const std::span<float> grad = tensors.encoder.grad;
-  nn::linear_backward<float, float>(pass, qa_outputs_, kNumLabels, H, tensors.head_input,
+  nn::linear_backward<float, float>(pass, "head", qa_outputs_, kNumLabels, H, tensors.head_input,
                                     grad_logits, grad, /*accumulate_grad_x=*/false, grads);
   if (tensors.head_input.data() != tensors.encoder.output().data()) {
+    const StageTimer timer(pass.context.profile, "head", "dropout");
     kernels::dropout_forward<float>(pass.context, pass.sequences, H, head_dropout(pass),
                                     grad.data(), grad.data());
   }

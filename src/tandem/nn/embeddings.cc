@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tandem/core/profile.h"
 #include "tandem/kernels/embedding.h"
 
 namespace tandem::nn {
@@ -39,6 +40,7 @@ void embeddings_forward(const Pass& pass, const EmbeddingsOptions& options,
       .sum = saved.sum.data(),
       .mean = saved.mean.data(),
       .rstd = saved.rstd.data()};
+  const StageTimer timer(pass.context.profile, "embeddings", "forward");
   kernels::embedding_forward<T>(pass.context, pass.sequences, options.hidden_size,
                                 indices_of(options, batch), dropout_of(pass, options), args);
 }
@@ -47,6 +49,7 @@ void embeddings_backward(const Pass& pass, const EmbeddingsOptions& options,
                          const EmbeddingsParameters& parameters, const PackedBatch& batch,
                          const LayerNormActivations& saved, std::span<float> grad,
                          const Gradients& grads) {
+  const StageTimer timer(pass.context.profile, "embeddings", "backward");
   float* const grad_position = grads.at(parameters.position);
   const kernels::EmbeddingBackward args = {
       .grad_y = grad.data(),

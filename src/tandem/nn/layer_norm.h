@@ -5,6 +5,7 @@
 #include <span>
 
 #include "tandem/core/buffer.h"
+#include "tandem/core/profile.h"
 #include "tandem/kernels/layer_norm.h"
 #include "tandem/nn/hidden.h"
 #include "tandem/nn/pass.h"
@@ -40,6 +41,7 @@ void dropout_add_layer_norm_forward(const Pass& pass, const LayerNormParameters&
                                              .sum = saved.sum.data(),
                                              .mean = saved.mean.data(),
                                              .rstd = saved.rstd.data()};
+  const StageTimer timer(pass.context.profile, "layer norm", "forward");
   kernels::dropout_add_layer_norm_forward<T>(pass.context, pass.sequences, x.size() / pass.rows(),
                                              dropout, args);
 }
@@ -61,6 +63,7 @@ void dropout_add_layer_norm_backward(const Pass& pass, const LayerNormParameters
                                               .grad_gamma = grads.at(parameters.weight),
                                               .grad_beta = grads.at(parameters.bias),
                                               .accumulate = grads.accumulate};
+  const StageTimer timer(pass.context.profile, "layer norm", "backward");
   kernels::dropout_add_layer_norm_backward<T>(pass.context, pass.sequences,
                                               grad.size() / pass.rows(), dropout, args);
 }

@@ -3,17 +3,22 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 
+#include "tandem/core/profile.h"
 #include "tandem/kernels/linear.h"
 #include "tandem/nn/pass.h"
 #include "tandem/nn/weights.h"
 
 namespace tandem::nn {
 
-// y = x·Wᵀ + b, overwritten.   x: [R, in_features] T.   y: [R, out_features] T.
+// y = x·Wᵀ + b, overwritten.   x: [R, in_features] T.   y: [R, out_features] T.   name: of the
+// stage, for a profile.
 template <class T>
-void linear_forward(const Pass& pass, const LinearParameters& parameters, std::size_t out_features,
-                    std::size_t in_features, std::span<const T> x, std::span<T> y) {
+void linear_forward(const Pass& pass, std::string_view name, const LinearParameters& parameters,
+                    std::size_t out_features, std::size_t in_features, std::span<const T> x,
+                    std::span<T> y) {
+  const StageTimer timer(pass.context.profile, name, "forward");
   kernels::linear_forward<T>(pass.context, pass.rows(), out_features, in_features, x.data(),
                              pass.weights.matrix<T>(parameters.weight),
                              pass.weights.vector(parameters.bias), y.data());
@@ -24,12 +29,17 @@ void linear_forward(const Pass& pass, const LinearParameters& parameters, std::s
 //   x: [R, in_features] T as in forward.   grad_y: [R, out_features] T.   grad_x: [R, in_features]
 //   T or f32.
 template <class T, class Out>
-void linear_backward(const Pass& pass, const LinearParameters& parameters, std::size_t out_features,
-                     std::size_t in_features, std::span<const T> x, std::span<const T> grad_y,
-                     std::span<Out> grad_x, bool accumulate_grad_x, const Gradients& grads) {
-  kernels::linear_backward_weight<T>(pass.context, pass.rows(), out_features, in_features,
-                                     grad_y.data(), x.data(), grads.at(parameters.weight),
-                                     grads.at(parameters.bias), grads.accumulate);
+void linear_backward(const Pass& pass, std::string_view name, const LinearParameters& parameters,
+                     std::size_t out_features, std::size_t in_features, std::span<const T> x,
+                     std::span<const T> grad_y, std::span<Out> grad_x, bool accumulate_grad_x,
+                     const Gradients& grads) {
+  {
+    const StageTimer timer(pass.context.profile, name, "dW");
+    kernels::linear_backward_weight<T>(pass.context, pass.rows(), out_features, in_features,
+                                       grad_y.data(), x.data(), grads.at(parameters.weight),
+                                       grads.at(parameters.bias), grads.accumulate);
+  }
+  const StageTimer timer(pass.context.profile, name, "dX");
   kernels::linear_backward_input<T, Out>(pass.context, pass.rows(), out_features, in_features,
                                          grad_y.data(), pass.weights.matrix<T>(parameters.weight),
                                          grad_x.data(), accumulate_grad_x);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tandem/core/profile.h"
 #include "tandem/kernels/attention.h"
 #include "tandem/nn/layer_norm.h"
 #include "tandem/nn/linear.h"
@@ -66,21 +67,28 @@ void transformer_layer_forward(const Pass& pass, const TransformerLayerOptions& 
   const LayerDropouts dropouts(pass.dropout, options);
 
   // Attention: every row reads the real rows of its sequence.
-  linear_forward<T>(pass, parameters.qkv, 3 * H, H, x.operand, saved.qkv);
-  kernels::attention_forward<T>(pass.context, pass.sequences, options.num_heads, options.head_dim(),
-                                dropouts.attention, saved.qkv.data(), saved.context.data(),
-                                saved.log_sum_exp.data());
-  linear_forward<T>(pass, parameters.attention_output, H, H, saved.context, scratch.projected);
+  linear_forward<T>(pass, "qkv", parameters.qkv, 3 * H, H, x.operand, saved.qkv);
+  {
+    const StageTimer timer(pass.context.profile, "attention", "forward");
+    kernels::attention_forward<T>(pass.context, pass.sequences, options.num_heads,
+                                  options.head_dim(), dropouts.attention, saved.qkv.data(),
+                                  saved.context.data(), saved.log_sum_exp.data());
+  }
+  linear_forward<T>(pass, "attention output", parameters.attention_output, H, H, saved.context,
+                    scratch.projected);
   dropout_add_layer_norm_forward<T>(pass, parameters.attention_norm, options.layer_norm_eps,
                                     dropouts.attention_output, scratch.projected, x.residual,
                                     saved.attention_norm, saved.attended);
 
   // Feed-forward: every row is transformed on its own.
-  linear_forward<T>(pass, parameters.intermediate, I, H, saved.attended.operand,
+  linear_forward<T>(pass, "up", parameters.intermediate, I, H, saved.attended.operand,
                     saved.pre_activation);
-  kernels::activation_forward<T>(pass.context, options.activation, saved.activated.size(),
-                                 saved.pre_activation.data(), saved.activated.data());
-  linear_forward<T>(pass, parameters.output, H, I, saved.activated, scratch.projected);
+  {
+    const StageTimer timer(pass.context.profile, "activation", "forward");
+    kernels::activation_forward<T>(pass.context, options.activation, saved.activated.size(),
+                                   saved.pre_activation.data(), saved.activated.data());
+  }
+  linear_forward<T>(pass, "down", parameters.output, H, I, saved.activated, scratch.projected);
   dropout_add_layer_norm_forward<T>(pass, parameters.output_norm, options.layer_norm_eps,
                                     dropouts.feed_forward, scratch.projected,
                                     saved.attended.residual, saved.output_norm, y);
@@ -105,24 +113,30 @@ void transformer_layer_backward(const Pass& pass, const TransformerLayerOptions&
   // Feed-forward.
   dropout_add_layer_norm_backward<T>(pass, parameters.output_norm, dropouts.feed_forward,
                                      saved.output_norm, grad, grad_projected, grads);
-  linear_backward<T, T>(pass, parameters.output, H, I, saved.activated, grad_projected,
+  linear_backward<T, T>(pass, "down", parameters.output, H, I, saved.activated, grad_projected,
                         grad_activation, /*accumulate_grad_x=*/false, grads);
-  kernels::activation_backward<T>(pass.context, options.activation, grad_activation.size(),
-                                  saved.pre_activation.data(), grad_activation.data(),
-                                  grad_activation.data());
-  linear_backward<T, float>(pass, parameters.intermediate, I, H, saved.attended.operand,
+  {
+    const StageTimer timer(pass.context.profile, "activation", "backward");
+    kernels::activation_backward<T>(pass.context, options.activation, grad_activation.size(),
+                                    saved.pre_activation.data(), grad_activation.data(),
+                                    grad_activation.data());
+  }
+  linear_backward<T, float>(pass, "up", parameters.intermediate, I, H, saved.attended.operand,
                             grad_activation, grad, /*accumulate_grad_x=*/true, grads);
 
   // Attention.
   dropout_add_layer_norm_backward<T>(pass, parameters.attention_norm, dropouts.attention_output,
                                      saved.attention_norm, grad, grad_projected, grads);
-  linear_backward<T, T>(pass, parameters.attention_output, H, H, saved.context, grad_projected,
-                        scratch.grad_context, /*accumulate_grad_x=*/false, grads);
-  kernels::attention_backward<T>(pass.context, pass.sequences, options.num_heads,
-                                 options.head_dim(), dropouts.attention, saved.qkv.data(),
-                                 saved.context.data(), saved.log_sum_exp.data(),
-                                 scratch.grad_context.data(), grad_qkv.data());
-  linear_backward<T, float>(pass, parameters.qkv, 3 * H, H, x.operand, grad_qkv, grad,
+  linear_backward<T, T>(pass, "attention output", parameters.attention_output, H, H, saved.context,
+                        grad_projected, scratch.grad_context, /*accumulate_grad_x=*/false, grads);
+  {
+    const StageTimer timer(pass.context.profile, "attention", "backward");
+    kernels::attention_backward<T>(pass.context, pass.sequences, options.num_heads,
+                                   options.head_dim(), dropouts.attention, saved.qkv.data(),
+                                   saved.context.data(), saved.log_sum_exp.data(),
+                                   scratch.grad_context.data(), grad_qkv.data());
+  }
+  linear_backward<T, float>(pass, "qkv", parameters.qkv, 3 * H, H, x.operand, grad_qkv, grad,
                             /*accumulate_grad_x=*/true, grads);
 }
 

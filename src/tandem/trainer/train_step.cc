@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tandem/core/profile.h"
 #include "tandem/optim/schedule.h"
 
 namespace tandem::trainer {
@@ -11,6 +12,25 @@ void add(tasks::BatchSize& total, const tasks::BatchSize& batch) {
   total.real_tokens += batch.real_tokens;
   total.computed_tokens += batch.computed_tokens;
   total.flops += batch.flops;
+}
+
+// Micro-batch `micro` of the step on `shard`. Its samples are numbered after those of all batches
+// before it.
+tasks::BatchSize load_batch(const StepContext& context, const data::EpochBatches& order,
+                            std::size_t first_batch, std::size_t micro, std::size_t shard) {
+  const StageTimer timer(context.kernels.profile, "batch", "load");
+  const std::size_t batches_before =
+      micro * static_cast<std::size_t>(context.plan.logical_shards) + shard;
+  return context.task.load_train_batch(
+      order.batch(first_batch + micro, shard),
+      batches_before * static_cast<std::size_t>(context.plan.per_device_batch_size));
+}
+
+// Completes the mean gradient; returns its L2 norm.
+double finish_reduction(const StepContext& context) {
+  const StageTimer timer(context.kernels.profile, "gradient", "reduction, norm");
+  context.parallel.finish();
+  return std::sqrt(context.parallel.squared_norm());
 }
 
 }  // namespace
@@ -34,17 +54,14 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
   for (std::size_t shard = first_shard; shard < end_shard; ++shard) {
     double loss = 0;
     for (std::size_t micro = 0; micro < num_batches; ++micro) {
-      const auto features = order.batch(first_batch + micro, shard);
-      const std::size_t batches_before =
-          micro * static_cast<std::size_t>(context.plan.logical_shards) + shard;
-      add(result.batch, task.load_train_batch(
-                            features, batches_before * static_cast<std::size_t>(
-                                                           context.plan.per_device_batch_size)));
+      add(result.batch, load_batch(context, order, first_batch, micro, shard));
       loss += task.forward(kernels, weights, dropout);
       const bool last = micro + 1 == num_batches;
       task.backward(kernels, weights, dropout, micro_scale, parallel.gradient(shard),
                     /*accumulate=*/micro > 0, [&](std::size_t end) {
-                      if (last) parallel.gradient_ready(shard, end);
+                      if (!last) return;
+                      const StageTimer timer(kernels.profile, "gradient", "reduction, norm");
+                      parallel.gradient_ready(shard, end);
                     });
     }
     result.shard_losses.push_back(loss * micro_scale);
@@ -52,8 +69,7 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
 
   // The mean over all shards along the canonical tree (docs/numerics.md), its norm, and the clip
   // factor: the same bits on every rank.
-  parallel.finish();
-  result.grad_norm = std::sqrt(parallel.squared_norm());
+  result.grad_norm = finish_reduction(context);
   const double clip = optim::clip_factor(result.grad_norm, context.max_grad_norm);
 
   // Each rank updates its slices of the weights that the ranks of this node share, in one pass, and
@@ -66,6 +82,7 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
   const optim::AdamWStep update{.step = static_cast<std::uint64_t>(step) + 1,
                                 .learning_rate = learning_rate,
                                 .gradient_scale = clip};
+  const StageTimer timer(kernels.profile, "optimizer", "update");
   for (const dist::Range& range : parallel.owned_ranges())
     context.optimizer.step(kernels, update, arenas, range.begin, range.end);
   parallel.publish();

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "tandem/core/error.h"
+#include "tandem/core/profile.h"
 #include "tandem/kernels/cross_entropy.h"
 #include "tandem/models/pretrained.h"
 #include "tandem/tasks/question_answering/metrics.h"
@@ -15,25 +16,6 @@ namespace tandem::question_answering {
 namespace {
 
 constexpr std::size_t kNumLabels = models::QuestionAnsweringModel::kNumLabels;
-
-// Multiply-adds of the matrix products of a pass, ×2: per row every weight of the linear layers
-// once, per query row and key the score and the weighted sum. Backward costs twice the forward
-// pass.
-double training_flops(const models::ModelConfig& config, const nn::PackedBatch& batch) {
-  const auto hidden = static_cast<double>(config.hidden_size);
-  const auto layers = static_cast<double>(config.num_hidden_layers);
-  const double linear_weights =
-      layers * (4 * hidden * hidden + 2 * hidden * static_cast<double>(config.intermediate_size)) +
-      2 * hidden;
-  double query_key_pairs = 0;
-  for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
-    query_key_pairs +=
-        static_cast<double>(batch.row_begin[i + 1] - batch.row_begin[i]) * batch.key_count[i];
-  }
-  const double forward = 2 * linear_weights * static_cast<double>(batch.rows()) +
-                         4 * hidden * layers * query_key_pairs;
-  return 3 * forward;
-}
 
 // FNV-1a, 64 bits: enough to notice other data, which is all a fingerprint is for.
 class Fingerprint {
@@ -178,7 +160,7 @@ tasks::BatchSize QuestionAnsweringTask::load_train_batch(std::span<const std::ui
   return {.real_tokens =
               std::accumulate(batch.key_count.begin(), batch.key_count.end(), std::size_t{0}),
           .computed_tokens = batch.rows(),
-          .flops = training_flops(model_.config(), batch)};
+          .flops = models::training_flops(model_.config(), batch)};
 }
 
 double QuestionAnsweringTask::forward(const kernels::Context& context, const nn::Weights& weights,
@@ -186,6 +168,7 @@ double QuestionAnsweringTask::forward(const kernels::Context& context, const nn:
   Pass& pass = *training_;
   const std::span logits(pass.logits.data(), pass.batch.rows() * kNumLabels);
   model_.forward(context, weights, pass.batch, dropout, pass.activations, logits);
+  const StageTimer timer(context.profile, "loss", "forward");
   return kernels::span_cross_entropy(context, pass.batch.sequences(), logits.data(),
                                      pass.start.data(), pass.end.data(), 1.0f, nullptr);
 }
@@ -197,9 +180,12 @@ void QuestionAnsweringTask::backward(const kernels::Context& context, const nn::
   Pass& pass = *training_;
   const std::size_t size = pass.batch.rows() * kNumLabels;
   const std::span grad_logits(pass.grad_logits.data(), size);
-  kernels::span_cross_entropy(context, pass.batch.sequences(), pass.logits.data(),
-                              pass.start.data(), pass.end.data(), static_cast<float>(loss_scale),
-                              grad_logits.data());
+  {
+    const StageTimer timer(context.profile, "loss", "backward");
+    kernels::span_cross_entropy(context, pass.batch.sequences(), pass.logits.data(),
+                                pass.start.data(), pass.end.data(), static_cast<float>(loss_scale),
+                                grad_logits.data());
+  }
   model_.backward(context, weights, pass.batch, dropout, grad_logits, pass.activations, grads,
                   accumulate, gradient_ready);
 }

@@ -1,0 +1,46 @@
+// `tandem bench NAME`: every speed claim as a command. Each bench verifies first, then times, and
+// gives a share of what the machine reached in the same moment.
+#include <fmt/format.h>
+
+#include "apps/arguments/suggest.h"
+#include "apps/bench/options.h"
+#include "apps/command_line.h"
+#include "apps/commands.h"
+#include "tandem/core/error.h"
+
+namespace tandem::apps {
+namespace {
+
+// CLI11 would only say that the word was not expected.
+void check_name(const std::vector<std::string>& words, const std::vector<bench::Bench>& benches) {
+  if (words.empty() || words.front().starts_with("-")) return;
+  std::vector<std::string> names;
+  for (const bench::Bench& one : benches) names.push_back(one.app->get_name());
+  for (const std::string& name : names) {
+    if (name == words.front()) return;
+  }
+  const auto suggestion = nearest(words.front(), names);
+  throw ConfigError(fmt::format("unknown bench '{}'{}; the benches are {}", words.front(),
+                                suggestion ? fmt::format(", did you mean '{}'?", *suggestion) : "",
+                                fmt::join(names, ", ")),
+                    /*usage=*/true);
+}
+
+}  // namespace
+
+int run_bench(const Invocation& invocation) {
+  CLI::App app("Measures this machine and tandem on it: verifies, then times.", "tandem bench");
+  app.require_subcommand(1);
+  const std::vector<bench::Bench> benches = {bench::add_peak(app),      bench::add_gemm(app),
+                                             bench::add_attention(app), bench::add_elementwise(app),
+                                             bench::add_optimizer(app), bench::add_step(app),
+                                             bench::add_tokenize(app)};
+  check_name(invocation.words, benches);
+  if (!parse_command(app, invocation.words)) return 0;
+  for (const bench::Bench& one : benches) {
+    if (one.app->parsed()) return one.run(invocation.environment);
+  }
+  return 0;
+}
+
+}  // namespace tandem::apps

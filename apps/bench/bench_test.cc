@@ -1,0 +1,269 @@
+// `tandem bench`: what it is made of, and the program from outside. No figure is judged.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/bench/data.h"
+#include "apps/bench/measure.h"
+#include "apps/bench/session.h"
+#include "apps/bench/training.h"
+#include "support/process.h"
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+
+namespace tandem::apps::bench {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(BenchMeasure, MedianAndSpread) {
+  const Statistics odd = statistics({3, 1, 2});
+  EXPECT_EQ(odd.median, 2);
+  EXPECT_EQ(odd.min, 1);
+  EXPECT_EQ(odd.max, 3);
+  EXPECT_EQ(statistics({4, 1, 2, 3}).median, 2.5);
+  EXPECT_EQ(statistics({7}).median, 7);
+}
+
+TEST(BenchMeasure, EveryExecutionHasACalibratorOnBothSides) {
+  int calibrations = 0;
+  int executions[2] = {0, 0};
+  const std::vector<std::function<void()>> works = {[&] { ++executions[0]; },
+                                                    [&] { ++executions[1]; }};
+  const auto samples = measure(
+      3, [&] { return static_cast<double>(++calibrations); }, works);
+  EXPECT_EQ(calibrations, 1 + 2 * 3);
+  ASSERT_EQ(samples.size(), 2u);
+  for (const Samples& one : samples) EXPECT_EQ(one.seconds.size(), 3u);
+  // The means of neighbouring calibrations, the second work first in the second round.
+  EXPECT_EQ(samples[0].peaks, (std::vector<double>{1.5, 4.5, 5.5}));
+  EXPECT_EQ(samples[1].peaks, (std::vector<double>{2.5, 3.5, 6.5}));
+  EXPECT_GT(executions[0], 3);
+  const Samples fixed = {.seconds = {0.5, 0.25}, .peaks = {8, 16}};
+  EXPECT_EQ(fixed.rates(2).median, 6);
+  EXPECT_EQ(fixed.shares(2).median, 0.5);
+}
+
+TEST(BenchData, SquadLengthsHaveItsShareOfRealTokens) {
+  for (const std::size_t count : {12, 24, 36}) {
+    double tokens = 0;
+    for (const std::uint32_t length : squad_lengths(count, 384)) tokens += length;
+    EXPECT_NEAR(tokens / 384 / static_cast<double>(count), 0.456, 0.002) << count;
+  }
+  for (const std::uint32_t length : squad_lengths(24, 128)) EXPECT_LE(length, 128u);
+}
+
+TEST(BenchData, ErrorsAreSharesOfTheBound) {
+  const std::vector<float> want = {1, 2, 3};
+  std::vector<float> got = want;
+  EXPECT_EQ(worst_error<float>(got, want, 0), 0);
+  got[1] = 2.5f;
+  EXPECT_NEAR(worst_error<float>(got, want, 0.25), 2, 1e-5);
+  got[2] = std::nanf("");
+  EXPECT_GT(worst_error<float>(got, want, 1e30), 1);
+}
+
+TEST(BenchData, NamedModelsAreValid) {
+  for (const std::string& name : model_names()) named_model(name).validate(name);
+  EXPECT_THROW(named_model("gpt"), InvalidArgument);
+}
+
+models::ModelConfig tiny_model() {
+  models::ModelConfig config;
+  config.vocab_size = 40;
+  config.hidden_size = 32;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 2;
+  config.intermediate_size = 48;
+  config.max_position_embeddings = 16;
+  config.qa_dropout = 0.1;
+  return config;
+}
+
+TEST(BenchStep, AProfileChangesNoBitAndItsStagesFitIntoTheStep) {
+  for (const nn::Precision precision : {nn::Precision::kFloat32, nn::Precision::kBfloat16}) {
+    ThreadPool threads(2);
+    const Machine machine(threads, "");
+    Training plain(machine.context(), tiny_model(), precision, {9, 16, 1});
+    Training profiled(machine.context(), tiny_model(), precision, {9, 16, 1});
+    Profile profile;
+    for (int step = 0; step < 3; ++step) {
+      profile.clear();
+      const trainer::StepResult want = plain.step(nullptr);
+      trainer::StepResult got;
+      const double seconds = seconds_of([&] { got = profiled.step(&profile); });
+      EXPECT_EQ(got.shard_losses, want.shard_losses);
+      EXPECT_EQ(got.grad_norm, want.grad_norm);
+      EXPECT_LE(std::chrono::duration<double>(profile.total()).count(), seconds);
+    }
+    const auto same = std::memcmp(plain.weights().data(), profiled.weights().data(),
+                                  plain.weights().size_bytes());
+    EXPECT_EQ(same, 0);
+    std::vector<std::string> stages;
+    for (const Profile::Stage& stage : profile.stages()) {
+      stages.push_back(fmt::format("{} {} {}", stage.name, stage.part, stage.calls));
+    }
+    // Two layers; the head drops in both directions.
+    EXPECT_THAT(stages,
+                ::testing::UnorderedElementsAre(
+                    "batch load 1", "embeddings forward 1", "embeddings backward 1",
+                    "qkv forward 2", "qkv dX 2", "qkv dW 2", "attention forward 2",
+                    "attention backward 2", "attention output forward 2", "attention output dX 2",
+                    "attention output dW 2", "layer norm forward 4", "layer norm backward 4",
+                    "up forward 2", "up dX 2", "up dW 2", "activation forward 2",
+                    "activation backward 2", "down forward 2", "down dX 2", "down dW 2",
+                    "head dropout 2", "head forward 1", "head dX 1", "head dW 1", "loss forward 1",
+                    "loss backward 1", "gradient reduction, norm 5", "optimizer update 1"));
+  }
+}
+
+// --- from outside ---
+
+testing::ProcessResult bench(std::vector<std::string> words) {
+  words.insert(words.begin(), {(fs::path(TANDEM_BINARY_DIR) / "bin" / "tandem").string(), "bench"});
+  return testing::run(words, {{"OMP_NUM_THREADS", "1"}});
+}
+
+json results_of(std::vector<std::string> words) {
+  words.insert(words.end(), {"--rounds", "1", "--json"});
+  const auto done = bench(words);
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  const json object = json::parse(done.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_TRUE(object.is_object()) << done.out;
+  if (!object.is_object()) return json::array();
+  EXPECT_EQ(object["bench"], words.front());
+  EXPECT_EQ(object["rounds"], 1);
+  EXPECT_THAT(object["kernels"].get<std::string>(), HasSubstr("gemm="));
+  EXPECT_FALSE(object["results"].empty());
+  return object["results"];
+}
+
+void expect_verified_and_timed(const json& result) {
+  EXPECT_EQ(result["verified"], true) << result;
+  EXPECT_LE(result["error"].get<double>(), 1) << result;
+  for (const char* key : {"seconds", "rate", "share"}) {
+    EXPECT_GT(result[key]["median"].get<double>(), 0) << result;
+    EXPECT_LE(result[key]["min"], result[key]["max"]) << result;
+  }
+}
+
+TEST(BenchProgram, HelpAndUsageErrors) {
+  const auto help = bench({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* name :
+       {"peak", "gemm", "attention", "elementwise", "optimizer", "step", "tokenize"}) {
+    EXPECT_THAT(help.out, HasSubstr(name));
+    EXPECT_THAT(bench({name, "--help"}).out, HasSubstr("--rounds")) << name;
+  }
+  const auto expect_error = [](const std::vector<std::string>& words, int code,
+                               const std::string& message) {
+    const auto done = bench(words);
+    EXPECT_EQ(done.exit_code, code) << done.err;
+    EXPECT_THAT(done.err, HasSubstr(message));
+    EXPECT_THAT(done.out, IsEmpty());
+  };
+  expect_error({}, 2, "usage: tandem bench peak|gemm");
+  expect_error({"gem"}, 2, "unknown bench 'gem', did you mean 'gemm'?");
+  expect_error({"gemm", "--dtype", "f16"}, 2, "--dtype");
+  expect_error({"gemm", "--rounds", "0"}, 2, "--rounds");
+  expect_error({"gemm", "--frobnicate"}, 2, "--frobnicate");
+  expect_error({"gemm", "--model", "gpt"}, 2, "--model");
+  expect_error({"gemm", "--only", "no such product"}, 1, "nothing was measured");
+  expect_error({"gemm", "--kernels", "gemm=fast"}, 1, "gemm has no implementation 'fast'");
+  expect_error({"step", "--model", "/no/such/model"}, 1, "'/no/such/model'");
+  expect_error({"tokenize"}, 2, "--model");
+}
+
+TEST(BenchProgram, Gemm) {
+  for (const char* part : {"forward", "dX", "dW"}) {
+    for (const char* layer : {"attention output", "qkv"}) {
+      const std::string name = fmt::format("minilm {} {}x384 {}", layer,
+                                           std::string_view(layer) == "qkv" ? 1152 : 384, part);
+      const json results =
+          results_of({"gemm", "--model", "minilm", "--batch", "1", "--seq", "70", "--only", name});
+      ASSERT_EQ(results.size(), 2u);
+      for (const json& result : results) {
+        EXPECT_EQ(result["name"], name);
+        EXPECT_EQ(result["unit"], "GFLOP/s");
+        EXPECT_GT(result["peak"].get<double>(), 0);
+        expect_verified_and_timed(result);
+      }
+      EXPECT_EQ(results[0]["dtype"], "f32");
+      EXPECT_EQ(results[1]["dtype"], "bf16");
+    }
+  }
+}
+
+TEST(BenchProgram, AgainstAnotherImplementation) {
+  const json results =
+      results_of({"gemm", "--model", "minilm", "--batch", "1", "--seq", "64", "--dtype", "f32",
+                  "--only", "attention output 384x384 forward", "--against", "onednn"});
+  ASSERT_EQ(results.size(), 1u);
+  expect_verified_and_timed(results[0]);
+  EXPECT_EQ(results[0]["against"]["implementation"], "onednn");
+  EXPECT_GT(results[0]["against"]["ratio"]["median"].get<double>(), 0);
+}
+
+TEST(BenchProgram, Attention) {
+  const json results = results_of(
+      {"attention", "--batch", "3", "--seq", "40", "--lengths", "squad", "--only", "12x32"});
+  ASSERT_EQ(results.size(), 4u);
+  for (const json& result : results) expect_verified_and_timed(result);
+}
+
+TEST(BenchProgram, Elementwise) {
+  const json results =
+      results_of({"elementwise", "--model", "minilm", "--batch", "2", "--seq", "50"});
+  EXPECT_EQ(results.size(), 20u);
+  for (const json& result : results) expect_verified_and_timed(result);
+}
+
+TEST(BenchProgram, Peak) {
+  const json results = results_of({"peak", "--megabytes", "16"});
+  for (const json& result : results) {
+    EXPECT_GT(result["rate"]["median"].get<double>(), 0) << result;
+    EXPECT_FALSE(result["unit"].get<std::string>().empty());
+  }
+}
+
+TEST(BenchProgram, TheStagesOfAStepAddUp) {
+  testing::TemporaryFolder folder;
+  write_file(folder / "config.json",
+             R"({"model_type": "bert", "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2,
+                 "num_attention_heads": 2, "intermediate_size": 64,
+                 "max_position_embeddings": 64})");
+  for (const char* dtype : {"f32", "bf16"}) {
+    const json results = results_of({"step", "--model", folder.path().string(), "--batch", "3",
+                                     "--seq", "64", "--lengths", "squad", "--dtype", dtype});
+    ASSERT_EQ(results.size(), 1u);
+    const json& step = results[0];
+    expect_verified_and_timed(step);
+    EXPECT_EQ(step["dtype"], dtype);
+    double sum = 0;
+    for (const json& stage : step["breakdown"]) {
+      EXPECT_GE(stage["seconds"].get<double>(), 0) << stage;
+      sum += stage["seconds"].get<double>();
+    }
+    EXPECT_EQ(step["breakdown"].back()["stage"], "rest");
+    EXPECT_NEAR(sum, step["breakdown_of_seconds"].get<double>(), 1e-9);
+  }
+}
+
+TEST(BenchProgram, Tokenize) {
+  const fs::path demo = fs::path(TANDEM_SOURCE_DIR) / "examples" / "demo";
+  const json results = results_of(
+      {"tokenize", "--model", (demo / "model").string(), (demo / "held_out.json").string()});
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[0]["unit"], "MB/s");
+  EXPECT_GT(results[0]["texts_per_second"].get<double>(), 0);
+}
+
+}  // namespace
+}  // namespace tandem::apps::bench

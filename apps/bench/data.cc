@@ -1,0 +1,75 @@
+#include "apps/bench/data.h"
+
+#include <algorithm>
+#include <array>
+
+#include "tandem/core/error.h"
+
+namespace tandem::apps::bench {
+namespace {
+
+struct NamedModel {
+  std::string_view name;
+  models::ModelFamily family;
+  std::size_t layers, hidden, heads;
+};
+
+constexpr NamedModel kModels[] = {{"minilm", models::ModelFamily::kBert, 12, 384, 12},
+                                  {"distilbert", models::ModelFamily::kDistilBert, 6, 768, 12},
+                                  {"bert-base", models::ModelFamily::kBert, 12, 768, 12},
+                                  {"bert-large", models::ModelFamily::kBert, 24, 1024, 16}};
+
+constexpr std::array<std::uint32_t, 24> kSquadLengths = {62,  130, 183, 274, 107, 158, 225, 202,
+                                                         145, 191, 305, 115, 166, 241, 93,  137,
+                                                         80,  368, 123, 176, 259, 100, 152, 210};
+
+}  // namespace
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const NamedModel& model : kModels) names.emplace_back(model.name);
+  return names;
+}
+
+models::ModelConfig named_model(std::string_view name) {
+  const auto* found = std::find_if(std::begin(kModels), std::end(kModels),
+                                   [&](const NamedModel& model) { return model.name == name; });
+  if (found == std::end(kModels)) {
+    raise<InvalidArgument>("there is no model '{}'; there are {}", name,
+                           fmt::join(model_names(), ", "));
+  }
+  models::ModelConfig config;
+  config.model_type = found->family;
+  config.num_hidden_layers = found->layers;
+  config.hidden_size = found->hidden;
+  config.num_attention_heads = found->heads;
+  config.intermediate_size = 4 * found->hidden;
+  if (found->family == models::ModelFamily::kDistilBert) {
+    config.type_vocab_size = 0;
+    config.qa_dropout = 0.1;
+  }
+  return config;
+}
+
+std::vector<std::uint32_t> squad_lengths(std::size_t count, std::size_t seq) {
+  std::vector<std::uint32_t> lengths(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    lengths[i] = std::min(kSquadLengths[i % kSquadLengths.size()], static_cast<std::uint32_t>(seq));
+  }
+  return lengths;
+}
+
+Batch::Batch(const std::vector<std::uint32_t>& lengths) : row_begin_{0}, key_count_(lengths) {
+  for (const std::uint32_t length : lengths) {
+    row_begin_.push_back(row_begin_.back() + length);
+    sample_.push_back(sample_.size());
+  }
+}
+
+double Batch::pairs() const {
+  double pairs = 0;
+  for (const std::uint32_t keys : key_count_) pairs += static_cast<double>(keys) * keys;
+  return pairs;
+}
+
+}  // namespace tandem::apps::bench

@@ -1,0 +1,127 @@
+// `tandem bench optimizer`: AdamW and the gradient norm over all parameters of a model, beside a
+// stream of the same bytes.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "apps/bench/data.h"
+#include "apps/bench/session.h"
+#include "tandem/kernels/adamw.h"
+#include "tandem/kernels/reduce.h"
+#include "tandem/models/question_answering_model.h"
+
+namespace tandem::apps::bench {
+namespace {
+
+using kernels::Context;
+
+struct OptimizerOptions {
+  Options common;
+  std::string model = "bert-base";
+};
+
+constexpr kernels::AdamWStep kStep = {.lr = 1e-5, .weight_decay = 0.01, .step = 3};
+
+// Two steps of `count` elements from the same start with both versions.
+double adamw_error(const Context& fast, const Context& reference, bool with_copy) {
+  constexpr std::size_t kCount = 100'003;
+  struct State {
+    Array<float> grad, p, m, v;
+    Array<bfloat16> copy;
+  };
+  const auto update = [&](const Context& ctx) {
+    State s{Array<float>::random(ctx.threads, kCount, 1),
+            Array<float>::random(ctx.threads, kCount, 2), Array<float>(kCount),
+            Array<float>(kCount), Array<bfloat16>(kCount)};
+    for (int i = 0; i < 2; ++i) {
+      kernels::adamw(ctx, kCount, kStep, s.grad.data(), s.p.data(), s.m.data(), s.v.data(),
+                     with_copy ? s.copy.data() : nullptr);
+    }
+    return s;
+  };
+  const State got = update(fast);
+  const State want = update(reference);
+  constexpr double kBound = 4 * kFloatEpsilon;
+  return std::max({worst_error(got.p.span(), want.p.span(), kBound),
+                   worst_error(got.m.span(), want.m.span(), kBound),
+                   worst_error(got.v.span(), want.v.span(), kBound),
+                   worst_error(got.copy.span(), want.copy.span(), kBound)});
+}
+
+void time_adamw(Session& session, const std::string& model, std::size_t count, bool with_copy) {
+  const std::string name = fmt::format("{} AdamW{}", model, with_copy ? " with a bf16 copy" : "");
+  if (!session.wants(name)) return;
+  ThreadPool& threads = session.threads();
+  const auto grad = Array<float>::random(threads, count, 1);
+  const auto parameters = Array<float>::random(threads, count, 2);
+  const auto exp_avg = Array<float>::random(threads, count, 1);
+  // Squares: not negative.
+  const auto exp_avg_sq = Array<float>::random(threads, count, 3);
+  for (std::size_t i = 0; i < count; ++i) exp_avg_sq.data()[i] = std::abs(exp_avg_sq.data()[i]);
+  const auto copy = Array<bfloat16>::random(threads, with_copy ? count : 1, 4);
+  Case one;
+  one.name = name;
+  one.operation = "optimizer";
+  one.dtype = with_copy ? Dtype::kBf16 : Dtype::kF32;
+  one.unit = Unit::kBytes;
+  one.work = (with_copy ? 30.0 : 28.0) * static_cast<double>(count);
+  one.run = [&](const Context& ctx) {
+    kernels::adamw(ctx, count, kStep, grad.data(), parameters.data(), exp_avg.data(),
+                   exp_avg_sq.data(), with_copy ? copy.data() : nullptr);
+  };
+  one.error = [&](const Context& fast, const Context& reference) {
+    return adamw_error(fast, reference, with_copy);
+  };
+  one.calibrate = [&] { return session.streams().update(with_copy); };
+  session.time(one);
+}
+
+void time_norm(Session& session, const std::string& model, std::size_t count) {
+  const std::string name = model + " gradient norm";
+  if (!session.wants(name)) return;
+  const auto grad = Array<float>::random(session.threads(), count, 1);
+  std::vector<double> partials(num_chunks(count, kernels::kNormChunk));
+  Case one;
+  one.name = name;
+  one.operation = "reduce";
+  one.unit = Unit::kBytes;
+  one.work = sizeof(float) * static_cast<double>(count);
+  one.run = [&](const Context& ctx) {
+    kernels::squared_norm_partials(ctx, count, grad.data(), partials.data());
+  };
+  one.error = [&](const Context& fast, const Context& reference) {
+    kernels::squared_norm_partials(fast, count, grad.data(), partials.data());
+    const double got = kernels::sum_in_order(partials);
+    kernels::squared_norm_partials(reference, count, grad.data(), partials.data());
+    const double want = kernels::sum_in_order(partials);
+    return std::abs(got - want) / (1e-12 * want);  // sums in f64
+  };
+  one.calibrate = [&] { return session.streams().read(); };
+  session.time(one);
+}
+
+int run(const OptimizerOptions& options, const Environment& environment) {
+  Session session("optimizer", options.common, environment);
+  const std::size_t count =
+      models::QuestionAnsweringModel(named_model(options.model)).layout().size();
+  session.report().line(fmt::format("{} parameters", count));
+  for (const Dtype dtype : session.dtypes()) {
+    time_adamw(session, options.model, count, dtype == Dtype::kBf16);
+  }
+  time_norm(session, options.model, count);
+  return session.finish();
+}
+
+}  // namespace
+
+Bench add_optimizer(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("optimizer", "AdamW and the gradient norm");
+  auto options = std::make_shared<OptimizerOptions>();
+  options->common.add_to(*app);
+  options->common.add_filters_to(*app);
+  app->add_option("--model", options->model, "whose number of parameters")
+      ->check(CLI::IsMember(model_names()));
+  return {app, [options](const Environment& environment) { return run(*options, environment); }};
+}
+
+}  // namespace tandem::apps::bench

@@ -1,0 +1,25 @@
+#include "apps/bench/options.h"
+
+namespace tandem::apps::bench {
+
+void Options::add_to(CLI::App& app) {
+  app.add_option("--threads", threads,
+                 "threads; not given: OMP_NUM_THREADS, else the available cores")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--kernels", kernels, "forces implementations, as TANDEM_KERNELS does");
+  app.add_option("--dtype", dtype, "type of the operands")->check(CLI::IsMember({"f32", "bf16"}));
+  app.add_option("--rounds", rounds, "how often each thing is timed")->check(CLI::Range(1, 100000));
+  app.add_flag("--json", json, "print one JSON object instead of a table");
+}
+
+void Options::add_filters_to(CLI::App& app) {
+  app.add_option("--only", only, "only what has this text in its name");
+  app.add_option("--against", against, "time another implementation in turns, e.g. onednn");
+}
+
+void BatchOptions::add_to(CLI::App& app) {
+  app.add_option("--batch", batch, "sequences of a batch")->check(CLI::Range(1, 65536));
+  app.add_option("--seq", seq, "tokens of a sequence")->check(CLI::Range(1, 65536));
+}
+
+}  // namespace tandem::apps::bench

@@ -1,0 +1,53 @@
+// What all benches share on the command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tandem/core/env.h"
+
+namespace tandem::apps::bench {
+
+struct Options {
+  int threads = 0;      // 0: OMP_NUM_THREADS, else the available cores
+  std::string kernels;  // empty: TANDEM_KERNELS
+  std::string dtype;    // "f32", "bf16", or empty: what the bench does by default
+  int rounds = 5;
+  std::string only;     // substring of the names that run
+  std::string against;  // another implementation to time in turns, or empty
+  bool json = false;
+
+  void add_to(CLI::App& app);
+  // --only and --against, for the benches that time kernels one by one.
+  void add_filters_to(CLI::App& app);
+};
+
+// The batch that the shapes come from.
+struct BatchOptions {
+  std::size_t batch = 12;
+  std::size_t seq = 384;
+
+  void add_to(CLI::App& app);
+  std::size_t rows() const { return batch * seq; }
+};
+
+// A bench as the dispatcher sees it: its subcommand, and what runs when that was chosen. Returns
+// the exit code.
+struct Bench {
+  CLI::App* app;
+  std::function<int(const Environment&)> run;
+};
+
+// One per file of this folder.
+Bench add_peak(CLI::App& parent);
+Bench add_gemm(CLI::App& parent);
+Bench add_attention(CLI::App& parent);
+Bench add_elementwise(CLI::App& parent);
+Bench add_optimizer(CLI::App& parent);
+Bench add_step(CLI::App& parent);
+Bench add_tokenize(CLI::App& parent);
+
+}  // namespace tandem::apps::bench

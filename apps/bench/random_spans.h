@@ -1,0 +1,53 @@
+// Question answering on random tokens: the real model and loss as a task of the trainer, without
+// data, tokenizer or evaluation.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tandem/models/question_answering_model.h"
+#include "tandem/tasks/task.h"
+
+namespace tandem::apps::bench {
+
+class RandomSpans final : public tasks::Task {
+ public:
+  // One feature per length; all of them are the batch.
+  RandomSpans(models::ModelConfig config, nn::Precision precision,
+              std::vector<std::uint32_t> lengths);
+
+  const models::ModelConfig& config() const { return model_.config(); }
+  const nn::PackedBatch& batch() const { return batch_; }
+
+  const nn::ParameterLayout& layout() const override { return model_.layout(); }
+  std::size_t num_parameters_without_embeddings() const override { return 0; }
+  std::size_t num_train_features() const override { return lengths_.size(); }
+  std::size_t plan_training(std::size_t batch_size) override;
+  tasks::BatchSize load_train_batch(std::span<const std::uint32_t> features,
+                                    std::uint64_t first_sample) override;
+  double forward(const kernels::Context& context, const nn::Weights& weights,
+                 const nn::DropoutStream& dropout) override;
+  void backward(const kernels::Context& context, const nn::Weights& weights,
+                const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
+                bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) override;
+
+  // There is nothing to evaluate or to save: these throw InvalidArgument.
+  void save_pretrained(const std::filesystem::path&, std::span<const float>) const override;
+  std::size_t num_features(tasks::Split) const override;
+  void predict(const kernels::Context&, const nn::Weights&, tasks::Split, std::size_t, std::size_t,
+               std::vector<float>&) override;
+  tasks::Evaluation evaluate(tasks::Split, std::span<const float>, const std::filesystem::path&,
+                             const std::string&, ThreadPool&) override;
+
+ private:
+  models::QuestionAnsweringModel model_;
+  nn::Precision precision_;
+  std::vector<std::uint32_t> lengths_;
+  std::optional<models::Activations> activations_;
+  nn::PackedBatch batch_;
+  std::vector<std::int32_t> ids_, targets_;
+  std::vector<float> logits_, grad_logits_;
+};
+
+}  // namespace tandem::apps::bench

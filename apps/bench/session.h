@@ -1,0 +1,99 @@
+// One run of a bench: threads, kernels, calibrators and the report, and the procedure for kernels:
+// verify against the reference, then time beside the calibrator.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/bench/measure.h"
+#include "apps/bench/options.h"
+#include "apps/bench/report.h"
+#include "apps/line_output.h"
+#include "tandem/kernels/context.h"
+
+namespace tandem::apps::bench {
+
+enum class Dtype { kF32, kBf16 };
+std::string_view to_string(Dtype dtype);
+template <class T>
+constexpr Dtype kDtypeOf = std::is_same_v<T, float> ? Dtype::kF32 : Dtype::kBf16;
+
+// A pool, a choice of kernels and scratch memory behind one Context.
+class Machine {
+ public:
+  Machine(ThreadPool& threads, std::string_view overrides);
+  const kernels::Context& context() const { return context_; }
+
+ private:
+  kernels::KernelSet kernels_;
+  kernels::Scratch scratch_;
+  kernels::Context context_;
+};
+
+// FLOPs are compared with the best multiply-add on registers, bytes with a copy through memory.
+enum class Unit { kFlops, kBytes };
+
+// Something of the kernels library to time.
+struct Case {
+  std::string name;
+  std::string operation;  // the table whose row --against exchanges
+  Dtype dtype = Dtype::kF32;
+  Unit unit = Unit::kFlops;
+  double work = 0;  // FLOPs or bytes of one execution
+  std::function<void(const kernels::Context&)> run;
+  // The largest error of `fast` against `reference`, as a share of what rounding explains: > 1 is
+  // wrong.
+  std::function<double(const kernels::Context& fast, const kernels::Context& reference)> error;
+  std::function<double()> calibrate;  // null: the unit's own
+};
+
+class Session {
+ public:
+  Session(std::string_view bench, const Options& options, const Environment& environment);
+
+  const Options& options() const { return options_; }
+  ThreadPool& threads() { return threads_; }
+  const kernels::Context& context() const { return machine_.context(); }
+  const kernels::Context& reference() const { return reference_.context(); }
+  // Both types unless --dtype names one.
+  std::vector<Dtype> dtypes() const;
+  // --only.
+  bool wants(std::string_view name) const;
+
+  double peak_flops(Dtype dtype) const;
+  Streams& streams();  // made at the first call
+
+  // Runs `measurements`, and notes how much of the cores the threads had meanwhile.
+  void watch(FunctionRef<void()> measurements);
+  // Verifies and times one case, and those of --against beside it; reports it.
+  void time(const Case& one);
+  Report& report() { return report_; }
+  // Prints what is left. Returns the exit code: 70 when something was wrong.
+  int finish();
+  void found_wrong() { wrong_ = true; }
+
+ private:
+  const Machine& other_machine(const std::string& operation);
+  void report_cores();
+  void report_times(const Case& one, double error, const std::vector<Samples>& samples);
+
+  Options options_;
+  ThreadPool threads_;
+  std::string overrides_;
+  Machine machine_;
+  Machine reference_;
+  std::string other_operation_;
+  std::optional<Machine> other_;
+  std::optional<Streams> streams_;
+  LineOutput output_;
+  Report report_;
+  bool wrong_ = false;
+  double watched_seconds_ = 0;
+  double cpu_seconds_ = 0;
+};
+
+}  // namespace tandem::apps::bench

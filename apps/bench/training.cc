@@ -1,0 +1,39 @@
+#include "apps/bench/training.h"
+
+#include "tandem/kernels/reduce.h"
+#include "tandem/models/pretrained.h"
+
+namespace tandem::apps::bench {
+
+Training::Training(const kernels::Context& context, const models::ModelConfig& config,
+                   nn::Precision precision, std::vector<std::uint32_t> lengths)
+    : context_(context),
+      batch_size_(lengths.size()),
+      task_(config, precision, std::move(lengths)),
+      parallel_(nullptr, context.threads,
+                {.elements = task_.layout().size(),
+                 .logical_shards = 1,
+                 .bf16_weights = precision == nn::Precision::kBfloat16}),
+      optimizer_(optim::AdamWOptions{.weight_decay = 0.01}, task_.layout()),
+      order_(data::sequential_order(batch_size_), batch_size_) {
+  plan_.per_device_batch_size = static_cast<int>(batch_size_);
+  models::initialize_parameters(config, task_.layout(), parallel_.weights(), /*seed=*/42);
+  if (precision == nn::Precision::kBfloat16) {
+    kernels::convert(context, parallel_.weights().size(), parallel_.weights().data(),
+                     parallel_.bf16_weights().data());
+  }
+  task_.plan_training(batch_size_);
+}
+
+trainer::StepResult Training::step(Profile* profile) {
+  constexpr double kLearningRate = 3e-5;
+  const kernels::Context context{context_.threads, context_.kernels, context_.scratch, profile};
+  return trainer::train_step({.kernels = context,
+                              .task = task_,
+                              .parallel = parallel_,
+                              .optimizer = optimizer_,
+                              .plan = plan_},
+                             order_, /*first_batch=*/0, /*num_batches=*/1, steps_++, kLearningRate);
+}
+
+}  // namespace tandem::apps::bench
