@@ -111,12 +111,9 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
 }
 
 void print_estimates(const trainer::TrainingArguments& training, const QuestionAnsweringTask& task,
-                     const dist::DataParallel& parallel, std::size_t activation_bytes,
-                     Console& console) {
-  console.script_line(
-      "INFO", fmt::format("memory: {}; activations {:.2f} GiB per rank", parallel.describe(),
-                          gibibytes(static_cast<double>(activation_bytes))));
+                     const dist::DataParallel& parallel, Console& console) {
   if (!training.do_train) return;
+  console.script_line("INFO", "gradients: " + parallel.describe());
   const auto plan = trainer::make_training_plan(
       training, static_cast<std::int64_t>(task.num_train_features()), parallel.logical_shards());
   std::int64_t checkpoints = 0;

@@ -33,10 +33,9 @@ void describe_features(std::string_view split, const std::filesystem::path& file
 // Which weights of the file were not used, and which parameters are new.
 void print_load_report(const models::LoadReport& report, std::string_view model, Console& console);
 
-// Memory of the run and disk of its checkpoints; warns when the disk is too small.
+// How gradients are summed, and the disk of the checkpoints; warns when that is too small.
 void print_estimates(const trainer::TrainingArguments& training,
                      const question_answering::QuestionAnsweringTask& task,
-                     const dist::DataParallel& parallel, std::size_t activation_bytes,
-                     Console& console);
+                     const dist::DataParallel& parallel, Console& console);
 
 }  // namespace tandem::apps
