@@ -12,7 +12,8 @@ namespace {
 
 using question_answering::QuestionAnsweringTask;
 
-double gibibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+// The unit of both lines.
+double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 // Scratch is reserved generously; these are the parts that a step touches: the largest weight
 // packed for a product, and a tile of a product or a head of attention per thread.
@@ -79,13 +80,13 @@ std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& commun
   console.script_line(
       "INFO",
       fmt::format(
-          "memory: {:.2f} GiB on this node at the peak: weights {:.2f}, bf16 copy {:.2f}, moments "
-          "{:.2f}, gradients {:.2f}; in each of {} rank{} activations {:.2f} (batch of {} rows), "
-          "scratch {:.2f}, evaluation {:.2f}, program and data {:.2f}",
-          gibibytes(peak), gibibytes(node.weights), gibibytes(node.bf16_weights),
-          gibibytes(node.moments), gibibytes(node.gradients), communicator.local_size(),
-          communicator.local_size() == 1 ? "" : "s", gibibytes(plan.activations), plan.batch_rows,
-          gibibytes(plan.scratch), gibibytes(plan.evaluation), gibibytes(plan.process)));
+          "memory: {:.0f} MiB on this node at the peak: weights {:.0f}, bf16 copy {:.0f}, moments "
+          "{:.0f}, gradients {:.0f}; in each of {} rank{} activations {:.0f} (batch of {} rows), "
+          "scratch {:.0f}, evaluation {:.0f}, program and data {:.0f}",
+          mebibytes(peak), mebibytes(node.weights), mebibytes(node.bf16_weights),
+          mebibytes(node.moments), mebibytes(node.gradients), communicator.local_size(),
+          communicator.local_size() == 1 ? "" : "s", mebibytes(plan.activations), plan.batch_rows,
+          mebibytes(plan.scratch), mebibytes(plan.evaluation), mebibytes(plan.process)));
   return peak;
 }
 
@@ -94,10 +95,11 @@ void print_memory_used(std::size_t planned, comm::Communicator& communicator, Co
   const double difference =
       100 *
       (static_cast<double>(planned) / static_cast<double>(std::max<std::size_t>(1, used)) - 1);
-  console.script_line("INFO",
-                      fmt::format("memory used: {:.3f} GiB on this node at the peak; the plan was "
-                                  "{:.3f} GiB ({:+.1f}%)",
-                                  gibibytes(used), gibibytes(planned), difference));
+  console.script_line(
+      "INFO",
+      fmt::format("memory used: {:.0f} MiB on this node at the peak; the plan was {:.0f} MiB "
+                  "({:+.1f}%)",
+                  mebibytes(used), mebibytes(planned), difference));
 }
 
 }  // namespace tandem::apps

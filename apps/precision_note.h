@@ -1,13 +1,16 @@
 // Whether --bf16 pays on this CPU.
 #pragma once
 
-#include <optional>
 #include <string>
 
 namespace tandem::apps {
 
-// What to tell somebody who asked for bf16, given the rates (FLOP/s) at which this machine
-// multiplies in both types; nothing when bf16 is faster.
-std::optional<std::string> bf16_note(double f32_flops, double bf16_flops);
+struct Bf16Rate {
+  bool faster = false;  // than f32
+  std::string text;     // both rates, and what to do when it is not
+};
+
+// From the rates (FLOP/s) at which this machine multiplies in both types.
+Bf16Rate judge_bf16(double f32_flops, double bf16_flops);
 
 }  // namespace tandem::apps

@@ -13,7 +13,6 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/memory_plan.h"
-#include "apps/precision_note.h"
 #include "apps/rank_threads.h"
 #include "apps/start_report.h"
 #include "tandem/comm/communicator.h"
@@ -321,8 +320,8 @@ int Job::run() {
   console_.set_peak_flops(peak_flops);
   print_machine(context, rank_threads, peak_flops, console_);
   if (training.bf16) {
-    const double f32_flops = kernels::measure_peak_flops(context, kernels::PeakType::kF32);
-    if (const auto note = bf16_note(f32_flops, peak_flops)) console_.warning(*note);
+    print_bf16_rate(kernels::measure_peak_flops(context, kernels::PeakType::kF32), peak_flops,
+                    console_);
   }
 
   const Files files = resolve_files(arguments_, environment_);

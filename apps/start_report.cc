@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "apps/precision_note.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/training_plan.h"
 
@@ -84,6 +85,15 @@ void print_machine(const kernels::Context& context, const RankThreads& threads, 
   }
   console.script_line("INFO", fmt::format("kernels: {}; peak of this rank's threads {:.0f} GFLOP/s",
                                           chosen, peak_flops / 1e9));
+}
+
+void print_bf16_rate(double f32_flops, double bf16_flops, Console& console) {
+  const Bf16Rate rate = judge_bf16(f32_flops, bf16_flops);
+  if (rate.faster) {
+    console.script_line("INFO", rate.text);
+  } else {
+    console.warning(rate.text);
+  }
 }
 
 void print_load_report(const models::LoadReport& report, std::string_view model, Console& console) {

@@ -23,6 +23,10 @@ void print_start(const ParsedRunQa& parsed, const rendezvous::Identity& identity
 void print_machine(const kernels::Context& context, const RankThreads& threads, double peak_flops,
                    Console& console);
 
+// The rates (FLOP/s) at which this machine multiplies in f32 and in bf16; a warning when --bf16 does
+// not pay.
+void print_bf16_rate(double f32_flops, double bf16_flops, Console& console);
+
 void print_model(const std::filesystem::path& directory,
                  const question_answering::QuestionAnsweringTask& task, Console& console);
 
