@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "apps/precision_note.h"
 #include "support/process.h"
 #include "support/test_support.h"
 #include "tandem/core/file.h"
@@ -272,6 +273,18 @@ TEST(Cli, AskErrors) {
   expect_failure(tandem({"ask", "--model", folder.path().string(), "--context",
                          TANDEM_SOURCE_DIR "/LICENSE", "Who?"}),
                  1, "no config.json");
+}
+
+// Equal rates, whichever way the measurement wobbles, are no reason for bf16; twice the rate is.
+TEST(Bf16, IsJudgedByBothRates) {
+  const apps::Bf16Rate twice = apps::judge_bf16(520e9, 1085.4e9);
+  EXPECT_TRUE(twice.faster);
+  EXPECT_EQ(twice.text, "products: 1085 GFLOP/s in bf16, 520 GFLOP/s in f32");
+  for (const double bf16_flops : {200e9, 520e9, 620e9}) {
+    const apps::Bf16Rate rate = apps::judge_bf16(520e9, bf16_flops);
+    EXPECT_FALSE(rate.faster) << bf16_flops;
+    EXPECT_THAT(rate.text, AllOf(HasSubstr("520 GFLOP/s in f32"), HasSubstr("not faster")));
+  }
 }
 
 }  // namespace

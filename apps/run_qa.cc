@@ -12,6 +12,7 @@
 #include "apps/arguments/run_qa_arguments.h"
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/memory_plan.h"
 #include "apps/rank_threads.h"
 #include "apps/start_report.h"
 #include "tandem/comm/communicator.h"
@@ -318,6 +319,10 @@ int Job::run() {
       context, training.bf16 ? kernels::PeakType::kBf16 : kernels::PeakType::kF32);
   console_.set_peak_flops(peak_flops);
   print_machine(context, rank_threads, peak_flops, console_);
+  if (training.bf16) {
+    print_bf16_rate(kernels::measure_peak_flops(context, kernels::PeakType::kF32), peak_flops,
+                    console_);
+  }
 
   const Files files = resolve_files(arguments_, environment_);
   const hub::ModelLocation location = hub::resolve_model(arguments_.model, environment_);
@@ -326,6 +331,7 @@ int Job::run() {
       models::ModelConfig::load(location.config_directory), tokenizer,
       {.padding = padding_of(arguments_.data),
        .precision = training.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32,
+       .gradient_checkpointing = training.gradient_checkpointing,
        .eval_batch_size = static_cast<std::size_t>(training.per_device_eval_batch_size),
        .postprocess = {
            .version_2_with_negative = arguments_.data.version_2_with_negative,
@@ -351,11 +357,9 @@ int Job::run() {
     print_load_report(report, arguments_.model.model_name_or_path, console_);
   }
   parallel.broadcast_weights();
-  const std::size_t activation_bytes =
-      training.do_train
-          ? task.plan_training(static_cast<std::size_t>(training.per_device_train_batch_size))
-          : 0;
-  print_estimates(training, task, parallel, activation_bytes, console_);
+  print_estimates(training, task, parallel, console_);
+  const std::size_t planned_memory = print_memory_plan(
+      plan_memory(training, context, communicator, parallel, task), communicator, console_);
 
   trainer::Trainer trainer({.arguments = training,
                             .task = task,
@@ -371,6 +375,7 @@ int Job::run() {
   }
   if (training.do_eval) evaluate(trainer, task, Split::kEval, training.do_train);
   if (training.do_predict) evaluate(trainer, task, Split::kPredict, training.do_train);
+  print_memory_used(planned_memory, communicator, console_);
   return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "apps/precision_note.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/training_plan.h"
 
@@ -86,6 +87,15 @@ void print_machine(const kernels::Context& context, const RankThreads& threads, 
                                           chosen, peak_flops / 1e9));
 }
 
+void print_bf16_rate(double f32_flops, double bf16_flops, Console& console) {
+  const Bf16Rate rate = judge_bf16(f32_flops, bf16_flops);
+  if (rate.faster) {
+    console.script_line("INFO", rate.text);
+  } else {
+    console.warning(rate.text);
+  }
+}
+
 void print_load_report(const models::LoadReport& report, std::string_view model, Console& console) {
   const auto join = [](const std::vector<std::string>& names) {
     std::string text;
@@ -111,12 +121,9 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
 }
 
 void print_estimates(const trainer::TrainingArguments& training, const QuestionAnsweringTask& task,
-                     const dist::DataParallel& parallel, std::size_t activation_bytes,
-                     Console& console) {
-  console.script_line(
-      "INFO", fmt::format("memory: {}; activations {:.2f} GiB per rank", parallel.describe(),
-                          gibibytes(static_cast<double>(activation_bytes))));
+                     const dist::DataParallel& parallel, Console& console) {
   if (!training.do_train) return;
+  console.script_line("INFO", "gradients: " + parallel.describe());
   const auto plan = trainer::make_training_plan(
       training, static_cast<std::int64_t>(task.num_train_features()), parallel.logical_shards());
   std::int64_t checkpoints = 0;

@@ -23,6 +23,10 @@ void print_start(const ParsedRunQa& parsed, const rendezvous::Identity& identity
 void print_machine(const kernels::Context& context, const RankThreads& threads, double peak_flops,
                    Console& console);
 
+// The rates (FLOP/s) at which this machine multiplies in f32 and in bf16; a warning when --bf16 does
+// not pay.
+void print_bf16_rate(double f32_flops, double bf16_flops, Console& console);
+
 void print_model(const std::filesystem::path& directory,
                  const question_answering::QuestionAnsweringTask& task, Console& console);
 
@@ -33,10 +37,9 @@ void describe_features(std::string_view split, const std::filesystem::path& file
 // Which weights of the file were not used, and which parameters are new.
 void print_load_report(const models::LoadReport& report, std::string_view model, Console& console);
 
-// Memory of the run and disk of its checkpoints; warns when the disk is too small.
+// How gradients are summed, and the disk of the checkpoints; warns when that is too small.
 void print_estimates(const trainer::TrainingArguments& training,
                      const question_answering::QuestionAnsweringTask& task,
-                     const dist::DataParallel& parallel, std::size_t activation_bytes,
-                     Console& console);
+                     const dist::DataParallel& parallel, Console& console);
 
 }  // namespace tandem::apps

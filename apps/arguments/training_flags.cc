@@ -310,10 +310,7 @@ FlagTable number_flags() {
                "bf16 weights in evaluation")
               .ruled(Verdict::kNotYet, "use --bf16, which evaluates with bf16 products"),
           flag("gradient_checkpointing", field<&TrainingArguments::gradient_checkpointing>(),
-               "recompute activations in backward to save memory")
-              .ruled(
-                  Verdict::kNotYet,
-                  "use a smaller --per_device_train_batch_size and --gradient_accumulation_steps"),
+               "keep only the output of each layer and compute the rest again in backward"),
           note("gradient_checkpointing_kwargs", Kind::kDict, nullptr,
                "recomputation has no settings here"),
           flag("gradient_dtype", field<&TrainingArguments::gradient_dtype>(),

@@ -1,8 +1,10 @@
 #include "tandem/dist/data_parallel.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <optional>
+#include <string_view>
 
 #include "tandem/core/buffer.h"
 #include "tandem/core/error.h"
@@ -116,11 +118,13 @@ struct DataParallel::State {
     std::size_t node_partial = 0;
   };
   std::vector<Operand> operands;
-  comm::SumProgram program;                     // the whole tree
-  std::vector<comm::SumProgram> node_programs;  // the partials of this node, for others
+  std::vector<std::vector<const float*>> inputs;  // by thread: where the operands of a chunk lie
+  comm::SumProgram program;                       // the whole tree
+  std::vector<comm::SumProgram> node_programs;    // the partials of this node, for others
   std::vector<RemoteNode> remote;
   std::vector<float> send_buffer;  // one step of partials for others
   std::size_t send_used = 0;
+  std::vector<std::size_t> receive_offset;             // by remote node, while receives are posted
   std::vector<std::vector<Request>> partial_receives;  // by bucket
   std::vector<std::vector<Request>> reduced_receives;  // by bucket
   std::vector<Request> sends;
@@ -144,6 +148,11 @@ struct DataParallel::State {
   bool several_nodes() const { return !remote.empty(); }
   Range slice(std::size_t bucket, int part) const {
     return slice_of(buckets[bucket], part, world_size, kChunk);
+  }
+  std::vector<const float*>& cleared_inputs(int thread) {
+    std::vector<const float*>& own_inputs = inputs[static_cast<std::size_t>(thread)];
+    own_inputs.clear();
+    return own_inputs;
   }
   void add_own(const ShardStep& step, const Range& range);
   bool node_ready(std::size_t bucket) const;
@@ -271,6 +280,8 @@ void DataParallel::State::plan_sums() {
     subtrees.push_back(subtree);
   }
   program = comm::sum_program(0, shard_count, subtrees);
+  inputs.resize(static_cast<std::size_t>(threads.num_threads()));
+  for (auto& of_thread : inputs) of_thread.reserve(operands.size());
 }
 
 void DataParallel::State::plan_remote(const std::vector<comm::Subtree>& node_partials) {
@@ -376,7 +387,7 @@ void DataParallel::State::post_receives() {
   if (receives_posted) return;
   receives_posted = true;
   send_used = 0;
-  std::vector<std::size_t> offset(remote.size(), 0);
+  receive_offset.assign(remote.size(), 0);
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     partial_receives[b].clear();
     reduced_receives[b].clear();
@@ -385,10 +396,10 @@ void DataParallel::State::post_receives() {
       RemoteNode& node = remote[n];
       const std::size_t count = own * node.num_partials;
       if (count != 0) {
-        const auto target = std::span(node.received).subspan(offset[n], count);
+        const auto target = std::span(node.received).subspan(receive_offset[n], count);
         partial_receives[b].push_back(
             communicator->start_receive(target, node.sender, kPartialsChannel));
-        offset[n] += count;
+        receive_offset[n] += count;
       }
       for (const int member : node.served) {
         const Range theirs = slice(b, member);
@@ -410,17 +421,17 @@ void DataParallel::State::send_partials(std::size_t bucket) {
       const auto message =
           std::span(send_buffer).subspan(send_used, theirs.size() * node_programs.size());
       send_used += message.size();
-      threads.parallel_for(num_chunks(theirs.size(), kChunk), [&](std::size_t chunk, int) {
+      threads.parallel_for(num_chunks(theirs.size(), kChunk), [&](std::size_t chunk, int thread) {
         const std::size_t begin = theirs.begin + chunk * kChunk;
         const std::size_t count = std::min(kChunk, theirs.end - begin);
-        std::vector<const float*> inputs;
+        std::vector<const float*>& own_inputs = cleared_inputs(thread);
         for (const Operand& operand : operands) {
           if (operand.local_rank < 0) break;
-          inputs.push_back(
+          own_inputs.push_back(
               local[static_cast<std::size_t>(operand.local_rank)].arena(operand.partial) + begin);
         }
         for (std::size_t k = 0; k < node_programs.size(); ++k) {
-          tree_sum(node_programs[k], inputs, 1.0f,
+          tree_sum(node_programs[k], own_inputs, 1.0f,
                    &message[k * theirs.size() + begin - theirs.begin], count);
         }
       });
@@ -436,21 +447,21 @@ void DataParallel::State::reduce_slice(std::size_t bucket) {
   if (own.size() == 0) return;
   std::size_t before = 0;  // elements of this rank's slices of earlier buckets
   for (std::size_t b = 0; several_nodes() && b < bucket; ++b) before += slice(b, rank).size();
-  threads.parallel_for(num_chunks(own.size(), kChunk), [&](std::size_t chunk, int) {
+  threads.parallel_for(num_chunks(own.size(), kChunk), [&](std::size_t chunk, int thread) {
     const std::size_t begin = own.begin + chunk * kChunk;
     const std::size_t count = std::min(kChunk, own.end - begin);
-    std::vector<const float*> inputs;
+    std::vector<const float*>& own_inputs = cleared_inputs(thread);
     for (const Operand& operand : operands) {
       if (operand.local_rank >= 0) {
-        inputs.push_back(
+        own_inputs.push_back(
             local[static_cast<std::size_t>(operand.local_rank)].arena(operand.partial) + begin);
         continue;
       }
       const RemoteNode& node = remote[operand.node];
-      inputs.push_back(node.received.data() + before * node.num_partials +
-                       operand.node_partial * own.size() + begin - own.begin);
+      own_inputs.push_back(node.received.data() + before * node.num_partials +
+                           operand.node_partial * own.size() + begin - own.begin);
     }
-    tree_sum(program, inputs, scale, reduced + begin, count);
+    tree_sum(program, own_inputs, scale, reduced + begin, count);
     norm_partials[begin / kChunk] = squared_sum(reduced + begin, count);
   });
   for (const RemoteNode& node : remote) {
@@ -485,7 +496,11 @@ bool DataParallel::State::complete() const {
 // Sleeps until a neighbour or the network may have brought what is missing.
 void DataParallel::State::wait_for_more(std::chrono::steady_clock::time_point since) {
   const std::size_t bucket = several_nodes() ? std::min(next_send, next_reduce) : next_reduce;
-  const std::string what = fmt::format("gradient bucket {} of {}", bucket + 1, buckets.size());
+  // Every wait has a text for the case that it fails; a step allocates nothing for it.
+  std::array<char, 64> text;
+  const auto end = fmt::format_to_n(text.data(), text.size(), "gradient bucket {} of {}",
+                                    bucket + 1, buckets.size());
+  const std::string_view what(text.data(), std::min(end.size, text.size()));
   const auto target = flag_base + static_cast<std::uint32_t>(bucket) + 1;
   if (several_nodes()) {
     communicator->progress(kPatience);
@@ -622,18 +637,34 @@ std::span<float> DataParallel::exp_avg_sq() const {
   return {reinterpret_cast<float*>(leader.segment + leader.layout.exp_avg_sq), elements()};
 }
 
+MemoryPerNode DataParallel::memory_of_node() const {
+  const State& s = *state_;
+  const std::size_t floats = elements() * sizeof(float);
+  MemoryPerNode memory;
+  memory.weights = floats;
+  memory.bf16_weights = bf16_weights().size_bytes();
+  memory.moments = exp_avg().size_bytes() + exp_avg_sq().size_bytes();
+  memory.shared = s.communicator != nullptr;
+  memory.messages = s.send_buffer.size() * sizeof(float) * s.local.size();
+  for (const RemoteNode& node : s.remote)
+    memory.messages += node.received.size() * sizeof(float) * s.local.size();
+  for (const LocalRank& one : s.local) {
+    const auto run = shards_of(one.rank, s.world_size, s.shard_count);
+    memory.gradients +=
+        floats * static_cast<std::size_t>(plan_shards(run, s.shard_count).num_arenas);
+  }
+  return memory;
+}
+
 std::string DataParallel::describe() const {
   const State& s = *state_;
-  std::size_t node_bytes = 0;
-  for (const LocalRank& one : s.local) node_bytes += one.layout.total;
   return fmt::format(
       "{} logical shard{} on {} rank{}, {} gradient bucket{} of {:.0f} MiB, {} gradient arena{} "
-      "here; "
-      "weights, optimizer state and gradients take {:.0f} MiB on this node",
+      "here",
       s.shard_count, s.shard_count == 1 ? "" : "s", s.world_size, s.world_size == 1 ? "" : "s",
       s.buckets.size(), s.buckets.size() == 1 ? "" : "s",
       static_cast<double>(s.buckets[0].size()) * sizeof(float) / (1 << 20), s.plan.num_arenas,
-      s.plan.num_arenas == 1 ? "" : "s", static_cast<double>(node_bytes) / (1 << 20));
+      s.plan.num_arenas == 1 ? "" : "s");
 }
 
 }  // namespace tandem::dist

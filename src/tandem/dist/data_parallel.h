@@ -60,6 +60,18 @@ struct DataParallelOptions {
   std::size_t bucket_elements = std::size_t{1} << 20;  // rounded up to whole chunks; 4 MiB
 };
 
+// Bytes that the ranks of one node hold together, all of them touched in a step.
+struct MemoryPerNode {
+  std::size_t weights = 0;       // f32
+  std::size_t bf16_weights = 0;  // their copy
+  std::size_t moments = 0;       // Adam's
+  std::size_t gradients = 0;     // the arenas of all ranks
+  std::size_t messages = 0;      // to and from other nodes
+  bool shared = false;           // in memory shared by several ranks, messages apart
+
+  std::size_t total() const { return weights + bf16_weights + moments + gradients + messages; }
+};
+
 class DataParallel {
  public:
   // Elements whose squared norm is one partial sum; slices and owned ranges begin and end at
@@ -118,6 +130,7 @@ class DataParallel {
   // same bits for any W.
   double sum_over_shards(std::span<const double> own_values);
 
+  MemoryPerNode memory_of_node() const;
   std::string describe() const;  // buckets, arenas, memory per rank and node; one line
 
  private:

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <vector>
 
 #include "tandem/core/error.h"
 
@@ -22,7 +21,7 @@ void add_block(const float* a, const float* b, float* to, std::size_t count) {
 void tree_sum(const comm::SumProgram& program, std::span<const float* const> operands, float scale,
               float* out, std::size_t count) {
   // A value on the stack is an operand where it lies, or a temporary: the one of its stack position.
-  constexpr std::size_t kMaxDepth = 64;
+  constexpr std::size_t kMaxDepth = 32;  // the logarithm of the shards, and a little
   std::array<const float*, kMaxDepth> stack;
   const auto depth_needed = [&] {
     std::size_t depth = 0;
@@ -35,7 +34,7 @@ void tree_sum(const comm::SumProgram& program, std::span<const float* const> ope
   };
   const std::size_t depth_limit = depth_needed();
   TANDEM_CHECK(depth_limit <= kMaxDepth, "a sum of depth {}", depth_limit);
-  std::vector<float> temporaries(depth_limit * kBlock);
+  std::array<float, kMaxDepth * kBlock> temporaries;  // on the stack: a step allocates nothing
 
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
     const std::size_t length = std::min(kBlock, count - begin);

@@ -18,9 +18,10 @@ template <class T>
 void activation_forward(const Context& ctx, Activation activation, std::size_t count, const T* x,
                         T* y);
 
-// grad_x = grad_y f'(x).   x: the pre-activation.   grad_x may be grad_y.
+// grad_x = grad_y f'(x).   x: the pre-activation.   grad_x may be grad_y.   y: [count] T, f(x) once
+// more, the bits of forward, almost for free; or null: not wanted.
 template <class T>
 void activation_backward(const Context& ctx, Activation activation, std::size_t count, const T* x,
-                         const T* grad_y, T* grad_x);
+                         const T* grad_y, T* grad_x, T* y = nullptr);
 
 }  // namespace tandem::kernels

@@ -68,6 +68,29 @@ TEST(Activation, ReferenceBackwardIsTheDerivativeOfForward) {
   }
 }
 
+template <class T>
+void expect_output_again(const std::string& implementation, Activation activation) {
+  Runtime runtime("activation=" + implementation);
+  const auto x = random_values<T>(389, 1);
+  std::vector<T> y(x.size()), alone(x.size()), again(x.size()), grad_x(x.size());
+  activation_forward(runtime.context(), activation, x.size(), x.data(), y.data());
+  activation_backward(runtime.context(), activation, x.size(), x.data(), x.data(), alone.data());
+  activation_backward(runtime.context(), activation, x.size(), x.data(), x.data(), grad_x.data(),
+                      again.data());
+  EXPECT_TRUE(same_bits(again, y)) << implementation;
+  EXPECT_TRUE(same_bits(grad_x, alone)) << implementation;
+}
+
+TEST(Activation, BackwardGivesTheBitsOfTheOutputAgain) {
+  for (const auto& row : implementations("activation", CpuFeatures::detect())) {
+    if (!row.reason.empty()) continue;
+    for (const Activation activation : kActivations) {
+      expect_output_again<float>(row.implementation, activation);
+      expect_output_again<bfloat16>(row.implementation, activation);
+    }
+  }
+}
+
 TEST(Activation, KnownValues) {
   for (const auto& row : implementations("activation", CpuFeatures::detect())) {
     if (!row.reason.empty()) continue;

@@ -29,9 +29,11 @@ template <class V>
 struct Gelu {
   [[gnu::always_inline]] static V value(V x) { return x * normal(x); }
   // Phi(x) + x phi(x)
-  [[gnu::always_inline]] static V derivative(V x) {
+  [[gnu::always_inline]] static V derivative(V x, V& value) {
     const V density = exp(x * x * V::set1(-0.5f)) * V::set1(kInverseSqrt2Pi);
-    return V::fma(x, density, normal(x));
+    const V below = normal(x);
+    value = x * below;
+    return V::fma(x, density, below);
   }
 };
 
@@ -44,8 +46,9 @@ struct GeluNew {
     return sigmoid(cubic * V::set1(kGeluNewSlope));
   }
   [[gnu::always_inline]] static V value(V x) { return x * gate(x); }
-  [[gnu::always_inline]] static V derivative(V x) {
+  [[gnu::always_inline]] static V derivative(V x, V& value) {
     const V s = gate(x);
+    value = x * s;
     const V slope =
         V::fma(x * x, V::set1(3.0f * kGeluNewCubic * kGeluNewSlope), V::set1(kGeluNewSlope));
     return V::fma(x * s * (V::set1(1.0f) - s), slope, s);
@@ -55,7 +58,8 @@ struct GeluNew {
 template <class V>
 struct Relu {
   [[gnu::always_inline]] static V value(V x) { return V::max(V::zero(), x); }
-  [[gnu::always_inline]] static V derivative(V x) {
+  [[gnu::always_inline]] static V derivative(V x, V& y) {
+    y = value(x);
     return V::select(V::less_equal(x, V::zero()), V::zero(), V::set1(1.0f));
   }
 };
@@ -68,10 +72,12 @@ void activate(std::size_t count, const T* x, T* y) {
 }
 
 template <class V, class Function, class T>
-void activate_backward(std::size_t count, const T* x, const T* grad_y, T* grad_x) {
+void activate_backward(std::size_t count, const T* x, const T* grad_y, T* grad_x, T* y) {
   for_each_vector<V>(
       count, [&](auto at) __attribute__((always_inline)) {
-        at.store(at.load(grad_y) * Function::derivative(at.load(x)), grad_x);
+        V value;
+        at.store(at.load(grad_y) * Function::derivative(at.load(x), value), grad_x);
+        if (y != nullptr) at.store(value, y);
       });
 }
 
@@ -89,14 +95,14 @@ void activation_forward(Activation activation, std::size_t count, const T* x, T*
 
 template <class V, class T>
 void activation_backward(Activation activation, std::size_t count, const T* x, const T* grad_y,
-                         T* grad_x) {
+                         T* grad_x, T* y) {
   switch (activation) {
     case Activation::kGelu:
-      return activate_backward<V, Gelu<V>>(count, x, grad_y, grad_x);
+      return activate_backward<V, Gelu<V>>(count, x, grad_y, grad_x, y);
     case Activation::kGeluNew:
-      return activate_backward<V, GeluNew<V>>(count, x, grad_y, grad_x);
+      return activate_backward<V, GeluNew<V>>(count, x, grad_y, grad_x, y);
     case Activation::kRelu:
-      return activate_backward<V, Relu<V>>(count, x, grad_y, grad_x);
+      return activate_backward<V, Relu<V>>(count, x, grad_y, grad_x, y);
   }
 }
 

@@ -138,7 +138,8 @@ struct ActivationKernels {
   template <class T>
   struct Of {
     void (*forward)(Activation, std::size_t count, const T* x, T* y);
-    void (*backward)(Activation, std::size_t count, const T* x, const T* grad_y, T* grad_x);
+    // y: null, or written as by forward.
+    void (*backward)(Activation, std::size_t count, const T* x, const T* grad_y, T* grad_x, T* y);
   };
   Of<float> f32;
   Of<bfloat16> bf16;

@@ -32,6 +32,22 @@ template <class T>
 void dropout_add_layer_norm_forward(const Context& ctx, const Sequences& sequences, std::size_t H,
                                     const Dropout& dropout, const LayerNormForward<T>& args);
 
+// Makes y again from what forward saved: the same bits. A training pass that does not keep y calls
+// it in backward.
+template <class T>
+struct LayerNormAgain {
+  const float* sum = nullptr;    // [rows, H] saved by forward
+  const float* gamma = nullptr;  // [H]
+  const float* beta = nullptr;   // [H]
+  float eps = 1e-12f;
+  float* y = nullptr;   // [rows, H] f32, overwritten; or null: not wanted
+  T* y_copy = nullptr;  // [rows, H] y rounded to T; or null: not wanted
+};
+
+template <class T>
+void layer_norm_again(const Context& ctx, const Sequences& sequences, std::size_t H,
+                      const LayerNormAgain<T>& args);
+
 template <class T>
 struct LayerNormBackward {
   const float* grad_y = nullptr;  // [rows, H] f32

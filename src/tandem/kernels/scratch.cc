@@ -4,6 +4,11 @@
 
 namespace tandem::kernels {
 
+Scratch::Scratch(int num_threads)
+    : shared_(kSharedBytes), threads_(static_cast<std::size_t>(num_threads)) {
+  for (PerThread& thread : threads_) thread.memory = Buffer(kThreadBytes);
+}
+
 Scratch::PerThread& Scratch::of(int thread) {
   const auto index = static_cast<std::size_t>(thread);
   TANDEM_CHECK(index < threads_.size(), "scratch for {} threads was asked for thread {}",

@@ -11,13 +11,19 @@
 
 namespace tandem::kernels {
 
-// One region shared by all threads of a call and one region per thread. A region grows when an
-// operation asks for more than ever before and never shrinks; its contents are undefined at the
-// start of a call. One operation at a time may use a Scratch; inside it, every thread touches only
-// its own region.
+// One region shared by all threads of a call and one region per thread. What they begin with is
+// more than the operations of a training step ask for; it is address space only, and becomes memory
+// page by page as it is used. A region still grows when an operation asks for more than ever
+// before, and never shrinks; its contents are undefined at the start of a call. One operation at a
+// time may use a Scratch; inside it, every thread touches only its own region.
 class Scratch {
  public:
-  explicit Scratch(int num_threads) : threads_(static_cast<std::size_t>(num_threads)) {}
+  // The largest packed matrix of gemm_packed.cc (32 MiB), with room for its rounding.
+  static constexpr std::size_t kSharedBytes = std::size_t{40} << 20;
+  // A tile of a product (1 MiB), or one head of attention over some thousand tokens.
+  static constexpr std::size_t kThreadBytes = std::size_t{3} << 20;
+
+  explicit Scratch(int num_threads);
 
   // `count` elements for the whole call, 64-byte aligned. Call from the thread that runs the
   // operation, not from a chunk.
@@ -37,7 +43,7 @@ class Scratch {
   std::any& state_of_thread(int thread) { return threads_[static_cast<std::size_t>(thread)].state; }
 
   int num_threads() const { return static_cast<int>(threads_.size()); }
-  std::size_t bytes() const;  // held now, for memory reports
+  std::size_t bytes() const;  // of address space
 
  private:
   struct alignas(kTensorAlignment) PerThread {

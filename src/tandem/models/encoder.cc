@@ -155,24 +155,33 @@ void Encoder::plan(Arena& arena, std::size_t rows, PassKind kind,
                    EncoderActivations<T>& activations) const {
   using Hidden = nn::Hidden<T>;
   using LayerActivations = nn::TransformerLayerActivations<T>;
-  const bool training = kind == PassKind::kTraining;
+  const bool training = is_training(kind);
+  const bool keeps_hidden = EncoderActivations<T>::keeps_hidden(kind);
   const std::size_t H = embeddings_options_.hidden_size;
   const std::span<float> stream = Hidden::allocate_stream(arena, rows, H);
 
+  activations.kind = kind;
   activations.embeddings = nn::LayerNormActivations::allocate(arena, rows, H);
   activations.hidden.resize(layers_.size() + 1);
   activations.layers.resize(layers_.size());
-  activations.hidden[0] = Hidden::allocate(arena, rows, H, stream);
+  // The first layer's input went through dropout, so it is kept as it is; a checkpointed layer
+  // starts again from its residual too.
+  const std::span<float> first_stream =
+      kind == PassKind::kCheckpointed ? Hidden::allocate_stream(arena, rows, H) : stream;
+  activations.hidden[0] = Hidden::allocate(arena, rows, H, first_stream);
+  const Hidden shared =
+      training && !keeps_hidden ? Hidden::allocate(arena, rows, H, stream) : activations.hidden[0];
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    const bool own_memory = training || l == 0;
-    activations.layers[l] =
-        own_memory ? LayerActivations::allocate(arena, layers_[l].options, rows, stream)
-                   : activations.layers[0];
-    activations.hidden[l + 1] =
-        training ? Hidden::allocate(arena, rows, H, stream) : activations.hidden[0];
+    const bool own_memory = kind == PassKind::kTraining || l == 0;
+    activations.layers[l] = own_memory ? LayerActivations::allocate(arena, layers_[l].options, rows)
+                                       : activations.layers[0];
+    if (kind == PassKind::kCheckpointed && l > 0) {
+      activations.layers[l].output_norm = nn::LayerNormActivations::allocate(arena, rows, H);
+    }
+    activations.hidden[l + 1] = keeps_hidden ? Hidden::allocate(arena, rows, H, stream) : shared;
   }
   activations.scratch =
-      nn::TransformerLayerScratch<T>::allocate(arena, layers_[0].options, rows, training);
+      nn::TransformerLayerScratch<T>::allocate(arena, layers_[0].options, rows, stream, training);
   activations.grad = training ? arena.allocate<float>(rows * H) : std::span<float>();
 }
 
@@ -188,11 +197,33 @@ void Encoder::forward(const nn::Pass& pass, const nn::PackedBatch& batch,
   }
 }
 
+// Makes again what layer l's backward reads and forward did not keep.
+template <class T>
+void Encoder::restore_for_backward(const nn::Pass& pass, const EncoderActivations<T>& activations,
+                                   std::size_t l) const {
+  const Layer& layer = layers_[l];
+  const bool checkpointed = activations.kind == PassKind::kCheckpointed;
+  if (!checkpointed) {
+    nn::transformer_layer_restore<T>(pass, layer.options, layer.parameters, activations.layers[l],
+                                     activations.scratch);
+  }
+  if (l > 0 && !EncoderActivations<T>::keeps_hidden(activations.kind)) {
+    const Layer& before = layers_[l - 1];
+    nn::layer_norm_again<T>(pass, before.parameters.output_norm, before.options.layer_norm_eps,
+                            activations.layers[l - 1].output_norm, activations.hidden[l]);
+  }
+  if (checkpointed) {
+    nn::transformer_layer_recompute<T>(pass, layer.options, layer.parameters, activations.hidden[l],
+                                       activations.layers[l], activations.scratch);
+  }
+}
+
 template <class T>
 void Encoder::backward(const nn::Pass& pass, const nn::PackedBatch& batch,
                        const EncoderActivations<T>& activations, const nn::Gradients& grads,
                        FunctionRef<void(std::size_t end)> gradient_ready) const {
   for (std::size_t l = layers_.size(); l-- > 0;) {
+    restore_for_backward<T>(pass, activations, l);
     nn::transformer_layer_backward<T>(pass, layers_[l].options, layers_[l].parameters,
                                       activations.hidden[l], activations.layers[l],
                                       activations.scratch, activations.grad, grads);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "tandem/core/buffer.h"
@@ -20,20 +21,33 @@
 
 namespace tandem::models {
 
-// Training keeps every layer's activations for backward; inference runs all layers in the memory of
-// one.
-enum class PassKind { kInference, kTraining };
+// What a forward pass keeps of the layers' activations.
+//   kInference:    nothing; all layers run in the memory of one.
+//   kTraining:     all that backward cannot make again in one pass over memory.
+//   kCheckpointed: each layer's output (as the sum that its last LayerNorm normalises); backward
+//                  computes two thirds of each layer's forward once more. --gradient_checkpointing
+enum class PassKind { kInference, kTraining, kCheckpointed };
+
+// Whether a backward pass can follow.
+constexpr bool is_training(PassKind kind) { return kind != PassKind::kInference; }
 
 // The activations of one pass; T is the type that products read (nn/transformer_layer.h).
 template <class T>
 struct EncoderActivations {
+  PassKind kind = PassKind::kInference;
   nn::LayerNormActivations embeddings;
-  // [L + 1] the embeddings' output, then each layer's. All the same memory in inference.
+  // [L + 1] the embeddings' output, then each layer's. The layers' are all the same memory unless
+  // keeps_hidden(); backward then brings each back when it is needed.
   std::vector<nn::Hidden<T>> hidden;
-  // [L] all the same memory in inference.
+  // [L] all the same memory in inference, all but output_norm when checkpointed.
   std::vector<nn::TransformerLayerActivations<T>> layers;
   nn::TransformerLayerScratch<T> scratch;
   std::span<float> grad;  // [R, H] gradient of the residual stream; training only
+
+  // In f32 the residual stream has a matrix per layer anyway.
+  static constexpr bool keeps_hidden(PassKind kind) {
+    return kind == PassKind::kTraining && std::is_same_v<T, float>;
+  }
 
   // What the encoder gives to a head: [R, H] f32.
   std::span<float> output() const { return hidden.back().residual; }
@@ -73,6 +87,9 @@ class Encoder {
     std::size_t end = 0;  // of the arena's prefix that is final after this layer's backward
   };
   Layer make_layer(const ModelConfig& config, std::size_t index, nn::ParameterLayout& layout) const;
+  template <class T>
+  void restore_for_backward(const nn::Pass& pass, const EncoderActivations<T>& activations,
+                            std::size_t l) const;
 
   std::vector<Layer> layers_;  // in the order of forward
   nn::EmbeddingsOptions embeddings_options_;

@@ -56,7 +56,7 @@ template <class T>
 void QuestionAnsweringModel::plan(Arena& arena, std::size_t rows, PassKind kind,
                                   Tensors<T>& tensors) const {
   encoder_.plan<T>(arena, rows, kind, tensors.encoder);
-  const bool drops = kind == PassKind::kTraining && config_.qa_dropout > 0;
+  const bool drops = is_training(kind) && config_.qa_dropout > 0;
   tensors.head_input =
       drops ? arena.allocate<float>(rows * config_.hidden_size) : tensors.encoder.output();
 }
@@ -160,7 +160,7 @@ void QuestionAnsweringModel::backward(const kernels::Context& context, const nn:
                                       std::span<float> grads, bool accumulate,
                                       FunctionRef<void(std::size_t end)> gradient_ready) const {
   check_pass(weights, batch, activations, grad_logits.size());
-  if (activations.kind() != PassKind::kTraining) {
+  if (!is_training(activations.kind())) {
     raise<InvalidArgument>("backward needs activations of a training pass; found inference");
   }
   if (grads.size() != layout_.size()) {

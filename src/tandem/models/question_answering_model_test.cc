@@ -44,10 +44,11 @@ struct StepResult {
 
 // Forward, loss and backward of one batch.
 StepResult run_step(const kernels::Context& context, const TestModel& test, Precision precision,
-                    const nn::PackedBatch& batch, const nn::DropoutStream& dropout) {
+                    const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
+                    PassKind kind = PassKind::kTraining) {
   const QuestionAnsweringModel& model = test.model;
   Activations activations =
-      model.make_activations({batch.rows(), batch.num_sequences()}, precision, PassKind::kTraining);
+      model.make_activations({batch.rows(), batch.num_sequences()}, precision, kind);
   StepResult result;
   result.logits.resize(batch.rows() * 2);
   std::vector<float> grad_logits(batch.rows() * 2);
@@ -293,7 +294,7 @@ TEST_P(QuestionAnsweringModelTest, AnnouncesEachGroupWhenItsGradientsAreFinal) {
 
 TEST_P(QuestionAnsweringModelTest, UsesExactlyThePlannedMemory) {
   const nn::PackedBatch batch = tiny_batch(true);
-  for (const PassKind kind : {PassKind::kInference, PassKind::kTraining}) {
+  for (const PassKind kind : {PassKind::kInference, PassKind::kTraining, PassKind::kCheckpointed}) {
     Activations activations =
         test_.model.make_activations({batch.rows(), batch.num_sequences()}, precision_, kind);
     std::vector<float> logits(batch.rows() * 2);
@@ -308,6 +309,39 @@ TEST_P(QuestionAnsweringModelTest, UsesExactlyThePlannedMemory) {
     EXPECT_LT(activations.bytes_used(), activations.bytes());
     EXPECT_THAT(logits, ElementsAreArray(infer(context_, test_, precision_, smaller)));
   }
+}
+
+// Recomputing a layer in backward gives the same bits as keeping it: dropout is a function of the
+// element's place, and every kernel's result one of its operands.
+TEST_P(QuestionAnsweringModelTest, CheckpointingDoesNotChangeABit) {
+  ModelConfig config = test_.model.config();
+  config.num_hidden_layers = 3;
+  const TestModel test(config);
+  for (const bool padded : {false, true}) {
+    const nn::PackedBatch batch = tiny_batch(padded);
+    const StepResult kept = run_step(context_, test, precision_, batch, kDropout);
+    const StepResult again =
+        run_step(context_, test, precision_, batch, kDropout, PassKind::kCheckpointed);
+    EXPECT_EQ(kept.loss, again.loss);
+    EXPECT_EQ(kept.logits, again.logits);
+    EXPECT_EQ(kept.grads, again.grads);
+    EXPECT_EQ(kept.ready, again.ready);
+  }
+}
+
+// Without checkpoints a layer costs its matrices; with them, little more than its output.
+TEST_P(QuestionAnsweringModelTest, CheckpointingSavesMemoryOfDeepModels) {
+  const auto bytes_per_layer = [&](PassKind kind) {
+    const auto bytes = [&](std::size_t layers) {
+      ModelConfig config = test_.model.config();
+      config.num_hidden_layers = layers;
+      return QuestionAnsweringModel(config).make_activations({256, 4}, precision_, kind).bytes();
+    };
+    return (bytes(12) - bytes(2)) / 10;
+  };
+  const std::size_t output = 256 * test_.model.config().hidden_size * sizeof(float);
+  EXPECT_NEAR(bytes_per_layer(PassKind::kCheckpointed), output, 0.1 * output);
+  EXPECT_GT(bytes_per_layer(PassKind::kTraining), 4 * output);
 }
 
 // Inference needs the memory of one layer, whatever the depth.

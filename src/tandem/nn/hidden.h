@@ -12,9 +12,10 @@ namespace tandem::nn {
 
 // Every layer's output is read twice: as the f32 residual stream and as the operand of matrix
 // products.
-//   T = float:    both are one matrix, and it is kept for backward.
-//   T = bfloat16: the operand is kept for backward; the residual is needed by the next LayerNorm
-//                 only, so all layers update one f32 matrix in place, the "stream".
+//   T = float:    both are one matrix.
+//   T = bfloat16: the residual is needed by the next LayerNorm only, so all layers update one f32
+//                 matrix in place, the "stream".
+// Backward needs the operand once more; layer_norm_again() makes it where it was not kept.
 template <class T>
 struct Hidden {
   std::span<float> residual;  // [R, H]

@@ -46,6 +46,20 @@ void dropout_add_layer_norm_forward(const Pass& pass, const LayerNormParameters&
                                              dropout, args);
 }
 
+// y of a forward pass again, the same bits, from what it saved.
+template <class T>
+void layer_norm_again(const Pass& pass, const LayerNormParameters& parameters, double eps,
+                      const LayerNormActivations& saved, const Hidden<T>& y) {
+  const StageTimer timer(pass.context.profile, "layer norm", "again");
+  kernels::layer_norm_again<T>(pass.context, pass.sequences, saved.sum.size() / pass.rows(),
+                               {.sum = saved.sum.data(),
+                                .gamma = pass.weights.vector(parameters.weight),
+                                .beta = pass.weights.vector(parameters.bias),
+                                .eps = static_cast<float>(eps),
+                                .y = y.residual.data(),
+                                .y_copy = y.copy()});
+}
+
 // grad: [R, H] f32, the gradient of y on entry and of the residual on return.   grad_x: [R, H] T,
 // overwritten.
 template <class T>

@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tandem/core/error.h"
+#include "tandem/nn/layer_norm.h"
 #include "tandem/nn/packed_batch.h"
 #include "tandem/nn/parameter_layout.h"
 #include "tandem/nn/pass.h"
@@ -41,6 +44,58 @@ TEST(ParameterLayout, BiasesAndLayerNormDoNotDecay) {
                           ElementRange{48, 64, true}, ElementRange{80, 96, true}));
   EXPECT_EQ(layout.num_parameters(), 72u);
   EXPECT_EQ(layout.num_trainable_parameters(), 56u);
+}
+
+// Every implementation, with and without a f32 copy that is wanted, on rows that dropout and
+// residual made.
+template <class T>
+void expect_layer_norm_again_gives_the_same_bits(const kernels::KernelSet& kernels) {
+  constexpr std::size_t kRows = 70;  // three chunks
+  constexpr std::size_t H = 37;      // no multiple of a vector
+  ThreadPool threads(2);
+  kernels::Scratch scratch(2);
+  const std::vector<std::uint32_t> row_begin = {0, kRows};
+  const std::vector<std::uint32_t> key_count = {kRows};
+  const std::vector<std::uint64_t> sample = {5};
+  std::vector<float> weights(2 * H);
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = 0.1f * static_cast<float>(i) - 2.3f;
+  const Pass pass{{threads, kernels, scratch},
+                  {weights, {}},
+                  {row_begin, key_count, sample},
+                  {.enabled = true, .seed = 1}};
+  std::vector<T> x(kRows * H);
+  std::vector<float> residual(kRows * H);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = to_storage<T>(static_cast<float>(i * 7 % 113) - 51.3f);
+    residual[i] = static_cast<float>(i * 5 % 89) / 7 - 3;
+  }
+  const LayerNormParameters parameters{.weight = 0, .bias = H};
+  Arena arena(std::size_t{1} << 20);
+  const LayerNormActivations saved = LayerNormActivations::allocate(arena, kRows, H);
+  const auto make_hidden = [&] {
+    return Hidden<T>::allocate(arena, kRows, H, Hidden<T>::allocate_stream(arena, kRows, H));
+  };
+  const Hidden<T> y = make_hidden();
+  dropout_add_layer_norm_forward<T>(pass, parameters, 1e-12,
+                                    pass.dropout.at(1, DropoutPlace::kAttentionOutput, 0.1),
+                                    std::span<const T>(x), residual, saved, y);
+  const std::vector<float> sum(saved.sum.begin(), saved.sum.end());
+  const Hidden<T> again = make_hidden();
+  layer_norm_again<T>(pass, parameters, 1e-12, saved, again);
+  EXPECT_EQ(std::memcmp(again.residual.data(), y.residual.data(), y.residual.size_bytes()), 0);
+  EXPECT_EQ(std::memcmp(again.operand.data(), y.operand.data(), y.operand.size_bytes()), 0);
+  EXPECT_EQ(std::memcmp(sum.data(), saved.sum.data(), saved.sum.size_bytes()), 0);
+}
+
+TEST(LayerNorm, AgainGivesTheSameBits) {
+  const auto cpu = kernels::CpuFeatures::detect();
+  for (const auto& row : kernels::implementations("layer_norm", cpu)) {
+    if (!row.reason.empty()) continue;
+    SCOPED_TRACE(row.implementation);
+    const kernels::KernelSet kernels = kernels::select_kernels(cpu, row.implementation);
+    expect_layer_norm_again_gives_the_same_bits<float>(kernels);
+    expect_layer_norm_again_gives_the_same_bits<bfloat16>(kernels);
+  }
 }
 
 TEST(PackedBatch, PacksAndPads) {

@@ -28,27 +28,26 @@ struct LayerDropouts {
 
 template <class T>
 TransformerLayerActivations<T> TransformerLayerActivations<T>::allocate(
-    Arena& arena, const TransformerLayerOptions& options, std::size_t rows,
-    std::span<float> stream) {
+    Arena& arena, const TransformerLayerOptions& options, std::size_t rows) {
   const std::size_t H = options.hidden_size;
-  const std::size_t I = options.intermediate_size;
   TransformerLayerActivations a;
   a.qkv = arena.allocate<T>(rows * 3 * H);
   a.log_sum_exp = arena.allocate<float>(options.num_heads * rows);
   a.context = arena.allocate<T>(rows * H);
   a.attention_norm = LayerNormActivations::allocate(arena, rows, H);
-  a.attended = Hidden<T>::allocate(arena, rows, H, stream);
-  a.pre_activation = arena.allocate<T>(rows * I);
-  a.activated = arena.allocate<T>(rows * I);
+  a.pre_activation = arena.allocate<T>(rows * options.intermediate_size);
   a.output_norm = LayerNormActivations::allocate(arena, rows, H);
   return a;
 }
 
 template <class T>
 TransformerLayerScratch<T> TransformerLayerScratch<T>::allocate(
-    Arena& arena, const TransformerLayerOptions& options, std::size_t rows, bool training) {
+    Arena& arena, const TransformerLayerOptions& options, std::size_t rows, std::span<float> stream,
+    bool training) {
   const std::size_t H = options.hidden_size;
   TransformerLayerScratch scratch;
+  scratch.attended = Hidden<T>::allocate(arena, rows, H, stream);
+  scratch.activated = arena.allocate<T>(rows * options.intermediate_size);
   scratch.projected = arena.allocate<T>(rows * H);
   if (training) {
     scratch.grad_context = arena.allocate<T>(rows * H);
@@ -57,11 +56,12 @@ TransformerLayerScratch<T> TransformerLayerScratch<T>::allocate(
   return scratch;
 }
 
+// Up to the activation: all that backward reads, the last LayerNorm apart.
 template <class T>
-void transformer_layer_forward(const Pass& pass, const TransformerLayerOptions& options,
-                               const TransformerLayerParameters& parameters, const Hidden<T>& x,
-                               const TransformerLayerActivations<T>& saved,
-                               const TransformerLayerScratch<T>& scratch, const Hidden<T>& y) {
+void transformer_layer_recompute(const Pass& pass, const TransformerLayerOptions& options,
+                                 const TransformerLayerParameters& parameters, const Hidden<T>& x,
+                                 const TransformerLayerActivations<T>& saved,
+                                 const TransformerLayerScratch<T>& scratch) {
   const std::size_t H = options.hidden_size;
   const std::size_t I = options.intermediate_size;
   const LayerDropouts dropouts(pass.dropout, options);
@@ -78,20 +78,39 @@ void transformer_layer_forward(const Pass& pass, const TransformerLayerOptions& 
                     scratch.projected);
   dropout_add_layer_norm_forward<T>(pass, parameters.attention_norm, options.layer_norm_eps,
                                     dropouts.attention_output, scratch.projected, x.residual,
-                                    saved.attention_norm, saved.attended);
+                                    saved.attention_norm, scratch.attended);
 
   // Feed-forward: every row is transformed on its own.
-  linear_forward<T>(pass, "up", parameters.intermediate, I, H, saved.attended.operand,
+  linear_forward<T>(pass, "up", parameters.intermediate, I, H, scratch.attended.operand,
                     saved.pre_activation);
+}
+
+template <class T>
+void transformer_layer_forward(const Pass& pass, const TransformerLayerOptions& options,
+                               const TransformerLayerParameters& parameters, const Hidden<T>& x,
+                               const TransformerLayerActivations<T>& saved,
+                               const TransformerLayerScratch<T>& scratch, const Hidden<T>& y) {
+  const LayerDropouts dropouts(pass.dropout, options);
+  transformer_layer_recompute<T>(pass, options, parameters, x, saved, scratch);
   {
     const StageTimer timer(pass.context.profile, "activation", "forward");
-    kernels::activation_forward<T>(pass.context, options.activation, saved.activated.size(),
-                                   saved.pre_activation.data(), saved.activated.data());
+    kernels::activation_forward<T>(pass.context, options.activation, scratch.activated.size(),
+                                   saved.pre_activation.data(), scratch.activated.data());
   }
-  linear_forward<T>(pass, "down", parameters.output, H, I, saved.activated, scratch.projected);
+  linear_forward<T>(pass, "down", parameters.output, options.hidden_size, options.intermediate_size,
+                    scratch.activated, scratch.projected);
   dropout_add_layer_norm_forward<T>(pass, parameters.output_norm, options.layer_norm_eps,
                                     dropouts.feed_forward, scratch.projected,
-                                    saved.attended.residual, saved.output_norm, y);
+                                    scratch.attended.residual, saved.output_norm, y);
+}
+
+template <class T>
+void transformer_layer_restore(const Pass& pass, const TransformerLayerOptions& options,
+                               const TransformerLayerParameters& parameters,
+                               const TransformerLayerActivations<T>& saved,
+                               const TransformerLayerScratch<T>& scratch) {
+  layer_norm_again<T>(pass, parameters.attention_norm, options.layer_norm_eps, saved.attention_norm,
+                      scratch.attended);
 }
 
 // The stages of forward from last to first. `grad` is the gradient of the residual stream:
@@ -113,15 +132,18 @@ void transformer_layer_backward(const Pass& pass, const TransformerLayerOptions&
   // Feed-forward.
   dropout_add_layer_norm_backward<T>(pass, parameters.output_norm, dropouts.feed_forward,
                                      saved.output_norm, grad, grad_projected, grads);
-  linear_backward<T, T>(pass, "down", parameters.output, H, I, saved.activated, grad_projected,
-                        grad_activation, /*accumulate_grad_x=*/false, grads);
+  linear_backward_input<T, T>(pass, "down", parameters.output, H, I, grad_projected,
+                              grad_activation, /*accumulate=*/false);
   {
+    // The activation's output, which the gradient of the next weights needs, comes along.
     const StageTimer timer(pass.context.profile, "activation", "backward");
     kernels::activation_backward<T>(pass.context, options.activation, grad_activation.size(),
                                     saved.pre_activation.data(), grad_activation.data(),
-                                    grad_activation.data());
+                                    grad_activation.data(), scratch.activated.data());
   }
-  linear_backward<T, float>(pass, "up", parameters.intermediate, I, H, saved.attended.operand,
+  linear_backward_weight<T>(pass, "down", parameters.output, H, I, scratch.activated,
+                            grad_projected, grads);
+  linear_backward<T, float>(pass, "up", parameters.intermediate, I, H, scratch.attended.operand,
                             grad_activation, grad, /*accumulate_grad_x=*/true, grads);
 
   // Attention.
@@ -147,6 +169,14 @@ template void transformer_layer_forward(const Pass&, const TransformerLayerOptio
                                         const TransformerLayerActivations<float>&,
                                         const TransformerLayerScratch<float>&,
                                         const Hidden<float>&);
+template void transformer_layer_restore(const Pass&, const TransformerLayerOptions&,
+                                        const TransformerLayerParameters&,
+                                        const TransformerLayerActivations<float>&,
+                                        const TransformerLayerScratch<float>&);
+template void transformer_layer_recompute(const Pass&, const TransformerLayerOptions&,
+                                          const TransformerLayerParameters&, const Hidden<float>&,
+                                          const TransformerLayerActivations<float>&,
+                                          const TransformerLayerScratch<float>&);
 template void transformer_layer_backward(const Pass&, const TransformerLayerOptions&,
                                          const TransformerLayerParameters&, const Hidden<float>&,
                                          const TransformerLayerActivations<float>&,
@@ -159,6 +189,15 @@ template void transformer_layer_forward(const Pass&, const TransformerLayerOptio
                                         const TransformerLayerActivations<bfloat16>&,
                                         const TransformerLayerScratch<bfloat16>&,
                                         const Hidden<bfloat16>&);
+template void transformer_layer_restore(const Pass&, const TransformerLayerOptions&,
+                                        const TransformerLayerParameters&,
+                                        const TransformerLayerActivations<bfloat16>&,
+                                        const TransformerLayerScratch<bfloat16>&);
+template void transformer_layer_recompute(const Pass&, const TransformerLayerOptions&,
+                                          const TransformerLayerParameters&,
+                                          const Hidden<bfloat16>&,
+                                          const TransformerLayerActivations<bfloat16>&,
+                                          const TransformerLayerScratch<bfloat16>&);
 template void transformer_layer_backward(const Pass&, const TransformerLayerOptions&,
                                          const TransformerLayerParameters&, const Hidden<bfloat16>&,
                                          const TransformerLayerActivations<bfloat16>&,

@@ -48,32 +48,34 @@ struct TransformerLayerParameters {
   LayerNormParameters output_norm;
 };
 
-// What forward saves for backward.
+// What forward saves for backward: only what is dear to compute. The outputs of LayerNorm and of
+// the activation are a third of all that forward makes, and backward makes them again in one pass
+// over memory each.
 template <class T>
 struct TransformerLayerActivations {
   std::span<T> qkv;              // [R, 3H]
   std::span<float> log_sum_exp;  // [A, R] of the attention scores
   std::span<T> context;          // [R, H]
   LayerNormActivations attention_norm;
-  Hidden<T> attended;           // [R, H]
   std::span<T> pre_activation;  // [R, I]
-  std::span<T> activated;       // [R, I]
   LayerNormActivations output_norm;
 
-  // `stream`: the residual stream (hidden.h).
   static TransformerLayerActivations allocate(Arena& arena, const TransformerLayerOptions& options,
-                                              std::size_t rows, std::span<float> stream);
+                                              std::size_t rows);
 };
 
-// Memory that lives within one layer's forward or backward; all layers share it.
+// Memory that lives within one layer's forward or backward; all layers share it. `stream`: the
+// residual stream (hidden.h).
 template <class T>
 struct TransformerLayerScratch {
+  Hidden<T> attended;      // [R, H]
+  std::span<T> activated;  // [R, I]
   std::span<T> projected;  // [R, H] a product on its way into LayerNorm; in backward its gradient
   std::span<T> grad_context;  // [R, H]; training only
   std::span<T> grad_wide;     // [R, max(I, 3H)] of the activation, then of qkv; training only
 
   static TransformerLayerScratch allocate(Arena& arena, const TransformerLayerOptions& options,
-                                          std::size_t rows, bool training);
+                                          std::size_t rows, std::span<float> stream, bool training);
 };
 
 // y = layer(x), overwritten, together with the activations. x and y may be the same memory if no
@@ -84,8 +86,24 @@ void transformer_layer_forward(const Pass& pass, const TransformerLayerOptions& 
                                const TransformerLayerActivations<T>& saved,
                                const TransformerLayerScratch<T>& scratch, const Hidden<T>& y);
 
+// Before backward, one of these two brings `attended` of `scratch` back to what it was in forward,
+// bit for bit; pass and parameters as in forward.
+// From what forward saved:
+template <class T>
+void transformer_layer_restore(const Pass& pass, const TransformerLayerOptions& options,
+                               const TransformerLayerParameters& parameters,
+                               const TransformerLayerActivations<T>& saved,
+                               const TransformerLayerScratch<T>& scratch);
+// From x alone: `saved` is overwritten by another forward, which ends where output_norm, the one
+// part that must still be this layer's, takes over.
+template <class T>
+void transformer_layer_recompute(const Pass& pass, const TransformerLayerOptions& options,
+                                 const TransformerLayerParameters& parameters, const Hidden<T>& x,
+                                 const TransformerLayerActivations<T>& saved,
+                                 const TransformerLayerScratch<T>& scratch);
+
 // grad: [R, H] f32, the gradient of y on entry and of x on return. Parameter gradients go to
-// `grads` (overwrite or += as it says). pass, x and saved as in forward.
+// `grads` (overwrite or += as it says). pass, x (its operand) and saved as in forward.
 template <class T>
 void transformer_layer_backward(const Pass& pass, const TransformerLayerOptions& options,
                                 const TransformerLayerParameters& parameters, const Hidden<T>& x,

@@ -1,6 +1,7 @@
 #include "tandem/trainer/train_step.h"
 
 #include <cmath>
+#include <utility>
 
 #include "tandem/core/profile.h"
 #include "tandem/optim/schedule.h"
@@ -37,14 +38,16 @@ double finish_reduction(const StepContext& context) {
 
 StepResult train_step(const StepContext& context, const data::EpochBatches& order,
                       std::size_t first_batch, std::size_t num_batches, std::int64_t step,
-                      double learning_rate) {
+                      double learning_rate, StepResult reuse) {
   const kernels::Context& kernels = context.kernels;
   tasks::Task& task = context.task;
   dist::DataParallel& parallel = context.parallel;
   const nn::Weights weights{parallel.weights(), parallel.bf16_weights()};
   const nn::DropoutStream dropout{
       .enabled = true, .seed = context.dropout_seed, .step = static_cast<std::uint64_t>(step)};
-  StepResult result;
+  StepResult result = std::move(reuse);
+  result.shard_losses.clear();
+  result.batch = {};
 
   // Forward and backward. A rank owns a contiguous run of logical shards, usually exactly one. The
   // micro-batches of a shard add up in its gradient arena, in order; while the last one runs

@@ -36,9 +36,10 @@ struct StepResult {
 
 // Step `step` (counted from 0) on micro-batches [first_batch, first_batch + num_batches) of
 // `order`. Every rank calls it with the same arguments. Throws CommError when a peer failed; the
-// weights are then those of the previous step.
+// weights are then those of the previous step. `reuse`: a result that is done with; with it, and
+// after the first step, nothing is allocated.
 StepResult train_step(const StepContext& context, const data::EpochBatches& order,
                       std::size_t first_batch, std::size_t num_batches, std::int64_t step,
-                      double learning_rate);
+                      double learning_rate, StepResult reuse = {});
 
 }  // namespace tandem::trainer

@@ -141,17 +141,13 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
                                .first_step = state_.global_step});
   if (arguments.eval_on_start && !resume) evaluate_and_record();
   const auto train_start = Clock::now();
-  const auto data_seed = static_cast<std::uint64_t>(arguments.data_seed.value_or(arguments.seed));
   bool stop = state_.global_step >= plan_.total_steps;
+  StepResult step;
 
   while (!stop) {
     const std::int64_t epoch = state_.global_step / plan_.updates_per_epoch;
     const std::int64_t epoch_begin = epoch * plan_.updates_per_epoch;
-    const data::EpochBatches order(
-        data::epoch_permutation(static_cast<std::size_t>(plan_.num_features), data_seed,
-                                static_cast<std::uint64_t>(epoch)),
-        static_cast<std::size_t>(plan_.per_device_batch_size),
-        static_cast<std::size_t>(plan_.logical_shards), arguments.dataloader_drop_last);
+    const data::EpochBatches order = epoch_batches(arguments, plan_, epoch);
     for (std::int64_t update = state_.global_step - epoch_begin;
          update < plan_.updates_per_epoch && !stop; ++update) {
       const auto step_start = Clock::now();
@@ -160,9 +156,9 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
           std::min<std::int64_t>(first_batch + plan_.accumulation_steps, plan_.batches_per_epoch);
       const double learning_rate =
           arguments.learning_rate * schedule.factor(static_cast<std::uint64_t>(state_.global_step));
-      const StepResult step = train_step(step_context, order, static_cast<std::size_t>(first_batch),
-                                         static_cast<std::size_t>(end_batch - first_batch),
-                                         state_.global_step, learning_rate);
+      step = train_step(step_context, order, static_cast<std::size_t>(first_batch),
+                        static_cast<std::size_t>(end_batch - first_batch), state_.global_step,
+                        learning_rate, std::move(step));
 
       record_losses(step.shard_losses);
       ++state_.global_step;

@@ -3,9 +3,13 @@
 // an epoch's last, smaller group of micro-batches is an update too.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
+#include "tandem/core/thread_pool.h"
+#include "tandem/data/epoch_order.h"
 #include "tandem/trainer/training_arguments.h"
 
 namespace tandem::trainer {
@@ -36,5 +40,15 @@ struct TrainingPlan {
 // batch).
 TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t num_features,
                                 int logical_shards);
+
+// The order of the features in an epoch of the run, dealt to its shards.
+data::EpochBatches epoch_batches(const TrainingArguments& arguments, const TrainingPlan& plan,
+                                 std::int64_t epoch);
+
+// The most rows, as rows_of() counts them, that a batch of the shards [first_shard, end_shard) has
+// in any step of the run.
+std::size_t largest_batch(const TrainingArguments& arguments, const TrainingPlan& plan,
+                          std::size_t first_shard, std::size_t end_shard,
+                          FunctionRef<std::size_t(std::span<const std::uint32_t>)> rows_of);
 
 }  // namespace tandem::trainer

@@ -6,15 +6,6 @@
 namespace tandem::question_answering {
 namespace {
 
-std::size_t rows_per_sequence(const FeatureSet& features, std::span<const std::uint32_t> indices,
-                              Padding padding) {
-  if (padding == Padding::kNone) return 0;
-  if (padding == Padding::kMaxSeqLength) return features.max_seq_length();
-  std::size_t longest = 0;
-  for (const std::uint32_t i : indices) longest = std::max(longest, features.num_real_tokens(i));
-  return longest;
-}
-
 void append_sequence(const FeatureSet& features, std::size_t i, std::size_t rows,
                      BatchRows& batch) {
   const auto question = features.question_tokens(i);
@@ -45,6 +36,35 @@ void append_sequence(const FeatureSet& features, std::size_t i, std::size_t rows
 
 }  // namespace
 
+std::size_t padded_sequence_rows(const FeatureSet& features, std::span<const std::uint32_t> indices,
+                                 Padding padding) {
+  if (padding == Padding::kNone) return 0;
+  if (padding == Padding::kMaxSeqLength) return features.max_seq_length();
+  std::size_t longest = 0;
+  for (const std::uint32_t i : indices) longest = std::max(longest, features.num_real_tokens(i));
+  return longest;
+}
+
+std::size_t batch_rows(const FeatureSet& features, std::span<const std::uint32_t> indices,
+                       Padding padding) {
+  if (padding != Padding::kNone) {
+    return indices.size() * padded_sequence_rows(features, indices, padding);
+  }
+  std::size_t rows = 0;
+  for (const std::uint32_t i : indices) rows += features.num_real_tokens(i);
+  return rows;
+}
+
+void reserve(BatchRows& batch, std::size_t rows, std::size_t sequences) {
+  batch.input_ids.reserve(rows);
+  batch.token_type_ids.reserve(rows);
+  batch.position_ids.reserve(rows);
+  batch.row_begin.reserve(sequences + 1);
+  batch.key_count.reserve(sequences);
+  batch.start_positions.reserve(sequences);
+  batch.end_positions.reserve(sequences);
+}
+
 void fill_batch(const FeatureSet& features, std::span<const std::uint32_t> indices, Padding padding,
                 BatchRows& batch) {
   batch.input_ids.clear();
@@ -54,7 +74,7 @@ void fill_batch(const FeatureSet& features, std::span<const std::uint32_t> indic
   batch.key_count.clear();
   batch.start_positions.clear();
   batch.end_positions.clear();
-  const std::size_t rows = rows_per_sequence(features, indices, padding);
+  const std::size_t rows = padded_sequence_rows(features, indices, padding);
   for (const std::uint32_t i : indices) {
     TANDEM_CHECK(i < features.size(), "feature {} of {}", i, features.size());
     append_sequence(features, i, rows, batch);

@@ -128,6 +128,16 @@ struct BatchRows {
   std::vector<std::uint32_t> end_positions;    // [sequences]
 };
 
+// Room for a batch of so many rows and sequences, so that fill_batch() does not allocate.
+void reserve(BatchRows& batch, std::size_t rows, std::size_t sequences);
+
+// Rows that each sequence of a batch of these features has; 0: as many as it has tokens (kNone).
+std::size_t padded_sequence_rows(const FeatureSet& features, std::span<const std::uint32_t> indices,
+                                 Padding padding);
+// Rows of the whole batch.
+std::size_t batch_rows(const FeatureSet& features, std::span<const std::uint32_t> indices,
+                       Padding padding);
+
 // Lays out the features `indices` in that order. `padding` may differ from the one the labels were
 // made for only between kNone and kLongestOfBatch.
 void fill_batch(const FeatureSet& features, std::span<const std::uint32_t> indices, Padding padding,

@@ -124,16 +124,56 @@ std::string QuestionAnsweringTask::train_fingerprint() const {
   return fingerprint.text();
 }
 
+std::unique_ptr<QuestionAnsweringTask::Pass> QuestionAnsweringTask::make_pass(
+    const models::BatchShape& capacity, models::PassKind kind) const {
+  auto pass = std::make_unique<Pass>(model_.make_activations(capacity, options_.precision, kind));
+  // Loading a batch swaps the two sets of vectors, so both have room for the largest one.
+  pass->batch.reserve(capacity.rows, capacity.sequences);
+  reserve(pass->rows, capacity.rows, capacity.sequences);
+  pass->start.reserve(capacity.sequences);
+  pass->end.reserve(capacity.sequences);
+  if (models::is_training(kind)) {
+    pass->logits.resize(capacity.rows * kNumLabels);
+    pass->grad_logits.resize(capacity.rows * kNumLabels);
+  }
+  return pass;
+}
+
+std::size_t QuestionAnsweringTask::train_batch_rows(std::span<const std::uint32_t> features) const {
+  return batch_rows(train_features_, features, options_.padding);
+}
+
 std::size_t QuestionAnsweringTask::plan_training(std::size_t batch_size) {
-  const models::BatchShape shape{
-      .rows = max_batch_rows(train_features_, options_.padding, batch_size),
-      .sequences = batch_size};
-  training_ = std::make_unique<Pass>(
-      model_.make_activations(shape, options_.precision, models::PassKind::kTraining));
-  training_->batch.reserve(shape.rows, shape.sequences);
-  training_->logits.resize(shape.rows * kNumLabels);
-  training_->grad_logits.resize(shape.rows * kNumLabels);
+  return plan_training(batch_size, max_batch_rows(train_features_, options_.padding, batch_size));
+}
+
+std::size_t QuestionAnsweringTask::plan_training(std::size_t batch_size, std::size_t max_rows) {
+  const auto kind = options_.gradient_checkpointing ? models::PassKind::kCheckpointed
+                                                    : models::PassKind::kTraining;
+  training_ = make_pass({.rows = max_rows, .sequences = batch_size}, kind);
   return training_->activations.bytes();
+}
+
+// Batches are taken in order, so their sizes are known.
+std::size_t QuestionAnsweringTask::plan_evaluation() {
+  std::size_t rows = 0;
+  std::vector<std::uint32_t> batch;
+  for (const auto* set : {&eval_set_, &predict_set_}) {
+    if (!*set) continue;
+    const FeatureSet& features = (*set)->features;
+    std::size_t rows_of_set = 0;
+    for (std::size_t begin = 0; begin < features.size(); begin += options_.eval_batch_size) {
+      batch.resize(std::min(options_.eval_batch_size, features.size() - begin));
+      std::iota(batch.begin(), batch.end(), static_cast<std::uint32_t>(begin));
+      const std::size_t rows_of_batch = batch_rows(features, batch, options_.padding);
+      rows = std::max(rows, rows_of_batch);
+      rows_of_set += rows_of_batch;
+    }
+    num_evaluation_rows_ = std::max(num_evaluation_rows_, rows_of_set);
+  }
+  inference_ = make_pass({.rows = rows, .sequences = options_.eval_batch_size},
+                         models::PassKind::kInference);
+  return inference_->activations.bytes();
 }
 
 void QuestionAnsweringTask::fill(const FeatureSet& features, std::span<const std::uint32_t> indices,
@@ -194,29 +234,11 @@ std::size_t QuestionAnsweringTask::num_features(tasks::Split split) const {
   return evaluation_set(split).features.size();
 }
 
-std::size_t QuestionAnsweringTask::padded_rows(const FeatureSet& features,
-                                               std::span<const std::uint32_t> batch) const {
-  if (options_.padding == Padding::kMaxSeqLength) return features.max_seq_length();
-  std::size_t longest = 0;
-  for (const std::uint32_t i : batch) longest = std::max(longest, features.num_real_tokens(i));
-  return longest;
-}
-
 void QuestionAnsweringTask::predict(const kernels::Context& context, const nn::Weights& weights,
                                     tasks::Split split, std::size_t begin, std::size_t end,
                                     std::vector<float>& output) {
   const FeatureSet& features = evaluation_set(split).features;
-  if (!inference_) {
-    std::size_t rows = 0;
-    for (const auto& set : {&eval_set_, &predict_set_}) {
-      if (*set)
-        rows = std::max(
-            rows, max_batch_rows((*set)->features, options_.padding, options_.eval_batch_size));
-    }
-    const models::BatchShape shape{.rows = rows, .sequences = options_.eval_batch_size};
-    inference_ = std::make_unique<Pass>(
-        model_.make_activations(shape, options_.precision, models::PassKind::kInference));
-  }
+  if (!inference_) plan_evaluation();
   std::vector<std::uint32_t> indices(end - begin);
   std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(begin));
   fill(features, indices, 0, *inference_);
@@ -236,10 +258,10 @@ tasks::Evaluation QuestionAnsweringTask::evaluate(tasks::Split split, std::span<
     std::vector<std::uint32_t> batch(
         std::min(options_.eval_batch_size, set.features.size() - begin));
     std::iota(batch.begin(), batch.end(), static_cast<std::uint32_t>(begin));
-    const std::size_t padded = padded_rows(set.features, batch);
+    const std::size_t padded = padded_sequence_rows(set.features, batch, options_.padding);
     for (const std::uint32_t i : batch) {
-      const bool packed = options_.padding == Padding::kNone;
-      row_begin.push_back(row_begin.back() + (packed ? set.features.num_real_tokens(i) : padded));
+      row_begin.push_back(row_begin.back() +
+                          (padded == 0 ? set.features.num_real_tokens(i) : padded));
     }
   }
   TANDEM_CHECK(output.size() == row_begin.back() * kNumLabels, "{} logits for {} rows",

@@ -25,6 +25,7 @@ class QuestionAnsweringTask final : public tasks::Task {
   struct Options {
     Padding padding = Padding::kNone;
     nn::Precision precision = nn::Precision::kFloat32;
+    bool gradient_checkpointing = false;  // recompute the layers in backward to save memory
     std::size_t eval_batch_size = 8;
     PostprocessOptions postprocess;
   };
@@ -39,6 +40,11 @@ class QuestionAnsweringTask final : public tasks::Task {
   void set_evaluation(tasks::Split split, EvaluationSet set);
 
   const models::QuestionAnsweringModel& model() const { return model_; }
+  // Allocates what the evaluation sets need and returns the bytes of activations; the first
+  // predict() does it otherwise.
+  std::size_t plan_evaluation();
+  // Rows of all batches of the evaluation set that has most of them.
+  std::size_t num_evaluation_rows() const { return num_evaluation_rows_; }
   // Names the training features: their tokens, labels and padding. Equal texts mean equal training
   // data.
   std::string train_fingerprint() const;
@@ -49,7 +55,12 @@ class QuestionAnsweringTask final : public tasks::Task {
                        std::span<const float> weights) const override;
 
   std::size_t num_train_features() const override { return train_features_.size(); }
+  // Any batch_size features.
   std::size_t plan_training(std::size_t batch_size) override;
+  // Batches of up to `max_rows` rows: who knows the order of the batches needs less memory.
+  std::size_t plan_training(std::size_t batch_size, std::size_t max_rows);
+  // Rows of the matrices when these features are a batch.
+  std::size_t train_batch_rows(std::span<const std::uint32_t> features) const;
   tasks::BatchSize load_train_batch(std::span<const std::uint32_t> features,
                                     std::uint64_t first_sample) override;
   double forward(const kernels::Context& context, const nn::Weights& weights,
@@ -69,8 +80,7 @@ class QuestionAnsweringTask final : public tasks::Task {
   struct Pass;  // a batch, its activations and its logits
 
   const EvaluationSet& evaluation_set(tasks::Split split) const;
-  // Rows that each sequence of a batch of these features has, given the padding state.
-  std::size_t padded_rows(const FeatureSet& features, std::span<const std::uint32_t> batch) const;
+  std::unique_ptr<Pass> make_pass(const models::BatchShape& capacity, models::PassKind kind) const;
   void fill(const FeatureSet& features, std::span<const std::uint32_t> indices,
             std::uint64_t first_sample, Pass& pass) const;
 
@@ -82,6 +92,7 @@ class QuestionAnsweringTask final : public tasks::Task {
   std::optional<EvaluationSet> predict_set_;
   std::unique_ptr<Pass> training_;
   std::unique_ptr<Pass> inference_;
+  std::size_t num_evaluation_rows_ = 0;
 };
 
 // The rows (real and padded) that a batch of `batch_size` features can need at most.

@@ -1,0 +1,105 @@
+#include "apps/memory_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tandem/core/memory_usage.h"
+#include "tandem/trainer/training_plan.h"
+
+namespace tandem::apps {
+namespace {
+
+using question_answering::QuestionAnsweringTask;
+
+// The unit of both lines.
+double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+// Scratch is reserved generously; these are the parts that a step touches: the largest weight
+// packed for a product, and a tile of a product or a head of attention per thread.
+std::size_t scratch_bytes(const models::ModelConfig& config, bool bf16, int num_threads) {
+  const std::size_t largest_weight =
+      config.hidden_size * std::max(config.intermediate_size, 3 * config.hidden_size);
+  const std::size_t packed = largest_weight * (bf16 ? sizeof(bfloat16) : sizeof(float));
+  return std::min(packed, kernels::Scratch::kSharedBytes) +
+         static_cast<std::size_t>(num_threads) * (std::size_t{1} << 20);
+}
+
+// The logits of a rank's share of the features in a growing vector and as a message; at rank 0
+// those of all ranks, in order, and once more by column.
+std::size_t logits_bytes(std::size_t rows, const comm::Communicator& communicator) {
+  const std::size_t all = rows * models::QuestionAnsweringModel::kNumLabels * sizeof(float);
+  const std::size_t own = 3 * all / static_cast<std::size_t>(communicator.size());
+  return communicator.rank() == 0 ? own + 3 * all : own;
+}
+
+// The sum of `value` over the ranks of this rank's node.
+std::size_t sum_over_node(std::size_t value, comm::Communicator& communicator) {
+  const std::uint64_t own = value;
+  std::vector<std::uint64_t> of_ranks(static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(std::span(&own, 1), std::span(of_ranks));
+  std::size_t sum = 0;
+  for (const int member : communicator.node().members)
+    sum += of_ranks[static_cast<std::size_t>(member)];
+  return sum;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels::Context& context,
+                       const comm::Communicator& communicator, const dist::DataParallel& parallel,
+                       QuestionAnsweringTask& task) {
+  MemoryPlan plan;
+  plan.node = parallel.memory_of_node();
+  if (training.do_train) {
+    const auto steps = trainer::make_training_plan(
+        training, static_cast<std::int64_t>(task.num_train_features()), parallel.logical_shards());
+    plan.batch_rows = trainer::largest_batch(
+        training, steps, parallel.shards().begin, parallel.shards().end,
+        [&](std::span<const std::uint32_t> batch) { return task.train_batch_rows(batch); });
+    plan.activations = task.plan_training(
+        static_cast<std::size_t>(training.per_device_train_batch_size), plan.batch_rows);
+  }
+  plan.scratch = scratch_bytes(task.model().config(), training.bf16, context.threads.num_threads());
+  if (training.do_eval || training.do_predict) {
+    plan.evaluation =
+        task.plan_evaluation() + logits_bytes(task.num_evaluation_rows(), communicator);
+  }
+  const MemoryUsage now = memory_usage();
+  const std::size_t counted = plan.node.shared ? 0 : plan.node.weights;  // they are filled already
+  plan.process = now.own() - std::min(now.own(), counted);
+  plan.loading = now.peak_share();
+  return plan;
+}
+
+std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& communicator,
+                              Console& console) {
+  const std::size_t steady = sum_over_node(plan.of_rank(), communicator) + plan.node.total();
+  const std::size_t peak = std::max(steady, sum_over_node(plan.loading, communicator));
+  const dist::MemoryPerNode& node = plan.node;
+  console.script_line(
+      "INFO",
+      fmt::format(
+          "memory: {:.0f} MiB on this node at the peak: weights {:.0f}, bf16 copy {:.0f}, moments "
+          "{:.0f}, gradients {:.0f}; in each of {} rank{} activations {:.0f} (batch of {} rows), "
+          "scratch {:.0f}, evaluation {:.0f}, program and data {:.0f}",
+          mebibytes(peak), mebibytes(node.weights), mebibytes(node.bf16_weights),
+          mebibytes(node.moments), mebibytes(node.gradients), communicator.local_size(),
+          communicator.local_size() == 1 ? "" : "s", mebibytes(plan.activations), plan.batch_rows,
+          mebibytes(plan.scratch), mebibytes(plan.evaluation), mebibytes(plan.process)));
+  return peak;
+}
+
+void print_memory_used(std::size_t planned, comm::Communicator& communicator, Console& console) {
+  const std::size_t used = sum_over_node(memory_usage().peak_share(), communicator);
+  const double difference =
+      100 *
+      (static_cast<double>(planned) / static_cast<double>(std::max<std::size_t>(1, used)) - 1);
+  console.script_line(
+      "INFO",
+      fmt::format("memory used: {:.0f} MiB on this node at the peak; the plan was {:.0f} MiB "
+                  "({:+.1f}%)",
+                  mebibytes(used), mebibytes(planned), difference));
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,41 @@
+// How much memory a job will take at its peak, said before the first step; and how much it took.
+#pragma once
+
+#include <cstddef>
+
+#include "apps/console.h"
+#include "tandem/comm/communicator.h"
+#include "tandem/dist/data_parallel.h"
+#include "tandem/kernels/context.h"
+#include "tandem/tasks/question_answering/question_answering_task.h"
+#include "tandem/trainer/training_arguments.h"
+
+namespace tandem::apps {
+
+struct MemoryPlan {
+  dist::MemoryPerNode node;  // weights, gradients and moments
+  // Of this rank:
+  std::size_t activations = 0;  // of the largest batch of the run
+  std::size_t batch_rows = 0;   // its rows
+  std::size_t scratch = 0;      // what the kernels use of their scratch memory
+  std::size_t evaluation = 0;   // activations and logits of the evaluation
+  std::size_t process = 0;      // measured: program, data set, vocabulary
+  std::size_t loading = 0;      // measured: the peak while they were loaded
+
+  std::size_t of_rank() const { return activations + scratch + evaluation + process; }
+};
+
+// Allocates what training and evaluation need (as address space) and says how much of it they will
+// use. The data is loaded and the weights are filled.
+MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels::Context& context,
+                       const comm::Communicator& communicator, const dist::DataParallel& parallel,
+                       question_answering::QuestionAnsweringTask& task);
+
+// Prints the plan and returns the peak of this rank's node, in bytes. Collective.
+std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& communicator,
+                              Console& console);
+
+// What was really used so far, beside the plan. Collective.
+void print_memory_used(std::size_t planned, comm::Communicator& communicator, Console& console);
+
+}  // namespace tandem::apps

@@ -1,0 +1,36 @@
+#include "tandem/core/memory_usage.h"
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace tandem {
+namespace {
+
+// The value of a line "VmHWM:   1234 kB" of a file of /proc; 0 without one.
+std::size_t field_bytes(const char* path, std::string_view name) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(name) || line.size() <= name.size() || line[name.size()] != ':') continue;
+    std::size_t kib = 0;
+    std::istringstream(line.substr(name.size() + 1)) >> kib;
+    return kib << 10;
+  }
+  return 0;
+}
+
+}  // namespace
+
+MemoryUsage memory_usage() {
+  constexpr const char* kStatus = "/proc/self/status";
+  MemoryUsage usage;
+  usage.anonymous = field_bytes(kStatus, "RssAnon");
+  usage.file = field_bytes(kStatus, "RssFile");
+  usage.shared = field_bytes(kStatus, "RssShmem");
+  usage.shared_share = field_bytes("/proc/self/smaps_rollup", "Pss_Shmem");
+  usage.peak = field_bytes(kStatus, "VmHWM");
+  return usage;
+}
+
+}  // namespace tandem

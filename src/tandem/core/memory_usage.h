@@ -1,0 +1,24 @@
+// How much memory this process uses, as the kernel counts it.
+#pragma once
+
+#include <cstddef>
+
+namespace tandem {
+
+// All in bytes; 0 where the kernel does not tell.
+struct MemoryUsage {
+  std::size_t anonymous = 0;     // resident: heap, stacks, Buffers
+  std::size_t file = 0;          // resident: the program, its libraries, mapped files
+  std::size_t shared = 0;        // resident, of memory shared with other processes, counted whole
+  std::size_t shared_share = 0;  // the same, every page divided by the number of its users
+  std::size_t peak = 0;          // the most that was resident at once, shared memory counted whole
+
+  // What belongs to this process alone.
+  std::size_t own() const { return anonymous + file; }
+  // Of the processes that share memory, the sum of this is what they took together at most.
+  std::size_t peak_share() const { return peak < shared ? 0 : peak - shared + shared_share; }
+};
+
+MemoryUsage memory_usage();
+
+}  // namespace tandem
