@@ -21,12 +21,12 @@ void activation_forward(const Context& ctx, Activation activation, std::size_t c
 
 template <class T>
 void activation_backward(const Context& ctx, Activation activation, std::size_t count, const T* x,
-                         const T* grad_y, T* grad_x) {
+                         const T* grad_y, T* grad_x, T* y) {
   ctx.threads.parallel_for(num_chunks(count, kChunk), [&](std::size_t chunk, int) {
     const std::size_t begin = chunk * kChunk;
     of<T>(*ctx.kernels.activation)
         .backward(activation, std::min(kChunk, count - begin), x + begin, grad_y + begin,
-                  grad_x + begin);
+                  grad_x + begin, y == nullptr ? nullptr : y + begin);
   });
 }
 
@@ -34,8 +34,8 @@ template void activation_forward(const Context&, Activation, std::size_t, const 
 template void activation_forward(const Context&, Activation, std::size_t, const bfloat16*,
                                  bfloat16*);
 template void activation_backward(const Context&, Activation, std::size_t, const float*,
-                                  const float*, float*);
+                                  const float*, float*, float*);
 template void activation_backward(const Context&, Activation, std::size_t, const bfloat16*,
-                                  const bfloat16*, bfloat16*);
+                                  const bfloat16*, bfloat16*, bfloat16*);
 
 }  // namespace tandem::kernels

@@ -18,9 +18,10 @@ template <class T>
 void activation_forward(const Context& ctx, Activation activation, std::size_t count, const T* x,
                         T* y);
 
-// grad_x = grad_y f'(x).   x: the pre-activation.   grad_x may be grad_y.
+// grad_x = grad_y f'(x).   x: the pre-activation.   grad_x may be grad_y.   y: unless null, f(x)
+// again, the same bits as forward's; f and f' share their dear part.
 template <class T>
 void activation_backward(const Context& ctx, Activation activation, std::size_t count, const T* x,
-                         const T* grad_y, T* grad_x);
+                         const T* grad_y, T* grad_x, T* y = nullptr);
 
 }  // namespace tandem::kernels

@@ -48,7 +48,9 @@ void forward(Activation activation, std::size_t count, const T* x, T* y) {
 }
 
 template <class T>
-void backward(Activation activation, std::size_t count, const T* x, const T* grad_y, T* grad_x) {
+void backward(Activation activation, std::size_t count, const T* x, const T* grad_y, T* grad_x,
+              T* y) {
+  if (y != nullptr) forward(activation, count, x, y);
   const Function f = derivative_of(activation);
   for (std::size_t i = 0; i < count; ++i) {
     grad_x[i] = to_storage<T>(static_cast<float>(f(to_float(x[i])) * to_float(grad_y[i])));

@@ -68,10 +68,12 @@ void activate(std::size_t count, const T* x, T* y) {
 }
 
 template <class V, class Function, class T>
-void activate_backward(std::size_t count, const T* x, const T* grad_y, T* grad_x) {
+void activate_backward(std::size_t count, const T* x, const T* grad_y, T* grad_x, T* y) {
   for_each_vector<V>(
       count, [&](auto at) __attribute__((always_inline)) {
-        at.store(at.load(grad_y) * Function::derivative(at.load(x)), grad_x);
+        const V input = at.load(x);
+        at.store(at.load(grad_y) * Function::derivative(input), grad_x);
+        if (y != nullptr) at.store(Function::value(input), y);
       });
 }
 
@@ -89,14 +91,14 @@ void activation_forward(Activation activation, std::size_t count, const T* x, T*
 
 template <class V, class T>
 void activation_backward(Activation activation, std::size_t count, const T* x, const T* grad_y,
-                         T* grad_x) {
+                         T* grad_x, T* y) {
   switch (activation) {
     case Activation::kGelu:
-      return activate_backward<V, Gelu<V>>(count, x, grad_y, grad_x);
+      return activate_backward<V, Gelu<V>>(count, x, grad_y, grad_x, y);
     case Activation::kGeluNew:
-      return activate_backward<V, GeluNew<V>>(count, x, grad_y, grad_x);
+      return activate_backward<V, GeluNew<V>>(count, x, grad_y, grad_x, y);
     case Activation::kRelu:
-      return activate_backward<V, Relu<V>>(count, x, grad_y, grad_x);
+      return activate_backward<V, Relu<V>>(count, x, grad_y, grad_x, y);
   }
 }
 

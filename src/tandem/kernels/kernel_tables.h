@@ -137,7 +137,8 @@ struct ActivationKernels {
   template <class T>
   struct Of {
     void (*forward)(Activation, std::size_t count, const T* x, T* y);
-    void (*backward)(Activation, std::size_t count, const T* x, const T* grad_y, T* grad_x);
+    void (*backward)(Activation, std::size_t count, const T* x, const T* grad_y, T* grad_x,
+                     T* y);  // null: not wanted
   };
   Of<float> f32;
   Of<bfloat16> bf16;

@@ -55,8 +55,7 @@ TransformerLayerScratch<T> TransformerLayerScratch<T>::allocate(
   return scratch;
 }
 
-// Up to the input of the second product of the feed-forward part: all that backward reads, the
-// last LayerNorm apart.
+// Up to the activation: all that backward reads, the last LayerNorm apart.
 template <class T>
 void transformer_layer_recompute(const Pass& pass, const TransformerLayerOptions& options,
                                  const TransformerLayerParameters& parameters, const Hidden<T>& x,
@@ -79,8 +78,6 @@ void transformer_layer_recompute(const Pass& pass, const TransformerLayerOptions
   // Feed-forward: every row is transformed on its own.
   linear_forward<T>(pass, parameters.intermediate, I, H, scratch.attended.operand,
                     saved.pre_activation);
-  kernels::activation_forward<T>(pass.context, options.activation, scratch.activated.size(),
-                                 saved.pre_activation.data(), scratch.activated.data());
 }
 
 template <class T>
@@ -90,6 +87,8 @@ void transformer_layer_forward(const Pass& pass, const TransformerLayerOptions& 
                                const TransformerLayerScratch<T>& scratch, const Hidden<T>& y) {
   const LayerDropouts dropouts(pass.dropout, options);
   transformer_layer_recompute<T>(pass, options, parameters, x, saved, scratch);
+  kernels::activation_forward<T>(pass.context, options.activation, scratch.activated.size(),
+                                 saved.pre_activation.data(), scratch.activated.data());
   linear_forward<T>(pass, parameters.output, options.hidden_size, options.intermediate_size,
                     scratch.activated, scratch.projected);
   dropout_add_layer_norm_forward<T>(pass, parameters.output_norm, options.layer_norm_eps,
@@ -102,8 +101,6 @@ void transformer_layer_restore(const Pass& pass, const TransformerLayerOptions& 
                                const TransformerLayerParameters& parameters,
                                const TransformerLayerActivations<T>& saved,
                                const TransformerLayerScratch<T>& scratch) {
-  kernels::activation_forward<T>(pass.context, options.activation, scratch.activated.size(),
-                                 saved.pre_activation.data(), scratch.activated.data());
   layer_norm_again<T>(pass, parameters.attention_norm, options.layer_norm_eps, saved.attention_norm,
                       scratch.attended);
 }
@@ -127,11 +124,13 @@ void transformer_layer_backward(const Pass& pass, const TransformerLayerOptions&
   // Feed-forward.
   dropout_add_layer_norm_backward<T>(pass, parameters.output_norm, dropouts.feed_forward,
                                      saved.output_norm, grad, grad_projected, grads);
-  linear_backward<T, T>(pass, parameters.output, H, I, scratch.activated, grad_projected,
-                        grad_activation, /*accumulate_grad_x=*/false, grads);
+  linear_backward_input<T, T>(pass, parameters.output, H, I, grad_projected, grad_activation,
+                              /*accumulate_grad_x=*/false);
   kernels::activation_backward<T>(pass.context, options.activation, grad_activation.size(),
                                   saved.pre_activation.data(), grad_activation.data(),
-                                  grad_activation.data());
+                                  grad_activation.data(), scratch.activated.data());
+  linear_backward_weight<T>(pass, parameters.output, H, I, scratch.activated, grad_projected,
+                            grads);
   linear_backward<T, float>(pass, parameters.intermediate, I, H, scratch.attended.operand,
                             grad_activation, grad, /*accumulate_grad_x=*/true, grads);
 

@@ -86,8 +86,8 @@ void transformer_layer_forward(const Pass& pass, const TransformerLayerOptions& 
                                const TransformerLayerActivations<T>& saved,
                                const TransformerLayerScratch<T>& scratch, const Hidden<T>& y);
 
-// Before backward, one of these two brings attended and activated of `scratch` back to what they
-// were in forward, bit for bit; pass and parameters as in forward.
+// Before backward, one of these two brings `attended` of `scratch` back to what it was in forward,
+// bit for bit (backward makes `activated` itself); pass and parameters as in forward.
 // From what forward saved:
 template <class T>
 void transformer_layer_restore(const Pass& pass, const TransformerLayerOptions& options,
