@@ -344,7 +344,7 @@ int Job::run() {
   communicator.agree("training data", fingerprint);
 
   dist::DataParallel parallel(
-      &communicator, threads,
+      &communicator, context,
       {.elements = task.layout().size(),
        .logical_shards = training.logical_shards.value_or(communicator.size()),
        .bf16_weights = training.bf16,

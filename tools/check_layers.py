@@ -29,7 +29,7 @@ LAYERS = {
     "models": ["nn", "kernels"],
     "rendezvous": [],
     "comm": ["rendezvous", "kernels"],
-    "dist": ["nn", "optim", "comm"],
+    "dist": ["nn", "optim", "comm", "kernels"],
     "hub": [],
     "text": [],
     "data": ["text", "hub"],

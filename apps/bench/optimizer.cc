@@ -2,10 +2,13 @@
 // stream of the same bytes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
+#include <numeric>
 
 #include "apps/bench/data.h"
 #include "apps/bench/session.h"
+#include "tandem/dist/data_parallel.h"
 #include "tandem/kernels/adamw.h"
 #include "tandem/kernels/reduce.h"
 #include "tandem/models/question_answering_model.h"
@@ -80,21 +83,25 @@ void time_norm(Session& session, const std::string& model, std::size_t count) {
   const std::string name = model + " gradient norm";
   if (!session.wants(name)) return;
   const auto grad = Array<float>::random(session.threads(), count, 1);
-  std::vector<double> partials(num_chunks(count, kernels::kNormChunk));
+  constexpr std::size_t kChunk = dist::DataParallel::kChunk;
+  std::vector<double> partials(num_chunks(count, kChunk));
+  const auto norm = [&](const Context& ctx) {
+    ctx.threads.parallel_for(partials.size(), [&](std::size_t chunk, int) {
+      const std::size_t begin = chunk * kChunk;
+      partials[chunk] =
+          kernels::squared_norm(ctx.kernels, std::min(kChunk, count - begin), grad.data() + begin);
+    });
+    return std::accumulate(partials.begin(), partials.end(), 0.0);
+  };
   Case one;
   one.name = name;
   one.operation = "reduce";
   one.unit = Unit::kBytes;
   one.work = sizeof(float) * static_cast<double>(count);
-  one.run = [&](const Context& ctx) {
-    kernels::squared_norm_partials(ctx, count, grad.data(), partials.data());
-  };
+  one.run = [&](const Context& ctx) { norm(ctx); };
   one.error = [&](const Context& fast, const Context& reference) {
-    kernels::squared_norm_partials(fast, count, grad.data(), partials.data());
-    const double got = kernels::sum_in_order(partials);
-    kernels::squared_norm_partials(reference, count, grad.data(), partials.data());
-    const double want = kernels::sum_in_order(partials);
-    return std::abs(got - want) / (1e-12 * want);  // sums in f64
+    const double want = norm(reference);
+    return std::abs(norm(fast) - want) / (1e-12 * want);  // sums in f64
   };
   one.calibrate = [&] { return session.streams().read(); };
   session.time(one);

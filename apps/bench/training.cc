@@ -10,7 +10,7 @@ Training::Training(const kernels::Context& context, const models::ModelConfig& c
     : context_(context),
       batch_size_(lengths.size()),
       task_(config, precision, std::move(lengths)),
-      parallel_(nullptr, context.threads,
+      parallel_(nullptr, context,
                 {.elements = task_.layout().size(),
                  .logical_shards = 1,
                  .bf16_weights = precision == nn::Precision::kBfloat16}),

@@ -86,7 +86,7 @@ inline TrainingRecord record_training(
   arguments.save_strategy = trainer::SaveStrategy::kNo;
   arguments.save_only_model = true;
   const auto communicator = comm::Communicator::create(rendezvous::Identity{}, {});
-  dist::DataParallel parallel(nullptr, threads,
+  dist::DataParallel parallel(nullptr, context,
                               {.elements = task.layout().size(),
                                .logical_shards = options.logical_shards,
                                .bf16_weights = options.bf16});

@@ -9,6 +9,7 @@
 #include "tandem/core/buffer.h"
 #include "tandem/core/error.h"
 #include "tandem/dist/tree_sum.h"
+#include "tandem/kernels/reduce.h"
 
 namespace tandem::dist {
 namespace {
@@ -85,12 +86,16 @@ struct RemoteNode {
 };
 
 struct DataParallel::State {
-  State(comm::Communicator* communicator_or_null, ThreadPool& pool,
+  State(comm::Communicator* communicator_or_null, const kernels::Context& context,
         const DataParallelOptions& asked)
-      : communicator(communicator_or_null), threads(pool), options(asked) {}
+      : communicator(communicator_or_null),
+        threads(context.threads),
+        kernels(context.kernels),
+        options(asked) {}
 
   comm::Communicator* communicator;  // null in a world of one
   ThreadPool& threads;
+  const kernels::KernelSet& kernels;
   DataParallelOptions options;
   int rank = 0;
   int world_size = 1;
@@ -169,10 +174,10 @@ struct DataParallel::State {
 
 // ---- start ----
 
-DataParallel::DataParallel(comm::Communicator* communicator, ThreadPool& threads,
+DataParallel::DataParallel(comm::Communicator* communicator, const kernels::Context& context,
                            const DataParallelOptions& options)
     : state_(std::make_unique<State>(
-          communicator != nullptr && communicator->size() > 1 ? communicator : nullptr, threads,
+          communicator != nullptr && communicator->size() > 1 ? communicator : nullptr, context,
           options)) {
   State& s = *state_;
   if (options.elements == 0) raise<InvalidArgument>("data parallel: the model has no parameters");
@@ -347,8 +352,9 @@ void DataParallel::State::add_own(const ShardStep& step, const Range& range) {
     const std::size_t begin = range.begin + chunk * kChunk;
     const std::size_t count = std::min(kChunk, range.end - begin);
     for (const auto& addition : step.additions) {
-      add_to(own.arena(static_cast<std::size_t>(addition.first)) + begin,
-             own.arena(static_cast<std::size_t>(addition.second)) + begin, count);
+      float* sum = own.arena(static_cast<std::size_t>(addition.first)) + begin;
+      kernels::add(kernels, count, sum,
+                   own.arena(static_cast<std::size_t>(addition.second)) + begin, sum);
     }
   });
 }
@@ -431,7 +437,7 @@ void DataParallel::State::send_partials(std::size_t bucket) {
               local[static_cast<std::size_t>(operand.local_rank)].arena(operand.partial) + begin);
         }
         for (std::size_t k = 0; k < node_programs.size(); ++k) {
-          tree_sum(node_programs[k], own_inputs, 1.0f,
+          tree_sum(kernels, node_programs[k], own_inputs, 1.0f,
                    &message[k * theirs.size() + begin - theirs.begin], count);
         }
       });
@@ -461,8 +467,8 @@ void DataParallel::State::reduce_slice(std::size_t bucket) {
       own_inputs.push_back(node.received.data() + before * node.num_partials +
                            operand.node_partial * own.size() + begin - own.begin);
     }
-    tree_sum(program, own_inputs, scale, reduced + begin, count);
-    norm_partials[begin / kChunk] = squared_sum(reduced + begin, count);
+    tree_sum(kernels, program, own_inputs, scale, reduced + begin, count);
+    norm_partials[begin / kChunk] = kernels::squared_norm(kernels, count, reduced + begin);
   });
   for (const RemoteNode& node : remote) {
     sends.push_back(communicator->start_send(
@@ -482,7 +488,7 @@ void DataParallel::State::norm_of(const Range& range) {
   threads.parallel_for(num_chunks(range.size(), kChunk), [&](std::size_t chunk, int) {
     const std::size_t begin = range.begin + chunk * kChunk;
     norm_partials[begin / kChunk] =
-        squared_sum(reduced + begin, std::min(kChunk, range.end - begin));
+        kernels::squared_norm(kernels, std::min(kChunk, range.end - begin), reduced + begin);
   });
 }
 

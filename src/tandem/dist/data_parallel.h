@@ -47,8 +47,8 @@
 
 #include "tandem/comm/communicator.h"
 #include "tandem/core/bfloat16.h"
-#include "tandem/core/thread_pool.h"
 #include "tandem/dist/shard_plan.h"
+#include "tandem/kernels/context.h"
 
 namespace tandem::dist {
 
@@ -78,9 +78,9 @@ class DataParallel {
   // multiples of it.
   static constexpr std::size_t kChunk = 65536;
 
-  // `communicator` null or of size 1: one process, ordinary memory. Both arguments must outlive the
-  // object. Collective. All arenas start as zeros.
-  DataParallel(comm::Communicator* communicator, ThreadPool& threads,
+  // `communicator` null or of size 1: one process, ordinary memory. It and the threads and kernels of
+  // `context` must outlive the object. Collective. All arenas start as zeros.
+  DataParallel(comm::Communicator* communicator, const kernels::Context& context,
                const DataParallelOptions& options);
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;

@@ -11,6 +11,8 @@
 
 #include "tandem/comm/test_ranks.h"
 #include "tandem/core/error.h"
+#include "tandem/kernels/kernel_set.h"
+#include "tandem/kernels/scratch.h"
 
 namespace tandem::dist {
 namespace {
@@ -48,6 +50,19 @@ float expected_value(int begin, int end, std::size_t i, int step) {
 }
 
 // Two whole buckets and a rest that is no multiple of anything.
+// Threads and the best kernels of this CPU.
+struct Machine {
+  explicit Machine(int num_threads)
+      : threads(num_threads),
+        kernels(kernels::select_kernels(kernels::CpuFeatures::detect(), "")),
+        scratch(num_threads),
+        context{threads, kernels, scratch} {}
+  mutable ThreadPool threads;
+  kernels::KernelSet kernels;
+  mutable kernels::Scratch scratch;
+  kernels::Context context;
+};
+
 constexpr std::size_t kElements = 2 * 2 * DataParallel::kChunk + 70001;
 
 DataParallelOptions test_options(int shards, std::size_t elements = kElements) {
@@ -98,8 +113,8 @@ constexpr int kSteps = 3;
 // Trains a few steps; returns a text that holds every bit that matters.
 std::string train(Communicator* communicator, const DataParallelOptions& options,
                   int num_threads = 1) {
-  ThreadPool threads(num_threads);
-  DataParallel engine(communicator, threads, options);
+  const Machine machine(num_threads);
+  DataParallel engine(communicator, machine.context, options);
   if (engine.node_leader()) {
     // Only rank 0's values may survive.
     const float first = communicator == nullptr || communicator->rank() == 0 ? 1.0f : -7.0f;
@@ -130,8 +145,8 @@ std::string train(Communicator* communicator, const DataParallelOptions& options
 
 TEST(DataParallel, TheMeanIsTheTreeOfTheHeader) {
   for (const int shards : {1, 2, 3, 4, 6, 7}) {
-    ThreadPool threads(1);
-    DataParallel engine(nullptr, threads, test_options(shards));
+    const Machine machine(1);
+    DataParallel engine(nullptr, machine.context, test_options(shards));
     run_backward(engine, 0);
     engine.finish();
     const float scale = 1.0f / static_cast<float>(shards);
@@ -147,8 +162,8 @@ TEST(DataParallel, TheMeanIsTheTreeOfTheHeader) {
 }
 
 TEST(DataParallel, OneShardIsNotCopied) {
-  ThreadPool threads(1);
-  DataParallel engine(nullptr, threads, test_options(1));
+  const Machine machine(1);
+  DataParallel engine(nullptr, machine.context, test_options(1));
   EXPECT_EQ(engine.reduced_gradient().data(), engine.gradient(0).data());
   EXPECT_EQ(engine.owned_ranges(), (std::vector<Range>{{0, kElements}}));
 }
@@ -220,10 +235,10 @@ TEST(DataParallel, SmallAndLargeLayoutsAndBuckets) {
         const auto errors = run_threads(
             3,
             [&](Communicator& communicator) {
-              ThreadPool threads(1);
+              const Machine machine(1);
               DataParallelOptions options = test_options(3, elements);
               options.bucket_elements = bucket;
-              DataParallel engine(&communicator, threads, options);
+              DataParallel engine(&communicator, machine.context, options);
               for (int step = 0; step < 2; ++step) {
                 run_backward(engine, step);
                 engine.finish();
@@ -246,8 +261,8 @@ TEST(DataParallel, OwnedRangesTileTheLayoutOnEachNode) {
   const auto errors = run_threads(
       4,
       [](Communicator& communicator) {
-        ThreadPool threads(1);
-        DataParallel engine(&communicator, threads, test_options(4));
+        const Machine machine(1);
+        DataParallel engine(&communicator, machine.context, test_options(4));
         std::vector<float> owners(kElements, 0.0f);
         for (const Range& range : engine.owned_ranges()) {
           require(range.begin % DataParallel::kChunk == 0, "begins at a chunk");
@@ -267,8 +282,8 @@ TEST(DataParallel, OwnedRangesTileTheLayoutOnEachNode) {
 // The first buckets are reduced while the last layers of backward still run: nothing is left for finish() but the end.
 TEST(DataParallel, BucketsAreReducedBeforeTheLastOneIsReady) {
   const auto errors = run_threads(2, [](Communicator& communicator) {
-    ThreadPool threads(1);
-    DataParallel engine(&communicator, threads, test_options(2));
+    const Machine machine(1);
+    DataParallel engine(&communicator, machine.context, test_options(2));
     const auto shard = engine.shards().begin;
     const auto gradient = engine.gradient(shard);
     for (std::size_t i = 0; i < kElements; ++i) gradient[i] = gradient_value(shard, i, 0);
@@ -291,8 +306,8 @@ TEST(DataParallel, BucketsAreReducedBeforeTheLastOneIsReady) {
 
 TEST(DataParallel, TooFewShardsAreRefused) {
   const auto errors = run_threads(2, [](Communicator& communicator) {
-    ThreadPool threads(1);
-    EXPECT_THROW(DataParallel(&communicator, threads, test_options(1)), InvalidArgument);
+    const Machine machine(1);
+    EXPECT_THROW(DataParallel(&communicator, machine.context, test_options(1)), InvalidArgument);
   });
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
@@ -302,8 +317,8 @@ TEST(DataParallel, ARankKilledInBackwardEndsTheOthersByName) {
     const auto ended = run_processes(
         3,
         [](Communicator& communicator) {
-          ThreadPool threads(1);
-          DataParallel engine(&communicator, threads, test_options(3));
+          const Machine machine(1);
+          DataParallel engine(&communicator, machine.context, test_options(3));
           for (int step = 0;; ++step) {
             if (step == 2 && communicator.rank() == 1) ::raise(SIGKILL);
             run_backward(engine, step);
@@ -331,8 +346,8 @@ TEST(DataParallel, AStalledRankIsNamedWithTheBucketItOwes) {
   const auto errors = run_threads(
       2,
       [](Communicator& communicator) {
-        ThreadPool threads(1);
-        DataParallel engine(&communicator, threads, test_options(2));
+        const Machine machine(1);
+        DataParallel engine(&communicator, machine.context, test_options(2));
         if (communicator.rank() == 1) {
           while (!communicator.failed()) std::this_thread::sleep_for(milliseconds(5));
           communicator.throw_if_failed();
@@ -350,8 +365,8 @@ TEST(DataParallel, AStalledRankIsNamedWithTheBucketItOwes) {
 TEST(DataParallel, NothingStaysOpen) {
   const auto once = [] {
     const auto errors = run_threads(2, [](Communicator& communicator) {
-      ThreadPool threads(1);
-      DataParallel engine(&communicator, threads, test_options(2));
+      const Machine machine(1);
+      DataParallel engine(&communicator, machine.context, test_options(2));
       run_backward(engine, 0);
       engine.finish();
       engine.publish();

@@ -5,21 +5,17 @@
 #include <cstring>
 
 #include "tandem/core/error.h"
+#include "tandem/kernels/reduce.h"
 
 namespace tandem::dist {
 namespace {
 
 constexpr std::size_t kBlock = 1024;  // 4 KiB: a few operands and temporaries fit L1
-constexpr std::size_t kLanes = 8;
-
-void add_block(const float* a, const float* b, float* to, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) to[i] = a[i] + b[i];
-}
 
 }  // namespace
 
-void tree_sum(const comm::SumProgram& program, std::span<const float* const> operands, float scale,
-              float* out, std::size_t count) {
+void tree_sum(const kernels::KernelSet& kernels, const comm::SumProgram& program,
+              std::span<const float* const> operands, float scale, float* out, std::size_t count) {
   // A value on the stack is an operand where it lies, or a temporary: the one of its stack position.
   constexpr std::size_t kMaxDepth = 32;  // the logarithm of the shards, and a little
   std::array<const float*, kMaxDepth> stack;
@@ -46,38 +42,16 @@ void tree_sum(const comm::SumProgram& program, std::span<const float* const> ope
       }
       --depth;
       float* sum = temporaries.data() + (depth - 1) * kBlock;
-      add_block(stack[depth - 1], stack[depth], sum, length);
+      kernels::add(kernels, length, stack[depth - 1], stack[depth], sum);
       stack[depth - 1] = sum;
     }
     const float* result = stack[0];
     if (scale != 1.0f) {
-      for (std::size_t i = 0; i < length; ++i) out[begin + i] = result[i] * scale;
+      kernels::scale(kernels, length, scale, result, out + begin);
     } else if (result != out + begin) {
       std::memcpy(out + begin, result, length * sizeof(float));
     }
   }
-}
-
-void add_to(float* to, const float* from, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
-}
-
-double squared_sum(const float* x, std::size_t count) {
-  std::array<double, kLanes> sums{};
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const auto value = static_cast<double>(x[i + lane]);
-      sums[lane] += value * value;
-    }
-  }
-  for (std::size_t lane = 0; i < count; ++i, ++lane) {
-    const auto value = static_cast<double>(x[i]);
-    sums[lane] += value * value;
-  }
-  double total = 0;
-  for (const double sum : sums) total += sum;
-  return total;
 }
 
 }  // namespace tandem::dist

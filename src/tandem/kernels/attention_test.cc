@@ -129,8 +129,9 @@ void compare(const std::string& implementation, const Shape& shape, float p) {
   const double grad_bound = rounding * std::max(1.0, largest_magnitude(want.grad_qkv)) * 2.0;
   const bool rounds = std::is_same_v<T, bfloat16> && implementation.starts_with("avx512bf16");
   const OperandRounding operands(c, want);
-  const auto allowed = [rounds](double f32, const std::vector<double>& bf16) {
-    return [=, &bf16](std::size_t i) { return f32 + (rounds ? bf16[i] : 0.0); };
+  const double share = rounds ? 1.0 : 0.0;
+  const auto allowed = [share](double f32, const std::vector<double>& bf16) {
+    return [share, f32, &bf16](std::size_t i) { return f32 + share * bf16[i]; };
   };
   expect_near(got.out, want.out, allowed(out_bound, operands.out), what + " out");
   expect_near(

@@ -8,6 +8,7 @@
 #include "tandem/kernels/kernel_tables.h"
 #include "tandem/kernels/simd/loop.h"
 #include "tandem/kernels/simd/math.h"
+#include "tandem/kernels/simd/unroll.h"
 #include "tandem/kernels/simd_kernels.h"
 
 namespace tandem::kernels::simd {
@@ -229,8 +230,29 @@ constexpr OptimizerKernels optimizer_kernels() {
 template <class V, class T>
 void add_column_sums(std::size_t rows, std::size_t columns, const T* x, std::size_t ld,
                      float* sums) {
+  // Neighbouring vectors walk down together: one chain of additions waits for itself.
+  constexpr std::size_t kChains = 8;
+  constexpr std::size_t kTogether = kChains * V::kLanes;
+  std::size_t c = 0;
+  for (; c + kTogether <= columns; c += kTogether) {
+    V sum[kChains];
+    unroll<kChains>([&](auto i) __attribute__((always_inline)) {
+      sum[i] = V::load(sums + c + i * V::kLanes);
+    });
+    for (std::size_t row = 0; row < rows; ++row) {
+      const T* from = x + row * ld + c;
+      unroll<kChains>([&](auto i) __attribute__((always_inline)) {
+        sum[i] = sum[i] + V::load(from + i * V::kLanes);
+      });
+    }
+    unroll<kChains>([&](auto i) __attribute__((always_inline)) {
+      V::store(sum[i], sums + c + i * V::kLanes);
+    });
+  }
+  x += c;
+  sums += c;
   for_each_vector<V>(
-      columns, [&](auto at) __attribute__((always_inline)) {
+      columns - c, [&](auto at) __attribute__((always_inline)) {
         V sum = at.load(sums);
         for (std::size_t row = 0; row < rows; ++row) sum = sum + at.load(x + row * ld);
         at.store(sum, sums);
@@ -264,10 +286,10 @@ void add(std::size_t count, const float* a, const float* b, float* dst) {
 }
 
 template <class V>
-void scale(std::size_t count, float factor, float* x) {
+void scale(std::size_t count, float factor, const float* x, float* y) {
   for_each_vector<V>(
       count, [&](auto at)
-                 __attribute__((always_inline)) { at.store(at.load(x) * V::set1(factor), x); });
+                 __attribute__((always_inline)) { at.store(at.load(x) * V::set1(factor), y); });
 }
 
 template <class V, class From, class To>

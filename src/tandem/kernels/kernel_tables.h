@@ -177,7 +177,7 @@ struct ReduceKernels {
   Of<bfloat16> bf16;
   double (*squared_norm)(std::size_t count, const float* x);
   void (*add)(std::size_t count, const float* a, const float* b, float* dst);
-  void (*scale)(std::size_t count, float factor, float* x);
+  void (*scale)(std::size_t count, float factor, const float* x, float* y);
   void (*to_bf16)(std::size_t count, const float* from, bfloat16* to);
   void (*to_f32)(std::size_t count, const bfloat16* from, float* to);
 };

@@ -18,21 +18,6 @@ void for_each_chunk(const Context& ctx, std::size_t count, Visit visit) {
 
 }  // namespace
 
-void squared_norm_partials(const Context& ctx, std::size_t count, const float* x,
-                           double* partials) {
-  ctx.threads.parallel_for(num_chunks(count, kNormChunk), [&](std::size_t chunk, int) {
-    const std::size_t begin = chunk * kNormChunk;
-    partials[chunk] =
-        ctx.kernels.reduce->squared_norm(std::min(kNormChunk, count - begin), x + begin);
-  });
-}
-
-double sum_in_order(std::span<const double> partials) {
-  double sum = 0;
-  for (const double partial : partials) sum += partial;
-  return sum;
-}
-
 // A chunk owns some columns and walks down all rows, in blocks whose sums are added in order: less
 // rounding than one long sum.
 template <class T>
@@ -60,18 +45,6 @@ void column_sums(const Context& ctx, std::size_t rows, std::size_t columns, cons
 template void column_sums(const Context&, std::size_t, std::size_t, const float*, float*, bool);
 template void column_sums(const Context&, std::size_t, std::size_t, const bfloat16*, float*, bool);
 
-void add_arrays(const Context& ctx, std::size_t count, const float* a, const float* b, float* dst) {
-  for_each_chunk(ctx, count, [&](std::size_t begin, std::size_t size) {
-    ctx.kernels.reduce->add(size, a + begin, b + begin, dst + begin);
-  });
-}
-
-void scale_array(const Context& ctx, std::size_t count, float factor, float* x) {
-  for_each_chunk(ctx, count, [&](std::size_t begin, std::size_t size) {
-    ctx.kernels.reduce->scale(size, factor, x + begin);
-  });
-}
-
 void convert(const Context& ctx, std::size_t count, const float* from, bfloat16* to) {
   for_each_chunk(ctx, count, [&](std::size_t begin, std::size_t size) {
     ctx.kernels.reduce->to_bf16(size, from + begin, to + begin);
@@ -82,6 +55,18 @@ void convert(const Context& ctx, std::size_t count, const bfloat16* from, float*
   for_each_chunk(ctx, count, [&](std::size_t begin, std::size_t size) {
     ctx.kernels.reduce->to_f32(size, from + begin, to + begin);
   });
+}
+
+void add(const KernelSet& kernels, std::size_t count, const float* a, const float* b, float* dst) {
+  kernels.reduce->add(count, a, b, dst);
+}
+
+void scale(const KernelSet& kernels, std::size_t count, float factor, const float* x, float* y) {
+  kernels.reduce->scale(count, factor, x, y);
+}
+
+double squared_norm(const KernelSet& kernels, std::size_t count, const float* x) {
+  return kernels.reduce->squared_norm(count, x);
 }
 
 }  // namespace tandem::kernels

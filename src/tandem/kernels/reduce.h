@@ -4,23 +4,12 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 
 #include "tandem/core/bfloat16.h"
 #include "tandem/kernels/context.h"
+#include "tandem/kernels/kernel_set.h"
 
 namespace tandem::kernels {
-
-// Elements of one partial sum of the squared norm.
-inline constexpr std::size_t kNormChunk = 65536;
-
-// partials[i] = sum of x^2 over elements [i kNormChunk, (i+1) kNormChunk) of x, in f64; partials
-// has num_chunks(count, kNormChunk) entries. Ranks that own ranges beginning at multiples of
-// kNormChunk get the partials that one rank alone would get.
-void squared_norm_partials(const Context& ctx, std::size_t count, const float* x, double* partials);
-
-// The sum in index order.
-double sum_in_order(std::span<const double> partials);
 
 // sums[c] = the sum over the rows of column c of x, in f32, or += when `accumulate`: the gradient
 // of a bias.   x: [rows, columns] T (float or bfloat16).   sums: [columns].
@@ -28,14 +17,20 @@ template <class T>
 void column_sums(const Context& ctx, std::size_t rows, std::size_t columns, const T* x, float* sums,
                  bool accumulate);
 
-// dst = a + b. dst may be a or b.
-void add_arrays(const Context& ctx, std::size_t count, const float* a, const float* b, float* dst);
-
-// x *= factor.
-void scale_array(const Context& ctx, std::size_t count, float factor, float* x);
-
 // Round to nearest even; NaN stays NaN.
 void convert(const Context& ctx, std::size_t count, const float* from, bfloat16* to);
 void convert(const Context& ctx, std::size_t count, const bfloat16* from, float* to);
+
+// --- serial pieces, for a caller that cuts its own chunks and keeps them in the cache ---
+
+// dst = a + b. dst may be a or b.
+void add(const KernelSet& kernels, std::size_t count, const float* a, const float* b, float* dst);
+
+// y = factor x. y may be x.
+void scale(const KernelSet& kernels, std::size_t count, float factor, const float* x, float* y);
+
+// The sum of x^2, in f64. Its order depends on `count` and the kernels only: ranks that sum the same
+// chunks get the same partial sums.
+double squared_norm(const KernelSet& kernels, std::size_t count, const float* x);
 
 }  // namespace tandem::kernels

@@ -23,8 +23,8 @@ void add(std::size_t count, const float* a, const float* b, float* dst) {
   for (std::size_t i = 0; i < count; ++i) dst[i] = a[i] + b[i];
 }
 
-void scale(std::size_t count, float factor, float* x) {
-  for (std::size_t i = 0; i < count; ++i) x[i] *= factor;
+void scale(std::size_t count, float factor, const float* x, float* y) {
+  for (std::size_t i = 0; i < count; ++i) y[i] = x[i] * factor;
 }
 
 void to_bf16(std::size_t count, const float* from, bfloat16* to) {

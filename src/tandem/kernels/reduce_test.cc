@@ -25,21 +25,19 @@ TEST(Reduce, FastVersionsAgreeWithTheReference) {
         EXPECT_TRUE(same_bits(got, want)) << name << " " << count;
       };
       both([&](const Context& ctx, std::vector<float>& y) {
-        add_arrays(ctx, count, a.data(), b.data(), y.data());
+        add(ctx.kernels, count, a.data(), b.data(), y.data());
       });
       both([&](const Context& ctx, std::vector<float>& y) {
-        y = a;
-        scale_array(ctx, count, 0.3f, y.data());
+        scale(ctx.kernels, count, 0.3f, a.data(), y.data());
       });
       both([&](const Context& ctx, std::vector<float>& y) {
         std::vector<bfloat16> narrow(count);
         convert(ctx, count, a.data(), narrow.data());
         convert(ctx, count, narrow.data(), y.data());
       });
-      std::vector<double> got(num_chunks(count, kNormChunk)), want(got.size());
-      squared_norm_partials(fast.context(), count, a.data(), got.data());
-      squared_norm_partials(reference.context(), count, a.data(), want.data());
-      EXPECT_NEAR(sum_in_order(got), sum_in_order(want), 1e-12 * static_cast<double>(count));
+      EXPECT_NEAR(squared_norm(fast.context().kernels, count, a.data()),
+                  squared_norm(reference.context().kernels, count, a.data()),
+                  1e-12 * static_cast<double>(count));
     }
   }
 }
@@ -70,19 +68,6 @@ TEST(Reduce, ConversionRoundsToNearestEvenAndKeepsNan) {
       }
     }
   }
-}
-
-TEST(Reduce, SquaredNormPartialsDoNotDependOnWhoOwnsThem) {
-  const std::size_t count = 3 * kNormChunk + 100;
-  const auto x = random_values(count, 1);
-  Runtime one("", 1);
-  Runtime three("", 3);
-  std::vector<double> whole(4), pieces(4);
-  squared_norm_partials(one.context(), count, x.data(), whole.data());
-  squared_norm_partials(three.context(), kNormChunk, x.data(), pieces.data());
-  squared_norm_partials(three.context(), count - kNormChunk, x.data() + kNormChunk,
-                        pieces.data() + 1);
-  EXPECT_TRUE(same_bits(whole, pieces));
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ TEST_P(StepAllocations, AreNone) {
       tokenizer, questions.examples(),
       {.max_seq_length = 128, .doc_stride = 32, .padding = param.padding, .max_samples = 79},
       threads));
-  dist::DataParallel parallel(nullptr, threads,
+  dist::DataParallel parallel(nullptr, context,
                               {.elements = task.layout().size(),
                                .logical_shards = param.logical_shards,
                                .bf16_weights = param.bf16});
