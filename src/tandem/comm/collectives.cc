@@ -229,6 +229,12 @@ void Communicator::agree(std::string_view name, std::string_view value) {
   };
   for (std::size_t r = 1; r < values.size(); ++r) {
     if (values[r] == values[0]) continue;
+    // A rank that leaves ends the wait of one that still gathers and would take itself for the
+    // cause. So nobody leaves before all know; who fails here knows already.
+    try {
+      barrier();
+    } catch (const CommError&) {
+    }
     raise<ConfigError>(
         "the ranks disagree on the {}: {} has '{}', {} has '{}'; start all ranks with the same "
         "settings and files",
