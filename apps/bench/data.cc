@@ -14,7 +14,7 @@ struct NamedModel {
   std::size_t layers, hidden, heads;
 };
 
-constexpr NamedModel kModels[] = {{"minilm", models::ModelFamily::kBert, 12, 384, 12},
+constexpr NamedModel kModels[] = {{"minilm", models::ModelFamily::kBert, 6, 384, 12},
                                   {"distilbert", models::ModelFamily::kDistilBert, 6, 768, 12},
                                   {"bert-base", models::ModelFamily::kBert, 12, 768, 12},
                                   {"bert-large", models::ModelFamily::kBert, 24, 1024, 16}};
