@@ -131,7 +131,7 @@ class DataParallel {
   double sum_over_shards(std::span<const double> own_values);
 
   MemoryPerNode memory_of_node() const;
-  std::string describe() const;  // buckets, arenas, memory per rank and node; one line
+  std::string describe() const;  // shards, ranks, buckets, arenas; one line
 
  private:
   struct State;

@@ -2,6 +2,7 @@
 #include "tandem/kernels/attention_simd.h"
 #include "tandem/kernels/elementwise_simd.h"
 #include "tandem/kernels/gemm_simd.h"
+#include "tandem/kernels/peak_simd.h"
 #include "tandem/kernels/simd/avx2.h"
 #include "tandem/kernels/simd_kernels.h"
 
@@ -16,6 +17,10 @@ constinit const PackedGemmOf<bfloat16> kPackedGemmWidened256 =
 double peak_avx2(std::size_t iterations) {
   return simd::peak<simd::FloatUnit<Vec, float>>(iterations);
 }
+double l1_peak_avx2(std::size_t iterations, const float* block) {
+  return simd::l1_peak<simd::FloatUnit<Vec, float>>(iterations, block);
+}
+constinit const StreamLoops kStreamsAvx2 = simd::streams<Vec>();
 
 constinit const AttentionOf<float> kAttentionFloat256 =
     simd::attention_of<simd::FloatUnit<Vec, float>, simd::FloatUnit<Vec, float>, 4, 2>();

@@ -4,6 +4,7 @@
 
 #include "tandem/kernels/attention_simd.h"
 #include "tandem/kernels/gemm_simd.h"
+#include "tandem/kernels/peak_simd.h"
 #include "tandem/kernels/simd/avx512.h"
 #include "tandem/kernels/simd_kernels.h"
 
@@ -43,6 +44,10 @@ constinit const AttentionOf<bfloat16> kAttentionPairs =
     simd::attention_of<avx512bf16::Unit, avx512bf16::Unit, 8, 2>();
 
 double peak_avx512bf16(std::size_t iterations) { return simd::peak<avx512bf16::Unit>(iterations); }
+
+double l1_peak_avx512bf16(std::size_t iterations, const float* block) {
+  return simd::l1_peak<avx512bf16::Unit>(iterations, block);
+}
 
 void pair_dots_avx512bf16(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
                           float* sums) {
