@@ -161,7 +161,7 @@ TEST(BenchProgram, HelpAndUsageErrors) {
   const auto help = bench({"--help"});
   EXPECT_EQ(help.exit_code, 0);
   for (const char* name :
-       {"peak", "gemm", "attention", "elementwise", "optimizer", "step", "tokenize"}) {
+       {"peak", "gemm", "attention", "elementwise", "optimizer", "step", "tokenize", "answers"}) {
     EXPECT_THAT(help.out, HasSubstr(name));
     EXPECT_THAT(bench({name, "--help"}).out, HasSubstr("--rounds")) << name;
   }
@@ -182,6 +182,7 @@ TEST(BenchProgram, HelpAndUsageErrors) {
   expect_error({"gemm", "--kernels", "gemm=fast"}, 1, "gemm has no implementation 'fast'");
   expect_error({"step", "--model", "/no/such/model"}, 1, "'/no/such/model'");
   expect_error({"tokenize"}, 2, "--model");
+  expect_error({"answers", "--model", "bert"}, 2, "file");
 }
 
 TEST(BenchProgram, Gemm) {
@@ -266,6 +267,16 @@ TEST(BenchProgram, Tokenize) {
   ASSERT_EQ(results.size(), 2u);
   EXPECT_EQ(results[0]["unit"], "MB/s");
   EXPECT_GT(results[0]["texts_per_second"].get<double>(), 0);
+}
+
+TEST(BenchProgram, Answers) {
+  const fs::path demo = fs::path(TANDEM_SOURCE_DIR) / "examples" / "demo";
+  for (const char* version : {"--version_2_with_negative=false", "--version_2_with_negative"}) {
+    const json results = results_of({"answers", "--model", (demo / "model").string(), version,
+                                     (demo / "held_out.json").string()});
+    ASSERT_EQ(results.size(), 3u);
+    for (const json& result : results) EXPECT_TRUE(result["verified"].get<bool>()) << result;
+  }
 }
 
 }  // namespace

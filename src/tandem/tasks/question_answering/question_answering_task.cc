@@ -63,6 +63,15 @@ std::size_t max_batch_rows(const FeatureSet& features, Padding padding, std::siz
                          std::size_t{0});
 }
 
+std::vector<std::uint32_t> by_length(const FeatureSet& features) {
+  std::vector<std::uint32_t> order(features.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return features.num_real_tokens(a) > features.num_real_tokens(b);
+  });
+  return order;
+}
+
 QuestionAnsweringTask::QuestionAnsweringTask(models::ModelConfig config,
                                              const text::Tokenizer& tokenizer,
                                              const Options& options)
@@ -83,10 +92,13 @@ void QuestionAnsweringTask::set_train_features(FeatureSet features) {
 }
 
 void QuestionAnsweringTask::set_evaluation(tasks::Split split, EvaluationSet set) {
-  (split == tasks::Split::kEval ? eval_set_ : predict_set_).emplace(std::move(set));
+  std::vector<std::uint32_t> order = by_length(set.features);
+  (split == tasks::Split::kEval ? eval_set_ : predict_set_)
+      .emplace(OrderedSet{std::move(set), std::move(order)});
 }
 
-const EvaluationSet& QuestionAnsweringTask::evaluation_set(tasks::Split split) const {
+const QuestionAnsweringTask::OrderedSet& QuestionAnsweringTask::evaluation_set(
+    tasks::Split split) const {
   const auto& set = split == tasks::Split::kEval ? eval_set_ : predict_set_;
   TANDEM_CHECK(set.has_value(), "no evaluation set was given");
   return *set;
@@ -154,21 +166,24 @@ std::size_t QuestionAnsweringTask::plan_training(std::size_t batch_size, std::si
   return training_->activations.bytes();
 }
 
-// Batches are taken in order, so their sizes are known.
+void QuestionAnsweringTask::for_each_batch(
+    const OrderedSet& set, FunctionRef<void(std::span<const std::uint32_t>)> visit) const {
+  const std::span order(set.order);
+  for (std::size_t begin = 0; begin < order.size(); begin += options_.eval_batch_size) {
+    visit(order.subspan(begin, std::min(options_.eval_batch_size, order.size() - begin)));
+  }
+}
+
 std::size_t QuestionAnsweringTask::plan_evaluation() {
   std::size_t rows = 0;
-  std::vector<std::uint32_t> batch;
   for (const auto* set : {&eval_set_, &predict_set_}) {
     if (!*set) continue;
-    const FeatureSet& features = (*set)->features;
     std::size_t rows_of_set = 0;
-    for (std::size_t begin = 0; begin < features.size(); begin += options_.eval_batch_size) {
-      batch.resize(std::min(options_.eval_batch_size, features.size() - begin));
-      std::iota(batch.begin(), batch.end(), static_cast<std::uint32_t>(begin));
-      const std::size_t rows_of_batch = batch_rows(features, batch, options_.padding);
+    for_each_batch(**set, [&](std::span<const std::uint32_t> batch) {
+      const std::size_t rows_of_batch = batch_rows((*set)->set.features, batch, options_.padding);
       rows = std::max(rows, rows_of_batch);
       rows_of_set += rows_of_batch;
-    }
+    });
     num_evaluation_rows_ = std::max(num_evaluation_rows_, rows_of_set);
   }
   inference_ = make_pass({.rows = rows, .sequences = options_.eval_batch_size},
@@ -231,51 +246,64 @@ void QuestionAnsweringTask::backward(const kernels::Context& context, const nn::
 }
 
 std::size_t QuestionAnsweringTask::num_features(tasks::Split split) const {
-  return evaluation_set(split).features.size();
+  return evaluation_set(split).set.features.size();
 }
 
 void QuestionAnsweringTask::predict(const kernels::Context& context, const nn::Weights& weights,
                                     tasks::Split split, std::size_t begin, std::size_t end,
                                     std::vector<float>& output) {
-  const FeatureSet& features = evaluation_set(split).features;
+  const OrderedSet& set = evaluation_set(split);
   if (!inference_) plan_evaluation();
-  std::vector<std::uint32_t> indices(end - begin);
-  std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(begin));
-  fill(features, indices, 0, *inference_);
+  fill(set.set.features, std::span(set.order).subspan(begin, end - begin), 0, *inference_);
   const std::size_t size = inference_->batch.rows() * kNumLabels;
   output.resize(output.size() + size);
   model_.forward(context, weights, inference_->batch, {}, inference_->activations,
                  std::span(output).last(size));
 }
 
+// Outputs come as predict() computed them, by length; the answers want the order of the features.
+struct QuestionAnsweringTask::OrderedLogits {
+  std::vector<float> start, end;
+  std::vector<std::size_t> row_begin;
+};
+
+QuestionAnsweringTask::OrderedLogits QuestionAnsweringTask::in_order(
+    const OrderedSet& set, std::span<const float> output) const {
+  const FeatureSet& features = set.set.features;
+  std::vector<std::size_t> rows(features.size());
+  for_each_batch(set, [&](std::span<const std::uint32_t> batch) {
+    const std::size_t padded = padded_sequence_rows(features, batch, options_.padding);
+    for (const std::uint32_t i : batch) {
+      rows[i] = padded == 0 ? features.num_real_tokens(i) : padded;
+    }
+  });
+  OrderedLogits logits;
+  logits.row_begin.resize(features.size() + 1, 0);
+  std::partial_sum(rows.begin(), rows.end(), logits.row_begin.begin() + 1);
+  const std::size_t total = logits.row_begin.back();
+  TANDEM_CHECK(output.size() == total * kNumLabels, "{} logits for {} rows", output.size(), total);
+  logits.start.resize(total);
+  logits.end.resize(total);
+  const float* from = output.data();
+  for (const std::uint32_t i : set.order) {
+    for (std::size_t row = logits.row_begin[i]; row < logits.row_begin[i + 1]; ++row) {
+      logits.start[row] = *from++;
+      logits.end[row] = *from++;
+    }
+  }
+  return logits;
+}
+
 tasks::Evaluation QuestionAnsweringTask::evaluate(tasks::Split split, std::span<const float> output,
                                                   const std::filesystem::path& directory,
                                                   const std::string& prefix, ThreadPool& threads) {
-  const EvaluationSet& set = evaluation_set(split);
-  // `output` holds the rows of all features in order, as predict() computed them batch by batch.
-  std::vector<std::size_t> row_begin{0};
-  for (std::size_t begin = 0; begin < set.features.size(); begin += options_.eval_batch_size) {
-    std::vector<std::uint32_t> batch(
-        std::min(options_.eval_batch_size, set.features.size() - begin));
-    std::iota(batch.begin(), batch.end(), static_cast<std::uint32_t>(begin));
-    const std::size_t padded = padded_sequence_rows(set.features, batch, options_.padding);
-    for (const std::uint32_t i : batch) {
-      row_begin.push_back(row_begin.back() +
-                          (padded == 0 ? set.features.num_real_tokens(i) : padded));
-    }
-  }
-  TANDEM_CHECK(output.size() == row_begin.back() * kNumLabels, "{} logits for {} rows",
-               output.size(), row_begin.back());
-  std::vector<float> start(row_begin.back());
-  std::vector<float> end(row_begin.back());
-  for (std::size_t row = 0; row < start.size(); ++row) {
-    start[row] = output[row * kNumLabels];
-    end[row] = output[row * kNumLabels + 1];
-  }
-
+  const OrderedSet& ordered = evaluation_set(split);
+  const EvaluationSet& set = ordered.set;
+  const OrderedLogits logits = in_order(ordered, output);
   const auto examples = set.questions.examples().first(set.features.statistics().num_examples);
   Predictions answers =
-      postprocess(examples, set.features, {start, end, row_begin}, options_.postprocess, threads);
+      postprocess(examples, set.features, {logits.start, logits.end, logits.row_begin},
+                  options_.postprocess, threads);
   if (!directory.empty()) {
     write_prediction_files(directory, prefix, answers,
                            options_.postprocess.version_2_with_negative);

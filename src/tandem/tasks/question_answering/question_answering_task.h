@@ -20,6 +20,11 @@ struct EvaluationSet {
   FeatureSet features;
 };
 
+// Features by length, the longest first, equal ones in order: what an evaluation computes one after
+// the other. Batches of like lengths share work evenly among threads and, where a batch is padded to
+// its longest sequence, hardly pad.
+std::vector<std::uint32_t> by_length(const FeatureSet& features);
+
 class QuestionAnsweringTask final : public tasks::Task {
  public:
   struct Options {
@@ -70,6 +75,7 @@ class QuestionAnsweringTask final : public tasks::Task {
                 bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) override;
 
   std::size_t num_features(tasks::Split split) const override;
+  // [begin, end) counts the features by length.
   void predict(const kernels::Context& context, const nn::Weights& weights, tasks::Split split,
                std::size_t begin, std::size_t end, std::vector<float>& output) override;
   tasks::Evaluation evaluate(tasks::Split split, std::span<const float> output,
@@ -77,9 +83,18 @@ class QuestionAnsweringTask final : public tasks::Task {
                              ThreadPool& threads) override;
 
  private:
-  struct Pass;  // a batch, its activations and its logits
+  struct Pass;           // a batch, its activations and its logits
+  struct OrderedLogits;  // of all features, in the order of the features
+  struct OrderedSet {
+    EvaluationSet set;
+    std::vector<std::uint32_t> order;  // by_length()
+  };
 
-  const EvaluationSet& evaluation_set(tasks::Split split) const;
+  const OrderedSet& evaluation_set(tasks::Split split) const;
+  // Calls visit(features of the batch) for every batch of an evaluation, in the order of predict().
+  void for_each_batch(const OrderedSet& set,
+                      FunctionRef<void(std::span<const std::uint32_t>)> visit) const;
+  OrderedLogits in_order(const OrderedSet& set, std::span<const float> output) const;
   std::unique_ptr<Pass> make_pass(const models::BatchShape& capacity, models::PassKind kind) const;
   void fill(const FeatureSet& features, std::span<const std::uint32_t> indices,
             std::uint64_t first_sample, Pass& pass) const;
@@ -88,8 +103,8 @@ class QuestionAnsweringTask final : public tasks::Task {
   const text::Tokenizer& tokenizer_;
   const Options options_;
   FeatureSet train_features_;
-  std::optional<EvaluationSet> eval_set_;
-  std::optional<EvaluationSet> predict_set_;
+  std::optional<OrderedSet> eval_set_;
+  std::optional<OrderedSet> predict_set_;
   std::unique_ptr<Pass> training_;
   std::unique_ptr<Pass> inference_;
   std::size_t num_evaluation_rows_ = 0;

@@ -1,0 +1,90 @@
+#include "tandem/tasks/question_answering/question_answering_task.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "support/test_support.h"
+#include "tandem/core/file.h"
+#include "tandem/data/read_questions.h"
+#include "tandem/models/pretrained.h"
+#include "tandem/models/test_models.h"
+
+namespace tandem::question_answering {
+namespace {
+
+namespace fs = std::filesystem;
+using tandem::testing::TemporaryFolder;
+
+fs::path demo(const char* name) { return fs::path(TANDEM_SOURCE_DIR) / "examples" / "demo" / name; }
+
+FeatureSet features_of(const text::Tokenizer& tokenizer, const data::QuestionSet& questions,
+                       Padding padding) {
+  ThreadPool threads(1);
+  return build_features(
+      tokenizer, questions.examples(),
+      {.max_seq_length = 64, .doc_stride = 16, .labels = false, .padding = padding}, threads);
+}
+
+TEST(ByLength, LongestFirstEqualOnesInOrder) {
+  const text::Tokenizer tokenizer = text::Tokenizer::load(demo("model"));
+  const auto questions = data::read_questions(demo("held_out.json"), {});
+  const FeatureSet features = features_of(tokenizer, questions, Padding::kNone);
+  const std::vector<std::uint32_t> order = by_length(features);
+  ASSERT_EQ(order.size(), features.size());
+  std::size_t equal = 0;
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const std::size_t before = features.num_real_tokens(order[i - 1]);
+    const std::size_t here = features.num_real_tokens(order[i]);
+    ASSERT_GE(before, here);
+    if (before != here) continue;
+    ASSERT_LT(order[i - 1], order[i]);
+    ++equal;
+  }
+  EXPECT_GT(equal, 0u);
+}
+
+// The files that an evaluation of the demo's questions writes, with batches of this size.
+struct Written {
+  std::string predictions, n_best;
+  friend bool operator==(const Written&, const Written&) = default;
+};
+
+Written evaluate(Padding padding, std::size_t batch_size) {
+  const text::Tokenizer tokenizer = text::Tokenizer::load(demo("model"));
+  models::testing::TestContext context;
+  QuestionAnsweringTask task(
+      models::ModelConfig::load(demo("model")), tokenizer,
+      {.padding = padding, .eval_batch_size = batch_size, .postprocess = {}});
+  auto questions = data::read_questions(demo("held_out.json"), {});
+  FeatureSet features = features_of(tokenizer, questions, padding);
+  task.set_evaluation(tasks::Split::kEval, {std::move(questions), std::move(features)});
+  std::vector<float> weights(task.layout().size());
+  models::load_pretrained(demo("model"), task.model().config(), task.layout(), weights, 42);
+
+  std::vector<float> output;
+  const std::size_t num_features = task.num_features(tasks::Split::kEval);
+  for (std::size_t begin = 0; begin < num_features; begin += batch_size) {
+    task.predict(context, {.f32 = weights, .bf16 = {}}, tasks::Split::kEval, begin,
+                 std::min(begin + batch_size, num_features), output);
+  }
+  const TemporaryFolder folder;
+  ThreadPool threads(1);
+  task.evaluate(tasks::Split::kEval, output, folder.path(), "eval", threads);
+  return {read_file(folder / "eval_predictions.json"),
+          read_file(folder / "eval_nbest_predictions.json")};
+}
+
+// Features are computed by length, in batches of any size: the answers, their scores included, are
+// those of the features one by one.
+TEST(QuestionAnsweringTask, AnswersDoNotDependOnTheBatches) {
+  for (const Padding padding : {Padding::kNone, Padding::kMaxSeqLength}) {
+    const Written one_by_one = evaluate(padding, 1);
+    EXPECT_GT(one_by_one.n_best.size(), 1000u);
+    EXPECT_EQ(evaluate(padding, 8), one_by_one);
+    EXPECT_EQ(evaluate(padding, 3), one_by_one);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::question_answering
