@@ -55,7 +55,7 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
     const auto steps = trainer::make_training_plan(
         training, static_cast<std::int64_t>(task.num_train_features()), parallel.logical_shards());
     plan.batch_rows = trainer::largest_batch(
-        training, steps, parallel.shards().begin, parallel.shards().end,
+        training, steps, task.train_costs(), parallel.shards().begin, parallel.shards().end,
         [&](std::span<const std::uint32_t> batch) { return task.train_batch_rows(batch); });
     plan.activations = task.plan_training(
         static_cast<std::size_t>(training.per_device_train_batch_size), plan.batch_rows);

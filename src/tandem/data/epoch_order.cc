@@ -53,6 +53,36 @@ EpochBatches::EpochBatches(std::vector<std::uint32_t> order, std::size_t batch_s
   }
 }
 
+// Greedy, longest processing time first (Graham 1969), with as many places per shard as a batch has.
+void EpochBatches::balance(std::span<const float> cost) {
+  if (num_shards_ == 1) return;
+  struct Load {
+    double cost = 0;
+    std::size_t samples = 0;
+  };
+  const std::size_t round = batch_size_ * num_shards_;
+  std::vector<std::uint32_t> samples(round);
+  std::vector<Load> loads(num_shards_);
+  for (std::size_t begin = 0; begin + round <= order_.size(); begin += round) {
+    const std::span dealt = std::span(order_).subspan(begin, round);
+    std::copy(dealt.begin(), dealt.end(), samples.begin());
+    std::stable_sort(samples.begin(), samples.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return cost[a] > cost[b]; });
+    std::fill(loads.begin(), loads.end(), Load{});
+    for (const std::uint32_t sample : samples) {
+      const auto least =
+          std::min_element(loads.begin(), loads.end(), [&](const Load& a, const Load& b) {
+            if ((a.samples == batch_size_) != (b.samples == batch_size_))
+              return b.samples == batch_size_;
+            return a.cost < b.cost;
+          });
+      const auto shard = static_cast<std::size_t>(least - loads.begin());
+      dealt[shard * batch_size_ + least->samples++] = sample;
+      least->cost += cost[sample];
+    }
+  }
+}
+
 std::span<const std::uint32_t> EpochBatches::batch(std::size_t step, std::size_t shard) const {
   TANDEM_CHECK(step < steps_ && shard < num_shards_, "batch {} of shard {}", step, shard);
   const std::size_t begin = (step * num_shards_ + shard) * batch_size_;

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "support/golden_files.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
@@ -85,6 +87,59 @@ TEST(EpochBatches, DropLastLeavesOutWhatIsNotFull) {
   ASSERT_EQ(two.size(), 1u);
   EXPECT_THAT(to_vector(two.batch(0, 1)), ElementsAre(4, 5, 6, 7));
   EXPECT_EQ(EpochBatches(sequential_order(3), 4, 1, true).size(), 0u);
+}
+
+TEST(EpochBatches, BalanceKeepsRoundsAndSizesAndEvensTheWork) {
+  constexpr std::size_t kBatch = 6;
+  std::vector<float> cost(1000);
+  for (std::size_t i = 0; i < cost.size(); ++i) cost[i] = static_cast<float>(60 + i * 7919 % 325);
+  const auto sum = [&](std::span<const std::uint32_t> batch) {
+    double total = 0;
+    for (const std::uint32_t sample : batch) total += cost[sample];
+    return total;
+  };
+  for (const std::size_t shards : {2, 3, 4}) {
+    const EpochBatches dealt(epoch_permutation(cost.size(), 42, 0), kBatch, shards);
+    EpochBatches balanced = dealt;
+    balanced.balance(cost);
+    ASSERT_EQ(balanced.size(), dealt.size());
+    double spread_before = 0, spread_after = 0;
+    for (std::size_t step = 0; step < dealt.size(); ++step) {
+      std::vector<std::uint32_t> before, after;
+      std::vector<double> work_before, work_after;
+      for (std::size_t shard = 0; shard < shards; ++shard) {
+        ASSERT_EQ(balanced.batch(step, shard).size(), kBatch);
+        for (const std::uint32_t s : dealt.batch(step, shard)) before.push_back(s);
+        for (const std::uint32_t s : balanced.batch(step, shard)) after.push_back(s);
+        work_before.push_back(sum(dealt.batch(step, shard)));
+        work_after.push_back(sum(balanced.batch(step, shard)));
+      }
+      std::sort(before.begin(), before.end());
+      std::sort(after.begin(), after.end());
+      ASSERT_EQ(after, before) << "step " << step;
+      const auto spread = [](const std::vector<double>& work) {
+        const auto [least, most] = std::minmax_element(work.begin(), work.end());
+        return *most - *least;
+      };
+      spread_before += spread(work_before);
+      spread_after += spread(work_after);
+    }
+    EXPECT_LT(spread_after, spread_before / 5) << shards << " shards";
+  }
+}
+
+TEST(EpochBatches, BalanceLeavesOneShardAndIncompleteRoundsAlone) {
+  const std::vector<float> cost = {5, 1, 9, 3, 7, 2, 8};
+  EpochBatches one({0, 1, 2, 3, 4, 5, 6}, 2);
+  one.balance(cost);
+  EXPECT_EQ(one.batch(0, 0)[0], 0u);
+  EXPECT_EQ(one.batch(3, 0)[0], 6u);
+  EpochBatches two({0, 1, 2, 3, 4, 5, 6}, 2, 2, /*drop_last=*/true);
+  two.balance(cost);
+  ASSERT_EQ(two.size(), 1u);
+  // 9 to shard 0, 5 and 3 to shard 1, which is then full, 1 to shard 0.
+  EXPECT_THAT(two.batch(0, 0), ElementsAre(2, 1));
+  EXPECT_THAT(two.batch(0, 1), ElementsAre(0, 3));
 }
 
 TEST(EpochBatches, NoSamplesNoBatches) {

@@ -26,20 +26,22 @@ nn::LinearParameters add_qa_outputs(nn::ParameterLayout& layout, std::size_t hid
 
 }  // namespace
 
-double training_flops(const ModelConfig& config, const nn::PackedBatch& batch) {
+double training_flops(const ModelConfig& config, double rows, double query_key_pairs) {
   const auto hidden = static_cast<double>(config.hidden_size);
   const auto layers = static_cast<double>(config.num_hidden_layers);
   const double linear_weights =
       layers * (4 * hidden * hidden + 2 * hidden * static_cast<double>(config.intermediate_size)) +
       QuestionAnsweringModel::kNumLabels * hidden;
+  return 3 * (2 * linear_weights * rows + 4 * hidden * layers * query_key_pairs);
+}
+
+double training_flops(const ModelConfig& config, const nn::PackedBatch& batch) {
   double query_key_pairs = 0;
   for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
     query_key_pairs +=
         static_cast<double>(batch.row_begin[i + 1] - batch.row_begin[i]) * batch.key_count[i];
   }
-  const double forward = 2 * linear_weights * static_cast<double>(batch.rows()) +
-                         4 * hidden * layers * query_key_pairs;
-  return 3 * forward;
+  return training_flops(config, static_cast<double>(batch.rows()), query_key_pairs);
 }
 
 QuestionAnsweringModel::QuestionAnsweringModel(ModelConfig config)

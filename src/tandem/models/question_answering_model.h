@@ -130,6 +130,7 @@ class QuestionAnsweringModel {
 // Multiply-adds of the matrix products of one training pass, x2: per row every weight of the linear
 // layers once, per query row and key the score and the weighted sum. Backward costs twice the
 // forward pass.
+double training_flops(const ModelConfig& config, double rows, double query_key_pairs);
 double training_flops(const ModelConfig& config, const nn::PackedBatch& batch);
 
 }  // namespace tandem::models

@@ -52,6 +52,9 @@ class Task {
 
   // --- training ---
   virtual std::size_t num_train_features() const = 0;
+  // What each training feature costs beside the others, in any unit; empty when all cost the same
+  // (they are padded).
+  virtual std::span<const float> train_costs() const = 0;
   // Allocates what training batches of up to `batch_size` features need, so that steps allocate
   // nothing; returns the bytes.
   virtual std::size_t plan_training(std::size_t batch_size) = 0;

@@ -147,7 +147,8 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   while (!stop) {
     const std::int64_t epoch = state_.global_step / plan_.updates_per_epoch;
     const std::int64_t epoch_begin = epoch * plan_.updates_per_epoch;
-    const data::EpochBatches order = epoch_batches(arguments, plan_, epoch);
+    const data::EpochBatches order =
+        epoch_batches(arguments, plan_, parts_.task.train_costs(), epoch);
     for (std::int64_t update = state_.global_step - epoch_begin;
          update < plan_.updates_per_epoch && !stop; ++update) {
       const auto step_start = Clock::now();

@@ -41,14 +41,16 @@ struct TrainingPlan {
 TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t num_features,
                                 int logical_shards);
 
-// The order of the features in an epoch of the run, dealt to its shards.
+// The order of the features in an epoch of the run, dealt to its shards; balanced if `costs`
+// (Task::train_costs()) tells them apart.
 data::EpochBatches epoch_batches(const TrainingArguments& arguments, const TrainingPlan& plan,
-                                 std::int64_t epoch);
+                                 std::span<const float> costs, std::int64_t epoch);
 
 // The most rows, as rows_of() counts them, that a batch of the shards [first_shard, end_shard) has
 // in any step of the run.
 std::size_t largest_batch(const TrainingArguments& arguments, const TrainingPlan& plan,
-                          std::size_t first_shard, std::size_t end_shard,
+                          std::span<const float> costs, std::size_t first_shard,
+                          std::size_t end_shard,
                           FunctionRef<std::size_t(std::span<const std::uint32_t>)> rows_of);
 
 }  // namespace tandem::trainer

@@ -89,6 +89,13 @@ QuestionAnsweringTask::~QuestionAnsweringTask() = default;
 
 void QuestionAnsweringTask::set_train_features(FeatureSet features) {
   train_features_ = std::move(features);
+  train_costs_.clear();
+  if (options_.padding != Padding::kNone) return;
+  for (std::size_t i = 0; i < train_features_.size(); ++i) {
+    const auto rows = static_cast<double>(train_features_.num_real_tokens(i));
+    train_costs_.push_back(
+        static_cast<float>(models::training_flops(model_.config(), rows, rows * rows)));
+  }
 }
 
 void QuestionAnsweringTask::set_evaluation(tasks::Split split, EvaluationSet set) {

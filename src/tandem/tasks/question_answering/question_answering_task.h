@@ -60,6 +60,7 @@ class QuestionAnsweringTask final : public tasks::Task {
                        std::span<const float> weights) const override;
 
   std::size_t num_train_features() const override { return train_features_.size(); }
+  std::span<const float> train_costs() const override { return train_costs_; }
   // Any batch_size features.
   std::size_t plan_training(std::size_t batch_size) override;
   // Batches of up to `max_rows` rows: who knows the order of the batches needs less memory.
@@ -103,6 +104,7 @@ class QuestionAnsweringTask final : public tasks::Task {
   const text::Tokenizer& tokenizer_;
   const Options options_;
   FeatureSet train_features_;
+  std::vector<float> train_costs_;
   std::optional<OrderedSet> eval_set_;
   std::optional<OrderedSet> predict_set_;
   std::unique_ptr<Pass> training_;
