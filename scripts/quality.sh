@@ -18,7 +18,7 @@ run() {  # ranks type padding seed
   local out=build/quality/ranks$ranks-$type-pad_$padding-seed$seed
   local flags=(--model_name_or_path build/test-data/minilm --train_file "$data/squad1-train-head.json" --validation_file "$data/xquad.en.json"
     --do_train --do_eval --per_device_train_batch_size $((12 / ranks)) --learning_rate 3e-5 --num_train_epochs 2
-    --max_seq_length 384 --doc_stride 128 --save_strategy no --seed "$seed" --output_dir "$out" --overwrite_output_dir)
+    --max_seq_length 384 --doc_stride 128 --save_strategy no --logging_steps 10 --seed "$seed" --output_dir "$out" --overwrite_output_dir)
   [ "$type" = bf16 ] && flags+=(--bf16)
   [ "$padding" = none ] || flags+=(--pad_to_max_length "$padding")
   mkdir -p build/quality

@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "e2e/job.h"
+#include "support/sanitizers.h"
 
 namespace tandem::testing {
 namespace {
@@ -51,9 +52,7 @@ class Memory : public JobTest {
 // The demo's model is so small that most of the peak is the program itself, a few MiB of which
 // appear after the plan: hence a constant beside the promised 5 %.
 TEST_F(Memory, ThePlanHolds) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the thread sanitizer's own memory is larger than the job's";
-#endif
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
   constexpr double kProgramMib = 5;
   const Words larger_batches = {
       "--max_train_samples", "400", "--per_device_train_batch_size", "48", "--overwrite_output_dir",
@@ -71,6 +70,7 @@ TEST_F(Memory, ThePlanHolds) {
 }
 
 TEST_F(Memory, IsFlatOver500Steps) {
+  if (kSanitized) GTEST_SKIP() << "the address sanitizer keeps what is freed";
   const auto used_after = [&](const std::string& steps) {
     return planned_and_used(output_of(train_command("job" + steps, {"--max_steps", steps,
                                                                     "--save_strategy", "no"}),
