@@ -48,6 +48,20 @@ memory::desc matrix(memory::dim rows, memory::dim columns, memory::data_type typ
   return {{rows, columns}, type, strides};
 }
 
+// Versions 2 (Debian 12) and 3 describe an operation differently. `bias` null: none.
+dnnl::matmul make_matmul(const dnnl::engine& engine, const memory::desc& a, const memory::desc& b,
+                         const memory::desc* bias, const memory::desc& c,
+                         const dnnl::primitive_attr& attributes) {
+  using Description = dnnl::matmul::primitive_desc;
+#if DNNL_VERSION_MAJOR >= 3
+  return dnnl::matmul(bias ? Description(engine, a, b, *bias, c, attributes)
+                           : Description(engine, a, b, c, attributes));
+#else
+  return dnnl::matmul(Description(
+      bias ? dnnl::matmul::desc(a, b, *bias, c) : dnnl::matmul::desc(a, b, c), attributes, engine));
+#endif
+}
+
 // What one thread keeps: an engine, a stream, and the primitives made so far.
 class ThreadState {
  public:
@@ -87,11 +101,9 @@ class ThreadState {
       attributes.set_post_ops(add);
     }
     const memory::desc bias({1, s.n}, memory::data_type::f32, memory::dims{s.n, 1});
-    const dnnl::matmul::desc operation =
-        s.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-    Primitive p{dnnl::matmul({operation, attributes, engine_}), memory(a, engine_, nullptr),
-                memory(b, engine_, nullptr), memory(bias, engine_, nullptr),
-                memory(c, engine_, nullptr)};
+    Primitive p{make_matmul(engine_, a, b, s.bias ? &bias : nullptr, c, attributes),
+                memory(a, engine_, nullptr), memory(b, engine_, nullptr),
+                memory(bias, engine_, nullptr), memory(c, engine_, nullptr)};
     return primitives_.emplace(s, std::move(p)).first->second;
   }
 

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Our products against those of PyPI's newest oneDNN, in turns on one core: bench/compare_onednn.sh [FLAG of tandem bench gemm...]
+# Builds tandem a second time, in build/onednn, with the package onednn-devel in the place of Debian's libdnnl. One core, because that build of oneDNN runs on a SYCL device with threads of its own and
+# takes as many as it is allowed to see; the device is Intel's OpenCL for CPUs, which comes with the package.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+packages=build/onednn-packages
+if [ ! -x "$packages/bin/pip" ]; then
+  python3 -m venv "$packages"
+  "$packages/bin/pip" install --quiet onednn onednn-devel
+fi
+options=()
+command -v ccache > /dev/null && options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+library=$PWD/$packages/lib
+cmake -S . -B build/onednn -G Ninja -DCMAKE_BUILD_TYPE=Release -DTANDEM_BUILD_TESTS=OFF "${options[@]}" \
+  -DDNNL_INCLUDE_DIR="$PWD/$packages/include" -DDNNL_LIBRARY="$library/libdnnl.so" \
+  -DCMAKE_BUILD_RPATH="$library" -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath-link,$library" > build/onednn.log
+cmake --build build/onednn --target tandem -j "$(nproc)" >> build/onednn.log
+core=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')
+LD_LIBRARY_PATH=$library OCL_ICD_FILENAMES=$library/libintelocl.so taskset -c "$core" \
+  build/onednn/bin/tandem bench gemm --threads 1 --against onednn "$@" | grep -v '^onednn_verbose'
