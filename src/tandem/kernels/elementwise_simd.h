@@ -15,26 +15,25 @@ namespace tandem::kernels::simd {
 
 // --- activations ---
 
-inline constexpr float kInverseSqrt2 = 0.70710678118654752f;
-inline constexpr float kInverseSqrt2Pi = 0.39894228040143268f;
 inline constexpr float kGeluNewSlope = 1.59576912160573071f;  // 2 sqrt(2/pi)
 inline constexpr float kGeluNewCubic = 0.044715f;
 
-// Phi(x), the normal distribution function.
-template <class V>
-[[gnu::always_inline]] inline V normal(V x) {
-  return V::fma(V::set1(0.5f), erf(x * V::set1(kInverseSqrt2)), V::set1(0.5f));
-}
-
+// x Phi(x) with t = |x|: Phi(x) is Phi(-t) where x < 0 and 1 - Phi(-t) elsewhere, so the value is
+// max(x, 0) - t Phi(-t), and the derivative Phi(x) + x phi(x) is d := Phi(-t) - t phi(t) or 1 - d.
 template <class V>
 struct Gelu {
-  [[gnu::always_inline]] static V value(V x) { return x * normal(x); }
-  // Phi(x) + x phi(x)
+  // t up to where the tail is zero. NaN stays NaN.
+  [[gnu::always_inline]] static V magnitude(V x) { return V::min(V::set1(kTailEnd), V::abs(x)); }
+  [[gnu::always_inline]] static V value(V x) {
+    const V t = magnitude(x);
+    return V::fnma(t, normal_tail(t).below, V::max(V::zero(), x));
+  }
   [[gnu::always_inline]] static V derivative(V x, V& value) {
-    const V density = exp(x * x * V::set1(-0.5f)) * V::set1(kInverseSqrt2Pi);
-    const V below = normal(x);
-    value = x * below;
-    return V::fma(x, density, below);
+    const V t = magnitude(x);
+    const NormalTail<V> tail = normal_tail(t);
+    value = V::fnma(t, tail.below, V::max(V::zero(), x));
+    const V d = V::fnma(t, tail.density, tail.below);
+    return V::select(V::less(x, V::zero()), d, V::set1(1.0f) - d);
   }
 };
 
