@@ -130,6 +130,19 @@ constexpr DropoutKernels dropout_kernels() {
 
 // --- layer normalisation: a row stays in the L1 cache, so each sum gets a pass of its own ---
 
+// y from the sum and its statistics.
+template <class V, class T>
+void layer_norm_again(const LayerNormRowAgain<T>& r) {
+  const V mean = V::set1(r.mean);
+  const V rstd = V::set1(r.rstd);
+  for_each_vector<V>(
+      r.H, [&](auto at) __attribute__((always_inline)) {
+        const V y = V::fma((at.load(r.sum) - mean) * rstd, at.load(r.gamma), at.load(r.beta));
+        if (r.y != nullptr) at.store(y, r.y);
+        if (r.y_copy != nullptr) at.store(y, r.y_copy);
+      });
+}
+
 template <class V, class T>
 void layer_norm_forward(const LayerNormRow<T>& r) {
   const float inverse_H = 1.0f / static_cast<float>(r.H);
@@ -150,13 +163,14 @@ void layer_norm_forward(const LayerNormRow<T>& r) {
         squares = V::fma(deviation, deviation, squares);
       });
   *r.rstd = 1.0f / __builtin_sqrtf(V::sum(squares) * inverse_H + r.eps);
-  const V rstd = V::set1(*r.rstd);
-  for_each_vector<V>(
-      r.H, [&](auto at) __attribute__((always_inline)) {
-        const V y = V::fma((at.load(r.sum) - mean) * rstd, at.load(r.gamma), at.load(r.beta));
-        at.store(y, r.y);
-        if (r.y_copy != nullptr) at.store(y, r.y_copy);
-      });
+  layer_norm_again<V, T>({.H = r.H,
+                          .sum = r.sum,
+                          .gamma = r.gamma,
+                          .beta = r.beta,
+                          .mean = *r.mean,
+                          .rstd = *r.rstd,
+                          .y = r.y,
+                          .y_copy = r.y_copy});
 }
 
 // With xhat = (sum - mean) rstd and g = gamma grad_y:
@@ -192,8 +206,10 @@ void layer_norm_backward(const LayerNormRowBackward<T>& r) {
 
 template <class V>
 constexpr LayerNormKernels layer_norm_kernels() {
-  return {.f32 = {layer_norm_forward<V, float>, layer_norm_backward<V, float>},
-          .bf16 = {layer_norm_forward<V, bfloat16>, layer_norm_backward<V, bfloat16>}};
+  return {.f32 = {layer_norm_forward<V, float>, layer_norm_again<V, float>,
+                  layer_norm_backward<V, float>},
+          .bf16 = {layer_norm_forward<V, bfloat16>, layer_norm_again<V, bfloat16>,
+                   layer_norm_backward<V, bfloat16>}};
 }
 
 // --- optimizer ---
