@@ -101,7 +101,7 @@ struct Vec {
   }
   TANDEM_SIMD double sum(Doubles a) { return _mm512_reduce_add_pd(a); }
 
-  // --- 32-bit integers, for the dropout generator ---
+  // --- 32-bit integers, for the dropout generator and tests of bits ---
   TANDEM_SIMD Words words(std::uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
   TANDEM_SIMD Words iota() {
     return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -109,6 +109,8 @@ struct Vec {
   TANDEM_SIMD Words add(Words a, Words b) { return _mm512_add_epi32(a, b); }
   TANDEM_SIMD Words multiply(Words a, Words b) { return _mm512_mullo_epi32(a, b); }
   TANDEM_SIMD Words exclusive_or(Words a, Words b) { return _mm512_xor_si512(a, b); }
+  TANDEM_SIMD Words inclusive_or(Words a, Words b) { return _mm512_or_si512(a, b); }
+  TANDEM_SIMD bool all_zero(Words a) { return _mm512_test_epi32_mask(a, a) == 0; }
   template <int kBits>
   TANDEM_SIMD Words shift_right(Words a) {
     return _mm512_srli_epi32(a, kBits);
