@@ -225,7 +225,9 @@ void time_embeddings(Session& session, const Shapes& s) {
   Case scatter = make_case<float>("embeddings backward", "layer_norm",
                                   static_cast<double>(sizeof(float) * (7 * count + (V + P) * s.H)));
   scatter.run = [&](const Context& ctx) {
-    std::copy_n(start.data(), count, grad_y.data());  // it is overwritten
+    ctx.threads.parallel_for(s.R, [&](std::size_t row, int) {  // it is overwritten
+      std::copy_n(start.data() + row * s.H, s.H, grad_y.data() + row * s.H);
+    });
     kernels::embedding_backward(ctx, sequences, s.H, indices, kDropout,
                                 {.grad_y = grad_y.data(),
                                  .sum = sum.data(),

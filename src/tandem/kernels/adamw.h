@@ -26,7 +26,9 @@ struct AdamWStep {
 // Factors are computed in f64, elements in f32; an element's result does not depend on its place or
 // on the threads.
 //   grad: [count] f32.   parameters, exp_avg (m), exp_avg_sq (v): [count] f32, updated in place.
-//   copy: [count] bfloat16, overwritten with the rounded parameters; or null.
+//   copy: [count] bfloat16, the rounded parameters before and after; or null.
+// Elements that no gradient has touched (grad, m and v zero: most rows of an embedding table at
+// first) are found as the pass goes and not written, but for the decay: the same bits, less traffic.
 // Throws InvalidArgument if step < 1.
 void adamw(const Context& ctx, std::size_t count, const AdamWStep& step, const float* grad,
            float* parameters, float* exp_avg, float* exp_avg_sq, bfloat16* copy);

@@ -1,5 +1,6 @@
 #include "tandem/kernels/adamw.h"
 
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -74,6 +75,53 @@ TEST(AdamW, SameBitsForAnyThreadsAndAnyCut) {
     adamw(one.context(), 63, step, grad.data() + 37, cut.p.data() + 37, cut.m.data() + 37,
           cut.v.data() + 37, nullptr);
     EXPECT_TRUE(same_bits(cut.p, whole.p)) << row.implementation;
+  }
+}
+
+// Runs of elements with zero moments and gradients of both signs of zero, between others; then all
+// of them get a gradient.
+AdamWState run_sparse(const Context& ctx, const AdamWStep& options) {
+  constexpr std::size_t kCount = 4099;
+  AdamWState s{random_values(kCount, 1), std::vector<float>(kCount), std::vector<float>(kCount),
+               std::vector<bfloat16>(kCount)};
+  s.p[70] = -0.0f;
+  for (std::size_t i = 0; i < kCount; ++i) s.copy[i] = to_bfloat16(s.p[i]);
+  AdamWStep step = options;
+  for (step.step = 1; step.step <= 3; ++step.step) {
+    auto grad = random_values(kCount, 10 + static_cast<std::uint64_t>(step.step));
+    for (std::size_t i = 0; i < kCount && step.step < 3; ++i) {
+      if (i % 1000 >= 40) grad[i] = i % 2 == 0 ? 0.0f : -0.0f;
+    }
+    adamw(ctx, kCount, step, grad.data(), s.p.data(), s.m.data(), s.v.data(), s.copy.data());
+  }
+  return s;
+}
+
+// The reference knows no zeros. eps = 0 and a gradient norm that is no number make NaN of them.
+TEST(AdamW, UntouchedElementsGetTheBitsOfTheDensePass) {
+  Runtime reference("optimizer=reference");
+  const AdamWStep cases[] = {{.lr = 1e-2},
+                             {.lr = 1e-2, .weight_decay = 0.1, .grad_scale = 0.5f},
+                             {.lr = 0, .weight_decay = 0.1},
+                             {.lr = 1e-2, .eps = 0},
+                             {.lr = 1e-2, .grad_scale = std::nanf("")}};
+  for (const std::string& name : fast_implementations("optimizer")) {
+    Runtime fast("optimizer=" + name);
+    for (const AdamWStep& step : cases) {
+      const AdamWState want = run_sparse(reference.context(), step);
+      const AdamWState got = run_sparse(fast.context(), step);
+      const std::string what = fmt::format("{} decay {} eps {} scale {}", name, step.weight_decay,
+                                           step.eps, step.grad_scale);
+      for (std::size_t i = 0; i < want.p.size(); ++i) {
+        ASSERT_EQ(std::isnan(got.p[i]), std::isnan(want.p[i])) << what << " " << i;
+        if (std::isnan(want.p[i])) continue;
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(got.p[i]), std::bit_cast<std::uint32_t>(want.p[i]))
+            << what << " " << i;
+        ASSERT_EQ(got.m[i], want.m[i]) << what << " " << i;
+        ASSERT_EQ(got.v[i], want.v[i]) << what << " " << i;
+        ASSERT_EQ(got.copy[i].bits, want.copy[i].bits) << what << " " << i;
+      }
+    }
   }
 }
 

@@ -15,26 +15,25 @@ namespace tandem::kernels::simd {
 
 // --- activations ---
 
-inline constexpr float kInverseSqrt2 = 0.70710678118654752f;
-inline constexpr float kInverseSqrt2Pi = 0.39894228040143268f;
 inline constexpr float kGeluNewSlope = 1.59576912160573071f;  // 2 sqrt(2/pi)
 inline constexpr float kGeluNewCubic = 0.044715f;
 
-// Phi(x), the normal distribution function.
-template <class V>
-[[gnu::always_inline]] inline V normal(V x) {
-  return V::fma(V::set1(0.5f), erf(x * V::set1(kInverseSqrt2)), V::set1(0.5f));
-}
-
+// x Phi(x) with t = |x|: Phi(x) is Phi(-t) where x < 0 and 1 - Phi(-t) elsewhere, so the value is
+// max(x, 0) - t Phi(-t), and the derivative Phi(x) + x phi(x) is d := Phi(-t) - t phi(t) or 1 - d.
 template <class V>
 struct Gelu {
-  [[gnu::always_inline]] static V value(V x) { return x * normal(x); }
-  // Phi(x) + x phi(x)
+  // t up to where the tail is zero. NaN stays NaN.
+  [[gnu::always_inline]] static V magnitude(V x) { return V::min(V::set1(kTailEnd), V::abs(x)); }
+  [[gnu::always_inline]] static V value(V x) {
+    const V t = magnitude(x);
+    return V::fnma(t, normal_tail(t).below, V::max(V::zero(), x));
+  }
   [[gnu::always_inline]] static V derivative(V x, V& value) {
-    const V density = exp(x * x * V::set1(-0.5f)) * V::set1(kInverseSqrt2Pi);
-    const V below = normal(x);
-    value = x * below;
-    return V::fma(x, density, below);
+    const V t = magnitude(x);
+    const NormalTail<V> tail = normal_tail(t);
+    value = V::fnma(t, tail.below, V::max(V::zero(), x));
+    const V d = V::fnma(t, tail.density, tail.below);
+    return V::select(V::less(x, V::zero()), d, V::set1(1.0f) - d);
   }
 };
 
@@ -131,6 +130,19 @@ constexpr DropoutKernels dropout_kernels() {
 
 // --- layer normalisation: a row stays in the L1 cache, so each sum gets a pass of its own ---
 
+// y from the sum and its statistics.
+template <class V, class T>
+void layer_norm_again(const LayerNormRowAgain<T>& r) {
+  const V mean = V::set1(r.mean);
+  const V rstd = V::set1(r.rstd);
+  for_each_vector<V>(
+      r.H, [&](auto at) __attribute__((always_inline)) {
+        const V y = V::fma((at.load(r.sum) - mean) * rstd, at.load(r.gamma), at.load(r.beta));
+        if (r.y != nullptr) at.store(y, r.y);
+        if (r.y_copy != nullptr) at.store(y, r.y_copy);
+      });
+}
+
 template <class V, class T>
 void layer_norm_forward(const LayerNormRow<T>& r) {
   const float inverse_H = 1.0f / static_cast<float>(r.H);
@@ -151,13 +163,14 @@ void layer_norm_forward(const LayerNormRow<T>& r) {
         squares = V::fma(deviation, deviation, squares);
       });
   *r.rstd = 1.0f / __builtin_sqrtf(V::sum(squares) * inverse_H + r.eps);
-  const V rstd = V::set1(*r.rstd);
-  for_each_vector<V>(
-      r.H, [&](auto at) __attribute__((always_inline)) {
-        const V y = V::fma((at.load(r.sum) - mean) * rstd, at.load(r.gamma), at.load(r.beta));
-        at.store(y, r.y);
-        if (r.y_copy != nullptr) at.store(y, r.y_copy);
-      });
+  layer_norm_again<V, T>({.H = r.H,
+                          .sum = r.sum,
+                          .gamma = r.gamma,
+                          .beta = r.beta,
+                          .mean = *r.mean,
+                          .rstd = *r.rstd,
+                          .y = r.y,
+                          .y_copy = r.y_copy});
 }
 
 // With xhat = (sum - mean) rstd and g = gamma grad_y:
@@ -193,31 +206,86 @@ void layer_norm_backward(const LayerNormRowBackward<T>& r) {
 
 template <class V>
 constexpr LayerNormKernels layer_norm_kernels() {
-  return {.f32 = {layer_norm_forward<V, float>, layer_norm_backward<V, float>},
-          .bf16 = {layer_norm_forward<V, bfloat16>, layer_norm_backward<V, bfloat16>}};
+  return {.f32 = {layer_norm_forward<V, float>, layer_norm_again<V, float>,
+                  layer_norm_backward<V, float>},
+          .bf16 = {layer_norm_forward<V, bfloat16>, layer_norm_again<V, bfloat16>,
+                   layer_norm_backward<V, bfloat16>}};
 }
 
 // --- optimizer ---
 
+// The arrays of one call.
+struct AdamWArrays {
+  const float* grad;
+  float *parameters, *exp_avg, *exp_avg_sq;
+  bfloat16* copy;  // or null
+};
+
+template <class V, class Place>
+[[gnu::always_inline]] inline void adamw_vector(const AdamWFactors& f, const AdamWArrays& a,
+                                                Place at) {
+  const V g = at.load(a.grad) * V::set1(f.grad_scale);
+  V m = at.load(a.exp_avg);
+  m = V::fma(V::set1(f.one_minus_beta1), g - m, m);
+  const V v = V::fma(V::set1(f.one_minus_beta2) * g, g, V::set1(f.beta2) * at.load(a.exp_avg_sq));
+  const V denominator = V::fma(V::sqrt(v), V::set1(f.inverse_sqrt_correction2), V::set1(f.eps));
+  const V p = at.load(a.parameters) * V::set1(f.decay) - V::set1(f.step_size) * (m / denominator);
+  at.store(m, a.exp_avg);
+  at.store(v, a.exp_avg_sq);
+  at.store(p, a.parameters);
+  if (a.copy != nullptr) at.store(p, a.copy);
+}
+
+// An element whose gradient and moments are zero keeps zero moments, and its parameter only decays.
+// True where this holds bit for bit: m / denominator is +0 and no factor makes a NaN of a zero.
+[[gnu::always_inline]] inline bool adamw_keeps_zeros(const AdamWFactors& f) {
+  const float move = f.step_size * (0.0f / (0.0f * f.inverse_sqrt_correction2 + f.eps));
+  return f.grad_scale * 0.0f == 0.0f && __builtin_bit_cast(std::uint32_t, move) == 0u;
+}
+
+// Four vectors of elements that no step has touched yet.
+template <class V>
+[[gnu::always_inline]] inline bool adamw_untouched(const AdamWArrays& a, std::size_t i) {
+  typename V::Words bits = V::words(0);
+  unroll<4>([&](auto c) __attribute__((always_inline)) {
+    const std::size_t at = i + c * V::kLanes;
+    bits = V::inclusive_or(bits, V::as_words(V::abs(V::load(a.grad + at))));
+    bits = V::inclusive_or(bits, V::as_words(V::load(a.exp_avg + at)));
+    bits = V::inclusive_or(bits, V::as_words(V::load(a.exp_avg_sq + at)));
+  });
+  return V::all_zero(bits);
+}
+
+// Many rows of an embedding table are never touched. Where four vectors are not, three arrays are
+// read and nothing is written; with a decay, the parameter and its copy.
 template <class V>
 void adamw(const AdamWFactors& f, std::size_t count, const float* grad, float* parameters,
            float* exp_avg, float* exp_avg_sq, bfloat16* copy) {
-  for_each_vector<V>(
-      count, [&](auto at) __attribute__((always_inline)) {
-        const V g = at.load(grad) * V::set1(f.grad_scale);
-        V m = at.load(exp_avg);
-        m = V::fma(V::set1(f.one_minus_beta1), g - m, m);
-        const V v =
-            V::fma(V::set1(f.one_minus_beta2) * g, g, V::set1(f.beta2) * at.load(exp_avg_sq));
-        const V denominator =
-            V::fma(V::sqrt(v), V::set1(f.inverse_sqrt_correction2), V::set1(f.eps));
-        const V p =
-            at.load(parameters) * V::set1(f.decay) - V::set1(f.step_size) * (m / denominator);
-        at.store(m, exp_avg);
-        at.store(v, exp_avg_sq);
-        at.store(p, parameters);
-        if (copy != nullptr) at.store(p, copy);
+  constexpr std::size_t kBlock = 4 * V::kLanes;
+  const AdamWArrays a = {grad, parameters, exp_avg, exp_avg_sq, copy};
+  const bool keeps_zeros = adamw_keeps_zeros(f);
+  const std::size_t whole = count / kBlock * kBlock;
+  for (std::size_t i = 0; i < whole; i += kBlock) {
+    if (!keeps_zeros || !adamw_untouched<V>(a, i)) {
+      unroll<4>([&](auto c) __attribute__((always_inline)) {
+        adamw_vector<V>(f, a, Whole<V>{i + c * V::kLanes});
       });
+    } else if (f.decay != 1.0f) {
+      unroll<4>([&](auto c) __attribute__((always_inline)) {
+        const Whole<V> at{i + c * V::kLanes};
+        const V p = at.load(a.parameters) * V::set1(f.decay);
+        at.store(p, a.parameters);
+        if (a.copy != nullptr) at.store(p, a.copy);
+      });
+    }
+  }
+  for (std::size_t i = whole; i < count; i += V::kLanes) {
+    if (i + V::kLanes <= count) {
+      adamw_vector<V>(f, a, Whole<V>{i});
+    } else {
+      adamw_vector<V>(f, a, Ragged<V>{i, count - i});
+    }
+  }
 }
 
 template <class V>

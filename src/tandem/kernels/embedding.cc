@@ -1,6 +1,7 @@
 #include "tandem/kernels/embedding.h"
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 
 #include "tandem/core/error.h"
@@ -33,28 +34,56 @@ const float* table_row(const float* table, std::int32_t id, std::size_t H) {
 
 constexpr Dropout kNoDropout{};
 
-// Adds the rows of `grad` to the rows of a table that `ids` name, in row order. A chunk owns a band
-// of columns of the whole table, so no two chunks touch the same element and no order depends on
-// the threads.
+// The rows of a batch by the table row that they name: those of table row id are
+// rows[begin[id]] ... rows[begin[id + 1] - 1], in the order of the batch.
+struct RowsByTarget {
+  std::span<const std::uint32_t> begin;  // [table_rows + 1]
+  std::span<const std::uint32_t> rows;
+};
+
+// A counting sort. Rows that name `skip` are left out.
+RowsByTarget sort_by_target(const Context& ctx, std::size_t rows, const std::int32_t* ids,
+                            std::int32_t skip, std::size_t table_rows) {
+  const auto memory = ctx.scratch.shared<std::uint32_t>(table_rows + 2 + rows);
+  const auto begin = memory.first(table_rows + 2);
+  const auto sorted = memory.last(rows);
+  std::fill(begin.begin(), begin.end(), 0u);
+  // begin[id + 2] counts the rows of id; sums make begin[id + 1] the place of its first row; each
+  // row that is put there moves it on, at last to the first row of id + 1.
+  for (std::size_t row = 0; row < rows; ++row) {
+    if (ids[row] != skip) ++begin[static_cast<std::size_t>(ids[row]) + 2];
+  }
+  for (std::size_t id = 2; id < begin.size(); ++id) begin[id] += begin[id - 1];
+  for (std::size_t row = 0; row < rows; ++row) {
+    if (ids[row] == skip) continue;
+    sorted[begin[static_cast<std::size_t>(ids[row]) + 1]++] = static_cast<std::uint32_t>(row);
+  }
+  return {begin.first(table_rows + 1), sorted};
+}
+
+// Adds the rows of `grad` to the rows of a table that `ids` name, in row order. A chunk owns a block
+// of the table, so no two chunks touch the same element and no order depends on the threads. A row
+// of the table is written once, whole where the table has many rows; of a small table chunks own
+// bands of columns.
 void scatter_add(const Context& ctx, std::size_t rows, std::size_t H, const float* grad,
                  const std::int32_t* ids, std::int32_t skip, std::size_t table_rows, float* table,
                  bool accumulate) {
-  constexpr std::size_t kColumns = 64;
-  if (!accumulate) {
-    constexpr std::size_t kZeroChunk = std::size_t{1} << 18;
-    const std::size_t size = table_rows * H;
-    ctx.threads.parallel_for(num_chunks(size, kZeroChunk), [&](std::size_t chunk, int) {
-      std::fill_n(table + chunk * kZeroChunk, std::min(kZeroChunk, size - chunk * kZeroChunk),
-                  0.0f);
-    });
-  }
-  ctx.threads.parallel_for(num_chunks(H, kColumns), [&](std::size_t chunk, int) {
-    const std::size_t first = chunk * kColumns;
-    const std::size_t width = std::min(kColumns, H - first);
-    for (std::size_t row = 0; row < rows; ++row) {
-      if (ids[row] == skip) continue;
-      float* target = table + static_cast<std::size_t>(ids[row]) * H + first;
-      ctx.kernels.reduce->add(width, target, grad + row * H + first, target);
+  constexpr std::size_t kTableRows = 64;
+  const RowsByTarget by_target = sort_by_target(ctx, rows, ids, skip, table_rows);
+  const std::size_t band = table_rows < kTableRows ? 64 : H;
+  const std::size_t bands = num_chunks(H, band);
+  ctx.threads.parallel_for(bands * num_chunks(table_rows, kTableRows), [&](std::size_t chunk, int) {
+    const std::size_t column = chunk % bands * band;
+    const std::size_t width = std::min(band, H - column);
+    const std::size_t first = chunk / bands * kTableRows;
+    const std::size_t end = std::min(table_rows, first + kTableRows);
+    if (!accumulate && width == H) std::fill_n(table + first * H, (end - first) * H, 0.0f);
+    for (std::size_t id = first; id < end; ++id) {
+      float* const target = table + id * H + column;
+      if (!accumulate && width != H) std::fill_n(target, width, 0.0f);
+      for (std::size_t i = by_target.begin[id]; i < by_target.begin[id + 1]; ++i) {
+        ctx.kernels.reduce->add(width, target, grad + by_target.rows[i] * H + column, target);
+      }
     }
   });
 }

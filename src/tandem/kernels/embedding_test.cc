@@ -14,7 +14,7 @@ namespace {
 struct EmbeddingCase {
   explicit EmbeddingCase(bool has_types) : with_types(has_types) {
     for (std::size_t row = 0; row < batch.rows(); ++row) {
-      ids.push_back(static_cast<std::int32_t>(splitmix64(row) % 9));
+      ids.push_back(static_cast<std::int32_t>(splitmix64(row) % kVocab));
       positions.push_back(static_cast<std::int32_t>(row % 8));
       types.push_back(static_cast<std::int32_t>(row % 2));
     }
@@ -23,16 +23,18 @@ struct EmbeddingCase {
     return {.word = ids.data(),
             .position = positions.data(),
             .type = with_types ? types.data() : nullptr,
-            .vocab_size = 9,
+            .vocab_size = kVocab,
             .max_positions = 8,
             .type_vocab_size = with_types ? 2u : 0u};
   }
   static constexpr std::size_t H = 72;
+  static constexpr std::size_t kVocab =
+      131;  // three blocks of scatter_add; some rows are hit twice
   bool with_types;
   Batch batch{{5, 8, 70}};
   Dropout dropout{.p = 0.2f, .seed = 3, .step = 4, .site = 5};
   std::vector<std::int32_t> ids, positions, types;
-  std::vector<float> word = random_values(9 * H, 1), position = random_values(8 * H, 2),
+  std::vector<float> word = random_values(kVocab * H, 1), position = random_values(8 * H, 2),
                      type = random_values(2 * H, 3);
   std::vector<float> gamma = random_values(H, 4), beta = random_values(H, 5);
   std::vector<float> grad_y = random_values(batch.rows() * H, 6);
@@ -42,6 +44,7 @@ struct EmbeddingResults {
   std::vector<float> y, sum, mean, rstd;
   std::vector<bfloat16> y_copy;
   std::vector<float> grad_word, grad_position, grad_type, grad_gamma, grad_beta;
+  std::vector<float> grad_sum;  // of the rows
 };
 
 EmbeddingResults run(const Context& ctx, const EmbeddingCase& c, std::int32_t padding_idx = -1,
@@ -64,7 +67,7 @@ EmbeddingResults run(const Context& ctx, const EmbeddingCase& c, std::int32_t pa
                                .sum = r.sum.data(),
                                .mean = r.mean.data(),
                                .rstd = r.rstd.data()});
-  r.grad_word.assign(9 * H, 1.0f);
+  r.grad_word.assign(EmbeddingCase::kVocab * H, 1.0f);
   r.grad_position.assign(8 * H, 1.0f);
   r.grad_type.assign(2 * H, 1.0f);
   r.grad_gamma.assign(H, 1.0f);
@@ -83,6 +86,7 @@ EmbeddingResults run(const Context& ctx, const EmbeddingCase& c, std::int32_t pa
                       .grad_beta = r.grad_beta.data(),
                       .padding_idx = padding_idx,
                       .accumulate = accumulate});
+  r.grad_sum = grad_y;
   return r;
 }
 
@@ -123,10 +127,11 @@ TEST(Embedding, PaddingRowGetsNoGradientAndAccumulateAdds) {
   Runtime runtime;
   const EmbeddingCase c(true);
   const EmbeddingResults plain = run(runtime.context(), c);
-  const EmbeddingResults padded = run(runtime.context(), c, 4, true);
+  const std::int32_t padding = c.ids[0];
+  const EmbeddingResults padded = run(runtime.context(), c, padding, true);
   const std::size_t H = EmbeddingCase::H;
   for (std::size_t i = 0; i < plain.grad_word.size(); ++i) {
-    if (i / H == 4) {
+    if (i / H == static_cast<std::size_t>(padding)) {
       EXPECT_EQ(padded.grad_word[i], 1.0f);
     } else {
       EXPECT_NEAR(padded.grad_word[i], plain.grad_word[i] + 1.0f, 1e-5) << i;
@@ -134,6 +139,27 @@ TEST(Embedding, PaddingRowGetsNoGradientAndAccumulateAdds) {
   }
   EXPECT_NEAR(padded.grad_type[0], plain.grad_type[0] + 1.0f, 1e-4);
   EXPECT_NEAR(padded.grad_gamma[0], plain.grad_gamma[0] + 1.0f, 1e-5);
+}
+
+// Rows are added in the order of the batch, one after another: with what a plain loop makes, bit for
+// bit, rows that nobody names zero.
+TEST(Embedding, AddsRowsInTheOrderOfTheBatch) {
+  for (const auto& row : implementations("reduce", CpuFeatures::detect())) {
+    if (!row.reason.empty()) continue;
+    Runtime runtime("reduce=" + row.implementation);
+    const EmbeddingCase c(true);
+    const EmbeddingResults got = run(runtime.context(), c);
+    const std::size_t H = EmbeddingCase::H;
+    std::vector<float> word(EmbeddingCase::kVocab * H), type(2 * H);
+    for (std::size_t i = 0; i < c.batch.rows(); ++i) {
+      for (std::size_t h = 0; h < H; ++h) {
+        word[static_cast<std::size_t>(c.ids[i]) * H + h] += got.grad_sum[i * H + h];
+        type[static_cast<std::size_t>(c.types[i]) * H + h] += got.grad_sum[i * H + h];
+      }
+    }
+    EXPECT_TRUE(same_bits(got.grad_word, word)) << row.implementation;
+    EXPECT_TRUE(same_bits(got.grad_type, type)) << row.implementation;
+  }
 }
 
 TEST(Embedding, SameBitsForAnyNumberOfThreads) {
@@ -153,12 +179,12 @@ TEST(Embedding, SameBitsForAnyNumberOfThreads) {
 TEST(Embedding, IdsOutsideTheTablesAreNamed) {
   Runtime runtime;
   EmbeddingCase c(true);
-  c.ids[6] = 9;
+  c.ids[6] = 131;
   try {
     run(runtime.context(), c);
-    FAIL() << "id 9 of a table with 9 rows must be refused";
+    FAIL() << "id 131 of a table with 131 rows must be refused";
   } catch (const InvalidArgument& error) {
-    EXPECT_STREQ(error.what(), "row 6 has word id 9, but the embedding table has 9 rows");
+    EXPECT_STREQ(error.what(), "row 6 has word id 131, but the embedding table has 131 rows");
   }
 }
 

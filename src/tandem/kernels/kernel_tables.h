@@ -111,6 +111,15 @@ struct LayerNormRow {
 };
 
 template <class T>
+struct LayerNormRowAgain {
+  std::size_t H = 0;
+  const float *sum = nullptr, *gamma = nullptr, *beta = nullptr;
+  float mean = 0, rstd = 0;
+  float* y = nullptr;   // or null
+  T* y_copy = nullptr;  // or null
+};
+
+template <class T>
 struct LayerNormRowBackward {
   std::size_t H = 0;
   const float *grad_y = nullptr, *sum = nullptr, *gamma = nullptr;
@@ -126,6 +135,7 @@ struct LayerNormKernels {
   template <class T>
   struct Of {
     void (*forward)(const LayerNormRow<T>&);
+    void (*again)(const LayerNormRowAgain<T>&);
     void (*backward)(const LayerNormRowBackward<T>&);
   };
   Of<float> f32;

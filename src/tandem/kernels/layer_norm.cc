@@ -1,9 +1,5 @@
 #include "tandem/kernels/layer_norm.h"
 
-#include <algorithm>
-#include <span>
-#include <type_traits>
-
 #include "tandem/kernels/column_partials.h"
 #include "tandem/kernels/kernel_tables.h"
 #include "tandem/kernels/row_chunks.h"
@@ -40,35 +36,21 @@ void dropout_add_layer_norm_forward(const Context& ctx, const Sequences& sequenc
   });
 }
 
-// The row kernel runs once more on the sum. Without dropout and residual it leaves the sum as it is,
-// and the statistics and y come out of the same operations as in forward.
 template <class T>
 void layer_norm_again(const Context& ctx, const Sequences& sequences, std::size_t H,
                       const LayerNormAgain<T>& args) {
   constexpr Dropout kNoDropout{};
-  for_each_row(ctx, sequences, H, kNoDropout, [&](const BatchRow& row, int thread) {
+  for_each_row(ctx, sequences, H, kNoDropout, [&](const BatchRow& row, int) {
     const std::size_t i = row.index;
-    const std::span<float> unwanted = ctx.scratch.of_thread<float>(thread, 2 * H + 2);
-    float* const y = args.y == nullptr ? unwanted.data() + H : args.y + i * H;
-    ctx.kernels.layer_norm->f32.forward({.H = H,
-                                         .x = args.sum + i * H,
-                                         .residual = nullptr,
-                                         .gamma = args.gamma,
-                                         .beta = args.beta,
-                                         .eps = args.eps,
-                                         .mask = {},
-                                         .row = 0,
-                                         .y = y,
-                                         .y_copy = nullptr,
-                                         .sum = unwanted.data(),
-                                         .mean = &unwanted[2 * H],
-                                         .rstd = &unwanted[2 * H + 1]});
-    if (args.y_copy == nullptr) return;
-    if constexpr (std::is_same_v<T, float>) {
-      std::copy_n(y, H, args.y_copy + i * H);
-    } else {
-      ctx.kernels.reduce->to_bf16(H, y, args.y_copy + i * H);
-    }
+    of<T>(*ctx.kernels.layer_norm)
+        .again({.H = H,
+                .sum = args.sum + i * H,
+                .gamma = args.gamma,
+                .beta = args.beta,
+                .mean = args.mean[i],
+                .rstd = args.rstd[i],
+                .y = at_row(args.y, i, H),
+                .y_copy = at_row(args.y_copy, i, H)});
   });
 }
 

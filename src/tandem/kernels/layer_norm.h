@@ -37,11 +37,12 @@ void dropout_add_layer_norm_forward(const Context& ctx, const Sequences& sequenc
 template <class T>
 struct LayerNormAgain {
   const float* sum = nullptr;    // [rows, H] saved by forward
+  const float* mean = nullptr;   // saved by forward
+  const float* rstd = nullptr;   // saved by forward
   const float* gamma = nullptr;  // [H]
   const float* beta = nullptr;   // [H]
-  float eps = 1e-12f;
-  float* y = nullptr;   // [rows, H] f32, overwritten; or null: not wanted
-  T* y_copy = nullptr;  // [rows, H] y rounded to T; or null: not wanted
+  float* y = nullptr;            // [rows, H] f32, overwritten; or null: not wanted
+  T* y_copy = nullptr;           // [rows, H] y rounded to T; or null: not wanted
 };
 
 template <class T>

@@ -10,6 +10,19 @@ float factor(const DropoutMask& mask, std::uint32_t row, std::size_t column) {
   return dropout_factor(mask, row, static_cast<std::uint32_t>(column));
 }
 
+// From the f32 statistics, which are what forward saves.
+template <class T>
+void again(const LayerNormRowAgain<T>& r) {
+  for (std::size_t c = 0; c < r.H; ++c) {
+    const double xhat =
+        (static_cast<double>(r.sum[c]) - static_cast<double>(r.mean)) * static_cast<double>(r.rstd);
+    const auto y =
+        static_cast<float>(xhat * static_cast<double>(r.gamma[c]) + static_cast<double>(r.beta[c]));
+    if (r.y != nullptr) r.y[c] = y;
+    if (r.y_copy != nullptr) r.y_copy[c] = to_storage<T>(y);
+  }
+}
+
 template <class T>
 void forward(const LayerNormRow<T>& r) {
   double mean = 0;
@@ -25,11 +38,14 @@ void forward(const LayerNormRow<T>& r) {
       1.0 / std::sqrt(variance / static_cast<double>(r.H) + static_cast<double>(r.eps));
   *r.mean = static_cast<float>(mean);
   *r.rstd = static_cast<float>(rstd);
-  for (std::size_t c = 0; c < r.H; ++c) {
-    r.y[c] = static_cast<float>((r.sum[c] - mean) * rstd * static_cast<double>(r.gamma[c]) +
-                                static_cast<double>(r.beta[c]));
-    if (r.y_copy != nullptr) r.y_copy[c] = to_storage<T>(r.y[c]);
-  }
+  again<T>({.H = r.H,
+            .sum = r.sum,
+            .gamma = r.gamma,
+            .beta = r.beta,
+            .mean = *r.mean,
+            .rstd = *r.rstd,
+            .y = r.y,
+            .y_copy = r.y_copy});
 }
 
 // With xhat = (sum - mean) rstd and g = gamma grad_y:   grad_sum = rstd (g - mean(g) - xhat mean(g
@@ -60,8 +76,8 @@ void backward(const LayerNormRowBackward<T>& r) {
 }  // namespace
 
 const LayerNormKernels kLayerNormReference = {
-    .f32 = {forward<float>, backward<float>},
-    .bf16 = {forward<bfloat16>, backward<bfloat16>},
+    .f32 = {forward<float>, again<float>, backward<float>},
+    .bf16 = {forward<bfloat16>, again<bfloat16>, backward<bfloat16>},
 };
 
 }  // namespace tandem::kernels

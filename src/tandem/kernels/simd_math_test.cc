@@ -65,5 +65,57 @@ TEST(SimdMath, Avx512IsWithinTwoUlp) {
   check_math(kMathAvx512);
 }
 
+// The worst of |got - exact| / unit(x) over a sweep of [-20, 20] and one of [-1/8, 1/8].
+template <class Exact, class Unit>
+double worst_in_units(void (*f)(std::size_t, const float*, float*), Exact exact, Unit unit) {
+  constexpr std::size_t kPoints = 1'000'001;
+  double worst = 0;
+  for (const float end : {20.0f, 0.125f}) {
+    std::vector<float> x(kPoints);
+    std::vector<float> y(kPoints);
+    for (std::size_t i = 0; i < kPoints; ++i) {
+      x[i] = end * (2 * static_cast<float>(i) / static_cast<float>(kPoints - 1) - 1);
+    }
+    f(kPoints, x.data(), y.data());
+    for (std::size_t i = 0; i < kPoints; ++i) {
+      const auto at = static_cast<double>(x[i]);
+      worst = std::max(worst, std::abs(static_cast<double>(y[i]) - exact(at)) / unit(at));
+    }
+  }
+  return worst;
+}
+
+// GELU's errors in units of 2^-24, the spacing of f32 below 1: of the value x Phi(x) relative to
+// |x|, of the derivative, which lies around 1, as they are.
+template <const ActivationKernels& kActivation>
+void check_gelu() {
+  const auto phi = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };
+  const auto value = [](std::size_t count, const float* x, float* y) {
+    kActivation.f32.forward(Activation::kGelu, count, x, y);
+  };
+  const auto slope = [](std::size_t count, const float* x, float* y) {
+    const std::vector<float> ones(count, 1.0f);
+    kActivation.f32.backward(Activation::kGelu, count, x, ones.data(), y, nullptr);
+  };
+  constexpr double kUnit = 0x1p-24;
+  EXPECT_LE(worst_in_units(
+                value, [&](double x) { return x * phi(x); },
+                [](double x) { return kUnit * std::abs(x) + 1e-30; }),
+            1.5);
+  EXPECT_LE(worst_in_units(
+                slope,
+                [&](double x) {
+                  return phi(x) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::acos(-1.0));
+                },
+                [](double) { return kUnit; }),
+            2.0);
+}
+
+TEST(SimdMath, GeluKeepsItsBounds) {
+  if (!CpuFeatures::detect().avx2) GTEST_SKIP() << "this CPU has no AVX2";
+  check_gelu<kActivationAvx2>();
+  if (CpuFeatures::detect().avx512) check_gelu<kActivationAvx512>();
+}
+
 }  // namespace
 }  // namespace tandem::kernels::testing

@@ -204,13 +204,14 @@ void Encoder::restore_for_backward(const nn::Pass& pass, const EncoderActivation
   const Layer& layer = layers_[l];
   const bool checkpointed = activations.kind == PassKind::kCheckpointed;
   if (!checkpointed) {
-    nn::transformer_layer_restore<T>(pass, layer.options, layer.parameters, activations.layers[l],
+    nn::transformer_layer_restore<T>(pass, layer.parameters, activations.layers[l],
                                      activations.scratch);
   }
   if (l > 0 && !EncoderActivations<T>::keeps_hidden(activations.kind)) {
     const Layer& before = layers_[l - 1];
-    nn::layer_norm_again<T>(pass, before.parameters.output_norm, before.options.layer_norm_eps,
-                            activations.layers[l - 1].output_norm, activations.hidden[l]);
+    nn::layer_norm_again<T>(
+        pass, before.parameters.output_norm, activations.layers[l - 1].output_norm,
+        checkpointed ? nn::Again::kBoth : nn::Again::kOperand, activations.hidden[l]);
   }
   if (checkpointed) {
     nn::transformer_layer_recompute<T>(pass, layer.options, layer.parameters, activations.hidden[l],

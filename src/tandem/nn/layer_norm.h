@@ -46,17 +46,23 @@ void dropout_add_layer_norm_forward(const Pass& pass, const LayerNormParameters&
                                              dropout, args);
 }
 
+// What of a forward pass's y is made again: the operand of the next product, or the residual too.
+enum class Again { kOperand, kBoth };
+
 // y of a forward pass again, the same bits, from what it saved.
 template <class T>
-void layer_norm_again(const Pass& pass, const LayerNormParameters& parameters, double eps,
-                      const LayerNormActivations& saved, const Hidden<T>& y) {
+void layer_norm_again(const Pass& pass, const LayerNormParameters& parameters,
+                      const LayerNormActivations& saved, Again what, const Hidden<T>& y) {
   const StageTimer timer(pass.context.profile, "layer norm", "again");
+  // One matrix is both where there is no copy.
+  const bool residual = what == Again::kBoth || y.copy() == nullptr;
   kernels::layer_norm_again<T>(pass.context, pass.sequences, saved.sum.size() / pass.rows(),
                                {.sum = saved.sum.data(),
+                                .mean = saved.mean.data(),
+                                .rstd = saved.rstd.data(),
                                 .gamma = pass.weights.vector(parameters.weight),
                                 .beta = pass.weights.vector(parameters.bias),
-                                .eps = static_cast<float>(eps),
-                                .y = y.residual.data(),
+                                .y = residual ? y.residual.data() : nullptr,
                                 .y_copy = y.copy()});
 }
 

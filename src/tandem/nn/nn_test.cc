@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tandem/core/error.h"
@@ -12,6 +13,7 @@
 namespace tandem::nn {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -80,10 +82,17 @@ void expect_layer_norm_again_gives_the_same_bits(const kernels::KernelSet& kerne
                                     pass.dropout.at(1, DropoutPlace::kAttentionOutput, 0.1),
                                     std::span<const T>(x), residual, saved, y);
   const std::vector<float> sum(saved.sum.begin(), saved.sum.end());
-  const Hidden<T> again = make_hidden();
-  layer_norm_again<T>(pass, parameters, 1e-12, saved, again);
-  EXPECT_EQ(std::memcmp(again.residual.data(), y.residual.data(), y.residual.size_bytes()), 0);
-  EXPECT_EQ(std::memcmp(again.operand.data(), y.operand.data(), y.operand.size_bytes()), 0);
+  for (const Again what : {Again::kOperand, Again::kBoth}) {
+    const Hidden<T> again = make_hidden();
+    std::fill(again.residual.begin(), again.residual.end(), 99.0f);
+    layer_norm_again<T>(pass, parameters, saved, what, again);
+    EXPECT_EQ(std::memcmp(again.operand.data(), y.operand.data(), y.operand.size_bytes()), 0);
+    if (what == Again::kBoth || y.copy() == nullptr) {
+      EXPECT_EQ(std::memcmp(again.residual.data(), y.residual.data(), y.residual.size_bytes()), 0);
+    } else {
+      EXPECT_THAT(again.residual, Each(99.0f));  // not written
+    }
+  }
   EXPECT_EQ(std::memcmp(sum.data(), saved.sum.data(), saved.sum.size_bytes()), 0);
 }
 

@@ -105,11 +105,10 @@ void transformer_layer_forward(const Pass& pass, const TransformerLayerOptions& 
 }
 
 template <class T>
-void transformer_layer_restore(const Pass& pass, const TransformerLayerOptions& options,
-                               const TransformerLayerParameters& parameters,
+void transformer_layer_restore(const Pass& pass, const TransformerLayerParameters& parameters,
                                const TransformerLayerActivations<T>& saved,
                                const TransformerLayerScratch<T>& scratch) {
-  layer_norm_again<T>(pass, parameters.attention_norm, options.layer_norm_eps, saved.attention_norm,
+  layer_norm_again<T>(pass, parameters.attention_norm, saved.attention_norm, Again::kOperand,
                       scratch.attended);
 }
 
@@ -169,8 +168,7 @@ template void transformer_layer_forward(const Pass&, const TransformerLayerOptio
                                         const TransformerLayerActivations<float>&,
                                         const TransformerLayerScratch<float>&,
                                         const Hidden<float>&);
-template void transformer_layer_restore(const Pass&, const TransformerLayerOptions&,
-                                        const TransformerLayerParameters&,
+template void transformer_layer_restore(const Pass&, const TransformerLayerParameters&,
                                         const TransformerLayerActivations<float>&,
                                         const TransformerLayerScratch<float>&);
 template void transformer_layer_recompute(const Pass&, const TransformerLayerOptions&,
@@ -189,8 +187,7 @@ template void transformer_layer_forward(const Pass&, const TransformerLayerOptio
                                         const TransformerLayerActivations<bfloat16>&,
                                         const TransformerLayerScratch<bfloat16>&,
                                         const Hidden<bfloat16>&);
-template void transformer_layer_restore(const Pass&, const TransformerLayerOptions&,
-                                        const TransformerLayerParameters&,
+template void transformer_layer_restore(const Pass&, const TransformerLayerParameters&,
                                         const TransformerLayerActivations<bfloat16>&,
                                         const TransformerLayerScratch<bfloat16>&);
 template void transformer_layer_recompute(const Pass&, const TransformerLayerOptions&,

@@ -90,8 +90,7 @@ void transformer_layer_forward(const Pass& pass, const TransformerLayerOptions& 
 // bit for bit; pass and parameters as in forward.
 // From what forward saved:
 template <class T>
-void transformer_layer_restore(const Pass& pass, const TransformerLayerOptions& options,
-                               const TransformerLayerParameters& parameters,
+void transformer_layer_restore(const Pass& pass, const TransformerLayerParameters& parameters,
                                const TransformerLayerActivations<T>& saved,
                                const TransformerLayerScratch<T>& scratch);
 // From x alone: `saved` is overwritten by another forward, which ends where output_norm, the one

@@ -113,12 +113,14 @@ struct Vec {
     return _mm_cvtsd_f64(_mm_add_sd(halves, _mm_unpackhi_pd(halves, halves)));
   }
 
-  // --- 32-bit integers, for the dropout generator ---
+  // --- 32-bit integers, for the dropout generator and tests of bits ---
   TANDEM_SIMD Words words(std::uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
   TANDEM_SIMD Words iota() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
   TANDEM_SIMD Words add(Words a, Words b) { return _mm256_add_epi32(a, b); }
   TANDEM_SIMD Words multiply(Words a, Words b) { return _mm256_mullo_epi32(a, b); }
   TANDEM_SIMD Words exclusive_or(Words a, Words b) { return _mm256_xor_si256(a, b); }
+  TANDEM_SIMD Words inclusive_or(Words a, Words b) { return _mm256_or_si256(a, b); }
+  TANDEM_SIMD bool all_zero(Words a) { return _mm256_testz_si256(a, a) != 0; }
   template <int kBits>
   TANDEM_SIMD Words shift_right(Words a) {
     return _mm256_srli_epi32(a, kBits);

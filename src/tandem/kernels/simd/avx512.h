@@ -101,7 +101,7 @@ struct Vec {
   }
   TANDEM_SIMD double sum(Doubles a) { return _mm512_reduce_add_pd(a); }
 
-  // --- 32-bit integers, for the dropout generator ---
+  // --- 32-bit integers, for the dropout generator and tests of bits ---
   TANDEM_SIMD Words words(std::uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
   TANDEM_SIMD Words iota() {
     return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -109,6 +109,8 @@ struct Vec {
   TANDEM_SIMD Words add(Words a, Words b) { return _mm512_add_epi32(a, b); }
   TANDEM_SIMD Words multiply(Words a, Words b) { return _mm512_mullo_epi32(a, b); }
   TANDEM_SIMD Words exclusive_or(Words a, Words b) { return _mm512_xor_si512(a, b); }
+  TANDEM_SIMD Words inclusive_or(Words a, Words b) { return _mm512_or_si512(a, b); }
+  TANDEM_SIMD bool all_zero(Words a) { return _mm512_test_epi32_mask(a, a) == 0; }
   template <int kBits>
   TANDEM_SIMD Words shift_right(Words a) {
     return _mm512_srli_epi32(a, kBits);
@@ -173,16 +175,18 @@ struct Vec {
   TANDEM_SIMD Vec widen(__m256i bits) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
   }
-  // Round to nearest even; NaN becomes a quiet NaN of the same sign (as to_bfloat16).
+  // Round to nearest even; NaN becomes a quiet NaN of the same sign (as to_bfloat16). What is left
+  // are the upper halves of the words; one permutation of halves collects them.
   TANDEM_SIMD __m256i narrow(Vec a) {
+    alignas(64) static constexpr std::uint16_t kUpper[32] = {1,  3,  5,  7,  9,  11, 13, 15,
+                                                             17, 19, 21, 23, 25, 27, 29, 31};
     const __m512i bits = _mm512_castps_si512(a.v);
-    const __m512i upper = _mm512_srli_epi32(bits, 16);
-    const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_srli_epi32(
-        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd), 16);
+    const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
     const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
-    return _mm512_cvtepi32_epi16(
-        _mm512_mask_or_epi32(rounded, nan, upper, _mm512_set1_epi32(0x40)));
+    __m512i rounded = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF));
+    rounded = _mm512_mask_add_epi32(rounded, odd, rounded, _mm512_set1_epi32(1));
+    rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
+    return _mm512_castsi512_si256(_mm512_permutexvar_epi16(_mm512_load_si512(kUpper), rounded));
   }
 };
 
