@@ -11,17 +11,17 @@
 
 namespace tandem::kernels::simd {
 
-// `x op y` for numbers and for vectors of them.
+// x = x op y, for numbers and for vectors of them.
 template <Combine kCombine, class X>
-[[gnu::always_inline]] inline X combined(X x, X y) {
+[[gnu::always_inline]] inline void combine_into(X& x, const X& y) {
   if constexpr (kCombine == Combine::kSum) {
-    return x + y;
+    x = x + y;
   } else if constexpr (kCombine == Combine::kProduct) {
-    return x * y;
+    x = x * y;
   } else if constexpr (kCombine == Combine::kMin) {
-    return y < x ? y : x;
+    x = y < x ? y : x;
   } else {
-    return x < y ? y : x;
+    x = x < y ? y : x;
   }
 }
 
@@ -52,16 +52,16 @@ void pair(std::size_t count, const void* a, const void* b, void* dst) {
     Vector right[2];
     std::memcpy(left, x + i, sizeof left);
     std::memcpy(right, y + i, sizeof right);
-    left[0] = combined<kCombine>(left[0], right[0]);
-    left[1] = combined<kCombine>(left[1], right[1]);
+    combine_into<kCombine>(left[0], right[0]);
+    combine_into<kCombine>(left[1], right[1]);
     std::memcpy(z + i, left, sizeof left);
   }
   for (; i < count; ++i) {
-    if constexpr (sizeof(Number) == 1) {  // promoted to int, whose product does not overflow
-      z[i] = static_cast<Number>(combined<kCombine, int>(x[i], y[i]));
-    } else {
-      z[i] = combined<kCombine>(x[i], y[i]);
-    }
+    // Small integers are promoted to int, whose product does not overflow.
+    using Scalar = std::conditional_t<sizeof(Number) == 1, int, Number>;
+    Scalar value = x[i];
+    combine_into<kCombine, Scalar>(value, y[i]);
+    z[i] = static_cast<Number>(value);
   }
 }
 
