@@ -89,7 +89,7 @@ class Request {
 // It must not be destroyed while an operation uses it, and not outlive its communicator.
 class CommunicatorMemory {
  public:
-  CommunicatorMemory() = default;
+  CommunicatorMemory();  // no memory
   ~CommunicatorMemory();
   CommunicatorMemory(CommunicatorMemory&& other) noexcept;
   CommunicatorMemory& operator=(CommunicatorMemory&& other) noexcept;

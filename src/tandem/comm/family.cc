@@ -75,6 +75,7 @@ struct CommunicatorMemory::Impl {
 };
 
 CommunicatorMemory::CommunicatorMemory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CommunicatorMemory::CommunicatorMemory() = default;
 CommunicatorMemory::~CommunicatorMemory() = default;
 CommunicatorMemory::CommunicatorMemory(CommunicatorMemory&& other) noexcept = default;
 CommunicatorMemory& CommunicatorMemory::operator=(CommunicatorMemory&& other) noexcept = default;
