@@ -69,6 +69,7 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   World world{.identity = rendezvous::identify(environment), .communicator = nullptr};
   comm::Options options;
   options.timeout = std::chrono::seconds(training.ddp_timeout);
+  options.selection = comm::Selection::from_environment(environment);
   options.log = [](const std::string& line) { fmt::print(stderr, "tandem: {}\n", line); };
   // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
   // process.
