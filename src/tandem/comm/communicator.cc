@@ -149,6 +149,7 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   mesh_options.node_id = options.node_id;
   Mesh mesh = connect_mesh(state->rank, state->size, exchange, mesh_options);
   state->peers = std::move(mesh.peers);
+  state->network = std::move(mesh.network);
   state->group_nodes();
   state->streams.resize(static_cast<std::size_t>(state->size * kChannels));
   state->local_sockets = std::move(mesh.local);
@@ -211,8 +212,10 @@ std::string Communicator::describe() const {
     text += fmt::format("{} {} ({})", i == 0 ? "" : ",", node.host, list_of(node.members));
   }
   if (state_->nodes.size() > 8) text += ", …";
-  return text + fmt::format("; {} between ranks, shared memory within a node",
-                            state_->transport->describe());
+  text += fmt::format("; {} between ranks, shared memory within a node",
+                      state_->transport->describe());
+  if (!state_->network.empty()) text += fmt::format("; between hosts through {}", state_->network);
+  return text;
 }
 
 void Communicator::State::group_nodes() {

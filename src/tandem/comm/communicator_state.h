@@ -18,6 +18,7 @@ struct Communicator::State {
   int rank = 0;
   int size = 1;
   std::vector<Peer> peers;
+  std::string network;  // this rank's way to other hosts
   std::vector<Node> nodes;
   std::vector<int> node_index;  // by rank
   int local_rank = 0;

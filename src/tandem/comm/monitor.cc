@@ -1,7 +1,5 @@
 #include "tandem/comm/monitor.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -67,7 +65,9 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDes
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   for (std::size_t i = 0; i < peers.size(); ++i) {
     if (!control[i]) continue;
-    keep_alive(control[i].get());
+    // Only control connections: on a data connection the same limit would also strike a rank that computes and does not
+    // read.
+    rendezvous::watch_host(control[i], options_.host_timeout);
     watched_[i].control = std::move(control[i]);
     watched_[i].control_open = true;
     if (peers[i].pid_is_visible) watched_[i].process = open_process(peers[i].pid);
@@ -81,20 +81,6 @@ Monitor::~Monitor() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof one);
   thread_.join();
-}
-
-// An idle connection is probed every second; after `host_timeout` without an answer it counts as reset. (Only control
-// connections: on a data connection the same timeout would also strike a rank that computes and does not read.)
-void Monitor::keep_alive(int socket) const {
-  const auto set = [&](int level, int option, int value) {
-    ::setsockopt(socket, level, option, &value, sizeof value);
-  };
-  const auto timeout = static_cast<int>(options_.host_timeout.count());
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set(IPPROTO_TCP, TCP_KEEPCNT, std::max(1, timeout / 1000));
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, timeout);
 }
 
 void Monitor::run() {

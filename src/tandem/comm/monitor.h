@@ -64,7 +64,6 @@ class Monitor {
   void call_on_failure_when_due();
   void spread(const std::string& message, const std::string& text) noexcept;
   void send_to_all(Frame frame, const std::string& text) noexcept;
-  void keep_alive(int socket) const;
 
   const std::vector<Peer>& peers_;
   Failure& failure_;

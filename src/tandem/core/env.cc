@@ -11,9 +11,10 @@ namespace {
 
 // Sorted by name. docs/environment_variables.md has the same rows.
 constexpr EnvironmentVariable kRegistry[] = {
+    {"CCL_KVS_IFACE", "network interfaces for connections between hosts (oneCCL's name)"},
     {"CCL_LOG_LEVEL", "verbosity of the communication layer: error, warn, info, debug"},
     {"CCL_WORKER_COUNT", "number of communication threads asked for (oneCCL's name)"},
-    {"GLOO_SOCKET_IFNAME", "network interface for connections between hosts"},
+    {"GLOO_SOCKET_IFNAME", "network interfaces for connections between hosts (Gloo's name)"},
     {"HF_DATASETS_CACHE", "where Hugging Face datasets keeps its caches"},
     {"HF_HOME", "root of the Hugging Face caches"},
     {"HF_HUB_CACHE", "where Hugging Face keeps downloaded models"},
@@ -49,6 +50,10 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"SLURM_PROCID", "rank of this process (Slurm)"},
     {"SLURM_STEP_NODELIST", "hosts of the job step (Slurm); the first one is rank 0's"},
     {"SLURM_STEP_NUM_TASKS", "number of ranks of the job step that srun started (Slurm)"},
+    {"TANDEM_IFNAME",
+     "network interfaces for connections between hosts, for example ib0,eth0 or ^docker0; comes "
+     "before CCL_KVS_IFACE and GLOO_SOCKET_IFNAME"},
+    {"TANDEM_JOB_TOKEN", "a secret that every rank of the job must know; empty: none"},
     {"TANDEM_KERNELS", "forces kernels, for example gemm=reference,attention=avx2"},
     {"TANDEM_PORT", "port at which rank 0 listens when a torchrun agent holds MASTER_PORT"},
     {"TORCHELASTIC_RESTART_COUNT", "how often torchrun restarted the job"},
