@@ -69,6 +69,9 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   World world{.identity = rendezvous::identify(environment), .communicator = nullptr};
   comm::Options options;
   options.timeout = std::chrono::seconds(training.ddp_timeout);
+  if (const auto seconds = environment.get_int("TANDEM_STALL_TIMEOUT", 0, 1000000)) {
+    options.stall_timeout = std::chrono::seconds(*seconds);
+  }
   options.log = [](const std::string& line) { fmt::print(stderr, "tandem: {}\n", line); };
   // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
   // process.

@@ -159,9 +159,11 @@ std::vector<std::string> Host::processes() const {
   return found;
 }
 
+// Without those that no program holds any more and the kernel brings to an end.
 std::string Host::sockets() const {
   return shell(
-      "ss -Htan exclude time-wait | grep -v ':22 ' || true; ss -Hxa | grep @tandem || true");
+      "ss -Htan | grep -v -e TIME-WAIT -e FIN-WAIT-1 -e LAST-ACK -e CLOSING -e ':22 ' || true; "
+      "ss -Hxa | grep @tandem || true");
 }
 
 void connect(const CableEnd& a, const CableEnd& b) {

@@ -43,6 +43,7 @@ Collective Communicator::begin(Operation operation, DataType type, std::size_t c
   header.op = op;
   header.root = root;
   header.sequence = state_->sequence++;
+  state_->monitor->note_operations(state_->sequence);
   header.count = count;
   return Collective(*state_->transport, header);
 }

@@ -155,7 +155,9 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   state->local_sockets = std::move(mesh.local);
   state->failure = std::make_unique<Failure>();
   Monitor::Options monitor_options;
+  monitor_options.rank = state->rank;
   monitor_options.host_timeout = options.host_timeout;
+  monitor_options.stall_timeout = options.stall_timeout;
   monitor_options.failure_grace = options.failure_grace;
   monitor_options.on_failure = options.on_failure;
   state->monitor = std::make_unique<Monitor>(state->peers, std::move(mesh.control), *state->failure,
@@ -260,6 +262,7 @@ void Communicator::State::fail(const std::string& message, const std::string& co
 }
 
 void Communicator::State::wait(const Message& message) {
+  const Monitor::Waiting note(*monitor);
   const Clock::time_point start = Clock::now();
   const auto describe_wait = [&] {
     return fmt::format("waited {:.1f} s for {} in {}", seconds_since(start),
@@ -275,8 +278,8 @@ void Communicator::State::wait(const Message& message) {
     if (message.done) return;
     if (Clock::now() - start >= options.timeout) {
       fail(
-          fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else",
-                      self().describe(), describe_wait()),
+          fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
+                      self().describe(), describe_wait(), monitor->describe_laggard()),
           context());
     }
     if (!transport->closed(message.peer)) continue;
@@ -319,8 +322,9 @@ void Communicator::check_wait(Clock::time_point since, int peer, std::string_vie
   }
   if (Clock::now() - since >= state_->options.timeout) {
     state_->fail(
-        fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else",
-                    state_->self().describe(), describe_wait()),
+        fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
+                    state_->self().describe(), describe_wait(),
+                    state_->monitor->describe_laggard()),
         "");
   }
 }
@@ -335,6 +339,8 @@ void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int write
     }
     if (Clock::now() - start > kSpin) break;
   }
+  std::optional<Monitor::Waiting> note;
+  if (state_->monitor) note.emplace(*state_->monitor);
   while (true) {
     // A rank raises its flags before it says goodbye: look in the opposite order.
     const bool gone = state_->monitor && writer != state_->rank && state_->monitor->left(writer);

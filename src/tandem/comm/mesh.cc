@@ -241,8 +241,11 @@ class Builder {
     if (cards_[i].host_key == own_.host_key) add("127.0.0.1");
     const std::vector<std::string> advertised = split(cards_[i].addresses, ',');
     const bool loopback = seen_at.rfind("127.", 0) == 0 || seen_at == "::1";
-    const bool wanted = options_.interface.empty() || std::find(advertised.begin(), advertised.end(),
-                                                                seen_at) != advertised.end();
+    // Interfaces that the user named keep the order in which they were named.
+    const bool excluding = options_.interface.rfind('^', 0) == 0;
+    const bool is_advertised =
+        std::find(advertised.begin(), advertised.end(), seen_at) != advertised.end();
+    const bool wanted = options_.interface.empty() || (excluding && is_advertised);
     if (!loopback && wanted) add(seen_at);
     for (const std::string& address : advertised) add(address);
     return addresses;

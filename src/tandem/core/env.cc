@@ -56,6 +56,8 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"TANDEM_JOB_TOKEN", "a secret that every rank of the job must know; empty: none"},
     {"TANDEM_KERNELS", "forces kernels, for example gemm=reference,attention=avx2"},
     {"TANDEM_PORT", "port at which rank 0 listens when a torchrun agent holds MASTER_PORT"},
+    {"TANDEM_STALL_TIMEOUT",
+     "seconds after which a rank whose process is stopped counts as failed (default 10; 0: never)"},
     {"TORCHELASTIC_RESTART_COUNT", "how often torchrun restarted the job"},
     {"TORCHELASTIC_USE_AGENT_STORE", "True when a torchrun agent already listens at MASTER_PORT"},
     {"TRANSFORMERS_CACHE", "older name of HF_HUB_CACHE"},
