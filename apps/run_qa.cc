@@ -70,6 +70,9 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   comm::Options options;
   options.timeout = std::chrono::seconds(training.ddp_timeout);
   options.selection = comm::Selection::from_environment(environment);
+  if (const auto seconds = environment.get_int("TANDEM_STALL_TIMEOUT", 0, 1000000)) {
+    options.stall_timeout = std::chrono::seconds(*seconds);
+  }
   options.log = [](const std::string& line) { fmt::print(stderr, "tandem: {}\n", line); };
   // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
   // process.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that tandem needs and that are missing; says which; asks nothing.
 #   scripts/install_deps.sh           what building, the demo and the tests need
+#   scripts/install_deps.sh --tests   and an ssh server for the tests of several hosts, where installing it starts no service
 #   scripts/install_deps.sh --dev     and clang, clang-format, clang-tidy, ccache, Open MPI for work on tandem itself
 # docs/dependencies.md gives the reason for each package.
 set -euo pipefail
@@ -12,10 +13,15 @@ packages=(
   mpich                                                               # mpirun.mpich, mpiexec.hydra: starts several ranks
   python3 python3-venv python3-pip git                                # checks of the sources, packages for comparison
 )
-if [ "${1:-}" = --dev ]; then
+if [ "${1:-}" = --tests ]; then
+  packages+=(iproute2)
+  # A package manager under systemd would start a server that lets people in. Nobody asked for that: there the tests say what is
+  # missing. In a container the package is just a program.
+  [ -d /run/systemd/system ] || packages+=(openssh-server openssh-client)
+elif [ "${1:-}" = --dev ]; then
   packages+=(clang clang-format clang-tidy ccache openmpi-bin)
 elif [ $# -gt 0 ]; then
-  echo "usage: scripts/install_deps.sh [--dev]" >&2
+  echo "usage: scripts/install_deps.sh [--tests | --dev]" >&2
   exit 2
 fi
 
@@ -45,7 +51,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 
 # env rather than an assignment before the command: sudo drops the environment.
-apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" < /dev/null; }
+apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -qq -o Dpkg::Use-Pty=0 "$@" < /dev/null; }
 
 echo "install_deps: installing ${missing[*]}"
 apt update

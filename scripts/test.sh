@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-scripts/install_deps.sh
+scripts/install_deps.sh --tests
 scripts/build.sh release
 scripts/fetch_minilm.sh || echo "test: no MiniLM encoder: the tests of the real model will be skipped"
 scripts/fetch_python_packages.sh || echo "test: no Python packages: the tests that compare with them will be skipped"

@@ -52,7 +52,7 @@ void Communicator::call(const Call& call) {
     if (s.group_depth == 0) wait(request);
     return;
   }
-  const std::uint64_t sequence = s.sequence++;
+  const std::uint64_t sequence = s.take_sequence();
   if (s.nodes.size() == 1 &&
       select_node_way(call.operation, call.in_bytes(s.size), s.size) != NodeWay::kStaged) {
     SlotTask task({*s.channel, *s.kernels, sequence}, call,
@@ -78,7 +78,7 @@ Request Communicator::start(const Call& call) {
     copy_to_itself(call);
     return {};
   }
-  started->sequence = s.sequence++;
+  started->sequence = s.take_sequence();
   started->task = s.make_task(call, started->sequence);
   s.pending.push_back(started);
   s.advance_pending();

@@ -151,10 +151,13 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   Mesh mesh = connect_mesh(state->rank, state->size, exchange, mesh_options);
   Fabric& fabric = *state->fabric;
   fabric.peers = std::move(mesh.peers);
+  fabric.network = std::move(mesh.network);
   fabric.local_sockets = std::move(mesh.local);
   fabric.failure = std::make_unique<Failure>();
   Monitor::Options monitor_options;
+  monitor_options.rank = state->rank;
   monitor_options.host_timeout = options.host_timeout;
+  monitor_options.stall_timeout = options.stall_timeout;
   monitor_options.failure_grace = options.failure_grace;
   monitor_options.on_failure = options.on_failure;
   fabric.monitor = std::make_unique<Monitor>(fabric.peers, std::move(mesh.control), *fabric.failure,
@@ -238,8 +241,12 @@ std::string Communicator::describe() const {
     text += fmt::format("{} {} ({})", i == 0 ? "" : ",", node.host, list_of(node.members));
   }
   if (state_->nodes.size() > 8) text += ", …";
-  return text + fmt::format("; {} between ranks, shared memory within a node",
-                            state_->fabric->transport->describe());
+  text += fmt::format("; {} between ranks, shared memory within a node",
+                      state_->fabric->transport->describe());
+  if (!state_->fabric->network.empty()) {
+    text += fmt::format("; between hosts through {}", state_->fabric->network);
+  }
+  return text;
 }
 
 void Communicator::State::group_nodes() {
@@ -336,8 +343,9 @@ void Communicator::check_wait(Clock::time_point since, int peer, std::string_vie
   }
   if (Clock::now() - since >= state_->options.timeout) {
     state_->fail(
-        fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else",
-                    state_->self().describe(), describe_wait()),
+        fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
+                    state_->self().describe(), describe_wait(),
+                    state_->fabric->monitor->describe_laggard()),
         "");
   }
 }
@@ -352,6 +360,8 @@ void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int write
     }
     if (Clock::now() - start > kSpin) break;
   }
+  std::optional<Monitor::Waiting> note;
+  if (state_->fabric->monitor) note.emplace(*state_->fabric->monitor);
   while (true) {
     // A rank raises its flags before it says goodbye: look in the opposite order.
     const bool gone = state_->fabric->monitor && writer != state_->rank &&

@@ -41,8 +41,10 @@ namespace tandem::comm {
 struct Options {
   // How long any wait may take (HF's ddp_timeout), start included.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  // How long a host may be silent (no answer to TCP keep-alive) before its ranks count as dead.
-  std::chrono::milliseconds host_timeout = std::chrono::seconds(5);
+  // How long a host may be silent (its kernel answers nothing) before its ranks count as dead.
+  std::chrono::milliseconds host_timeout = std::chrono::seconds(2);
+  // How long a process may be silent on a host that answers, because it is stopped; 0: no limit.
+  std::chrono::milliseconds stall_timeout = std::chrono::seconds(10);
   // Called once, from the monitor thread, when the communicator has failed and `failure_grace` later no CommError has yet
   // been thrown to the caller: its thread is busy computing, and this is the place to print the message and end the process.
   // With a grace of 0 it is called by whichever thread learns of the failure, before anybody else wakes up: the surest way

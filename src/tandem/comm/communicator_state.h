@@ -28,6 +28,7 @@ struct PendingCall {
 // What a communicator and those split from it have in common.
 struct Fabric {
   std::vector<Peer> peers;  // by rank of the job
+  std::string network;      // this rank's way to other hosts
   // None of these in a world of one. Destroyed in reverse order: the transport before the monitor it reports to.
   std::unique_ptr<Failure> failure;
   std::unique_ptr<Monitor> monitor;
@@ -35,6 +36,7 @@ struct Fabric {
   std::unique_ptr<Transport> transport;
   // Streams of messages: bit i is set when communicator i of the family uses its channels.
   std::uint64_t families = 1;
+  std::uint64_t operations = 0;  // collectives begun, of all communicators
 };
 
 struct Communicator::State {
@@ -91,6 +93,12 @@ struct Communicator::State {
   }
   void check_open() const;
   void check_peer(int peer, std::string_view operation) const;
+
+  // The number of a collective that begins.
+  std::uint64_t take_sequence() {
+    if (fabric->monitor) fabric->monitor->note_operations(++fabric->operations);
+    return sequence++;
+  }
 
   // ---- progress ----
   std::unique_ptr<Task> make_task(const Call& call, std::uint64_t sequence);

@@ -63,8 +63,12 @@ TEST(Failure, ARankThatExitsWithoutAGoodbyeHasDied) {
 TEST(Failure, ADeathIsNoticedWhileWaitingForAFlag) {
   const auto ended = run_processes(2, [](Communicator& comm) {
     NodeMemory memory = comm.share_node_memory(4096);
-    comm.barrier();
-    if (comm.rank() == 1) ::raise(SIGKILL);
+    auto& rank_0_waits = *reinterpret_cast<FlagLine*>(memory.segment(0).data());
+    if (comm.rank() == 1) {
+      comm.wait_for_flag(rank_0_waits, 1, 0, "the other");
+      ::raise(SIGKILL);
+    }
+    raise_flag(rank_0_waits, 1);
     comm.wait_for_flag(*reinterpret_cast<FlagLine*>(memory.segment(1).data()), 1, 1, "bucket 7");
   });
   EXPECT_LT(ended[0].seconds, kPromise);
@@ -184,6 +188,57 @@ TEST(Failure, AStalledRankIsCaughtByTheDeadline) {
   for (const std::string& error : errors) {
     EXPECT_THAT(error, AllOf(HasSubstr("waited 1.0 s for rank 1 (host "),
                              HasSubstr("all_reduce #1 of 10 float32 (sum)"), HasSubstr("limit")));
+  }
+}
+
+// Rank 0 waits for rank 1, which waits for rank 2, which computes: whoever's time is up first names the one to look at.
+TEST(Failure, ATimeoutNamesTheRankThatHoldsUpTheOthers) {
+  const auto options = [](int rank) {
+    Options result = testing::test_options(rank);
+    result.timeout = milliseconds(1500);
+    return result;
+  };
+  const auto errors = run_threads(
+      3,
+      [](Communicator& comm) {
+        comm.barrier();
+        if (comm.rank() == 2) {
+          while (!comm.failed()) std::this_thread::sleep_for(milliseconds(10));
+          comm.throw_if_failed();
+        }
+        std::vector<float> data(10);
+        comm.receive(std::span(data), comm.rank() + 1);
+      },
+      options);
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("waited 1.5 s for rank"), HasSubstr("; rank 2 (host "),
+                             HasSubstr("holds up the others: it has begun 1 operations")));
+  }
+}
+
+TEST(Failure, AStoppedProcessIsNamedLongBeforeTheDeadline) {
+  const auto options = [](int rank) {
+    Options result = testing::test_options(rank);
+    result.stall_timeout = milliseconds(800);
+    return result;
+  };
+  const auto ended = run_processes(
+      3,
+      [](Communicator& comm) {
+        const auto pids = comm.all_gather_texts(std::to_string(::getpid()));
+        if (comm.rank() == 2) ::raise(SIGSTOP);
+        try {
+          reduce_for_ever(comm);
+        } catch (const CommError&) {
+          std::this_thread::sleep_for(milliseconds(300));
+          if (comm.rank() == 0) ::kill(std::atoi(pids[2].c_str()), SIGKILL);
+          throw;
+        }
+      },
+      options);
+  for (const int survivor : {0, 1}) {
+    EXPECT_THAT(ended[static_cast<std::size_t>(survivor)].output,
+                AllOf(HasSubstr("rank 2 (host "), HasSubstr("stalled"), HasSubstr("state T")));
   }
 }
 

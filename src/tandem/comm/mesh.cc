@@ -14,6 +14,9 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/rendezvous/connect.h"
+#include "tandem/rendezvous/interfaces.h"
+#include "tandem/rendezvous/lobby.h"
 
 namespace tandem::comm {
 namespace {
@@ -25,10 +28,17 @@ using std::chrono::milliseconds;
 
 // All ranks are known to be alive when they connect to each other; nobody needs long.
 constexpr milliseconds kConnectPhase{60000};
-// A stranger at the port may hold up the others this long.
-constexpr milliseconds kHelloPatience{2000};
+// Time for a connection to say who it is; strangers at the port hold up nobody meanwhile.
+constexpr milliseconds kIntroduction{10000};
 
 enum class Kind : std::uint32_t { kData = 0, kControl = 1, kLocal = 2 };
+
+// What a listener says to whoever connects: an address and port may also be those of another program, of another host even.
+struct MeshGreeting {
+  std::uint32_t magic = 0x6d444e57;
+  std::uint32_t rank = 0;
+  std::uint64_t listener = 0;
+};
 
 // The connecting rank proves with the listener's secret, which only the cards carry, that it belongs to the job.
 struct MeshHello {
@@ -39,10 +49,17 @@ struct MeshHello {
   std::uint32_t target = 0;
 };
 
-struct MeshWelcome {
-  std::uint32_t magic = 0x6d444e57;
-  std::uint32_t rank = 0;
-};
+template <class T>
+std::string_view view_of(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+template <class T>
+T read_as(const std::string& bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
 
 struct Card {
   std::string host;
@@ -51,7 +68,8 @@ struct Card {
   std::string pid_namespace;
   long pid = 0;
   int port = 0;
-  std::uint64_t secret = 0;
+  std::uint64_t listener = 0;  // public name of its listening socket
+  std::uint64_t secret = 0;    // of those who may connect to it
   std::string addresses;  // separated by commas
 };
 
@@ -69,11 +87,11 @@ std::string host_key() {
   return fmt::format("{}/{}/{}", rendezvous::host_name(), boot, file_identity("/proc/self/ns/net"));
 }
 
-std::uint64_t random_secret() {
-  std::uint64_t secret = 0;
-  if (::getrandom(&secret, sizeof secret, 0) != sizeof secret)
+std::uint64_t random_bits() {
+  std::uint64_t bits = 0;
+  if (::getrandom(&bits, sizeof bits, 0) != sizeof bits)
     throw io_error("cannot read", "getrandom", errno);
-  return secret;
+  return bits;
 }
 
 Card own_card(const MeshOptions& options, int port) {
@@ -84,7 +102,8 @@ Card own_card(const MeshOptions& options, int port) {
   card.pid_namespace = file_identity("/proc/self/ns/pid");
   card.pid = ::getpid();
   card.port = port;
-  card.secret = random_secret();
+  card.listener = random_bits();
+  card.secret = random_bits();
   if (!options.loopback_only) {
     for (const std::string& address : rendezvous::own_addresses(options.interface)) {
       card.addresses += (card.addresses.empty() ? "" : ",") + address;
@@ -94,8 +113,9 @@ Card own_card(const MeshOptions& options, int port) {
 }
 
 std::string write_card(const Card& card) {
-  return fmt::format("1\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", card.host, card.host_key, card.node_key,
-                     card.pid_namespace, card.pid, card.port, card.secret, card.addresses);
+  return fmt::format("2\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", card.host, card.host_key,
+                     card.node_key, card.pid_namespace, card.pid, card.port, card.listener,
+                     card.secret, card.addresses);
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -111,7 +131,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
 
 Card read_card(const std::string& text, std::size_t rank) {
   const std::vector<std::string> lines = split(text, '\n');
-  if (lines.size() != 9 || lines[0] != "1") {
+  if (lines.size() != 10 || lines[0] != "2") {
     raise<CommError>(
         "rank {} introduced itself in a form this version does not know: run the same tandem "
         "everywhere",
@@ -124,8 +144,9 @@ Card read_card(const std::string& text, std::size_t rank) {
   card.pid_namespace = lines[4];
   card.pid = std::strtol(lines[5].c_str(), nullptr, 10);
   card.port = static_cast<int>(std::strtol(lines[6].c_str(), nullptr, 10));
-  card.secret = std::strtoull(lines[7].c_str(), nullptr, 10);
-  card.addresses = lines[8];
+  card.listener = std::strtoull(lines[7].c_str(), nullptr, 10);
+  card.secret = std::strtoull(lines[8].c_str(), nullptr, 10);
+  card.addresses = lines[9];
   return card;
 }
 
@@ -157,11 +178,31 @@ class Builder {
         options_(options),
         listener_(rendezvous::listen_tcp(options.loopback_only, 0)),
         own_(own_card(options, rendezvous::local_port(listener_))),
-        local_listener_(listen_local(own_, rank_)) {}
+        local_listener_(listen_local(own_, rank_)),
+        lobby_(kIntroduction, 4 * size_ + 256) {
+    greeting_.rank = static_cast<std::uint32_t>(rank);
+    greeting_.listener = own_.listener;
+  }
 
   Mesh run(const rendezvous::Exchange& exchange) {
-    const std::vector<rendezvous::Met> met = exchange(write_card(own_));
-    TANDEM_CHECK(met.size() == size_, "{} cards for {} ranks", met.size(), size_);
+    rendezvous::Meeting meeting = exchange(write_card(own_));
+    vigil_ = meeting.vigil.get();
+    TANDEM_CHECK(meeting.met.size() == size_, "{} cards for {} ranks", meeting.met.size(), size_);
+    const Deadline deadline(std::min(options_.timeout, kConnectPhase));
+    try {
+      connect_all(meeting.met, deadline);
+    } catch (const Error& error) {
+      if (vigil_ != nullptr) vigil_->give_up(error.what());
+      throw;
+    }
+    // A rank may end as soon as it is done: nobody leaves before all know each other.
+    if (vigil_ != nullptr) vigil_->finish(deadline);
+    mesh_.network = describe_network();
+    return std::move(mesh_);
+  }
+
+ private:
+  void connect_all(const std::vector<rendezvous::Met>& met, const Deadline& deadline) {
     for (std::size_t i = 0; i < size_; ++i) {
       cards_.push_back(read_card(met[i].card, i));
       mesh_.peers.push_back(peer(i));
@@ -169,17 +210,14 @@ class Builder {
     mesh_.data.resize(size_);
     mesh_.control.resize(size_);
     mesh_.local.resize(size_);
-    const Deadline deadline(std::min(options_.timeout, kConnectPhase));
     for (std::size_t i = 0; i < rank_; ++i) {
       mesh_.data[i] = connect(i, Kind::kData, met[i].address, deadline);
       mesh_.control[i] = connect(i, Kind::kControl, met[i].address, deadline);
       if (shares_node(i)) mesh_.local[i] = connect_local(i);
     }
     accept_higher_ranks(deadline);
-    return std::move(mesh_);
   }
 
- private:
   bool shares_node(std::size_t i) const { return cards_[i].node_key == own_.node_key; }
 
   Peer peer(std::size_t i) const {
@@ -193,64 +231,69 @@ class Builder {
     return peer;
   }
 
-  // The address through which rank 0 saw the other rank comes first: there is a route to it.
+  // The address through which rank 0 saw the other rank comes first: the route between the two leads there.
   std::vector<std::string> candidates(std::size_t i, const std::string& seen_at) const {
     std::vector<std::string> addresses;
-    if (cards_[i].host_key == own_.host_key) addresses.emplace_back("127.0.0.1");
-    const bool loopback = seen_at.rfind("127.", 0) == 0 || seen_at == "::1";
-    if (!seen_at.empty() && !loopback && options_.interface.empty()) addresses.push_back(seen_at);
-    for (std::string& address : split(cards_[i].addresses, ',')) {
+    const auto add = [&](const std::string& address) {
       const bool known = std::find(addresses.begin(), addresses.end(), address) != addresses.end();
-      if (!address.empty() && !known) addresses.push_back(std::move(address));
-    }
+      if (!address.empty() && !known) addresses.push_back(address);
+    };
+    if (cards_[i].host_key == own_.host_key) add("127.0.0.1");
+    const std::vector<std::string> advertised = split(cards_[i].addresses, ',');
+    const bool loopback = seen_at.rfind("127.", 0) == 0 || seen_at == "::1";
+    // Interfaces that the user named keep the order in which they were named.
+    const bool excluding = options_.interface.rfind('^', 0) == 0;
+    const bool is_advertised =
+        std::find(advertised.begin(), advertised.end(), seen_at) != advertised.end();
+    const bool wanted = options_.interface.empty() || (excluding && is_advertised);
+    if (!loopback && wanted) add(seen_at);
+    for (const std::string& address : advertised) add(address);
     return addresses;
   }
 
   FileDescriptor connect(std::size_t i, Kind kind, const std::string& seen_at,
                          const Deadline& deadline) {
     const std::vector<std::string> addresses = candidates(i, seen_at);
-    std::string failure = "it has no address in common with this host";
+    rendezvous::Handshake handshake;
+    handshake.answer_bytes = sizeof(MeshGreeting);
+    handshake.accept = [&](const std::string& answer) {
+      const auto greeting = read_as<MeshGreeting>(answer);
+      return greeting.magic == MeshGreeting().magic && greeting.rank == i &&
+             greeting.listener == cards_[i].listener;
+    };
+    std::string failure;
     do {
-      for (const std::string& address : addresses) {
-        FileDescriptor socket = rendezvous::connect_tcp(address, cards_[i].port, deadline, failure);
-        if (socket && introduce(socket, i, kind, deadline, failure)) return socket;
+      rendezvous::Connected found =
+          rendezvous::connect_first(addresses, cards_[i].port, handshake, deadline, failure);
+      const MeshHello hello = hello_to(i, kind);
+      if (found.socket && send_all(found.socket, std::as_bytes(std::span(&hello, 1)), deadline) ==
+                              IoStatus::kDone) {
+        return std::move(found.socket);
       }
+      if (vigil_ != nullptr) vigil_->check();
       std::this_thread::sleep_for(milliseconds(20));
     } while (!deadline.passed());
     raise<CommError>(
         "rank {} (host {}) could not connect to {} at port {} of {} within {:.1f} s: {}; check "
-        "firewalls, or choose the network with GLOO_SOCKET_IFNAME",
+        "firewalls, or choose the network with TANDEM_IFNAME",
         rank_, own_.host, mesh_.peers[i].describe(), cards_[i].port, fmt::join(addresses, ", "),
         deadline.elapsed_seconds(), failure);
   }
 
-  // Another program may listen at the same address and port of another host: only the right rank welcomes us.
-  bool introduce(const FileDescriptor& socket, std::size_t i, Kind kind, const Deadline& deadline,
-                 std::string& failure) const {
+  MeshHello hello_to(std::size_t i, Kind kind) const {
     MeshHello hello;
     hello.kind = kind;
     hello.secret = cards_[i].secret;
     hello.rank = static_cast<std::uint32_t>(rank_);
     hello.target = static_cast<std::uint32_t>(i);
-    MeshWelcome welcome;
-    welcome.magic = 0;
-    failure = "it did not answer";
-    const bool answered =
-        send_all(socket, std::as_bytes(std::span(&hello, 1)), deadline) == IoStatus::kDone &&
-        receive_all(socket, std::as_writable_bytes(std::span(&welcome, 1)), deadline) ==
-            IoStatus::kDone;
-    return answered && welcome.magic == MeshWelcome().magic && welcome.rank == i;
+    return hello;
   }
 
   FileDescriptor connect_local(std::size_t i) const {
     FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     sockaddr_un address;
     const socklen_t length = local_address(cards_[i], i, address);
-    MeshHello hello;
-    hello.kind = Kind::kLocal;
-    hello.secret = cards_[i].secret;
-    hello.rank = static_cast<std::uint32_t>(rank_);
-    hello.target = static_cast<std::uint32_t>(i);
+    const MeshHello hello = hello_to(i, Kind::kLocal);
     const bool connected =
         socket && ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
         ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello;
@@ -280,39 +323,40 @@ class Builder {
         raise<CommError>("rank {} (host {}) waited {:.1f} s for connections from {}", rank_,
                          own_.host, deadline.elapsed_seconds(), missing());
       }
-      pollfd waits[2] = {{listener_.get(), POLLIN, 0}, {local_listener_.get(), POLLIN, 0}};
-      ::poll(waits, 2, deadline.remaining_ms(milliseconds(1000)));
-      while (FileDescriptor socket = rendezvous::accept_tcp(listener_, 0)) {
-        welcome(std::move(socket), Deadline(kHelloPatience));
-      }
-      while (true) {
-        FileDescriptor socket(
-            ::accept4(local_listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-        if (!socket) break;
-        welcome(std::move(socket), Deadline(kHelloPatience));
-      }
+      std::vector<pollfd> waits = {{listener_.get(), POLLIN, 0},
+                                   {local_listener_.get(), POLLIN, 0}};
+      lobby_.add_to(waits);
+      if (vigil_ != nullptr) vigil_->add_to(waits);
+      ::poll(waits.data(), waits.size(), deadline.remaining_ms(milliseconds(500)));
+      if (vigil_ != nullptr) vigil_->check();
+      lobby_.accept_from(listener_, [&] { return std::string(view_of(greeting_)); });
+      lobby_.accept_from(local_listener_, [] { return std::string(); });
+      const auto wanted = [](const std::string&) { return sizeof(MeshHello); };
+      for (rendezvous::Guest& guest : lobby_.take_complete(wanted)) welcome(std::move(guest));
     }
   }
 
-  void welcome(FileDescriptor socket, const Deadline& deadline) {
-    MeshHello hello;
-    hello.magic = 0;
-    if (receive_all(socket, std::as_writable_bytes(std::span(&hello, 1)), deadline) !=
-        IoStatus::kDone)
-      return;
+  void welcome(rendezvous::Guest guest) {
+    const auto hello = read_as<MeshHello>(guest.received);
     const bool genuine = hello.magic == MeshHello().magic && hello.secret == own_.secret &&
                          hello.target == rank_ && hello.rank > rank_ && hello.rank < size_;
     if (!genuine) return;
     auto& sockets = hello.kind == Kind::kData      ? mesh_.data
                     : hello.kind == Kind::kControl ? mesh_.control
                                                    : mesh_.local;
-    if (hello.kind != Kind::kLocal) {
-      MeshWelcome answer;
-      answer.rank = static_cast<std::uint32_t>(rank_);
-      if (send_all(socket, std::as_bytes(std::span(&answer, 1)), deadline) != IoStatus::kDone)
-        return;
+    sockets[hello.rank] = std::move(guest.socket);
+  }
+
+  // "eth0 (10.0.0.3)": where the data for other hosts leaves this one.
+  std::string describe_network() const {
+    std::vector<std::string> ways;
+    for (std::size_t i = 0; i < size_; ++i) {
+      if (!mesh_.data[i] || cards_[i].host_key == own_.host_key) continue;
+      const std::string way = fmt::format("{} ({})", rendezvous::own_interface(mesh_.data[i]),
+                                          rendezvous::own_address(mesh_.data[i]));
+      if (std::find(ways.begin(), ways.end(), way) == ways.end()) ways.push_back(way);
     }
-    sockets[hello.rank] = std::move(socket);
+    return fmt::format("{}", fmt::join(ways, ", "));
   }
 
   std::size_t rank_;
@@ -321,6 +365,9 @@ class Builder {
   FileDescriptor listener_;
   Card own_;
   FileDescriptor local_listener_;
+  rendezvous::Lobby lobby_;
+  MeshGreeting greeting_;
+  rendezvous::Vigil* vigil_ = nullptr;
   std::vector<Card> cards_;
   Mesh mesh_;
 };

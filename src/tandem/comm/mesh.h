@@ -18,17 +18,19 @@ struct Mesh {
   std::vector<rendezvous::FileDescriptor> data;
   std::vector<rendezvous::FileDescriptor> control;
   std::vector<rendezvous::FileDescriptor> local;
+  std::string network;  // "eth0 (10.0.0.3)": this rank's way to other hosts; empty if there are none
 };
 
 struct MeshOptions {
   std::chrono::milliseconds timeout{60000};
   bool loopback_only = false;
-  std::string interface;  // advertise only this interface's addresses; empty: all
+  std::string interface;  // which interfaces are advertised (rendezvous/interfaces.h)
   std::string node_id;    // part of the node key
 };
 
 // Collective. Every rank listens, the cards with the addresses are exchanged, rank i connects to every j < i.
-// Throws CommError that names the rank which could not be reached or did not come, and the time waited.
+// Returns when all ranks are connected. Throws CommError that names the rank which could not be reached, did not come, gave
+// up or died, and the time waited.
 Mesh connect_mesh(int rank, int world_size, const rendezvous::Exchange& exchange,
                   const MeshOptions& options);
 

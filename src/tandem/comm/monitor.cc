@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
 
 namespace tandem::comm {
 namespace {
@@ -22,6 +23,10 @@ using Clock = std::chrono::steady_clock;
 
 // A process that has ended closes its connections at once; this long the goodbye may still be on its way.
 constexpr std::chrono::milliseconds kLastWords{100};
+constexpr std::chrono::milliseconds kBeat{250};
+// Up to this many ranks everybody hears everybody; beyond, this many neighbours on either side of the ring.
+constexpr std::size_t kAllHear = 16;
+constexpr std::size_t kNeighbours = 4;
 constexpr std::uint32_t kFrameMagic = 0x6d444e43;
 constexpr std::size_t kMaxText = 4096;
 
@@ -37,6 +42,30 @@ rendezvous::FileDescriptor open_process(pid_t pid) {
 #else
   return {};
 #endif
+}
+
+// "T (stopped)": the state of a process of this host, as ps shows it; empty if it cannot be read.
+std::string process_state(pid_t pid) {
+  const auto status = read_file_if_exists(fmt::format("/proc/{}/status", pid));
+  const std::size_t at = status ? status->find("State:\t") : std::string::npos;
+  if (at == std::string::npos) return "";
+  return status->substr(at + 7, status->find('\n', at) - at - 7);
+}
+
+// How long ago the kernel at the other end acknowledged something; heartbeats give it reason to, four times a second.
+std::chrono::milliseconds since_answer(const rendezvous::FileDescriptor& socket) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  return std::chrono::milliseconds(info.tcpi_last_ack_recv);
+}
+
+double seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) / 1000; }
+
+// Whether ranks a and b of `size` send each other heartbeats.
+bool hear_each_other(std::size_t a, std::size_t b, std::size_t size) {
+  const std::size_t distance = a > b ? a - b : b - a;
+  return size <= kAllHear || distance <= kNeighbours || size - distance <= kNeighbours;
 }
 
 // The monitor must not take signals that the program handles in its own threads.
@@ -67,11 +96,17 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDes
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   for (std::size_t i = 0; i < peers.size(); ++i) {
     if (!control[i]) continue;
-    keep_alive(control[i].get());
+    // Only control connections: on a data connection the same limit would also strike a rank that computes and does not
+    // read.
+    rendezvous::watch_host(control[i], options_.host_timeout);
     watched_[i].control = std::move(control[i]);
     watched_[i].control_open = true;
+    watched_[i].sends_heartbeats =
+        hear_each_other(static_cast<std::size_t>(options_.rank), i, peers.size());
+    watched_[i].activity_since = watched_[i].heard = Clock::now();
     if (peers[i].pid_is_visible) watched_[i].process = open_process(peers[i].pid);
   }
+  last_beat_ = awake_since_ = Clock::now();
   const BlockSignals block;
   thread_ = std::thread([this] { run(); });
 }
@@ -83,24 +118,11 @@ Monitor::~Monitor() {
   thread_.join();
 }
 
-// An idle connection is probed every second; after `host_timeout` without an answer it counts as reset. (Only control
-// connections: on a data connection the same timeout would also strike a rank that computes and does not read.)
-void Monitor::keep_alive(int socket) const {
-  const auto set = [&](int level, int option, int value) {
-    ::setsockopt(socket, level, option, &value, sizeof value);
-  };
-  const auto timeout = static_cast<int>(options_.host_timeout.count());
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set(IPPROTO_TCP, TCP_KEEPCNT, std::max(1, timeout / 1000));
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, timeout);
-}
-
 void Monitor::run() {
   while (!stop_.load(std::memory_order_acquire)) {
     poll_once();
     judge_ended_processes();
+    beat();
     call_on_failure_when_due();
   }
 }
@@ -127,7 +149,7 @@ void Monitor::poll_once() {
     ranks.push_back(rank);
   }
   const bool soon = somebody_ended || (failure_seen_ && !callback_done_);
-  if (::poll(waits.data(), waits.size(), soon ? 10 : -1) <= 0) return;
+  if (::poll(waits.data(), waits.size(), soon ? 10 : static_cast<int>(kBeat.count())) <= 0) return;
   for (std::size_t i = first_control; i < waits.size(); ++i) {
     if (waits[i].revents == 0) continue;
     const std::size_t rank = ranks[i - first_control];
@@ -142,6 +164,7 @@ void Monitor::poll_once() {
 
 void Monitor::read_control(std::size_t rank) {
   Watched& watched = watched_[rank];
+  watched.heard = Clock::now();
   char bytes[kMaxText];
   while (true) {
     const ssize_t count = ::recv(watched.control.get(), bytes, sizeof bytes, 0);
@@ -172,6 +195,12 @@ void Monitor::take_frames(std::size_t rank) {
     received.erase(0, sizeof header + header.bytes);
     if (header.frame == static_cast<std::uint32_t>(Frame::kGoodbye)) {
       left_[rank].store(true, std::memory_order_release);
+    } else if (header.frame == static_cast<std::uint32_t>(Frame::kHeartbeat)) {
+      Activity activity;
+      if (text.size() == sizeof activity) std::memcpy(&activity, text.data(), sizeof activity);
+      const std::lock_guard lock(activity_mutex_);
+      if (!(activity == watched_[rank].activity)) watched_[rank].activity_since = Clock::now();
+      watched_[rank].activity = activity;
     } else {
       // Passed on, so that the cause comes before the end of this rank's connections everywhere.
       spread(fmt::format("{} (reported by rank {})", text, rank), text);
@@ -198,6 +227,65 @@ void Monitor::judge_ended_processes() {
     if (Clock::now() - watched.process_ended < kLastWords) continue;
     control_ended(rank, "its process ended without a goodbye");
   }
+}
+
+void Monitor::beat() {
+  const auto now = Clock::now();
+  if (now - last_beat_ < kBeat) return;
+  // When this process did not run itself (a suspended job, a machine without a free core), the silence of that time says
+  // nothing about the others.
+  if (now - last_beat_ > 2 * kBeat) {
+    for (Watched& watched : watched_) watched.heard += now - last_beat_ - kBeat;
+    awake_since_ = now;
+  }
+  last_beat_ = now;
+  if (leaving_.load(std::memory_order_acquire) || failure_.is_set()) return;
+  judge_silence();
+  const Activity activity{operations_.load(std::memory_order_relaxed),
+                          waiting_.load(std::memory_order_relaxed) ? 1u : 0u};
+  send_to_all(Frame::kHeartbeat,
+              std::string(reinterpret_cast<const char*>(&activity), sizeof activity));
+}
+
+void Monitor::judge_silence() {
+  const auto now = Clock::now();
+  for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
+    const Watched& watched = watched_[rank];
+    if (!watched.sends_heartbeats || !watched.control_open || left(static_cast<int>(rank))) continue;
+    if (now - watched.heard < 4 * kBeat) continue;
+    const std::chrono::milliseconds unanswered = since_answer(watched.control);
+    if (unanswered >= options_.host_timeout && now - awake_since_ >= options_.host_timeout) {
+      return control_ended(
+          rank, fmt::format("its host has answered nothing for {:.1f} s", seconds(unanswered)));
+    }
+    const bool host_is_there = unanswered < 3 * kBeat;
+    const bool limited = options_.stall_timeout.count() > 0;
+    if (!host_is_there || !limited || now - watched.heard < options_.stall_timeout) continue;
+    const std::string state =
+        peers_[rank].pid_is_visible ? process_state(peers_[rank].pid) : std::string();
+    return report(fmt::format(
+        "{} stalled: its host answers, but the process has not said a word for {:.1f} s{}; was it "
+        "stopped, or is a debugger attached? (TANDEM_STALL_TIMEOUT sets the limit)",
+        peers_[rank].describe(), seconds(options_.stall_timeout),
+        state.empty() ? "" : fmt::format(" (state {})", state)));
+  }
+}
+
+std::string Monitor::describe_laggard() const {
+  const std::uint64_t own = operations_.load(std::memory_order_relaxed);
+  const std::lock_guard lock(activity_mutex_);
+  const Watched* last = nullptr;
+  for (const Watched& watched : watched_) {
+    if (!watched.sends_heartbeats || watched.activity.waiting != 0) continue;
+    if (last == nullptr || watched.activity.operations < last->activity.operations) last = &watched;
+  }
+  if (last == nullptr) return "";
+  const double seconds =
+      std::chrono::duration<double>(Clock::now() - last->activity_since).count();
+  return fmt::format("; {} holds up the others: it has begun {} operations, this rank {}, and waits "
+                     "for nobody since {:.1f} s",
+                     peers_[static_cast<std::size_t>(last - watched_.data())].describe(),
+                     last->activity.operations, own, seconds);
 }
 
 void Monitor::call_on_failure_when_due() {
@@ -230,6 +318,7 @@ void Monitor::say_goodbye() noexcept {
   send_to_all(Frame::kGoodbye, "");
 }
 
+// Heartbeats go to those who listen for them, the rest to all.
 // Small frames into empty socket buffers: they fit, or the peer is beyond help.
 void Monitor::send_to_all(Frame frame, const std::string& text) noexcept {
   FrameHeader header;
@@ -239,6 +328,7 @@ void Monitor::send_to_all(Frame frame, const std::string& text) noexcept {
   bytes += text;
   const std::lock_guard lock(send_mutex_);
   for (const Watched& watched : watched_) {
+    if (frame == Frame::kHeartbeat && !watched.sends_heartbeats) continue;
     if (watched.control)
       ::send(watched.control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }

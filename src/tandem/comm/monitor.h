@@ -2,8 +2,13 @@
 // ranks on this host.
 //
 // A rank that ends in order says goodbye first. A connection that closes without one is a death; so is a process that ends
-// without one (pidfd: covers a connection kept open by a child). A host that stops answering TCP keep-alive for
-// `host_timeout` resets its connections. Whoever knows of a failure first sends it to all.
+// without one (pidfd: covers a connection kept open by a child). A host whose kernel acknowledges nothing for `host_timeout`
+// has gone. A process that is stopped (SIGSTOP, a debugger) sends no heartbeats though its host answers: after
+// `stall_timeout` it counts as failed. Whoever knows of a failure first sends it to all.
+//
+// Heartbeats go to all ranks of a small job, to the neighbours in a ring of the ranks in a large one, four times a second.
+// They say what the rank is doing, so that a wait that takes too long can name who holds up the job, which need not be the
+// rank that is waited for.
 #pragma once
 
 #include <atomic>
@@ -24,7 +29,9 @@ namespace tandem::comm {
 class Monitor {
  public:
   struct Options {
-    std::chrono::milliseconds host_timeout{5000};
+    int rank = 0;
+    std::chrono::milliseconds host_timeout{2000};
+    std::chrono::milliseconds stall_timeout{10000};  // 0: no limit
     std::chrono::milliseconds failure_grace{300};
     std::function<void(const std::string&)> on_failure;
   };
@@ -43,9 +50,33 @@ class Monitor {
   void report(const std::string& message) noexcept;
   // Tells all ranks that this one ends in order.
   void say_goodbye() noexcept;
+  // What this rank is doing, for the others' messages: operations begun so far, and whether it waits for others now. Any
+  // thread; one store each.
+  void note_operations(std::uint64_t begun) {
+    operations_.store(begun, std::memory_order_relaxed);
+  }
+  class Waiting {  // for as long as it lives
+   public:
+    explicit Waiting(Monitor& monitor) : flag_(monitor.waiting_) { set(true); }
+    ~Waiting() { set(false); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    void set(bool waiting) { flag_.store(waiting, std::memory_order_relaxed); }
+    std::atomic<bool>& flag_;
+  };
+  // "; rank 3 (host node1, pid 17) holds up the others: it has begun 12 operations, this rank 13, and waits for nobody since
+  // 4.2 s"; empty when heartbeats do not tell. Any thread.
+  std::string describe_laggard() const;
 
  private:
-  enum class Frame : std::uint32_t { kGoodbye = 1, kFailure = 2 };
+  enum class Frame : std::uint32_t { kGoodbye = 1, kFailure = 2, kHeartbeat = 3 };
+  struct Activity {
+    std::uint64_t operations = 0;
+    std::uint64_t waiting = 0;
+    friend bool operator==(const Activity&, const Activity&) = default;
+  };
   struct Watched {
     rendezvous::FileDescriptor control;
     rendezvous::FileDescriptor process;  // pidfd
@@ -53,6 +84,10 @@ class Monitor {
     std::chrono::steady_clock::time_point process_ended{};
     bool process_has_ended = false;
     bool control_open = false;
+    bool sends_heartbeats = false;
+    std::chrono::steady_clock::time_point heard{};  // later by the time that this process itself did not run
+    Activity activity;
+    std::chrono::steady_clock::time_point activity_since{};
   };
 
   void run();
@@ -61,10 +96,11 @@ class Monitor {
   void take_frames(std::size_t rank);
   void control_ended(std::size_t rank, const std::string& how);
   void judge_ended_processes();
+  void beat();
+  void judge_silence();
   void call_on_failure_when_due();
   void spread(const std::string& message, const std::string& text) noexcept;
   void send_to_all(Frame frame, const std::string& text) noexcept;
-  void keep_alive(int socket) const;
 
   const std::vector<Peer>& peers_;
   Failure& failure_;
@@ -72,6 +108,11 @@ class Monitor {
   std::vector<Watched> watched_;
   std::unique_ptr<std::atomic<bool>[]> left_;
   std::mutex send_mutex_;
+  mutable std::mutex activity_mutex_;  // of activity and activity_since in watched_
+  std::atomic<std::uint64_t> operations_{0};
+  std::atomic<bool> waiting_{false};
+  std::chrono::steady_clock::time_point last_beat_{};
+  std::chrono::steady_clock::time_point awake_since_{};
   std::atomic<bool> leaving_{false};
   std::atomic<bool> stop_{false};
   rendezvous::FileDescriptor stop_event_;

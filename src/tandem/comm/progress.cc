@@ -106,6 +106,7 @@ bool Communicator::State::has_outgoing() {
 void Communicator::State::drive(Task& task, FunctionRef<std::string()> describe,
                                 milliseconds limit) {
   if (task.advance() == Progress::kDone) return;
+  const Monitor::Waiting note(*fabric->monitor);
   const Clock::time_point start = Clock::now();
   Clock::time_point idle_since = start;
   const microseconds spin = may_spin ? kSpin : microseconds(0);
@@ -162,8 +163,8 @@ Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
   const auto context = [&] { return fmt::format("; {} {}", self().describe(), describe_wait()); };
   if (fabric->failure->is_set()) fabric->failure->raise_failure(context());
   if (Clock::now() - since >= limit) {
-    fail(fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else",
-                     self().describe(), describe_wait()),
+    fail(fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
+                     self().describe(), describe_wait(), fabric->monitor->describe_laggard()),
          context());
   }
   if (awaited < 0) return Progress::kWaiting;

@@ -2,13 +2,17 @@
 // process) and leaves with the cards of all ranks.
 #pragma once
 
+#include <poll.h>
+
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tandem/rendezvous/identity.h"
+#include "tandem/rendezvous/socket.h"
 
 namespace tandem::rendezvous {
 
@@ -18,8 +22,33 @@ struct Met {
                         // if unknown
 };
 
-// Collective over all ranks; returns world_size entries, by rank.
-using Exchange = std::function<std::vector<Met>(const std::string& card)>;
+// The line to rank 0 between the exchange and the moment when all ranks are ready (connected to each
+// other). A rank that ends or gives up in between is named to all at once, and nobody goes on
+// without the others. One thread at a time.
+class Vigil {
+ public:
+  virtual ~Vigil() = default;
+  // What to poll while doing something else; when one of them is readable, call check().
+  virtual void add_to(std::vector<pollfd>& waits) const = 0;
+  // Throws CommError when a rank has ended or given up.
+  virtual void check() = 0;
+  // This rank is ready. Returns when all are; throws CommError when one fails instead, or at the
+  // deadline, naming who was not ready.
+  virtual void finish(const Deadline& deadline) = 0;
+  // This rank gives up: the others are told why.
+  virtual void give_up(std::string_view reason) noexcept = 0;
+};
+
+struct Meeting {
+  Meeting() = default;
+  // Without a vigil: ranks that met in another way.
+  Meeting(std::vector<Met> all) : met(std::move(all)) {}  // NOLINT(google-explicit-constructor)
+  std::vector<Met> met;                                   // world_size entries, by rank
+  std::unique_ptr<Vigil> vigil;                           // may be null
+};
+
+// Collective over all ranks.
+using Exchange = std::function<Meeting(const std::string& card)>;
 
 struct ExchangeOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
@@ -30,10 +59,12 @@ struct ExchangeOptions {
 // Rank 0 listens and the others connect, retrying connections and name lookups until the timeout.
 //   Where: identity.master_addr:master_port; under Hydra, unless the user chose the port, rank 0
 //   takes a free port and publishes it (and its addresses) through PMI-1.
-// Throws ConfigError: port taken, two processes with one rank, different world sizes. CommError:
-// ranks missing when the timeout passes (rank 0 names them, and tells the ranks that did come),
-// rank 0 absent or gone, PMI failed.
-std::vector<Met> exchange_cards(const Identity& identity, const std::string& card,
-                                const ExchangeOptions& options);
+//   Who: with identity.job_token every rank proves that it knows the token, and rank 0 proves it to
+//   them. Strangers at the port are shown out and disturb nobody.
+// Throws ConfigError: port taken, two processes with one rank, different world sizes, a wrong token.
+// CommError: ranks missing when the timeout passes (rank 0 names them, and tells the ranks that did
+// come), rank 0 absent or gone, PMI failed.
+Meeting exchange_cards(const Identity& identity, const std::string& card,
+                       const ExchangeOptions& options);
 
 }  // namespace tandem::rendezvous

@@ -247,7 +247,10 @@ Identity identify(const Environment& environment) {
   if (chooser == nullptr) {
     if (auto slurm = read_slurm(environment, note)) identity = *slurm;
   }
-  identity.interface = environment.get("GLOO_SOCKET_IFNAME").value_or("");
+  for (const auto* variable : {"TANDEM_IFNAME", "CCL_KVS_IFACE", "GLOO_SOCKET_IFNAME"}) {
+    if (identity.interface.empty()) identity.interface = environment.get(variable).value_or("");
+  }
+  identity.job_token = environment.get("TANDEM_JOB_TOKEN").value_or("");
   if (!identity.distributed()) {
     identity.note = note;
     return identity;

@@ -29,7 +29,8 @@ struct Identity {
   bool master_addr_given = false;
   bool master_port_given = false;
   std::optional<int> pmi_fd;  // Hydra's process manager (PMI-1)
-  std::string interface;      // advertise only addresses of this network interface; empty: all
+  std::string interface;      // which network interfaces are advertised, as in interfaces.h
+  std::string job_token;      // what every rank must know (TANDEM_JOB_TOKEN); empty: nothing
 
   bool distributed() const { return world_size > 1; }
   // All ranks can reach rank 0 through the loopback interface.

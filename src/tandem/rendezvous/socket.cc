@@ -1,8 +1,5 @@
 #include "tandem/rendezvous/socket.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -22,8 +19,6 @@ namespace tandem::rendezvous {
 namespace {
 
 constexpr int kBacklog = 4096;
-constexpr std::chrono::seconds kConnectAttempt{
-    3};  // per address; a dead address must not eat the whole deadline
 
 void set_option(int socket, int level, int option, int value) {
   ::setsockopt(socket, level, option, &value, sizeof value);
@@ -56,32 +51,6 @@ FileDescriptor open_listener(int family, bool loopback_only, int port, int& erro
     return {};
   }
   return socket;
-}
-
-std::string numeric_address(const sockaddr* address, socklen_t length) {
-  char text[NI_MAXHOST] = "";
-  if (::getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return "";
-  // A dual-stack listener shows IPv4 peers as ::ffff:a.b.c.d.
-  std::string result = text;
-  if (result.rfind("::ffff:", 0) == 0) result.erase(0, 7);
-  return result;
-}
-
-// Connects within kConnectAttempt and the deadline; 0 or an errno.
-int connect_before(int socket, const sockaddr* address, socklen_t length,
-                   const Deadline& deadline) {
-  if (::connect(socket, address, length) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
-  pollfd wait{socket, POLLOUT, 0};
-  int ready = 0;
-  do {
-    ready = ::poll(&wait, 1, deadline.remaining_ms(kConnectAttempt));
-  } while (ready < 0 && errno == EINTR);
-  if (ready == 0) return ETIMEDOUT;
-  int error_number = 0;
-  socklen_t size = sizeof error_number;
-  ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error_number, &size);
-  return error_number;
 }
 
 }  // namespace
@@ -134,37 +103,11 @@ int local_port(const FileDescriptor& socket) {
   return ntohs(port);
 }
 
-FileDescriptor connect_tcp(const std::string& host, int port, const Deadline& deadline,
-                           std::string& failure) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int lookup = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (lookup != 0) {
-    failure = fmt::format("the name '{}' does not resolve: {}", host, ::gai_strerror(lookup));
-    return {};
-  }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> release(found, &::freeaddrinfo);
-  for (const addrinfo* candidate = found; candidate != nullptr; candidate = candidate->ai_next) {
-    FileDescriptor socket(
-        ::socket(candidate->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!socket) continue;
-    const int error_number =
-        connect_before(socket.get(), candidate->ai_addr, candidate->ai_addrlen, deadline);
-    if (error_number == 0) {
-      set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-      return socket;
-    }
-    failure = std::strerror(error_number);
-  }
-  return {};
-}
-
 FileDescriptor accept_tcp(const FileDescriptor& listener, int patience_ms) {
   pollfd wait{listener.get(), POLLIN, 0};
   if (::poll(&wait, 1, patience_ms) <= 0) return {};
   FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket) set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  if (socket) set_no_delay(socket);
   return socket;
 }
 
@@ -175,27 +118,34 @@ std::string peer_address(const FileDescriptor& socket) {
   return numeric_address(reinterpret_cast<const sockaddr*>(&storage), length);
 }
 
-std::vector<std::string> own_addresses(const std::string& interface) {
-  std::vector<std::string> addresses;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return addresses;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> release(list, &::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    if ((entry->ifa_flags & IFF_LOOPBACK) != 0 && interface != entry->ifa_name) continue;
-    if (!interface.empty() && interface != entry->ifa_name) continue;
-    const int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::string address = numeric_address(entry->ifa_addr, length);
-    if (!address.empty()) addresses.push_back(std::move(address));
-  }
-  if (addresses.empty() && !interface.empty()) {
-    raise<ConfigError>(
-        "GLOO_SOCKET_IFNAME={}: host {} has no such interface that is up and has an address",
-        interface, host_name());
-  }
-  return addresses;
+std::string own_address(const FileDescriptor& socket) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) return "";
+  return numeric_address(reinterpret_cast<const sockaddr*>(&storage), length);
+}
+
+std::string numeric_address(const sockaddr* address, socklen_t length) {
+  char text[NI_MAXHOST] = "";
+  if (::getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return "";
+  // A dual-stack listener shows IPv4 peers as ::ffff:a.b.c.d.
+  std::string result = text;
+  if (result.rfind("::ffff:", 0) == 0) result.erase(0, 7);
+  return result;
+}
+
+void set_no_delay(const FileDescriptor& socket) {
+  set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+}
+
+// Probes speak for idle connections, TCP_USER_TIMEOUT for those with bytes under way.
+void watch_host(const FileDescriptor& socket, std::chrono::milliseconds silence) {
+  const auto limit = static_cast<int>(silence.count());
+  set_option(socket.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket.get(), IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set_option(socket.get(), IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set_option(socket.get(), IPPROTO_TCP, TCP_KEEPCNT, std::max(1, limit / 1000));
+  set_option(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, limit);
 }
 
 std::string host_name() {

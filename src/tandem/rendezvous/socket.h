@@ -1,6 +1,8 @@
 // Descriptors, deadlines and TCP sockets, with errors that say who waited for whom.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <chrono>
 #include <cstddef>
 #include <optional>
@@ -54,22 +56,22 @@ class Deadline {
 FileDescriptor listen_tcp(bool loopback_only, int port);
 int local_port(const FileDescriptor& socket);
 
-// One attempt to connect to each address that `host` resolves to, until `deadline`. Returns no
-// socket, and the reason in `failure`, when none answered; name lookups that fail count as such an
-// attempt. The socket is non-blocking, without delay.
-FileDescriptor connect_tcp(const std::string& host, int port, const Deadline& deadline,
-                           std::string& failure);
-
 // The next connection, or nothing when `patience_ms` passes without one. Non-blocking, without
 // delay.
 FileDescriptor accept_tcp(const FileDescriptor& listener, int patience_ms);
 
 // Numeric address of the other side of a connection.
 std::string peer_address(const FileDescriptor& socket);
-// Numeric addresses of this host's interfaces that are up, loopback excluded; of `interface` only,
-// if not empty.
-std::vector<std::string> own_addresses(const std::string& interface);
+// Numeric address of this side.
+std::string own_address(const FileDescriptor& socket);
+// "10.0.0.1" or "fe80::1%eth0"; IPv4 addresses of dual-stack sockets in their IPv4 form.
+std::string numeric_address(const sockaddr* address, socklen_t length);
 std::string host_name();
+
+void set_no_delay(const FileDescriptor& socket);
+// The other host must answer the kernel's probes: after `silence` without an answer the connection
+// counts as reset. An idle one is probed every second.
+void watch_host(const FileDescriptor& socket, std::chrono::milliseconds silence);
 
 // How an attempt to move bytes ended.
 enum class IoStatus { kDone, kClosed, kTimeout };

@@ -1,0 +1,186 @@
+#include "tandem/rendezvous/connect.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "tandem/core/error.h"
+
+namespace tandem::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kHeadStart{100};
+constexpr milliseconds kAttempt{3000};
+constexpr std::size_t kShownFailures = 4;
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  std::string text;
+};
+
+// One address on its way to a completed handshake.
+class Attempt {
+ public:
+  Attempt(const Address& address, const Handshake& handshake)
+      : address_(address), handshake_(handshake), limit_(kAttempt) {
+    socket_ = FileDescriptor(
+        ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const auto* where = reinterpret_cast<const sockaddr*>(&address.storage);
+    if (!socket_) {
+      fail(std::strerror(errno));
+    } else if (::connect(socket_.get(), where, address.length) == 0) {
+      connected();
+    } else if (errno != EINPROGRESS) {
+      fail(std::strerror(errno));
+    }
+  }
+
+  bool failed() const { return !socket_; }
+  bool won() const { return won_; }
+  std::string failure() const { return fmt::format("{}: {}", address_.text, failure_); }
+  pollfd wait() const { return {socket_.get(), connected_ ? short{POLLIN} : short{POLLOUT}, 0}; }
+  Connected take() { return {std::move(socket_), address_.text, answer_}; }
+
+  // Something happened at the socket, or time passed.
+  void advance(bool ready) {
+    if (ready && !connected_) {
+      int error_number = 0;
+      socklen_t size = sizeof error_number;
+      ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error_number, &size);
+      if (error_number != 0) return fail(std::strerror(error_number));
+      connected();
+    } else if (ready) {
+      read_answer();
+    }
+    if (socket_ && !won_ && limit_.passed()) {
+      fail(connected_ ? "it accepted the connection and did not answer" : std::strerror(ETIMEDOUT));
+    }
+  }
+
+ private:
+  void connected() {
+    connected_ = true;
+    set_no_delay(socket_);
+    const auto bytes = std::as_bytes(std::span(handshake_.say));
+    // Little enough for an empty socket buffer.
+    if (send_all(socket_, bytes, Deadline(milliseconds(0))) != IoStatus::kDone) {
+      return fail("it closed the connection");
+    }
+    won_ = handshake_.answer_bytes == 0;
+  }
+
+  void read_answer() {
+    char bytes[256];
+    while (answer_.size() < handshake_.answer_bytes) {
+      const std::size_t want = std::min(sizeof bytes, handshake_.answer_bytes - answer_.size());
+      const ssize_t count = ::recv(socket_.get(), bytes, want, 0);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EAGAIN) return;
+      if (count <= 0) return fail("it closed the connection");
+      answer_.append(bytes, static_cast<std::size_t>(count));
+    }
+    won_ = handshake_.accept(answer_);
+    if (!won_) fail("another program listens there");
+  }
+
+  void fail(const char* why) {
+    failure_ = why;
+    socket_.reset();
+  }
+
+  const Address& address_;
+  const Handshake& handshake_;
+  Deadline limit_;
+  FileDescriptor socket_;
+  bool connected_ = false;
+  bool won_ = false;
+  std::string answer_;
+  std::string failure_;
+};
+
+std::vector<Address> resolve(std::span<const std::string> hosts, int port,
+                             std::vector<std::string>& failures) {
+  std::vector<Address> addresses;
+  for (const std::string& host : hosts) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    const int lookup = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+    if (lookup != 0) {
+      failures.push_back(
+          fmt::format("the name '{}' does not resolve: {}", host, ::gai_strerror(lookup)));
+      continue;
+    }
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> release(found, &::freeaddrinfo);
+    for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+      Address address;
+      std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
+      address.length = entry->ai_addrlen;
+      address.text = numeric_address(entry->ai_addr, entry->ai_addrlen);
+      const bool known = std::any_of(addresses.begin(), addresses.end(),
+                                     [&](const Address& a) { return a.text == address.text; });
+      if (!known) addresses.push_back(std::move(address));
+    }
+  }
+  return addresses;
+}
+
+std::string describe(const std::vector<std::string>& failures) {
+  std::string text;
+  for (std::size_t i = 0; i < failures.size() && i < kShownFailures; ++i) {
+    text += (i == 0 ? "" : "; ") + failures[i];
+  }
+  if (failures.size() > kShownFailures) {
+    text += fmt::format("; and {} more", failures.size() - kShownFailures);
+  }
+  return text.empty() ? "it has no address" : text;
+}
+
+}  // namespace
+
+Connected connect_first(std::span<const std::string> hosts, int port, const Handshake& handshake,
+                        const Deadline& deadline, std::string& failure) {
+  std::vector<std::string> failures;
+  const std::vector<Address> addresses = resolve(hosts, port, failures);
+  std::vector<std::unique_ptr<Attempt>> attempts;
+  std::size_t next = 0;
+  Deadline head_start{milliseconds(0)};
+  while (true) {
+    std::erase_if(attempts, [&](const std::unique_ptr<Attempt>& attempt) {
+      if (attempt->failed()) failures.push_back(attempt->failure());
+      return attempt->failed();
+    });
+    for (const auto& attempt : attempts) {
+      if (attempt->won()) return attempt->take();
+    }
+    if (attempts.empty() && next == addresses.size()) break;
+    if (deadline.passed()) {
+      // What an earlier round found out says more.
+      if (failures.empty() && !failure.empty()) return {};
+      failures.emplace_back("no answer");
+      break;
+    }
+    if (next < addresses.size() && (attempts.empty() || head_start.passed())) {
+      attempts.push_back(std::make_unique<Attempt>(addresses[next++], handshake));
+      head_start = Deadline(kHeadStart);
+      continue;
+    }
+    std::vector<pollfd> waits;
+    for (const auto& attempt : attempts) waits.push_back(attempt->wait());
+    const milliseconds nap(head_start.passed() ? 100 : head_start.remaining_ms());
+    ::poll(waits.data(), waits.size(), deadline.remaining_ms(nap));
+    for (std::size_t i = 0; i < attempts.size(); ++i) attempts[i]->advance(waits[i].revents != 0);
+  }
+  failure = describe(failures);
+  return {};
+}
+
+}  // namespace tandem::rendezvous

@@ -1,0 +1,232 @@
+// The other ranks' side of the first meeting.
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <thread>
+
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/connect.h"
+#include "tandem/rendezvous/exchange_roles.h"
+#include "tandem/rendezvous/exchange_wire.h"
+
+namespace tandem::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using wire::Hello;
+using wire::Reply;
+
+constexpr milliseconds kRetry{50};
+
+std::string describe(const MeetingPoint& point) {
+  return fmt::format("{}:{}", point.hosts.front(), point.port);
+}
+
+[[noreturn]] void not_rank_0(const Identity& identity, const MeetingPoint& point) {
+  raise<CommError>(
+      "rank {}: what listens at {} is not rank 0 of this job; set MASTER_PORT to another port on "
+      "all ranks",
+      identity.rank, describe(point));
+}
+
+// Until rank 0 greets or the time is over.
+Connected reach_rank_0(const Identity& identity, const MeetingPoint& point,
+                       const Deadline& deadline, Notices& notices) {
+  bool stranger = false;
+  Handshake handshake;
+  handshake.answer_bytes = sizeof(wire::Greeting);
+  handshake.accept = [&](const std::string& answer) {
+    const auto greeting = wire::read_as<wire::Greeting>(answer);
+    const bool right = greeting.magic == wire::kMagic && greeting.job == point.job;
+    stranger = stranger || !right;
+    return right;
+  };
+  std::string failure;
+  while (true) {
+    Connected found = connect_first(point.hosts, point.port, handshake, deadline, failure);
+    if (found.socket) return found;
+    if (stranger && point.hosts.size() == 1) not_rank_0(identity, point);
+    if (deadline.passed()) {
+      raise<CommError>(
+          "rank {} could not reach rank 0 at {} within {:.1f} s: {}; check that rank 0 was "
+          "started, and that MASTER_ADDR and MASTER_PORT are the same everywhere",
+          identity.rank, describe(point), deadline.elapsed_seconds(), failure);
+    }
+    notices.maybe(deadline, [&] {
+      return fmt::format("rank {} tries to reach rank 0 at {} since {:.0f} s: {}", identity.rank,
+                         describe(point), deadline.elapsed_seconds(), failure);
+    });
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+// What rank 0 says to this rank, and the proof that it is rank 0.
+class Line {
+ public:
+  Line(const Identity& identity, const MeetingPoint& point, Connected connected)
+      : rank_(identity.rank),
+        where_(describe(point)),
+        token_(identity.job_token),
+        socket_(std::move(connected.socket)),
+        greeting_(wire::read_as<wire::Greeting>(connected.answer)),
+        hello_nonce_(make_nonce()) {
+    watch_host(socket_, kStartSilence);
+    if (greeting_.version != wire::kVersion) {
+      raise<ConfigError>(
+          "rank 0 at {} speaks version {} of the rendezvous, rank {} version {}: run the same "
+          "tandem everywhere",
+          where_, greeting_.version, rank_, wire::kVersion);
+    }
+  }
+
+  const FileDescriptor& socket() const { return socket_; }
+  const std::string& where() const { return where_; }
+
+  void introduce(const Identity& identity, const std::string& card, const Deadline& deadline) {
+    Hello hello;
+    hello.world_size = static_cast<std::uint32_t>(identity.world_size);
+    hello.rank = static_cast<std::uint32_t>(rank_);
+    hello.has_token = token_.empty() ? 0 : 1;
+    hello.card_bytes = static_cast<std::uint32_t>(card.size());
+    hello.nonce = hello_nonce_;
+    hello.proof = wire::hello_proof(token_, greeting_.nonce, hello, card);
+    const std::string bytes = std::string(wire::view_of(hello)) + card;
+    send_all(socket_, std::as_bytes(std::span(bytes)), deadline);  // a failure shows in the reply
+  }
+
+  // Reads one reply; returns its text, or throws what it says.
+  std::string hear(const Deadline& deadline) {
+    Reply reply;
+    check(receive_all(socket_, std::as_writable_bytes(std::span(&reply, 1)), deadline), deadline);
+    if (reply.magic != wire::kMagic || reply.bytes > wire::kMaxReplyBytes) {
+      raise<CommError>("rank {} received something from {} that is no answer of rank 0", rank_,
+                       where_);
+    }
+    std::string text(reply.bytes, '\0');
+    check(receive_all(socket_, std::as_writable_bytes(std::span(text)), deadline), deadline);
+    if (reply.status == wire::kConfigError) throw ConfigError(text);
+    if (reply.status != wire::kOk) throw CommError(text);
+    const auto expected =
+        wire::reply_proof(token_, greeting_.nonce, hello_nonce_, reply.status, text);
+    if (!same_proof(reply.proof, expected)) {
+      raise<ConfigError>(
+          "rank {} refused what listens at {} as rank 0: it does not know this rank's "
+          "TANDEM_JOB_TOKEN; give all ranks the same one",
+          rank_, where_);
+    }
+    return text;
+  }
+
+ private:
+  void check(IoStatus status, const Deadline& deadline) const {
+    if (status == IoStatus::kDone) return;
+    raise<CommError>(
+        "rank {} waited {:.1f} s for rank 0 at {} to start the job, but {}", rank_,
+        deadline.elapsed_seconds(), where_,
+        status == IoStatus::kTimeout
+            ? "it did not answer; look at rank 0's output"
+            : "it closed the connection; look at rank 0's output, and whether another program "
+              "holds that port");
+  }
+
+  int rank_;
+  std::string where_;
+  std::string token_;
+  FileDescriptor socket_;
+  wire::Greeting greeting_;
+  Nonce hello_nonce_;
+};
+
+class ClientVigil final : public Vigil {
+ public:
+  ClientVigil(int rank, Line line) : rank_(rank), line_(std::move(line)) {}
+
+  void add_to(std::vector<pollfd>& waits) const override {
+    waits.push_back({line_.socket().get(), POLLIN, 0});
+  }
+
+  void check() override {
+    char byte = 0;
+    const ssize_t count = ::recv(line_.socket().get(), &byte, 1, MSG_PEEK);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (count <= 0) {
+      raise<CommError>("rank 0 (at {}) died while the ranks were connecting to each other",
+                       line_.where());
+    }
+    line_.hear(Deadline(kGrace));
+    all_ready_ = true;
+  }
+
+  void finish(const Deadline& deadline) override {
+    say(std::string(1, static_cast<char>(wire::kReady)));
+    const Deadline patience(
+        std::chrono::ceil<milliseconds>(std::chrono::duration<double>(deadline.limit_seconds())) +
+        kGrace);
+    while (!all_ready_) {
+      if (patience.passed()) {
+        raise<CommError>("rank {} waited {:.1f} s for rank 0 at {} to say that all ranks are ready",
+                         rank_, patience.elapsed_seconds(), line_.where());
+      }
+      pollfd wait{line_.socket().get(), POLLIN, 0};
+      ::poll(&wait, 1, patience.remaining_ms(milliseconds(500)));
+      check();
+    }
+  }
+
+  void give_up(std::string_view reason) noexcept override {
+    try {
+      const std::string text(reason.substr(0, wire::kMaxTextBytes));
+      const auto length = static_cast<std::uint32_t>(text.size());
+      say(static_cast<char>(wire::kGaveUp) + std::string(wire::view_of(length)) + text);
+    } catch (...) {  // no memory: the end of the connection says the rest
+    }
+  }
+
+ private:
+  void say(const std::string& bytes) {
+    send_all(line_.socket(), std::as_bytes(std::span(bytes)), Deadline(kGrace));
+  }
+
+  int rank_;
+  Line line_;
+  bool all_ready_ = false;
+};
+
+std::string take_text(std::string_view& from) {
+  if (from.size() >= sizeof(std::uint32_t)) {
+    const auto length = wire::read_as<std::uint32_t>(from);
+    from.remove_prefix(sizeof length);
+    if (from.size() >= length) {
+      std::string text(from.substr(0, length));
+      from.remove_prefix(length);
+      return text;
+    }
+  }
+  raise<CommError>("rank 0 sent a broken table of ranks");
+}
+
+}  // namespace
+
+Meeting join_rank_0(const Identity& identity, const std::string& card,
+                    const ExchangeOptions& options, const MeetingPoint& point) {
+  const Deadline deadline(options.timeout);
+  Notices notices(options);
+  Connected connected = reach_rank_0(identity, point, deadline, notices);
+  const std::string reached = connected.address;
+  Line line(identity, point, std::move(connected));
+  line.introduce(identity, card, deadline);
+  const std::string table = line.hear(Deadline(options.timeout + kGrace));
+  Meeting meeting;
+  std::string_view rest = table;
+  for (int rank = 0; rank < identity.world_size; ++rank) {
+    Met entry;
+    entry.card = take_text(rest);
+    entry.address = take_text(rest);
+    meeting.met.push_back(std::move(entry));
+  }
+  meeting.met[0].address = reached;
+  meeting.vigil = std::make_unique<ClientVigil>(identity.rank, std::move(line));
+  return meeting;
+}
+
+}  // namespace tandem::rendezvous

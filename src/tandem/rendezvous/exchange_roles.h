@@ -1,0 +1,44 @@
+// The two sides of the first meeting; exchange.cc decides who is which.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tandem/rendezvous/exchange.h"
+
+namespace tandem::rendezvous {
+
+// Where rank 0 listens.
+struct MeetingPoint {
+  std::vector<std::string> hosts;  // names or addresses, the likeliest first
+  int port = 0;
+  std::uint64_t job = 0;  // rank 0 greets with it; 0: not known
+};
+
+// Calls `log` after 5 s of waiting and then every 30 s.
+class Notices {
+ public:
+  explicit Notices(const ExchangeOptions& options) : log_(options.log) {}
+  template <class Text>
+  void maybe(const Deadline& deadline, Text text) {
+    if (!log_ || deadline.elapsed_seconds() * 1000 < static_cast<double>(next_.count())) return;
+    next_ += std::chrono::milliseconds(30000);
+    log_(text());
+  }
+
+ private:
+  const std::function<void(const std::string&)>& log_;
+  std::chrono::milliseconds next_{5000};
+};
+
+// The others wait this much longer than rank 0, whose message knows which ranks are missing.
+constexpr std::chrono::milliseconds kGrace{5000};
+// A host that does not answer this long while the job starts has gone.
+constexpr std::chrono::milliseconds kStartSilence{5000};
+
+Meeting receive_ranks(const Identity& identity, const std::string& card,
+                      const ExchangeOptions& options, FileDescriptor listener, std::uint64_t job);
+Meeting join_rank_0(const Identity& identity, const std::string& card,
+                    const ExchangeOptions& options, const MeetingPoint& point);
+
+}  // namespace tandem::rendezvous

@@ -1,0 +1,358 @@
+// Rank 0's side of the first meeting.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/exchange_roles.h"
+#include "tandem/rendezvous/exchange_wire.h"
+#include "tandem/rendezvous/lobby.h"
+
+namespace tandem::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using wire::Hello;
+using wire::Reply;
+
+// Time for a connection to say who it is.
+constexpr milliseconds kIntroduction{10000};
+// A rank with a wrong token is refused, and somebody with the right one may still come: so long.
+constexpr milliseconds kAfterRefusal{10000};
+
+struct Arrival {
+  FileDescriptor socket;
+  std::string card;
+  std::string address;
+  Nonce greeting{};
+  Nonce hello{};
+  std::string said;  // since the exchange
+  bool ready = false;
+};
+
+std::size_t introduction_bytes(const std::string& received) {
+  if (received.size() < sizeof(Hello)) {
+    const auto magic = wire::view_of(wire::kMagic);
+    const std::size_t known = std::min(received.size(), magic.size());
+    return received.compare(0, known, magic, 0, known) == 0 ? sizeof(Hello) : 0;
+  }
+  const auto hello = wire::read_as<Hello>(received);
+  if (hello.magic != wire::kMagic || hello.card_bytes > wire::kMaxCardBytes) return 0;
+  return sizeof hello + (hello.version == wire::kVersion ? hello.card_bytes : 0);
+}
+
+// The ranks that have come, and what is said to them.
+class Ranks {
+ public:
+  Ranks(std::size_t world_size, std::string token)
+      : arrived_(world_size), token_(std::move(token)) {}
+
+  std::size_t size() const { return arrived_.size(); }
+  std::optional<Arrival>& operator[](std::size_t rank) { return arrived_[rank]; }
+  const std::string& token() const { return token_; }
+
+  template <class Condition>
+  std::string list(Condition condition) const {
+    std::string text;
+    std::size_t count = 0;
+    for (std::size_t rank = 0; rank < size(); ++rank) {
+      if (!condition(arrived_[rank])) continue;
+      if (++count <= 16) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
+    }
+    return fmt::format("rank{} {}{}", count == 1 ? "" : "s", text, count > 16 ? ", …" : "");
+  }
+
+  void answer(const Arrival& to, wire::Status status, const std::string& text) const {
+    const Deadline patience(kGrace);
+    Reply reply;
+    reply.status = status;
+    reply.bytes = text.size();
+    reply.proof = wire::reply_proof(token_, to.greeting, to.hello, status, text);
+    if (send_all(to.socket, std::as_bytes(std::span(&reply, 1)), patience) == IoStatus::kDone) {
+      send_all(to.socket, std::as_bytes(std::span(text)), patience);
+    }
+  }
+
+  void answer_all(wire::Status status, const std::string& text) const {
+    for (std::size_t rank = 1; rank < size(); ++rank) {
+      if (arrived_[rank]) answer(*arrived_[rank], status, text);
+    }
+  }
+
+  // Tells everybody who is here, then throws.
+  [[noreturn]] void fail(wire::Status status, const std::string& message) const {
+    answer_all(status, message);
+    if (status == wire::kConfigError) throw ConfigError(message);
+    throw CommError(message);
+  }
+
+ private:
+  std::vector<std::optional<Arrival>> arrived_;
+  std::string token_;
+};
+
+class Server {
+ public:
+  Server(const Identity& identity, const std::string& card, const ExchangeOptions& options,
+         FileDescriptor listener, std::uint64_t job, Ranks& ranks)
+      : listener_(std::move(listener)),
+        port_(local_port(listener_)),
+        job_(job),
+        deadline_(options.timeout),
+        notices_(options),
+        log_(options.log),
+        ranks_(ranks),
+        lobby_(kIntroduction, static_cast<std::size_t>(identity.world_size) + 256) {
+    ranks_[0].emplace();
+    ranks_[0]->card = card;
+  }
+
+  void run() {
+    while (num_arrived_ < ranks_.size()) {
+      if (deadline_.passed()) give_up_waiting();
+      if (refused_ && refused_->limit.passed()) ranks_.fail(wire::kConfigError, refused_->text);
+      notices_.maybe(deadline_, [&] {
+        return fmt::format("rank 0 waits at port {} for {} since {:.0f} s", port_, missing(),
+                           deadline_.elapsed_seconds());
+      });
+      poll_once();
+    }
+  }
+
+ private:
+  struct Refusal {
+    std::size_t rank;
+    std::string text;
+    Deadline limit;
+  };
+
+  void poll_once() {
+    std::vector<pollfd> waits{{listener_.get(), POLLIN, 0}};
+    std::vector<std::size_t> present;
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
+      if (!ranks_[rank]) continue;
+      waits.push_back({ranks_[rank]->socket.get(), POLLIN, 0});
+      present.push_back(rank);
+    }
+    lobby_.add_to(waits);
+    if (::poll(waits.data(), waits.size(), deadline_.remaining_ms(milliseconds(500))) < 0) return;
+    for (std::size_t i = 0; i < present.size(); ++i) {
+      if (waits[1 + i].revents != 0) rank_went_away(present[i]);
+    }
+    lobby_.accept_from(listener_, [&] { return greeting(); });
+    for (Guest& guest : lobby_.take_complete(introduction_bytes)) accept_rank(std::move(guest));
+  }
+
+  std::string greeting() const {
+    wire::Greeting greeting;
+    greeting.has_token = ranks_.token().empty() ? 0 : 1;
+    greeting.job = job_;
+    greeting.nonce = make_nonce();
+    return std::string(wire::view_of(greeting));
+  }
+
+  void accept_rank(Guest guest) {
+    const auto hello = wire::read_as<Hello>(guest.received);
+    Arrival arrival;
+    arrival.address = peer_address(guest.socket);
+    arrival.socket = std::move(guest.socket);
+    arrival.card = guest.received.substr(sizeof hello);
+    arrival.greeting = wire::read_as<wire::Greeting>(guest.greeting).nonce;
+    arrival.hello = hello.nonce;
+    if (hello.version != wire::kVersion) {
+      reject(arrival, fmt::format("rank {} speaks version {} of the rendezvous, rank 0 version {}: "
+                                  "run the same tandem everywhere",
+                                  hello.rank, hello.version, wire::kVersion));
+    }
+    if (!proves_token(hello, arrival)) return refuse(hello, arrival);
+    if (hello.world_size != ranks_.size()) {
+      reject(arrival, fmt::format("the ranks disagree on the world size: rank 0 has {}, rank {} "
+                                  "({}) has {}",
+                                  ranks_.size(), hello.rank, arrival.address, hello.world_size));
+    }
+    if (hello.rank >= ranks_.size() || ranks_[hello.rank]) {
+      reject(arrival,
+             fmt::format("two processes say that they are rank {} (one of them at {}); check the "
+                         "launcher's settings, or give jobs that run at the same time different "
+                         "values of MASTER_PORT",
+                         hello.rank, arrival.address));
+    }
+    watch_host(arrival.socket, kStartSilence);
+    if (refused_ && refused_->rank == hello.rank) refused_.reset();
+    ranks_[hello.rank] = std::move(arrival);
+    ++num_arrived_;
+  }
+
+  bool proves_token(const Hello& hello, const Arrival& arrival) const {
+    if ((hello.has_token != 0) != !ranks_.token().empty()) return false;
+    return same_proof(hello.proof,
+                      wire::hello_proof(ranks_.token(), arrival.greeting, hello, arrival.card));
+  }
+
+  // Perhaps a rank with a wrong setting, perhaps somebody else's program: it is told, and the right
+  // rank may still come.
+  void refuse(const Hello& hello, const Arrival& arrival) {
+    const bool here = !ranks_.token().empty();
+    const bool there = hello.has_token != 0;
+    const std::string text = fmt::format(
+        "rank 0 on host {} refused a process at {} that says it is rank {}: {}; give all ranks the "
+        "same TANDEM_JOB_TOKEN",
+        host_name(), arrival.address, hello.rank,
+        here && there ? "its TANDEM_JOB_TOKEN is not rank 0's"
+        : here        ? "it has no TANDEM_JOB_TOKEN, rank 0 has one"
+                      : "it has a TANDEM_JOB_TOKEN, rank 0 has none");
+    ranks_.answer(arrival, wire::kConfigError, text);
+    if (log_) log_(text);
+    if (hello.rank < ranks_.size() && !ranks_[hello.rank]) {
+      refused_.emplace(Refusal{hello.rank, text, Deadline(kAfterRefusal)});
+    }
+  }
+
+  [[noreturn]] void reject(const Arrival& arrival, const std::string& message) {
+    ranks_.answer(arrival, wire::kConfigError, message);
+    ::shutdown(arrival.socket.get(), SHUT_WR);
+    ranks_.fail(wire::kConfigError, message);
+  }
+
+  void rank_went_away(std::size_t rank) {
+    const std::string address = ranks_[rank]->address;
+    ranks_[rank].reset();
+    ranks_.fail(wire::kCommError,
+                fmt::format("rank {} ({}) ended while the job was starting, {:.1f} s after rank 0; "
+                            "look at its output",
+                            rank, address, deadline_.elapsed_seconds()));
+  }
+
+  [[noreturn]] void give_up_waiting() {
+    ranks_.fail(wire::kCommError,
+                fmt::format("rank 0 waited {:.1f} s at port {} of host {} for {} of {}, which did "
+                            "not come; check that all ranks were started and can reach this "
+                            "address{}",
+                            deadline_.elapsed_seconds(), port_, host_name(), missing(),
+                            ranks_.size(), refused_ ? "; " + refused_->text : ""));
+  }
+
+  std::string missing() const {
+    return ranks_.list([](const std::optional<Arrival>& one) { return !one.has_value(); });
+  }
+
+  FileDescriptor listener_;
+  int port_;
+  std::uint64_t job_;
+  Deadline deadline_;
+  Notices notices_;
+  const std::function<void(const std::string&)>& log_;
+  Ranks& ranks_;
+  Lobby lobby_;
+  std::size_t num_arrived_ = 1;
+  std::optional<Refusal> refused_;
+};
+
+class ServerVigil final : public Vigil {
+ public:
+  explicit ServerVigil(Ranks ranks) : ranks_(std::move(ranks)) {}
+
+  void add_to(std::vector<pollfd>& waits) const override {
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
+      waits.push_back({const_cast<Ranks&>(ranks_)[rank]->socket.get(), POLLIN, 0});
+    }
+  }
+
+  void check() override {
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) listen_to(rank);
+  }
+
+  void finish(const Deadline& deadline) override {
+    while (num_ready_ + 1 < ranks_.size()) {
+      if (deadline.passed()) {
+        ranks_.fail(wire::kCommError, fmt::format("rank 0 waited {:.1f} s until all ranks had "
+                                                  "connected to each other; not ready: {}",
+                                                  deadline.elapsed_seconds(), unready()));
+      }
+      std::vector<pollfd> waits;
+      add_to(waits);
+      ::poll(waits.data(), waits.size(), deadline.remaining_ms(milliseconds(500)));
+      check();
+    }
+    ranks_.answer_all(wire::kOk, "");
+  }
+
+  void give_up(std::string_view reason) noexcept override {
+    try {
+      ranks_.answer_all(wire::kCommError, std::string(reason.substr(0, wire::kMaxTextBytes)));
+    } catch (...) {  // no memory: the end of the connections says the rest
+    }
+  }
+
+ private:
+  std::string unready() const {
+    return ranks_.list([first = true](const std::optional<Arrival>& one) mutable {
+      const bool is_rank_0 = std::exchange(first, false);
+      return !is_rank_0 && !one->ready;
+    });
+  }
+
+  void listen_to(std::size_t rank) {
+    Arrival& one = *ranks_[rank];
+    char bytes[1024];
+    while (one.said.size() <= wire::kMaxTextBytes + 16) {
+      const ssize_t count = ::recv(one.socket.get(), bytes, sizeof bytes, 0);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EAGAIN) return take_words(rank);
+      if (count <= 0) {
+        take_words(rank);
+        ranks_.fail(wire::kCommError, fmt::format("rank {} ({}) died while the ranks were "
+                                                  "connecting to each other; look at its output",
+                                                  rank, one.address));
+      }
+      one.said.append(bytes, static_cast<std::size_t>(count));
+    }
+  }
+
+  void take_words(std::size_t rank) {
+    Arrival& one = *ranks_[rank];
+    if (one.said.empty()) return;
+    if (one.said.front() == wire::kReady) {
+      num_ready_ += one.ready ? 0 : 1;
+      one.ready = true;
+      one.said.erase(0, 1);
+      return;
+    }
+    if (one.said.size() < 1 + sizeof(std::uint32_t)) return;
+    const auto length = wire::read_as<std::uint32_t>(std::string_view(one.said).substr(1));
+    const std::size_t begin = 1 + sizeof length;
+    if (one.said.size() < begin + std::min(length, wire::kMaxTextBytes)) return;
+    ranks_.fail(wire::kCommError, one.said.substr(begin, length));
+  }
+
+  Ranks ranks_;
+  std::size_t num_ready_ = 0;
+};
+
+void append_text(std::string& to, const std::string& text) {
+  const auto length = static_cast<std::uint32_t>(text.size());
+  to += wire::view_of(length);
+  to += text;
+}
+
+}  // namespace
+
+Meeting receive_ranks(const Identity& identity, const std::string& card,
+                      const ExchangeOptions& options, FileDescriptor listener, std::uint64_t job) {
+  Ranks ranks(static_cast<std::size_t>(identity.world_size), identity.job_token);
+  Server(identity, card, options, std::move(listener), job, ranks).run();
+  Meeting meeting;
+  std::string table;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    meeting.met.push_back({ranks[rank]->card, ranks[rank]->address});
+    append_text(table, meeting.met.back().card);
+    append_text(table, meeting.met.back().address);
+  }
+  ranks.answer_all(wire::kOk, table);
+  meeting.vigil = std::make_unique<ServerVigil>(std::move(ranks));
+  return meeting;
+}
+
+}  // namespace tandem::rendezvous

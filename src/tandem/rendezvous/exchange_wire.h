@@ -1,0 +1,78 @@
+// What the first meeting says over TCP. Rank 0 greets whoever connects; a rank answers with Hello
+// and its card; rank 0, once all have come, replies with the table of all cards (kOk) or a text that
+// says why the job cannot start. Then the connections stay open (Vigil): a rank that is ready sends
+// kReady, one that fails kGaveUp, a length and a text; rank 0 replies once more, when all are ready
+// or one has failed.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "tandem/rendezvous/job_token.h"
+
+namespace tandem::rendezvous::wire {
+
+constexpr std::uint32_t kMagic = 0x6d444e54;  // "TNDm"
+constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kMaxCardBytes = 1u << 16;
+constexpr std::uint32_t kMaxTextBytes = 4096;
+constexpr std::uint64_t kMaxReplyBytes = 1u << 30;
+
+enum Status : std::uint32_t { kOk = 0, kConfigError = 1, kCommError = 2 };
+enum Word : std::uint8_t { kReady = 1, kGaveUp = 2 };
+
+struct Greeting {
+  std::uint32_t magic = kMagic;
+  std::uint32_t version = kVersion;
+  std::uint32_t has_token = 0;
+  std::uint32_t unused = 0;
+  std::uint64_t job = 0;  // tells the jobs of one process manager's hosts apart; 0: not known
+  Nonce nonce{};
+};
+
+struct Hello {
+  std::uint32_t magic = kMagic;
+  std::uint32_t version = kVersion;
+  std::uint32_t world_size = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t has_token = 0;
+  std::uint32_t card_bytes = 0;
+  Nonce nonce{};
+  ProofCode proof{};
+};
+
+struct Reply {
+  std::uint32_t magic = kMagic;
+  std::uint32_t status = kOk;
+  std::uint64_t bytes = 0;
+  ProofCode proof{};
+};
+
+template <class T>
+std::string_view view_of(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+template <class T>
+T read_as(std::string_view bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+// That a rank which speaks as `hello` belongs to the job of `greeting`.
+inline ProofCode hello_proof(std::string_view token, const Nonce& greeting, Hello hello,
+                             std::string_view card) {
+  hello.proof = {};
+  return prove(token, {"tandem rank", view_of(greeting), view_of(hello), card});
+}
+
+// That rank 0 says `text` to the rank of `hello`.
+inline ProofCode reply_proof(std::string_view token, const Nonce& greeting, const Nonce& hello,
+                             std::uint32_t status, std::string_view text) {
+  return prove(token, {"tandem rank 0", view_of(greeting), view_of(hello), view_of(status), text});
+}
+
+}  // namespace tandem::rendezvous::wire

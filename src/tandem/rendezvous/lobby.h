@@ -1,0 +1,48 @@
+// Where connections wait that have not yet said who they are. Anybody may connect to an open port:
+// port scanners, web browsers, programs that connect and say nothing, or a byte a minute. Here they
+// cost nothing but a descriptor, for a while.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::rendezvous {
+
+struct Guest {
+  FileDescriptor socket;
+  std::string greeting;  // what it was told
+  std::string received;  // what it has said, complete when it leaves the lobby
+};
+
+class Lobby {
+ public:
+  // A guest is shown out `patience` after it came; when more than `capacity` wait, the oldest is.
+  Lobby(std::chrono::milliseconds patience, std::size_t capacity)
+      : patience_(patience), capacity_(capacity) {}
+
+  // Accepts all who knock at `listener`. `greeting` makes what each is told first (may be empty).
+  void accept_from(const FileDescriptor& listener, const std::function<std::string()>& greeting);
+  void add_to(std::vector<pollfd>& waits) const;
+  // Reads what the guests have to say and returns those who are done. `wanted` tells from the bytes
+  // so far how many an introduction has in all (more than there are: not known yet); 0 shows the
+  // guest out.
+  std::vector<Guest> take_complete(
+      const std::function<std::size_t(const std::string& received)>& wanted);
+
+ private:
+  struct Waiting {
+    Guest guest;
+    Deadline limit;
+  };
+  std::chrono::milliseconds patience_;
+  std::size_t capacity_;
+  std::vector<Waiting> waiting_;  // by time of arrival
+};
+
+}  // namespace tandem::rendezvous

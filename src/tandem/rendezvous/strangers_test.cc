@@ -1,0 +1,304 @@
+// Whoever else comes to rank 0's port while a job starts, and ranks that do not know its token.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/connect.h"
+#include "tandem/rendezvous/exchange.h"
+#include "tandem/rendezvous/exchange_wire.h"
+
+namespace tandem::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr milliseconds kPatience{20000};
+
+struct Outcome {
+  std::vector<Met> met;
+  std::string error;
+  bool config_error = false;
+  std::string log;
+  double seconds = 0;
+};
+
+// A rank of a job in a thread of its own.
+class Rank {
+ public:
+  Rank(int rank, int world_size, int port, const std::string& token = "",
+       milliseconds timeout = kPatience) {
+    identity_.rank = identity_.local_rank = rank;
+    identity_.world_size = identity_.local_size = world_size;
+    identity_.master_port = port;
+    identity_.job_token = token;
+    thread_ = std::thread([this, timeout] { run(timeout); });
+  }
+  ~Rank() {
+    if (thread_.joinable()) thread_.join();
+  }
+  Outcome wait() {
+    thread_.join();
+    return outcome_;
+  }
+
+ private:
+  void run(milliseconds timeout) {
+    ExchangeOptions options;
+    options.timeout = timeout;
+    options.log = [this](const std::string& line) { outcome_.log += line + "\n"; };
+    const Deadline clock(timeout);
+    try {
+      Meeting meeting = exchange_cards(identity_, fmt::format("card {}", identity_.rank), options);
+      meeting.vigil->finish(Deadline(timeout));
+      outcome_.met = meeting.met;
+    } catch (const ConfigError& error) {
+      outcome_.error = error.what();
+      outcome_.config_error = true;
+    } catch (const Error& error) {
+      outcome_.error = error.what();
+    }
+    outcome_.seconds = clock.elapsed_seconds();
+  }
+  Identity identity_;
+  Outcome outcome_;
+  std::thread thread_;
+};
+
+int free_port() { return local_port(listen_tcp(true, 0)); }
+
+FileDescriptor visit(int port) {
+  const std::vector<std::string> host = {"127.0.0.1"};
+  const Deadline deadline(kPatience);
+  std::string failure;
+  while (!deadline.passed()) {
+    Connected found = connect_first(host, port, Handshake(), deadline, failure);
+    if (found.socket) return std::move(found.socket);
+  }
+  ADD_FAILURE() << failure;
+  return {};
+}
+
+void say(const FileDescriptor& socket, const std::string& bytes) {
+  send_all(socket, std::as_bytes(std::span(bytes)), Deadline(milliseconds(2000)));
+}
+
+struct Stranger {
+  const char* name;
+  void (*visit)(int port, std::vector<FileDescriptor>& stay);
+};
+
+class Strangers : public ::testing::TestWithParam<Stranger> {};
+
+TEST_P(Strangers, DoNotDisturbTheStart) {
+  const int port = free_port();
+  Rank zero(0, 3, port);
+  std::vector<FileDescriptor> stay;
+  GetParam().visit(port, stay);
+  Rank one(1, 3, port);
+  GetParam().visit(port, stay);
+  Rank two(2, 3, port);
+  for (Rank* rank : {&zero, &one, &two}) {
+    const Outcome outcome = rank->wait();
+    EXPECT_EQ(outcome.error, "");
+    ASSERT_EQ(outcome.met.size(), 3u);
+    EXPECT_EQ(outcome.met[2].card, "card 2");
+    EXPECT_LT(outcome.seconds, 8.0) << "a stranger's patience was waited for";
+  }
+}
+
+std::string half_a_hello() {
+  return std::string(wire::view_of(wire::Hello())).substr(0, sizeof(wire::Hello) / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Strangers,
+    ::testing::Values(
+        Stranger{"ConnectAndLeave", [](int port, auto&) { visit(port); }},
+        Stranger{"WebBrowser",
+                 [](int port, auto& stay) {
+                   stay.push_back(visit(port));
+                   say(stay.back(), "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n");
+                 }},
+        Stranger{"Silence", [](int port, auto& stay) { stay.push_back(visit(port)); }},
+        Stranger{"HalfAHello",
+                 [](int port, auto& stay) {
+                   stay.push_back(visit(port));
+                   say(stay.back(), half_a_hello());
+                 }},
+        Stranger{"AnEndlessCard",
+                 [](int port, auto& stay) {
+                   wire::Hello hello;
+                   hello.card_bytes = 0xffffffff;
+                   stay.push_back(visit(port));
+                   say(stay.back(), std::string(wire::view_of(hello)) + std::string(100000, 'x'));
+                 }},
+        Stranger{"ACardThatNeverComes",
+                 [](int port, auto& stay) {
+                   wire::Hello hello;
+                   hello.card_bytes = 1000;
+                   stay.push_back(visit(port));
+                   say(stay.back(), std::string(wire::view_of(hello)));
+                 }},
+        Stranger{"AForgedRank",  // the right form, the wrong proof
+                 [](int port, auto& stay) {
+                   wire::Hello hello;
+                   hello.world_size = 3;
+                   hello.rank = 2;
+                   stay.push_back(visit(port));
+                   say(stay.back(), std::string(wire::view_of(hello)));
+                 }},
+        Stranger{"Reset",
+                 [](int port, auto&) {
+                   const FileDescriptor socket = visit(port);
+                   const linger at_once{1, 0};
+                   ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+                 }},
+        Stranger{"ACrowd",
+                 [](int port, auto& stay) {
+                   for (int i = 0; i < 300; ++i) {
+                     stay.push_back(visit(port));
+                     say(stay.back(), "T");
+                   }
+                 }}),
+    [](const auto& instance) { return std::string(instance.param.name); });
+
+TEST(JobToken, RanksThatKnowItMeet) {
+  const int port = free_port();
+  Rank zero(0, 2, port, "correct horse");
+  Rank one(1, 2, port, "correct horse");
+  EXPECT_EQ(zero.wait().error, "");
+  EXPECT_EQ(one.wait().error, "");
+}
+
+struct Tokens {
+  const char* name;
+  const char* rank_0;
+  const char* rank_1;
+  const char* expected;
+};
+
+class WrongTokens : public ::testing::TestWithParam<Tokens> {};
+
+TEST_P(WrongTokens, AreAClearErrorOnBothSides) {
+  const int port = free_port();
+  Rank zero(0, 2, port, GetParam().rank_0, milliseconds(1500));
+  Rank one(1, 2, port, GetParam().rank_1, milliseconds(1500));
+  const Outcome refused = one.wait();
+  EXPECT_TRUE(refused.config_error);
+  EXPECT_THAT(refused.error, AllOf(HasSubstr("refused"), HasSubstr("rank 1"),
+                                   HasSubstr(GetParam().expected), HasSubstr("TANDEM_JOB_TOKEN")));
+  const Outcome waited = zero.wait();
+  EXPECT_THAT(waited.log, HasSubstr(GetParam().expected));
+  EXPECT_THAT(waited.error, AllOf(HasSubstr("rank 1"), HasSubstr(GetParam().expected)));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, WrongTokens,
+                         ::testing::Values(Tokens{"Different", "one", "another",
+                                                  "its TANDEM_JOB_TOKEN is not rank 0's"},
+                                           Tokens{"OnlyRankZero", "one", "",
+                                                  "it has no TANDEM_JOB_TOKEN, rank 0 has one"},
+                                           Tokens{"OnlyTheOther", "", "another",
+                                                  "it has a TANDEM_JOB_TOKEN, rank 0 has none"}),
+                         [](const auto& instance) { return std::string(instance.param.name); });
+
+TEST(JobToken, AWrongOneDoesNotEndAJobWhoseRightRankComes) {
+  const int port = free_port();
+  Rank zero(0, 2, port, "right");
+  EXPECT_NE(Rank(1, 2, port, "wrong").wait().error, "");
+  EXPECT_EQ(Rank(1, 2, port, "right").wait().error, "");
+  EXPECT_EQ(zero.wait().error, "");
+}
+
+// The others must not hand their cards' secrets' peers to whoever took rank 0's port.
+TEST(JobToken, AFalseRankZeroIsFoundOut) {
+  const FileDescriptor listener = listen_tcp(true, 0);
+  Rank one(1, 2, local_port(listener), "right");
+  const FileDescriptor victim = accept_tcp(listener, 5000);
+  wire::Greeting greeting;
+  greeting.has_token = 1;
+  say(victim, std::string(wire::view_of(greeting)));
+  wire::Hello hello;
+  receive_all(victim, std::as_writable_bytes(std::span(&hello, 1)), Deadline(kPatience));
+  wire::Reply reply;
+  reply.proof = wire::reply_proof("guess", greeting.nonce, hello.nonce, wire::kOk, "");
+  say(victim, std::string(wire::view_of(reply)));
+  EXPECT_THAT(one.wait().error,
+              AllOf(HasSubstr("refused what listens at"), HasSubstr("TANDEM_JOB_TOKEN")));
+}
+
+// A code for one conversation is worth nothing in another.
+TEST(JobToken, CodesDependOnEveryPart) {
+  const ProofCode code = prove("token", {"ab", "c"});
+  EXPECT_TRUE(same_proof(code, prove("token", {"ab", "c"})));
+  EXPECT_FALSE(same_proof(code, prove("Token", {"ab", "c"})));
+  EXPECT_FALSE(same_proof(code, prove("token", {"a", "bc"})));
+  EXPECT_FALSE(same_proof(code, prove("token", {"ab", "c", ""})));
+  EXPECT_NE(make_nonce(), make_nonce());
+}
+
+TEST(Vigil, ARankThatEndsBeforeAllAreReadyIsNamed) {
+  const int port = free_port();
+  const auto join = [&](int rank) {
+    Identity identity;
+    identity.rank = identity.local_rank = rank;
+    identity.world_size = identity.local_size = 3;
+    identity.master_port = port;
+    ExchangeOptions options;
+    options.timeout = kPatience;
+    return exchange_cards(identity, "card", options);
+  };
+  const auto error_of = [&](int rank) {
+    try {
+      Meeting meeting = join(rank);
+      meeting.vigil->finish(Deadline(kPatience));
+    } catch (const CommError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  std::string zero, two;
+  std::thread first([&] { zero = error_of(0); });
+  std::thread third([&] { two = error_of(2); });
+  join(1);  // and leaves without a word
+  first.join();
+  third.join();
+  EXPECT_THAT(zero, AllOf(HasSubstr("rank 1"), HasSubstr("died while the ranks were connecting")));
+  EXPECT_EQ(two, zero);
+}
+
+TEST(Vigil, TheReasonOfARankThatGivesUpReachesAll) {
+  const int port = free_port();
+  std::vector<std::string> errors(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      Identity identity;
+      identity.rank = identity.local_rank = rank;
+      identity.world_size = identity.local_size = 3;
+      identity.master_port = port;
+      ExchangeOptions options;
+      options.timeout = kPatience;
+      Meeting meeting = exchange_cards(identity, "card", options);
+      if (rank == 2) return meeting.vigil->give_up("rank 2 found no route to rank 1");
+      try {
+        meeting.vigil->finish(Deadline(kPatience));
+      } catch (const CommError& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(errors[0], HasSubstr("found no route to rank 1"));
+  EXPECT_THAT(errors[1], HasSubstr("found no route to rank 1"));
+}
+
+}  // namespace
+}  // namespace tandem::rendezvous

@@ -1,0 +1,136 @@
+// What all survivors on two hosts see when a rank or a host fails, and how soon.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "multihost/probe_job.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// The time after `word` in what a rank said; -1 without one.
+double time_after(const std::string& said, const std::string& word) {
+  const std::size_t at = said.find(word);
+  return at == std::string::npos ? -1 : std::stod(said.substr(at + word.size()));
+}
+
+struct Case {
+  const char* kind;
+  const char* phase;
+  int victim;
+  double same_node_ms;
+  double other_node_ms;
+  std::vector<std::string> words;  // in the message of every survivor
+};
+
+// A process that ends is known at once on its node and elsewhere; one that is stopped when the
+// second that the probe sets as the limit has passed (heartbeats: four a second).
+constexpr double kDeathHere = 100;
+constexpr double kDeathElsewhere = 2000;
+constexpr double kStall = 1000 + 2 * 250 + 500;
+constexpr double kSilence = 2500;
+
+class Faults : public MultiHost, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(Faults, AreNamedByAllSurvivorsInTime) {
+  const Case& fault = GetParam();
+  const TwoHosts hosts(folder());
+  ProbeJob job(hosts.node0, hosts.node1,
+               {"fault", fault.kind, fault.phase, std::to_string(fault.victim)});
+  std::vector<std::string> said(4);
+  for (int rank = 0; rank < 4; ++rank) {
+    if (rank == fault.victim) continue;
+    const ProcessResult result = job[rank].wait(std::chrono::seconds(40));
+    EXPECT_EQ(result.exit_code, 200) << result.out << result.err;
+    said[static_cast<std::size_t>(rank)] = result.out;
+  }
+  const double start = time_after(job[fault.victim].out_so_far(), "fault at ");
+  ASSERT_GT(start, 0) << job[fault.victim].out_so_far();
+  for (int rank = 0; rank < 4; ++rank) {
+    if (rank == fault.victim) continue;
+    const std::string& words = said[static_cast<std::size_t>(rank)];
+    const double delay = time_after(words, "failed at ") - start;
+    const bool same_node = rank / 2 == fault.victim / 2;
+    RecordProperty(fmt::format("rank_{}_ms", rank), fmt::format("{:.1f}", delay));
+    EXPECT_LT(delay, same_node ? fault.same_node_ms : fault.other_node_ms) << words;
+    EXPECT_THAT(words, HasSubstr(fmt::format("rank {} (", fault.victim)));
+    for (const std::string& word : fault.words) EXPECT_THAT(words, HasSubstr(word));
+  }
+  // A stopped process is still there, with its connections: it ends with this, and so does its parent, which has stopped with it.
+  for (const Host* host : {&hosts.node0, &hosts.node1}) {
+    host->shell("pkill -KILL -x host_probe || true");
+  }
+  job[fault.victim].signal(SIGCONT);
+  job[fault.victim].wait(std::chrono::seconds(20));
+  expect_nothing_left(hosts);
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  // A victim on either host; rank 0 is special at the start, for it is where the others met.
+  for (const int victim : {0, 3}) {
+    for (const auto* phase : {"init", "middle", "end"}) {
+      for (const auto* kind : {"kill", "exit"}) {
+        cases.push_back({kind, phase, victim, kDeathHere, kDeathElsewhere, {"died"}});
+      }
+    }
+    for (const auto* phase : {"middle", "end"}) {
+      cases.push_back({"stop", phase, victim, kStall, kStall, {"stalled", "TANDEM_STALL_TIMEOUT"}});
+    }
+  }
+  for (const auto* phase : {"middle", "end"}) {
+    cases.push_back(
+        {"mismatch", phase, 3, kDeathHere, kDeathElsewhere, {"disagree", "of 7 float64 (max)"}});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Faults, ::testing::ValuesIn(all_cases()), [](const auto& instance) {
+  return fmt::format("{}_{}_rank{}", instance.param.kind, instance.param.phase,
+                     instance.param.victim);
+});
+
+// The host of ranks 2 and 3 answers nothing any more. Either side names a rank of the other.
+TEST_F(Faults, AHostThatFallsSilent) {
+  const TwoHosts hosts(folder());
+  ProbeJob job(hosts.node0, hosts.node1, {"fault", "none", "middle", "3"});
+  job.wait_for_all_to_say("is in the middle");
+  hosts.node1.shell("ip link set wire down");
+  const double start = now_ms();
+  for (int rank = 0; rank < 4; ++rank) {
+    const ProcessResult result = job[rank].wait(std::chrono::seconds(40));
+    EXPECT_EQ(result.exit_code, 200) << result.out;
+    const double delay = time_after(result.out, "failed at ") - start;
+    RecordProperty(fmt::format("rank_{}_ms", rank), fmt::format("{:.1f}", delay));
+    EXPECT_LT(delay, kSilence) << result.out;
+    EXPECT_THAT(result.out, HasSubstr(rank < 2 ? "(host node1, pid" : "(host node0, pid"));
+    EXPECT_THAT(result.out, HasSubstr("died: its host has answered nothing for 2."));
+  }
+  expect_nothing_left(hosts);
+}
+
+// A switch that wakes up after the job has started does no harm.
+TEST_F(Faults, ACableThatComesLate) {
+  const TwoHosts hosts(folder());
+  hosts.node1.shell("ip link set wire down");
+  ProbeJob job(hosts.node0, hosts.node1, {"fault", "none", "middle", "3"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  hosts.node1.shell("ip link set wire up");
+  job.wait_for_all_to_say("is in the middle");
+  for (int rank = 0; rank < 4; ++rank) job[rank].signal(SIGTERM);
+  for (const Host* host : {&hosts.node0, &hosts.node1}) {
+    host->shell("pkill -KILL -x host_probe || true");
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing

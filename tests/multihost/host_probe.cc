@@ -1,0 +1,109 @@
+// A rank of a job on several hosts, as small as can be. Prints what a test asks about; every line begins with the rank.
+//   host_probe meet
+//     meets the others, adds, prints "rank R: <what Communicator::describe says>"
+//   host_probe fault KIND PHASE VICTIM
+//     the victim does KIND (kill, stop, exit, mismatch, none) in PHASE (init, middle, end) and says "fault at T"; the others
+//     say "failed at T: <message>" (T: milliseconds of the clock that all processes of a machine share)
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tandem/comm/communicator.h"
+#include "tandem/core/env.h"
+#include "tandem/core/error.h"
+
+namespace {
+
+using tandem::comm::Communicator;
+using tandem::comm::ReduceOp;
+
+struct Fault {
+  std::string kind = "none";
+  std::string phase;
+  int victim = -1;
+};
+
+void say(int rank, const std::string& text) {
+  const std::string line = fmt::format("rank {}: {}\n", rank, text);
+  [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, line.data(), line.size());
+}
+
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void commit(const Fault& fault, int rank, const std::string& phase, Communicator* communicator) {
+  if (fault.victim != rank || fault.phase != phase) return;
+  if (fault.kind == "none") return;
+  say(rank, fmt::format("fault at {:.1f}", now_ms()));
+  if (fault.kind == "kill") ::raise(SIGKILL);
+  if (fault.kind == "stop") ::raise(SIGSTOP);
+  if (fault.kind == "exit") ::_exit(0);
+  if (fault.kind == "mismatch" && communicator != nullptr) {
+    std::vector<double> other(7);
+    communicator->all_reduce(std::span(other), ReduceOp::kMax);
+  }
+}
+
+void work(Communicator& communicator, const Fault& fault) {
+  const int rank = communicator.rank();
+  std::vector<float> data(10000, 1.0f);
+  for (int i = 0; i < 20; ++i) communicator.all_reduce(std::span(data), ReduceOp::kSum);
+  say(rank, "is in the middle");
+  if (fault.phase == "middle") {
+    for (int i = 0;; ++i) {
+      if (i == 20) commit(fault, rank, "middle", &communicator);
+      communicator.all_reduce(std::span(data), ReduceOp::kSum);
+    }
+  }
+  commit(fault, rank, "end", &communicator);
+  communicator.barrier();
+}
+
+tandem::comm::Options options_of() {
+  tandem::comm::Options options;
+  options.timeout = std::chrono::seconds(20);
+  options.stall_timeout = std::chrono::seconds(1);
+  options.log = [](const std::string& line) { say(-1, line); };
+  return options;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Fault fault;
+  if (argc == 5) fault = {argv[2], argv[3], std::atoi(argv[4])};
+  int rank = -1;
+  try {
+    const auto identity = tandem::rendezvous::identify(tandem::Environment::from_process());
+    rank = identity.rank;
+    tandem::rendezvous::ExchangeOptions meeting;
+    meeting.timeout = options_of().timeout;
+    meeting.log = options_of().log;
+    const auto exchange = [&](const std::string& card) {
+      auto met = tandem::rendezvous::exchange_cards(identity, card, meeting);
+      commit(fault, rank, "init", nullptr);
+      return met;
+    };
+    const auto communicator = fault.victim < 0
+                                  ? Communicator::create(identity, options_of())
+                                  : Communicator::create(rank, identity.world_size, exchange,
+                                                         /*loopback_only=*/false, options_of());
+    say(rank, communicator->describe());
+    std::int64_t sum = communicator->rank();
+    communicator->all_reduce(std::span(&sum, 1), ReduceOp::kSum);
+    if (fault.victim >= 0) work(*communicator, fault);
+    say(rank, fmt::format("sum {}", sum));
+    communicator->close();
+  } catch (const tandem::Error& error) {
+    say(rank, fmt::format("failed at {:.1f}: {}", now_ms(), error.what()));
+    return error.exit_code();
+  }
+  return 0;
+}
