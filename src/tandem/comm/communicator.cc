@@ -10,6 +10,7 @@
 #include <map>
 
 #include "tandem/comm/communicator_state.h"
+#include "tandem/comm/plugin_transport.h"
 #include "tandem/core/error.h"
 
 #if defined(__x86_64__)
@@ -98,6 +99,17 @@ std::string list_of(const std::vector<int>& ranks) {
   return text;
 }
 
+// This host's address as the others reach it: that of a connection that left the host, if there is one.
+std::string address_on_the_route(const std::vector<rendezvous::FileDescriptor>& connections) {
+  std::string address;
+  for (const rendezvous::FileDescriptor& connection : connections) {
+    if (!connection) continue;
+    address = rendezvous::local_address(connection);
+    if (!address.starts_with("127.") && address != "::1") break;
+  }
+  return address;
+}
+
 }  // namespace
 
 bool Request::done() const { return message_ == nullptr || message_->done; }
@@ -109,13 +121,21 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
   rendezvous::ExchangeOptions exchange_options;
   exchange_options.timeout = options.timeout;
   exchange_options.log = options.log;
-  const rendezvous::Exchange exchange = [&](const std::string& card) {
-    return rendezvous::exchange_cards(identity, card, exchange_options);
-  };
   auto state = std::make_unique<State>();
   state->options = std::move(options);
   state->rank = identity.rank;
   state->size = identity.world_size;
+  // Hydra's process manager serves a process once: when an MPI is loaded, the ranks meet through it.
+  if (state->size > 1 && state->options.transport.is_mpi()) {
+    state->fabric = std::make_unique<PluginFabric>(state->options.transport, state->rank,
+                                                   state->size, state->options.timeout, "");
+  }
+  const rendezvous::Exchange exchange = [&, fabric = state->fabric.get()](const std::string& card) {
+    if (fabric == nullptr) return rendezvous::exchange_cards(identity, card, exchange_options);
+    std::vector<rendezvous::Met> met;
+    for (std::string& text : fabric->exchange(card)) met.push_back({std::move(text), ""});
+    return met;
+  };
   return connect(std::move(state), exchange, identity.loopback(), identity.interface);
 }
 
@@ -159,9 +179,36 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   monitor_options.on_failure = options.on_failure;
   state->monitor = std::make_unique<Monitor>(state->peers, std::move(mesh.control), *state->failure,
                                              std::move(monitor_options));
+  const std::string source_address = address_on_the_route(mesh.data);
   state->transport = std::make_unique<TcpTransport>(std::move(mesh.data), state->peers, state->rank,
                                                     *state->monitor, *state->failure);
-  return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
+  std::unique_ptr<Communicator> communicator(new Communicator(std::move(state)));
+  if (options.transport.is_plugin()) communicator->use_plugin(source_address);
+  return communicator;
+}
+
+// The ranks have met over tcp, with all its errors and deadlines; now they tell each other their addresses in the library.
+void Communicator::use_plugin(const std::string& source_address) {
+  State& state = *state_;
+  const TransportOptions& options = state.options.transport;
+  try {
+    agree("transport between ranks (--ddp_backend, CCL_ATL_TRANSPORT)", options.name);
+    if (!state.fabric) {
+      state.fabric = std::make_unique<PluginFabric>(options, state.rank, state.size,
+                                                    state.options.timeout, source_address);
+    }
+    state.fabric->connect(all_gather_texts(state.fabric->address()));
+    barrier();  // nobody sends to a rank that does not listen yet
+  } catch (const Error& error) {
+    abort(error.what());
+    throw;
+  }
+  state.sequence = 0;  // meeting is no operation of the user: errors count those
+  state.first_transport = std::exchange(
+      state.transport,
+      std::make_unique<PluginTransport>(std::move(*state.fabric), state.peers, state.rank,
+                                        state.options.timeout, *state.monitor, *state.failure));
+  state.fabric.reset();
 }
 
 Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -172,8 +219,11 @@ Communicator::~Communicator() {
 
 void Communicator::close() {
   if (state_->closed) return;
+  // A plugin's library may still have to deliver what counts as sent; tcp leaves that to the kernel.
+  if (state_->first_transport) state_->transport.reset();
   if (state_->monitor) state_->monitor->say_goodbye();
   state_->transport.reset();
+  state_->first_transport.reset();
   state_->monitor.reset();
   state_->local_sockets.clear();
   state_->closed = true;

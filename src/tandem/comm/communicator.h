@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "tandem/comm/node_memory.h"
+#include "tandem/comm/transport_options.h"
 #include "tandem/comm/types.h"
 #include "tandem/rendezvous/exchange.h"
 #include "tandem/rendezvous/identity.h"
@@ -49,6 +50,8 @@ struct Options {
   // Ranks share memory only if this text agrees as well (tests make several "hosts" of one machine
   // with it).
   std::string node_id;
+  // What carries messages between ranks; equal on all of them. Life and death stay with tcp.
+  TransportOptions transport;
 };
 
 // The ranks that share one node's memory, in ascending order.
@@ -195,6 +198,7 @@ class Communicator {
   static std::unique_ptr<Communicator> connect(std::unique_ptr<State> state,
                                                const rendezvous::Exchange& exchange,
                                                bool loopback_only, const std::string& interface);
+  void use_plugin(const std::string& source_address);
   Collective begin(Operation operation, DataType type, std::size_t count, ReduceOp op, int root);
   void finish(Collective& collective);
   void broadcast_bytes(std::span<std::byte> data, DataType type, std::size_t count, int root);

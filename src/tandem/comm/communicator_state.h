@@ -9,6 +9,7 @@
 #include "tandem/comm/failure.h"
 #include "tandem/comm/mesh.h"
 #include "tandem/comm/monitor.h"
+#include "tandem/comm/plugin_fabric.h"
 #include "tandem/comm/tcp_transport.h"
 
 namespace tandem::comm {
@@ -28,6 +29,9 @@ struct Communicator::State {
   std::unique_ptr<Monitor> monitor;
   std::vector<rendezvous::FileDescriptor> local_sockets;  // by rank
   std::unique_ptr<Transport> transport;
+  // With a plugin: tcp, over which the ranks met, stays open under it; the fabric of an MPI is there before that.
+  std::unique_ptr<Transport> first_transport;
+  std::unique_ptr<PluginFabric> fabric;
 
   std::uint64_t sequence = 0;  // of the next collective
   struct StreamCounters {

@@ -175,6 +175,13 @@ std::string peer_address(const FileDescriptor& socket) {
   return numeric_address(reinterpret_cast<const sockaddr*>(&storage), length);
 }
 
+std::string local_address(const FileDescriptor& socket) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) return "";
+  return numeric_address(reinterpret_cast<const sockaddr*>(&storage), length);
+}
+
 std::vector<std::string> own_addresses(const std::string& interface) {
   std::vector<std::string> addresses;
   ifaddrs* list = nullptr;

@@ -64,8 +64,9 @@ FileDescriptor connect_tcp(const std::string& host, int port, const Deadline& de
 // delay.
 FileDescriptor accept_tcp(const FileDescriptor& listener, int patience_ms);
 
-// Numeric address of the other side of a connection.
+// Numeric address of the other side of a connection, and of this one.
 std::string peer_address(const FileDescriptor& socket);
+std::string local_address(const FileDescriptor& socket);
 // Numeric addresses of this host's interfaces that are up, loopback excluded; of `interface` only,
 // if not empty.
 std::vector<std::string> own_addresses(const std::string& interface);
