@@ -2,7 +2,7 @@
 # Installs the Debian packages that tandem needs and that are missing; says which; asks nothing.
 #   scripts/install_deps.sh           what building, the demo and the tests need
 #   scripts/install_deps.sh --tests   and an ssh server for the tests of several hosts, where installing it starts no service
-#   scripts/install_deps.sh --dev     and clang, clang-format, clang-tidy, ccache, Open MPI for work on tandem itself
+#   scripts/install_deps.sh --dev     and clang, clang-format, clang-tidy, ccache for work on tandem itself
 # docs/dependencies.md gives the reason for each package.
 set -euo pipefail
 
@@ -11,6 +11,7 @@ packages=(
   libdnnl-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libicu-dev libssl-dev zlib1g-dev
   libgtest-dev libgmock-dev                                           # tests
   mpich                                                               # mpirun.mpich, mpiexec.hydra: starts several ranks
+  libfabric-dev libmpich-dev libopenmpi-dev openmpi-bin libgloo-dev   # transport plugins and their tests
   python3 python3-venv python3-pip git                                # checks of the sources, packages for comparison
 )
 if [ "${1:-}" = --tests ]; then
@@ -19,7 +20,7 @@ if [ "${1:-}" = --tests ]; then
   # missing. In a container the package is just a program.
   [ -d /run/systemd/system ] || packages+=(openssh-server openssh-client)
 elif [ "${1:-}" = --dev ]; then
-  packages+=(clang clang-format clang-tidy ccache openmpi-bin)
+  packages+=(clang clang-format clang-tidy ccache)
 elif [ $# -gt 0 ]; then
   echo "usage: scripts/install_deps.sh [--tests | --dev]" >&2
   exit 2

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tandem/comm/communicator_state.h"
+#include "tandem/comm/plugin_transport.h"
 #include "tandem/comm/tcp_transport.h"
 #include "tandem/core/error.h"
 
@@ -98,6 +99,17 @@ std::string list_of(const std::vector<int>& ranks) {
   return text;
 }
 
+// This host's address as the others reach it: that of a connection that left the host, if there is one.
+std::string address_on_the_route(const std::vector<rendezvous::FileDescriptor>& connections) {
+  std::string address;
+  for (const rendezvous::FileDescriptor& connection : connections) {
+    if (!connection) continue;
+    address = rendezvous::own_address(connection);
+    if (!address.starts_with("127.") && address != "::1") break;
+  }
+  return address;
+}
+
 }  // namespace
 
 // ---- start and end ----
@@ -107,13 +119,22 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
   rendezvous::ExchangeOptions exchange_options;
   exchange_options.timeout = options.timeout;
   exchange_options.log = options.log;
-  const rendezvous::Exchange exchange = [&](const std::string& card) {
-    return rendezvous::exchange_cards(identity, card, exchange_options);
-  };
   auto state = std::make_unique<State>();
   state->options = std::move(options);
   state->rank = identity.rank;
   state->size = identity.world_size;
+  // Hydra's process manager serves a process once: when an MPI is loaded, the ranks meet through it.
+  if (state->size > 1 && state->options.transport.is_mpi()) {
+    state->fabric->plugin = std::make_unique<PluginFabric>(
+        state->options.transport, state->rank, state->size, state->options.timeout, "");
+  }
+  const rendezvous::Exchange exchange = [&, plugin = state->fabric->plugin.get()](
+                                            const std::string& card) -> rendezvous::Meeting {
+    if (plugin == nullptr) return rendezvous::exchange_cards(identity, card, exchange_options);
+    rendezvous::Meeting meeting;
+    for (std::string& text : plugin->exchange(card)) meeting.met.push_back({std::move(text), ""});
+    return meeting;
+  };
   return connect(std::move(state), exchange, identity.loopback(), identity.interface);
 }
 
@@ -162,11 +183,14 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   monitor_options.on_failure = options.on_failure;
   fabric.monitor = std::make_unique<Monitor>(fabric.peers, std::move(mesh.control), *fabric.failure,
                                              std::move(monitor_options));
+  const std::string source_address = address_on_the_route(mesh.data);
   fabric.transport = std::make_unique<TcpTransport>(std::move(mesh.data), fabric.peers, state->rank,
                                                     *fabric.monitor, *fabric.failure);
   state->members.resize(static_cast<std::size_t>(state->size));
   std::iota(state->members.begin(), state->members.end(), 0);
-  return finish(std::move(state));
+  std::unique_ptr<Communicator> communicator = finish(std::move(state));
+  if (communicator->options().transport.is_plugin()) communicator->use_plugin(source_address);
+  return communicator;
 }
 
 // What all communicators need once they have a fabric and members.
@@ -179,6 +203,30 @@ std::unique_ptr<Communicator> Communicator::finish(std::unique_ptr<State> state)
   std::unique_ptr<Communicator> communicator(new Communicator(std::move(state)));
   communicator->state_->open_channel(*communicator);
   return communicator;
+}
+
+// The ranks have met over tcp, with all its errors and deadlines; now they tell each other their addresses in the library.
+void Communicator::use_plugin(const std::string& source_address) {
+  State& state = *state_;
+  Fabric& fabric = *state.fabric;
+  const TransportOptions& options = state.options.transport;
+  try {
+    agree("transport between ranks (--ddp_backend, CCL_ATL_TRANSPORT)", options.name);
+    if (!fabric.plugin) {
+      fabric.plugin = std::make_unique<PluginFabric>(options, state.rank, state.size,
+                                                     state.options.timeout, source_address);
+    }
+    fabric.plugin->connect(all_gather_texts(fabric.plugin->address()));
+    barrier();  // nobody sends to a rank that does not listen yet
+  } catch (const Error& error) {
+    abort(error.what());
+    throw;
+  }
+  fabric.first_transport = std::exchange(
+      fabric.transport,
+      std::make_unique<PluginTransport>(std::move(*fabric.plugin), fabric.peers, state.rank,
+                                        state.options.timeout, *fabric.monitor, *fabric.failure));
+  fabric.plugin.reset();
 }
 
 Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -205,8 +253,11 @@ void Communicator::close() {
     fabric.families &= ~(std::uint64_t{1} << s.family);
     return;
   }
+  // A plugin's library may still have to deliver what counts as sent; tcp leaves that to the kernel.
+  if (fabric.first_transport) fabric.transport.reset();
   if (fabric.monitor) fabric.monitor->say_goodbye();
   fabric.transport.reset();
+  fabric.first_transport.reset();
   fabric.monitor.reset();
   fabric.local_sockets.clear();
 }

@@ -32,6 +32,7 @@
 #include "tandem/comm/call.h"
 #include "tandem/comm/node_memory.h"
 #include "tandem/comm/selection.h"
+#include "tandem/comm/transport_options.h"
 #include "tandem/comm/types.h"
 #include "tandem/rendezvous/exchange.h"
 #include "tandem/rendezvous/identity.h"
@@ -60,6 +61,8 @@ struct Options {
   Selection selection;
   // Forces an implementation of the sums: "avx512", "avx2", "reference".
   std::string combine_kernels;
+  // What carries messages between ranks; equal on all of them. Life and death stay with tcp.
+  TransportOptions transport;
 };
 
 // The ranks that share one node's memory, in ascending order.
@@ -350,6 +353,7 @@ class Communicator {
   }
   static std::unique_ptr<Communicator> finish(std::unique_ptr<State> state);
   Header stream_header(DataType type, std::size_t count, std::size_t bytes, int channel) const;
+  void use_plugin(const std::string& source_address);
   Request start_send_bytes(std::span<const std::byte> data, DataType type, std::size_t count,
                            int peer, int channel);
   Request start_receive_bytes(std::span<std::byte> data, DataType type, std::size_t count, int peer,

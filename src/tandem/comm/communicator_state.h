@@ -12,6 +12,7 @@
 #include "tandem/comm/monitor.h"
 #include "tandem/comm/node_channel.h"
 #include "tandem/comm/node_tasks.h"
+#include "tandem/comm/plugin_fabric.h"
 #include "tandem/comm/task.h"
 #include "tandem/comm/transport.h"
 
@@ -34,6 +35,9 @@ struct Fabric {
   std::unique_ptr<Monitor> monitor;
   std::vector<rendezvous::FileDescriptor> local_sockets;
   std::unique_ptr<Transport> transport;
+  // With a plugin: tcp, over which the ranks met, stays open under it; the library of an MPI is there before that.
+  std::unique_ptr<Transport> first_transport;
+  std::unique_ptr<PluginFabric> plugin;
   // Streams of messages: bit i is set when communicator i of the family uses its channels.
   std::uint64_t families = 1;
   std::uint64_t operations = 0;  // collectives begun, of all communicators

@@ -16,8 +16,9 @@ namespace tandem::comm {
 TcpTransport::TcpTransport(std::vector<rendezvous::FileDescriptor> sockets,
                            const std::vector<Peer>& peers, int rank, Monitor& monitor,
                            Failure& failure)
-    : links_(sockets.size()), peers_(peers), rank_(rank), monitor_(monitor), failure_(failure) {
+    : links_(sockets.size()), failure_(failure) {
   for (std::size_t i = 0; i < sockets.size(); ++i) {
+    inboxes_.emplace_back(peers[static_cast<std::size_t>(rank)], peers[i], monitor);
     links_[i].closed = !sockets[i];
     links_[i].socket = std::move(sockets[i]);
   }
@@ -38,13 +39,9 @@ std::shared_ptr<const Message> TcpTransport::send(int peer, const Header& header
 
 std::shared_ptr<const Message> TcpTransport::receive(int peer, const Header& expected,
                                                      std::span<std::byte> bytes) {
-  auto message = std::make_shared<Message>();
-  message->peer = peer;
-  message->header = expected;
-  const auto index = static_cast<std::size_t>(peer);
-  Stream& stream = links_[index].streams[expected.channel];
-  stream.posted.push_back({message, bytes});
-  deliver_arrived(index, stream);
+  Inbox& inbox = inboxes_[static_cast<std::size_t>(peer)];
+  auto message = inbox.post(expected, bytes);
+  disagreed_ = disagreed_ || inbox.disagreed();
   return message;
 }
 
@@ -115,11 +112,10 @@ bool TcpTransport::read_available(std::size_t peer) {
   std::size_t total = 0;
   while (!link.closed && !disagreed_ && !failure_.is_set() && total < kTurn) {
     const bool in_header = link.header_read < sizeof(Header);
-    std::byte* to = in_header ? reinterpret_cast<std::byte*>(&link.header) + link.header_read
-                              : link.target.data() + link.read;
-    const std::size_t want =
-        in_header ? sizeof(Header) - link.header_read : link.target.size() - link.read;
-    const ssize_t count = ::recv(link.socket.get(), to, want, 0);
+    const std::span<std::byte> rest =
+        in_header ? std::as_writable_bytes(std::span(&link.header, 1)).subspan(link.header_read)
+                  : link.incoming->target.subspan(link.read);
+    const ssize_t count = ::recv(link.socket.get(), rest.data(), rest.size(), 0);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return moved;
     if (count <= 0) {
@@ -131,83 +127,26 @@ bool TcpTransport::read_available(std::size_t peer) {
     if (in_header) {
       link.header_read += static_cast<std::size_t>(count);
       if (link.header_read < sizeof(Header)) continue;
-      if (!begin_message(peer)) return moved;
+      link.incoming = inboxes_[peer].begin(link.header);
+      if (!link.incoming) {
+        disagreed_ = true;
+        return moved;
+      }
     } else {
       link.read += static_cast<std::size_t>(count);
     }
-    if (link.read == link.target.size()) finish_message(peer);
+    if (link.read == link.incoming->target.size()) finish_message(peer);
   }
   return moved;
 }
 
-// The header is complete: the payload goes straight to the buffer of the first posted receive, if there is one.
-bool TcpTransport::begin_message(std::size_t peer) {
-  Link& link = links_[peer];
-  const Header& header = link.header;
-  if (header.magic != Header().magic) {
-    disagreed_ = true;
-    monitor_.report(fmt::format(
-        "{} received something from {} that is no message: different versions or byte orders?",
-        peers_[static_cast<std::size_t>(rank_)].describe(), peers_[peer].describe()));
-    return false;
-  }
-  Stream& stream = link.streams[header.channel];
-  link.read = 0;
-  link.direct = !stream.posted.empty();
-  if (link.direct) {
-    const Posted& posted = stream.posted.front();
-    if (!matches(peer, posted.message->header, header)) return false;
-    link.target = posted.bytes;
-    return true;
-  }
-  Arrived arrived;
-  arrived.header = header;
-  arrived.bytes.resize(header.bytes);
-  stream.arrived.push_back(std::move(arrived));
-  link.target = stream.arrived.back().bytes;
-  return true;
-}
-
 void TcpTransport::finish_message(std::size_t peer) {
   Link& link = links_[peer];
-  Stream& stream = link.streams[link.header.channel];
+  inboxes_[peer].finish(*link.incoming);
+  disagreed_ = disagreed_ || inboxes_[peer].disagreed();
+  link.incoming.reset();
   link.header_read = 0;
-  if (link.direct) {
-    stream.posted.front().message->done = true;
-    stream.posted.pop_front();
-    return;
-  }
-  stream.arrived.back().complete = true;
-  deliver_arrived(peer, stream);
-}
-
-// Pairs posted receives with messages that came first.
-void TcpTransport::deliver_arrived(std::size_t peer, Stream& stream) {
-  while (!disagreed_ && !stream.posted.empty() && !stream.arrived.empty()) {
-    const Posted& posted = stream.posted.front();
-    const Arrived& arrived = stream.arrived.front();
-    if (!matches(peer, posted.message->header, arrived.header)) return;
-    if (!arrived.complete) return;
-    if (!arrived.bytes.empty())
-      std::memcpy(posted.bytes.data(), arrived.bytes.data(), arrived.bytes.size());
-    posted.message->done = true;
-    stream.posted.pop_front();
-    stream.arrived.pop_front();
-  }
-}
-
-bool TcpTransport::matches(std::size_t peer, const Header& expected, const Header& found) {
-  if (expected == found) return true;
-  disagreed_ = true;
-  const std::string size = expected.bytes == found.bytes
-                               ? ""
-                               : fmt::format(" ({} bytes against {})", found.bytes, expected.bytes);
-  monitor_.report(fmt::format(
-      "the ranks disagree: {} called {}, {} called {}{}; all ranks must make the same "
-      "calls in the same order",
-      peers_[peer].describe(), comm::describe(found),
-      peers_[static_cast<std::size_t>(rank_)].describe(), comm::describe(expected), size));
-  return false;
+  link.read = 0;
 }
 
 }  // namespace tandem::comm

@@ -5,9 +5,9 @@
 #pragma once
 
 #include <deque>
-#include <map>
 #include <vector>
 
+#include "tandem/comm/inbox.h"
 #include "tandem/comm/monitor.h"
 #include "tandem/comm/transport.h"
 
@@ -32,43 +32,23 @@ class TcpTransport final : public Transport {
     std::span<const std::byte> bytes;
     std::size_t sent = 0;  // of header and bytes
   };
-  struct Posted {
-    std::shared_ptr<Message> message;
-    std::span<std::byte> bytes;
-  };
-  struct Arrived {  // before its receive
-    Header header;
-    std::vector<std::byte> bytes;
-    bool complete = false;
-  };
-  struct Stream {
-    std::deque<Posted> posted;
-    std::deque<Arrived> arrived;
-  };
   struct Link {
     rendezvous::FileDescriptor socket;
     bool closed = false;
     std::deque<Outgoing> outgoing;
-    std::map<std::uint8_t, Stream> streams;
     // The message that is being read.
     Header header;
     std::size_t header_read = 0;
-    std::span<std::byte> target;
+    std::shared_ptr<Incoming> incoming;  // once the header is complete
     std::size_t read = 0;
-    bool direct = false;  // into the first posted buffer, not into memory of its own
   };
 
   bool send_queued(std::size_t peer);
   bool read_available(std::size_t peer);
-  bool begin_message(std::size_t peer);
   void finish_message(std::size_t peer);
-  void deliver_arrived(std::size_t peer, Stream& stream);
-  bool matches(std::size_t peer, const Header& expected, const Header& found);
 
   std::vector<Link> links_;
-  const std::vector<Peer>& peers_;
-  int rank_;
-  Monitor& monitor_;
+  std::vector<Inbox> inboxes_;
   Failure& failure_;
   bool disagreed_ = false;  // a header was not the expected one: nothing is delivered any more
 };

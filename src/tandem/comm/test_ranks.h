@@ -25,9 +25,16 @@ using Body = std::function<void(Communicator&)>;
 // Options of a rank; tests change timeout and node_id.
 using OptionsOf = std::function<Options(int rank)>;
 
+// What the tests send messages with: transport_main_test.cc sets it from --transport=NAME.
+inline TransportOptions& test_transport() {
+  static TransportOptions options;
+  return options;
+}
+
 inline Options test_options(int /*rank*/) {
   Options options;
   options.timeout = milliseconds(60000);
+  options.transport = test_transport();
   return options;
 }
 

@@ -60,7 +60,7 @@ int local_port(const FileDescriptor& socket);
 // delay.
 FileDescriptor accept_tcp(const FileDescriptor& listener, int patience_ms);
 
-// Numeric address of the other side of a connection.
+// Numeric address of the other side of a connection, and of this one.
 std::string peer_address(const FileDescriptor& socket);
 // Numeric address of this side.
 std::string own_address(const FileDescriptor& socket);

@@ -1,0 +1,82 @@
+#include "tandem/comm/inbox.h"
+
+#include <cstring>
+
+#include "tandem/core/error.h"
+
+namespace tandem::comm {
+
+std::shared_ptr<const Message> Inbox::post(const Header& expected, std::span<std::byte> bytes) {
+  auto message = std::make_shared<Message>();
+  message->peer = peer_.rank;
+  message->header = expected;
+  Stream& stream = streams_[expected.channel];
+  stream.posted.push_back({message, bytes});
+  deliver(stream);
+  return message;
+}
+
+std::shared_ptr<Incoming> Inbox::begin(const Header& header) {
+  if (disagreed_) return nullptr;
+  if (header.magic != Header().magic) {
+    disagreed_ = true;
+    monitor_.report(fmt::format(
+        "{} received something from {} that is no message: different versions or byte orders?",
+        self_.describe(), peer_.describe()));
+    return nullptr;
+  }
+  Stream& stream = streams_[header.channel];
+  auto incoming = std::make_shared<Incoming>();
+  incoming->header = header;
+  // An older message that came before its receive has the first claim on the receives posted since.
+  if (!stream.posted.empty() && stream.arrived.empty()) {
+    const Posted& posted = stream.posted.front();
+    if (!matches(posted.message->header, header)) return nullptr;
+    incoming->message = posted.message;
+    incoming->target = posted.bytes;
+    stream.posted.pop_front();
+    return incoming;
+  }
+  incoming->storage.resize(header.bytes);
+  incoming->target = incoming->storage;
+  stream.arrived.push_back(incoming);
+  return incoming;
+}
+
+void Inbox::finish(Incoming& incoming) {
+  incoming.complete = true;
+  if (incoming.message) {
+    incoming.message->done = true;
+  } else {
+    deliver(streams_[incoming.header.channel]);
+  }
+}
+
+void Inbox::deliver(Stream& stream) {
+  while (!disagreed_ && !stream.posted.empty() && !stream.arrived.empty()) {
+    const Posted& posted = stream.posted.front();
+    const Incoming& arrived = *stream.arrived.front();
+    if (!matches(posted.message->header, arrived.header)) return;
+    if (!arrived.complete) return;
+    if (!arrived.storage.empty())
+      std::memcpy(posted.bytes.data(), arrived.storage.data(), arrived.storage.size());
+    posted.message->done = true;
+    stream.posted.pop_front();
+    stream.arrived.pop_front();
+  }
+}
+
+bool Inbox::matches(const Header& expected, const Header& found) {
+  if (expected == found) return true;
+  disagreed_ = true;
+  const std::string size = expected.bytes == found.bytes
+                               ? ""
+                               : fmt::format(" ({} bytes against {})", found.bytes, expected.bytes);
+  monitor_.report(fmt::format(
+      "the ranks disagree: {} called {}, {} called {}{}; all ranks must make the same "
+      "calls in the same order",
+      peer_.describe(), comm::describe(found), self_.describe(), comm::describe(expected), size));
+  return false;
+}
+
+}  // namespace tandem::comm
