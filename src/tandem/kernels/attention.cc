@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "tandem/core/error.h"
 #include "tandem/kernels/kernel_tables.h"
@@ -10,8 +11,8 @@
 namespace tandem::kernels {
 namespace {
 
-// The shape of a call and how its (sequence, head) pairs map to chunks: all heads of a sequence,
-// then the next sequence.
+// The shape of a call and how its (sequence, head) pairs map to chunks: all heads of the longest
+// sequence, then those of the next one.
 class Heads {
  public:
   Heads(const Context& ctx, const Sequences& sequences, std::size_t heads, std::size_t head_dim,
@@ -25,6 +26,8 @@ class Heads {
     for (std::size_t i = 0; i < sequences.count(); ++i)
       longest_ = std::max(longest_, sequences.rows_of(i));
     check_dropout(sequences, longest_, dropout);
+    order_ = ctx.scratch.shared<std::uint32_t>(sequences.count());
+    order_longest_first(sequences, order_);
   }
 
   // Calls visit(first row, head, AttentionHead without its pointers to T) for every pair, in
@@ -34,7 +37,7 @@ class Heads {
     const std::size_t scratch_size =
         of<T>(*ctx_.kernels.attention)->scratch_size(longest_, head_dim_);
     ctx_.threads.parallel_for(sequences_.count() * heads_, [&](std::size_t chunk, int thread) {
-      const std::size_t sequence = chunk / heads_;
+      const std::size_t sequence = order_[chunk / heads_];
       const std::size_t index = chunk % heads_;
       Dropout dropout = dropout_;
       dropout.site += static_cast<std::uint32_t>(index);
@@ -61,6 +64,7 @@ class Heads {
   std::size_t head_dim_;
   const Dropout& dropout_;
   std::size_t longest_ = 0;
+  std::span<std::uint32_t> order_;
 };
 
 template <class T>

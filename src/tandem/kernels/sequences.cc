@@ -1,6 +1,7 @@
 #include "tandem/kernels/sequences.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "tandem/core/error.h"
 
@@ -9,6 +10,14 @@ namespace tandem::kernels {
 std::size_t sequence_of_row(const Sequences& sequences, std::size_t row) {
   const auto after = std::upper_bound(sequences.row_begin.begin(), sequences.row_begin.end(), row);
   return static_cast<std::size_t>(after - sequences.row_begin.begin()) - 1;
+}
+
+void order_longest_first(const Sequences& sequences, std::span<std::uint32_t> order) {
+  std::iota(order.begin(), order.end(), 0u);
+  const auto work = [&](std::uint32_t i) { return sequences.rows_of(i) * sequences.key_count[i]; };
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return work(a) != work(b) ? work(a) > work(b) : a < b;
+  });
 }
 
 void check_sequences(const Sequences& sequences) {

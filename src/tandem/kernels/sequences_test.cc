@@ -24,5 +24,13 @@ TEST(Sequences, BadOnesAreRefused) {
   EXPECT_THROW(check_sequences({one, keys, {}}), InvalidArgument);
 }
 
+TEST(Sequences, OrderOfWork) {
+  const std::vector<std::uint32_t> row_begin = {0, 4, 14, 24, 28, 40};
+  const std::vector<std::uint32_t> keys = {4, 9, 10, 4, 1};  // work 16, 90, 100, 16, 12
+  std::vector<std::uint32_t> order(5);
+  order_longest_first({row_begin, keys, {}}, order);
+  EXPECT_EQ(order, (std::vector<std::uint32_t>{2, 1, 0, 3, 4}));
+}
+
 }  // namespace
 }  // namespace tandem::kernels::testing
