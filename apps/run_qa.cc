@@ -16,6 +16,7 @@
 #include "apps/rank_threads.h"
 #include "apps/start_report.h"
 #include "tandem/comm/communicator.h"
+#include "tandem/comm/flight_recorder.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
@@ -51,6 +52,7 @@ std::atomic<bool> g_stop_requested{
              // a signal handler can reach nothing else
 static_assert(std::atomic<bool>::is_always_lock_free);
 
+void handle_record_request(int) { comm::request_flight_records(); }
 void handle_termination(int) { g_stop_requested.store(true, std::memory_order_relaxed); }
 
 Padding padding_of(const tasks::QaArguments& data) {
@@ -69,6 +71,8 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   World world{.identity = rendezvous::identify(environment), .communicator = nullptr};
   comm::Options options;
   options.timeout = std::chrono::seconds(training.ddp_timeout);
+  options.flight_record_folder =
+      environment.get("TANDEM_FLIGHT_RECORD").value_or(fs::temp_directory_path().native());
   if (const auto seconds = environment.get_int("TANDEM_STALL_TIMEOUT", 0, 1000000)) {
     options.stall_timeout = std::chrono::seconds(*seconds);
   }
@@ -425,6 +429,7 @@ int run_qa(const Invocation& invocation) {
   const ParsedRunQa parsed =
       parse_run_qa(invocation.words, fs::current_path(), invocation.environment);
   std::signal(SIGTERM, handle_termination);
+  std::signal(SIGUSR1, handle_record_request);
   std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training
   World world = join_world(invocation.environment, parsed.arguments.training);
   const auto& training = parsed.arguments.training;

@@ -82,8 +82,11 @@ TEST_F(Launch, AKilledRankIsNamedWithinTwoSeconds) {
   const int port = free_port();
   const Words command = train_command("job", {"--max_steps", "100000", "--save_strategy", "no"});
   std::vector<std::unique_ptr<Process>> ranks;
-  for (int rank = 0; rank < 3; ++rank)
-    ranks.push_back(std::make_unique<Process>(command, rank_variables(rank, 3, port)));
+  for (int rank = 0; rank < 3; ++rank) {
+    Variables variables = rank_variables(rank, 3, port);
+    variables["TANDEM_FLIGHT_RECORD"] = path("").native();
+    ranks.push_back(std::make_unique<Process>(command, variables));
+  }
   while (ranks[0]->running() && ranks[0]->err_so_far().find("| 1/100000 ") == std::string::npos) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -94,6 +97,8 @@ TEST_F(Launch, AKilledRankIsNamedWithinTwoSeconds) {
         ranks[static_cast<std::size_t>(survivor)]->wait(std::chrono::seconds(60));
     EXPECT_EQ(result.exit_code, 200) << result.err;
     EXPECT_NE(result.err.find("rank 1"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("the last operations are in " + path("").native()), std::string::npos)
+        << result.err;
   }
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 2.0);
 }

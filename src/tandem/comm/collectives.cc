@@ -45,12 +45,15 @@ Collective Communicator::begin(Operation operation, DataType type, std::size_t c
   header.sequence = state_->sequence++;
   state_->monitor->note_operations(state_->sequence);
   header.count = count;
-  return Collective(*state_->transport, header);
+  const FlightRecorder::Ticket ticket =
+      state_->recorder->begin({header.sequence, operation, type, op, root, count});
+  return Collective(*state_->transport, header, ticket);
 }
 
 void Communicator::finish(Collective& collective) {
   for (const auto& message : collective.messages()) state_->wait(*message);
   collective.clear();
+  state_->recorder->end(collective.ticket());
 }
 
 // Dissemination (Hensgen et al. 1988): in round k rank r tells r + 2^k and hears from r − 2^k; after log2(size) rounds

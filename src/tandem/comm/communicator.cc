@@ -153,18 +153,37 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   state->group_nodes();
   state->streams.resize(static_cast<std::size_t>(state->size * kChannels));
   state->local_sockets = std::move(mesh.local);
+  state->recorder = std::make_unique<FlightRecorder>();
   state->failure = std::make_unique<Failure>();
+  if (!options.flight_record_folder.empty()) {
+    state->failure->set_postscript([state = state.get()] {
+      const auto path = state->write_flight_record(state->failure->message());
+      return path.empty() ? "" : fmt::format("; the last operations are in {}", path.native());
+    });
+  }
   Monitor::Options monitor_options;
   monitor_options.rank = state->rank;
   monitor_options.host_timeout = options.host_timeout;
   monitor_options.stall_timeout = options.stall_timeout;
   monitor_options.failure_grace = options.failure_grace;
   monitor_options.on_failure = options.on_failure;
+  if (!options.flight_record_folder.empty()) {
+    monitor_options.on_record_request = [state = state.get()] {
+      state->write_flight_record("asked for by a signal");
+    };
+  }
   state->monitor = std::make_unique<Monitor>(state->peers, std::move(mesh.control), *state->failure,
                                              std::move(monitor_options));
   state->transport = std::make_unique<TcpTransport>(std::move(mesh.data), state->peers, state->rank,
                                                     *state->monitor, *state->failure);
   return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
+}
+
+std::filesystem::path Communicator::State::write_flight_record(
+    const std::string& why) const noexcept {
+  return recorder->write(options.flight_record_folder,
+                         fmt::format("{}-rank{}-{}", self().host, rank, self().pid),
+                         fmt::format("flight record of {}\n{}", self().describe(), why));
 }
 
 Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -372,6 +391,7 @@ Request Communicator::start_send_bytes(std::span<const std::byte> data, DataType
   header.sequence = state_->streams[static_cast<std::size_t>(peer * kChannels + channel)].sent++;
   header.count = count;
   header.bytes = data.size();
+  state_->recorder->begin({header.sequence, Operation::kSend, type, ReduceOp::kNone, peer, count});
   return Request(state_->transport->send(peer, header, data));
 }
 

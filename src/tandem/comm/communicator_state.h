@@ -7,6 +7,7 @@
 
 #include "tandem/comm/communicator.h"
 #include "tandem/comm/failure.h"
+#include "tandem/comm/flight_recorder.h"
 #include "tandem/comm/mesh.h"
 #include "tandem/comm/monitor.h"
 #include "tandem/comm/tcp_transport.h"
@@ -25,6 +26,7 @@ struct Communicator::State {
   bool closed = false;
 
   // None of these in a world of one. Destroyed in reverse order: the transport before the monitor it reports to.
+  std::unique_ptr<FlightRecorder> recorder;
   std::unique_ptr<Failure> failure;
   std::unique_ptr<Monitor> monitor;
   std::vector<rendezvous::FileDescriptor> local_sockets;  // by rank
@@ -38,6 +40,8 @@ struct Communicator::State {
   std::vector<StreamCounters> streams;  // [peer · kChannels + channel]
 
   void group_nodes();
+  // Writes the flight record under a heading that says `why`; returns where, empty if nowhere.
+  std::filesystem::path write_flight_record(const std::string& why) const noexcept;
   const Peer& self() const { return peers[static_cast<std::size_t>(rank)]; }
   void check_open() const;
   void check_peer(int peer, std::string_view operation) const;
@@ -50,7 +54,9 @@ struct Communicator::State {
 // One collective under way: its header and the messages it has started.
 class Collective {
  public:
-  Collective(Transport& transport, const Header& header) : transport_(transport), header_(header) {}
+  Collective(Transport& transport, const Header& header, FlightRecorder::Ticket ticket)
+      : transport_(transport), header_(header), ticket_(ticket) {}
+  FlightRecorder::Ticket ticket() const { return ticket_; }
   void send(int peer, std::span<const std::byte> bytes) { start(peer, bytes); }
   void receive(int peer, std::span<std::byte> bytes) {
     header_.bytes = bytes.size();
@@ -67,6 +73,7 @@ class Collective {
   }
   Transport& transport_;
   Header header_;
+  FlightRecorder::Ticket ticket_;
   std::vector<std::shared_ptr<const Message>> messages_;
 };
 

@@ -50,6 +50,9 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"SLURM_PROCID", "rank of this process (Slurm)"},
     {"SLURM_STEP_NODELIST", "hosts of the job step (Slurm); the first one is rank 0's"},
     {"SLURM_STEP_NUM_TASKS", "number of ranks of the job step that srun started (Slurm)"},
+    {"TANDEM_FLIGHT_RECORD",
+     "folder for the last operations of a rank when the job fails or on SIGUSR1; unset: the "
+     "directory for temporary files"},
     {"TANDEM_IFNAME",
      "network interfaces for connections between hosts, for example ib0,eth0 or ^docker0; comes "
      "before CCL_KVS_IFACE and GLOO_SOCKET_IFNAME"},
