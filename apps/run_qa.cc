@@ -67,7 +67,21 @@ struct World {
   bool is_main() const { return communicator->rank() == 0; }
 };
 
+// CCL_LOG_LEVEL: error, no progress of a slow start; warn (the default); info and more, every rank says where it stands.
+enum class LogLevel { kError, kWarn, kInfo };
+
+LogLevel log_level(const Environment& environment) {
+  const std::string level = environment.get("CCL_LOG_LEVEL").value_or("warn");
+  if (level == "error") return LogLevel::kError;
+  if (level == "warn") return LogLevel::kWarn;
+  if (level == "info" || level == "debug" || level == "trace") return LogLevel::kInfo;
+  raise<ConfigError>(
+      "the environment variable CCL_LOG_LEVEL is '{}', expected error, warn, info, debug or trace",
+      level);
+}
+
 World join_world(const Environment& environment, const trainer::TrainingArguments& training) {
+  const LogLevel level = log_level(environment);
   World world{.identity = rendezvous::identify(environment), .communicator = nullptr};
   comm::Options options;
   options.timeout = std::chrono::seconds(training.ddp_timeout);
@@ -76,7 +90,9 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   if (const auto seconds = environment.get_int("TANDEM_STALL_TIMEOUT", 0, 1000000)) {
     options.stall_timeout = std::chrono::seconds(*seconds);
   }
-  options.log = [](const std::string& line) { fmt::print(stderr, "tandem: {}\n", line); };
+  if (level != LogLevel::kError) {
+    options.log = [](const std::string& line) { fmt::print(stderr, "tandem: {}\n", line); };
+  }
   // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
   // process.
   options.on_failure = [](const std::string& message) {
@@ -85,6 +101,10 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
     _exit(CommError("").exit_code());
   };
   world.communicator = comm::Communicator::create(world.identity, std::move(options));
+  if (level == LogLevel::kInfo) {
+    fmt::print(stderr, "tandem: {}; {}\n", rendezvous::describe(world.identity),
+               world.communicator->describe());
+  }
   return world;
 }
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,8 +9,6 @@
 #include <csignal>
 
 #include "tandem/rendezvous/socket.h"
-
-extern char** environ;
 
 namespace tandem::apps::doctor {
 namespace {
@@ -41,24 +38,33 @@ struct Pipe {
   }
 };
 
+// -1 when the program does not start: then the child has said so through `started`, which a successful exec closes.
 pid_t spawn(const std::vector<std::string>& words, const Pipe& out, const Pipe& err) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, out.write_end.get(), 1);
-  posix_spawn_file_actions_adddup2(&actions, err.write_end.get(), 2);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
-  pid_t child = -1;
-  const int error =
-      posix_spawnp(&child, words[0].c_str(), &actions, &attributes, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  return error == 0 ? child : -1;
+  const FileDescriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Pipe started;
+  const pid_t child = ::fork();
+  if (child == 0) {  // only calls that are safe after a fork of a program with threads
+    ::setpgid(0, 0);
+    ::dup2(nothing.get(), 0);
+    ::dup2(out.write_end.get(), 1);
+    ::dup2(err.write_end.get(), 2);
+    ::execvp(arguments[0], arguments.data());
+    [[maybe_unused]] const ssize_t written = ::write(started.write_end.get(), "!", 1);
+    ::_exit(127);
+  }
+  if (child < 0) return -1;
+  started.write_end.reset();
+  char byte = 0;
+  ssize_t count = 0;
+  do {
+    count = ::read(started.read_end.get(), &byte, 1);
+  } while (count < 0 && errno == EINTR);
+  if (count == 0) return child;
+  ::waitpid(child, nullptr, 0);
+  return -1;
 }
 
 }  // namespace

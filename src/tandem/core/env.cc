@@ -12,7 +12,7 @@ namespace {
 // Sorted by name. docs/environment_variables.md has the same rows.
 constexpr EnvironmentVariable kRegistry[] = {
     {"CCL_KVS_IFACE", "network interfaces for connections between hosts (oneCCL's name)"},
-    {"CCL_LOG_LEVEL", "verbosity of the communication layer: error, warn, info, debug"},
+    {"CCL_LOG_LEVEL", "verbosity of the communication layer: error, warn, info, debug, trace"},
     {"CCL_WORKER_COUNT", "number of communication threads asked for (oneCCL's name)"},
     {"GLOO_SOCKET_IFNAME", "network interfaces for connections between hosts (Gloo's name)"},
     {"HF_DATASETS_CACHE", "where Hugging Face datasets keeps its caches"},
