@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "e2e/job.h"
+#include "tandem/rendezvous/socket.h"
 
 namespace tandem::testing {
 namespace {
@@ -135,11 +136,8 @@ TEST_F(Launch, AMissingRankIsNamed) {
 }
 
 TEST_F(Launch, APortThatIsTaken) {
-  const int port = free_port();
-  Process holder({"python3", "-c",
-                  "import socket,time\ns=socket.socket();s.bind(('127.0.0.1'," +
-                      std::to_string(port) + "));s.listen();time.sleep(60)"});
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const auto holder = rendezvous::listen_tcp(true, 0);
+  const int port = rendezvous::local_port(holder);
   Process zero(train_command("job", {"--ddp_timeout", "5"}), rank_variables(0, 2, port));
   const ProcessResult result = zero.wait(std::chrono::seconds(60));
   EXPECT_EQ(result.exit_code, 1) << result.err;
