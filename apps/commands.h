@@ -21,6 +21,7 @@ int run_qa(const Invocation& invocation);
 int ask(const Invocation& invocation);
 int inspect(const Invocation& invocation);
 int run_bench(const Invocation& invocation);
+int run_doctor(const Invocation& invocation);
 
 struct Command {
   std::string_view name;

@@ -35,6 +35,10 @@ constexpr Command kCommands[] = {
      "tandem bench peak|gemm|attention|elementwise|optimizer|step|tokenize|comm ...   "
      "(tandem bench --help)",
      run_bench},
+    {"doctor",
+     "check this machine and the hosts of a host file, and say how to put right what is missing",
+     "tandem doctor [--hostfile FILE] [--output_dir DIR] [--json]   (tandem doctor --help)",
+     run_doctor},
 };
 
 std::string help() {

@@ -16,6 +16,7 @@
 #include "apps/rank_threads.h"
 #include "apps/start_report.h"
 #include "tandem/comm/communicator.h"
+#include "tandem/comm/flight_recorder.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
@@ -51,6 +52,7 @@ std::atomic<bool> g_stop_requested{
              // a signal handler can reach nothing else
 static_assert(std::atomic<bool>::is_always_lock_free);
 
+void handle_record_request(int) { comm::request_flight_records(); }
 void handle_termination(int) { g_stop_requested.store(true, std::memory_order_relaxed); }
 
 Padding padding_of(const tasks::QaArguments& data) {
@@ -65,15 +67,33 @@ struct World {
   bool is_main() const { return communicator->rank() == 0; }
 };
 
+// CCL_LOG_LEVEL: error, no progress of a slow start; warn (the default); info and more, every rank says where it stands.
+enum class LogLevel { kError, kWarn, kInfo };
+
+LogLevel log_level(const Environment& environment) {
+  const std::string level = environment.get("CCL_LOG_LEVEL").value_or("warn");
+  if (level == "error") return LogLevel::kError;
+  if (level == "warn") return LogLevel::kWarn;
+  if (level == "info" || level == "debug" || level == "trace") return LogLevel::kInfo;
+  raise<ConfigError>(
+      "the environment variable CCL_LOG_LEVEL is '{}', expected error, warn, info, debug or trace",
+      level);
+}
+
 World join_world(const Environment& environment, const trainer::TrainingArguments& training) {
+  const LogLevel level = log_level(environment);
   World world{.identity = rendezvous::identify(environment), .communicator = nullptr};
   comm::Options options;
   options.timeout = std::chrono::seconds(training.ddp_timeout);
   options.selection = comm::Selection::from_environment(environment);
+  options.flight_record_folder =
+      environment.get("TANDEM_FLIGHT_RECORD").value_or(fs::temp_directory_path().native());
   if (const auto seconds = environment.get_int("TANDEM_STALL_TIMEOUT", 0, 1000000)) {
     options.stall_timeout = std::chrono::seconds(*seconds);
   }
-  options.log = [](const std::string& line) { fmt::print(stderr, "tandem: {}\n", line); };
+  if (level != LogLevel::kError) {
+    options.log = [](const std::string& line) { fmt::print(stderr, "tandem: {}\n", line); };
+  }
   // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
   // process.
   options.on_failure = [](const std::string& message) {
@@ -82,6 +102,10 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
     _exit(CommError("").exit_code());
   };
   world.communicator = comm::Communicator::create(world.identity, std::move(options));
+  if (level == LogLevel::kInfo) {
+    fmt::print(stderr, "tandem: {}; {}\n", rendezvous::describe(world.identity),
+               world.communicator->describe());
+  }
   return world;
 }
 
@@ -426,6 +450,7 @@ int run_qa(const Invocation& invocation) {
   const ParsedRunQa parsed =
       parse_run_qa(invocation.words, fs::current_path(), invocation.environment);
   std::signal(SIGTERM, handle_termination);
+  std::signal(SIGUSR1, handle_record_request);
   std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training
   World world = join_world(invocation.environment, parsed.arguments.training);
   const auto& training = parsed.arguments.training;

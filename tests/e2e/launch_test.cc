@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "e2e/job.h"
+#include "tandem/rendezvous/socket.h"
 
 namespace tandem::testing {
 namespace {
@@ -82,8 +83,11 @@ TEST_F(Launch, AKilledRankIsNamedWithinTwoSeconds) {
   const int port = free_port();
   const Words command = train_command("job", {"--max_steps", "100000", "--save_strategy", "no"});
   std::vector<std::unique_ptr<Process>> ranks;
-  for (int rank = 0; rank < 3; ++rank)
-    ranks.push_back(std::make_unique<Process>(command, rank_variables(rank, 3, port)));
+  for (int rank = 0; rank < 3; ++rank) {
+    Variables variables = rank_variables(rank, 3, port);
+    variables["TANDEM_FLIGHT_RECORD"] = path("").native();
+    ranks.push_back(std::make_unique<Process>(command, variables));
+  }
   while (ranks[0]->running() && ranks[0]->err_so_far().find("| 1/100000 ") == std::string::npos) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -94,6 +98,8 @@ TEST_F(Launch, AKilledRankIsNamedWithinTwoSeconds) {
         ranks[static_cast<std::size_t>(survivor)]->wait(std::chrono::seconds(60));
     EXPECT_EQ(result.exit_code, 200) << result.err;
     EXPECT_NE(result.err.find("rank 1"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("the last operations are in " + path("").native()), std::string::npos)
+        << result.err;
   }
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 2.0);
 }
@@ -130,11 +136,8 @@ TEST_F(Launch, AMissingRankIsNamed) {
 }
 
 TEST_F(Launch, APortThatIsTaken) {
-  const int port = free_port();
-  Process holder({"python3", "-c",
-                  "import socket,time\ns=socket.socket();s.bind(('127.0.0.1'," +
-                      std::to_string(port) + "));s.listen();time.sleep(60)"});
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const auto holder = rendezvous::listen_tcp(true, 0);
+  const int port = rendezvous::local_port(holder);
   Process zero(train_command("job", {"--ddp_timeout", "5"}), rank_variables(0, 2, port));
   const ProcessResult result = zero.wait(std::chrono::seconds(60));
   EXPECT_EQ(result.exit_code, 1) << result.err;

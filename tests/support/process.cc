@@ -39,6 +39,11 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
                     [&](const std::string& prefix) { return text.starts_with(prefix); });
     if (!launcher && !additions.contains(text.substr(0, text.find('=')))) result.push_back(text);
   }
+  if (!additions.contains("TANDEM_FLIGHT_RECORD")) {  // not among the user's temporary files
+    const auto folder = std::filesystem::temp_directory_path() / "tandem-test-records";
+    std::filesystem::create_directories(folder);
+    result.push_back("TANDEM_FLIGHT_RECORD=" + folder.native());
+  }
   for (const auto& [name, value] : additions) {
     if (!value.empty()) result.push_back(name + "=" + value);
   }

@@ -52,15 +52,25 @@ void Communicator::call(const Call& call) {
     if (s.group_depth == 0) wait(request);
     return;
   }
-  const std::uint64_t sequence = s.take_sequence();
+  const Begun begun = s.begin(call);
+  const std::uint64_t sequence = begun.sequence;
   if (s.nodes.size() == 1 &&
       select_node_way(call.operation, call.in_bytes(s.size), s.size) != NodeWay::kStaged) {
     SlotTask task({*s.channel, *s.kernels, sequence}, call,
                   whole_reduction(call, s.size, s.node_programs));
-    return s.drive(task, describe, s.options.timeout);
+    s.drive(task, describe, s.options.timeout);
+  } else {
+    const std::unique_ptr<Task> task = s.make_task(call, sequence);
+    s.drive(*task, describe, s.options.timeout);
   }
-  const std::unique_ptr<Task> task = s.make_task(call, sequence);
-  s.drive(*task, describe, s.options.timeout);
+  s.fabric->recorder->end(begun.ticket);
+}
+
+Begun Communicator::State::begin(const Call& call) {
+  fabric->monitor->note_operations(++fabric->operations);
+  const std::uint64_t number = sequence++;
+  return {number, fabric->recorder->begin(
+                      {number, call.operation, call.type, call.op, call.root, call.count})};
 }
 
 Request Communicator::start(const Call& call) {
@@ -78,8 +88,8 @@ Request Communicator::start(const Call& call) {
     copy_to_itself(call);
     return {};
   }
-  started->sequence = s.take_sequence();
-  started->task = s.make_task(call, started->sequence);
+  started->begun = s.begin(call);
+  started->task = s.make_task(call, started->begun.sequence);
   s.pending.push_back(started);
   s.advance_pending();
   return Request(started);

@@ -175,12 +175,28 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   fabric.network = std::move(mesh.network);
   fabric.local_sockets = std::move(mesh.local);
   fabric.failure = std::make_unique<Failure>();
+  fabric.recorder = std::make_unique<FlightRecorder>();
+  const auto write_record = [recorder = fabric.recorder.get(), folder = options.flight_record_folder,
+                             self = fabric.peers[static_cast<std::size_t>(state->rank)]](
+                                const std::string& why) {
+    return recorder->write(folder, fmt::format("{}-rank{}-{}", self.host, self.rank, self.pid),
+                           fmt::format("flight record of {}\n{}", self.describe(), why));
+  };
+  if (!options.flight_record_folder.empty()) {
+    fabric.failure->set_postscript([write_record, failure = fabric.failure.get()] {
+      const auto path = write_record(failure->message());
+      return path.empty() ? "" : fmt::format("; the last operations are in {}", path.native());
+    });
+  }
   Monitor::Options monitor_options;
   monitor_options.rank = state->rank;
   monitor_options.host_timeout = options.host_timeout;
   monitor_options.stall_timeout = options.stall_timeout;
   monitor_options.failure_grace = options.failure_grace;
   monitor_options.on_failure = options.on_failure;
+  if (!options.flight_record_folder.empty()) {
+    monitor_options.on_record_request = [write_record] { write_record("asked for by a signal"); };
+  }
   fabric.monitor = std::make_unique<Monitor>(fabric.peers, std::move(mesh.control), *fabric.failure,
                                              std::move(monitor_options));
   const std::string source_address = address_on_the_route(mesh.data);
@@ -452,6 +468,7 @@ Request Communicator::start_send_bytes(std::span<const std::byte> data, DataType
   if (peer == rank()) raise<InvalidArgument>("send: rank {} cannot send to itself", peer);
   Header header = stream_header(type, count, data.size(), channel);
   header.sequence = s.streams[static_cast<std::size_t>(peer * kChannels + channel)].sent++;
+  s.fabric->recorder->begin({header.sequence, Operation::kSend, type, ReduceOp::kNone, peer, count});
   std::shared_ptr<const Message> message = s.fabric->transport->send(s.world(peer), header, data);
   s.has_outgoing();  // forgets what is done
   if (!message->done) s.outgoing.push_back(message);

@@ -21,6 +21,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -52,6 +53,9 @@ struct Options {
   // to get a word out under a launcher that kills all ranks as soon as one has died (Hydra does, with SIGKILL).
   std::function<void(const std::string& message)> on_failure;
   std::chrono::milliseconds failure_grace = std::chrono::milliseconds(300);
+  // Where the last operations are written when the communicator fails or request_flight_records() was called (the error's
+  // message says the file's name); empty: nowhere.
+  std::filesystem::path flight_record_folder;
   // Receives progress of a slow start ("waiting for ranks 2, 3 since 5 s").
   std::function<void(const std::string& line)> log;
   // Ranks share memory only if this text agrees as well (tests make several "hosts" of one machine

@@ -8,6 +8,8 @@
 
 #include "tandem/comm/communicator.h"
 #include "tandem/comm/failure.h"
+#include "tandem/comm/flight_recorder.h"
+#include "tandem/comm/flight_recorder.h"
 #include "tandem/comm/mesh.h"
 #include "tandem/comm/monitor.h"
 #include "tandem/comm/node_channel.h"
@@ -18,10 +20,16 @@
 
 namespace tandem::comm {
 
+// An operation under way: its number among those of its communicator, and its place in the flight record.
+struct Begun {
+  std::uint64_t sequence = 0;
+  FlightRecorder::Ticket ticket = 0;
+};
+
 // A collective that has been started.
 struct PendingCall {
   Call call;
-  std::uint64_t sequence = 0;
+  Begun begun;
   std::unique_ptr<Task> task;  // null while it is part of a group
   bool done = false;
 };
@@ -31,6 +39,7 @@ struct Fabric {
   std::vector<Peer> peers;  // by rank of the job
   std::string network;      // this rank's way to other hosts
   // None of these in a world of one. Destroyed in reverse order: the transport before the monitor it reports to.
+  std::unique_ptr<FlightRecorder> recorder;
   std::unique_ptr<Failure> failure;
   std::unique_ptr<Monitor> monitor;
   std::vector<rendezvous::FileDescriptor> local_sockets;
@@ -98,11 +107,8 @@ struct Communicator::State {
   void check_open() const;
   void check_peer(int peer, std::string_view operation) const;
 
-  // The number of a collective that begins.
-  std::uint64_t take_sequence() {
-    if (fabric->monitor) fabric->monitor->note_operations(++fabric->operations);
-    return sequence++;
-  }
+  // A collective begins (not in a world of one).
+  Begun begin(const Call& call);
 
   // ---- progress ----
   std::unique_ptr<Task> make_task(const Call& call, std::uint64_t sequence);

@@ -37,9 +37,16 @@ std::string Failure::message() const {
   return message_;
 }
 
+std::string Failure::postscript() {
+  std::call_once(postscript_once_, [this] {
+    if (make_postscript_) postscript_ = make_postscript_();
+  });
+  return postscript_;
+}
+
 void Failure::raise_failure(const std::string& context) {
   delivered_.store(true, std::memory_order_release);
-  throw CommError(message() + context);
+  throw CommError(message() + context + postscript());
 }
 
 }  // namespace tandem::comm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -18,7 +19,11 @@ class Failure {
   void publish();
   bool is_set() const { return set_.load(std::memory_order_acquire); }
   std::string message() const;
-  // Throws CommError with the message, then `context`, and remembers that the caller knows.
+  // Made once, when the failure is told to the program (by raise_failure or the callback), and appended to every message.
+  // Before the first failure.
+  void set_postscript(std::function<std::string()> make) { make_postscript_ = std::move(make); }
+  std::string postscript();
+  // Throws CommError with the message, `context` and the postscript, and remembers that the caller knows.
   [[noreturn]] void raise_failure(const std::string& context);
   bool delivered() const { return delivered_.load(std::memory_order_acquire); }
   int event() const { return event_.get(); }  // readable for ever once set
@@ -27,6 +32,9 @@ class Failure {
   std::atomic<bool> set_{false};
   bool claimed_ = false;
   std::atomic<bool> delivered_{false};
+  std::function<std::string()> make_postscript_;
+  std::once_flag postscript_once_;
+  std::string postscript_;
   mutable std::mutex mutex_;
   std::string message_;
   rendezvous::FileDescriptor event_;

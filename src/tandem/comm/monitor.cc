@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "tandem/comm/flight_recorder.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 
@@ -107,6 +108,7 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDes
     if (peers[i].pid_is_visible) watched_[i].process = open_process(peers[i].pid);
   }
   last_beat_ = awake_since_ = Clock::now();
+  record_requests_ = flight_record_requests();
   const BlockSignals block;
   thread_ = std::thread([this] { run(); });
 }
@@ -123,6 +125,10 @@ void Monitor::run() {
     poll_once();
     judge_ended_processes();
     beat();
+    if (options_.on_record_request && flight_record_requests() != record_requests_) {
+      record_requests_ = flight_record_requests();
+      options_.on_record_request();
+    }
     call_on_failure_when_due();
   }
 }
@@ -298,7 +304,7 @@ void Monitor::call_on_failure_when_due() {
     callback_done_ = true;
   } else if (Clock::now() - failure_time_ >= options_.failure_grace) {
     callback_done_ = true;
-    options_.on_failure(failure_.message());
+    options_.on_failure(failure_.message() + failure_.postscript());
   }
 }
 
@@ -309,7 +315,9 @@ void Monitor::spread(const std::string& message, const std::string& text) noexce
   if (!failure_.claim(message)) return;
   send_to_all(Frame::kFailure, text.substr(0, kMaxText));
   // A launcher that has seen the same death may kill this process within the millisecond: no detour over a sleeping thread.
-  if (options_.on_failure && options_.failure_grace.count() == 0) options_.on_failure(message);
+  if (options_.on_failure && options_.failure_grace.count() == 0) {
+    options_.on_failure(message + failure_.postscript());
+  }
   failure_.publish();
 }
 

@@ -34,6 +34,7 @@ class Monitor {
     std::chrono::milliseconds stall_timeout{10000};  // 0: no limit
     std::chrono::milliseconds failure_grace{300};
     std::function<void(const std::string&)> on_failure;
+    std::function<void()> on_record_request;  // see request_flight_records()
   };
   // `control[r]` is the connection to rank r (none for this rank itself). `peers` and `failure` must outlive the monitor.
   Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDescriptor> control,
@@ -113,6 +114,7 @@ class Monitor {
   std::atomic<bool> waiting_{false};
   std::chrono::steady_clock::time_point last_beat_{};
   std::chrono::steady_clock::time_point awake_since_{};
+  std::uint64_t record_requests_ = 0;
   std::atomic<bool> leaving_{false};
   std::atomic<bool> stop_{false};
   rendezvous::FileDescriptor stop_event_;

@@ -90,6 +90,7 @@ Progress Communicator::State::advance_pending() {
     const Progress progress = pending.front()->task->advance();
     if (progress != Progress::kDone) return moved ? Progress::kMoved : progress;
     pending.front()->done = true;
+    fabric->recorder->end(pending.front()->begun.ticket);
     pending.front()->task.reset();
     pending.pop_front();
     moved = true;

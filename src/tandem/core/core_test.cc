@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <sstream>
 
 #include "support/test_support.h"
 #include "tandem/core/bfloat16.h"
@@ -180,6 +182,26 @@ TEST(Environment, RegistryIsSortedAndDocumented) {
   for (const auto& row : rows) {
     EXPECT_THAT(page, HasSubstr(fmt::format("| `{}` |", row.name)));
   }
+}
+
+// The table of other libraries' variables says "yes" for exactly those that are in the registry.
+TEST(Environment, TheTableOfOtherLibrariesSaysWhatIsRead) {
+  const auto rows = Environment::registry();
+  std::istringstream page(read_file(TANDEM_SOURCE_DIR "/docs/environment_variables.md"));
+  int checked = 0;
+  for (std::string line; std::getline(page, line);) {
+    const std::size_t yes = line.find(" | yes | "), no = line.find(" | no | ");
+    if (line.rfind("| ", 0) != 0 || (yes == std::string::npos && no == std::string::npos)) continue;
+    std::istringstream names(line.substr(2, std::min(yes, no) - 2));
+    for (std::string name; names >> name;) {
+      if (name.back() == ',') name.pop_back();
+      const bool registered =
+          std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.name == name; });
+      EXPECT_EQ(registered, yes < no) << name;
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 15);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"CCL_BARRIER", "algorithm of barriers (oneCCL's syntax)"},
     {"CCL_BCAST", "algorithm of broadcast by size (oneCCL's syntax)"},
     {"CCL_KVS_IFACE", "network interfaces for connections between hosts (oneCCL's name)"},
-    {"CCL_LOG_LEVEL", "verbosity of the communication layer: error, warn, info, debug"},
+    {"CCL_LOG_LEVEL", "verbosity of the communication layer: error, warn, info, debug, trace"},
     {"CCL_MPI_LIBRARY_PATH",
      "the MPI library to load instead of libmpi.so.12 or libmpich.so.12 (MPICH, Intel MPI)"},
     {"CCL_REDUCE", "algorithm of reduce between nodes by size (oneCCL's syntax)"},
@@ -68,6 +68,9 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"SLURM_PROCID", "rank of this process (Slurm)"},
     {"SLURM_STEP_NODELIST", "hosts of the job step (Slurm); the first one is rank 0's"},
     {"SLURM_STEP_NUM_TASKS", "number of ranks of the job step that srun started (Slurm)"},
+    {"TANDEM_FLIGHT_RECORD",
+     "folder for the last operations of a rank when the job fails or on SIGUSR1; unset: the "
+     "directory for temporary files"},
     {"TANDEM_IFNAME",
      "network interfaces for connections between hosts, for example ib0,eth0 or ^docker0; comes "
      "before CCL_KVS_IFACE and GLOO_SOCKET_IFNAME"},

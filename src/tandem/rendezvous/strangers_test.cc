@@ -170,6 +170,42 @@ INSTANTIATE_TEST_SUITE_P(
                  }}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
+// Another version of tandem on one host: both sides say so.
+TEST(Versions, ThatDifferAreAnErrorOnBothSides) {
+  const int port = free_port();
+  Rank zero(0, 2, port);
+  const FileDescriptor other = visit(port);
+  wire::Greeting greeting;
+  const Deadline deadline(kPatience);
+  receive_all(other, std::as_writable_bytes(std::span(&greeting, 1)), deadline);
+  wire::Hello hello;
+  hello.version = wire::kVersion + 1;
+  hello.rank = 1;
+  say(other, std::string(wire::view_of(hello)) + "a card in a form of its own");
+  wire::Reply reply;
+  receive_all(other, std::as_writable_bytes(std::span(&reply, 1)), deadline);
+  EXPECT_EQ(reply.status, wire::kConfigError);
+  std::string text(reply.bytes, ' ');
+  receive_all(other, std::as_writable_bytes(std::span(text)), deadline);
+  const Outcome outcome = zero.wait();
+  EXPECT_TRUE(outcome.config_error);
+  EXPECT_EQ(outcome.error, text);
+  EXPECT_THAT(text, AllOf(HasSubstr("rank 1 speaks version 3"), HasSubstr("rank 0 version 2"),
+                          HasSubstr("the same tandem everywhere")));
+}
+
+TEST(Versions, OfRankZeroToo) {
+  const FileDescriptor listener = listen_tcp(true, 0);
+  Rank one(1, 2, local_port(listener));
+  const FileDescriptor victim = accept_tcp(listener, 5000);
+  wire::Greeting greeting;
+  greeting.version = wire::kVersion + 1;
+  say(victim, std::string(wire::view_of(greeting)));
+  const Outcome outcome = one.wait();
+  EXPECT_TRUE(outcome.config_error);
+  EXPECT_THAT(outcome.error, HasSubstr("speaks version 3 of the rendezvous, rank 1 version 2"));
+}
+
 TEST(JobToken, RanksThatKnowItMeet) {
   const int port = free_port();
   Rank zero(0, 2, port, "correct horse");

@@ -1,0 +1,39 @@
+// The checks of `tandem doctor`, one function per subject. Each adds what it finds to the report and throws nothing that the
+// world can cause.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "apps/doctor/hostfile.h"
+#include "apps/doctor/report.h"
+#include "tandem/core/env.h"
+
+namespace tandem::apps::doctor {
+
+struct Hosts {
+  std::vector<HostfileEntry> entries;
+  int port = 0;  // rank 0's; 0: any free one
+  std::vector<std::string> ssh = {"ssh"};
+  std::chrono::milliseconds patience{10000};  // per host
+  int ranks() const {
+    int sum = 0;
+    for (const HostfileEntry& entry : entries) sum += entry.ranks;
+    return sum;
+  }
+};
+
+// Cores, quota, SMT, NUMA, memory, huge pages, shared memory, limits.
+void check_machine(const Environment& environment, int ranks_of_job, Report& report);
+// Free space and right to write.
+void check_output_dir(const std::filesystem::path& directory, Report& report);
+// Interfaces, this host's name.
+void check_network(const Environment& environment, bool several_hosts, Report& report);
+// Launchers and their versions; libraries that the plugins load.
+void check_software(bool several_hosts, Report& report);
+// Every host of the file: its name, ssh, tandem, clock, and a connection from it to rank 0's port here.
+void check_hosts(const Environment& environment, const Hosts& hosts, Report& report);
+
+}  // namespace tandem::apps::doctor

@@ -1,0 +1,131 @@
+// `tandem doctor` from outside, and the host files it reads. The hosts themselves are in tests/multihost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/doctor/hostfile.h"
+#include "apps/doctor/program.h"
+#include "apps/doctor/report.h"
+#include "support/process.h"
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::apps::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Doctor : public ::testing::Test {
+ protected:
+  std::string hostfile(const std::string& text) const {
+    write_file(folder_ / "hostfile", text);
+    return (folder_ / "hostfile").native();
+  }
+  static testing::ProcessResult doctor(std::vector<std::string> words,
+                                       std::map<std::string, std::string> environment = {}) {
+    words.insert(words.begin(),
+                 {(fs::path(TANDEM_BINARY_DIR) / "bin" / "tandem").native(), "doctor"});
+    environment.try_emplace("OMP_NUM_THREADS", "1");
+    return testing::run(words, environment);
+  }
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(Doctor, ReadsTheFormsOfHostFiles) {
+  const auto entries = read_hostfile(hostfile(
+      "# the cluster\nnode0\n  node1:4  # with a comment\n\nnode2 slots=3 max_slots=5\nfe80::1\n"));
+  ASSERT_EQ(entries.size(), 4u);
+  EXPECT_EQ(entries[0].host, "node0");
+  EXPECT_EQ(entries[0].ranks, 1);
+  EXPECT_EQ(entries[1].host, "node1");
+  EXPECT_EQ(entries[1].ranks, 4);
+  EXPECT_EQ(entries[2].ranks, 3);
+  EXPECT_EQ(entries[3].host, "fe80::1");
+}
+
+TEST_F(Doctor, BadHostFilesAreNamedWithTheirLine) {
+  for (const auto& [text, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"node0\nnode1:two\n", "hostfile:2: 'node1:two' is no line of a host file"},
+           {"node0:0\n", "hostfile:1:"},
+           {"node0 node1\n", "hostfile:1:"},
+           {"node0 slots=x\n", "hostfile:1:"},
+           {"node0,node1\n", "hostfile:1:"},
+           {":4\n", "hostfile:1:"},
+           {"node0\nnode0:2\n", "hostfile:2: host 'node0' comes twice"},
+           {"# nothing\n\n", "no host in it"}}) {
+    const auto result = doctor({"--hostfile", hostfile(text)});
+    EXPECT_EQ(result.exit_code, 1) << text;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("tandem: error: "), HasSubstr(expected))) << text;
+  }
+  const auto missing = doctor({"--hostfile", "/no/such/hostfile"});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("/no/such/hostfile"));
+}
+
+TEST_F(Doctor, AHealthyMachinePasses) {
+  const auto result = doctor({"--output_dir", (folder_ / "not").native()});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  for (const auto* topic : {"cores ", "topology ", "memory ", "huge pages ", "/dev/shm ", "limits ",
+                            "output ", "network ", "launcher ", "library "}) {
+    EXPECT_THAT(result.out, HasSubstr(topic));
+  }
+  EXPECT_THAT(result.out, EndsWith("tandem doctor: no problems found\n"));
+  EXPECT_FALSE(fs::exists(folder_ / "not"));  // it looks, it makes nothing
+}
+
+TEST_F(Doctor, EveryProblemHasAFix) {
+  const auto result = doctor({"--hostfile", hostfile("localhost\nno-such-host.invalid\n"),
+                              "--output_dir", "/proc/no/such/folder", "--json", "--timeout", "2"},
+                             {{"OMP_NUM_THREADS", "5000"}, {"TANDEM_IFNAME", "ib7"}});
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  const auto report = nlohmann::json::parse(result.out);
+  EXPECT_FALSE(report["healthy"].get<bool>());
+  std::map<std::string, std::string> problems;
+  for (const auto& problem : report["problems"]) {
+    problems[problem["topic"]] = problem["problem"];
+    EXPECT_NE(problem["fix"].get<std::string>(), "");
+  }
+  EXPECT_THAT(problems["cores"], HasSubstr("OMP_NUM_THREADS is 5000"));
+  EXPECT_THAT(problems["network"], HasSubstr("no interface 'ib7'"));
+  EXPECT_THAT(problems["host no-such-host.invalid"], HasSubstr("does not resolve"));
+  EXPECT_TRUE(problems.contains("output")) << result.out;
+}
+
+TEST_F(Doctor, ATakenPort) {
+  const auto listener = rendezvous::listen_tcp(false, 0);
+  const int port = rendezvous::local_port(listener);
+  const auto result =
+      doctor({"--hostfile", hostfile("localhost\n"), "--port", std::to_string(port)});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("problem: port: "), HasSubstr("taken"),
+                                HasSubstr("fix: "), EndsWith("tandem doctor: 1 problem\n")));
+}
+
+TEST_F(Doctor, UsageErrors) {
+  EXPECT_EQ(doctor({"--no-such-flag"}).exit_code, 2);
+  EXPECT_EQ(doctor({"--port", "70000"}).exit_code, 2);
+  EXPECT_EQ(doctor({"--help"}).exit_code, 0);
+}
+
+TEST(Program, IsEndedAtTheLimit) {
+  const auto slow =
+      run_program({"sh", "-c", "echo begun; sleep 60"}, std::chrono::milliseconds(300));
+  EXPECT_TRUE(slow.started);
+  EXPECT_FALSE(slow.in_time);
+  EXPECT_EQ(slow.out, "begun\n");
+  const auto failing = run_program({"sh", "-c", "echo why >&2; exit 7"}, std::chrono::seconds(20));
+  EXPECT_TRUE(failing.in_time);
+  EXPECT_EQ(failing.exit_code, 7);
+  EXPECT_EQ(failing.err, "why\n");
+  EXPECT_FALSE(run_program({"no-such-program-anywhere"}, std::chrono::seconds(20)).started);
+}
+
+}  // namespace
+}  // namespace tandem::apps::doctor

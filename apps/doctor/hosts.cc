@@ -1,0 +1,283 @@
+// Reaching the other hosts as a job would: by name, by ssh, and back from there to rank 0's port.
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include "apps/doctor/checks.h"
+#include "apps/doctor/program.h"
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/interfaces.h"
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::apps::doctor {
+namespace {
+
+using rendezvous::FileDescriptor;
+using std::chrono::milliseconds;
+
+constexpr double kClockNote = 1;      // seconds; time stamps of logs mislead
+constexpr double kClockProblem = 60;  // files seem to come from the future, certificates fail
+constexpr std::string_view kWord = "tandem-doctor";
+
+struct Resolved {
+  std::vector<std::string> addresses;
+  std::string failure;
+};
+
+Resolved resolve(const std::string& host) {
+  Resolved resolved;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (code != 0) {
+    resolved.failure = ::gai_strerror(code);
+    return resolved;
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> release(found, &::freeaddrinfo);
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    resolved.addresses.push_back(rendezvous::numeric_address(entry->ai_addr, entry->ai_addrlen));
+  }
+  return resolved;
+}
+
+// The address from which this host would send to `address`: a lookup in the routing table, nothing is sent.
+std::string source_towards(const std::string& address) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(address.c_str(), "9", &hints, &found) != 0) return "";
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> release(found, &::freeaddrinfo);
+  const FileDescriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket || ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0) return "";
+  return rendezvous::own_address(socket);
+}
+
+bool is_this_host(const std::vector<std::string>& addresses) {
+  std::vector<std::string> own = rendezvous::own_addresses("");
+  return std::any_of(addresses.begin(), addresses.end(), [&](const std::string& address) {
+    return address.rfind("127.", 0) == 0 || address == "::1" ||
+           std::find(own.begin(), own.end(), address) != own.end();
+  });
+}
+
+// Says a word to everybody who connects.
+class Listener {
+ public:
+  explicit Listener(int port) : socket_(rendezvous::listen_tcp(false, port)) {
+    thread_ = std::thread([this] {
+      const std::string line = fmt::format("{}\n", kWord);
+      while (!stop_) {
+        const FileDescriptor guest = rendezvous::accept_tcp(socket_, 50);
+        if (guest)
+          send_all(guest, std::as_bytes(std::span(line)), rendezvous::Deadline(milliseconds(100)));
+      }
+    });
+  }
+  ~Listener() {
+    stop_ = true;
+    thread_.join();
+  }
+  int port() const { return rendezvous::local_port(socket_); }
+
+ private:
+  FileDescriptor socket_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+double wall_clock() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Runs on the other host, in any POSIX shell with GNU date and bash.
+std::string remote_script(const std::string& program, const std::string& address, int port) {
+  return fmt::format(
+      "echo time $(date +%s.%N); echo cores $(nproc 2>/dev/null); "
+      "echo version $('{0}' --version 2>/dev/null || tandem --version 2>/dev/null); "
+      "echo port $(timeout 5 bash -c 'exec 3<>/dev/tcp/{1}/{2} && read -r -t 4 -u 3 word && echo "
+      "$word' 2>&1 | tail -n 1)",
+      program, address, port);
+}
+
+std::string value_of(const std::string& output, const std::string& key) {
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind(key + " ", 0) == 0) return line.substr(key.size() + 1);
+  }
+  return "";
+}
+
+class HostCheck {
+ public:
+  HostCheck(const Hosts& hosts, const HostfileEntry& entry, int port, Report& report)
+      : hosts_(hosts), entry_(entry), topic_("host " + entry.host), port_(port), report_(report) {}
+
+  void run() {
+    const Resolved name = resolve(entry_.host);
+    if (name.addresses.empty()) {
+      return report_.problem(topic_, fmt::format("the name does not resolve: {}", name.failure),
+                             "correct the host file, or add the name to DNS or /etc/hosts");
+    }
+    const std::string ranks = fmt::format("{} rank{}", entry_.ranks, entry_.ranks == 1 ? "" : "s");
+    if (is_this_host(name.addresses)) {
+      return report_.fact(topic_, fmt::format("{}, this host ({})", ranks, name.addresses[0]));
+    }
+    const std::string source = source_towards(name.addresses[0]);
+    if (source.empty()) {
+      return report_.problem(topic_, fmt::format("there is no route to {}", name.addresses[0]),
+                             "check the interfaces and the routing table (ip route)");
+    }
+    report_.fact(topic_, fmt::format("{}, {}, reached from {}", ranks, name.addresses[0], source));
+    ask(source);
+  }
+
+ private:
+  void ask(const std::string& source) {
+    std::error_code ignored;
+    const std::string program = std::filesystem::read_symlink("/proc/self/exe", ignored).native();
+    std::vector<std::string> words = hosts_.ssh;
+    for (const std::string& word :
+         {std::string("-o"), std::string("BatchMode=yes"), std::string("-o"),
+          std::string("ConnectTimeout=5"), entry_.host, remote_script(program, source, port_)}) {
+      words.push_back(word);
+    }
+    const double before = wall_clock();
+    const ProgramOutput output = run_program(words, hosts_.patience);
+    if (!output.started) {
+      return report_.problem(topic_, fmt::format("cannot start '{}'", words[0]),
+                             "apt install openssh-client");
+    }
+    if (!output.in_time || output.exit_code != 0) {
+      const std::string why =
+          output.in_time ? first_line(output.err)
+                         : fmt::format("no answer within {:.0f} s",
+                                       std::chrono::duration<double>(hosts_.patience).count());
+      return report_.problem(
+          topic_, fmt::format("ssh does not get in: {}", why),
+          fmt::format("'ssh {} true' must work without a password: start sshd there, and "
+                      "ssh-copy-id {}",
+                      entry_.host, entry_.host));
+    }
+    judge_clock(output.out, before, wall_clock());
+    judge_program(output.out, program);
+    judge_port(output.out, source);
+  }
+
+  // The other clock was read at some moment between the two readings of ours.
+  void judge_clock(const std::string& output, double before, double after) {
+    const double there = std::atof(value_of(output, "time").c_str());
+    const double error = (after - before) / 2;
+    const double difference = there - (before + after) / 2;
+    report_.fact(topic_, fmt::format("ssh works; {} cores; clock differs by {:.2f} s (± {:.2f})",
+                                     value_of(output, "cores"), difference, error));
+    if (std::abs(difference) - error > kClockProblem) {
+      report_.problem(topic_, fmt::format("its clock differs by {:.0f} s", difference),
+                      "run an NTP client on all hosts (apt install chrony)");
+    } else if (std::abs(difference) - error > kClockNote) {
+      report_.note(topic_, "clocks differ: times in the ranks' logs cannot be compared");
+    }
+  }
+
+  void judge_program(const std::string& output, const std::string& program) {
+    const std::string version = value_of(output, "version");
+    if (version.empty()) {
+      return report_.problem(topic_,
+                             fmt::format("there is no tandem, neither in PATH nor at {}", program),
+                             "install the same build at the same place on all hosts, or share the "
+                             "directory");
+    }
+    const std::string own = fmt::format("tandem {}", TANDEM_VERSION);
+    report_.fact(topic_, version);
+    if (version != own) {
+      report_.problem(topic_, fmt::format("it has {}, this host {}", version, own),
+                      "install the same version on all hosts");
+    }
+  }
+
+  void judge_port(const std::string& output, const std::string& source) {
+    const std::string answer = value_of(output, "port");
+    if (answer == kWord) {
+      return report_.fact(topic_, fmt::format("reaches {} port {} here", source, port_));
+    }
+    report_.problem(
+        topic_,
+        fmt::format("it cannot connect to {} port {} on this host{}", source, port_,
+                    answer.empty() ? "" : ": " + answer),
+        "open the firewall between the hosts (rank 0's MASTER_PORT, and the ports above "
+        "1023 for the data), or choose the network with TANDEM_IFNAME");
+  }
+
+  const Hosts& hosts_;
+  const HostfileEntry& entry_;
+  std::string topic_;
+  int port_;
+  Report& report_;
+};
+
+}  // namespace
+
+void check_network(const Environment& environment, bool several_hosts, Report& report) {
+  std::string chosen;
+  for (const auto* variable : {"TANDEM_IFNAME", "CCL_KVS_IFACE", "GLOO_SOCKET_IFNAME"}) {
+    if (chosen.empty()) chosen = environment.get(variable).value_or("");
+  }
+  const std::vector<std::string> all = rendezvous::own_addresses("");
+  std::string listed;
+  for (const std::string& address : all) listed += (listed.empty() ? "" : ", ") + address;
+  report.fact("network", all.empty() ? "only loopback" : "addresses " + listed);
+  try {
+    if (!chosen.empty()) {
+      std::string wanted;
+      for (const std::string& address : rendezvous::own_addresses(chosen)) {
+        wanted += (wanted.empty() ? "" : ", ") + address;
+      }
+      report.fact("network", fmt::format("chosen by '{}': {}", chosen, wanted));
+    }
+  } catch (const ConfigError& error) {
+    report.problem("network", error.what(), "name one of the interfaces that 'ip addr' shows");
+  }
+  if (several_hosts && all.empty()) {
+    report.problem("network", "this host has no address but loopback",
+                   "bring up an interface, or run all ranks on this host");
+  }
+  const std::string name = rendezvous::host_name();
+  const Resolved own = resolve(name);
+  report.fact("network", own.addresses.empty()
+                             ? fmt::format("this host's name '{}' does not resolve ({}); addresses "
+                                           "are used instead",
+                                           name, own.failure)
+                             : fmt::format("this host's name '{}' is {}", name, own.addresses[0]));
+}
+
+void check_hosts(const Environment&, const Hosts& hosts, Report& report) {
+  if (hosts.entries.empty()) return;
+  try {
+    const Listener listener(hosts.port);
+    for (const HostfileEntry& entry : hosts.entries) {
+      HostCheck(hosts, entry, listener.port(), report).run();
+    }
+    const Resolved first = resolve(hosts.entries.front().host);
+    if (!first.addresses.empty() && !is_this_host(first.addresses)) {
+      report.note("host file", fmt::format("rank 0 will run on its first host, {}: run the doctor "
+                                           "there to check the way to it",
+                                           hosts.entries.front().host));
+    }
+  } catch (const Error& error) {
+    report.problem("port", error.what(),
+                   "end what listens there, or set MASTER_PORT to a free port");
+  }
+}
+
+}  // namespace tandem::apps::doctor

@@ -1,0 +1,97 @@
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "apps/doctor/checks.h"
+#include "apps/doctor/program.h"
+
+namespace tandem::apps::doctor {
+namespace {
+
+constexpr std::chrono::milliseconds kPatience{5000};
+
+struct Launcher {
+  const char* program;
+  const char* package;
+};
+constexpr Launcher kLaunchers[] = {{"mpirun", "mpich"},
+                                   {"mpiexec.hydra", "mpich"},
+                                   {"mpirun.openmpi", "openmpi-bin"},
+                                   {"torchrun", "torch from PyPI"},
+                                   {"srun", "slurm-client"}};
+
+// A library that a plugin loads at run time; any of the names will do.
+struct Library {
+  const char* what;
+  std::vector<const char*> names;
+  const char* package;
+};
+
+// "mpirun (Open MPI) 4.1.4", "HYDRA build details: Version: 4.0.2", "Intel(R) MPI Library for Linux* OS, Version 2021.19".
+std::string version_of(const std::string& output) {
+  std::string text = first_line(output);
+  const std::size_t at = output.find("Version:");
+  if (text.find("HYDRA") != std::string::npos && at != std::string::npos) {
+    const std::string version = first_line(output.substr(at + 8));
+    text =
+        "MPICH's Hydra " + version.substr(std::min(version.size(), version.find_first_not_of(' ')));
+  }
+  return text;
+}
+
+void check_launchers(bool several_hosts, Report& report) {
+  bool hydra = false;
+  for (const Launcher& launcher : kLaunchers) {
+    const ProgramOutput found = run_program({launcher.program, "--version"}, kPatience);
+    if (!found.started || !found.in_time || found.exit_code != 0) {
+      report.fact("launcher",
+                  fmt::format("{}: not found (package {})", launcher.program, launcher.package));
+      continue;
+    }
+    const std::string version = version_of(found.out + found.err);
+    report.fact("launcher", fmt::format("{}: {}", launcher.program, version));
+    const bool open_mpi = version.find("Open MPI") != std::string::npos;
+    hydra = hydra || version.find("Hydra") != std::string::npos ||
+            version.find("Intel") != std::string::npos;
+    if (open_mpi && std::string_view(launcher.program) == "mpirun") {
+      report.note("launcher",
+                  "this mpirun is Open MPI's, which does not know -f, -ppn and -genv: "
+                  "write mpiexec.hydra for the guides' line");
+    }
+  }
+  if (several_hosts && !hydra) {
+    report.problem("launcher", "no Hydra (mpirun of MPICH or Intel MPI) that knows -f hostfile",
+                   "apt install mpich");
+  }
+}
+
+void check_libraries(Report& report) {
+  const Library libraries[] = {
+      {"libfabric (fabrics)", {"libfabric.so.1"}, "libfabric1"},
+      {"MPICH or Intel MPI (--ddp_backend mpi)", {"libmpi.so.12", "libmpich.so.12"}, "libmpich12"},
+      {"Open MPI (--ddp_backend mpi)", {"libmpi.so.40"}, "libopenmpi3"},
+      {"Gloo (--ddp_backend gloo)", {"libgloo.so.0", "libgloo.so"}, "libgloo0"},
+  };
+  for (const Library& library : libraries) {
+    std::string found;
+    for (const char* name : library.names) {
+      const std::unique_ptr<void, int (*)(void*)> handle(::dlopen(name, RTLD_LAZY | RTLD_LOCAL),
+                                                         &::dlclose);
+      if (handle && found.empty()) found = name;
+    }
+    report.fact("library", found.empty() ? fmt::format("{}: not found (package {})", library.what,
+                                                       library.package)
+                                         : fmt::format("{}: {}", library.what, found));
+  }
+}
+
+}  // namespace
+
+void check_software(bool several_hosts, Report& report) {
+  check_launchers(several_hosts, report);
+  check_libraries(report);
+}
+
+}  // namespace tandem::apps::doctor

@@ -1,0 +1,123 @@
+#include "tandem/comm/flight_recorder.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <ctime>
+#include <optional>
+
+#include "tandem/core/file.h"
+
+namespace tandem::comm {
+namespace {
+
+std::atomic<std::uint64_t> g_requests{
+    0};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): a signal handler can reach
+         // nothing else
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+std::int64_t now_ns() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::uint64_t pack(const FlightRecorder::Entry& entry) {
+  return std::uint64_t{static_cast<std::uint8_t>(entry.operation)} << 48 |
+         std::uint64_t{static_cast<std::uint8_t>(entry.type)} << 40 |
+         std::uint64_t{static_cast<std::uint8_t>(entry.op)} << 32 |
+         static_cast<std::uint32_t>(entry.root);
+}
+
+FlightRecorder::Entry unpack(std::uint64_t kind) {
+  FlightRecorder::Entry entry;
+  entry.operation = static_cast<Operation>(kind >> 48 & 0xff);
+  entry.type = static_cast<DataType>(kind >> 40 & 0xff);
+  entry.op = static_cast<ReduceOp>(kind >> 32 & 0xff);
+  entry.root = static_cast<std::int32_t>(kind & 0xffffffff);
+  return entry;
+}
+
+double milliseconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e6; }
+
+}  // namespace
+
+FlightRecorder::FlightRecorder() = default;
+
+FlightRecorder::Ticket FlightRecorder::begin(const Entry& entry) noexcept {
+  const std::uint64_t number = next_.load(std::memory_order_relaxed);
+  Slot& slot = slots_[number % kCapacity];
+  slot.ticket.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  slot.sequence.store(entry.sequence, std::memory_order_relaxed);
+  slot.kind.store(pack(entry), std::memory_order_relaxed);
+  slot.count.store(entry.count, std::memory_order_relaxed);
+  slot.begun_ns.store(now_ns(), std::memory_order_relaxed);
+  slot.ended_ns.store(0, std::memory_order_relaxed);
+  slot.ticket.store(number + 1, std::memory_order_release);
+  next_.store(number + 1, std::memory_order_release);
+  return number + 1;
+}
+
+void FlightRecorder::end(Ticket ticket) noexcept {
+  if (ticket == 0) return;
+  Slot& slot = slots_[(ticket - 1) % kCapacity];
+  if (slot.ticket.load(std::memory_order_relaxed) != ticket) return;  // overwritten long ago
+  slot.ended_ns.store(now_ns(), std::memory_order_relaxed);
+}
+
+std::string FlightRecorder::text(const std::string& heading) const {
+  const std::uint64_t last = operations();
+  const std::uint64_t first = last > kCapacity ? last - kCapacity : 0;
+  const std::int64_t now = now_ns();
+  std::string text = fmt::format(
+      "{}\nthe last {} of {} operations; times in ms, counted back from {:%Y-%m-%d %H:%M:%S} UTC\n"
+      "{:>10} {:<14} {:<9} {:<5} {:>12} {:>6} {:>14} {:>12}  {}\n",
+      heading, last - first, last, fmt::gmtime(std::time(nullptr)), "sequence", "operation", "type",
+      "op", "count", "root", "began", "took", "state");
+  for (std::uint64_t number = first; number < last; ++number) {
+    const Slot& slot = slots_[number % kCapacity];
+    if (slot.ticket.load(std::memory_order_acquire) != number + 1) continue;
+    const Entry entry = unpack(slot.kind.load(std::memory_order_relaxed));
+    const std::uint64_t sequence = slot.sequence.load(std::memory_order_relaxed);
+    const std::uint64_t count = slot.count.load(std::memory_order_relaxed);
+    const std::int64_t begun = slot.begun_ns.load(std::memory_order_relaxed);
+    const std::int64_t ended = slot.ended_ns.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (slot.ticket.load(std::memory_order_relaxed) != number + 1) continue;
+    text += fmt::format("{:>10} {:<14} {:<9} {:<5} {:>12} {:>6} {:>14.3f} {:>12.3f}  {}\n",
+                        sequence, name_of(entry.operation), name_of(entry.type),
+                        entry.op == ReduceOp::kNone ? "-" : name_of(entry.op), count, entry.root,
+                        milliseconds(begun - now), milliseconds((ended == 0 ? now : ended) - begun),
+                        ended == 0 ? "not complete" : "complete");
+  }
+  return text;
+}
+
+std::filesystem::path FlightRecorder::write(const std::filesystem::path& folder,
+                                            const std::string& name,
+                                            const std::string& heading) const noexcept {
+  const auto attempt =
+      [&](const std::filesystem::path& where) -> std::optional<std::filesystem::path> {
+    try {
+      const std::filesystem::path path = where / fmt::format("tandem-flight-{}.txt", name);
+      write_file(path, text(heading));
+      return path;
+    } catch (...) {  // the failure that made us write matters more
+      return std::nullopt;
+    }
+  };
+  try {
+    if (const auto path = attempt(folder)) return *path;
+    if (const auto path = attempt(std::filesystem::temp_directory_path())) return *path;
+  } catch (...) {  // no directory for temporary files
+  }
+  return {};
+}
+
+void request_flight_records() noexcept { g_requests.fetch_add(1, std::memory_order_relaxed); }
+
+std::uint64_t flight_record_requests() noexcept {
+  return g_requests.load(std::memory_order_relaxed);
+}
+
+}  // namespace tandem::comm

@@ -1,0 +1,65 @@
+// The last operations of a rank, kept in memory all the time and written to a file when something goes wrong: which
+// operation each rank was in, since when, and what came before.
+//
+// One thread begins and ends operations; any thread may write the record meanwhile. Keeping it costs a few stores per
+// operation and no memory after the start.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "tandem/comm/types.h"
+
+namespace tandem::comm {
+
+class FlightRecorder {
+ public:
+  static constexpr std::size_t kCapacity = 1024;
+
+  struct Entry {
+    std::uint64_t sequence = 0;  // as in messages: "all_reduce #17"
+    Operation operation = Operation::kBarrier;
+    DataType type = DataType::kByte;
+    ReduceOp op = ReduceOp::kNone;
+    std::int32_t root = 0;  // of send and receive: the peer
+    std::uint64_t count = 0;
+  };
+  using Ticket = std::uint64_t;
+
+  FlightRecorder();
+  Ticket begin(const Entry& entry) noexcept;
+  // The operation is complete. Ending it once more moves the time of its end.
+  void end(Ticket ticket) noexcept;
+  std::uint64_t operations() const { return next_.load(std::memory_order_acquire); }
+
+  // A table, oldest first, under the lines `heading` (without newline).
+  std::string text(const std::string& heading) const;
+  // Writes text(heading) to a file in `folder`, or in the directory for temporary files when that cannot be. Returns where
+  // it lies, empty when it could not be written. `name` makes the file's name: "host-rank3-pid17".
+  std::filesystem::path write(const std::filesystem::path& folder, const std::string& name,
+                              const std::string& heading) const noexcept;
+
+ private:
+  // Read while it is written: a reader drops a slot whose ticket changed meanwhile.
+  struct Slot {
+    std::atomic<Ticket> ticket{0};  // 1 + number of the operation; 0: being written, or never
+    std::atomic<std::uint64_t> sequence{0};
+    std::atomic<std::uint64_t> kind{0};  // operation, type, op and root, packed
+    std::atomic<std::uint64_t> count{0};
+    std::atomic<std::int64_t> begun_ns{0};
+    std::atomic<std::int64_t> ended_ns{0};  // 0: not yet
+  };
+  std::atomic<std::uint64_t> next_{0};
+  std::array<Slot, kCapacity> slots_;
+};
+
+// Asks every communicator of this process to write its record, within half a second. Async-signal-safe: for a handler of
+// SIGUSR1.
+void request_flight_records() noexcept;
+// How often that was asked.
+std::uint64_t flight_record_requests() noexcept;
+
+}  // namespace tandem::comm
