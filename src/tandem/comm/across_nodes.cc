@@ -7,60 +7,14 @@
 #include "tandem/comm/across_nodes.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-
-#include "tandem/comm/message_task.h"
-#include "tandem/core/error.h"
 
 namespace tandem::comm {
 namespace {
 
 using State = Communicator::State;
 using Bytes = std::vector<std::byte>;
-
-// What all stages of one operation share.
-struct Job {
-  State& state;
-  Call call;
-  std::uint64_t sequence;
-
-  NodeContext context() const { return {*state.channel, *state.kernels, sequence}; }
-  int local_size() const { return static_cast<int>(state.node_members().size()); }
-  int own_node() const { return state.node_index[static_cast<std::size_t>(state.rank)]; }
-  int num_nodes() const { return static_cast<int>(state.nodes.size()); }
-  int node_of(int r) const { return state.node_index[static_cast<std::size_t>(r)]; }
-  const std::vector<int>& members(int node) const {
-    return state.nodes[static_cast<std::size_t>(node)].members;
-  }
-  Header header() const {
-    Header result;
-    result.channel = state.channel_number(0);
-    result.operation = call.operation;
-    result.type = call.type;
-    result.op = call.op;
-    result.root = call.root;
-    result.sequence = sequence;
-    result.count = call.count;
-    return result;
-  }
-  std::unique_ptr<Task> messages(std::vector<Round> rounds) const {
-    return std::make_unique<MessageTask>(*state.fabric->transport, header(), std::move(rounds));
-  }
-  // Rank `lane` of every node, as ranks of the job.
-  std::vector<int> lane_members(int lane) const {
-    std::vector<int> ranks;
-    for (const Node& node : state.nodes)
-      ranks.push_back(state.world(node.members[static_cast<std::size_t>(lane)]));
-    return ranks;
-  }
-  // A node stage announces the operation itself, with its own name for the stage.
-  Call stage(Operation operation, const std::byte* in, std::byte* out, std::size_t count,
-             DataType type, int root) const {
-    return {operation, type,  operation == Operation::kAllReduce ? call.op : ReduceOp::kNone,
-            root,      count, in,
-            out};
-  }
-};
 
 std::unique_ptr<Task> node_barrier(const Job& job) {
   if (job.local_size() == 1) return nullptr;
@@ -184,7 +138,8 @@ std::unique_ptr<Task> reduce_to_lanes(const Job& job, const Lanes& lanes, const 
   return std::make_unique<LargeTask>(job.context(), call, std::move(plan), reduction);
 }
 
-// `result` (all ranks, of the call's type) = the reduction of the ranks' `in`.
+}  // namespace
+
 void add_all_reduce(SequenceTask& task, const Job& job, const std::byte* in, std::byte* result,
                     std::size_t elements) {
   const State& state = job.state;
@@ -224,6 +179,8 @@ void add_all_reduce(SequenceTask& task, const Job& job, const std::byte* in, std
   task.add([=] { return gather_lanes(job, *lanes, result, elements); });
 }
 
+namespace {
+
 std::unique_ptr<Task> all_reduce(const Job& job) {
   auto task = std::make_unique<SequenceTask>();
   add_all_reduce(*task, job, job.call.in, job.call.out, job.call.count);
@@ -240,39 +197,6 @@ std::unique_ptr<Task> reduce_to_root(const Job& job) {
   }
   add_all_reduce(*task, job, job.call.in, result, job.call.count);
   return task;
-}
-
-// Every rank sends each other rank that rank's block and adds up what it gets for its own, along the tree.
-std::unique_ptr<Task> reduce_scatter(const Job& job) {
-  const State& state = job.state;
-  const std::size_t block = job.call.block_bytes();
-  const auto received = std::make_shared<Bytes>(block * static_cast<std::size_t>(state.size));
-  Round round;
-  for (int step = 1; step < state.size; ++step) {
-    const int to = (state.rank + step) % state.size;
-    const int from = (state.rank - step + state.size) % state.size;
-    round.send(state.world(to), {job.call.in + static_cast<std::size_t>(to) * block, block});
-    round.receive(state.world(from),
-                  std::span(*received).subspan(static_cast<std::size_t>(from) * block, block));
-  }
-  round.then = [job, received, block] {
-    const State& s = job.state;
-    std::vector<const std::byte*> inputs;
-    std::vector<Subtree> leaves;
-    for (int r = 0; r < s.size; ++r) {
-      const std::size_t offset = static_cast<std::size_t>(r) * block;
-      inputs.push_back(r == s.rank ? job.call.in + offset : received->data() + offset);
-      leaves.push_back({r, r + 1, r});
-    }
-    Reduction how{job.call.type, job.call.op};
-    if (job.call.op == ReduceOp::kAverage) how.divisor = s.size;
-    std::byte* const output = job.call.out;
-    reduce(*s.kernels, how, sum_program(0, s.size, leaves), inputs, std::span(&output, 1),
-           job.call.count);
-  };
-  std::vector<Round> rounds;
-  rounds.push_back(std::move(round));
-  return job.messages(std::move(rounds));
 }
 
 // The root's node shares the buffer; its lanes send their slices down a binomial tree of nodes; the other nodes gather.
@@ -313,60 +237,6 @@ std::unique_ptr<Task> broadcast(const Job& job) {
   return task;
 }
 
-// Blocks between every two ranks, or between the root and all: as messages.
-std::unique_ptr<Task> move_blocks(const Job& job) {
-  const State& state = job.state;
-  const std::size_t block = job.call.block_bytes();
-  const bool at_root = state.rank == job.call.root;
-  const auto in_block = [&](int r) {
-    return std::span(job.call.in + static_cast<std::size_t>(r) * block, block);
-  };
-  const auto out_block = [&](int r) {
-    return std::span(job.call.out + static_cast<std::size_t>(r) * block, block);
-  };
-  const auto copy_own = [](std::span<std::byte> to, std::span<const std::byte> from) {
-    if (!from.empty() && to.data() != from.data()) std::memcpy(to.data(), from.data(), from.size());
-  };
-  Round round;
-  for (int step = 0; step < state.size; ++step) {
-    const int to = (state.rank + step) % state.size;
-    const int from = (state.rank - step + state.size) % state.size;
-    switch (job.call.operation) {
-      case Operation::kAllGather:
-        if (step == 0) {
-          copy_own(out_block(to), in_block(0));
-        } else {
-          round.send(state.world(to), in_block(0));
-          round.receive(state.world(from), out_block(from));
-        }
-        break;
-      case Operation::kAllToAll:
-        if (step == 0) {
-          copy_own(out_block(to), in_block(to));
-        } else {
-          round.send(state.world(to), in_block(to));
-          round.receive(state.world(from), out_block(from));
-        }
-        break;
-      case Operation::kGather:
-        if (at_root && step == 0) copy_own(out_block(from), in_block(0));
-        if (at_root && step != 0) round.receive(state.world(from), out_block(from));
-        if (!at_root && to == job.call.root) round.send(state.world(to), in_block(0));
-        break;
-      case Operation::kScatter:
-        if (at_root && step == 0) copy_own(out_block(0), in_block(to));
-        if (at_root && step != 0) round.send(state.world(to), in_block(to));
-        if (!at_root && from == job.call.root) round.receive(state.world(from), out_block(0));
-        break;
-      default:
-        break;
-    }
-  }
-  std::vector<Round> rounds;
-  rounds.push_back(std::move(round));
-  return job.messages(std::move(rounds));
-}
-
 }  // namespace
 
 std::unique_ptr<Task> make_task_across_nodes(State& state, const Call& call,
@@ -380,10 +250,11 @@ std::unique_ptr<Task> make_task_across_nodes(State& state, const Call& call,
     case Operation::kReduce:
       return reduce_to_root(job);
     case Operation::kReduceScatter:
-      return reduce_scatter(job);
+      return reduce_scatter_across_nodes(job);
     case Operation::kBroadcast:
       return broadcast(job);
     case Operation::kAllGather:
+      return all_gather_across_nodes(job);
     case Operation::kGather:
     case Operation::kAllToAll:
     case Operation::kScatter:

@@ -354,6 +354,10 @@ void Communicator::State::plan_sums() {
 void Communicator::State::open_channel(Communicator& communicator) {
   const std::vector<int>& group = node_members();
   if (group.size() < 2) return;
+  if (static_cast<int>(group.size()) > NodeChannel::kMaxRanks) {
+    raise<ConfigError>("{} ranks on one node ({}); there can be {} at most", group.size(),
+                       self().host, NodeChannel::kMaxRanks);
+  }
   may_spin = static_cast<int>(group.size()) <= available_cores();
   channel_memory =
       std::make_unique<NodeMemory>(communicator.share_node_memory(NodeChannel::segment_bytes()));

@@ -9,7 +9,6 @@
 #include "tandem/comm/communicator.h"
 #include "tandem/comm/failure.h"
 #include "tandem/comm/flight_recorder.h"
-#include "tandem/comm/flight_recorder.h"
 #include "tandem/comm/mesh.h"
 #include "tandem/comm/monitor.h"
 #include "tandem/comm/node_channel.h"

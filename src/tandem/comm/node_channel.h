@@ -59,6 +59,7 @@ class NodeChannel {
   static constexpr std::size_t kRingDepth = 4;
   static constexpr std::size_t kRingStride = std::size_t{128} << 10;
   static constexpr std::size_t kRecords = 1024;
+  static constexpr int kMaxRanks = 512;  // of a node
   static std::size_t segment_bytes();
 
   // `segments[i]` is that of local rank i, zeroed before anybody uses it. `disagree` receives the local rank with which this one does

@@ -1,6 +1,8 @@
 // Collectives among the ranks of one node, through shared memory. Ranks and roots here are local ones.
 #pragma once
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -144,5 +146,10 @@ struct Slice {
 Slice slice_of(std::size_t count, std::size_t element_bytes, int part, int parts);
 
 StagedPlan plan_staging(const Call& call, int local_rank, int size);
+
+// Nothing when the bytes lie there already.
+inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes != 0 && to != from) std::memcpy(to, from, bytes);
+}
 
 }  // namespace tandem::comm

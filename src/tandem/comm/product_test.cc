@@ -294,7 +294,14 @@ TEST(Bits, AreTheSameForAllPlacements) {
                 buffers.in[i] = rough(comm.rank(), i);
                 narrow.in[i] = to_bfloat16(buffers.in[i]);
               }
+              Buffers<float> blocks(comm, shared, 6 * count);
+              for (std::size_t i = 0; i < 6 * count; ++i)
+                blocks.in[i] = rough(comm.rank(), i % count);
+              comm.reduce_scatter(std::span<const float>(blocks.in), blocks.out.first(count),
+                                  ReduceOp::kAverage);
               comm.all_reduce(buffers.in, ReduceOp::kAverage);
+              if (!std::equal(buffers.in.begin(), buffers.in.end(), blocks.out.begin()))
+                throw std::runtime_error("reduce_scatter and all_reduce differ");
               comm.all_reduce(narrow.in, ReduceOp::kSum);
               if (comm.rank() == 5) {
                 results.back().assign(buffers.in.begin(), buffers.in.end());

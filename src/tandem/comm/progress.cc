@@ -211,7 +211,7 @@ void Communicator::wait(const Request& request, milliseconds limit) {
   const auto advance_all = [&] { return s.advance_pending(); };
   PendingWait task(s.pending, *request.call_, advance_all);
   s.drive(
-      task, [&] { return comm::describe(request.call_->call, request.call_->sequence); }, limit);
+      task, [&] { return comm::describe(request.call_->call, request.call_->begun.sequence); }, limit);
 }
 
 bool Communicator::wait_for(const Request& request, microseconds patience) {
