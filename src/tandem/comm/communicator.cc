@@ -198,17 +198,36 @@ void Communicator::use_plugin(const std::string& source_address) {
                                                     state.options.timeout, source_address);
     }
     state.fabric->connect(all_gather_texts(state.fabric->address()));
-    barrier();  // nobody sends to a rank that does not listen yet
   } catch (const Error& error) {
     abort(error.what());
     throw;
   }
-  state.sequence = 0;  // meeting is no operation of the user: errors count those
   state.first_transport = std::exchange(
       state.transport,
       std::make_unique<PluginTransport>(std::move(*state.fabric), state.peers, state.rank,
                                         state.options.timeout, *state.monitor, *state.failure));
   state.fabric.reset();
+  greet_all();
+  // Meeting is no operation of the user; errors count those.
+  state.sequence = 0;
+  std::fill(state.streams.begin(), state.streams.end(), State::StreamCounters());
+}
+
+// Libraries connect when the first message is sent, and both sides must be looking then: not in the middle of a step. The lower
+// rank of a pair speaks first, because two connections that meet half-way are where libfabric's tcp loses one. A rank that cannot be
+// reached is an error here and now.
+void Communicator::greet_all() {
+  std::vector<Request> requests;
+  const std::span<const std::byte> nothing;
+  for (int peer = rank() + 1; peer < size(); ++peer) {
+    requests.push_back(start_send(nothing, peer));
+    requests.push_back(start_receive(std::span<std::byte>(), peer));
+  }
+  for (int peer = 0; peer < rank(); ++peer) {
+    receive(std::span<std::byte>(), peer);
+    requests.push_back(start_send(nothing, peer));
+  }
+  for (const Request& request : requests) wait(request);
 }
 
 Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -199,6 +199,7 @@ class Communicator {
                                                const rendezvous::Exchange& exchange,
                                                bool loopback_only, const std::string& interface);
   void use_plugin(const std::string& source_address);
+  void greet_all();
   Collective begin(Operation operation, DataType type, std::size_t count, ReduceOp op, int root);
   void finish(Collective& collective);
   void broadcast_bytes(std::span<std::byte> data, DataType type, std::size_t count, int root);

@@ -39,6 +39,7 @@ std::string Failure::message() const {
 
 void Failure::raise_failure(const std::string& context) {
   delivered_.store(true, std::memory_order_release);
+  if (release_) release_();
   throw CommError(message() + context);
 }
 

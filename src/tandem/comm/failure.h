@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -20,6 +21,9 @@ class Failure {
   std::string message() const;
   // Throws CommError with the message, then `context`, and remembers that the caller knows.
   [[noreturn]] void raise_failure(const std::string& context);
+  // Called by the thread that uses the communicator, each time before an exception leaves it: from then on the user's buffers
+  // may be gone, and a library with threads of its own must have let go of them. Empty: nothing to do.
+  void before_raise(std::function<void()> release) { release_ = std::move(release); }
   bool delivered() const { return delivered_.load(std::memory_order_acquire); }
   int event() const { return event_.get(); }  // readable for ever once set
 
@@ -29,6 +33,7 @@ class Failure {
   std::atomic<bool> delivered_{false};
   mutable std::mutex mutex_;
   std::string message_;
+  std::function<void()> release_;
   rendezvous::FileDescriptor event_;
 };
 
