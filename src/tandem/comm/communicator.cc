@@ -233,7 +233,6 @@ void Communicator::use_plugin(const std::string& source_address) {
                                                      state.options.timeout, source_address);
     }
     fabric.plugin->connect(all_gather_texts(fabric.plugin->address()));
-    barrier();  // nobody sends to a rank that does not listen yet
   } catch (const Error& error) {
     abort(error.what());
     throw;
@@ -243,6 +242,26 @@ void Communicator::use_plugin(const std::string& source_address) {
       std::make_unique<PluginTransport>(std::move(*fabric.plugin), fabric.peers, state.rank,
                                         state.options.timeout, *fabric.monitor, *fabric.failure));
   fabric.plugin.reset();
+  greet_all();
+  // Meeting is no message of the user; errors count those.
+  std::fill(state.streams.begin(), state.streams.end(), State::StreamCounters());
+}
+
+// Libraries connect when the first message is sent, and both sides must be looking then: not in the middle of a step. The lower
+// rank of a pair speaks first, because two connections that meet half-way are where libfabric's tcp loses one. A rank that cannot be
+// reached is an error here and now.
+void Communicator::greet_all() {
+  std::vector<Request> requests;
+  const std::span<const std::byte> nothing;
+  for (int peer = rank() + 1; peer < size(); ++peer) {
+    requests.push_back(start_send(nothing, peer));
+    requests.push_back(start_receive(std::span<std::byte>(), peer));
+  }
+  for (int peer = 0; peer < rank(); ++peer) {
+    receive(std::span<std::byte>(), peer);
+    requests.push_back(start_send(nothing, peer));
+  }
+  for (const Request& request : requests) wait(request);
 }
 
 Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -358,6 +358,7 @@ class Communicator {
   static std::unique_ptr<Communicator> finish(std::unique_ptr<State> state);
   Header stream_header(DataType type, std::size_t count, std::size_t bytes, int channel) const;
   void use_plugin(const std::string& source_address);
+  void greet_all();
   Request start_send_bytes(std::span<const std::byte> data, DataType type, std::size_t count,
                            int peer, int channel);
   Request start_receive_bytes(std::span<std::byte> data, DataType type, std::size_t count, int peer,

@@ -46,6 +46,7 @@ std::string Failure::postscript() {
 
 void Failure::raise_failure(const std::string& context) {
   delivered_.store(true, std::memory_order_release);
+  if (release_) release_();
   throw CommError(message() + context + postscript());
 }
 

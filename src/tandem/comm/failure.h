@@ -25,6 +25,9 @@ class Failure {
   std::string postscript();
   // Throws CommError with the message, `context` and the postscript, and remembers that the caller knows.
   [[noreturn]] void raise_failure(const std::string& context);
+  // Called by the thread that uses the communicator, each time before an exception leaves it: from then on the user's buffers
+  // may be gone, and a library with threads of its own must have let go of them. Empty: nothing to do.
+  void before_raise(std::function<void()> release) { release_ = std::move(release); }
   bool delivered() const { return delivered_.load(std::memory_order_acquire); }
   int event() const { return event_.get(); }  // readable for ever once set
 
@@ -37,6 +40,7 @@ class Failure {
   std::string postscript_;
   mutable std::mutex mutex_;
   std::string message_;
+  std::function<void()> release_;
   rendezvous::FileDescriptor event_;
 };
 

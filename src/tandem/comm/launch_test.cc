@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/socket.h"
@@ -140,6 +142,122 @@ TEST(ByHand, ADeadRankEndsTheOtherWithItsName) {
   thread.join();
   EXPECT_EQ(survivor.exit_code, 200);
   EXPECT_THAT(survivor.output, AllOf(HasSubstr("rank 0 (host "), HasSubstr("died")));
+}
+
+// ---- whose library carries the messages ----
+
+bool built(std::string_view plugin) {
+  return std::string_view(TANDEM_BUILT_PLUGINS).find(plugin) != std::string_view::npos;
+}
+
+struct Backend {
+  std::string name;
+  std::string plugin;
+  std::string program;  // of the launcher
+  std::string launch;  // everything in front of the probe of one group of ranks; {} is their number
+  std::string variable;  // how a variable is set for a group
+  std::string argument;  // of the probe
+  std::string said;      // in the description of the ranks
+};
+
+class Backends : public ::testing::TestWithParam<Backend> {
+ protected:
+  void SetUp() override {
+    const Backend& backend = GetParam();
+    if (!built(backend.plugin)) GTEST_SKIP() << "the plugin " << backend.plugin << " is not built";
+    if (!installed(backend.program)) GTEST_SKIP() << backend.program << " is not installed";
+  }
+  // `size` ranks on each of the nodes, which are made by their names.
+  static std::string command(const std::vector<std::string>& nodes, int size,
+                             const std::string& deed = "") {
+    const Backend& backend = GetParam();
+    std::string text = kClean + "timeout 30 " + backend.program;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const std::string node =
+          fmt::format(fmt::runtime(backend.variable), "TANDEM_NODE_ID", nodes[i]);
+      text += fmt::format("{} {} {} {} {} {}", i == 0 ? "" : " :",
+                          fmt::format(fmt::runtime(backend.launch), size), node, kProbe,
+                          backend.argument, deed);
+    }
+    return text;
+  }
+};
+
+TEST_P(Backends, CarryCollectivesOnOneNodeAndOnTwo) {
+  const Result one = shell(command({"a"}, 2));
+  EXPECT_EQ(one.exit_code, 0) << one.output;
+  EXPECT_THAT(one.output, AllOf(HasSubstr("rank 1 of 2 local 1 of 2 sum 1"),
+                                HasSubstr("2 ranks on 1 node"), HasSubstr(GetParam().said)));
+  const Result two = shell(command({"a", "b"}, 2));
+  EXPECT_EQ(two.exit_code, 0) << two.output;
+  EXPECT_THAT(two.output, AllOf(HasSubstr("rank 3 of 4 local 1 of 2 sum 6"),
+                                HasSubstr("4 ranks on 2 nodes"), HasSubstr(GetParam().said)));
+}
+
+TEST_P(Backends, NameBothSidesOfADisagreement) {
+  const Result result = shell(command({"a", "b"}, 1, "differ 1"));
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("the ranks disagree"), HasSubstr("of 100001 float32"),
+                                   HasSubstr("of 100000 float32")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Backends,
+    ::testing::Values(
+        Backend{"Mpich", "mpich", "mpiexec.hydra", "-n {}", "-env {} {}", "mpi", "MPICH Version"},
+        Backend{"OpenMpi", "openmpi", "mpirun.openmpi --allow-run-as-root --oversubscribe", "-n {}",
+                "-x {}={}", "mpi", "Open MPI v"},
+        Backend{"Gloo", "gloo", "mpiexec.hydra", "-n {}", "-env {} {}", "gloo", "Gloo, tcp"},
+        Backend{"Ofi", "ofi", "mpiexec.hydra", "-n {} -env CCL_ATL_TRANSPORT ofi", "-env {} {}",
+                "ccl", "libfabric 1."},
+        Backend{"OfiShm", "ofi", "mpiexec.hydra",
+                "-n {} -env CCL_ATL_TRANSPORT ofi -env FI_PROVIDER shm", "-env {} {}", "ccl",
+                "provider shm"}),
+    [](const auto& instance) { return instance.param.name; });
+
+// Intel MPI has MPICH's binary interface; its own mpirun and library, from PyPI.
+TEST(Backend, IntelMpi) {
+  const std::string root = std::string(TANDEM_SOURCE_DIR) + "/build/test-data/venv";
+  if (!built("mpich") || !installed(root + "/bin/mpirun"))
+    GTEST_SKIP() << "needs impi-rt (scripts/fetch_python_packages.sh) and the plugin mpich";
+  const Result result = shell(
+      kClean + fmt::format("timeout 60 env PATH={0}/bin:$PATH FI_PROVIDER_PATH={0}/lib "
+                           "CCL_MPI_LIBRARY_PATH={0}/lib/libmpi.so.12 {0}/bin/mpirun -n 2 {1} mpi",
+                           root, kProbe));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("rank 1 of 2"), HasSubstr("Intel(R) MPI Library")));
+}
+
+TEST(Backend, MpiWithoutItsLauncherSaysSo) {
+  const Result by_hand = shell(kClean + "RANK=0 WORLD_SIZE=2 " + kProbe + " mpi");
+  EXPECT_EQ(by_hand.exit_code, 1);
+  EXPECT_THAT(by_hand.output,
+              HasSubstr("--ddp_backend mpi needs ranks that were started by an MPI"));
+  if (!built("openmpi")) return;
+  const Result other =
+      shell(kClean + "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 timeout 30 " + kProbe + " mpi");
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.output, AllOf(HasSubstr("rank 0 of 2"), HasSubstr("MPI says rank 0 of 1"),
+                                  HasSubstr("mpirun of the MPI library")));
+}
+
+TEST(Backend, AMissingPluginOrLibraryNamesThePackage) {
+  // A copy of the program has no plugins beside it.
+  const std::string alone = ::testing::TempDir() + "launch_probe_alone";
+  ASSERT_EQ(shell("cp " + kProbe + " " + alone).exit_code, 0);
+  const Result plugin = shell(kClean + "PMI_RANK=0 PMI_SIZE=2 " + alone + " mpi");
+  EXPECT_EQ(plugin.exit_code, 1);
+  EXPECT_THAT(plugin.output,
+              AllOf(HasSubstr("tandem_mpich.so"), HasSubstr("apt install libmpich-dev"),
+                    HasSubstr("TANDEM_PLUGIN_PATH")));
+  shell("rm " + alone);
+  if (!built("mpich")) return;
+  const Result library =
+      shell(kClean + "PMI_RANK=0 PMI_SIZE=2 CCL_MPI_LIBRARY_PATH=/nowhere/libmpi.so.12 " + kProbe +
+            " mpi");
+  EXPECT_EQ(library.exit_code, 1);
+  EXPECT_THAT(library.output, AllOf(HasSubstr("/nowhere/libmpi.so.12"), HasSubstr("libmpich12"),
+                                    HasSubstr("impi-rt")));
 }
 
 }  // namespace

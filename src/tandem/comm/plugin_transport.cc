@@ -18,8 +18,6 @@ using std::chrono::milliseconds;
 
 // Packets posted per peer: as many short messages arrive while this rank does not look.
 constexpr int kPostedPackets = 4;
-// Short messages count as sent when they are copied, up to so many per peer; later ones when the library has them.
-constexpr std::size_t kCopiedAhead = 64;
 // Some libraries know no limit.
 constexpr std::size_t kMaxPieceBytes = std::size_t{1} << 30;
 // In place of Header::magic: the sender closes, nothing follows.
@@ -35,6 +33,7 @@ constexpr microseconds kShortSleep{50};
 PluginTransport::PluginTransport(PluginFabric fabric, const std::vector<Peer>& peers, int rank,
                                  milliseconds timeout, Monitor& monitor, Failure& failure)
     : fabric_(std::move(fabric)),
+      description_(fabric_.describe()),
       rank_(static_cast<std::size_t>(rank)),
       piece_bytes_(std::min(fabric_.plugin().max_message_bytes(fabric_.get()), kMaxPieceBytes)),
       timeout_(timeout),
@@ -47,9 +46,13 @@ PluginTransport::PluginTransport(PluginFabric fabric, const std::vector<Peer>& p
     links_[peer].broken = peer == rank_;
     for (int i = 0; i < kPostedPackets && peer != rank_; ++i) post_packet(peer);
   }
+  failure_.before_raise([this] { fabric_.close(/*in_order=*/false); });
 }
 
-PluginTransport::~PluginTransport() { fabric_.close(end_in_order()); }
+PluginTransport::~PluginTransport() {
+  failure_.before_raise({});
+  if (!stopped()) fabric_.close(end_in_order());
+}
 
 // ---- the interface ----
 
@@ -60,11 +63,6 @@ std::shared_ptr<const Message> PluginTransport::send(int peer, const Header& hea
   message->sending = true;
   message->header = header;
   const auto index = static_cast<std::size_t>(peer);
-  if (bytes.size() <= kInlineBytes && links_[index].sends_under_way < kCopiedAhead) {
-    send_packet(index, header, bytes, nullptr);
-    message->done = true;
-    return message;
-  }
   auto outgoing = std::make_shared<Outgoing>();
   outgoing->message = message;
   outgoing->pieces = 1;
@@ -72,8 +70,8 @@ std::shared_ptr<const Message> PluginTransport::send(int peer, const Header& hea
     send_packet(index, header, bytes, outgoing);
     return message;
   }
-  outgoing->pieces = (bytes.size() + piece_bytes_ - 1) / piece_bytes_;
-  send_packet(index, header, {}, nullptr);
+  outgoing->pieces += (bytes.size() + piece_bytes_ - 1) / piece_bytes_;
+  send_packet(index, header, {}, outgoing);
   for (std::size_t begin = 0; begin < bytes.size(); begin += piece_bytes_) {
     const auto piece = bytes.subspan(begin, std::min(piece_bytes_, bytes.size() - begin));
     Operation* operation = take(/*with_packet=*/false);
@@ -97,10 +95,10 @@ std::shared_ptr<const Message> PluginTransport::receive(int peer, const Header& 
 bool PluginTransport::progress(microseconds patience) {
   const Clock::time_point end = Clock::now() + patience;
   for (int round = 0;; ++round) {
-    if (!disagreed_ && poll_library()) return true;
+    if (!disagreed_ && !stopped() && poll_library()) return true;
     if (any_broken_) report_broken_links();
     const auto rest = std::chrono::duration_cast<microseconds>(end - Clock::now());
-    if (rest <= microseconds(0) || failure_.is_set()) return false;
+    if (rest <= microseconds(0) || failure_.is_set() || stopped()) return false;
     sleep(rest, round);
   }
 }
@@ -130,6 +128,7 @@ void PluginTransport::give_back(Operation* operation) {
 void PluginTransport::start(std::size_t peer, Operation* operation) {
   Link& link = links_[peer];
   operation->peer = peer;
+  if (stopped()) return;
   if (operation->sending) ++link.sends_under_way;
   if (operation->arriving) ++link.bodies_under_way;
   std::deque<Operation*>& waiting = operation->sending ? link.waiting_sends : link.waiting_receives;
@@ -307,7 +306,7 @@ void PluginTransport::report_broken_links() {
     if (!broken || monitor_.left(static_cast<int>(peer))) continue;
     if (Clock::now() - link.broken_since < kVerdict || failure_.is_set()) continue;
     monitor_.report(fmt::format("{} lost its connection to {}: {} ({})", peers_[rank_].describe(),
-                                peers_[peer].describe(), link.reason, fabric_.describe()));
+                                peers_[peer].describe(), link.reason, description_));
   }
 }
 
@@ -316,7 +315,7 @@ bool PluginTransport::unsent() const {
                      [](const Link& link) { return !link.closed() && link.sends_under_way > 0; });
 }
 
-// What counts as sent was perhaps only copied: it must leave before the library is closed.
+// A goodbye follows all messages; the library must have sent it before it is closed.
 bool PluginTransport::end_in_order() {
   Header goodbye;
   goodbye.magic = kGoodbyeMagic;

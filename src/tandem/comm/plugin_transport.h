@@ -27,10 +27,11 @@ class PluginTransport final : public Transport {
   // `fabric` is connected. References must outlive the transport. `timeout` bounds the wait for unsent messages at the end.
   PluginTransport(PluginFabric fabric, const std::vector<Peer>& peers, int rank,
                   std::chrono::milliseconds timeout, Monitor& monitor, Failure& failure);
-  // Hands over what has not left yet, says goodbye to the other ranks, closes the fabric.
+  // Hands over what has not left yet, says goodbye to the other ranks, closes the fabric. After a failure the fabric is closed
+  // before the exception reaches the caller, whose buffers end with it.
   ~PluginTransport() override;
 
-  std::string describe() const override { return fabric_.describe(); }
+  std::string describe() const override { return description_; }
   std::shared_ptr<const Message> send(int peer, const Header& header,
                                       std::span<const std::byte> bytes) override;
   std::shared_ptr<const Message> receive(int peer, const Header& expected,
@@ -42,7 +43,7 @@ class PluginTransport final : public Transport {
   static constexpr std::size_t kPacketBytes = TANDEM_FABRIC_PACKET_BYTES;
   static constexpr std::size_t kInlineBytes = kPacketBytes - sizeof(Header);
   using Packet = std::array<std::byte, kPacketBytes>;
-  // A message whose bytes leave in pieces; done with the last of them.
+  // A message that leaves in pieces, its packet and its bytes; done when the library has sent them all.
   struct Outgoing {
     std::shared_ptr<Message> message;
     std::size_t pieces = 0;
@@ -60,7 +61,7 @@ class PluginTransport final : public Transport {
     bool ended = false;
     std::span<std::byte> bytes;
     std::unique_ptr<Packet> packet;      // of a packet; kept for the next use of the operation
-    std::shared_ptr<Outgoing> outgoing;  // none for a message that was done when it was copied
+    std::shared_ptr<Outgoing> outgoing;  // none for a goodbye
     std::shared_ptr<Arriving> arriving;
   };
   struct Link {
@@ -95,8 +96,10 @@ class PluginTransport final : public Transport {
   void report_broken_links();
   bool unsent() const;
   bool end_in_order();
+  bool stopped() const { return fabric_.get() == nullptr; }
 
   PluginFabric fabric_;
+  const std::string description_;
   const std::size_t rank_;
   const std::size_t piece_bytes_;  // the library's longest message
   const std::chrono::milliseconds timeout_;

@@ -325,13 +325,14 @@ class Fabric {
   }
   int wait_descriptor() const { return ended_.event(); }
 
-  void close(bool /*in_order*/) {
+  bool close(bool /*in_order*/) {
     sends_.clear();
     bodies_.reset();
     packets_.reset();
     for (int peer = 0; peer < size_; ++peer) {
       if (peer != rank_) context_->getPair(peer)->close();
     }
+    return true;
   }
 
  private:

@@ -115,16 +115,16 @@ class Fabric {
   int send(int peer, std::uint32_t tag, const void* data, std::size_t bytes, void* context) {
     const std::lock_guard lock(mpi_mutex);
     MPI_Request request = MPI_REQUEST_NULL;
-    return started(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, static_cast<int>(tag),
-                             comm_, &request),
-                   request, {context, true});
+    const int code = MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, static_cast<int>(tag),
+                               comm_, &request);
+    return started(code, request, {context, true});
   }
   int receive(int peer, std::uint32_t tag, void* data, std::size_t bytes, void* context) {
     const std::lock_guard lock(mpi_mutex);
     MPI_Request request = MPI_REQUEST_NULL;
-    return started(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer, static_cast<int>(tag),
-                             comm_, &request),
-                   request, {context, false});
+    const int code = MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer, static_cast<int>(tag),
+                               comm_, &request);
+    return started(code, request, {context, false});
   }
 
   int poll(tandem_fabric_completion* completions, int capacity) {
@@ -161,7 +161,7 @@ class Fabric {
     return done != 0 ? TANDEM_FABRIC_OK : TANDEM_FABRIC_AGAIN;
   }
 
-  void close(bool in_order) {
+  bool close(bool in_order) {
     const std::lock_guard lock(mpi_mutex);
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       if (pending_[i].sending) continue;
@@ -170,6 +170,7 @@ class Fabric {
     }
     a_fabric_failed = a_fabric_failed || !in_order;
     if (in_order) MPI_Comm_free(&comm_);
+    return true;
   }
 
  private:

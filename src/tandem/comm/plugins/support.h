@@ -26,7 +26,8 @@ int guarded(tandem_fabric_error* error, const Body& body) noexcept {
 
 // The boundary's table over `Fabric`, a class with the functions of the same names:
 //   Fabric(config); address() -> string; connect(addresses, bytes); describe(), last_error() -> const char*;
-//   max_message_bytes(); send(…), receive(…) -> TANDEM_FABRIC_*; poll(completions, capacity); wait_descriptor(); close(in_order);
+//   max_message_bytes(); send(…), receive(…) -> TANDEM_FABRIC_*; poll(completions, capacity); wait_descriptor();
+//   close(in_order) -> bool: the object may be deleted;
 //   exchange(text, sink, sink_context) and finish() where the library has them.
 // The constructor, connect and exchange throw std::exception; nothing else throws.
 template <class Fabric>
@@ -63,8 +64,7 @@ struct Boundary {
   static int wait_descriptor(tandem_fabric* fabric) { return self(fabric).wait_descriptor(); }
   static const char* last_error(tandem_fabric* fabric) { return self(fabric).last_error(); }
   static void close(tandem_fabric* fabric, int in_order) {
-    self(fabric).close(in_order != 0);
-    delete &self(fabric);
+    if (self(fabric).close(in_order != 0)) delete &self(fabric);
   }
   // Where the library has them.
   static int exchange(tandem_fabric* fabric, const void* text, std::size_t bytes,
