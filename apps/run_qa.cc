@@ -15,6 +15,7 @@
 #include "apps/memory_plan.h"
 #include "apps/rank_threads.h"
 #include "apps/start_report.h"
+#include "apps/tuned_tiles.h"
 #include "tandem/comm/communicator.h"
 #include "tandem/comm/flight_recorder.h"
 #include "tandem/core/error.h"
@@ -339,7 +340,8 @@ int Job::run() {
 
   const RankThreads rank_threads = threads_for_rank(environment_, communicator);
   ThreadPool threads(rank_threads.count);
-  const kernels::KernelSet kernels = agree_on_kernels(communicator, environment_);
+  kernels::KernelSet kernels = agree_on_kernels(communicator, environment_);
+  const std::string tiles = load_tuned_tiles(environment_, kernels);
   kernels::Scratch scratch(threads.num_threads());
   const kernels::Context context{threads, kernels, scratch};
   communicator.barrier();  // all ranks measure at once, as they will compute at once
@@ -347,6 +349,7 @@ int Job::run() {
       context, training.bf16 ? kernels::PeakType::kBf16 : kernels::PeakType::kF32);
   console_.set_peak_flops(peak_flops);
   print_machine(context, rank_threads, peak_flops, console_);
+  if (!tiles.empty()) console_.script_line("INFO", tiles);
   if (training.bf16) {
     print_bf16_rate(kernels::measure_peak_flops(context, kernels::PeakType::kF32), peak_flops,
                     console_);

@@ -10,6 +10,7 @@
 #include "apps/bench/measure.h"
 #include "apps/bench/session.h"
 #include "apps/bench/training.h"
+#include "apps/tuned_tiles.h"
 #include "support/process.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
@@ -227,6 +228,66 @@ TEST(BenchProgram, Elementwise) {
       results_of({"elementwise", "--model", "minilm", "--batch", "2", "--seq", "50"});
   EXPECT_EQ(results.size(), 20u);
   for (const json& result : results) expect_verified_and_timed(result);
+}
+
+// The tiles that a run wrote are read; a file that is broken or another machine's is named, and the
+// kernels keep their own.
+TEST(TunedTiles, AreReadWhereTheyFit) {
+  testing::TemporaryFolder folder;
+  const Environment environment({{"XDG_CACHE_HOME", folder.path().string()}});
+  const auto select = [] { return kernels::select_kernels(kernels::CpuFeatures::detect()); };
+  kernels::KernelSet tuned = select();
+  EXPECT_THAT(load_tuned_tiles(environment, tuned), IsEmpty());
+  tuned.gemm_tiles_bf16 = {.b_ahead = {96, 192}, .b_staged = {}};
+  tuned.gemm_tiles_f32.b_staged = {192, 768};
+  const fs::path file = tuned_tiles_file(environment).value();
+  save_tuned_tiles(file, tuned);
+  kernels::KernelSet read = select();
+  EXPECT_THAT(load_tuned_tiles(environment, read), HasSubstr(file.string()));
+  EXPECT_EQ(read.gemm_tiles_bf16, tuned.gemm_tiles_bf16);
+  EXPECT_EQ(read.gemm_tiles_f32, tuned.gemm_tiles_f32);
+
+  const std::string good = read_file(file);
+  const auto with = [&](const char* key, const json& value) {
+    json changed = json::parse(good);
+    changed[key] = value;
+    return changed.dump();
+  };
+  for (const std::string& bad :
+       {good.substr(0, 20), std::string("[]"), with("cpu", "another"), with("gemm", "another"),
+        with("format", 2), with("bf16", {{"b_ahead", {1}}}), with("f32", nullptr),
+        with("bf16", {{"b_ahead", {48, 99999}}, {"b_staged", {0, 0}}})}) {
+    write_file(file, bad);
+    kernels::KernelSet own = select();
+    EXPECT_THAT(load_tuned_tiles(environment, own), HasSubstr("is not used")) << bad;
+    EXPECT_EQ(own.gemm_tiles_bf16, kernels::GemmTiles{}) << bad;
+    EXPECT_EQ(own.gemm_tiles_f32, kernels::GemmTiles{}) << bad;
+  }
+  EXPECT_FALSE(tuned_tiles_file(Environment()).has_value());
+}
+
+// On a busy machine nothing is written; a later run uses what is.
+TEST(BenchProgram, TuningWritesTilesOrSaysWhyNot) {
+  testing::TemporaryFolder folder;
+  const std::string tandem = (fs::path(TANDEM_BINARY_DIR) / "bin" / "tandem").string();
+  const auto gemm = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {tandem, "bench", "gemm", "--model", "minilm", "--batch", "1",
+                                 "--seq", "64", "--dtype", "bf16", "--rounds", "1"});
+    return testing::run(words,
+                        {{"OMP_NUM_THREADS", "1"}, {"XDG_CACHE_HOME", folder.path().string()}});
+  };
+  const auto done = gemm({"--tune"});
+  const fs::path file =
+      tuned_tiles_file(Environment({{"XDG_CACHE_HOME", folder.path().string()}})).value();
+  EXPECT_THAT(done.out, HasSubstr("dW, tiles of at most 384 x 768"));
+  if (done.exit_code == 0) {
+    EXPECT_THAT(done.out, HasSubstr("written to " + file.string()));
+    EXPECT_THAT(gemm({"--only", "up 1536x384 forward"}).out, HasSubstr(file.string()));
+  } else {
+    EXPECT_EQ(done.exit_code, 1) << done.err;
+    EXPECT_THAT(done.out, HasSubstr("nothing is written"));
+    EXPECT_FALSE(fs::exists(file));
+  }
 }
 
 TEST(BenchProgram, Peak) {

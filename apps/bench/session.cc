@@ -6,6 +6,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "apps/tuned_tiles.h"
 #include "tandem/core/error.h"
 
 namespace tandem::apps::bench {
@@ -49,15 +50,22 @@ Machine::Machine(ThreadPool& threads, std::string_view overrides)
       scratch_(threads.num_threads()),
       context_{threads, kernels_, scratch_} {}
 
+Machine::Machine(ThreadPool& threads, std::string_view overrides, const Environment& environment)
+    : Machine(threads, overrides) {
+  tuned_tiles_ = load_tuned_tiles(environment, kernels_);
+}
+
 Session::Session(std::string_view bench, const Options& options, const Environment& environment)
     : options_(options),
       threads_(number_of_threads(options, environment)),
       overrides_(options.kernels.empty() ? environment.get("TANDEM_KERNELS").value_or("")
                                          : options.kernels),
-      machine_(threads_, overrides_),
+      machine_(threads_, overrides_, environment),
       reference_(threads_, "reference"),
       output_(standard_output()),
-      report_(output_, options.json, bench, describe(machine_, options.rounds)) {}
+      report_(output_, options.json, bench, describe(machine_, options.rounds)) {
+  if (!machine_.tuned_tiles().empty()) report_.line(machine_.tuned_tiles());
+}
 
 std::vector<Dtype> Session::dtypes() const {
   if (options_.dtype == "f32") return {Dtype::kF32};
@@ -157,12 +165,15 @@ void Session::watch(FunctionRef<void()> measurements) {
   cpu_seconds_ += static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC;
 }
 
+double Session::share_of_cores() const {
+  return watched_seconds_ == 0 ? 1 : cpu_seconds_ / (watched_seconds_ * threads_.num_threads());
+}
+
 // Threads that wait for a core are slow at moments of their own, which no calibrator beside them
 // can take out.
 void Session::report_cores() {
-  constexpr double kQuiet = 0.9;
   if (watched_seconds_ == 0) return;
-  const double share = cpu_seconds_ / (watched_seconds_ * threads_.num_threads());
+  const double share = share_of_cores();
   report_.set("share_of_cores", share);
   if (share > kQuiet) return;
   report_.line(

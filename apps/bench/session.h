@@ -26,10 +26,14 @@ constexpr Dtype kDtypeOf = std::is_same_v<T, float> ? Dtype::kF32 : Dtype::kBf16
 class Machine {
  public:
   Machine(ThreadPool& threads, std::string_view overrides);
+  // With the tiles that were tuned for this CPU, as jobs run; see tuned_tiles() for the line about it.
+  Machine(ThreadPool& threads, std::string_view overrides, const Environment& environment);
   const kernels::Context& context() const { return context_; }
+  const std::string& tuned_tiles() const { return tuned_tiles_; }
 
  private:
   kernels::KernelSet kernels_;
+  std::string tuned_tiles_;
   kernels::Scratch scratch_;
   kernels::Context context_;
 };
@@ -75,9 +79,14 @@ class Session {
   // Prints what is left. Returns the exit code: 70 when something was wrong.
   int finish();
   void found_wrong() { wrong_ = true; }
+  bool wrong() const { return wrong_; }
+  // Whether the threads had nearly all of their cores' time so far.
+  bool quiet() const { return share_of_cores() > kQuiet; }
 
  private:
   const Machine& other_machine(const std::string& operation);
+  static constexpr double kQuiet = 0.9;
+  double share_of_cores() const;
   void report_cores();
   void report_times(const Case& one, double error, const std::vector<Samples>& samples);
 

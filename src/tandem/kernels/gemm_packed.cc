@@ -11,7 +11,8 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// How a product is cut; a function of its sizes and of the kernel's blocks only.
+// How a product is cut; a function of its sizes, the kernel's blocks and the tiles chosen for the
+// machine.
 struct Plan {
   std::size_t tile_rows, tile_columns;
   std::size_t row_tiles, column_tiles;
@@ -31,15 +32,16 @@ std::size_t part_of(std::size_t size, std::size_t limit, std::size_t granule) {
 }
 
 template <class T>
-Plan plan_of(const PackedGemmOf<T>& kernel, std::size_t m, std::size_t n, std::size_t k,
-             bool a_is_rows) {
+Plan plan_of(const PackedGemmOf<T>& kernel, const GemmTiles& tiles, std::size_t m, std::size_t n,
+             std::size_t k, bool a_is_rows) {
   Plan plan;
   const std::size_t units = num_chunks(k, kernel.reduced_per_unit);
   plan.b_packed_ahead =
       (a_is_rows || kernel.every_b_ahead) && round_up(n, kernel.nr) * units <= kPackAheadUnits;
   const GemmBlocks& blocks = plan.b_packed_ahead ? kernel.blocks_b_ahead : kernel.blocks_b_staged;
-  plan.tile_rows = part_of(m, blocks.tile_rows, 2 * kernel.mr);
-  plan.tile_columns = part_of(n, blocks.tile_columns, kernel.nr);
+  const GemmTile& tile = plan.b_packed_ahead ? tiles.b_ahead : tiles.b_staged;
+  plan.tile_rows = part_of(m, tile.rows != 0 ? tile.rows : blocks.tile_rows, 2 * kernel.mr);
+  plan.tile_columns = part_of(n, tile.columns != 0 ? tile.columns : blocks.tile_columns, kernel.nr);
   plan.row_tiles = num_chunks(m, plan.tile_rows);
   plan.column_tiles = num_chunks(n, plan.tile_columns);
   plan.slice = part_of(units, blocks.slice_units, kernel.slice_granule) * kernel.reduced_per_unit;
@@ -50,15 +52,15 @@ Plan plan_of(const PackedGemmOf<T>& kernel, std::size_t m, std::size_t n, std::s
 template <class T>
 class Product {
  public:
-  Product(const PackedGemmOf<T>& kernel, const GemmOperand<T>& a, const GemmOperand<T>& b,
-          std::size_t m, std::size_t n, std::size_t k)
+  Product(const PackedGemmOf<T>& kernel, const GemmTiles& tiles, const GemmOperand<T>& a,
+          const GemmOperand<T>& b, std::size_t m, std::size_t n, std::size_t k)
       : kernel_(kernel),
         a_(a),
         b_(b),
         m_(m),
         n_(n),
         k_(k),
-        plan_(plan_of(kernel, m, n, k, a.reduction_is_row)) {
+        plan_(plan_of(kernel, tiles, m, n, k, a.reduction_is_row)) {
     slice_units_ = plan_.slice / kernel.reduced_per_unit;
     // A stride of rows that is no multiple of 4 KB keeps the rows of a micro-kernel in different
     // sets of the cache.
@@ -166,7 +168,9 @@ template <class T, class Out>
 void packed_gemm(const Context& ctx, const Gemm<T, Out>& gemm) {
   if (gemm.m == 0 || gemm.n == 0) return;
   const PackedGemmOf<T>& kernel = *of<T>(*ctx.kernels.gemm->packed);
-  Product<T> product(kernel, gemm.a, gemm.b, gemm.m, gemm.n, gemm.k);
+  const GemmTiles& tiles =
+      std::is_same_v<T, float> ? ctx.kernels.gemm_tiles_f32 : ctx.kernels.gemm_tiles_bf16;
+  Product<T> product(kernel, tiles, gemm.a, gemm.b, gemm.m, gemm.n, gemm.k);
   product.pack_ahead(ctx);
   ctx.threads.parallel_for(product.tiles(), [&](std::size_t index, int thread) {
     const auto tile = product.compute(ctx, index, thread);

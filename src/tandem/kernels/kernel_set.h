@@ -2,6 +2,7 @@
 // operation, the reference last.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,20 @@ struct KernelChoice {
                                   // machine does not run them
 };
 
+// Upper limits of the tiles into which packed products cut their result; 0: the kernel's own. They
+// decide how fast a product is, never a bit of it. Products with more tiles than threads balance;
+// larger tiles read their operands less often.
+struct GemmTile {
+  std::size_t rows = 0;
+  std::size_t columns = 0;
+  friend bool operator==(const GemmTile&, const GemmTile&) = default;
+};
+struct GemmTiles {
+  GemmTile b_ahead;   // forward and gradients of inputs: B is packed once, before all tiles
+  GemmTile b_staged;  // gradients of weights: every tile packs its part of B
+  friend bool operator==(const GemmTiles&, const GemmTiles&) = default;
+};
+
 // One function table per operation, immutable and thread-safe. Only select_kernels() makes one.
 class KernelSet {
  public:
@@ -50,6 +65,10 @@ class KernelSet {
   const DropoutKernels* dropout = nullptr;
   const OptimizerKernels* optimizer = nullptr;
   const ReduceKernels* reduce = nullptr;
+
+  // Measured on this machine, or the kernels' own; by the type of the operands.
+  GemmTiles gemm_tiles_f32;
+  GemmTiles gemm_tiles_bf16;
 
  private:
   friend KernelSet select_kernels(const CpuFeatures&, std::string_view);

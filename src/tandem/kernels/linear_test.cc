@@ -288,5 +288,33 @@ TEST(Linear, NanReachesTheOutput) {
   }
 }
 
+// Tiles of any size, tuned or read from a file, decide the speed only.
+template <class T>
+void expect_tiles_change_no_bit(const std::string& implementation) {
+  Runtime runtime("gemm=" + implementation, 2);
+  const Shape shape = {203, 390, 131};
+  const Operands<T> in(shape);
+  const Results<T> want = run(runtime.context(), shape, in, /*accumulate=*/true);
+  for (const GemmTile tile :
+       {GemmTile{1, 1}, {16, 48}, {48, 192}, {96, 768}, {384, 96}, {4096, 4096}}) {
+    KernelSet kernels = runtime.context().kernels;
+    kernels.gemm_tiles_f32 = kernels.gemm_tiles_bf16 = {.b_ahead = tile, .b_staged = tile};
+    const Context context{runtime.context().threads, kernels, runtime.context().scratch};
+    const Results<T> got = run(context, shape, in, /*accumulate=*/true);
+    EXPECT_TRUE(same_bits(got.y, want.y) && same_bits(got.grad_x, want.grad_x) &&
+                same_bits(got.grad_x_f32, want.grad_x_f32) &&
+                same_bits(got.grad_weight, want.grad_weight))
+        << implementation << ": tiles of " << tile.rows << " x " << tile.columns;
+  }
+}
+
+TEST(Gemm, TilesChangeNoBit) {
+  for (const auto& row : implementations("gemm", CpuFeatures::detect())) {
+    if (!row.reason.empty()) continue;
+    expect_tiles_change_no_bit<float>(row.implementation);
+    expect_tiles_change_no_bit<bfloat16>(row.implementation);
+  }
+}
+
 }  // namespace
 }  // namespace tandem::kernels::testing
