@@ -2,6 +2,9 @@
 // say which interface they use.
 #include <gmock/gmock.h>
 
+#include <iterator>
+#include <sstream>
+
 #include "multihost/probe_job.h"
 
 namespace tandem::testing {
@@ -77,6 +80,48 @@ TEST_F(Interfaces, ANameThatResolvesLate) {
     host->set_names("127.0.0.1 localhost\n10.77.0.10 worker-0\n");
   }
   expect_sum(job.wait_for_success(), "wire (10.77.0.10)", "wire (10.77.0.11)");
+}
+
+// While the last rank is awaited, somebody connects twenty times to every port that the others listen at; half of the
+// connections say something, all stay. The connections of the ranks to each other then come in between.
+TEST_F(Interfaces, PortScannersDuringTheStart) {
+  const TwoHosts hosts(folder());
+  ProbeJob job(hosts.node0, hosts.node1, {"meet"}, {}, /*ranks_at_once=*/3);
+  const auto ports = [](const Host& host) {
+    return host.shell("ss -Htln | sed 's/.*:\\([0-9]*\\) .*/\\1/' | sort -u | tr '\\n' ' '");
+  };
+  const auto count = [](const std::string& words) {
+    std::istringstream stream(words);
+    return std::distance(std::istream_iterator<std::string>(stream), {});
+  };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  // Rank 0 listens at two ports, the others at one each.
+  while (count(ports(hosts.node0)) < 3 || count(ports(hosts.node1)) < 1) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  const auto scan = [&](const Host& from, const std::string& address, const std::string& at) {
+    return std::make_unique<Process>(from.inside(
+        {"bash", "-c",
+         fmt::format("for i in $(seq 20); do for p in {}; do exec {{fd}}<>/dev/tcp/{}/$p && "
+                     "if [ $((i % 2)) = 0 ]; then echo GET / HTTP/1.1 >&$fd; fi; done; done; "
+                     "echo stays; sleep 60",
+                     at, address)}));
+  };
+  const auto one = scan(hosts.node1, "10.77.0.10", ports(hosts.node0));
+  const auto two = scan(hosts.node0, "10.77.0.11", ports(hosts.node1));
+  for (const auto* scanner : {one.get(), two.get()}) {
+    while (scanner->out_so_far().find("stays") == std::string::npos) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << scanner->err_so_far();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_EQ(scanner->err_so_far(), "");
+  }
+  const auto start = std::chrono::steady_clock::now();
+  job.start_next();
+  expect_sum(job.wait_for_success(), "wire (10.77.0.10)", "wire (10.77.0.11)");
+  // Two seconds for each of forty strangers, one after the other, were too long.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));
 }
 
 // A container without a network: only loopback, and a name that leads nowhere.

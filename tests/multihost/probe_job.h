@@ -21,9 +21,14 @@ class ProbeJob {
   using Variables = std::map<std::string, std::string>;
 
   ProbeJob(const Host& first, const Host& second, const std::vector<std::string>& arguments,
-           const Variables& variables = {})
-      : arguments_(arguments), variables_(variables) {
-    for (int rank = 0; rank < 4; ++rank) start(rank, rank < 2 ? first : second);
+           const Variables& variables = {}, int ranks_at_once = 4)
+      : first_(first), second_(second), arguments_(arguments), variables_(variables) {
+    for (int rank = 0; rank < ranks_at_once; ++rank) start_next();
+  }
+  // The next rank, when not all were to start at once.
+  void start_next() {
+    const int rank = static_cast<int>(ranks_.size());
+    start(rank, rank < 2 ? first_ : second_);
   }
 
   bool anybody_said(const std::string& text) const {
@@ -72,6 +77,8 @@ class ProbeJob {
     ranks_.push_back(std::make_unique<Process>(host.inside(words), variables));
   }
 
+  const Host& first_;
+  const Host& second_;
   std::vector<std::string> arguments_;
   Variables variables_;
   std::vector<std::unique_ptr<Process>> ranks_;

@@ -43,16 +43,17 @@ double milliseconds(std::int64_t nanoseconds) { return static_cast<double>(nanos
 
 FlightRecorder::FlightRecorder() = default;
 
+// The ticket is taken back before anything else changes, and every store releases it: a reader that has acquired a new value
+// finds the ticket gone.
 FlightRecorder::Ticket FlightRecorder::begin(const Entry& entry) noexcept {
   const std::uint64_t number = next_.load(std::memory_order_relaxed);
   Slot& slot = slots_[number % kCapacity];
   slot.ticket.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  slot.sequence.store(entry.sequence, std::memory_order_relaxed);
-  slot.kind.store(pack(entry), std::memory_order_relaxed);
-  slot.count.store(entry.count, std::memory_order_relaxed);
-  slot.begun_ns.store(now_ns(), std::memory_order_relaxed);
-  slot.ended_ns.store(0, std::memory_order_relaxed);
+  slot.sequence.store(entry.sequence, std::memory_order_release);
+  slot.kind.store(pack(entry), std::memory_order_release);
+  slot.count.store(entry.count, std::memory_order_release);
+  slot.begun_ns.store(now_ns(), std::memory_order_release);
+  slot.ended_ns.store(0, std::memory_order_release);
   slot.ticket.store(number + 1, std::memory_order_release);
   next_.store(number + 1, std::memory_order_release);
   return number + 1;
@@ -62,7 +63,7 @@ void FlightRecorder::end(Ticket ticket) noexcept {
   if (ticket == 0) return;
   Slot& slot = slots_[(ticket - 1) % kCapacity];
   if (slot.ticket.load(std::memory_order_relaxed) != ticket) return;  // overwritten long ago
-  slot.ended_ns.store(now_ns(), std::memory_order_relaxed);
+  slot.ended_ns.store(now_ns(), std::memory_order_release);
 }
 
 std::string FlightRecorder::text(const std::string& heading) const {
@@ -77,12 +78,11 @@ std::string FlightRecorder::text(const std::string& heading) const {
   for (std::uint64_t number = first; number < last; ++number) {
     const Slot& slot = slots_[number % kCapacity];
     if (slot.ticket.load(std::memory_order_acquire) != number + 1) continue;
-    const Entry entry = unpack(slot.kind.load(std::memory_order_relaxed));
-    const std::uint64_t sequence = slot.sequence.load(std::memory_order_relaxed);
-    const std::uint64_t count = slot.count.load(std::memory_order_relaxed);
-    const std::int64_t begun = slot.begun_ns.load(std::memory_order_relaxed);
-    const std::int64_t ended = slot.ended_ns.load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
+    const Entry entry = unpack(slot.kind.load(std::memory_order_acquire));
+    const std::uint64_t sequence = slot.sequence.load(std::memory_order_acquire);
+    const std::uint64_t count = slot.count.load(std::memory_order_acquire);
+    const std::int64_t begun = slot.begun_ns.load(std::memory_order_acquire);
+    const std::int64_t ended = slot.ended_ns.load(std::memory_order_acquire);
     if (slot.ticket.load(std::memory_order_relaxed) != number + 1) continue;
     text += fmt::format("{:>10} {:<14} {:<9} {:<5} {:>12} {:>6} {:>14.3f} {:>12.3f}  {}\n",
                         sequence, name_of(entry.operation), name_of(entry.type),
