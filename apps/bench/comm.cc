@@ -423,6 +423,11 @@ int run(const CommBenchOptions& options, const Environment& environment) {
   if (options.backend != "ccl") {
     raise<ConfigError>("--backend {}: this build has no such backend; it has ccl", options.backend);
   }
+  // Before there are ranks that would all say it.
+  for (const std::string& name : split_list(options.operations))
+    find(kOperations, name, "operation");
+  find(kTypes, options.type, "type");
+  find(kReductions, options.reduction, "reduction");
   const rendezvous::Identity identity = rendezvous::identify(environment);
   if (identity.distributed()) return run_rank(options, identity, environment);
   return run_forked(options.ranks, [&](const rendezvous::Identity& forked) {
