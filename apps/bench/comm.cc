@@ -333,7 +333,8 @@ void report_row(Report& report, const CommBenchOptions& options, const Row& row,
 CommLimits limits_of(Communicator& communicator, const std::vector<int>& cores,
                      const CommBenchOptions& options, const Row& row) {
   const bool comparable = row.operation == "all_reduce" && options.type == "f32" &&
-                          communicator.nodes().size() == 1 && communicator.size() > 1;
+                          communicator.nodes().size() == 1 && communicator.size() > 1 &&
+                          static_cast<std::size_t>(communicator.size()) <= cores.size();
   if (options.no_limits || !comparable) return {};
   CommLimits limits;
   if (communicator.rank() == 0) {
