@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "apps/arguments/enum_names.h"
 #include "apps/arguments/run_qa_arguments.h"
 #include "apps/commands.h"
 #include "apps/console.h"
@@ -69,6 +70,9 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   World world{.identity = rendezvous::identify(environment), .communicator = nullptr};
   comm::Options options;
   options.timeout = std::chrono::seconds(training.ddp_timeout);
+  options.node_id = environment.get("TANDEM_NODE_ID").value_or("");
+  options.transport = comm::choose_transport(enum_name(training.ddp_backend), environment,
+                                             world.identity.distributed());
   options.log = [](const std::string& line) { fmt::print(stderr, "tandem: {}\n", line); };
   // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
   // process.
