@@ -32,7 +32,7 @@ constexpr Command kCommands[] = {
     {"inspect", "show tokens, features or weights as JSON lines",
      "tandem inspect tokens|features|weights ...   (tandem inspect --help)", inspect},
     {"bench", "measure this machine, and tandem on it",
-     "tandem bench peak|gemm|attention|elementwise|optimizer|step|tokenize ...   "
+     "tandem bench peak|gemm|attention|elementwise|optimizer|step|tokenize|comm ...   "
      "(tandem bench --help)",
      run_bench},
 };

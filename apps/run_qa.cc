@@ -73,6 +73,7 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   options.node_id = environment.get("TANDEM_NODE_ID").value_or("");
   options.transport = comm::choose_transport(enum_name(training.ddp_backend), environment,
                                              world.identity.distributed());
+  options.selection = comm::Selection::from_environment(environment);
   options.log = [](const std::string& line) { fmt::print(stderr, "tandem: {}\n", line); };
   // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
   // process.

@@ -34,7 +34,7 @@ int run_bench(const Invocation& invocation) {
   const std::vector<bench::Bench> benches = {bench::add_peak(app),      bench::add_gemm(app),
                                              bench::add_attention(app), bench::add_elementwise(app),
                                              bench::add_optimizer(app), bench::add_step(app),
-                                             bench::add_tokenize(app)};
+                                             bench::add_tokenize(app),  bench::add_comm(app)};
   check_name(invocation.words, benches);
   if (!parse_command(app, invocation.words)) return 0;
   for (const bench::Bench& one : benches) {

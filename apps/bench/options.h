@@ -49,5 +49,6 @@ Bench add_elementwise(CLI::App& parent);
 Bench add_optimizer(CLI::App& parent);
 Bench add_step(CLI::App& parent);
 Bench add_tokenize(CLI::App& parent);
+Bench add_comm(CLI::App& parent);
 
 }  // namespace tandem::apps::bench

@@ -1,245 +1,186 @@
-// The collectives, written once over messages. Each is a few lines of "who sends what to whom"; order of additions is fixed.
+// The collectives: checks, and which task runs. Inside a node the tasks of node_tasks.h do everything; across nodes they
+// are joined with messages in across_nodes.cc.
 #include <algorithm>
 #include <cstring>
 
+#include "tandem/comm/across_nodes.h"
 #include "tandem/comm/communicator_state.h"
-#include "tandem/comm/reduce.h"
-#include "tandem/comm/summation_tree.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
 namespace {
 
-// Up to this size every rank sends its whole buffer to every other one: one step instead of two.
-constexpr std::size_t kSmallReduceBytes = 2048;
-
-// buffers[begin] = sum over tree(begin, end) of the buffers, which are used up.
-void reduce_tree(DataType type, ReduceOp op, std::span<const std::span<std::byte>> buffers,
-                 int begin, int end) {
-  if (end - begin == 1) return;
-  const int middle = begin + left_leaves(end - begin);
-  reduce_tree(type, op, buffers, begin, middle);
-  reduce_tree(type, op, buffers, middle, end);
-  reduce(type, op, buffers[static_cast<std::size_t>(begin)],
-         buffers[static_cast<std::size_t>(middle)]);
+// A rank alone.
+void copy_to_itself(const Call& call) {
+  const std::size_t bytes = call.block_bytes();
+  if (call.operation != Operation::kBarrier && call.out != nullptr && call.in != nullptr &&
+      call.in != call.out && bytes != 0)
+    std::memcpy(call.out, call.in, bytes);
 }
 
-// Copies `result` to `data` unless it lies there already.
-void store(std::span<std::byte> data, std::span<const std::byte> result) {
-  if (!data.empty() && data.data() != result.data())
-    std::memcpy(data.data(), result.data(), data.size());
+class Done final : public Task {
+ public:
+  Progress advance() override { return Progress::kDone; }
+};
+
+NodeReduction whole_reduction(const Call& call, int size, std::span<const SumProgram> programs) {
+  NodeReduction reduction;
+  reduction.how.type = call.type;
+  reduction.how.op = call.op;
+  reduction.how.divisor = call.op == ReduceOp::kAverage ? size : 1;
+  reduction.programs = programs;
+  return reduction;
 }
 
 }  // namespace
 
-// Starts a collective: checks, takes the next sequence number.
-Collective Communicator::begin(Operation operation, DataType type, std::size_t count, ReduceOp op,
-                               int root) {
+void Communicator::check_sizes(const char* operation, std::size_t expected, std::size_t found) {
+  if (expected == found) return;
+  raise<InvalidArgument>("{}: expected a buffer of {} elements, found one of {}", operation,
+                         expected, found);
+}
+
+void Communicator::call(const Call& call) {
+  State& s = *state_;
+  s.check_open();
+  s.check_peer(call.root, name_of(call.operation));
+  if (call.reduces()) check_reducible(call.type, call.op);
+  if (s.size == 1) return copy_to_itself(call);
+  const auto describe = [&] { return comm::describe(call, s.sequence - 1); };
+  if (s.group_depth > 0 || !s.pending.empty()) {
+    const Request request = start(call);
+    if (s.group_depth == 0) wait(request);
+    return;
+  }
+  const std::uint64_t sequence = s.sequence++;
+  if (s.nodes.size() == 1 &&
+      select_node_way(call.operation, call.in_bytes(s.size), s.size) != NodeWay::kStaged) {
+    SlotTask task({*s.channel, *s.kernels, sequence}, call,
+                  whole_reduction(call, s.size, s.node_programs));
+    return s.drive(task, describe, s.options.timeout);
+  }
+  const std::unique_ptr<Task> task = s.make_task(call, sequence);
+  s.drive(*task, describe, s.options.timeout);
+}
+
+Request Communicator::start(const Call& call) {
+  State& s = *state_;
+  s.check_open();
+  s.check_peer(call.root, name_of(call.operation));
+  if (call.reduces()) check_reducible(call.type, call.op);
+  auto started = std::make_shared<PendingCall>();
+  started->call = call;
+  if (s.group_depth > 0) {
+    s.grouped.push_back(started);
+    return Request(started);
+  }
+  if (s.size == 1) {
+    copy_to_itself(call);
+    return {};
+  }
+  started->sequence = s.sequence++;
+  started->task = s.make_task(call, started->sequence);
+  s.pending.push_back(started);
+  s.advance_pending();
+  return Request(started);
+}
+
+std::unique_ptr<Task> Communicator::State::make_task(const Call& call, std::uint64_t number) {
+  if (nodes.size() > 1) return make_task_across_nodes(*this, call, number);
+  if (size == 1) {
+    copy_to_itself(call);
+    return std::make_unique<Done>();
+  }
+  const NodeContext context{*channel, *kernels, number};
+  const NodeReduction reduction = whole_reduction(call, size, node_programs);
+  if (select_node_way(call.operation, call.in_bytes(size), size) != NodeWay::kStaged)
+    return std::make_unique<SlotTask>(context, call, reduction);
+  return std::make_unique<LargeTask>(context, call, reduction);
+}
+
+// ---- groups ----
+
+void Communicator::group_begin() {
   state_->check_open();
-  state_->check_peer(root, name_of(operation));
-  Header header;
-  header.operation = operation;
-  header.type = type;
-  header.op = op;
-  header.root = root;
-  header.sequence = state_->sequence++;
-  header.count = count;
-  return Collective(*state_->transport, header);
+  ++state_->group_depth;
 }
 
-void Communicator::finish(Collective& collective) {
-  for (const auto& message : collective.messages()) state_->wait(*message);
-  collective.clear();
+namespace {
+
+constexpr std::size_t kFuseBytes = 16384;
+constexpr std::size_t kFusedBytes = std::size_t{1} << 20;
+
+bool can_fuse(const Call& call) {
+  return call.operation == Operation::kAllReduce && call.block_bytes() <= kFuseBytes;
 }
 
-// Dissemination (Hensgen et al. 1988): in round k rank r tells r + 2^k and hears from r − 2^k; after log2(size) rounds
-// everybody has heard from all, directly or not.
-void Communicator::barrier() {
-  if (size() == 1) return state_->check_open();
-  Collective collective = begin(Operation::kBarrier, DataType::kByte, 0, ReduceOp::kNone, 0);
-  for (int distance = 1; distance < size(); distance *= 2) {
-    collective.send((rank() + distance) % size(), {});
-    collective.receive((rank() - distance + size()) % size(), {});
-    finish(collective);
+// How many calls from `first` on run as one: neighbours of one type and operation, small each and not too large together.
+std::size_t fusable_from(std::span<const std::shared_ptr<PendingCall>> calls, std::size_t first) {
+  const Call& head = calls[first]->call;
+  if (!can_fuse(head)) return 1;
+  std::size_t bytes = 0;
+  std::size_t end = first;
+  while (end < calls.size()) {
+    const Call& next = calls[end]->call;
+    bytes += next.block_bytes();
+    if (!can_fuse(next) || next.type != head.type || next.op != head.op || bytes > kFusedBytes)
+      break;
+    ++end;
   }
+  return end - first;
 }
 
-// Binomial tree over the ranks counted from the root: r receives from r without its lowest set bit, then sends to r + 2^k
-// for every 2^k below that bit.
-void Communicator::broadcast_bytes(std::span<std::byte> data, DataType type, std::size_t count,
-                                   int root) {
-  if (size() == 1) return state_->check_open();
-  Collective collective = begin(Operation::kBroadcast, type, count, ReduceOp::kNone, root);
-  const int relative = (rank() - root + size()) % size();
-  int bit = 1;
-  while (bit < size() && (relative & bit) == 0) bit *= 2;
-  if (relative != 0) {
-    collective.receive((relative - bit + root) % size(), data);
-    finish(collective);
-  }
-  for (bit /= 2; bit > 0; bit /= 2) {
-    if (relative + bit < size()) collective.send((relative + bit + root) % size(), data);
-  }
-  finish(collective);
-}
+}  // namespace
 
-void Communicator::all_gather_bytes(std::span<const std::byte> in, std::span<std::byte> out,
-                                    DataType type, std::size_t count) {
-  if (out.size() != in.size() * static_cast<std::size_t>(size())) {
-    raise<InvalidArgument>("all_gather: {} bytes from each of {} ranks do not fit {} bytes",
-                           in.size(), size(), out.size());
-  }
-  const auto block = [&](int r) {
-    return out.subspan(static_cast<std::size_t>(r) * in.size(), in.size());
-  };
-  if (size() == 1) {
-    state_->check_open();
-    return store(block(0), in);
-  }
-  Collective collective = begin(Operation::kAllGather, type, count, ReduceOp::kNone, 0);
-  for (int step = 1; step < size(); ++step) {
-    const int peer = (rank() + step) % size();
-    collective.receive(peer, block(peer));
-    collective.send(peer, in);
-  }
-  store(block(rank()), in);
-  finish(collective);
-}
-
-void Communicator::gather_bytes(std::span<const std::byte> in, std::span<std::byte> out,
-                                DataType type, std::size_t count, int root) {
-  if (rank() == root && out.size() != in.size() * static_cast<std::size_t>(size())) {
-    raise<InvalidArgument>("gather: {} bytes from each of {} ranks do not fit {} bytes", in.size(),
-                           size(), out.size());
-  }
-  const auto block = [&](int r) {
-    return out.subspan(static_cast<std::size_t>(r) * in.size(), in.size());
-  };
-  if (size() == 1) {
-    state_->check_open();
-    return store(block(0), in);
-  }
-  Collective collective = begin(Operation::kGather, type, count, ReduceOp::kNone, root);
-  if (rank() == root) {
-    for (int peer = 0; peer < size(); ++peer) {
-      if (peer != root) collective.receive(peer, block(peer));
+void Communicator::group_end() {
+  State& s = *state_;
+  if (s.group_depth == 0) raise<InvalidArgument>("group_end without group_begin");
+  if (--s.group_depth > 0) return;
+  const std::vector<std::shared_ptr<PendingCall>> calls = std::move(s.grouped);
+  s.grouped.clear();
+  std::vector<std::byte> packed;
+  for (std::size_t first = 0; first < calls.size();) {
+    const std::size_t number = fusable_from(calls, first);
+    const std::span<const std::shared_ptr<PendingCall>> together(&calls[first], number);
+    Call whole = together[0]->call;
+    if (number > 1) {
+      packed.clear();
+      whole.count = 0;
+      for (const auto& one : together) {
+        packed.insert(packed.end(), one->call.in, one->call.in + one->call.block_bytes());
+        whole.count += one->call.count;
+      }
+      whole.in = whole.out = packed.data();
     }
-    store(block(root), in);
-  } else {
-    collective.send(root, in);
-  }
-  finish(collective);
-}
-
-void Communicator::all_reduce_bytes(std::span<std::byte> data, DataType type, std::size_t count,
-                                    ReduceOp op) {
-  check_reducible(type, op);
-  if (size() == 1) return state_->check_open();
-  Collective collective = begin(Operation::kAllReduce, type, count, op, 0);
-  const std::size_t element = size_of(type);
-  const bool small = data.size() <= kSmallReduceBytes;
-  // Slice r of the elements is reduced by rank r; all of them by everybody when there are few.
-  const auto slice = [&](int r) {
-    const auto cut = [&](int i) {
-      return count * static_cast<std::size_t>(i) / static_cast<std::size_t>(size()) * element;
-    };
-    return small ? data : data.subspan(cut(r), cut(r + 1) - cut(r));
-  };
-  const std::span<std::byte> own = slice(rank());
-  std::vector<std::byte> received(own.size() * static_cast<std::size_t>(size()));
-  std::vector<std::span<std::byte>> parts;
-  for (int peer = 0; peer < size(); ++peer) {
-    const auto part =
-        std::span(received).subspan(static_cast<std::size_t>(peer) * own.size(), own.size());
-    parts.push_back(peer == rank() ? own : part);
-  }
-  for (int step = 1; step < size(); ++step) {
-    const int peer = (rank() + step) % size();
-    collective.receive(peer, parts[static_cast<std::size_t>(peer)]);
-    collective.send(peer, slice(peer));
-  }
-  finish(collective);
-  reduce_tree(type, op, parts, 0, size());
-  store(own, parts[0]);
-  if (small) return;
-  for (int step = 1; step < size(); ++step) {
-    const int peer = (rank() + step) % size();
-    collective.receive(peer, slice(peer));
-    collective.send(peer, own);
-  }
-  finish(collective);
-}
-
-// ---- texts ----
-
-std::string Communicator::broadcast_text(std::string_view text, int root) {
-  std::uint64_t length = text.size();
-  broadcast(std::span(&length, 1), root);
-  std::string result = rank() == root ? std::string(text) : std::string(length, '\0');
-  broadcast(std::span(result), root);
-  return result;
-}
-
-// The lengths are known to all after an all_gather, so each message can state its own.
-std::vector<std::string> Communicator::all_gather_texts(std::string_view text) {
-  std::vector<std::uint64_t> lengths(static_cast<std::size_t>(size()));
-  const std::uint64_t length = text.size();
-  all_gather(std::span(&length, 1), std::span(lengths));
-  std::vector<std::string> texts(lengths.size());
-  texts[static_cast<std::size_t>(rank())] = text;
-  if (size() == 1) return texts;
-  Collective collective = begin(Operation::kAllGather, DataType::kByte, 0, ReduceOp::kNone, 0);
-  for (int step = 1; step < size(); ++step) {
-    const int peer = (rank() + step) % size();
-    std::string& theirs = texts[static_cast<std::size_t>(peer)];
-    theirs.resize(lengths[static_cast<std::size_t>(peer)]);
-    collective.receive(peer, std::as_writable_bytes(std::span(theirs)));
-    collective.send(peer, std::as_bytes(std::span(text)));
-  }
-  finish(collective);
-  return texts;
-}
-
-std::vector<std::string> Communicator::gather_texts(std::string_view text, int root) {
-  std::vector<std::uint64_t> lengths(rank() == root ? static_cast<std::size_t>(size()) : 0);
-  const std::uint64_t length = text.size();
-  gather(std::span(&length, 1), std::span(lengths), root);
-  std::vector<std::string> texts(lengths.size());
-  if (rank() == root) texts[static_cast<std::size_t>(root)] = text;
-  if (size() == 1) return texts;
-  Collective collective = begin(Operation::kGather, DataType::kByte, 0, ReduceOp::kNone, root);
-  if (rank() != root) {
-    collective.send(root, std::as_bytes(std::span(text)));
-  } else {
-    for (int peer = 0; peer < size(); ++peer) {
-      if (peer == root) continue;
-      std::string& theirs = texts[static_cast<std::size_t>(peer)];
-      theirs.resize(lengths[static_cast<std::size_t>(peer)]);
-      collective.receive(peer, std::as_writable_bytes(std::span(theirs)));
+    call(whole);
+    std::size_t offset = 0;
+    for (const auto& one : together) {
+      if (number > 1 && one->call.count != 0) {
+        std::memcpy(one->call.out, &packed[offset], one->call.block_bytes());
+        offset += one->call.block_bytes();
+      }
+      one->done = true;
     }
+    first += number;
   }
-  finish(collective);
-  return texts;
 }
 
-void Communicator::agree(std::string_view name, std::string_view value) {
-  const std::vector<std::string> values = all_gather_texts(value);
-  const auto shown = [&](std::size_t r) {
-    return values[r].size() <= 200 ? values[r] : values[r].substr(0, 197) + "...";
-  };
-  for (std::size_t r = 1; r < values.size(); ++r) {
-    if (values[r] == values[0]) continue;
-    // A rank that leaves ends the wait of one that still gathers and would take itself for the
-    // cause. So nobody leaves before all know; who fails here knows already.
-    try {
-      barrier();
-    } catch (const CommError&) {
-    }
-    raise<ConfigError>(
-        "the ranks disagree on the {}: {} has '{}', {} has '{}'; start all ranks with the same "
-        "settings and files",
-        name, describe_rank(0), shown(0), describe_rank(static_cast<int>(r)), shown(r));
+// ---- tables ----
+
+std::string Communicator::describe_selection() const {
+  const State& s = *state_;
+  return comm::describe_selection(s.options.selection, local_size(),
+                                  static_cast<int>(s.nodes.size()), s.aligned);
+}
+
+std::vector<std::string> Communicator::last_operations() const {
+  std::vector<std::string> lines;
+  if (!state_->channel) return lines;
+  for (const CallRecord& record : state_->channel->records(local_rank())) {
+    Call call{record.operation, record.type, record.op, record.root, record.count};
+    lines.push_back(comm::describe(call, record.collective));
   }
+  return lines;
 }
 
 }  // namespace tandem::comm

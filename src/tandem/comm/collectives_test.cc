@@ -203,10 +203,10 @@ TEST(Collectives, SeveralCommunicatorsInOneProcess) {
 TEST(Collectives, ArgumentsAreChecked) {
   const auto errors = run_threads(2, [](Communicator& comm) {
     std::vector<float> data(4);
-    std::vector<bfloat16> halves(4);
+    std::vector<std::byte> raw(4);
     EXPECT_THROW(comm.broadcast(std::span(data), 2), InvalidArgument);
     EXPECT_THROW(comm.all_gather(std::span<const float>(data), std::span(data)), InvalidArgument);
-    EXPECT_THROW(comm.all_reduce(std::span(halves), ReduceOp::kSum), InvalidArgument);
+    EXPECT_THROW(comm.all_reduce(std::span(raw), ReduceOp::kSum), InvalidArgument);
     EXPECT_THROW(comm.all_reduce(std::span(data), ReduceOp::kNone), InvalidArgument);
     EXPECT_THROW(comm.send(std::span<const float>(data), comm.rank()), InvalidArgument);
     comm.barrier();  // still in step

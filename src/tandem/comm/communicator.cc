@@ -8,9 +8,12 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <numeric>
+#include <thread>
 
 #include "tandem/comm/communicator_state.h"
 #include "tandem/comm/plugin_transport.h"
+#include "tandem/comm/tcp_transport.h"
 #include "tandem/core/error.h"
 
 #if defined(__x86_64__)
@@ -28,9 +31,6 @@ using std::chrono::milliseconds;
 constexpr microseconds kSpin{30};
 // Sleeps are cut so that failures, goodbyes and deadlines are looked at.
 constexpr microseconds kNap{20000};
-// The data connection of a dying rank may close before the monitor has read why on the control connection.
-constexpr milliseconds kVerdict{500};
-
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -112,8 +112,6 @@ std::string address_on_the_route(const std::vector<rendezvous::FileDescriptor>& 
 
 }  // namespace
 
-bool Request::done() const { return message_ == nullptr || message_->done; }
-
 // ---- start and end ----
 
 std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& identity,
@@ -126,17 +124,19 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
   state->rank = identity.rank;
   state->size = identity.world_size;
   // Hydra's process manager serves a process once: when an MPI is loaded, the ranks meet through it.
+  std::unique_ptr<PluginFabric> plugin;
   if (state->size > 1 && state->options.transport.is_mpi()) {
-    state->fabric = std::make_unique<PluginFabric>(state->options.transport, state->rank,
-                                                   state->size, state->options.timeout, "");
+    plugin = std::make_unique<PluginFabric>(state->options.transport, state->rank, state->size,
+                                            state->options.timeout, "");
   }
-  const rendezvous::Exchange exchange = [&, fabric = state->fabric.get()](const std::string& card) {
-    if (fabric == nullptr) return rendezvous::exchange_cards(identity, card, exchange_options);
+  const rendezvous::Exchange exchange = [&, mpi = plugin.get()](const std::string& card) {
+    if (mpi == nullptr) return rendezvous::exchange_cards(identity, card, exchange_options);
     std::vector<rendezvous::Met> met;
-    for (std::string& text : fabric->exchange(card)) met.push_back({std::move(text), ""});
+    for (std::string& text : mpi->exchange(card)) met.push_back({std::move(text), ""});
     return met;
   };
-  return connect(std::move(state), exchange, identity.loopback(), identity.interface);
+  return connect(std::move(state), exchange, identity.loopback(), identity.interface,
+                 std::move(plugin));
 }
 
 std::unique_ptr<Communicator> Communicator::create(int rank, int world_size,
@@ -146,20 +146,24 @@ std::unique_ptr<Communicator> Communicator::create(int rank, int world_size,
   state->options = std::move(options);
   state->rank = rank;
   state->size = world_size;
-  return connect(std::move(state), exchange, loopback_only, "");
+  return connect(std::move(state), exchange, loopback_only, "", nullptr);
 }
 
 std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state,
                                                     const rendezvous::Exchange& exchange,
                                                     bool loopback_only,
-                                                    const std::string& interface) {
+                                                    const std::string& interface,
+                                                    std::unique_ptr<PluginFabric> plugin) {
   const Options& options = state->options;
   if (state->size == 1) {
     Peer self;
     self.host = rendezvous::host_name();
     self.pid = ::getpid();
-    state->peers = {self};
+    state->fabric->peers = {self};
+    state->members = {0};
     state->group_nodes();
+    state->kernels =
+        &kernels::select_combine(kernels::CpuFeatures::detect(), options.combine_kernels);
     return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
   }
   MeshOptions mesh_options;
@@ -168,45 +172,48 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   mesh_options.interface = interface;
   mesh_options.node_id = options.node_id;
   Mesh mesh = connect_mesh(state->rank, state->size, exchange, mesh_options);
-  state->peers = std::move(mesh.peers);
-  state->group_nodes();
-  state->streams.resize(static_cast<std::size_t>(state->size * kChannels));
-  state->local_sockets = std::move(mesh.local);
-  state->failure = std::make_unique<Failure>();
+  Fabric& fabric = *state->fabric;
+  fabric.peers = std::move(mesh.peers);
+  fabric.local_sockets = std::move(mesh.local);
+  fabric.failure = std::make_unique<Failure>();
   Monitor::Options monitor_options;
   monitor_options.host_timeout = options.host_timeout;
   monitor_options.failure_grace = options.failure_grace;
   monitor_options.on_failure = options.on_failure;
-  state->monitor = std::make_unique<Monitor>(state->peers, std::move(mesh.control), *state->failure,
+  fabric.monitor = std::make_unique<Monitor>(fabric.peers, std::move(mesh.control), *fabric.failure,
                                              std::move(monitor_options));
   const std::string source_address = address_on_the_route(mesh.data);
-  state->transport = std::make_unique<TcpTransport>(std::move(mesh.data), state->peers, state->rank,
-                                                    *state->monitor, *state->failure);
-  std::unique_ptr<Communicator> communicator(new Communicator(std::move(state)));
-  if (options.transport.is_plugin()) communicator->use_plugin(source_address);
+  fabric.transport = std::make_unique<TcpTransport>(std::move(mesh.data), fabric.peers, state->rank,
+                                                    *fabric.monitor, *fabric.failure);
+  state->members.resize(static_cast<std::size_t>(state->size));
+  std::iota(state->members.begin(), state->members.end(), 0);
+  const bool with_plugin = options.transport.is_plugin();
+  std::unique_ptr<Communicator> communicator = finish(std::move(state));
+  if (with_plugin) communicator->use_plugin(std::move(plugin), source_address);
   return communicator;
 }
 
 // The ranks have met over tcp, with all its errors and deadlines; now they tell each other their addresses in the library.
-void Communicator::use_plugin(const std::string& source_address) {
+void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin,
+                              const std::string& source_address) {
   State& state = *state_;
+  Fabric& fabric = *state.fabric;
   const TransportOptions& options = state.options.transport;
   try {
     agree("transport between ranks (--ddp_backend, CCL_ATL_TRANSPORT)", options.name);
-    if (!state.fabric) {
-      state.fabric = std::make_unique<PluginFabric>(options, state.rank, state.size,
-                                                    state.options.timeout, source_address);
+    if (!plugin) {
+      plugin = std::make_unique<PluginFabric>(options, state.rank, state.size,
+                                              state.options.timeout, source_address);
     }
-    state.fabric->connect(all_gather_texts(state.fabric->address()));
+    plugin->connect(all_gather_texts(plugin->address()));
   } catch (const Error& error) {
     abort(error.what());
     throw;
   }
-  state.first_transport = std::exchange(
-      state.transport,
-      std::make_unique<PluginTransport>(std::move(*state.fabric), state.peers, state.rank,
-                                        state.options.timeout, *state.monitor, *state.failure));
-  state.fabric.reset();
+  fabric.first_transport = std::exchange(
+      fabric.transport,
+      std::make_unique<PluginTransport>(std::move(*plugin), fabric.peers, state.rank,
+                                        state.options.timeout, *fabric.monitor, *fabric.failure));
   greet_all();
   // Meeting is no operation of the user; errors count those.
   state.sequence = 0;
@@ -230,27 +237,54 @@ void Communicator::greet_all() {
   for (const Request& request : requests) wait(request);
 }
 
+// What all communicators need once they have a fabric and members.
+std::unique_ptr<Communicator> Communicator::finish(std::unique_ptr<State> state) {
+  state->group_nodes();
+  state->plan_sums();
+  state->streams.resize(static_cast<std::size_t>(state->size * kChannels));
+  state->kernels =
+      &kernels::select_combine(kernels::CpuFeatures::detect(), state->options.combine_kernels);
+  std::unique_ptr<Communicator> communicator(new Communicator(std::move(state)));
+  communicator->state_->open_channel(*communicator);
+  return communicator;
+}
+
 Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Communicator::~Communicator() {
-  if (!state_->closed) abort("it ended without closing the communicator; look at its output");
+  if (state_->closed) return;
+  if (state_->family != 0) {
+    close();
+    return;
+  }
+  abort("it ended without closing the communicator; look at its output");
 }
 
 void Communicator::close() {
-  if (state_->closed) return;
+  State& s = *state_;
+  if (s.closed) return;
+  s.closed = true;
+  s.pending.clear();
+  s.outgoing.clear();
+  s.channel.reset();
+  s.channel_memory.reset();
+  Fabric& fabric = *s.fabric;
+  if (s.family != 0) {
+    fabric.families &= ~(std::uint64_t{1} << s.family);
+    return;
+  }
   // A plugin's library may still have to deliver what counts as sent; tcp leaves that to the kernel.
-  if (state_->first_transport) state_->transport.reset();
-  if (state_->monitor) state_->monitor->say_goodbye();
-  state_->transport.reset();
-  state_->first_transport.reset();
-  state_->monitor.reset();
-  state_->local_sockets.clear();
-  state_->closed = true;
+  if (fabric.first_transport) fabric.transport.reset();
+  if (fabric.monitor) fabric.monitor->say_goodbye();
+  fabric.transport.reset();
+  fabric.first_transport.reset();
+  fabric.monitor.reset();
+  fabric.local_sockets.clear();
 }
 
 void Communicator::abort(std::string_view reason) noexcept {
-  if (!state_->monitor) return;
-  state_->monitor->report(fmt::format("{} gave up: {}", state_->self().describe(), reason));
+  if (!state_->fabric->monitor) return;
+  state_->fabric->monitor->report(fmt::format("{} gave up: {}", state_->self().describe(), reason));
 }
 
 // ---- who is who ----
@@ -267,9 +301,7 @@ const Node& Communicator::node_of(int rank) const {
   return state_->nodes[static_cast<std::size_t>(index)];
 }
 
-std::string Communicator::describe_rank(int rank) const {
-  return state_->peers[static_cast<std::size_t>(rank)].describe();
-}
+std::string Communicator::describe_rank(int rank) const { return state_->peer(rank).describe(); }
 
 std::string Communicator::describe() const {
   if (state_->size == 1) return fmt::format("1 rank on host {}", state_->self().host);
@@ -281,37 +313,82 @@ std::string Communicator::describe() const {
   }
   if (state_->nodes.size() > 8) text += ", …";
   return text + fmt::format("; {} between ranks, shared memory within a node",
-                            state_->transport->describe());
+                            state_->fabric->transport->describe());
 }
 
 void Communicator::State::group_nodes() {
   std::map<std::string, int> index_of;
-  for (const Peer& peer : peers) {
-    const auto [entry, is_new] = index_of.emplace(peer.node_key, static_cast<int>(nodes.size()));
+  for (int r = 0; r < size; ++r) {
+    const Peer& one = peer(r);
+    const auto [entry, is_new] = index_of.emplace(one.node_key, static_cast<int>(nodes.size()));
     if (is_new) {
       Node node;
       node.index = entry->second;
-      node.host = peer.host;
+      node.host = one.host;
       nodes.push_back(node);
     }
-    std::vector<int>& members = nodes[static_cast<std::size_t>(entry->second)].members;
-    if (peer.rank == rank) local_rank = static_cast<int>(members.size());
-    members.push_back(peer.rank);
+    std::vector<int>& of_node = nodes[static_cast<std::size_t>(entry->second)].members;
+    if (r == rank) local_rank = static_cast<int>(of_node.size());
+    of_node.push_back(r);
     node_index.push_back(entry->second);
   }
 }
 
+// What this node adds up for itself: the largest subtrees of the summation tree all of whose leaves are its ranks.
+void Communicator::State::plan_sums() {
+  const auto node_of_rank = [&](int r) { return node_index[static_cast<std::size_t>(r)]; };
+  partials = owned_subtrees(size, node_of_rank);
+  partial_tree = sum_program(0, size, partials);
+  aligned = partials.size() == nodes.size();
+  const int own = node_of_rank(rank);
+  std::vector<Subtree> leaves;
+  for (const int member : node_members()) leaves.push_back({member, member + 1, own});
+  for (const Subtree& partial : partials) {
+    if (partial.owner == own)
+      node_programs.push_back(sum_program(partial.begin, partial.end, leaves));
+  }
+  lanes = size;
+  for (const Node& node : nodes) lanes = std::min(lanes, static_cast<int>(node.members.size()));
+}
+
+void Communicator::State::open_channel(Communicator& communicator) {
+  const std::vector<int>& group = node_members();
+  if (group.size() < 2) return;
+  if (static_cast<int>(group.size()) > NodeChannel::kMaxRanks) {
+    raise<ConfigError>("{} ranks on one node ({}); there can be {} at most", group.size(),
+                       self().host, NodeChannel::kMaxRanks);
+  }
+  may_spin = static_cast<int>(group.size()) <= available_cores();
+  channel_memory =
+      std::make_unique<NodeMemory>(communicator.share_node_memory(NodeChannel::segment_bytes()));
+  std::vector<std::span<std::byte>> segments;
+  for (std::size_t i = 0; i < group.size(); ++i)
+    segments.push_back(channel_memory->segment(static_cast<int>(i)));
+  const auto disagree = [this, group](int local, const std::string& own,
+                                      const std::string& theirs) {
+    fail(fmt::format("the ranks disagree: {} called {}, {} called {}; all ranks must make the same "
+                     "calls in the same order",
+                     peer(group[static_cast<std::size_t>(local)]).describe(), theirs,
+                     self().describe(), own),
+         "");
+  };
+  channel = std::make_shared<NodeChannel>(std::move(segments), local_rank, disagree);
+}
+
 // ---- waiting and failing ----
 
-bool Communicator::failed() const { return state_->failure && state_->failure->is_set(); }
+bool Communicator::failed() const {
+  return state_->fabric->failure && state_->fabric->failure->is_set();
+}
 
 void Communicator::throw_if_failed() {
-  if (failed()) state_->failure->raise_failure("");
+  if (failed()) state_->fabric->failure->raise_failure("");
 }
 
 void Communicator::State::check_open() const {
-  if (closed) raise<InvalidArgument>("the communicator is closed");
-  if (failure && failure->is_set()) failure->raise_failure("");
+  if (closed || (size > 1 && !fabric->transport))
+    raise<InvalidArgument>("the communicator is closed");
+  if (fabric->failure && fabric->failure->is_set()) fabric->failure->raise_failure("");
 }
 
 void Communicator::State::check_peer(int peer, std::string_view operation) const {
@@ -320,67 +397,19 @@ void Communicator::State::check_peer(int peer, std::string_view operation) const
 }
 
 void Communicator::State::fail(const std::string& message, const std::string& context) {
-  monitor->report(message);
-  const bool ours = failure->message() == message;
-  failure->raise_failure(ours ? "" : context);
-}
-
-void Communicator::State::wait(const Message& message) {
-  const Clock::time_point start = Clock::now();
-  const auto describe_wait = [&] {
-    return fmt::format("waited {:.1f} s for {} in {}", seconds_since(start),
-                       peers[static_cast<std::size_t>(message.peer)].describe(),
-                       comm::describe(message.header));
-  };
-  const auto context = [&] { return fmt::format("; {} {}", self().describe(), describe_wait()); };
-  Clock::time_point closed_since{};
-  while (!message.done) {
-    if (failure->is_set()) failure->raise_failure(context());
-    const bool spinning = Clock::now() - start < kSpin;
-    transport->progress(spinning ? microseconds(0) : kNap);
-    if (message.done) return;
-    if (Clock::now() - start >= options.timeout) {
-      fail(
-          fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else",
-                      self().describe(), describe_wait()),
-          context());
-    }
-    if (!transport->closed(message.peer)) continue;
-    if (monitor->left(message.peer)) {
-      fail(fmt::format("{} {}, but that rank has ended (in order, with a goodbye)",
-                       self().describe(), describe_wait()),
-           context());
-    }
-    if (closed_since == Clock::time_point{}) closed_since = Clock::now();
-    if (Clock::now() - closed_since > kVerdict) {
-      fail(fmt::format("{} died: its data connection closed",
-                       peers[static_cast<std::size_t>(message.peer)].describe()),
-           context());
-    }
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-}
-
-void Communicator::wait(const Request& request) {
-  if (request.done()) return;
-  state_->wait(*request.message_);
-}
-
-void Communicator::progress(microseconds patience) {
-  if (!state_->transport) return;
-  throw_if_failed();
-  state_->transport->progress(patience);
-  throw_if_failed();
+  fabric->monitor->report(message);
+  const bool ours = fabric->failure->message() == message;
+  fabric->failure->raise_failure(ours ? "" : context);
 }
 
 void Communicator::check_wait(Clock::time_point since, int peer, std::string_view what) {
-  if (!state_->monitor) return;
+  if (!state_->fabric->monitor) return;
   const auto describe_wait = [&] {
     return fmt::format("waited {:.1f} s for {}{}", seconds_since(since), what,
                        peer >= 0 ? " of " + describe_rank(peer) : "");
   };
   if (failed()) {
-    state_->failure->raise_failure(
+    state_->fabric->failure->raise_failure(
         fmt::format("; {} {}", state_->self().describe(), describe_wait()));
   }
   if (Clock::now() - since >= state_->options.timeout) {
@@ -403,7 +432,8 @@ void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int write
   }
   while (true) {
     // A rank raises its flags before it says goodbye: look in the opposite order.
-    const bool gone = state_->monitor && writer != state_->rank && state_->monitor->left(writer);
+    const bool gone = state_->fabric->monitor && writer != state_->rank &&
+                      state_->fabric->monitor->left(state_->world(writer));
     const std::uint32_t seen = flag.value.load(std::memory_order_acquire);
     if (flag_reached(flag, target)) return;
     if (gone) {
@@ -420,35 +450,40 @@ void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int write
 
 // ---- point to point ----
 
-Request Communicator::start_send_bytes(std::span<const std::byte> data, DataType type,
-                                       std::size_t count, int peer, int channel) {
-  state_->check_open();
-  state_->check_peer(peer, "send");
-  if (peer == rank()) raise<InvalidArgument>("send: rank {} cannot send to itself", peer);
+Header Communicator::stream_header(DataType type, std::size_t count, std::size_t bytes,
+                                   int channel) const {
   Header header;
-  header.channel = static_cast<std::uint8_t>(1 + channel);
+  header.channel = state_->channel_number(1 + channel);
   header.operation = Operation::kSend;
   header.type = type;
-  header.sequence = state_->streams[static_cast<std::size_t>(peer * kChannels + channel)].sent++;
   header.count = count;
-  header.bytes = data.size();
-  return Request(state_->transport->send(peer, header, data));
+  header.bytes = bytes;
+  return header;
+}
+
+Request Communicator::start_send_bytes(std::span<const std::byte> data, DataType type,
+                                       std::size_t count, int peer, int channel) {
+  State& s = *state_;
+  s.check_open();
+  s.check_peer(peer, "send");
+  if (peer == rank()) raise<InvalidArgument>("send: rank {} cannot send to itself", peer);
+  Header header = stream_header(type, count, data.size(), channel);
+  header.sequence = s.streams[static_cast<std::size_t>(peer * kChannels + channel)].sent++;
+  std::shared_ptr<const Message> message = s.fabric->transport->send(s.world(peer), header, data);
+  s.has_outgoing();  // forgets what is done
+  if (!message->done) s.outgoing.push_back(message);
+  return Request(std::move(message));
 }
 
 Request Communicator::start_receive_bytes(std::span<std::byte> data, DataType type,
                                           std::size_t count, int peer, int channel) {
-  state_->check_open();
-  state_->check_peer(peer, "receive");
+  State& s = *state_;
+  s.check_open();
+  s.check_peer(peer, "receive");
   if (peer == rank()) raise<InvalidArgument>("receive: rank {} cannot receive from itself", peer);
-  Header header;
-  header.channel = static_cast<std::uint8_t>(1 + channel);
-  header.operation = Operation::kSend;
-  header.type = type;
-  header.sequence =
-      state_->streams[static_cast<std::size_t>(peer * kChannels + channel)].received++;
-  header.count = count;
-  header.bytes = data.size();
-  return Request(state_->transport->receive(peer, header, data));
+  Header header = stream_header(type, count, data.size(), channel);
+  header.sequence = s.streams[static_cast<std::size_t>(peer * kChannels + channel)].received++;
+  return Request(s.fabric->transport->receive(s.world(peer), header, data));
 }
 
 // ---- memory of the node ----
@@ -461,7 +496,8 @@ NodeMemory Communicator::share_node_memory(std::size_t bytes) {
   note.bytes = bytes;
   for (const int member : group.members) {
     if (member == rank()) continue;
-    const int socket = state_->local_sockets[static_cast<std::size_t>(member)].get();
+    const int socket =
+        state_->fabric->local_sockets[static_cast<std::size_t>(state_->world(member))].get();
     if (!send_descriptor(socket, note, own.get())) {
       state_->fail(
           fmt::format("{} could not pass its shared memory to {}: {}", state_->self().describe(),
@@ -475,7 +511,8 @@ NodeMemory Communicator::share_node_memory(std::size_t bytes) {
       segments.emplace_back(own, bytes);
       continue;
     }
-    const int socket = state_->local_sockets[static_cast<std::size_t>(member)].get();
+    const int socket =
+        state_->fabric->local_sockets[static_cast<std::size_t>(state_->world(member))].get();
     const Clock::time_point start = Clock::now();
     while (true) {
       SegmentNote theirs;
@@ -485,7 +522,7 @@ NodeMemory Communicator::share_node_memory(std::size_t bytes) {
         break;
       }
       if (errno != EAGAIN && errno != EINTR) std::this_thread::sleep_for(milliseconds(1));
-      pollfd waits[2] = {{socket, POLLIN, 0}, {state_->failure->event(), POLLIN, 0}};
+      pollfd waits[2] = {{socket, POLLIN, 0}, {state_->fabric->failure->event(), POLLIN, 0}};
       ::poll(waits, 2, static_cast<int>(kNap.count() / 1000));
       check_wait(start, member, "the shared memory");
     }

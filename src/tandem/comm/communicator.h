@@ -1,9 +1,12 @@
 // The ranks of a job talking to each other: collectives, point-to-point messages, memory shared
 // inside a node, and the knowledge of who is alive.
 //
-// Every rank calls the same collectives in the same order. Each message carries {sequence,
-// operation, type, count, root}; a receiver that expected something else fails the communicator on
-// all ranks with an error that names both sides.
+// Every rank calls the same collectives in the same order. Each message and each announcement in shared memory carries
+// {sequence, operation, type, count, root}; who expected something else fails the communicator on all ranks with an error
+// that names both sides.
+//
+// Inside a node collectives go through shared memory, between nodes through messages; docs/collectives.md tells how.
+// Buffers from mem_alloc() are reduced and copied where they lie, without staging.
 //
 // Nothing waits for ever: every wait ends with CommError when its deadline (Options::timeout)
 // passes, when a rank it needs has left, or as soon as any rank died. Death is seen by a monitor
@@ -26,7 +29,9 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/comm/call.h"
 #include "tandem/comm/node_memory.h"
+#include "tandem/comm/selection.h"
 #include "tandem/comm/transport_options.h"
 #include "tandem/comm/types.h"
 #include "tandem/rendezvous/exchange.h"
@@ -52,6 +57,10 @@ struct Options {
   std::string node_id;
   // What carries messages between ranks; equal on all of them. Life and death stay with tcp.
   TransportOptions transport;
+  // Algorithms asked for by name (CCL_ALLREDUCE and its siblings); the default gives the same bits everywhere.
+  Selection selection;
+  // Forces an implementation of the sums: "avx512", "avx2", "reference".
+  std::string combine_kernels;
 };
 
 // The ranks that share one node's memory, in ascending order.
@@ -61,10 +70,12 @@ struct Node {
   std::vector<int> members;  // ranks
 };
 
+struct Header;
 struct Message;
-class Collective;
+class PluginFabric;
+struct PendingCall;
 
-// A message on its way; see start_send() and start_receive(). Copies refer to the same message.
+// A message or a collective on its way; see start_send() and the other start_ functions. Copies refer to the same one.
 class Request {
  public:
   Request() = default;  // already complete
@@ -73,7 +84,30 @@ class Request {
  private:
   friend class Communicator;
   explicit Request(std::shared_ptr<const Message> message) : message_(std::move(message)) {}
+  explicit Request(std::shared_ptr<const PendingCall> call) : call_(std::move(call)) {}
   std::shared_ptr<const Message> message_;
+  std::shared_ptr<const PendingCall> call_;
+};
+
+// Memory that all ranks of the node have mapped, from Communicator::mem_alloc(). Movable; its end frees this rank's mapping.
+// It must not be destroyed while an operation uses it, and not outlive its communicator.
+class CommunicatorMemory {
+ public:
+  CommunicatorMemory();  // no memory
+  ~CommunicatorMemory();
+  CommunicatorMemory(CommunicatorMemory&& other) noexcept;
+  CommunicatorMemory& operator=(CommunicatorMemory&& other) noexcept;
+  std::span<std::byte> bytes() const;  // this rank's part; page-aligned, zeroed
+  template <class T>
+  std::span<T> as() const {
+    return {reinterpret_cast<T*>(bytes().data()), bytes().size() / sizeof(T)};
+  }
+
+ private:
+  friend class Communicator;
+  struct Impl;
+  explicit CommunicatorMemory(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 class Communicator {
@@ -102,35 +136,114 @@ class Communicator {
       const;  // "4 ranks on 2 nodes: node0 (0, 1), node1 (2, 3); tcp, shared memory in a node"
   std::string describe_rank(int rank) const;  // "rank 3 (host node1, pid 4711)"
 
-  // ---- collectives; blocking ----
+  // ---- collectives ----
+  // `in` and `out` may be the same buffer where that makes sense (each function says so), and otherwise do not overlap. Sizes
+  // of zero are allowed. Sums follow the binary tree of summation_tree.h over the ranks, so the result is the same bits on
+  // all ranks, from run to run, and wherever the ranks run; bfloat16 and float16 are summed in f32 and rounded once.
+  // Sizes that do not fit throw InvalidArgument on the rank that has them.
+  //
+  // Each function blocks. call() is the same with the types as values, start() begins it and returns at once: work happens
+  // inside progress(), wait() and other calls. Operations of a communicator run in the order in which they were started.
+
   // Returns when every rank has called it.
-  void barrier();
-  // `data` of `root` replaces that of all others. Binomial tree.
+  void barrier() { call(Call{}); }
+  // `data` of `root` replaces that of all others.
   template <class T>
   void broadcast(std::span<T> data, int root) {
-    broadcast_bytes(std::as_writable_bytes(data), DataTypeOf<T>::kValue, data.size(), root);
+    call(broadcast_call(data, root));
   }
-  // out[r·n, (r+1)·n) = `in` of rank r, n = in.size() equal on all ranks, out.size() = size()·n.
-  // `in` may be the own block of `out`. Every rank sends its block to each other rank.
+  // out[i] = op over the ranks' in[i]. `in` may be `out`.
+  template <class T>
+  void all_reduce(std::span<const T> in, std::span<T> out, ReduceOp op) {
+    call(all_reduce_call(in, out, op));
+  }
+  template <class T>
+  void all_reduce(std::span<T> data, ReduceOp op) {
+    call(all_reduce_call(std::span<const T>(data), data, op));
+  }
+  // all_reduce for `root` only; `out` may be empty elsewhere.
+  template <class T>
+  void reduce(std::span<const T> in, std::span<T> out, ReduceOp op, int root) {
+    check_sizes("reduce", in.size(), rank() == root ? out.size() : in.size());
+    call({Operation::kReduce, DataTypeOf<T>::kValue, op, root, in.size(), bytes_of(in),
+          rank() == root ? bytes_of(out) : nullptr});
+  }
+  // out[i] = op over the ranks' in[rank()·n + i], n = out.size() equal on all ranks, in.size() = size()·n. `out` may be
+  // this rank's block of `in`.
+  template <class T>
+  void reduce_scatter(std::span<const T> in, std::span<T> out, ReduceOp op) {
+    call(reduce_scatter_call(in, out, op));
+  }
+  // out[r·n, (r+1)·n) = `in` of rank r, n = in.size() equal on all ranks, out.size() = size()·n. `in` may be the own block
+  // of `out`.
   template <class T>
   void all_gather(std::span<const T> in, std::span<T> out) {
-    all_gather_bytes(std::as_bytes(in), std::as_writable_bytes(out), DataTypeOf<T>::kValue,
-                     in.size());
+    call(all_gather_call(in, out));
   }
   // all_gather for `root` only; `out` may be empty elsewhere.
   template <class T>
   void gather(std::span<const T> in, std::span<T> out, int root) {
-    gather_bytes(std::as_bytes(in), std::as_writable_bytes(out), DataTypeOf<T>::kValue, in.size(),
-                 root);
+    if (rank() == root) check_sizes("gather", in.size() * ranks(), out.size());
+    call({Operation::kGather, DataTypeOf<T>::kValue, ReduceOp::kNone, root, in.size(), bytes_of(in),
+          rank() == root ? bytes_of(out) : nullptr});
   }
-  // data[i] = op over the ranks' data[i], in place; f32, f64, i32, i64, u64. Sums follow the binary
-  // tree of summation_tree.h over the ranks, so the result is the same bits on all of them and from
-  // run to run. Reduce-scatter by slices, then all-gather: each rank sends and receives
-  // 2·(size−1)/size of the buffer.
+  // out = block rank() of `in` of `root`, n = out.size() equal on all ranks; `in` may be empty elsewhere. At the root `out`
+  // may be its block of `in`.
   template <class T>
-  void all_reduce(std::span<T> data, ReduceOp op) {
-    all_reduce_bytes(std::as_writable_bytes(data), DataTypeOf<T>::kValue, data.size(), op);
+  void scatter(std::span<const T> in, std::span<T> out, int root) {
+    if (rank() == root) check_sizes("scatter", out.size() * ranks(), in.size());
+    call({Operation::kScatter, DataTypeOf<T>::kValue, ReduceOp::kNone, root, out.size(),
+          rank() == root ? bytes_of(in) : nullptr, bytes_of(out)});
   }
+  // Block s of `out` = block rank() of `in` of rank s. Not in place.
+  template <class T>
+  void all_to_all(std::span<const T> in, std::span<T> out) {
+    check_sizes("all_to_all", in.size(), out.size());
+    if (in.size() % ranks() != 0)
+      check_sizes("all_to_all", in.size() / ranks() * ranks(), in.size());
+    call({Operation::kAllToAll, DataTypeOf<T>::kValue, ReduceOp::kNone, 0, in.size() / ranks(),
+          bytes_of(in), bytes_of(out)});
+  }
+
+  void call(const Call& call);
+  Request start(const Call& call);
+  template <class T>
+  Request start_broadcast(std::span<T> data, int root) {
+    return start(broadcast_call(data, root));
+  }
+  template <class T>
+  Request start_all_reduce(std::span<T> data, ReduceOp op) {
+    return start(all_reduce_call(std::span<const T>(data), data, op));
+  }
+  template <class T>
+  Request start_reduce_scatter(std::span<const T> in, std::span<T> out, ReduceOp op) {
+    return start(reduce_scatter_call(in, out, op));
+  }
+  template <class T>
+  Request start_all_gather(std::span<const T> in, std::span<T> out) {
+    return start(all_gather_call(in, out));
+  }
+
+  // Between group_begin() and group_end() the collectives above are only noted; group_end() runs all of them, small
+  // all_reduces of one type and operation together as one. Their requests and results are complete then. Every rank groups
+  // the same calls.
+  void group_begin();
+  void group_end();
+
+  // The ranks that give the same `color` become a communicator of their own, ordered by (key, rank); a negative color: none
+  // for this rank. Collective. It shares the connections and the fate of this one, which must outlive it; both are called
+  // by one thread at a time. At most 50 exist at once.
+  std::unique_ptr<Communicator> split(int color, int key);
+
+  // Memory for buffers that collectives inside a node use in place; huge pages where the system gives them. Collective;
+  // ranks may ask for different sizes.
+  CommunicatorMemory mem_alloc(std::size_t bytes);
+
+  // Which algorithm runs, by operation and size: a table to print.
+  std::string describe_selection() const;
+  // The last operations of this rank (the flight recorder), oldest first, at most 1024; empty without neighbours.
+  std::vector<std::string> last_operations() const;
+
   // Texts of any length, which may differ between the ranks. gather_texts returns nothing except at
   // `root`.
   std::string broadcast_text(std::string_view text, int root);
@@ -165,7 +278,11 @@ class Communicator {
     return start_receive_bytes(std::as_writable_bytes(data), DataTypeOf<T>::kValue, data.size(),
                                peer, channel);
   }
+  // Waits at most Options::timeout, or `limit`; longer fails the communicator on all ranks.
   void wait(const Request& request);
+  void wait(const Request& request, std::chrono::milliseconds limit);
+  // Waits at most `patience`; returns whether it is done.
+  bool wait_for(const Request& request, std::chrono::microseconds patience);
   // Moves what can be moved; sleeps at most `patience` for something to move. Throws CommError
   // after a failure.
   void progress(std::chrono::microseconds patience = {});
@@ -192,22 +309,52 @@ class Communicator {
   // than the timeout, the communicator failed, or `peer` left. peer < 0: nobody in particular.
   void check_wait(std::chrono::steady_clock::time_point since, int peer, std::string_view what);
 
+  struct State;  // internal
+
  private:
-  struct State;
   explicit Communicator(std::unique_ptr<State> state);
   static std::unique_ptr<Communicator> connect(std::unique_ptr<State> state,
                                                const rendezvous::Exchange& exchange,
-                                               bool loopback_only, const std::string& interface);
-  void use_plugin(const std::string& source_address);
+                                               bool loopback_only, const std::string& interface,
+                                               std::unique_ptr<PluginFabric> plugin);
+  void use_plugin(std::unique_ptr<PluginFabric> plugin, const std::string& source_address);
   void greet_all();
-  Collective begin(Operation operation, DataType type, std::size_t count, ReduceOp op, int root);
-  void finish(Collective& collective);
-  void broadcast_bytes(std::span<std::byte> data, DataType type, std::size_t count, int root);
-  void all_gather_bytes(std::span<const std::byte> in, std::span<std::byte> out, DataType type,
-                        std::size_t count);
-  void gather_bytes(std::span<const std::byte> in, std::span<std::byte> out, DataType type,
-                    std::size_t count, int root);
-  void all_reduce_bytes(std::span<std::byte> data, DataType type, std::size_t count, ReduceOp op);
+  template <class T>
+  static std::byte* bytes_of(std::span<T> data) {
+    return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(data.data()));
+  }
+  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
+  static void check_sizes(const char* operation, std::size_t expected, std::size_t found);
+  template <class T>
+  Call broadcast_call(std::span<T> data, int root) {
+    return {Operation::kBroadcast, DataTypeOf<T>::kValue, ReduceOp::kNone, root,
+            data.size(),           bytes_of(data),        bytes_of(data)};
+  }
+  template <class T>
+  Call all_reduce_call(std::span<const T> in, std::span<T> out, ReduceOp op) {
+    check_sizes("all_reduce", in.size(), out.size());
+    return {Operation::kAllReduce, DataTypeOf<T>::kValue, op, 0, in.size(),
+            bytes_of(in),          bytes_of(out)};
+  }
+  template <class T>
+  Call reduce_scatter_call(std::span<const T> in, std::span<T> out, ReduceOp op) {
+    check_sizes("reduce_scatter", out.size() * ranks(), in.size());
+    return {Operation::kReduceScatter,
+            DataTypeOf<T>::kValue,
+            op,
+            0,
+            out.size(),
+            bytes_of(in),
+            bytes_of(out)};
+  }
+  template <class T>
+  Call all_gather_call(std::span<const T> in, std::span<T> out) {
+    check_sizes("all_gather", in.size() * ranks(), out.size());
+    return {Operation::kAllGather, DataTypeOf<T>::kValue, ReduceOp::kNone, 0, in.size(),
+            bytes_of(in),          bytes_of(out)};
+  }
+  static std::unique_ptr<Communicator> finish(std::unique_ptr<State> state);
+  Header stream_header(DataType type, std::size_t count, std::size_t bytes, int channel) const;
   Request start_send_bytes(std::span<const std::byte> data, DataType type, std::size_t count,
                            int peer, int channel);
   Request start_receive_bytes(std::span<std::byte> data, DataType type, std::size_t count, int peer,

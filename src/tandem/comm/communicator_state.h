@@ -1,6 +1,7 @@
 // The inside of Communicator, shared by its source files.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,29 +10,48 @@
 #include "tandem/comm/failure.h"
 #include "tandem/comm/mesh.h"
 #include "tandem/comm/monitor.h"
+#include "tandem/comm/node_channel.h"
+#include "tandem/comm/node_tasks.h"
 #include "tandem/comm/plugin_fabric.h"
-#include "tandem/comm/tcp_transport.h"
+#include "tandem/comm/task.h"
+#include "tandem/comm/transport.h"
 
 namespace tandem::comm {
+
+// A collective that has been started.
+struct PendingCall {
+  Call call;
+  std::uint64_t sequence = 0;
+  std::unique_ptr<Task> task;  // null while it is part of a group
+  bool done = false;
+};
+
+// What a communicator and those split from it have in common.
+struct Fabric {
+  std::vector<Peer> peers;  // by rank of the job
+  // None of these in a world of one. Destroyed in reverse order: the transport before the monitor it reports to.
+  std::unique_ptr<Failure> failure;
+  std::unique_ptr<Monitor> monitor;
+  std::vector<rendezvous::FileDescriptor> local_sockets;
+  std::unique_ptr<Transport> transport;
+  // With a plugin: tcp, over which the ranks met, stays open under it.
+  std::unique_ptr<Transport> first_transport;
+  // Streams of messages: bit i is set when communicator i of the family uses its channels.
+  std::uint64_t families = 1;
+};
 
 struct Communicator::State {
   Options options;
   int rank = 0;
   int size = 1;
-  std::vector<Peer> peers;
+  std::vector<int> members;  // rank of the job, by rank
   std::vector<Node> nodes;
   std::vector<int> node_index;  // by rank
   int local_rank = 0;
   bool closed = false;
-
-  // None of these in a world of one. Destroyed in reverse order: the transport before the monitor it reports to.
-  std::unique_ptr<Failure> failure;
-  std::unique_ptr<Monitor> monitor;
-  std::vector<rendezvous::FileDescriptor> local_sockets;  // by rank
-  std::unique_ptr<Transport> transport;
-  // With a plugin: tcp, over which the ranks met, stays open under it; the fabric of an MPI is there before that.
-  std::unique_ptr<Transport> first_transport;
-  std::unique_ptr<PluginFabric> fabric;
+  std::shared_ptr<Fabric> fabric = std::make_shared<Fabric>();
+  int family = 0;  // number of this communicator among those that share the fabric; 0: the first
+  const kernels::CombineKernels* kernels = nullptr;
 
   std::uint64_t sequence = 0;  // of the next collective
   struct StreamCounters {
@@ -40,37 +60,54 @@ struct Communicator::State {
   };
   std::vector<StreamCounters> streams;  // [peer · kChannels + channel]
 
+  // Inside the node; none when this rank is alone there.
+  std::unique_ptr<NodeMemory> channel_memory;
+  std::shared_ptr<NodeChannel> channel;
+  bool may_spin = true;  // every rank of the node has a core
+
+  // The summation tree over all ranks, seen from this node and as a whole.
+  SumProgram tree;                        // over all ranks
+  std::vector<SumProgram> node_programs;  // the node's largest subtrees, over its local ranks
+  std::vector<Subtree> partials;          // of all nodes, in tree order; owner: the node
+  SumProgram partial_tree;                // over `partials`
+  bool aligned = false;                   // every node's ranks are one subtree
+  int lanes = 1;  // ranks per node that use the network: the smallest node's
+
+  std::deque<std::shared_ptr<PendingCall>> pending;
+  std::vector<std::shared_ptr<const Message>> outgoing;  // sends that may still need progress
+  int group_depth = 0;
+  std::vector<std::shared_ptr<PendingCall>> grouped;
+
   void group_nodes();
-  const Peer& self() const { return peers[static_cast<std::size_t>(rank)]; }
+  void plan_sums();
+  void open_channel(Communicator& communicator);
+  const Peer& peer(int r) const {
+    return fabric->peers[static_cast<std::size_t>(members[static_cast<std::size_t>(r)])];
+  }
+  const Peer& self() const { return peer(rank); }
+  int world(int r) const { return members[static_cast<std::size_t>(r)]; }
+  const std::vector<int>& node_members() const {
+    return nodes[static_cast<std::size_t>(node_index[static_cast<std::size_t>(rank)])].members;
+  }
+  std::uint8_t channel_number(int stream) const {
+    return static_cast<std::uint8_t>(family * (kChannels + 1) + stream);
+  }
   void check_open() const;
   void check_peer(int peer, std::string_view operation) const;
-  // Waits for one message, at most options.timeout.
-  void wait(const Message& message);
+
+  // ---- progress ----
+  std::unique_ptr<Task> make_task(const Call& call, std::uint64_t sequence);
+  // Advances the started collectives, oldest first.
+  Progress advance_pending();
+  // Whether sends are under way that need this rank's help; forgets those that are done.
+  bool has_outgoing();
+  // Advances `task` until it is done, for at most `limit`; `describe` names it in errors.
+  void drive(Task& task, FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
+  // Ends with CommError when nothing can come any more. `since`: start of the wait. May advance the task, and says how far.
+  Progress check_wait(std::chrono::steady_clock::time_point since, Task& task,
+                      FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
   // The end of a wait that cannot succeed: makes `message` the failure on all ranks and throws the first failure known.
   [[noreturn]] void fail(const std::string& message, const std::string& context);
-};
-
-// One collective under way: its header and the messages it has started.
-class Collective {
- public:
-  Collective(Transport& transport, const Header& header) : transport_(transport), header_(header) {}
-  void send(int peer, std::span<const std::byte> bytes) { start(peer, bytes); }
-  void receive(int peer, std::span<std::byte> bytes) {
-    header_.bytes = bytes.size();
-    messages_.push_back(transport_.receive(peer, header_, bytes));
-  }
-  const std::vector<std::shared_ptr<const Message>>& messages() const { return messages_; }
-  void clear() { messages_.clear(); }
-  Header& header() { return header_; }
-
- private:
-  void start(int peer, std::span<const std::byte> bytes) {
-    header_.bytes = bytes.size();
-    messages_.push_back(transport_.send(peer, header_, bytes));
-  }
-  Transport& transport_;
-  Header header_;
-  std::vector<std::shared_ptr<const Message>> messages_;
 };
 
 }  // namespace tandem::comm

@@ -48,6 +48,29 @@ TEST(Failure, AKilledRankIsNamedByAllSurvivorsInTime) {
   }
 }
 
+// In the middle of operations that pass through the ring, that work in place, and that were only started.
+TEST(Failure, ADeathEndsLargeAndStartedOperations) {
+  for (const int way : {0, 1, 2}) {
+    const auto ended = run_processes(3, [way](Communicator& comm) {
+      const CommunicatorMemory memory = comm.mem_alloc(4'000'000);
+      std::vector<float> own(1'000'000);
+      const std::span<float> data = way == 1 ? memory.as<float>().first(1'000'000) : std::span(own);
+      for (int i = 0;; ++i) {
+        if (comm.rank() == 1 && i == 20) ::raise(SIGKILL);
+        const Request request = comm.start_all_reduce(data, ReduceOp::kSum);
+        while (way == 2 && !request.done()) comm.progress();
+        comm.wait(request);
+      }
+    });
+    for (const int survivor : {0, 2}) {
+      const Ended& one = ended[static_cast<std::size_t>(survivor)];
+      EXPECT_TRUE(one.exited_with(200)) << one.output;
+      EXPECT_THAT(one.output, AllOf(HasSubstr("rank 1 (host "), HasSubstr("died")));
+      EXPECT_LT(one.seconds, kPromise);
+    }
+  }
+}
+
 TEST(Failure, ARankThatExitsWithoutAGoodbyeHasDied) {
   const auto ended = run_processes(3, [](Communicator& comm) {
     comm.barrier();

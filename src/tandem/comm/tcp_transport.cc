@@ -13,19 +13,6 @@
 
 namespace tandem::comm {
 
-std::string describe(const Header& header) {
-  std::string text = fmt::format("{} #{}", name_of(header.operation), header.sequence);
-  if (header.operation == Operation::kBarrier) return text;
-  text += fmt::format(" of {} {}", header.count, name_of(header.type));
-  if (header.op != ReduceOp::kNone) text += fmt::format(" ({})", name_of(header.op));
-  if (header.operation == Operation::kBroadcast || header.operation == Operation::kGather) {
-    text += fmt::format(" with root {}", header.root);
-  }
-  if (header.operation == Operation::kSend)
-    text += fmt::format(" on channel {}", header.channel - 1);
-  return text;
-}
-
 TcpTransport::TcpTransport(std::vector<rendezvous::FileDescriptor> sockets,
                            const std::vector<Peer>& peers, int rank, Monitor& monitor,
                            Failure& failure)

@@ -5,8 +5,11 @@ namespace tandem::comm {
 std::size_t size_of(DataType type) {
   switch (type) {
     case DataType::kByte:
+    case DataType::kInt8:
+    case DataType::kUint8:
       return 1;
     case DataType::kBfloat16:
+    case DataType::kFloat16:
       return 2;
     case DataType::kInt32:
     case DataType::kFloat32:
@@ -23,6 +26,10 @@ std::string_view name_of(DataType type) {
   switch (type) {
     case DataType::kByte:
       return "byte";
+    case DataType::kInt8:
+      return "int8";
+    case DataType::kUint8:
+      return "uint8";
     case DataType::kInt32:
       return "int32";
     case DataType::kInt64:
@@ -35,6 +42,8 @@ std::string_view name_of(DataType type) {
       return "float64";
     case DataType::kBfloat16:
       return "bfloat16";
+    case DataType::kFloat16:
+      return "float16";
   }
   return "unknown type";
 }
@@ -49,6 +58,10 @@ std::string_view name_of(ReduceOp op) {
       return "min";
     case ReduceOp::kMax:
       return "max";
+    case ReduceOp::kProduct:
+      return "product";
+    case ReduceOp::kAverage:
+      return "average";
   }
   return "unknown operation";
 }
@@ -67,8 +80,21 @@ std::string_view name_of(Operation operation) {
       return "all_reduce";
     case Operation::kSend:
       return "send";
+    case Operation::kReduce:
+      return "reduce";
+    case Operation::kReduceScatter:
+      return "reduce_scatter";
+    case Operation::kAllToAll:
+      return "all_to_all";
+    case Operation::kScatter:
+      return "scatter";
   }
   return "unknown operation";
+}
+
+bool has_root(Operation operation) {
+  return operation == Operation::kBroadcast || operation == Operation::kGather ||
+         operation == Operation::kReduce || operation == Operation::kScatter;
 }
 
 }  // namespace tandem::comm

@@ -6,19 +6,24 @@
 #include <string_view>
 
 #include "tandem/core/bfloat16.h"
+#include "tandem/core/float16.h"
 
 namespace tandem::comm {
 
 enum class DataType : std::uint8_t {
-  kByte,
+  kByte,  // moved, never reduced
   kInt32,
   kInt64,
   kUint64,
   kFloat32,
   kFloat64,
-  kBfloat16
+  kBfloat16,
+  kInt8,
+  kUint8,
+  kFloat16
 };
-enum class ReduceOp : std::uint8_t { kNone, kSum, kMin, kMax };
+// kAverage: the sum divided by the number of ranks; of integers towards zero.
+enum class ReduceOp : std::uint8_t { kNone, kSum, kMin, kMax, kProduct, kAverage };
 enum class Operation : std::uint8_t {
   kBarrier,
   kBroadcast,
@@ -26,12 +31,19 @@ enum class Operation : std::uint8_t {
   kGather,
   kAllReduce,
   kSend,
+  kReduce,
+  kReduceScatter,
+  kAllToAll,
+  kScatter,
 };
+inline constexpr std::size_t kNumOperations = 10;
 
 std::size_t size_of(DataType type);
 std::string_view name_of(DataType type);
 std::string_view name_of(ReduceOp op);
 std::string_view name_of(Operation operation);
+// Whether the operation has a rank that is not like the others.
+bool has_root(Operation operation);
 
 template <class T>
 struct DataTypeOf;
@@ -44,8 +56,12 @@ struct DataTypeOf<char> {
   static constexpr DataType kValue = DataType::kByte;
 };
 template <>
+struct DataTypeOf<std::int8_t> {
+  static constexpr DataType kValue = DataType::kInt8;
+};
+template <>
 struct DataTypeOf<std::uint8_t> {
-  static constexpr DataType kValue = DataType::kByte;
+  static constexpr DataType kValue = DataType::kUint8;
 };
 template <>
 struct DataTypeOf<std::int32_t> {
@@ -70,6 +86,10 @@ struct DataTypeOf<double> {
 template <>
 struct DataTypeOf<bfloat16> {
   static constexpr DataType kValue = DataType::kBfloat16;
+};
+template <>
+struct DataTypeOf<float16> {
+  static constexpr DataType kValue = DataType::kFloat16;
 };
 
 }  // namespace tandem::comm

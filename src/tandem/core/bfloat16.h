@@ -25,7 +25,7 @@ constexpr bfloat16 to_bfloat16(float x) {
   return {static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
 }
 
-// IEEE 754 binary16 (only read from model files; tandem never computes in it).
+// IEEE 754 binary16; its type is in float16.h.
 float half_to_float(std::uint16_t bits);
 
 // Converts f32 to the type a kernel stores: to_storage<bfloat16>(x) or to_storage<float>(x).

@@ -11,12 +11,21 @@ namespace {
 
 // Sorted by name. docs/environment_variables.md has the same rows.
 constexpr EnvironmentVariable kRegistry[] = {
+    {"CCL_ALLGATHER", "algorithm of all_gather by size (oneCCL's syntax)"},
+    {"CCL_ALLREDUCE",
+     "algorithm of all_reduce between nodes by size, for example "
+     "recursive_doubling:0-8192;ring:8193-max (oneCCL's syntax)"},
+    {"CCL_ALLTOALL", "algorithm of all_to_all by size (oneCCL's syntax)"},
     {"CCL_ATL_TRANSPORT",
      "what carries messages between ranks with --ddp_backend ccl: ofi (libfabric), mpi, or tcp, "
      "the default"},
+    {"CCL_BARRIER", "algorithm of barriers (oneCCL's syntax)"},
+    {"CCL_BCAST", "algorithm of broadcast by size (oneCCL's syntax)"},
     {"CCL_LOG_LEVEL", "verbosity of the communication layer: error, warn, info, debug"},
     {"CCL_MPI_LIBRARY_PATH",
      "the MPI library to load instead of libmpi.so.12 or libmpich.so.12 (MPICH, Intel MPI)"},
+    {"CCL_REDUCE", "algorithm of reduce between nodes by size (oneCCL's syntax)"},
+    {"CCL_REDUCE_SCATTER", "algorithm of reduce_scatter by size (oneCCL's syntax)"},
     {"CCL_WORKER_COUNT", "number of communication threads asked for (oneCCL's name)"},
     {"FI_PROVIDER",
      "libfabric's choice of providers; libfabric itself reads this and its other FI_* variables"},

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "tandem/core/bfloat16.h"
+#include "tandem/core/float16.h"
 #include "tandem/kernels/simd/transpose.h"
 
 #define TANDEM_SIMD [[gnu::always_inline]] static inline
@@ -45,6 +46,20 @@ struct Vec {
   TANDEM_SIMD void store_partial(Vec a, bfloat16* p, std::size_t n) {
     alignas(16) bfloat16 all[kLanes];
     _mm_store_si128(reinterpret_cast<__m128i*>(all), narrow(a));
+    for (std::size_t i = 0; i < n; ++i) p[i] = all[i];
+  }
+  TANDEM_SIMD Vec load(const float16* p) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+  }
+  TANDEM_SIMD Vec load_partial(const float16* p, std::size_t n) {
+    return {_mm256_cvtph_ps(load_halves(p, n))};
+  }
+  TANDEM_SIMD void store(Vec a, float16* p) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), to_half(a));
+  }
+  TANDEM_SIMD void store_partial(Vec a, float16* p, std::size_t n) {
+    alignas(16) float16 all[kLanes];
+    _mm_store_si128(reinterpret_cast<__m128i*>(all), to_half(a));
     for (std::size_t i = 0; i < n; ++i) p[i] = all[i];
   }
 
@@ -173,10 +188,14 @@ struct Vec {
     return {
         _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23))};
   }
-  TANDEM_SIMD __m128i load_halves(const bfloat16* p, std::size_t n) {
-    alignas(16) bfloat16 all[kLanes] = {};
+  template <class Half>
+  TANDEM_SIMD __m128i load_halves(const Half* p, std::size_t n) {
+    alignas(16) Half all[kLanes] = {};
     for (std::size_t i = 0; i < n; ++i) all[i] = p[i];
     return _mm_load_si128(reinterpret_cast<const __m128i*>(all));
+  }
+  TANDEM_SIMD __m128i to_half(Vec a) {
+    return _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
   TANDEM_SIMD Vec widen(__m128i bits) {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16))};

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "tandem/core/bfloat16.h"
+#include "tandem/core/float16.h"
 #include "tandem/kernels/simd/transpose.h"
 
 #define TANDEM_SIMD [[gnu::always_inline]] static inline
@@ -44,6 +45,18 @@ struct Vec {
   }
   TANDEM_SIMD void store_partial(Vec a, bfloat16* p, std::size_t n) {
     _mm256_mask_storeu_epi16(p, first(n), narrow(a));
+  }
+  TANDEM_SIMD Vec load(const float16* p) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+  }
+  TANDEM_SIMD Vec load_partial(const float16* p, std::size_t n) {
+    return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p))};
+  }
+  TANDEM_SIMD void store(Vec a, float16* p) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_half(a));
+  }
+  TANDEM_SIMD void store_partial(Vec a, float16* p, std::size_t n) {
+    _mm256_mask_storeu_epi16(p, first(n), to_half(a));
   }
 
   // --- arithmetic ---
@@ -170,6 +183,9 @@ struct Vec {
 
  private:
   TANDEM_SIMD __mmask16 first(std::size_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
+  TANDEM_SIMD __m256i to_half(Vec a) {
+    return _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
   TANDEM_SIMD Vec widen(__m256i bits) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
   }

@@ -1,0 +1,239 @@
+// Operations across nodes in which every rank has a block of its own.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "tandem/comm/across_nodes.h"
+
+namespace tandem::comm {
+namespace {
+
+using State = Communicator::State;
+using Bytes = std::vector<std::byte>;
+
+// Nodes of one size: rank i of each node can do what concerns the ranks i of all nodes.
+bool has_equal_nodes(const State& state) {
+  return std::all_of(state.nodes.begin(), state.nodes.end(), [&](const Node& node) {
+    return node.members.size() == state.nodes[0].members.size();
+  });
+}
+
+// A node stage in which the rank gives one block to each (to_each) or one to all.
+StagedPlan empty_plan(const Job& job, std::size_t longest) {
+  const auto ranks = static_cast<std::size_t>(job.local_size());
+  StagedPlan plan;
+  plan.give.resize(ranks);
+  plan.take.resize(ranks);
+  plan.take_all.resize(ranks);
+  plan.reads.assign(ranks, true);
+  plan.read_by.assign(ranks, true);
+  plan.reads[static_cast<std::size_t>(job.state.local_rank)] = false;
+  plan.read_by[static_cast<std::size_t>(job.state.local_rank)] = false;
+  plan.longest = longest;
+  return plan;
+}
+
+// This node's partial sums of the blocks of node `of`: rank i here gets those of the block of rank i there.
+std::unique_ptr<Task> reduce_blocks_of(const Job& job, int of, std::byte* wide,
+                                       std::size_t stride) {
+  const State& state = job.state;
+  const std::size_t block = job.call.block_bytes();
+  const auto block_of = [&](int local) {
+    const int owner = job.members(of)[static_cast<std::size_t>(local)];
+    return std::span(job.call.in + static_cast<std::size_t>(owner) * block, block);
+  };
+  NodeReduction reduction;
+  reduction.how = {job.call.type, job.call.op, 1, /*wide_result=*/true};
+  reduction.programs = state.node_programs;
+  reduction.stride = stride;
+  if (job.local_size() == 1) {
+    const std::byte* const inputs[] = {block_of(0).data()};
+    reduce(*state.kernels, reduction.how, state.node_programs[0], inputs, std::span(&wide, 1),
+           job.call.count);
+    return nullptr;
+  }
+  StagedPlan plan = empty_plan(job, block);
+  plan.to_each = plan.reduces = true;
+  plan.result = wide;
+  for (int local = 0; local < job.local_size(); ++local) {
+    if (local == state.local_rank) {
+      plan.own_share = block_of(local);
+    } else {
+      plan.give[static_cast<std::size_t>(local)] = block_of(local);
+    }
+  }
+  const Call call{
+      Operation::kReduceScatter, job.call.type, job.call.op, 0, job.call.count, nullptr, nullptr};
+  return std::make_unique<LargeTask>(job.context(), call, std::move(plan), reduction);
+}
+
+}  // namespace
+
+// Node by node the ranks here add up what they have for the ranks there; rank i sends it to rank i, which adds up what the
+// nodes have for it. (Nodes of different sizes: as a whole all_reduce.)
+std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job) {
+  const State& state = job.state;
+  auto task = std::make_unique<SequenceTask>();
+  if (!has_equal_nodes(state)) {
+    const std::size_t block = job.call.block_bytes();
+    const auto whole = std::make_shared<Bytes>(block * static_cast<std::size_t>(state.size));
+    task->keep(whole);
+    add_all_reduce(*task, job, job.call.in, whole->data(),
+                   job.call.count * static_cast<std::size_t>(state.size));
+    task->then([=] {
+      if (block == 0) return;
+      std::memcpy(job.call.out, whole->data() + static_cast<std::size_t>(job.state.rank) * block,
+                  block);
+    });
+    return task;
+  }
+  const std::size_t stride = job.call.count * size_of(accumulator_of(job.call.type));
+  const std::size_t own_bytes = stride * state.node_programs.size();
+  const auto sums =
+      std::make_shared<Bytes>(own_bytes * state.nodes.size());  // by node they are for
+  const auto received = std::make_shared<Bytes>(stride * state.partials.size());  // in tree order
+  task->keep(sums);
+  task->keep(received);
+  for (int node = 0; node < job.num_nodes(); ++node) {
+    task->add([=] {
+      return reduce_blocks_of(job, node, sums->data() + static_cast<std::size_t>(node) * own_bytes,
+                              stride);
+    });
+  }
+  task->add([=] {
+    const State& s = job.state;
+    const std::vector<int> lane = job.lane_members(s.local_rank);
+    Round round;
+    std::vector<std::size_t> taken(s.nodes.size());  // partials of each node so far
+    for (int node = 0; node < job.num_nodes(); ++node) {
+      if (node == job.own_node()) continue;
+      const std::byte* from = sums->data() + static_cast<std::size_t>(node) * own_bytes;
+      for (std::size_t p = 0; p < s.node_programs.size(); ++p)
+        round.send(lane[static_cast<std::size_t>(node)], {from + p * stride, stride});
+    }
+    std::vector<const std::byte*> operands;
+    for (std::size_t p = 0; p < s.partials.size(); ++p) {
+      const int owner = s.partials[p].owner;
+      if (owner == job.own_node()) {
+        const std::size_t number = taken[static_cast<std::size_t>(owner)]++;
+        operands.push_back(sums->data() + static_cast<std::size_t>(owner) * own_bytes +
+                           number * stride);
+      } else {
+        const std::span to = std::span(*received).subspan(p * stride, stride);
+        round.receive(lane[static_cast<std::size_t>(owner)], to);
+        operands.push_back(to.data());
+      }
+    }
+    round.then = [=] {
+      const DataType wide_type = accumulator_of(job.call.type);
+      const auto total = std::make_unique<Bytes>(stride);
+      std::byte* const output = total->data();
+      reduce(*job.state.kernels, {wide_type, job.call.op}, job.state.partial_tree, operands,
+             std::span(&output, 1), job.call.count);
+      const int divisor = job.call.op == ReduceOp::kAverage ? job.state.size : 1;
+      finish_reduction(*job.state.kernels, job.call.type, divisor, output, job.call.out,
+                       job.call.count);
+    };
+    std::vector<Round> rounds;
+    rounds.push_back(std::move(round));
+    return job.messages(std::move(rounds));
+  });
+  return task;
+}
+
+// Rank i gets the blocks of the ranks i of all nodes; then, node by node, its neighbours get them from it.
+std::unique_ptr<Task> all_gather_across_nodes(const Job& job) {
+  const State& state = job.state;
+  if (!has_equal_nodes(state)) return move_blocks(job);
+  const std::size_t block = job.call.block_bytes();
+  const auto out_block = [job, block](int r) {
+    return std::span(job.call.out + static_cast<std::size_t>(r) * block, block);
+  };
+  Round round;
+  for (int node = 0; node < job.num_nodes(); ++node) {
+    const int peer = job.members(node)[static_cast<std::size_t>(state.local_rank)];
+    if (peer == state.rank) continue;
+    round.send(state.world(peer), {job.call.in, block});
+    round.receive(state.world(peer), out_block(peer));
+  }
+  std::vector<Round> rounds;
+  rounds.push_back(std::move(round));
+  auto task = std::make_unique<SequenceTask>();
+  const std::span<std::byte> own = out_block(state.rank);
+  if (block != 0 && own.data() != job.call.in) std::memcpy(own.data(), job.call.in, block);
+  task->add([job, rounds]() mutable { return job.messages(std::move(rounds)); });
+  for (int node = 0; node < job.num_nodes(); ++node) {
+    task->add([=]() -> std::unique_ptr<Task> {
+      if (job.local_size() == 1) return nullptr;
+      StagedPlan plan = empty_plan(job, block);
+      for (int local = 0; local < job.local_size(); ++local) {
+        const auto theirs = out_block(job.members(node)[static_cast<std::size_t>(local)]);
+        if (local == job.state.local_rank) {
+          plan.give_all = theirs;
+        } else {
+          plan.take_all[static_cast<std::size_t>(local)] = theirs;
+        }
+      }
+      const Call call =
+          job.stage(Operation::kAllGather, nullptr, nullptr, job.call.count, job.call.type, 0);
+      return std::make_unique<LargeTask>(job.context(), call, std::move(plan), NodeReduction{});
+    });
+  }
+  return task;
+}
+
+// Blocks between every two ranks, or between the root and all: as messages. (all_gather: on nodes of different sizes.)
+std::unique_ptr<Task> move_blocks(const Job& job) {
+  const State& state = job.state;
+  const std::size_t block = job.call.block_bytes();
+  const bool at_root = state.rank == job.call.root;
+  const auto in_block = [&](int r) {
+    return std::span(job.call.in + static_cast<std::size_t>(r) * block, block);
+  };
+  const auto out_block = [&](int r) {
+    return std::span(job.call.out + static_cast<std::size_t>(r) * block, block);
+  };
+  const auto copy_own = [](std::span<std::byte> to, std::span<const std::byte> from) {
+    if (!from.empty() && to.data() != from.data()) std::memcpy(to.data(), from.data(), from.size());
+  };
+  Round round;
+  for (int step = 0; step < state.size; ++step) {
+    const int to = (state.rank + step) % state.size;
+    const int from = (state.rank - step + state.size) % state.size;
+    switch (job.call.operation) {
+      case Operation::kAllGather:
+        if (step == 0) {
+          copy_own(out_block(to), in_block(0));
+        } else {
+          round.send(state.world(to), in_block(0));
+          round.receive(state.world(from), out_block(from));
+        }
+        break;
+      case Operation::kAllToAll:
+        if (step == 0) {
+          copy_own(out_block(to), in_block(to));
+        } else {
+          round.send(state.world(to), in_block(to));
+          round.receive(state.world(from), out_block(from));
+        }
+        break;
+      case Operation::kGather:
+        if (at_root && step == 0) copy_own(out_block(from), in_block(0));
+        if (at_root && step != 0) round.receive(state.world(from), out_block(from));
+        if (!at_root && to == job.call.root) round.send(state.world(to), in_block(0));
+        break;
+      case Operation::kScatter:
+        if (at_root && step == 0) copy_own(out_block(0), in_block(to));
+        if (at_root && step != 0) round.send(state.world(to), in_block(to));
+        if (!at_root && from == job.call.root) round.receive(state.world(from), out_block(0));
+        break;
+      default:
+        break;
+    }
+  }
+  std::vector<Round> rounds;
+  rounds.push_back(std::move(round));
+  return job.messages(std::move(rounds));
+}
+
+}  // namespace tandem::comm

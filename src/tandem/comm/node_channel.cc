@@ -1,0 +1,226 @@
+#include "tandem/comm/node_channel.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <ctime>
+
+#include "tandem/core/error.h"
+
+namespace tandem::comm {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+constexpr std::size_t page_aligned(std::size_t bytes) {
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+// Not FUTEX_PRIVATE: the sleepers are other processes.
+void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
+           const timespec* timeout) {
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr,
+            0);
+}
+
+// One step of a multiplicative hash (the constant is 2^64 divided by the golden ratio).
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
+  return hash ^ (hash >> 32);
+}
+
+bool same_call(const CallRecord& a, const CallRecord& b) {
+  return a.sequence == b.sequence && a.operation == b.operation && a.type == b.type &&
+         a.op == b.op && a.count == b.count && a.root == b.root && a.collective == b.collective;
+}
+
+std::string describe(const CallRecord& record) {
+  Call call;
+  call.operation = record.operation;
+  call.type = record.type;
+  call.op = record.op;
+  call.root = record.root;
+  call.count = record.count;
+  return describe(call, record.collective);
+}
+
+}  // namespace
+
+std::string describe(const Call& call, std::uint64_t sequence) {
+  std::string text = fmt::format("{} #{}", name_of(call.operation), sequence);
+  if (call.operation == Operation::kBarrier) return text;
+  text += fmt::format(" of {} {}", call.count, name_of(call.type));
+  if (call.op != ReduceOp::kNone) text += fmt::format(" ({})", name_of(call.op));
+  if (has_root(call.operation)) text += fmt::format(" with root {}", call.root);
+  return text;
+}
+
+std::size_t NodeChannel::segment_bytes() {
+  return page_aligned(sizeof(Shared)) + 2 * kSlotBytes + kRingDepth * kRingStride;
+}
+
+NodeChannel::NodeChannel(std::vector<std::span<std::byte>> segments, int local_rank,
+                         Disagree disagree)
+    : segments_(std::move(segments)), local_rank_(local_rank), disagree_(std::move(disagree)) {}
+
+// ---- announcements ----
+
+bool NodeChannel::may_announce(int& missing) {
+  if (settled_) return true;
+  return all_announced(missing);
+}
+
+void NodeChannel::announce(const Call& call, std::uint64_t collective,
+                           std::span<const std::byte> data) {
+  ++sequence_;
+  CallRecord& record = shared(local_rank_).records[sequence_ % kRecords];
+  record.sequence = sequence_;
+  record.count = call.count;
+  record.root = call.root;
+  record.operation = call.operation;
+  record.type = call.type;
+  record.op = call.op;
+  record.collective = collective;
+  const std::uint64_t kind = (static_cast<std::uint64_t>(call.operation) << 48) |
+                             (static_cast<std::uint64_t>(call.type) << 40) |
+                             (static_cast<std::uint64_t>(call.op) << 32) |
+                             static_cast<std::uint32_t>(call.root);
+  signature_ = static_cast<std::uint32_t>(mix(mix(mix(signature_, kind), call.count), collective));
+  Line& own = line(local_rank_, sequence_);
+  own.signature = signature_;
+  if (!data.empty()) std::memcpy(own.data, data.data(), data.size());
+  own.sequence.store(sequence_, std::memory_order_seq_cst);
+  settled_ = false;
+  wake_sleepers();
+}
+
+bool NodeChannel::announced(int local) {
+  const Line& theirs = line(local, sequence_);
+  if (theirs.sequence.load(std::memory_order_acquire) != sequence_) return false;
+  if (theirs.signature != signature_) report_difference(local);
+  return true;
+}
+
+bool NodeChannel::all_announced(int& missing) {
+  for (int local = 0; local < size(); ++local) {
+    if (local == local_rank_ || announced(local)) continue;
+    missing = local;
+    return false;
+  }
+  settled_ = true;
+  return true;
+}
+
+// The first record that differs says who did what; when it is older than the records, the newest ones must do.
+void NodeChannel::report_difference(int local) const {
+  std::uint32_t first = sequence_;
+  const CallRecord* own = shared(local_rank_).records;
+  const CallRecord* theirs = shared(local).records;
+  for (std::uint32_t back = 0; back < kRecords && back < sequence_; ++back) {
+    const std::uint32_t at = (sequence_ - back) % kRecords;
+    if (!same_call(own[at], theirs[at])) first = sequence_ - back;
+  }
+  disagree_(local, describe(own[first % kRecords]), describe(theirs[first % kRecords]));
+  TANDEM_CHECK(false, "the handler of a disagreement returned");
+  throw std::logic_error("unreachable");
+}
+
+std::byte* NodeChannel::slot(int local, std::uint32_t sequence) const {
+  return segments_[static_cast<std::size_t>(local)].data() + page_aligned(sizeof(Shared)) +
+         (sequence & 1u) * kSlotBytes;
+}
+
+// ---- the staging ring ----
+
+void NodeChannel::post(Counter counter, std::uint32_t value) {
+  shared(local_rank_).counters.value[counter].store(value, std::memory_order_seq_cst);
+  wake_sleepers();
+}
+
+bool NodeChannel::reached(int local, Counter counter, std::uint32_t value) const {
+  const std::uint32_t found = shared(local).counters.value[counter].load(std::memory_order_acquire);
+  return static_cast<std::int32_t>(found - value) >= 0;
+}
+
+std::byte* NodeChannel::ring(int local, std::uint32_t band) const {
+  return segments_[static_cast<std::size_t>(local)].data() + page_aligned(sizeof(Shared)) +
+         2 * kSlotBytes + (band % kRingDepth) * kRingStride;
+}
+
+// ---- memory of the communicator ----
+
+std::uint32_t NodeChannel::add_allocation(std::vector<std::span<std::byte>> segments) {
+  allocations_.push_back({next_allocation_, std::move(segments)});
+  return next_allocation_++;
+}
+
+void NodeChannel::remove_allocation(std::uint32_t id) {
+  std::erase_if(allocations_, [&](const Allocation& one) { return one.id == id; });
+}
+
+Location NodeChannel::locate(const std::byte* data, std::size_t bytes) const {
+  Location location;
+  for (const Allocation& one : allocations_) {
+    const std::span<std::byte> own = one.segments[static_cast<std::size_t>(local_rank_)];
+    if (std::less<>()(data, own.data())) continue;
+    const auto offset = static_cast<std::size_t>(data - own.data());
+    if (offset > own.size() || bytes > own.size() - offset) continue;
+    location.allocation = one.id;
+    location.offset = offset;
+    break;
+  }
+  return location;
+}
+
+std::byte* NodeChannel::resolve(int local, const Location& location, std::size_t bytes) const {
+  for (const Allocation& one : allocations_) {
+    if (one.id != location.allocation) continue;
+    const std::span<std::byte> theirs = one.segments[static_cast<std::size_t>(local)];
+    TANDEM_CHECK(location.offset + bytes <= theirs.size(), "{} bytes at {} of {}", bytes,
+                 location.offset, theirs.size());
+    return theirs.data() + location.offset;
+  }
+  return nullptr;
+}
+
+// ---- sleeping ----
+
+void NodeChannel::prepare_sleep() {
+  shared(local_rank_).doorbell.asleep.store(1, std::memory_order_seq_cst);
+}
+
+void NodeChannel::sleep(long timeout_us) {
+  const timespec timeout{timeout_us / 1000000, timeout_us % 1000000 * 1000};
+  futex(shared(local_rank_).doorbell.asleep, FUTEX_WAIT, 1, &timeout);
+  stay_awake();
+}
+
+void NodeChannel::stay_awake() {
+  shared(local_rank_).doorbell.asleep.store(0, std::memory_order_relaxed);
+}
+
+void NodeChannel::wake_sleepers() {
+  for (int local = 0; local < size(); ++local) {
+    if (local == local_rank_) continue;
+    std::atomic<std::uint32_t>& asleep = shared(local).doorbell.asleep;
+    if (asleep.load(std::memory_order_seq_cst) == 0) continue;
+    asleep.store(0, std::memory_order_seq_cst);
+    futex(asleep, FUTEX_WAKE, INT_MAX, nullptr);
+  }
+}
+
+std::vector<CallRecord> NodeChannel::records(int local) const {
+  std::vector<CallRecord> found;
+  for (const CallRecord& record : shared(local).records) {
+    if (record.sequence != 0) found.push_back(record);
+  }
+  std::sort(found.begin(), found.end(),
+            [](const CallRecord& a, const CallRecord& b) { return a.sequence < b.sequence; });
+  return found;
+}
+
+}  // namespace tandem::comm

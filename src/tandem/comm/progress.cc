@@ -1,0 +1,235 @@
+// How operations advance and how waits end: with what was waited for, at a deadline, or with the failure of somebody.
+#include <algorithm>
+#include <thread>
+
+#include "tandem/comm/communicator_state.h"
+#include "tandem/core/error.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tandem::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// Most answers come while the asker still spins; a longer spin would take a core from another rank.
+constexpr microseconds kSpin{50};
+// Sleeps are cut so that failures, goodbyes and deadlines are looked at.
+constexpr microseconds kNap{20000};
+// While sends are under way that only this rank can move.
+constexpr microseconds kShortNap{200};
+// The data connection of a dying rank may close before the monitor has read why on the control connection.
+constexpr milliseconds kVerdict{500};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void cpu_relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+// A message as a task.
+class MessageWait final : public Task {
+ public:
+  MessageWait(Transport& transport, const Message& message)
+      : transport_(transport), message_(message) {}
+  Progress advance() override {
+    if (message_.done) return Progress::kDone;
+    const bool moved = transport_.progress({});
+    if (message_.done) return Progress::kDone;
+    return moved ? Progress::kMoved : Progress::kWaiting;
+  }
+  int waiting_for() const override { return message_.peer; }
+  bool waits_for_messages() const override { return true; }
+
+ private:
+  Transport& transport_;
+  const Message& message_;
+};
+
+// A started collective as a task: those before it come first.
+class PendingWait final : public Task {
+ public:
+  PendingWait(std::deque<std::shared_ptr<PendingCall>>& queue, const PendingCall& call,
+              FunctionRef<Progress()> advance_all)
+      : queue_(queue), call_(call), advance_all_(advance_all) {}
+  Progress advance() override {
+    const Progress progress = advance_all_();
+    if (call_.done) return Progress::kDone;
+    return progress == Progress::kDone ? Progress::kMoved : progress;
+  }
+  int waiting_for() const override {
+    return queue_.empty() ? -1 : queue_.front()->task->waiting_for();
+  }
+  bool waits_for_messages() const override {
+    return !queue_.empty() && queue_.front()->task->waits_for_messages();
+  }
+
+ private:
+  std::deque<std::shared_ptr<PendingCall>>& queue_;
+  const PendingCall& call_;
+  FunctionRef<Progress()> advance_all_;
+};
+
+}  // namespace
+
+bool Request::done() const {
+  return (message_ == nullptr || message_->done) && (call_ == nullptr || call_->done);
+}
+
+Progress Communicator::State::advance_pending() {
+  bool moved = false;
+  while (!pending.empty()) {
+    const Progress progress = pending.front()->task->advance();
+    if (progress != Progress::kDone) return moved ? Progress::kMoved : progress;
+    pending.front()->done = true;
+    pending.front()->task.reset();
+    pending.pop_front();
+    moved = true;
+  }
+  return moved ? Progress::kMoved : Progress::kDone;
+}
+
+bool Communicator::State::has_outgoing() {
+  if (outgoing.empty()) return false;
+  std::erase_if(outgoing, [](const auto& message) { return message->done; });
+  return !outgoing.empty();
+}
+
+void Communicator::State::drive(Task& task, FunctionRef<std::string()> describe,
+                                milliseconds limit) {
+  if (task.advance() == Progress::kDone) return;
+  const Clock::time_point start = Clock::now();
+  Clock::time_point idle_since = start;
+  const microseconds spin = may_spin ? kSpin : microseconds(0);
+  while (true) {
+    Progress progress = Progress::kWaiting;
+    for (int i = 0; i < 64 && progress == Progress::kWaiting; ++i) {
+      cpu_relax();
+      progress = task.advance();
+    }
+    const bool pump = has_outgoing();
+    if (pump && progress == Progress::kWaiting) fabric->transport->progress({});
+    if (progress == Progress::kDone) return;
+    const Clock::time_point now = Clock::now();
+    if (progress == Progress::kMoved) idle_since = now;
+    if (now - idle_since < spin) continue;
+    // Failures, deadlines and goodbyes, then sleep.
+    const bool messages = task.waits_for_messages();
+    if (!messages && channel) channel->prepare_sleep();
+    progress = task.advance();
+    if (progress != Progress::kWaiting) {
+      if (channel) channel->stay_awake();
+      if (progress == Progress::kDone) return;
+      idle_since = Clock::now();
+      continue;
+    }
+    progress = check_wait(start, task, describe, limit);
+    if (progress == Progress::kDone) return;
+    if (progress == Progress::kMoved) continue;
+    const auto left = std::chrono::duration_cast<microseconds>(limit - (now - start));
+    const microseconds nap =
+        std::clamp(left, microseconds(50), pump || !pending.empty() ? kShortNap : kNap);
+    if (messages || !channel) {
+      fabric->transport->progress(nap);
+    } else {
+      channel->sleep(nap.count());
+    }
+  }
+}
+
+Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
+                                         FunctionRef<std::string()> describe, milliseconds limit) {
+  const int waiting_for = task.waiting_for();
+  const int awaited = waiting_for < 0 || task.waits_for_messages()
+                          ? waiting_for
+                          : world(node_members()[static_cast<std::size_t>(waiting_for)]);
+  const auto peer_name = [&] {
+    return awaited < 0 ? std::string("the other ranks")
+                       : fabric->peers[static_cast<std::size_t>(awaited)].describe();
+  };
+  const auto describe_wait = [&] {
+    return fmt::format("waited {:.1f} s for {} in {}", seconds_since(since), peer_name(),
+                       describe());
+  };
+  const auto context = [&] { return fmt::format("; {} {}", self().describe(), describe_wait()); };
+  if (fabric->failure->is_set()) fabric->failure->raise_failure(context());
+  if (Clock::now() - since >= limit) {
+    fail(fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else",
+                     self().describe(), describe_wait()),
+         context());
+  }
+  if (awaited < 0) return Progress::kWaiting;
+  if (fabric->monitor->left(awaited)) {
+    // What it did before its goodbye is visible now.
+    const bool has_closed = !task.waits_for_messages() || fabric->transport->closed(awaited);
+    if (!has_closed) return Progress::kWaiting;
+    const Progress progress = task.advance();
+    if (progress == Progress::kWaiting) {
+      fail(fmt::format("{} {}, but that rank has ended (in order, with a goodbye)",
+                       self().describe(), describe_wait()),
+           context());
+    }
+    return progress;
+  }
+  if (!task.waits_for_messages() || !fabric->transport->closed(awaited)) return Progress::kWaiting;
+  const Clock::time_point closed_since = Clock::now();
+  while (Clock::now() - closed_since < kVerdict) {
+    if (fabric->failure->is_set()) fabric->failure->raise_failure(context());
+    if (fabric->monitor->left(awaited)) return Progress::kWaiting;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  fail(fmt::format("{} died: its data connection closed", peer_name()), context());
+}
+
+// ---- what callers wait with ----
+
+void Communicator::wait(const Request& request) { wait(request, state_->options.timeout); }
+
+void Communicator::wait(const Request& request, milliseconds limit) {
+  if (request.done()) return;
+  State& s = *state_;
+  if (request.message_ != nullptr) {
+    const Message& message = *request.message_;
+    MessageWait task(*s.fabric->transport, message);
+    s.drive(
+        task, [&] { return comm::describe(message.header); }, limit);
+    return;
+  }
+  if (s.group_depth > 0 && request.call_->task == nullptr) {
+    raise<InvalidArgument>("wait: the operation belongs to a group that has not ended");
+  }
+  const auto advance_all = [&] { return s.advance_pending(); };
+  PendingWait task(s.pending, *request.call_, advance_all);
+  s.drive(
+      task, [&] { return comm::describe(request.call_->call, request.call_->sequence); }, limit);
+}
+
+bool Communicator::wait_for(const Request& request, microseconds patience) {
+  const Clock::time_point start = Clock::now();
+  while (!request.done()) {
+    progress();
+    if (request.done()) break;
+    const auto left = std::chrono::duration_cast<microseconds>(patience - (Clock::now() - start));
+    if (left.count() <= 0) return false;
+    progress(std::min(left, kShortNap));
+  }
+  return true;
+}
+
+void Communicator::progress(microseconds patience) {
+  State& s = *state_;
+  throw_if_failed();
+  const Progress pending = s.advance_pending();
+  if (s.fabric->transport && pending != Progress::kMoved) s.fabric->transport->progress(patience);
+  throw_if_failed();
+}
+
+}  // namespace tandem::comm

@@ -1,0 +1,56 @@
+// Which algorithm runs: a table by operation, bytes, ranks per node and nodes, and what people ask for by name.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/comm/schedule.h"
+#include "tandem/comm/types.h"
+#include "tandem/core/env.h"
+
+namespace tandem::comm {
+
+// "recursive_doubling:0-8192;ring:8193-max" as oneCCL writes it: the bytes of one rank's buffer, both ends included.
+struct AlgorithmRange {
+  std::string algorithm;
+  std::size_t first = 0;
+  std::size_t last = SIZE_MAX;
+};
+
+// What was asked for, by operation. Empty: the table of this library, whose sums are canonical.
+struct Selection {
+  std::map<Operation, std::vector<AlgorithmRange>> asked;
+
+  // Reads CCL_ALLREDUCE, CCL_REDUCE, CCL_REDUCE_SCATTER, CCL_ALLGATHER, CCL_ALLTOALL, CCL_BCAST, CCL_BARRIER.
+  // Throws ConfigError that names the variable, the part that was not understood, and the names that exist.
+  static Selection from_environment(const Environment& environment);
+  // One operation's text: "ring", "ring:0-max", "recursive_doubling:0-8192;ring:8193-max". `source` names it in errors.
+  void set(Operation operation, std::string_view text, std::string_view source);
+  // What was asked for an operation of `bytes`; nothing: the default.
+  std::optional<std::string_view> find(Operation operation, std::size_t bytes) const;
+  // "allreduce:recursive_doubling:0-8192;ring:8193-max", operations separated by blanks; empty when nothing was asked for.
+  std::string describe() const;
+};
+
+// How a node's ranks move an operation of `bytes` per rank.
+enum class NodeWay { kLine, kSlot, kStaged };
+std::string_view name_of(NodeWay way);
+NodeWay select_node_way(Operation operation, std::size_t bytes_in, int ranks_of_node);
+
+// How the nodes' partial sums of an all_reduce (reduce, reduce_scatter) meet. `aligned`: each node's ranks are one subtree
+// of the canonical tree; if not, only the exchange keeps it.
+Algorithm select_between_nodes(const Selection& selection, Operation operation, std::size_t bytes,
+                               int nodes, bool aligned);
+
+// Ranks per node that use the network for an operation of `bytes`: all, unless there is too little for each.
+int select_lanes(std::size_t bytes, int lanes);
+
+// The table for this job, to print.
+std::string describe_selection(const Selection& selection, int ranks_of_node, int nodes,
+                               bool aligned);
+
+}  // namespace tandem::comm

@@ -1,0 +1,82 @@
+// Texts of any length, and agreement on them.
+#include <algorithm>
+
+#include "tandem/comm/communicator.h"
+#include "tandem/core/error.h"
+
+namespace tandem::comm {
+namespace {
+
+// The stream of messages that gather_texts uses: the last one.
+constexpr int kTextChannel = Communicator::kChannels - 1;
+
+}  // namespace
+
+std::string Communicator::broadcast_text(std::string_view text, int root) {
+  std::uint64_t length = text.size();
+  broadcast(std::span(&length, 1), root);
+  std::string result = rank() == root ? std::string(text) : std::string(length, '\0');
+  broadcast(std::span(result), root);
+  return result;
+}
+
+// The lengths are known to all after an all_gather, so each message can state its own.
+std::vector<std::string> Communicator::all_gather_texts(std::string_view text) {
+  std::vector<std::uint64_t> lengths(static_cast<std::size_t>(size()));
+  const std::uint64_t length = text.size();
+  all_gather(std::span(&length, 1), std::span(lengths));
+  std::vector<std::string> texts(lengths.size());
+  if (size() == 1) return {std::string(text)};
+  // Blocks of one size for the collective: that of the longest text.
+  const std::uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  std::vector<char> own(longest);
+  std::vector<char> all(longest * lengths.size());
+  std::copy(text.begin(), text.end(), own.begin());
+  all_gather(std::span<const char>(own), std::span(all));
+  for (std::size_t r = 0; r < texts.size(); ++r) texts[r].assign(&all[r * longest], lengths[r]);
+  return texts;
+}
+
+// Lengths differ widely (one rank's answers to all questions), so the texts go as messages of their own.
+std::vector<std::string> Communicator::gather_texts(std::string_view text, int root) {
+  std::vector<std::uint64_t> lengths(rank() == root ? ranks() : 0);
+  const std::uint64_t length = text.size();
+  gather(std::span(&length, 1), std::span(lengths), root);
+  std::vector<std::string> texts(lengths.size());
+  if (rank() != root) {
+    send(std::span<const char>(text.data(), text.size()), root, kTextChannel);
+    return texts;
+  }
+  texts[static_cast<std::size_t>(root)] = text;
+  std::vector<Request> receives;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == root) continue;
+    std::string& theirs = texts[static_cast<std::size_t>(peer)];
+    theirs.resize(lengths[static_cast<std::size_t>(peer)]);
+    receives.push_back(start_receive(std::span(theirs), peer, kTextChannel));
+  }
+  for (const Request& receive : receives) wait(receive);
+  return texts;
+}
+
+void Communicator::agree(std::string_view name, std::string_view value) {
+  const std::vector<std::string> values = all_gather_texts(value);
+  const auto shown = [&](std::size_t r) {
+    return values[r].size() <= 200 ? values[r] : values[r].substr(0, 197) + "...";
+  };
+  for (std::size_t r = 1; r < values.size(); ++r) {
+    if (values[r] == values[0]) continue;
+    // A rank that leaves ends the wait of one that still gathers and would take itself for the
+    // cause. So nobody leaves before all know; who fails here knows already.
+    try {
+      barrier();
+    } catch (const CommError&) {
+    }
+    raise<ConfigError>(
+        "the ranks disagree on the {}: {} has '{}', {} has '{}'; start all ranks with the same "
+        "settings and files",
+        name, describe_rank(0), shown(0), describe_rank(static_cast<int>(r)), shown(r));
+  }
+}
+
+}  // namespace tandem::comm
