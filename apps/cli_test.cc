@@ -61,7 +61,8 @@ void expect_failure(const testing::ProcessResult& result, int exit_code,
 TEST(Cli, HelpAndVersion) {
   const auto help = tandem({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* name : {"run_qa", "ask", "inspect", "bench"}) EXPECT_THAT(help.out, HasSubstr(name));
+  for (const char* name : {"run_qa", "ask", "inspect", "bench"})
+    EXPECT_THAT(help.out, HasSubstr(name));
   EXPECT_THAT(tandem({"--version"}).out, StartsWith("tandem 0."));
   const auto nothing = tandem({});
   EXPECT_EQ(nothing.exit_code, 2);
@@ -116,7 +117,9 @@ TEST(Cli, RunQaConfigurationErrors) {
                  "--fp16 true is not supported: 16-bit floats are for GPUs; use --bf16");
   EXPECT_THAT(refused.err, Not(HasSubstr("usage:")));
   expect_failure(with({"--do_train"}), 1, "--do_train needs --train_file or --dataset_name");
-  expect_failure(with({"--ddp_backend", "mpi"}), 1, "--ddp_backend mpi is not there yet: use ccl");
+  expect_failure(
+      with({"--ddp_backend", "nccl"}), 1,
+      "--ddp_backend nccl is not supported: that library is for other hardware; use ccl");
   EXPECT_FALSE(fs::exists(folder / "out")) << "nothing may be written before the flags are checked";
 }
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "apps/arguments/enum_names.h"
 #include "apps/arguments/run_qa_arguments.h"
 #include "apps/commands.h"
 #include "apps/console.h"
@@ -86,6 +87,9 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   World world{.identity = rendezvous::identify(environment), .communicator = nullptr};
   comm::Options options;
   options.timeout = std::chrono::seconds(training.ddp_timeout);
+  options.node_id = environment.get("TANDEM_NODE_ID").value_or("");
+  options.transport = comm::choose_transport(enum_name(training.ddp_backend), environment,
+                                             world.identity.distributed());
   options.selection = comm::Selection::from_environment(environment);
   options.flight_record_folder =
       environment.get("TANDEM_FLIGHT_RECORD").value_or(fs::temp_directory_path().native());

@@ -344,11 +344,11 @@ FlagTable rank_flags() {
   constexpr std::string_view kOtherHardware = "that library is for other hardware; use ccl";
   constexpr std::string_view kDataParallel =
       "every rank holds the whole model; start more ranks with mpirun or torchrun";
-  Flag backend = flag("ddp_backend", field<&TrainingArguments::ddp_backend>(),
-                      "who moves gradients between ranks")
-                     .rule("mpi", Verdict::kNotYet, "use ccl")
-                     .rule("gloo", Verdict::kNotYet, "use ccl")
-                     .alias("xpu_backend", "is the old name of --ddp_backend");
+  Flag backend =
+      flag("ddp_backend", field<&TrainingArguments::ddp_backend>(),
+           "whose library carries messages between ranks: ccl is tandem's own, over tcp or "
+           "what CCL_ATL_TRANSPORT names")
+          .alias("xpu_backend", "is the old name of --ddp_backend");
   for (const char* name : {"nccl", "hccl", "cncl", "mccl", "xccl"}) {
     backend.rule(name, Verdict::kRefused, kOtherHardware);
   }

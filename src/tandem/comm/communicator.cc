@@ -124,18 +124,20 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
   state->rank = identity.rank;
   state->size = identity.world_size;
   // Hydra's process manager serves a process once: when an MPI is loaded, the ranks meet through it.
+  std::unique_ptr<PluginFabric> plugin;
   if (state->size > 1 && state->options.transport.is_mpi()) {
-    state->fabric->plugin = std::make_unique<PluginFabric>(
-        state->options.transport, state->rank, state->size, state->options.timeout, "");
+    plugin = std::make_unique<PluginFabric>(state->options.transport, state->rank, state->size,
+                                            state->options.timeout, "");
   }
-  const rendezvous::Exchange exchange = [&, plugin = state->fabric->plugin.get()](
+  const rendezvous::Exchange exchange = [&, mpi = plugin.get()](
                                             const std::string& card) -> rendezvous::Meeting {
-    if (plugin == nullptr) return rendezvous::exchange_cards(identity, card, exchange_options);
-    rendezvous::Meeting meeting;
-    for (std::string& text : plugin->exchange(card)) meeting.met.push_back({std::move(text), ""});
-    return meeting;
+    if (mpi == nullptr) return rendezvous::exchange_cards(identity, card, exchange_options);
+    std::vector<rendezvous::Met> met;
+    for (std::string& text : mpi->exchange(card)) met.push_back({std::move(text), ""});
+    return met;
   };
-  return connect(std::move(state), exchange, identity.loopback(), identity.interface);
+  return connect(std::move(state), exchange, identity.loopback(), identity.interface,
+                 std::move(plugin));
 }
 
 std::unique_ptr<Communicator> Communicator::create(int rank, int world_size,
@@ -145,13 +147,14 @@ std::unique_ptr<Communicator> Communicator::create(int rank, int world_size,
   state->options = std::move(options);
   state->rank = rank;
   state->size = world_size;
-  return connect(std::move(state), exchange, loopback_only, "");
+  return connect(std::move(state), exchange, loopback_only, "", nullptr);
 }
 
 std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state,
                                                     const rendezvous::Exchange& exchange,
                                                     bool loopback_only,
-                                                    const std::string& interface) {
+                                                    const std::string& interface,
+                                                    std::unique_ptr<PluginFabric> plugin) {
   const Options& options = state->options;
   if (state->size == 1) {
     Peer self;
@@ -204,44 +207,33 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
                                                     *fabric.monitor, *fabric.failure);
   state->members.resize(static_cast<std::size_t>(state->size));
   std::iota(state->members.begin(), state->members.end(), 0);
+  const bool with_plugin = options.transport.is_plugin();
   std::unique_ptr<Communicator> communicator = finish(std::move(state));
-  if (communicator->options().transport.is_plugin()) communicator->use_plugin(source_address);
-  return communicator;
-}
-
-// What all communicators need once they have a fabric and members.
-std::unique_ptr<Communicator> Communicator::finish(std::unique_ptr<State> state) {
-  state->group_nodes();
-  state->plan_sums();
-  state->streams.resize(static_cast<std::size_t>(state->size * kChannels));
-  state->kernels =
-      &kernels::select_combine(kernels::CpuFeatures::detect(), state->options.combine_kernels);
-  std::unique_ptr<Communicator> communicator(new Communicator(std::move(state)));
-  communicator->state_->open_channel(*communicator);
+  if (with_plugin) communicator->use_plugin(std::move(plugin), source_address);
   return communicator;
 }
 
 // The ranks have met over tcp, with all its errors and deadlines; now they tell each other their addresses in the library.
-void Communicator::use_plugin(const std::string& source_address) {
+void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin,
+                              const std::string& source_address) {
   State& state = *state_;
   Fabric& fabric = *state.fabric;
   const TransportOptions& options = state.options.transport;
   try {
     agree("transport between ranks (--ddp_backend, CCL_ATL_TRANSPORT)", options.name);
-    if (!fabric.plugin) {
-      fabric.plugin = std::make_unique<PluginFabric>(options, state.rank, state.size,
-                                                     state.options.timeout, source_address);
+    if (!plugin) {
+      plugin = std::make_unique<PluginFabric>(options, state.rank, state.size,
+                                              state.options.timeout, source_address);
     }
-    fabric.plugin->connect(all_gather_texts(fabric.plugin->address()));
+    plugin->connect(all_gather_texts(plugin->address()));
   } catch (const Error& error) {
     abort(error.what());
     throw;
   }
   fabric.first_transport = std::exchange(
       fabric.transport,
-      std::make_unique<PluginTransport>(std::move(*fabric.plugin), fabric.peers, state.rank,
+      std::make_unique<PluginTransport>(std::move(*plugin), fabric.peers, state.rank,
                                         state.options.timeout, *fabric.monitor, *fabric.failure));
-  fabric.plugin.reset();
   greet_all();
   // Meeting is no message of the user; errors count those.
   std::fill(state.streams.begin(), state.streams.end(), State::StreamCounters());
@@ -262,6 +254,18 @@ void Communicator::greet_all() {
     requests.push_back(start_send(nothing, peer));
   }
   for (const Request& request : requests) wait(request);
+}
+
+// What all communicators need once they have a fabric and members.
+std::unique_ptr<Communicator> Communicator::finish(std::unique_ptr<State> state) {
+  state->group_nodes();
+  state->plan_sums();
+  state->streams.resize(static_cast<std::size_t>(state->size * kChannels));
+  state->kernels =
+      &kernels::select_combine(kernels::CpuFeatures::detect(), state->options.combine_kernels);
+  std::unique_ptr<Communicator> communicator(new Communicator(std::move(state)));
+  communicator->state_->open_channel(*communicator);
+  return communicator;
 }
 
 Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}

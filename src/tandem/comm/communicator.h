@@ -61,12 +61,12 @@ struct Options {
   // Ranks share memory only if this text agrees as well (tests make several "hosts" of one machine
   // with it).
   std::string node_id;
+  // What carries messages between ranks; equal on all of them. Life and death stay with tcp.
+  TransportOptions transport;
   // Algorithms asked for by name (CCL_ALLREDUCE and its siblings); the default gives the same bits everywhere.
   Selection selection;
   // Forces an implementation of the sums: "avx512", "avx2", "reference".
   std::string combine_kernels;
-  // What carries messages between ranks; equal on all of them. Life and death stay with tcp.
-  TransportOptions transport;
 };
 
 // The ranks that share one node's memory, in ascending order.
@@ -78,6 +78,7 @@ struct Node {
 
 struct Header;
 struct Message;
+class PluginFabric;
 struct PendingCall;
 
 // A message or a collective on its way; see start_send() and the other start_ functions. Copies refer to the same one.
@@ -320,7 +321,10 @@ class Communicator {
   explicit Communicator(std::unique_ptr<State> state);
   static std::unique_ptr<Communicator> connect(std::unique_ptr<State> state,
                                                const rendezvous::Exchange& exchange,
-                                               bool loopback_only, const std::string& interface);
+                                               bool loopback_only, const std::string& interface,
+                                               std::unique_ptr<PluginFabric> plugin);
+  void use_plugin(std::unique_ptr<PluginFabric> plugin, const std::string& source_address);
+  void greet_all();
   template <class T>
   static std::byte* bytes_of(std::span<T> data) {
     return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(data.data()));
@@ -357,8 +361,6 @@ class Communicator {
   }
   static std::unique_ptr<Communicator> finish(std::unique_ptr<State> state);
   Header stream_header(DataType type, std::size_t count, std::size_t bytes, int channel) const;
-  void use_plugin(const std::string& source_address);
-  void greet_all();
   Request start_send_bytes(std::span<const std::byte> data, DataType type, std::size_t count,
                            int peer, int channel);
   Request start_receive_bytes(std::span<std::byte> data, DataType type, std::size_t count, int peer,

@@ -43,9 +43,8 @@ struct Fabric {
   std::unique_ptr<Monitor> monitor;
   std::vector<rendezvous::FileDescriptor> local_sockets;
   std::unique_ptr<Transport> transport;
-  // With a plugin: tcp, over which the ranks met, stays open under it; the library of an MPI is there before that.
+  // With a plugin: tcp, over which the ranks met, stays open under it.
   std::unique_ptr<Transport> first_transport;
-  std::unique_ptr<PluginFabric> plugin;
   // Streams of messages: bit i is set when communicator i of the family uses its channels.
   std::uint64_t families = 1;
   std::uint64_t operations = 0;  // collectives begun, of all communicators

@@ -33,7 +33,7 @@ enum class LrSchedulerType {
 // the bias correction and decays weights after the step.
 enum class OptimizerName { kAdamwTorch, kAdamwHf, kSgd, kAdagrad };
 
-// Who moves gradients between ranks. kCcl: tandem's own collectives.
+// Whose library carries messages between ranks (comm/transport_options.h). kCcl: tandem's own.
 enum class DdpBackend { kCcl, kMpi, kGloo };
 
 // transformers' log levels; kPassive leaves the default (info on the main process).
