@@ -161,7 +161,7 @@ TEST(BenchProgram, HelpAndUsageErrors) {
   const auto help = bench({"--help"});
   EXPECT_EQ(help.exit_code, 0);
   for (const char* name :
-       {"peak", "gemm", "attention", "elementwise", "optimizer", "step", "tokenize"}) {
+       {"peak", "gemm", "attention", "elementwise", "optimizer", "step", "tokenize", "comm"}) {
     EXPECT_THAT(help.out, HasSubstr(name));
     EXPECT_THAT(bench({name, "--help"}).out, HasSubstr("--rounds")) << name;
   }
@@ -257,6 +257,41 @@ TEST(BenchProgram, TheStagesOfAStepAddUp) {
     EXPECT_EQ(step["breakdown"].back()["stage"], "rest");
     EXPECT_NEAR(sum, step["breakdown_of_seconds"].get<double>(), 1e-9);
   }
+}
+
+TEST(BenchProgram, Comm) {
+  for (const char* type : {"f32", "bf16", "i8"}) {
+    const auto done = bench({"comm",
+                             "--ranks",
+                             "3",
+                             "--op",
+                             "all_reduce,reduce_scatter,all_to_all,barrier",
+                             "--dtype",
+                             type,
+                             "--memory",
+                             "both",
+                             "--min",
+                             "48",
+                             "--max",
+                             "60K",
+                             "--factor",
+                             "1024",
+                             "--rounds",
+                             "1",
+                             "--seconds",
+                             "0.001",
+                             "--json"});
+    ASSERT_EQ(done.exit_code, 0) << done.err;
+    const json object = json::parse(done.out, nullptr, /*allow_exceptions=*/false);
+    ASSERT_TRUE(object.is_object()) << done.out;
+    EXPECT_EQ(object["results"].size(), 3u * 2 * 2 + 2);
+    for (const json& result : object["results"])
+      EXPECT_GT(result["microseconds"]["median"].get<double>(), 0) << result;
+  }
+  const auto wrong = bench({"comm", "--op", "all_reduc"});
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("unknown operation 'all_reduc'; there are all_reduce, reduce"));
+  EXPECT_THAT(bench({"comm", "--backend", "nccl"}).err, HasSubstr("no such backend"));
 }
 
 TEST(BenchProgram, Tokenize) {

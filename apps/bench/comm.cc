@@ -333,7 +333,8 @@ void report_row(Report& report, const CommBenchOptions& options, const Row& row,
 CommLimits limits_of(Communicator& communicator, const std::vector<int>& cores,
                      const CommBenchOptions& options, const Row& row) {
   const bool comparable = row.operation == "all_reduce" && options.type == "f32" &&
-                          communicator.nodes().size() == 1 && communicator.size() > 1;
+                          communicator.nodes().size() == 1 && communicator.size() > 1 &&
+                          static_cast<std::size_t>(communicator.size()) <= cores.size();
   if (options.no_limits || !comparable) return {};
   CommLimits limits;
   if (communicator.rank() == 0) {
@@ -423,6 +424,11 @@ int run(const CommBenchOptions& options, const Environment& environment) {
   if (options.backend != "ccl") {
     raise<ConfigError>("--backend {}: this build has no such backend; it has ccl", options.backend);
   }
+  // Before there are ranks that would all say it.
+  for (const std::string& name : split_list(options.operations))
+    find(kOperations, name, "operation");
+  find(kTypes, options.type, "type");
+  find(kReductions, options.reduction, "reduction");
   const rendezvous::Identity identity = rendezvous::identify(environment);
   if (identity.distributed()) return run_rank(options, identity, environment);
   return run_forked(options.ranks, [&](const rendezvous::Identity& forked) {

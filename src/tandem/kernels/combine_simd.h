@@ -96,7 +96,11 @@ void divide(std::size_t count, int divisor, void* data) {
   if constexpr (std::is_floating_point_v<T>) {
     const auto by = static_cast<T>(divisor);
     for (std::size_t i = 0; i < count; ++i) x[i] = x[i] / by;
-  } else {  // the divisor need not fit the type
+  } else if constexpr (sizeof(T) <= 4) {
+    // f64 holds these integers, and its rounding is smaller than the distance of a broken quotient to the next integer.
+    const auto by = static_cast<double>(divisor);
+    for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<T>(static_cast<double>(x[i]) / by);
+  } else {
     using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
     const auto by = static_cast<Wide>(divisor);
     for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<T>(static_cast<Wide>(x[i]) / by);

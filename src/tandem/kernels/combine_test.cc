@@ -140,6 +140,26 @@ TEST(Combine, HalfConversionRoundsToNearestEven) {
   EXPECT_EQ(to_float16(-0x1.8p-24f).bits, 0x8002);
 }
 
+TEST(Combine, FastDivisionsAgreeWithTheReference) {
+  const CombineKernels& reference = select_combine(CpuFeatures::detect(), "reference");
+  for (const CombineKernels* fast : fast_implementations()) {
+    for (std::size_t e = 0; e < kNumElements; ++e) {
+      if (reference.divide[e] == nullptr) continue;
+      for (const int divisor : {1, 2, 3, 7, 48, 1000, 65535}) {
+        constexpr std::size_t kCount = 10007;
+        std::vector<std::uint8_t> got = random_bytes(kCount * kSizes[e], 4);
+        std::vector<std::uint8_t> want = got;
+        fast->divide[e](kCount, divisor, got.data());
+        reference.divide[e](kCount, divisor, want.data());
+        for (std::size_t i = 0; i < kCount; ++i) {
+          ASSERT_TRUE(same(static_cast<Element>(e), &got[i * kSizes[e]], &want[i * kSizes[e]]))
+              << fast->implementation << " element " << e << " by " << divisor;
+        }
+      }
+    }
+  }
+}
+
 TEST(Combine, DivisionIsThatOfTheLanguage) {
   for (const char* name : {"reference", ""}) {
     const CombineKernels& kernels = select_combine(CpuFeatures::detect(), name);
