@@ -16,6 +16,8 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
+#include <ctime>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -33,6 +35,30 @@ namespace transport = ::gloo::transport;
 
 // An end comes by completion, by the failure of the connection, or by abortWait…() at the end of the plugin.
 constexpr std::chrono::hours kNoLimit{24 * 365};
+
+// Gloo writes to sockets that the other rank may have closed, which raises SIGPIPE in the writing thread and would end the
+// process. While one of these lives the signal waits; threads made meanwhile, Gloo's own included, never see it.
+class NoBrokenPipes {
+ public:
+  NoBrokenPipes() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoBrokenPipes() {
+    if (sigismember(&before_, SIGPIPE) == 1) return;
+    constexpr timespec kNow{};
+    while (::sigtimedwait(&pipe_, nullptr, &kNow) == SIGPIPE) {
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoBrokenPipes(const NoBrokenPipes&) = delete;
+  NoBrokenPipes& operator=(const NoBrokenPipes&) = delete;
+
+ private:
+  sigset_t pipe_;
+  sigset_t before_;
+};
 
 // Completions on their way from the threads to poll().
 class Ended {
@@ -249,6 +275,7 @@ class Fabric {
  public:
   explicit Fabric(const tandem_fabric_config& config)
       : rank_(config.rank), size_(config.world_size) {
+    const NoBrokenPipes guard;
     transport::tcp::attr where;
     where.iface = config.interface_name;
     if (where.iface.empty()) where.hostname = config.source_address;
@@ -274,6 +301,7 @@ class Fabric {
   }
 
   void connect(const void* const* addresses, const std::size_t* bytes) {
+    const NoBrokenPipes guard;
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;
       const auto index = static_cast<std::size_t>(peer);
@@ -293,6 +321,7 @@ class Fabric {
   std::size_t max_message_bytes() const { return std::size_t{1} << 40; }
 
   int send(int peer, std::uint32_t tag, const void* data, std::size_t bytes, void* context) {
+    const NoBrokenPipes guard;
     std::unique_ptr<Waiter>& waiter = sends_[static_cast<std::size_t>(peer)];
     if (!waiter) waiter = std::make_unique<Waiter>(/*sends=*/true, ended_);
     auto buffer = context_->createUnboundBuffer(const_cast<void*>(data), bytes);
@@ -306,6 +335,7 @@ class Fabric {
   }
 
   int receive(int peer, std::uint32_t tag, void* data, std::size_t bytes, void* context) {
+    const NoBrokenPipes guard;
     if (tag == TANDEM_FABRIC_PACKET) {
       packets_->receive(peer, data, bytes, context);
       return TANDEM_FABRIC_OK;
@@ -326,6 +356,7 @@ class Fabric {
   int wait_descriptor() const { return ended_.event(); }
 
   bool close(bool /*in_order*/) {
+    const NoBrokenPipes guard;
     sends_.clear();
     bodies_.reset();
     packets_.reset();
