@@ -1,4 +1,5 @@
 #include "support/process.h"
+#include "support/sanitizers.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -113,6 +114,7 @@ bool Process::running() {
 }
 
 ProcessResult Process::wait(std::chrono::seconds limit) {
+  if (kSanitized) limit *= 10;
   while (running()) {
     if (std::chrono::steady_clock::now() - start_ > limit) {
       ADD_FAILURE() << "process " << pid_ << " still runs after " << limit.count()
