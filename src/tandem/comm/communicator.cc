@@ -235,7 +235,9 @@ void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin,
       std::make_unique<PluginTransport>(std::move(*plugin), fabric.peers, state.rank,
                                         state.options.timeout, *fabric.monitor, *fabric.failure));
   greet_all();
-  // Meeting is no message of the user; errors count those.
+  // Meeting is no operation of the user; errors count those.
+  state.sequence = 0;
+  fabric.operations = 0;
   std::fill(state.streams.begin(), state.streams.end(), State::StreamCounters());
 }
 
