@@ -1,94 +1,18 @@
 // Life of a communicator: start, waits, node memory, end. The collectives are in collectives.cc.
 #include "tandem/comm/communicator.h"
 
-#include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <map>
 #include <numeric>
-#include <thread>
 
 #include "tandem/comm/communicator_state.h"
 #include "tandem/comm/plugin_transport.h"
 #include "tandem/comm/tcp_transport.h"
 #include "tandem/core/error.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace tandem::comm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-using std::chrono::microseconds;
-using std::chrono::milliseconds;
-
-// Most answers come while the asker still spins; a longer spin would take a core from another rank.
-constexpr microseconds kSpin{30};
-// Sleeps are cut so that failures, goodbyes and deadlines are looked at.
-constexpr microseconds kNap{20000};
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-void cpu_relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#endif
-}
-
-// Memory files travel in messages of their own.
-struct SegmentNote {
-  std::uint32_t magic = 0x6d444e53;
-  std::uint32_t unused = 0;
-  std::uint64_t bytes = 0;
-};
-
-union ControlBuffer {
-  cmsghdr header;
-  char bytes[CMSG_SPACE(sizeof(int))];
-};
-
-bool send_descriptor(int socket, const SegmentNote& note, int descriptor) {
-  iovec part{const_cast<SegmentNote*>(&note), sizeof note};
-  ControlBuffer control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof control.bytes;
-  cmsghdr* rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof descriptor);
-  std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof note;
-}
-
-// The descriptor, or none; errno says why (EAGAIN: nothing there yet, 0: closed or not a segment).
-rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
-  iovec part{&note, sizeof note};
-  ControlBuffer control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof control.bytes;
-  const ssize_t count = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  if (count < 0) return {};
-  errno = 0;
-  const cmsghdr* rights = CMSG_FIRSTHDR(&message);
-  if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS) return {};
-  int descriptor = -1;
-  std::memcpy(&descriptor, CMSG_DATA(rights), sizeof descriptor);
-  rendezvous::FileDescriptor file(descriptor);
-  if (count != sizeof note || note.magic != SegmentNote().magic) return {};
-  return file;
-}
 
 std::string list_of(const std::vector<int>& ranks) {
   std::string text;
@@ -129,8 +53,8 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
     plugin = std::make_unique<PluginFabric>(state->options.transport, state->rank, state->size,
                                             state->options.timeout, "");
   }
-  const rendezvous::Exchange exchange = [&, mpi = plugin.get()](
-                                            const std::string& card) -> rendezvous::Meeting {
+  const rendezvous::Exchange exchange =
+      [&, mpi = plugin.get()](const std::string& card) -> rendezvous::Meeting {
     if (mpi == nullptr) return rendezvous::exchange_cards(identity, card, exchange_options);
     std::vector<rendezvous::Met> met;
     for (std::string& text : mpi->exchange(card)) met.push_back({std::move(text), ""});
@@ -179,12 +103,12 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   fabric.local_sockets = std::move(mesh.local);
   fabric.failure = std::make_unique<Failure>();
   fabric.recorder = std::make_unique<FlightRecorder>();
-  const auto write_record = [recorder = fabric.recorder.get(), folder = options.flight_record_folder,
-                             self = fabric.peers[static_cast<std::size_t>(state->rank)]](
-                                const std::string& why) {
-    return recorder->write(folder, fmt::format("{}-rank{}-{}", self.host, self.rank, self.pid),
-                           fmt::format("flight record of {}\n{}", self.describe(), why));
-  };
+  const auto write_record =
+      [recorder = fabric.recorder.get(), folder = options.flight_record_folder,
+       self = fabric.peers[static_cast<std::size_t>(state->rank)]](const std::string& why) {
+        return recorder->write(folder, fmt::format("{}-rank{}-{}", self.host, self.rank, self.pid),
+                               fmt::format("flight record of {}\n{}", self.describe(), why));
+      };
   if (!options.flight_record_folder.empty()) {
     fabric.failure->set_postscript([write_record, failure = fabric.failure.get()] {
       const auto path = write_record(failure->message());
@@ -427,55 +351,6 @@ void Communicator::State::fail(const std::string& message, const std::string& co
   fabric->failure->raise_failure(ours ? "" : context);
 }
 
-void Communicator::check_wait(Clock::time_point since, int peer, std::string_view what) {
-  if (!state_->fabric->monitor) return;
-  const auto describe_wait = [&] {
-    return fmt::format("waited {:.1f} s for {}{}", seconds_since(since), what,
-                       peer >= 0 ? " of " + describe_rank(peer) : "");
-  };
-  if (failed()) {
-    state_->fabric->failure->raise_failure(
-        fmt::format("; {} {}", state_->self().describe(), describe_wait()));
-  }
-  if (Clock::now() - since >= state_->options.timeout) {
-    state_->fail(
-        fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
-                    state_->self().describe(), describe_wait(),
-                    state_->fabric->monitor->describe_laggard()),
-        "");
-  }
-}
-
-void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int writer,
-                                 std::string_view what) {
-  const Clock::time_point start = Clock::now();
-  while (true) {
-    for (int i = 0; i < 64; ++i) {
-      if (flag_reached(flag, target)) return;
-      cpu_relax();
-    }
-    if (Clock::now() - start > kSpin) break;
-  }
-  std::optional<Monitor::Waiting> note;
-  if (state_->fabric->monitor) note.emplace(*state_->fabric->monitor);
-  while (true) {
-    // A rank raises its flags before it says goodbye: look in the opposite order.
-    const bool gone = state_->fabric->monitor && writer != state_->rank &&
-                      state_->fabric->monitor->left(state_->world(writer));
-    const std::uint32_t seen = flag.value.load(std::memory_order_acquire);
-    if (flag_reached(flag, target)) return;
-    if (gone) {
-      state_->fail(
-          fmt::format(
-              "{} waited {:.1f} s for {} of {}, but that rank has ended (in order, with a goodbye)",
-              state_->self().describe(), seconds_since(start), what, describe_rank(writer)),
-          "");
-    }
-    check_wait(start, writer, what);
-    sleep_on_flag(flag, seen, kNap.count());
-  }
-}
-
 // ---- point to point ----
 
 Header Communicator::stream_header(DataType type, std::size_t count, std::size_t bytes,
@@ -497,7 +372,8 @@ Request Communicator::start_send_bytes(std::span<const std::byte> data, DataType
   if (peer == rank()) raise<InvalidArgument>("send: rank {} cannot send to itself", peer);
   Header header = stream_header(type, count, data.size(), channel);
   header.sequence = s.streams[static_cast<std::size_t>(peer * kChannels + channel)].sent++;
-  s.fabric->recorder->begin({header.sequence, Operation::kSend, type, ReduceOp::kNone, peer, count});
+  s.fabric->recorder->begin(
+      {header.sequence, Operation::kSend, type, ReduceOp::kNone, peer, count});
   std::shared_ptr<const Message> message = s.fabric->transport->send(s.world(peer), header, data);
   s.has_outgoing();  // forgets what is done
   if (!message->done) s.outgoing.push_back(message);
@@ -513,50 +389,6 @@ Request Communicator::start_receive_bytes(std::span<std::byte> data, DataType ty
   Header header = stream_header(type, count, data.size(), channel);
   header.sequence = s.streams[static_cast<std::size_t>(peer * kChannels + channel)].received++;
   return Request(s.fabric->transport->receive(s.world(peer), header, data));
-}
-
-// ---- memory of the node ----
-
-NodeMemory Communicator::share_node_memory(std::size_t bytes) {
-  state_->check_open();
-  const Node& group = node();
-  const rendezvous::FileDescriptor own = SharedSegment::create_file(bytes);
-  SegmentNote note;
-  note.bytes = bytes;
-  for (const int member : group.members) {
-    if (member == rank()) continue;
-    const int socket =
-        state_->fabric->local_sockets[static_cast<std::size_t>(state_->world(member))].get();
-    if (!send_descriptor(socket, note, own.get())) {
-      state_->fail(
-          fmt::format("{} could not pass its shared memory to {}: {}", state_->self().describe(),
-                      describe_rank(member), std::strerror(errno)),
-          "");
-    }
-  }
-  std::vector<SharedSegment> segments;
-  for (const int member : group.members) {
-    if (member == rank()) {
-      segments.emplace_back(own, bytes);
-      continue;
-    }
-    const int socket =
-        state_->fabric->local_sockets[static_cast<std::size_t>(state_->world(member))].get();
-    const Clock::time_point start = Clock::now();
-    while (true) {
-      SegmentNote theirs;
-      const rendezvous::FileDescriptor file = receive_descriptor(socket, theirs);
-      if (file) {
-        segments.emplace_back(file, theirs.bytes);
-        break;
-      }
-      if (errno != EAGAIN && errno != EINTR) std::this_thread::sleep_for(milliseconds(1));
-      pollfd waits[2] = {{socket, POLLIN, 0}, {state_->fabric->failure->event(), POLLIN, 0}};
-      ::poll(waits, 2, static_cast<int>(kNap.count() / 1000));
-      check_wait(start, member, "the shared memory");
-    }
-  }
-  return NodeMemory(std::move(segments));
 }
 
 }  // namespace tandem::comm

@@ -164,9 +164,10 @@ Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
   const auto context = [&] { return fmt::format("; {} {}", self().describe(), describe_wait()); };
   if (fabric->failure->is_set()) fabric->failure->raise_failure(context());
   if (Clock::now() - since >= limit) {
-    fail(fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
-                     self().describe(), describe_wait(), fabric->monitor->describe_laggard()),
-         context());
+    fail(
+        fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
+                    self().describe(), describe_wait(), fabric->monitor->describe_laggard()),
+        context());
   }
   if (awaited < 0) return Progress::kWaiting;
   if (fabric->monitor->left(awaited)) {
@@ -211,7 +212,8 @@ void Communicator::wait(const Request& request, milliseconds limit) {
   const auto advance_all = [&] { return s.advance_pending(); };
   PendingWait task(s.pending, *request.call_, advance_all);
   s.drive(
-      task, [&] { return comm::describe(request.call_->call, request.call_->begun.sequence); }, limit);
+      task, [&] { return comm::describe(request.call_->call, request.call_->begun.sequence); },
+      limit);
 }
 
 bool Communicator::wait_for(const Request& request, microseconds patience) {
@@ -232,6 +234,57 @@ void Communicator::progress(microseconds patience) {
   const Progress pending = s.advance_pending();
   if (s.fabric->transport && pending != Progress::kMoved) s.fabric->transport->progress(patience);
   throw_if_failed();
+}
+
+// ---- waits of other code ----
+
+void Communicator::check_wait(Clock::time_point since, int peer, std::string_view what) {
+  if (!state_->fabric->monitor) return;
+  const auto describe_wait = [&] {
+    return fmt::format("waited {:.1f} s for {}{}", seconds_since(since), what,
+                       peer >= 0 ? " of " + describe_rank(peer) : "");
+  };
+  if (failed()) {
+    state_->fabric->failure->raise_failure(
+        fmt::format("; {} {}", state_->self().describe(), describe_wait()));
+  }
+  if (Clock::now() - since >= state_->options.timeout) {
+    state_->fail(
+        fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
+                    state_->self().describe(), describe_wait(),
+                    state_->fabric->monitor->describe_laggard()),
+        "");
+  }
+}
+
+void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int writer,
+                                 std::string_view what) {
+  const Clock::time_point start = Clock::now();
+  while (true) {
+    for (int i = 0; i < 64; ++i) {
+      if (flag_reached(flag, target)) return;
+      cpu_relax();
+    }
+    if (Clock::now() - start > kSpin) break;
+  }
+  std::optional<Monitor::Waiting> note;
+  if (state_->fabric->monitor) note.emplace(*state_->fabric->monitor);
+  while (true) {
+    // A rank raises its flags before it says goodbye: look in the opposite order.
+    const bool gone = state_->fabric->monitor && writer != state_->rank &&
+                      state_->fabric->monitor->left(state_->world(writer));
+    const std::uint32_t seen = flag.value.load(std::memory_order_acquire);
+    if (flag_reached(flag, target)) return;
+    if (gone) {
+      state_->fail(
+          fmt::format(
+              "{} waited {:.1f} s for {} of {}, but that rank has ended (in order, with a goodbye)",
+              state_->self().describe(), seconds_since(start), what, describe_rank(writer)),
+          "");
+    }
+    check_wait(start, writer, what);
+    sleep_on_flag(flag, seen, kNap.count());
+  }
 }
 
 }  // namespace tandem::comm
