@@ -1,6 +1,6 @@
-// Life of a communicator: start, waits, node memory, end. The collectives are in collectives.cc.
+// Life of a communicator: start, who is who, messages between two ranks, end. The collectives are in collectives.cc, waiting is in
+// progress.cc.
 #include "tandem/comm/communicator.h"
-
 
 #include <algorithm>
 #include <map>
