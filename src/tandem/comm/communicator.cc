@@ -129,8 +129,8 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
     plugin = std::make_unique<PluginFabric>(state->options.transport, state->rank, state->size,
                                             state->options.timeout, "");
   }
-  const rendezvous::Exchange exchange = [&, mpi = plugin.get()](
-                                            const std::string& card) -> rendezvous::Meeting {
+  const rendezvous::Exchange exchange =
+      [&, mpi = plugin.get()](const std::string& card) -> rendezvous::Meeting {
     if (mpi == nullptr) return rendezvous::exchange_cards(identity, card, exchange_options);
     std::vector<rendezvous::Met> met;
     for (std::string& text : mpi->exchange(card)) met.push_back({std::move(text), ""});
@@ -142,12 +142,13 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
 
 std::unique_ptr<Communicator> Communicator::create(int rank, int world_size,
                                                    const rendezvous::Exchange& exchange,
-                                                   bool loopback_only, Options options) {
+                                                   bool loopback_only, Options options,
+                                                   const std::string& interface) {
   auto state = std::make_unique<State>();
   state->options = std::move(options);
   state->rank = rank;
   state->size = world_size;
-  return connect(std::move(state), exchange, loopback_only, "", nullptr);
+  return connect(std::move(state), exchange, loopback_only, interface, nullptr);
 }
 
 std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state,
@@ -179,12 +180,12 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   fabric.local_sockets = std::move(mesh.local);
   fabric.failure = std::make_unique<Failure>();
   fabric.recorder = std::make_unique<FlightRecorder>();
-  const auto write_record = [recorder = fabric.recorder.get(), folder = options.flight_record_folder,
-                             self = fabric.peers[static_cast<std::size_t>(state->rank)]](
-                                const std::string& why) {
-    return recorder->write(folder, fmt::format("{}-rank{}-{}", self.host, self.rank, self.pid),
-                           fmt::format("flight record of {}\n{}", self.describe(), why));
-  };
+  const auto write_record =
+      [recorder = fabric.recorder.get(), folder = options.flight_record_folder,
+       self = fabric.peers[static_cast<std::size_t>(state->rank)]](const std::string& why) {
+        return recorder->write(folder, fmt::format("{}-rank{}-{}", self.host, self.rank, self.pid),
+                               fmt::format("flight record of {}\n{}", self.describe(), why));
+      };
   if (!options.flight_record_folder.empty()) {
     fabric.failure->set_postscript([write_record, failure = fabric.failure.get()] {
       const auto path = write_record(failure->message());
@@ -404,6 +405,10 @@ bool Communicator::failed() const {
   return state_->fabric->failure && state_->fabric->failure->is_set();
 }
 
+std::string Communicator::failure_message() const {
+  return failed() ? state_->fabric->failure->message() : "";
+}
+
 void Communicator::throw_if_failed() {
   if (failed()) state_->fabric->failure->raise_failure("");
 }
@@ -495,7 +500,8 @@ Request Communicator::start_send_bytes(std::span<const std::byte> data, DataType
   if (peer == rank()) raise<InvalidArgument>("send: rank {} cannot send to itself", peer);
   Header header = stream_header(type, count, data.size(), channel);
   header.sequence = s.streams[static_cast<std::size_t>(peer * kChannels + channel)].sent++;
-  s.fabric->recorder->begin({header.sequence, Operation::kSend, type, ReduceOp::kNone, peer, count});
+  s.fabric->recorder->begin(
+      {header.sequence, Operation::kSend, type, ReduceOp::kNone, peer, count});
   std::shared_ptr<const Message> message = s.fabric->transport->send(s.world(peer), header, data);
   s.has_outgoing();  // forgets what is done
   if (!message->done) s.outgoing.push_back(message);
