@@ -66,12 +66,13 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
 
 std::unique_ptr<Communicator> Communicator::create(int rank, int world_size,
                                                    const rendezvous::Exchange& exchange,
-                                                   bool loopback_only, Options options) {
+                                                   bool loopback_only, Options options,
+                                                   const std::string& interface) {
   auto state = std::make_unique<State>();
   state->options = std::move(options);
   state->rank = rank;
   state->size = world_size;
-  return connect(std::move(state), exchange, loopback_only, "", nullptr);
+  return connect(std::move(state), exchange, loopback_only, interface, nullptr);
 }
 
 std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state,
@@ -328,6 +329,10 @@ void Communicator::State::open_channel(Communicator& communicator) {
 
 bool Communicator::failed() const {
   return state_->fabric->failure && state_->fabric->failure->is_set();
+}
+
+std::string Communicator::failure_message() const {
+  return failed() ? state_->fabric->failure->message() : "";
 }
 
 void Communicator::throw_if_failed() {

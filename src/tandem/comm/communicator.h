@@ -122,10 +122,12 @@ class Communicator {
   // node. A world of one opens no socket and starts no thread. Throws ConfigError, CommError.
   static std::unique_ptr<Communicator> create(const rendezvous::Identity& identity,
                                               Options options);
-  // The same with another way to exchange the ranks' cards (tests run ranks as threads with it).
+  // The same with another way to exchange the ranks' cards (tests run ranks as threads with it). `interface` as in
+  // rendezvous/interfaces.h.
   static std::unique_ptr<Communicator> create(int rank, int world_size,
                                               const rendezvous::Exchange& exchange,
-                                              bool loopback_only, Options options);
+                                              bool loopback_only, Options options,
+                                              const std::string& interface = "");
   // Without close() the other ranks are told that this rank gave up.
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -284,6 +286,11 @@ class Communicator {
     return start_receive_bytes(std::as_writable_bytes(data), DataTypeOf<T>::kValue, data.size(),
                                peer, channel);
   }
+  // The same with the type as a value; `data` holds `count` of it.
+  Request start_send_bytes(std::span<const std::byte> data, DataType type, std::size_t count,
+                           int peer, int channel = 0);
+  Request start_receive_bytes(std::span<std::byte> data, DataType type, std::size_t count, int peer,
+                              int channel = 0);
   // Waits at most Options::timeout, or `limit`; longer fails the communicator on all ranks.
   void wait(const Request& request);
   void wait(const Request& request, std::chrono::milliseconds limit);
@@ -304,6 +311,8 @@ class Communicator {
   // ---- life and death ----
   const Options& options() const;
   bool failed() const;
+  // Why, or empty. Any thread, as failed().
+  std::string failure_message() const;
   void throw_if_failed();  // CommError with the first failure known
   // Says goodbye: from here on this rank's end is no failure for the others. Idempotent; nothing
   // may follow it.
@@ -361,10 +370,6 @@ class Communicator {
   }
   static std::unique_ptr<Communicator> finish(std::unique_ptr<State> state);
   Header stream_header(DataType type, std::size_t count, std::size_t bytes, int channel) const;
-  Request start_send_bytes(std::span<const std::byte> data, DataType type, std::size_t count,
-                           int peer, int channel);
-  Request start_receive_bytes(std::span<std::byte> data, DataType type, std::size_t count, int peer,
-                              int channel);
 
   std::unique_ptr<State> state_;
 };

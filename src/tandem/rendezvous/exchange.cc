@@ -1,11 +1,13 @@
 #include "tandem/rendezvous/exchange.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/exchange_roles.h"
 #include "tandem/rendezvous/exchange_wire.h"
 #include "tandem/rendezvous/interfaces.h"
+#include "tandem/rendezvous/job_token.h"
 #include "tandem/rendezvous/pmi.h"
 
 namespace tandem::rendezvous {
@@ -68,6 +70,13 @@ Meeting exchange_through_pmi(const Identity& identity, const std::string& card,
   return meeting;
 }
 
+// The secret of a meeting place: 32 hexadecimal digits.
+std::string make_secret() {
+  std::string text;
+  for (const unsigned char byte : make_nonce()) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
 }  // namespace
 
 Meeting exchange_cards(const Identity& identity, const std::string& card,
@@ -81,6 +90,41 @@ Meeting exchange_cards(const Identity& identity, const std::string& card,
   }
   return join_rank_0(identity, card, options,
                      MeetingPoint{{identity.master_addr}, identity.master_port, 0});
+}
+
+// "secret,port,job,address,address", the secret being the job's token.
+MeetingPlace open_meeting_place(const std::string& interface, std::size_t max_bytes) {
+  MeetingPlace place;
+  place.listener = listen_tcp(/*loopback_only=*/false, 0);
+  const auto job = wire::read_as<std::uint64_t>(wire::view_of(make_nonce()));
+  place.text = fmt::format("{},{},{}", make_secret(), local_port(place.listener), job);
+  std::vector<std::string> hosts = own_addresses(interface);
+  if (interface.empty()) hosts.push_back(host_name());
+  hosts.emplace_back(
+      "127.0.0.1");  // ranks of this host; what listens there elsewhere does not know `job`
+  for (const std::string& host : hosts) {
+    if (place.text.size() + 1 + host.size() <= max_bytes) place.text += ',' + host;
+  }
+  return place;
+}
+
+Meeting exchange_cards_at(MeetingPlace place, int rank, int world_size, const std::string& card,
+                          const ExchangeOptions& options) {
+  TANDEM_CHECK(card.size() <= wire::kMaxCardBytes, "card of {} bytes", card.size());
+  const std::size_t comma = place.text.find(',');
+  if (comma != 2 * sizeof(Nonce) || std::count(place.text.begin(), place.text.end(), ',') < 3) {
+    raise<InvalidArgument>("this is not the text of a meeting place: it has {} bytes",
+                           place.text.size());
+  }
+  if (world_size == 1) return Meeting({{card, ""}});
+  Identity identity;
+  identity.rank = rank;
+  identity.world_size = world_size;
+  identity.job_token = place.text.substr(0, comma);
+  const MeetingPoint point = read_meeting_text(place.text.substr(comma + 1));
+  if (rank != 0) return join_rank_0(identity, card, options, point);
+  if (!place.listener) raise<InvalidArgument>("rank 0 has to be who opened the meeting place");
+  return receive_ranks(identity, card, options, std::move(place.listener), point.job);
 }
 
 }  // namespace tandem::rendezvous

@@ -67,4 +67,20 @@ struct ExchangeOptions {
 Meeting exchange_cards(const Identity& identity, const std::string& card,
                        const ExchangeOptions& options);
 
+// Where ranks meet that no launcher told of each other: rank 0 opens the place, and its text travels to the others by
+// whatever means the program has (a file, a pipe, another library).
+struct MeetingPlace {
+  FileDescriptor listener;  // only in the process that opened it
+  std::string text;  // printable; holds the job's secret: who has it may join, and nobody else
+};
+
+// A listener at a free port, with the addresses that own_addresses(interface) names. `text` is at most `max_bytes` long;
+// addresses that no longer fit are left out. Throws ConfigError, IoError.
+MeetingPlace open_meeting_place(const std::string& interface, std::size_t max_bytes);
+
+// exchange_cards() at such a place; rank 0 gives the listener. Throws what exchange_cards() throws, and InvalidArgument when
+// the text is not that of a meeting place or rank 0 has no listener.
+Meeting exchange_cards_at(MeetingPlace place, int rank, int world_size, const std::string& card,
+                          const ExchangeOptions& options);
+
 }  // namespace tandem::rendezvous

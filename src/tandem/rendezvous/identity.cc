@@ -233,6 +233,13 @@ SlurmHosts parse_slurm_nodelist(const std::string& list) {
   return all;
 }
 
+std::string interface_choice(const Environment& environment) {
+  for (const auto* variable : {"TANDEM_IFNAME", "CCL_KVS_IFACE", "GLOO_SOCKET_IFNAME"}) {
+    if (auto choice = environment.get(variable)) return *choice;
+  }
+  return "";
+}
+
 Identity identify(const Environment& environment) {
   Identity identity;
   std::string note;
@@ -247,9 +254,7 @@ Identity identify(const Environment& environment) {
   if (chooser == nullptr) {
     if (auto slurm = read_slurm(environment, note)) identity = *slurm;
   }
-  for (const auto* variable : {"TANDEM_IFNAME", "CCL_KVS_IFACE", "GLOO_SOCKET_IFNAME"}) {
-    if (identity.interface.empty()) identity.interface = environment.get(variable).value_or("");
-  }
+  identity.interface = interface_choice(environment);
   identity.job_token = environment.get("TANDEM_JOB_TOKEN").value_or("");
   if (!identity.distributed()) {
     identity.note = note;

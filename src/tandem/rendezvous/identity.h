@@ -50,6 +50,9 @@ struct Identity {
 // several nodes.
 Identity identify(const Environment& environment);
 
+// The interfaces asked for by TANDEM_IFNAME, CCL_KVS_IFACE or GLOO_SOCKET_IFNAME, the first that is set; empty: none.
+std::string interface_choice(const Environment& environment);
+
 // One line for the start-up print: "rank 1 of 4 (Hydra), local 1 of 2, meeting at …".
 std::string describe(const Identity& identity);
 
