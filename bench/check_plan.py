@@ -34,7 +34,7 @@ def predicted_seconds(arguments, ranks):
 
 def runtime(arguments, ranks, steps):
     with tempfile.TemporaryDirectory() as folder:
-        output = run([*(["mpirun", "-n", str(ranks)] if ranks > 1 else []), arguments.tandem, "run_qa", "--model_name_or_path", arguments.model,
+        output = run([*([arguments.mpirun, "-n", str(ranks)] if ranks > 1 else []), arguments.tandem, "run_qa", "--model_name_or_path", arguments.model,
                       "--train_file", arguments.train_file, "--do_train", "--max_steps", str(steps), "--per_device_train_batch_size", str(arguments.batch),
                       "--max_seq_length", str(arguments.seq), "--doc_stride", str(arguments.seq // 4), "--pad_to_max_length", "True", "--save_strategy", "no",
                       *(["--bf16"] if arguments.dtype == "bf16" else []), "--output_dir", folder + "/out"])
@@ -55,6 +55,7 @@ def main():
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="bf16")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--mpirun", default="mpirun", help="the launcher; any that tandem knows")
     parser.add_argument("--tandem", default="build/release/bin/tandem")
     arguments = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
