@@ -22,6 +22,7 @@ int ask(const Invocation& invocation);
 int inspect(const Invocation& invocation);
 int run_bench(const Invocation& invocation);
 int run_doctor(const Invocation& invocation);
+int run_plan(const Invocation& invocation);
 
 struct Command {
   std::string_view name;

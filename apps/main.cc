@@ -39,6 +39,10 @@ constexpr Command kCommands[] = {
      "check this machine and the hosts of a host file, and say how to put right what is missing",
      "tandem doctor [--hostfile FILE] [--output_dir DIR] [--json]   (tandem doctor --help)",
      run_doctor},
+    {"plan", "predict step time, communication, memory and scaling on a cluster",
+     "tandem plan --profile FILE|--measure [--model NAME|DIR] [--nodes N] [--link GBIT] ...   "
+     "(tandem plan --help)",
+     run_plan},
 };
 
 std::string help() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "tandem/core/error.h"
 
@@ -49,6 +50,17 @@ models::ModelConfig named_model(std::string_view name) {
     config.qa_dropout = 0.1;
   }
   return config;
+}
+
+models::ModelConfig model_of(const std::string& name) {
+  for (const std::string& known : model_names()) {
+    if (name == known) return named_model(name);
+  }
+  if (!std::filesystem::is_directory(name)) {
+    raise<ConfigError>("--model '{}' is neither a directory nor one of {}", name,
+                       fmt::join(model_names(), ", "));
+  }
+  return models::ModelConfig::load(name);
 }
 
 std::vector<std::uint32_t> squad_lengths(std::size_t count, std::size_t seq) {

@@ -21,6 +21,8 @@ namespace tandem::apps::bench {
 std::vector<std::string> model_names();
 // The architecture behind a name. Throws InvalidArgument for another one.
 models::ModelConfig named_model(std::string_view name);
+// named_model(), or the config.json of a directory. Throws ConfigError for what is neither.
+models::ModelConfig model_of(const std::string& name);
 
 // Real tokens of `count` features of SQuAD v1.1 at a length of 384: 24 quantiles of the training
 // set's distribution in an order in which every 12 have its mean, 45.6 % of 384. Longer ones than

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <memory>
 
@@ -25,17 +24,6 @@ struct StepOptions {
   std::string model = "bert-base";
   std::string lengths = "padded";
 };
-
-models::ModelConfig model_of(const std::string& name) {
-  for (const std::string& known : model_names()) {
-    if (name == known) return named_model(name);
-  }
-  if (!std::filesystem::is_directory(name)) {
-    raise<ConfigError>("--model '{}' is neither a directory nor one of {}", name,
-                       fmt::join(model_names(), ", "));
-  }
-  return models::ModelConfig::load(name);
-}
 
 nn::Precision precision_of(Dtype dtype) {
   return dtype == Dtype::kF32 ? nn::Precision::kFloat32 : nn::Precision::kBfloat16;

@@ -1,0 +1,159 @@
+#include "apps/plan/cost_model.h"
+
+#include <algorithm>
+
+#include "tandem/comm/summation_tree.h"
+#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/shard_plan.h"
+
+namespace tandem::apps::plan {
+namespace {
+
+constexpr double kFloat = sizeof(float);
+
+// What a rank owns of the gradient.
+struct Slices {
+  double elements = 0;
+  double count = 0;
+  Slices& operator+=(const Slices& other) {
+    elements += other.elements;
+    count += other.count;
+    return *this;
+  }
+};
+
+// By rank. The cuts are those of the engine.
+std::vector<Slices> slices_of_ranks(std::size_t elements, int world_size) {
+  constexpr std::size_t kChunk = dist::DataParallel::kChunk;
+  const std::size_t bucket = align_up(dist::DataParallelOptions().bucket_elements, kChunk);
+  std::vector<Slices> slices(static_cast<std::size_t>(world_size));
+  for (std::size_t begin = 0; begin < elements; begin += bucket) {
+    const dist::Range range{begin, std::min(elements, begin + bucket)};
+    for (int rank = 0; rank < world_size; ++rank) {
+      const std::size_t size = dist::slice_of(range, rank, world_size, kChunk).size();
+      if (size == 0) continue;
+      slices[static_cast<std::size_t>(rank)] += {static_cast<double>(size), 1};
+    }
+  }
+  return slices;
+}
+
+// Partials that each node sends of a slice: the largest subtrees of the tree over all ranks that
+// are its own.
+std::vector<double> partials_of_nodes(const Cluster& cluster) {
+  std::vector<double> partials(static_cast<std::size_t>(cluster.nodes));
+  const auto node_of = [&](int rank) { return rank / cluster.ranks_per_node; };
+  for (const comm::Subtree& subtree : comm::owned_subtrees(cluster.world_size(), node_of)) {
+    ++partials[static_cast<std::size_t>(subtree.owner)];
+  }
+  return partials;
+}
+
+// One rank alone.
+Cluster one_rank() { return {}; }
+
+}  // namespace
+
+Traffic traffic(std::size_t elements, const Cluster& cluster) {
+  const auto nodes = static_cast<std::size_t>(cluster.nodes);
+  const auto local = static_cast<std::size_t>(cluster.ranks_per_node);
+  const std::vector<Slices> slices = slices_of_ranks(elements, cluster.world_size());
+  const std::vector<double> partials = partials_of_nodes(cluster);
+  double all_partials = 0;
+  for (const double p : partials) all_partials += p;
+  // Lane l: the ranks with local rank l, which serve each other.
+  std::vector<Slices> lanes(local);
+  for (std::size_t rank = 0; rank < slices.size(); ++rank) lanes[rank % local] += slices[rank];
+
+  Traffic result;
+  const double others = static_cast<double>(nodes) - 1;
+  for (std::size_t node = 0; node < nodes; ++node) {
+    const double here = partials[node];
+    const double elsewhere = all_partials - here;
+    double sent = 0;
+    double received = 0;
+    for (std::size_t lane = 0; lane < local; ++lane) {
+      const Slices& own = slices[node * local + lane];
+      const double served = lanes[lane].elements - own.elements;
+      const double served_count = lanes[lane].count - own.count;
+      sent += kFloat * (here * served + others * own.elements);
+      received += kFloat * (elsewhere * own.elements + served);
+      const double messages = 2 * (served_count + others * own.count);
+      // Read for others and written for them; read and written for the own slice; the norm of what
+      // others summed.
+      const double operands = static_cast<double>(local);
+      const double reduced = kFloat * (served * (operands + here) +
+                                       own.elements * (operands + elsewhere + 1) + served);
+      result.rank_messages = std::max(result.rank_messages, messages);
+      result.reduced_bytes = std::max(result.reduced_bytes, reduced);
+      if (own.count > 0) ++result.slice_owners;
+    }
+    result.all_sent += sent;
+    result.all_received += received;
+    result.node_sent = std::max(result.node_sent, sent);
+    result.node_received = std::max(result.node_received, received);
+    double buffers = 0;  // partials on their way out and in; sums travel in place
+    for (std::size_t lane = 0; lane < local; ++lane) {
+      const double own = slices[node * local + lane].elements;
+      buffers += kFloat * (here * (lanes[lane].elements - own) + elsewhere * own);
+    }
+    result.message_memory = std::max(result.message_memory, buffers);
+  }
+  return result;
+}
+
+double even_node_bytes(std::size_t elements, const Cluster& cluster) {
+  const double nodes = cluster.nodes;
+  return 2 * kFloat * static_cast<double>(elements) * (nodes - 1) / nodes;
+}
+
+double backward_seconds(double compute_seconds) { return compute_seconds * 2 / 3; }
+
+double exposed_seconds(double wire, double backward, std::size_t layers, double last) {
+  const auto parts = static_cast<double>(layers);
+  double through = 0;
+  for (std::size_t i = 1; i <= layers; ++i) {
+    const double final_at = backward * static_cast<double>(i) / parts;
+    through = std::max(through, final_at) + wire * (1 - last) / parts;
+  }
+  through = std::max(through, backward) + wire * last;
+  return through - backward;
+}
+
+Prediction predict(const MachineProfile& profile, const Cluster& cluster,
+                   const Workload& workload) {
+  const auto elements = static_cast<double>(workload.elements);
+  const double ranks = cluster.ranks_per_node;
+  const bool several_nodes = cluster.nodes > 1;
+  Prediction p;
+  p.traffic = traffic(workload.elements, cluster);
+  p.compute = workload.flops / (profile.peak_flops * profile.share_of_peak);
+  p.reduction = p.traffic.reduced_bytes / profile.reduce_bandwidth;
+  const double backward = backward_seconds(p.compute);
+  if (several_nodes) {
+    const double bytes = std::max(p.traffic.node_sent, p.traffic.node_received);
+    const double moving =
+        bytes / cluster.link_bandwidth + p.traffic.rank_messages * profile.message_seconds;
+    p.wire = moving + 2 * cluster.latency;
+    p.exposed = exposed_seconds(moving, backward, workload.layers,
+                                static_cast<double>(workload.embedding_elements) / elements) +
+                2 * cluster.latency;
+  }
+  const double optimizer_bytes = workload.bf16 ? 30 : 28;
+  p.optimizer = optimizer_bytes * elements / ranks / profile.memory_bandwidth;
+  p.step = p.compute + p.reduction + p.exposed + p.optimizer;
+  p.step_unhidden = p.step - p.exposed + p.wire;
+  if (cluster.world_size() > 1) p.communication_share = (p.reduction + p.exposed) / p.step;
+  p.tokens_per_second = workload.tokens * cluster.world_size() / p.step;
+  p.efficiency =
+      cluster.world_size() == 1 ? 1 : predict(profile, one_rank(), workload).step / p.step;
+
+  p.memory.weights = elements * (workload.bf16 ? 6 : 4);
+  p.memory.moments = 2 * kFloat * elements;
+  p.memory.gradients = kFloat * elements * ranks;
+  p.memory.messages = p.traffic.message_memory;
+  p.memory.activations = static_cast<double>(workload.activations) * ranks;
+  return p;
+}
+
+}  // namespace tandem::apps::plan

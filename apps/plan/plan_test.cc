@@ -1,0 +1,268 @@
+// `tandem plan`: the formulas at their limits, profiles, and the program from outside.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "apps/plan/cost_model.h"
+#include "apps/plan/profile.h"
+#include "support/process.h"
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+
+namespace tandem::apps::plan {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kBucket = std::size_t{1} << 20;
+constexpr double kFloat = 4;
+
+MachineProfile machine() {
+  return {.peak_flops = 4e11,
+          .share_of_peak = 0.5,
+          .memory_bandwidth = 2e10,
+          .reduce_bandwidth = 1e10,
+          .message_seconds = 1e-5};
+}
+
+Cluster cluster(int nodes, int ranks) {
+  return {.nodes = nodes, .ranks_per_node = ranks, .link_bandwidth = 1e9, .latency = 1e-4};
+}
+
+Workload workload() {
+  return {.flops = 4e11,
+          .tokens = 1000,
+          .layers = 4,
+          .elements = 8 * kBucket,
+          .embedding_elements = 2 * kBucket,
+          .bf16 = true,
+          .activations = 1000};
+}
+
+TEST(PlanTraffic, OneRankHasNoCommunication) {
+  const Traffic t = traffic(8 * kBucket, cluster(1, 1));
+  EXPECT_EQ(t.node_sent, 0);
+  EXPECT_EQ(t.rank_messages, 0);
+  EXPECT_EQ(t.message_memory, 0);
+  EXPECT_EQ(t.slice_owners, 1u);
+  EXPECT_EQ(t.reduced_bytes, 2 * kFloat * 8 * kBucket);  // read and written once
+}
+
+TEST(PlanTraffic, OneNodeSendsNothingAndSharesTheSums) {
+  const Traffic t = traffic(8 * kBucket, cluster(1, 4));
+  EXPECT_EQ(t.all_sent, 0);
+  EXPECT_EQ(t.slice_owners, 4u);
+  EXPECT_EQ(t.reduced_bytes, kFloat * (4 + 1) * 2 * kBucket);  // of a quarter
+}
+
+// With as many chunks in a bucket as ranks, or a multiple, everything is even: 2 (N−1)/N.
+TEST(PlanTraffic, EvenSlicesSendTheLeast) {
+  for (const auto& [nodes, ranks] : {std::pair{2, 1}, {2, 2}, {4, 2}, {8, 2}, {16, 1}}) {
+    const Cluster c = cluster(nodes, ranks);
+    const Traffic t = traffic(8 * kBucket, c);
+    EXPECT_DOUBLE_EQ(t.node_sent, even_node_bytes(8 * kBucket, c)) << nodes << "x" << ranks;
+    EXPECT_DOUBLE_EQ(t.node_received, t.node_sent) << nodes << "x" << ranks;
+  }
+}
+
+TEST(PlanTraffic, WhatIsSentIsReceived) {
+  for (const std::size_t elements : {std::size_t{1}, std::size_t{100000}, 3 * kBucket + 12345}) {
+    for (const int nodes : {2, 3, 5, 16, 31, 256}) {
+      for (const int ranks : {1, 2, 3, 4}) {
+        const Traffic t = traffic(elements, cluster(nodes, ranks));
+        EXPECT_GT(t.all_sent, 0);
+        EXPECT_DOUBLE_EQ(t.all_sent, t.all_received) << elements << " " << nodes << "x" << ranks;
+        EXPECT_GE(t.node_sent * nodes, t.all_sent * (1 - 1e-12));
+        EXPECT_GE(t.node_received * nodes, t.all_received * (1 - 1e-12));
+      }
+    }
+  }
+}
+
+// A bucket has 16 chunks and so 16 owners: each sends its sixteenth to all the others, and its own
+// partials of the other fifteen.
+TEST(PlanTraffic, MoreRanksThanChunksLeaveSixteenOwners) {
+  const Traffic t = traffic(8 * kBucket, cluster(256, 1));
+  EXPECT_EQ(t.slice_owners, 16u);
+  EXPECT_DOUBLE_EQ(t.node_sent, kFloat * (8 * kBucket / 16) * (255 + 15));
+  EXPECT_DOUBLE_EQ(t.node_received, t.node_sent);
+  EXPECT_EQ(t.rank_messages, 2 * 8 * (255 + 15));
+}
+
+// Three ranks a node are no subtrees of the tree: a node sends several partials of a slice.
+TEST(PlanTraffic, NodesThatAreNoSubtreesSendMore) {
+  const Cluster c = cluster(4, 3);
+  EXPECT_GT(traffic(12 * kBucket, c).all_sent / 4, 1.2 * even_node_bytes(12 * kBucket, c));
+}
+
+TEST(PlanOverlap, HidesAllButTheLastPart) {
+  EXPECT_EQ(exposed_seconds(0, 3, 4, 0.25), 0);
+  // A fast wire: what is final at the end of backward is left, the last layer's part and the
+  // embeddings.
+  EXPECT_NEAR(exposed_seconds(0.4, 100, 4, 0.25), 0.4 * 0.75 / 4 + 0.4 * 0.25, 1e-12);
+  // Nothing is hidden without backward, and of one part that is final at the end.
+  EXPECT_DOUBLE_EQ(exposed_seconds(2, 0, 4, 0.25), 2);
+  EXPECT_DOUBLE_EQ(exposed_seconds(2, 5, 1, 0), 2);
+  // A slow wire is busy from the first part's end on.
+  EXPECT_DOUBLE_EQ(exposed_seconds(1000, 8, 4, 0.25), 1000 - 6);
+}
+
+TEST(PlanOverlap, IsMonotonic) {
+  double before = 0;
+  for (double wire = 0.1; wire < 20; wire *= 1.5) {
+    const double exposed = exposed_seconds(wire, 2, 12, 0.2);
+    EXPECT_GT(exposed, before);
+    EXPECT_LE(exposed, wire);
+    EXPECT_GE(exposed, wire - 2);
+    before = exposed;
+  }
+}
+
+TEST(PlanPrediction, OneRankIsComputeOptimizerAndOnePass) {
+  const Prediction p = predict(machine(), cluster(1, 1), workload());
+  EXPECT_DOUBLE_EQ(p.compute, 2);
+  EXPECT_DOUBLE_EQ(p.optimizer, 30.0 * 8 * kBucket / 2e10);
+  EXPECT_EQ(p.wire, 0);
+  EXPECT_EQ(p.exposed, 0);
+  EXPECT_EQ(p.communication_share, 0);
+  EXPECT_EQ(p.efficiency, 1);
+  EXPECT_DOUBLE_EQ(p.step, p.compute + p.reduction + p.optimizer);
+  EXPECT_DOUBLE_EQ(p.tokens_per_second, 1000 / p.step);
+}
+
+TEST(PlanPrediction, TheNodeHasOneOptimizerAndAnArenaPerRank) {
+  const Prediction one = predict(machine(), cluster(1, 1), workload());
+  const Prediction four = predict(machine(), cluster(1, 4), workload());
+  EXPECT_DOUBLE_EQ(four.optimizer, one.optimizer / 4);
+  EXPECT_EQ(four.memory.weights, 6.0 * 8 * kBucket);
+  EXPECT_EQ(four.memory.moments, 8.0 * 8 * kBucket);
+  EXPECT_EQ(four.memory.gradients, 4 * one.memory.gradients);
+  EXPECT_EQ(four.memory.activations, 4000);
+  EXPECT_EQ(four.memory.messages, 0);
+  EXPECT_GT(four.communication_share, 0);
+}
+
+TEST(PlanPrediction, SlowerLinksAndMoreNodesDoNotHelp) {
+  Cluster fast = cluster(16, 2);
+  Cluster slow = fast;
+  slow.link_bandwidth /= 10;
+  Cluster distant = fast;
+  distant.latency *= 10;
+  const Prediction p = predict(machine(), fast, workload());
+  EXPECT_GT(predict(machine(), slow, workload()).step, p.step);
+  EXPECT_GT(predict(machine(), distant, workload()).step, p.step);
+  EXPECT_GE(p.step_unhidden, p.step);
+  double efficiency = 2;
+  for (const int nodes : {2, 4, 8, 16, 32, 64, 256, 1024}) {
+    const double next = predict(machine(), cluster(nodes, 1), workload()).efficiency;
+    EXPECT_LT(next, efficiency) << nodes;
+    efficiency = next;
+  }
+}
+
+TEST(PlanProfile, SurvivesAFile) {
+  const MachineProfile p = machine();
+  const MachineProfile read = parse_profile(to_json(p).dump(), "file");
+  EXPECT_DOUBLE_EQ(read.peak_flops, p.peak_flops);
+  EXPECT_DOUBLE_EQ(read.share_of_peak, p.share_of_peak);
+  EXPECT_DOUBLE_EQ(read.memory_bandwidth, p.memory_bandwidth);
+  EXPECT_DOUBLE_EQ(read.reduce_bandwidth, p.reduce_bandwidth);
+  EXPECT_DOUBLE_EQ(read.message_seconds, p.message_seconds);
+}
+
+TEST(PlanProfile, BadOnesAreNamed) {
+  const auto error = [](const std::string& text) -> std::string {
+    try {
+      parse_profile(text, "m.json");
+    } catch (const ConfigError& failure) {
+      return failure.what();
+    }
+    return "none";
+  };
+  const auto changed = [](const char* key, const nlohmann::ordered_json& value) {
+    nlohmann::ordered_json object = to_json(machine());
+    object[key] = value;
+    return object.dump();
+  };
+  EXPECT_THAT(error("{"), HasSubstr("m.json: not JSON"));
+  EXPECT_THAT(error("[]"), HasSubstr("expected a JSON object with peak_gflops"));
+  EXPECT_THAT(error("{}"), HasSubstr("the profile has no 'peak_gflops'"));
+  EXPECT_THAT(error(changed("peak", 1)), HasSubstr("'peak' is no key"));
+  EXPECT_THAT(error(changed("share_of_peak", 40)), HasSubstr("share_of_peak is 40"));
+  EXPECT_THAT(error(changed("peak_gflops", 0)), HasSubstr("peak_gflops is 0"));
+  EXPECT_THAT(error(changed("reduce_gbytes_per_second", "fast")), HasSubstr("is \"fast\""));
+}
+
+class PlanProgram : public ::testing::Test {
+ protected:
+  static testing::ProcessResult plan(std::vector<std::string> words) {
+    words.insert(words.begin(),
+                 {(fs::path(TANDEM_BINARY_DIR) / "bin" / "tandem").native(), "plan"});
+    return testing::run(words, {{"OMP_NUM_THREADS", "1"}});
+  }
+  std::string profile() const {
+    write_file(folder_ / "profile.json", to_json(machine()).dump());
+    return (folder_ / "profile.json").native();
+  }
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(PlanProgram, PredictsSeveralClusters) {
+  const std::vector<std::string> words = {"--profile",        profile(),  "--model", "minilm",
+                                          "--nodes",          "1,16,256", "--link",  "25",
+                                          "--ranks-per-node", "2"};
+  const auto table = plan(words);
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("s/step"));
+  auto with_json = words;
+  with_json.push_back("--json");
+  const auto done = plan(with_json);
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const auto object = nlohmann::json::parse(done.out);
+  ASSERT_EQ(object["clusters"].size(), 3u);
+  EXPECT_EQ(object["clusters"][0]["busiest_node_sent_bytes"], 0);
+  EXPECT_EQ(object["clusters"][2]["ranks"], 512);
+  // 16 of the full buckets, and those of the last one, which is shorter.
+  EXPECT_LE(object["clusters"][2]["slice_owners"], 32);
+  EXPECT_EQ(object["tokens_of_rank"], 12 * 384);
+}
+
+TEST_F(PlanProgram, MeasuresAndWritesAProfileThatItReads) {
+  const std::string file = (folder_ / "measured.json").native();
+  const std::vector<std::string> model = {"--model", "minilm", "--batch", "1", "--seq", "8"};
+  auto words = model;
+  words.insert(words.end(), {"--measure", "--rounds", "1", "--ranks-per-node", "2", "--threads",
+                             "1", "--write_profile", file});
+  const auto measured = plan(words);
+  ASSERT_EQ(measured.exit_code, 0) << measured.err;
+  words = model;
+  words.insert(words.end(), {"--profile", file});
+  const auto again = plan(words);
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+}
+
+TEST_F(PlanProgram, BadRequestsAreNamed) {
+  const std::string good = profile();
+  for (const auto& [words, code, expected] :
+       std::vector<std::tuple<std::vector<std::string>, int, std::string>>{
+           {{}, 2, "Give --profile FILE, or --measure"},
+           {{"--profile", good, "--nodes", "2"}, 2, "several nodes need --link"},
+           {{"--profile", good, "--nodes", "0"}, 2, "--nodes"},
+           {{"--profile", good, "--measure"}, 2, "--measure"},
+           {{"--profile", good, "--write_profile", "x"}, 2, "give --measure too"},
+           {{"--profile", good, "--dtype", "f64"}, 2, "--dtype"},
+           {{"--profile", good, "--model", "gpt"}, 1, "--model 'gpt' is neither"},
+           {{"--profile", good, "--seq", "513"}, 1, "has 512 positions"},
+           {{"--profile", "/no/such/profile"}, 1, "/no/such/profile"}}) {
+    const auto result = plan(words);
+    EXPECT_EQ(result.exit_code, code) << expected;
+    EXPECT_THAT(result.err, HasSubstr(expected));
+  }
+}
+
+}  // namespace
+}  // namespace tandem::apps::plan

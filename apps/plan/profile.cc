@@ -1,0 +1,165 @@
+#include "apps/plan/profile.h"
+
+#include <algorithm>
+#include <array>
+#include <barrier>
+#include <chrono>
+#include <cmath>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "apps/bench/measure.h"
+#include "apps/bench/session.h"
+#include "apps/bench/training.h"
+#include "tandem/core/error.h"
+#include "tandem/core/profile.h"
+
+namespace tandem::apps::plan {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Key {
+  const char* name;
+  double MachineProfile::*field;
+  double unit;
+  double most;
+  bool required;
+};
+constexpr std::array kKeys = {
+    Key{"peak_gflops", &MachineProfile::peak_flops, 1e9, 1e9, true},
+    Key{"share_of_peak", &MachineProfile::share_of_peak, 1, 1, true},
+    Key{"memory_gbytes_per_second", &MachineProfile::memory_bandwidth, 1e9, 1e6, true},
+    Key{"reduce_gbytes_per_second", &MachineProfile::reduce_bandwidth, 1e9, 1e6, true},
+    Key{"message_microseconds", &MachineProfile::message_seconds, 1e-6, 1e6, false}};
+
+std::string key_names() {
+  std::string names;
+  for (const Key& key : kKeys) names += fmt::format("{}{}", names.empty() ? "" : ", ", key.name);
+  return names;
+}
+
+void read_key(const ordered_json& object, const Key& key, std::string_view where,
+              MachineProfile& profile) {
+  const auto found = object.find(key.name);
+  if (found == object.end()) {
+    if (!key.required) return;
+    raise<ConfigError>(
+        "{}: the profile has no '{}'; tandem plan --measure --write_profile FILE "
+        "makes a whole one",
+        where, key.name);
+  }
+  const double value = found->is_number() ? found->get<double>() : std::nan("");
+  if (!(value > 0 && value <= key.most)) {
+    raise<ConfigError>("{}: {} is {}, expected a number above 0 and up to {}", where, key.name,
+                       found->dump(), key.most);
+  }
+  profile.*key.field = value * key.unit;
+}
+
+double seconds_of_stage(const Profile& profile, std::string_view name) {
+  for (const Profile::Stage& stage : profile.stages()) {
+    if (stage.name == name) return std::chrono::duration<double>(stage.time).count();
+  }
+  return 0;
+}
+
+double median(std::vector<double> values) { return bench::statistics(std::move(values)).median; }
+
+// One of several ranks that measure at the same time. They meet before each part, so that each part
+// meets the same part of the others.
+MachineProfile measure_rank(const Measurement& measurement, const Environment& environment,
+                            std::barrier<>& meeting) {
+  ThreadPool threads(measurement.threads);
+  const bench::Machine machine(threads, environment.get("TANDEM_KERNELS").value_or(""),
+                               environment);
+  const kernels::Context& context = machine.context();
+  bench::Training training(context, measurement.config,
+                           measurement.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32,
+                           measurement.lengths);
+  const auto type = measurement.bf16 ? kernels::PeakType::kBf16 : kernels::PeakType::kF32;
+  // Mean and norm of a gradient that nobody else contributes to: read and written once.
+  const double reduced = 2 * sizeof(float) * static_cast<double>(training.task().layout().size());
+  bench::Streams streams(context, std::size_t{1} << 24);
+
+  training.step(nullptr);  // memory, scratch, caches
+  const double flops = models::training_flops(training.task().config(), training.task().batch());
+  std::vector<double> peaks, shares, reductions, updates;
+  for (int round = 0; round < measurement.rounds; ++round) {
+    meeting.arrive_and_wait();
+    peaks.push_back(kernels::measure_peak_flops(context, type));
+    meeting.arrive_and_wait();
+    Profile profile;
+    const double step = bench::seconds_of([&] { training.step(&profile); });
+    const double reduction = seconds_of_stage(profile, "gradient");
+    const double optimizer = seconds_of_stage(profile, "optimizer");
+    shares.push_back(flops / (step - reduction - optimizer) / peaks.back());
+    reductions.push_back(reduced / reduction);
+    meeting.arrive_and_wait();
+    updates.push_back(streams.update(measurement.bf16));
+  }
+  MachineProfile result;
+  result.peak_flops = median(peaks);
+  result.share_of_peak = std::min(1.0, median(shares));
+  result.reduce_bandwidth = median(reductions);
+  result.memory_bandwidth = median(updates);
+  return result;
+}
+
+}  // namespace
+
+MachineProfile parse_profile(std::string_view json, std::string_view where) {
+  ordered_json object;
+  try {
+    object = ordered_json::parse(json);
+  } catch (const ordered_json::exception& error) {
+    raise<ConfigError>("{}: not JSON: {}", where, error.what());
+  }
+  if (!object.is_object()) {
+    raise<ConfigError>("{}: expected a JSON object with {}", where, key_names());
+  }
+  for (const auto& [name, value] : object.items()) {
+    const bool known =
+        std::any_of(kKeys.begin(), kKeys.end(), [&](const Key& key) { return name == key.name; });
+    if (!known) {
+      raise<ConfigError>("{}: '{}' is no key of a profile; they are {}", where, name, key_names());
+    }
+  }
+  MachineProfile profile;
+  for (const Key& key : kKeys) read_key(object, key, where, profile);
+  return profile;
+}
+
+ordered_json to_json(const MachineProfile& profile) {
+  ordered_json object;
+  for (const Key& key : kKeys) object[key.name] = profile.*key.field / key.unit;
+  return object;
+}
+
+MachineProfile measure_profile(const Measurement& measurement, const Environment& environment) {
+  std::barrier meeting(measurement.ranks);
+  std::vector<std::future<MachineProfile>> ranks;
+  for (int rank = 0; rank < measurement.ranks; ++rank) {
+    ranks.push_back(std::async(std::launch::async, [&] {
+      try {
+        return measure_rank(measurement, environment, meeting);
+      } catch (...) {
+        meeting.arrive_and_drop();  // the others go on without it
+        throw;
+      }
+    }));
+  }
+  std::vector<MachineProfile> profiles;
+  for (auto& rank : ranks) rank.wait();
+  for (auto& rank : ranks) profiles.push_back(rank.get());
+  MachineProfile result;
+  for (const Key& key : kKeys) {
+    std::vector<double> values;
+    for (const MachineProfile& one : profiles) values.push_back(one.*key.field);
+    result.*key.field = median(std::move(values));
+  }
+  return result;
+}
+
+}  // namespace tandem::apps::plan

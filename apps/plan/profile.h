@@ -1,0 +1,35 @@
+// Machine profiles: JSON files, and a short measurement that makes one.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+#include <vector>
+
+#include "apps/plan/cost_model.h"
+#include "tandem/core/env.h"
+#include "tandem/models/model_config.h"
+
+namespace tandem::apps::plan {
+
+// {"peak_gflops", "share_of_peak", "memory_gbytes_per_second", "reduce_gbytes_per_second"} of a
+// rank, and "message_microseconds" if it is not the default. Throws ConfigError, naming `where`, for
+// broken JSON and for a key that is missing, unknown or out of range.
+MachineProfile parse_profile(std::string_view json, std::string_view where);
+nlohmann::ordered_json to_json(const MachineProfile& profile);
+
+struct Measurement {
+  models::ModelConfig config;
+  bool bf16 = false;
+  std::vector<std::uint32_t> lengths;  // of a rank's batch
+  int ranks = 1;                       // at work at the same time
+  int threads = 1;                     // of each
+  int rounds = 5;
+};
+
+// Trains some steps in `ranks` ranks at once, which do not exchange anything, with the calibrators
+// of the benches between them; medians over steps and ranks. Each rank needs the memory of a job of
+// its own. Takes about rounds + 1 steps. Throws what the benches throw.
+MachineProfile measure_profile(const Measurement& measurement, const Environment& environment);
+
+}  // namespace tandem::apps::plan
