@@ -77,7 +77,7 @@ def rival_rank(options):
     train = features_of(tokenizer, options.data / "squad1-train-head.json", padded)
     evaluation = features_of(tokenizer, options.data / "xquad.en.json", padded)
     collate = DataCollatorWithPadding(tokenizer)
-    model = torch.nn.parallel.DistributedDataParallel(AutoModelForQuestionAnswering.from_pretrained(options.model, add_pooling_layer=False).train())
+    model = torch.nn.parallel.DistributedDataParallel(AutoModelForQuestionAnswering.from_pretrained(options.model).train())
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.0, fused=True)
     sampler = torch.utils.data.DistributedSampler(train, world, rank, seed=42)
     loader = torch.utils.data.DataLoader(train, GLOBAL_BATCH // world, sampler=sampler, collate_fn=collate)
