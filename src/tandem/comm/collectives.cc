@@ -18,11 +18,6 @@ void copy_to_itself(const Call& call) {
     std::memcpy(call.out, call.in, bytes);
 }
 
-class Done final : public Task {
- public:
-  Progress advance() override { return Progress::kDone; }
-};
-
 NodeReduction whole_reduction(const Call& call, int size, std::span<const SumProgram> programs) {
   NodeReduction reduction;
   reduction.how.type = call.type;
@@ -46,21 +41,20 @@ void Communicator::call(const Call& call) {
   s.check_peer(call.root, name_of(call.operation));
   if (call.reduces()) check_reducible(call.type, call.op);
   if (s.size == 1) return copy_to_itself(call);
-  const auto describe = [&] { return comm::describe(call, s.sequence - 1); };
   if (s.group_depth > 0 || !s.pending.empty()) {
     const Request request = start(call);
     if (s.group_depth == 0) wait(request);
     return;
   }
   const Begun begun = s.begin(call);
-  const std::uint64_t sequence = begun.sequence;
+  const auto describe = [&] { return comm::describe(call, begun.sequence); };
   if (s.nodes.size() == 1 &&
       select_node_way(call.operation, call.in_bytes(s.size), s.size) != NodeWay::kStaged) {
-    SlotTask task({*s.channel, *s.kernels, sequence}, call,
+    SlotTask task({*s.channel, *s.kernels, begun.sequence}, call,
                   whole_reduction(call, s.size, s.node_programs));
     s.drive(task, describe, s.options.timeout);
   } else {
-    const std::unique_ptr<Task> task = s.make_task(call, sequence);
+    const std::unique_ptr<Task> task = s.make_task(call, begun.sequence);
     s.drive(*task, describe, s.options.timeout);
   }
   s.fabric->recorder->end(begun.ticket);
@@ -97,10 +91,6 @@ Request Communicator::start(const Call& call) {
 
 std::unique_ptr<Task> Communicator::State::make_task(const Call& call, std::uint64_t number) {
   if (nodes.size() > 1) return make_task_across_nodes(*this, call, number);
-  if (size == 1) {
-    copy_to_itself(call);
-    return std::make_unique<Done>();
-  }
   const NodeContext context{*channel, *kernels, number};
   const NodeReduction reduction = whole_reduction(call, size, node_programs);
   if (select_node_way(call.operation, call.in_bytes(size), size) != NodeWay::kStaged)

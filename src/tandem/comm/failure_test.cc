@@ -239,13 +239,9 @@ TEST(Failure, ATimeoutNamesTheRankThatHoldsUpTheOthers) {
   }
 }
 
-TEST(Failure, AStoppedProcessIsNamedLongBeforeTheDeadline) {
-  const auto options = [](int rank) {
-    Options result = testing::test_options(rank);
-    result.stall_timeout = milliseconds(800);
-    return result;
-  };
-  const auto ended = run_processes(
+// Three ranks, of which the last stops itself; rank 0 ends it after its own error.
+auto run_with_rank_2_stopped(const std::function<Options(int rank)>& options) {
+  return run_processes(
       3,
       [](Communicator& comm) {
         const auto pids = comm.all_gather_texts(std::to_string(::getpid()));
@@ -259,6 +255,15 @@ TEST(Failure, AStoppedProcessIsNamedLongBeforeTheDeadline) {
         }
       },
       options);
+}
+
+TEST(Failure, AStoppedProcessIsNamedLongBeforeTheDeadline) {
+  const auto options = [](int rank) {
+    Options result = testing::test_options(rank);
+    result.stall_timeout = milliseconds(800);
+    return result;
+  };
+  const auto ended = run_with_rank_2_stopped(options);
   for (const int survivor : {0, 1}) {
     EXPECT_THAT(ended[static_cast<std::size_t>(survivor)].output,
                 AllOf(HasSubstr("rank 2 (host "), HasSubstr("stalled"), HasSubstr("state T")));
@@ -271,20 +276,7 @@ TEST(Failure, AStoppedProcessIsCaughtByTheDeadline) {
     result.timeout = milliseconds(700);
     return result;
   };
-  const auto ended = run_processes(
-      3,
-      [](Communicator& comm) {
-        const auto pids = comm.all_gather_texts(std::to_string(::getpid()));
-        if (comm.rank() == 2) ::raise(SIGSTOP);
-        try {
-          reduce_for_ever(comm);
-        } catch (const CommError&) {
-          std::this_thread::sleep_for(milliseconds(300));
-          if (comm.rank() == 0) ::kill(std::atoi(pids[2].c_str()), SIGKILL);
-          throw;
-        }
-      },
-      options);
+  const auto ended = run_with_rank_2_stopped(options);
   for (const int survivor : {0, 1}) {
     EXPECT_THAT(ended[static_cast<std::size_t>(survivor)].output, HasSubstr("s for rank 2 (host "));
     EXPECT_LT(ended[static_cast<std::size_t>(survivor)].seconds, 0.7 + 0.3 + kPromise);
