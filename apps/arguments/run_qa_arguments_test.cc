@@ -371,7 +371,7 @@ TEST(RunQaArguments, DataIsChecked) {
   EXPECT_THAT(failure("--model_name_or_path m --train_file t.json --do_eval").message,
               HasSubstr("--do_eval needs --validation_file"));
   EXPECT_THAT(failure("--model_name_or_path m --train_file t.txt").message,
-              HasSubstr("--train_file t.txt: expected a file that ends in .json, .jsonl, .arrow"));
+              HasSubstr("--train_file t.txt: expected a file that ends in .json, .jsonl, .csv, .arrow, .parquet"));
   EXPECT_THAT(failure_more("--doc_stride 384").message,
               HasSubstr("--doc_stride 384 must be smaller than --max_seq_length 384"));
 }

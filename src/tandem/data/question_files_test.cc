@@ -62,6 +62,15 @@ INSTANTIATE_TEST_SUITE_P(Arrow, SameQuestions,
                          ::testing::Values("large.arrow", "zstd.arrow", "file.arrow",
                                            "legacy.arrow", "sliced.arrow"));
 
+INSTANTIATE_TEST_SUITE_P(Parquet, SameQuestions,
+                         ::testing::Values("v1-snappy-dictionary.parquet", "v2-zstd-plain.parquet",
+                                           "v1-gzip-small-pages.parquet",
+                                           "v2-uncompressed-small-pages.parquet",
+                                           "v2-delta.parquet", "list-of-structs.parquet",
+                                           "old-lists.parquet"));
+
+INSTANTIATE_TEST_SUITE_P(Csv, SameQuestions, ::testing::Values("questions.csv"));
+
 TEST(QuestionFiles, CacheOfDatasets) {
   const QuestionSet rows = read_questions(golden("rows.json"));
   expect_equal(read_questions(cache_entry() / "squad-train.arrow"), rows, 60);
@@ -81,6 +90,15 @@ TEST(QuestionFiles, ShardsOfSaveToDisk) {
                 "'0000'"));
 }
 
+TEST(QuestionFiles, ParquetOfTheHub) {
+  const fs::path folder = golden("hub/plain_text");
+  const std::vector<fs::path> shards = {folder / "train-00000-of-00002.parquet",
+                                        folder / "train-00001-of-00002.parquet"};
+  const QuestionSet rows = read_questions(golden("rows.json"));
+  expect_equal(read_questions(shards), rows, 60);
+  expect_equal(read_questions(folder / "validation-00000-of-00001.parquet"), rows, 20);
+}
+
 TEST(QuestionFiles, RefusalsSayWhatToDo) {
   const auto error = [](std::string_view name) {
     return error_of([&] { read_questions(golden(name)); });
@@ -92,6 +110,17 @@ TEST(QuestionFiles, RefusalsSayWhatToDo) {
               HasSubstr("column \"context\" is dictionary-encoded"));
   EXPECT_THAT(error("refused-view.arrow"),
               HasSubstr("column \"context\" has the type utf8_view (number 24)"));
+  EXPECT_THAT(
+      error("refused-brotli.parquet"),
+      HasSubstr("refused-brotli.parquet': row group 1, column \"question\": pages are "
+                "compressed with Brotli, which is not supported; write the file with Snappy"));
+  EXPECT_THAT(error("refused-lz4.parquet"), HasSubstr("compressed with LZ4"));
+  EXPECT_THAT(
+      error("refused-python-answers.csv"),
+      HasSubstr("refused-python-answers.csv': row 1 (line 2) (id '0000'): column \"answers\" "
+                "is not JSON: line 1, column 2"));
+  EXPECT_THAT(error("refused-python-answers.csv"),
+              HasSubstr("(in Python: json.dumps), found {'text'"));
 }
 
 // Whatever happens to the bytes of a file, reading it ends, with questions or with a DataError that
@@ -121,7 +150,7 @@ TEST_P(Broken, CutOffAnywhere) {
 
 TEST_P(Broken, ChangedBytes) {
   std::mt19937 random(7);
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < 200; ++round) {
     SCOPED_TRACE(round);
     std::string bytes = original_;
     for (int i = 0; i < 1 + round % 4; ++i) {
@@ -139,6 +168,74 @@ TEST_P(Broken, ChangedBytes) {
 
 INSTANTIATE_TEST_SUITE_P(Arrow, Broken,
                          ::testing::Values("large.arrow", "zstd.arrow", "legacy.arrow"));
+INSTANTIATE_TEST_SUITE_P(Parquet, Broken,
+                         ::testing::Values("v1-snappy-dictionary.parquet", "v2-delta.parquet",
+                                           "v1-gzip-small-pages.parquet",
+                                           "list-of-structs.parquet"));
+INSTANTIATE_TEST_SUITE_P(Csv, Broken, ::testing::Values("questions.csv"));
+
+class Csv : public ::testing::Test {
+ protected:
+  QuestionSet read(std::string_view text, const ReadOptions& options = {}) const {
+    write_file(folder_ / "q.csv", text);
+    return read_questions(folder_ / "q.csv", options);
+  }
+  std::string error(std::string_view text, const ReadOptions& options = {}) const {
+    return error_of([&] { read(text, options); });
+  }
+
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(Csv, QuotesLineBreaksAndBlankLines) {
+  const QuestionSet set = read(
+      "\xef\xbb\xbfid,question,context,answers\r\n"
+      "1,\"Who, \"\"he\"\"?\",\"Tom\r\nsat.\",\"{\"\"text\"\": [\"\"Tom\"\"], "
+      "\"\"answer_start\"\": [0]}\"\r\n"
+      "\r\n"
+      "2,Why?,Tom sat.,\"[{\"\"text\"\": \"\"sat\"\", \"\"answer_start\"\": 4}]\"");
+  ASSERT_EQ(set.size(), 2u);
+  EXPECT_EQ(set[0].question, "Who, \"he\"?");
+  EXPECT_EQ(set[0].context, "Tom\r\nsat.");
+  EXPECT_EQ(set[0].answers[0].text, "Tom");
+  EXPECT_EQ(set[1].answers[0].answer_start, 4);
+}
+
+TEST_F(Csv, ColumnsByPosition) {
+  const QuestionSet set =
+      read("q,passage,gold,id\nWho?,Tom,\"{\"\"text\"\":[],\"\"answer_start\"\":[]}\",7\n");
+  EXPECT_EQ(set[0].question, "Who?");
+  EXPECT_EQ(set[0].context, "Tom");
+  EXPECT_EQ(set[0].id, "7");
+}
+
+TEST_F(Csv, AnswersAndIdsAreOptionalWhereAskedFor) {
+  const std::string text = "question,context,note\nWho?,Tom,x\nWhy?,Tom,\n";
+  const QuestionSet set = read(text, {.require_id = false, .require_answers = false});
+  EXPECT_EQ(set[1].id, "1");
+  EXPECT_TRUE(set[1].answers.empty());
+  EXPECT_THAT(error(text), HasSubstr("there is no column \"id\" (evaluation needs ids), found "
+                                     "\"question\", \"context\", \"note\""));
+}
+
+TEST_F(Csv, ErrorsNameRowAndColumn) {
+  const std::string head = "id,question,context,answers\n1,q,c,\"[]\"\n";
+  EXPECT_THAT(error(""), HasSubstr("q.csv': the file is empty"));
+  EXPECT_THAT(error("\n\n"), HasSubstr("the file is empty"));
+  EXPECT_THAT(error("id,question,context,answers\n"), HasSubstr("no question in it"));
+  EXPECT_THAT(error(head + "2,q,c\n"), HasSubstr("row 2 (line 3): 3 fields, but the header has 4"));
+  EXPECT_THAT(error(head + "2,\"q"), HasSubstr("row 2 (line 3), column \"question\": the quote "
+                                               "that opens the field is never closed"));
+  EXPECT_THAT(error(head + "2,\"q\"x,c,[]\n"), HasSubstr("text behind the closing quote"));
+  EXPECT_THAT(error(head + "2,q\xff,c,[]\n"),
+              HasSubstr("column \"question\", value 2: not UTF-8: byte 1 of the text is 0xff"));
+  EXPECT_THAT(error(head + "2,q,c,\n"),
+              HasSubstr("row 2 (line 3) (id '2'): column \"answers\" is null"));
+  EXPECT_THAT(error(head + "2,,c,[]\n"), HasSubstr("column \"question\" is null"));
+  EXPECT_THAT(error(head + "2,q,c,\"{\"\"text\"\": [\"\"c\"\"], \"\"answer_start\"\": [5]}\"\n"),
+              HasSubstr("(id '2'): the answer 'c' at answer_start 5"));
+  EXPECT_THAT(error(head + "1,q,c,[]\n"), HasSubstr("questions 1 and 2 have the same id '1'"));
+}
 
 }  // namespace
 }  // namespace tandem::data

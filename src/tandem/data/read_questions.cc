@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <string>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/data/arrow_stream.h"
+#include "tandem/data/csv_source.h"
 #include "tandem/data/json_questions.h"
+#include "tandem/data/parquet_file.h"
 #include "tandem/data/question_checks.h"
 #include "tandem/data/question_table.h"
 
@@ -18,18 +21,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 3> kExtensions = {".json", ".jsonl", ".arrow"};
+constexpr std::array<std::string_view, 5> kExtensions = {".json", ".jsonl", ".csv", ".arrow",
+                                                         ".parquet"};
+
+using Opener = std::unique_ptr<TableSource> (*)(std::span<const std::byte>);
+
+// How to open a file with rows; null for JSON.
+Opener opener_of(const fs::path& path) {
+  const fs::path extension = path.extension();
+  if (extension == ".arrow") return open_arrow;
+  if (extension == ".parquet") return open_parquet;
+  if (extension == ".csv") {
+    return [](std::span<const std::byte> bytes) {
+      return open_csv({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    };
+  }
+  return nullptr;
+}
 
 void read_file_questions(const fs::path& path, const ReadOptions& options,
                          QuestionSet::Builder& builder) {
-  const fs::path extension = path.extension();
-  if (extension != ".arrow") {
+  const Opener open = opener_of(path);
+  if (open == nullptr) {
     return read_json_questions(path.string(), read_file(path), options, builder);
   }
   const MappedFile file(path);
   try {
     if (file.bytes().empty()) raise<DataError>("the file is empty");
-    const auto source = open_arrow(file.bytes());
+    const auto source = open(file.bytes());
     read_table_questions(*source, options, builder);
   } catch (const DataError& error) {
     raise<DataError>("question file '{}': {}", path.string(), error.what());
