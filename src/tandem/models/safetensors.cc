@@ -190,10 +190,9 @@ std::string header_of(std::span<const TensorView* const> tensors,
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path), file_(path) {
-  const std::string where = path.string();
-  const std::string_view text = header_text(file_.bytes(), where);
-  const std::span<const std::byte> data = file_.bytes().subspan(kSizePrefix + text.size());
+SafetensorsContent::SafetensorsContent(std::span<const std::byte> bytes, const std::string& where) {
+  const std::string_view text = header_text(bytes, where);
+  const std::span<const std::byte> data = bytes.subspan(kSizePrefix + text.size());
   const Json header = parse_header(text, where);
 
   std::vector<HeaderEntry> entries;
@@ -215,7 +214,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   }
 }
 
-const TensorView* SafetensorsFile::find(std::string_view name) const {
+const TensorView* SafetensorsContent::find(std::string_view name) const {
   const auto found = index_.find(name);
   return found == index_.end() ? nullptr : &tensors_[found->second];
 }

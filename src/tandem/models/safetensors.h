@@ -21,13 +21,12 @@
 
 namespace tandem::models {
 
-// An open, validated file. The views point into the mapping and live as long as the object.
-class SafetensorsFile {
+// The validated content of such a file that is in memory already. `bytes` must outlive the object;
+// `where` names it in messages. Throws DataError.
+class SafetensorsContent {
  public:
-  // Throws IoError or DataError.
-  explicit SafetensorsFile(const std::filesystem::path& path);
+  SafetensorsContent(std::span<const std::byte> bytes, const std::string& where);
 
-  const std::filesystem::path& path() const { return path_; }
   const std::vector<TensorView>& tensors() const {
     return tensors_;
   }                                                     // in the order of their bytes
@@ -35,11 +34,27 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
-  std::filesystem::path path_;
-  MappedFile file_;
   std::vector<TensorView> tensors_;
   std::map<std::string, std::size_t, std::less<>> index_;
   std::map<std::string, std::string> metadata_;
+};
+
+// An open, validated file. The views point into the mapping and live as long as the object.
+class SafetensorsFile {
+ public:
+  // Throws IoError or DataError.
+  explicit SafetensorsFile(const std::filesystem::path& path)
+      : path_(path), file_(path), content_(file_.bytes(), path.string()) {}
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::vector<TensorView>& tensors() const { return content_.tensors(); }
+  const TensorView* find(std::string_view name) const { return content_.find(name); }
+  const std::map<std::string, std::string>& metadata() const { return content_.metadata(); }
+
+ private:
+  std::filesystem::path path_;
+  MappedFile file_;
+  SafetensorsContent content_;
 };
 
 // Writes a file atomically, tensor by tensor straight from their memory. Order and header alignment
