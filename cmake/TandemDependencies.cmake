@@ -5,6 +5,8 @@ find_package(nlohmann_json REQUIRED)
 find_package(simdjson REQUIRED)
 find_package(ICU REQUIRED COMPONENTS uc)
 find_package(ZLIB REQUIRED)
+find_package(Snappy REQUIRED)
+find_package(zstd REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(CLI11 REQUIRED)
 # Debian's oneDNN package config demands OpenCL's headers, which a CPU program does not need: look for the files instead.
