@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "e2e/job.h"
+#include "support/browser.h"
 
 namespace tandem::testing {
 namespace {
@@ -71,7 +72,7 @@ TEST_F(Options, EverythingAUserExpectsIsWritten) {
         "special_tokens_map.json", "training_args.json", "trainer_state.json", "train_results.json",
         "eval_results.json", "predict_results.json", "all_results.json", "eval_predictions.json",
         "eval_nbest_predictions.json", "predict_predictions.json", "predict_nbest_predictions.json",
-        "checkpoint-12/optimizer.safetensors"}) {
+        "checkpoint-12/optimizer.safetensors", "README.md", "report.html"}) {
     EXPECT_TRUE(fs::exists(path("job") / file)) << file;
   }
   EXPECT_FALSE(fs::exists(path("job") / "checkpoint-7"));  // rotated away
@@ -83,6 +84,21 @@ TEST_F(Options, EverythingAUserExpectsIsWritten) {
   EXPECT_EQ(read("job", "predict_predictions.json").size(), 10u);
   EXPECT_FALSE(read_file(path("job") / "eval_results.json").ends_with("\n"));
   EXPECT_TRUE(read_file(path("job") / "eval_predictions.json").ends_with("\n"));
+}
+
+// report.html of a job with two ranks: its charts, its results, and a wrong answer marked in its text.
+TEST_F(Options, TheReportOpensInABrowser) {
+  if (testing::find_browser().empty()) GTEST_SKIP() << testing::kNoBrowser;
+  run_ranks(train_command("job", with(eval_flags(), {"--run_name", "a <b>run</b>"})), 2);
+  const std::string page = testing::dump_dom("file://" + (path("job") / "report.html").native());
+  for (const auto* part :
+       {"<h1>a &lt;b&gt;run&lt;/b&gt;</h1>", "aria-label=\"Loss\"", "aria-label=\"Learning rate\"",
+        "aria-label=\"Gradient norm before clipping\"", "aria-label=\"Speed\"",
+        "aria-label=\"Evaluation\"", "eval_exact_match",
+        "Wrong answers:", "<mark class=\"predicted\">", "<td>Ranks</td><td>2; "}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(page.find("<script"), std::string::npos);
 }
 
 TEST_F(Options, WeightsForTorch) {

@@ -126,7 +126,7 @@ class HtmlReportPage : public testing::BrowserTest {};
 TEST_F(HtmlReportPage, IsReadInABrowser) {
   const testing::TemporaryFolder folder;
   write_file(folder / "report.html", html_report(attacked_run()));
-  const std::string page = dump_dom("file://" + (folder / "report.html").native());
+  const std::string page = testing::dump_dom("file://" + (folder / "report.html").native());
   EXPECT_THAT(page, HasSubstr("<title>&lt;script&gt;"));
   EXPECT_THAT(page, Not(HasSubstr("<script")));
   EXPECT_THAT(page, Not(HasSubstr("<img")));
