@@ -47,6 +47,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "dataloader_drop_last "
      "resume_from_checkpoint "
      "load_best_model_at_end metric_for_best_model greater_is_better disable_tqdm optim report_to "
+     "run_name logging_dir "
      "logical_shards "
      "gradient_dtype ddp_bucket_cap_mb evaluate_during_training group_by_length optim_args "
      "adafactor lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
@@ -63,7 +64,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "include_inputs_for_metrics include_for_metrics "
      "batch_eval_metrics eval_do_concat_batches eval_use_gather_object use_legacy_prediction_loop "
      "past_index use_cache "
-     "log_level_replica log_on_each_node run_name logging_dir include_tokens_per_second "
+     "log_level_replica log_on_each_node include_tokens_per_second "
      "include_num_input_tokens_seen skip_memory_metrics project trackio_space_id debug "
      "restore_callback_states_from_checkpoint gradient_checkpointing_kwargs torch_compile "
      "torch_compile_backend "
@@ -476,9 +477,13 @@ TEST(RunQaArguments, AcceleratorConfigMayNotChangeTheOrderOfSamples) {
 
 TEST(RunQaArguments, Reporting) {
   EXPECT_THAT(parse_more("--report_to none").notes, IsEmpty());
-  EXPECT_THAT(parse_more("--report_to tensorboard wandb").notes,
-              ElementsAre(HasSubstr("TensorBoard events are not written yet"),
-                          HasSubstr("--report_to wandb has no effect")));
+  EXPECT_THAT(parse_more("--report_to none").arguments.training.report_to, IsEmpty());
+  const ParsedRunQa parsed = parse_more("--report_to tensorboard wandb --logging_dir /logs");
+  EXPECT_THAT(parsed.notes, ElementsAre(HasSubstr("--report_to wandb has no effect")));
+  EXPECT_THAT(parsed.arguments.training.report_to, ElementsAre("tensorboard"));
+  EXPECT_EQ(parsed.arguments.training.logging_dir, "/logs");
+  EXPECT_THAT(parse_more("--report_to all").arguments.training.report_to,
+              ElementsAre("tensorboard"));
 }
 
 TEST(RunQaArguments, PathsExpandHome) {

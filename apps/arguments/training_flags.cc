@@ -253,7 +253,6 @@ FlagTable evaluation_flags() {
 
 FlagTable logging_flags() {
   constexpr std::string_view kConsole = "the amount of console output cannot be changed yet";
-  constexpr std::string_view kTensorBoard = "TensorBoard events are not written yet";
   constexpr std::string_view kTokens = "tokens per second are always shown";
   return grouped(
       "Logging",
@@ -275,12 +274,14 @@ FlagTable logging_flags() {
           flag("log_on_each_node", field<&TrainingArguments::log_on_each_node>(),
                "one log per node")
               .ruled(Verdict::kNote, kConsole),
-          // Values other than none become notes when the arguments are finished.
+          // Other values become notes when the arguments are finished.
           flag("report_to", field<&TrainingArguments::report_to>(),
-               "integrations to report to: none"),
-          flag("run_name", field<&TrainingArguments::run_name>(), "name of the run")
-              .ruled(Verdict::kNote, kTensorBoard),
-          note("logging_dir", Kind::kString, nullptr, kTensorBoard),
+               "integrations to report to: none or tensorboard (also called all)"),
+          flag("run_name", field<&TrainingArguments::run_name>(),
+               "name of the run, for the report and the model card; unset: output_dir"),
+          flag("logging_dir", field<&TrainingArguments::logging_dir>(),
+               "where TensorBoard's events go; unset: output_dir/runs/<time>_<host>")
+              .as_path(),
           note("include_tokens_per_second", Kind::kBool, false, kTokens),
           note("include_num_input_tokens_seen", Kind::kString, "no", kTokens).with_bare(),
           note("skip_memory_metrics", Kind::kBool, true,
