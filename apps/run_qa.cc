@@ -279,11 +279,13 @@ int Job::run() {
        .precision = training.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32,
        .gradient_checkpointing = training.gradient_checkpointing,
        .eval_batch_size = static_cast<std::size_t>(training.per_device_eval_batch_size),
-       .postprocess = {
-           .version_2_with_negative = arguments_.data.version_2_with_negative,
-           .n_best_size = static_cast<std::size_t>(arguments_.data.n_best_size),
-           .max_answer_length = static_cast<std::size_t>(arguments_.data.max_answer_length),
-           .null_score_diff_threshold = arguments_.data.null_score_diff_threshold}});
+       .postprocess = {.version_2_with_negative = arguments_.data.version_2_with_negative,
+                       .n_best_size = static_cast<std::size_t>(arguments_.data.n_best_size),
+                       .max_answer_length =
+                           static_cast<std::size_t>(arguments_.data.max_answer_length),
+                       .null_score_diff_threshold = arguments_.data.null_score_diff_threshold},
+       .weight_format = training.save_safetensors ? models::WeightFormat::kSafetensors
+                                                  : models::WeightFormat::kTorch});
   print_model(location.model.directory, task, console_);
   load_questions(arguments_, files, tokenizer, threads, console_, task);
   const std::string fingerprint = training.do_train ? task.train_fingerprint() : "";

@@ -15,6 +15,11 @@ find_library(DNNL_LIBRARY dnnl REQUIRED)
 add_library(DNNL::dnnl UNKNOWN IMPORTED)
 set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
                       INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+find_path(MICROHTTPD_INCLUDE_DIR microhttpd.h REQUIRED)
+find_library(MICROHTTPD_LIBRARY microhttpd REQUIRED)
+add_library(MicroHTTPD::microhttpd UNKNOWN IMPORTED)
+set_target_properties(MicroHTTPD::microhttpd PROPERTIES IMPORTED_LOCATION ${MICROHTTPD_LIBRARY}
+                      INTERFACE_INCLUDE_DIRECTORIES ${MICROHTTPD_INCLUDE_DIR})
 if(TANDEM_BUILD_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

@@ -42,7 +42,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "num_train_epochs max_steps warmup_steps warmup_ratio lr_scheduler_type logging_strategy "
      "logging_steps "
      "logging_first_step logging_nan_inf_filter save_strategy save_steps save_total_limit "
-     "save_only_model use_cpu seed "
+     "save_only_model save_safetensors use_cpu seed "
      "data_seed bf16 gradient_checkpointing ddp_backend xpu_backend ddp_timeout "
      "dataloader_drop_last "
      "resume_from_checkpoint "
@@ -82,7 +82,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
     {"T",
      "evaluate_during_training group_by_length optim_args "
      "adafactor "
-     "lr_scheduler_kwargs save_on_each_node ignore_data_skip save_safetensors bf16_full_eval "
+     "lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
      "split_batches apply_quantization quantization_approach quantization_config "
      "num_calibration_samples metric "
      "tolerance_criterion verify_loading train_before_quantization apply_pruning target_sparsity "

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 #include "e2e/job.h"
 
@@ -81,6 +83,26 @@ TEST_F(Options, EverythingAUserExpectsIsWritten) {
   EXPECT_EQ(read("job", "predict_predictions.json").size(), 10u);
   EXPECT_FALSE(read_file(path("job") / "eval_results.json").ends_with("\n"));
   EXPECT_TRUE(read_file(path("job") / "eval_predictions.json").ends_with("\n"));
+}
+
+TEST_F(Options, WeightsForTorch) {
+  const Words for_torch = {"--save_safetensors", "false"};
+  run_ok(train_command("plain"));
+  run_ok(train_command("torch", for_torch));
+  EXPECT_FALSE(fs::exists(path("torch") / "model.safetensors"));
+  EXPECT_FALSE(fs::exists(path("torch") / "checkpoint-7" / "model.safetensors"));
+  const auto inspect = [&](const std::string& output) {
+    std::istringstream lines(run_ok({kProgram, "inspect", "weights", path(output).native()}).out);
+    std::multiset<std::string> sorted;  // the two forms have their tensors in different orders
+    for (std::string line; std::getline(lines, line);) sorted.insert(line);
+    return sorted;
+  };
+  EXPECT_EQ(inspect("torch"), inspect("plain"));
+  EXPECT_GT(inspect("torch").size(), 10u);
+  run_ok(train_command("resumed", with(for_torch, {"--resume_from_checkpoint",
+                                                   (path("torch") / "checkpoint-7").native()})));
+  EXPECT_TRUE(read_file(path("resumed") / "pytorch_model.bin") ==
+              read_file(path("torch") / "pytorch_model.bin"));
 }
 
 TEST_F(Options, EvaluationAloneAndVersionTwo) {

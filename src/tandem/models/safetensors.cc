@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/models/unique_json.h"
 
 namespace tandem::models {
 namespace {
@@ -18,31 +19,6 @@ constexpr std::size_t kSizePrefix = sizeof(std::uint64_t);
 constexpr std::uint64_t kMaxHeaderSize = 100'000'000;
 constexpr std::size_t kDataAlignment = 8;
 constexpr std::string_view kMetadataKey = "__metadata__";
-
-// Parses a JSON text in which no object may have a key twice (JSON itself leaves open which of the
-// two would count).
-Json parse_header(std::string_view text, const std::string& where) {
-  std::vector<std::set<std::string>> keys_of_open_objects;
-  const auto reject_duplicates = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) {
-      keys_of_open_objects.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      keys_of_open_objects.pop_back();
-    } else if (event == Json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_of_open_objects.back().insert(key).second) {
-        raise<DataError>("{}: the header has the key '{}' twice; expected unique tensor names",
-                         where, key);
-      }
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text, reject_duplicates);
-  } catch (const Json::exception& error) {
-    raise<DataError>("{}: the header is not valid JSON: {}", where, error.what());
-  }
-}
 
 // The text of the header of a file with these bytes.
 std::string_view header_text(std::span<const std::byte> file, const std::string& where) {
@@ -193,7 +169,7 @@ std::string header_of(std::span<const TensorView* const> tensors,
 SafetensorsContent::SafetensorsContent(std::span<const std::byte> bytes, const std::string& where) {
   const std::string_view text = header_text(bytes, where);
   const std::span<const std::byte> data = bytes.subspan(kSizePrefix + text.size());
-  const Json header = parse_header(text, where);
+  const Json header = parse_unique_json(text, where + ": the header");
 
   std::vector<HeaderEntry> entries;
   for (const auto& [name, entry] : header.items()) {

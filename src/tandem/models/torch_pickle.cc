@@ -479,6 +479,15 @@ class TreeCheck {
 
 }  // namespace
 
+std::string_view torch_storage_type(DType dtype) {
+  constexpr std::string_view kModule = "torch ";
+  for (const KnownName& known : kKnownNames) {
+    if (known.value.global == TorchGlobal::kStorageType && known.value.dtype == dtype)
+      return known.name.substr(kModule.size());
+  }
+  raise<InvalidArgument>("torch's files have no type for {}", to_string(dtype));
+}
+
 const TorchNode& run_pickle(Bytes pickle, const FindStorage& find_storage, const std::string& where,
                             std::deque<TorchNode>& nodes) {
   const TorchNode& result = Interpreter(pickle, find_storage, where, nodes).run();
