@@ -152,6 +152,7 @@ std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments&
   const fs::path output_dir = training.output_dir;
   if (!training.do_train || training.overwrite_output_dir || !fs::is_directory(output_dir))
     return std::nullopt;
+  trainer::restore_replaced_checkpoints(output_dir);
   if (const auto last = trainer::last_checkpoint(output_dir)) {
     console.script_line("INFO",
                         fmt::format("Checkpoint detected, resuming training at {}. To avoid this "
@@ -181,6 +182,18 @@ std::optional<fs::path> prepare_output(const trainer::TrainingArguments& trainin
   }
   resume = world.communicator->broadcast_text(resume, 0);
   return resume.empty() ? std::nullopt : std::optional<fs::path>(resume);
+}
+
+// --split_batches: the batch sizes are those of all shards together.
+void split_batch_sizes(int shards, trainer::TrainingArguments& training) {
+  if (!training.split_batches) return;
+  if (training.per_device_train_batch_size % shards != 0) {
+    raise<ConfigError>(
+        "--split_batches: --per_device_train_batch_size {} cannot be split evenly over {} shards",
+        training.per_device_train_batch_size, shards);
+  }
+  training.per_device_train_batch_size /= shards;
+  training.per_device_eval_batch_size = std::max(1, training.per_device_eval_batch_size / shards);
 }
 
 // What a checkpoint fixes, because the order of data and sums depends on it: logical shards, and (as in Hugging Face) the batch size.
@@ -253,6 +266,7 @@ int Job::run() {
   print_start(parsed_, world_.identity, communicator, console_);
   communicator.agree("command line", describe(arguments_));
   const std::optional<fs::path> resume = prepare_output(training, world_, console_);
+  split_batch_sizes(training.logical_shards.value_or(communicator.size()), training);
   if (resume && training.do_train) {
     adopt_checkpoint_settings(*resume, communicator.size(), training, console_);
   }
@@ -295,12 +309,14 @@ int Job::run() {
   const std::string fingerprint = training.do_train ? task.train_fingerprint() : "";
   communicator.agree("training data", fingerprint);
 
+  const std::unique_ptr<optim::Optimizer> optimizer =
+      training.do_train ? trainer::make_optimizer(training, task.layout()) : nullptr;
   dist::DataParallel parallel(
       &communicator, context,
       {.elements = task.layout().size(),
        .logical_shards = training.logical_shards.value_or(communicator.size()),
        .bf16_weights = training.bf16,
-       .optimizer_state = training.do_train,
+       .optimizer_state_elements = optimizer ? optimizer->state_elements() : 0,
        .bucket_elements = bucket_elements(training)});
   if (parallel.node_leader()) {
     const auto report =
@@ -328,6 +344,7 @@ int Job::run() {
                             .kernels = context,
                             .communicator = communicator,
                             .parallel = parallel,
+                            .optimizer = optimizer.get(),
                             .observer = reports.observer(),
                             .stop_requested = g_stop_requested,
                             .arguments_json = training_args_json(arguments_),

@@ -160,9 +160,9 @@ void print_estimates(const trainer::TrainingArguments& training, const QuestionA
   if (training.save_strategy == trainer::SaveStrategy::kEpoch) checkpoints = plan.num_epochs;
   if (training.save_total_limit)
     checkpoints = std::min<std::int64_t>(checkpoints, *training.save_total_limit);
-  const auto checkpoint =
-      static_cast<double>(trainer::checkpoint_bytes(task.layout(), !training.save_only_model));
-  const auto model = static_cast<double>(trainer::checkpoint_bytes(task.layout(), false));
+  const auto checkpoint = static_cast<double>(trainer::checkpoint_bytes(
+      task.layout(), training.save_only_model ? 0 : parallel.optimizer_state().size()));
+  const auto model = static_cast<double>(trainer::checkpoint_bytes(task.layout(), 0));
   const double needed = checkpoint * static_cast<double>(checkpoints) + model;
   struct statvfs disk {};
   const bool known = ::statvfs(training.output_dir.c_str(), &disk) == 0;

@@ -56,7 +56,7 @@ TEST_F(Options, EveryFormOfADataSetTrainsTheSame) {
     return weights(output);
   };
   const std::string rows = train("rows", {"--train_file", (golden / "rows.json").native()});
-  EXPECT_TRUE(rows == train("csv", {"--train_file", (golden / "questions.csv").native()}));
+  EXPECT_TRUE(rows == train("csv", {"--train_file", (golden / "csv/questions.csv").native()}));
   EXPECT_TRUE(rows == train("hub", {"--dataset_name", (golden / "hub").native()}));
   EXPECT_TRUE(rows == train("saved", {"--dataset_name", (golden / "saved").native()}));
   EXPECT_TRUE(rows == train("cache", {"--dataset_name", "squad", "--dataset_config_name",

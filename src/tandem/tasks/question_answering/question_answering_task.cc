@@ -98,6 +98,16 @@ void QuestionAnsweringTask::set_train_features(FeatureSet features) {
   }
 }
 
+std::vector<std::uint32_t> QuestionAnsweringTask::train_lengths() const {
+  std::vector<std::uint32_t> lengths(train_features_.size());
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    lengths[i] = static_cast<std::uint32_t>(options_.padding == Padding::kMaxSeqLength
+                                                ? train_features_.max_seq_length()
+                                                : train_features_.num_real_tokens(i));
+  }
+  return lengths;
+}
+
 void QuestionAnsweringTask::set_evaluation(tasks::Split split, EvaluationSet set) {
   std::vector<std::uint32_t> order = by_length(set.features);
   (split == tasks::Split::kEval ? eval_set_ : predict_set_)

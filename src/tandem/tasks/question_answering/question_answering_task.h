@@ -67,6 +67,7 @@ class QuestionAnsweringTask final : public tasks::Task {
 
   std::size_t num_train_features() const override { return train_features_.size(); }
   std::span<const float> train_costs() const override { return train_costs_; }
+  std::vector<std::uint32_t> train_lengths() const override;
   // Any batch_size features.
   std::size_t plan_training(std::size_t batch_size) override;
   // Batches of up to `max_rows` rows: who knows the order of the batches needs less memory.
