@@ -391,9 +391,9 @@ void Job::evaluate(trainer::Trainer& trainer, QuestionAnsweringTask& task, Split
   const bool eval = split == Split::kEval;
   console_.script_line("INFO", eval ? "*** Evaluate ***" : "*** Predict ***");
   ordered_json metrics = trainer.evaluate(split);
-  const bool trained = arguments_.training.do_train;
-  if (trained) metrics["epoch"] = trainer.state().epoch;
-  if (eval) reports.observer().log(metrics);  // as in run_qa.py, where predictions are not logged
+  // As in run_qa.py predictions are not logged, and the log is what adds the epoch.
+  if (eval && arguments_.training.do_train) metrics["epoch"] = trainer.state().epoch;
+  if (eval) reports.observer().log(metrics);
   metrics[eval ? "eval_samples" : "predict_samples"] = task.num_features(split);
   if (!world_.is_main()) return;
   console_.metrics_table(eval ? "eval" : "predict", metrics);

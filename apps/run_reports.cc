@@ -50,6 +50,18 @@ std::vector<ordered_json> evaluations(const trainer::TrainerState& state) {
   return found;
 }
 
+// As transformers' model card names the optimizer.
+std::string optimizer_text(const trainer::TrainingArguments& training) {
+  const std::string name(enum_name(training.optim));
+  const std::string more =
+      training.optim_args.empty() ? "No additional optimizer arguments" : training.optim_args;
+  if (name.find("adam") == std::string::npos)
+    return fmt::format("Use {} and the args are:\n{}", name, more);
+  return fmt::format("Use {} with betas=({},{}) and epsilon={} and optimizer_args={}", name,
+                     python_repr(training.adam_beta1), python_repr(training.adam_beta2),
+                     python_repr(training.adam_epsilon), more);
+}
+
 // The names and the order of transformers' model card.
 std::vector<std::pair<std::string, std::string>> hyperparameters(
     const trainer::TrainingArguments& training, int world_size) {
@@ -71,12 +83,7 @@ std::vector<std::pair<std::string, std::string>> hyperparameters(
   add_if(total != train_batch, "total_train_batch_size", std::to_string(total));
   add_if(world_size > 1, "total_eval_batch_size",
          std::to_string(std::int64_t{eval_batch} * world_size));
-  list.emplace_back(
-      "optimizer",
-      fmt::format("Use {} with betas=({},{}) and epsilon={} and optimizer_args=No "
-                  "additional optimizer arguments",
-                  enum_name(training.optim), python_repr(training.adam_beta1),
-                  python_repr(training.adam_beta2), python_repr(training.adam_epsilon)));
+  list.emplace_back("optimizer", optimizer_text(training));
   list.emplace_back("lr_scheduler_type", enum_name(training.lr_scheduler_type));
   add_if(training.warmup_ratio != 0, "lr_scheduler_warmup_ratio",
          python_repr(training.warmup_ratio));

@@ -18,6 +18,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -25,6 +26,7 @@ import numpy as np
 import torch
 import transformers
 from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer, Trainer, TrainingArguments, default_data_collator
+from transformers.trainer_utils import speed_metrics
 
 import hf_reference as reference
 
@@ -98,14 +100,15 @@ class QuestionAnsweringTrainer(Trainer):
                                       ignore_keys=None, metric_key_prefix=prefix)
         return output, [part[:, :MAX_LENGTH] for part in output.predictions]
 
-    def evaluate(self, *_, **__):
-        import time
-        from transformers.trainer_utils import speed_metrics
+    def measure(self, prefix, files):
         start = time.time()
-        output, logits = self.run_loop("eval")
-        write_predictions(pathlib.Path(self.args.output_dir), "eval", self.rows, self.features, logits, self.v2)
-        metrics = {f"eval_{key}": value for key, value in METRICS[self.v2].items()}
-        metrics.update(speed_metrics("eval", start, num_samples=output.num_samples, num_steps=len(self.rows)))
+        output, logits = self.run_loop(prefix)
+        write_predictions(pathlib.Path(self.args.output_dir), files, self.rows, self.features, logits, self.v2)
+        metrics = {f"{prefix}_{key}": value for key, value in METRICS[self.v2].items()}
+        return {**metrics, **speed_metrics(prefix, start, num_samples=output.num_samples, num_steps=len(self.rows))}
+
+    def evaluate(self, *_, **__):
+        metrics = self.measure("eval", "eval")
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
@@ -132,6 +135,9 @@ def run_transformers(model_dir, out, v2):
     metrics = {**trainer.evaluate(), "eval_samples": len(evaluation)}
     trainer.log_metrics("eval", metrics)
     trainer.save_metrics("eval", metrics)
+    metrics = {**trainer.measure("test", "predict"), "predict_samples": len(evaluation)}
+    trainer.log_metrics("predict", metrics)
+    trainer.save_metrics("predict", metrics)
     trainer.create_model_card(finetuned_from=str(model_dir), tasks="question-answering")
 
 
@@ -139,7 +145,8 @@ def run_tandem(tandem, model_dir, out, v2):
     command = [tandem, "run_qa", "--model_name_or_path", model_dir, "--train_file", DEMO / "train.json", "--validation_file", DEMO / "held_out.json",
                "--output_dir", out, "--do_train", "--do_eval", "--max_steps", STEPS, "--per_device_train_batch_size", 8, "--logging_steps", 2,
                "--eval_strategy", "steps", "--eval_steps", 3, "--save_steps", STEPS, "--max_seq_length", MAX_LENGTH, "--doc_stride", STRIDE,
-               "--max_train_samples", TRAIN, "--max_eval_samples", EVAL, "--pad_to_max_length", "true", "--report_to", "none",
+               "--max_train_samples", TRAIN, "--max_eval_samples", EVAL,
+               "--do_predict", "--test_file", DEMO / "held_out.json", "--max_predict_samples", EVAL, "--pad_to_max_length", "true", "--report_to", "none",
                *(["--version_2_with_negative"] if v2 else [])]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if done.returncode:
