@@ -86,6 +86,8 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"TANDEM_PORT", "port at which rank 0 listens when a torchrun agent holds MASTER_PORT"},
     {"TANDEM_STALL_TIMEOUT",
      "seconds after which a rank whose process is stopped counts as failed (default 10; 0: never)"},
+    {"TENSORBOARD_LOGGING_DIR",
+     "where TensorBoard's events go without --logging_dir (transformers 5)"},
     {"TORCHELASTIC_RESTART_COUNT", "how often torchrun restarted the job"},
     {"TORCHELASTIC_USE_AGENT_STORE", "True when a torchrun agent already listens at MASTER_PORT"},
     {"TRANSFORMERS_CACHE", "older name of HF_HUB_CACHE"},
