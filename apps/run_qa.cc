@@ -305,7 +305,8 @@ int Job::run() {
        .weight_format = training.save_safetensors ? models::WeightFormat::kSafetensors
                                                   : models::WeightFormat::kTorch});
   print_model(location.model.directory, task, console_);
-  load_questions(arguments_, files, tokenizer, threads, console_, task);
+  load_questions(arguments_, files, location.tokenizer_directory, tokenizer, environment_, threads,
+                 console_, task);
   const std::string fingerprint = training.do_train ? task.train_fingerprint() : "";
   communicator.agree("training data", fingerprint);
 

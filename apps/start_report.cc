@@ -49,11 +49,11 @@ void describe_features(std::string_view split, std::span<const fs::path> files,
   const std::string more =
       files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : std::string();
   console.script_line(
-      "INFO",
-      fmt::format("{} data: {}{}: {} questions, {} features of up to {} tokens, {} real "
-                  "tokens ({:.1f}% of the padded size)",
-                  split, files.front().native(), more, statistics.num_examples, features.size(),
-                  features.max_seq_length(), statistics.num_real_tokens, 100 * share));
+      "INFO", fmt::format("{} data: {}{}: {} questions, {} features of up to {} tokens, {} real "
+                          "tokens ({:.1f}% of the padded size)",
+                          split, files.front().native(), more, statistics.num_examples,
+                          features.size(), features.max_seq_length(), statistics.num_real_tokens,
+                          100 * share, static_cast<double>(features.bytes()) * 1e-6));
   for (const std::string& warning : statistics.warnings) console.warning(warning);
   if (statistics.num_last_token_labels > 0) {
     console.warning(

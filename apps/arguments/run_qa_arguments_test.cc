@@ -27,7 +27,7 @@ using trainer::IntervalStrategy;
 constexpr std::pair<const char*, const char*> kVerdicts[] = {
     {"W",
      "model_name_or_path config_name tokenizer_name cache_dir model_revision dataset_name "
-     "dataset_config_name train_file "
+     "dataset_config_name train_file overwrite_cache preprocessing_num_workers "
      "validation_file test_file max_seq_length pad_to_max_length max_train_samples "
      "max_eval_samples max_val_samples "
      "max_predict_samples version_2_with_negative null_score_diff_threshold doc_stride n_best_size "
@@ -53,8 +53,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "adafactor lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
      "split_batches"},
     {"N",
-     "token use_auth_token trust_remote_code overwrite_cache "
-     "preprocessing_num_workers no_cuda "
+     "token use_auth_token trust_remote_code no_cuda "
      "use_ipex jit_mode_eval "
      "full_determinism enable_jit_checkpoint length_column_name dataloader_num_workers "
      "dataloader_pin_memory "

@@ -63,6 +63,35 @@ TEST_F(Options, EveryFormOfADataSetTrainsTheSame) {
                                       "plain_text", "--cache_dir", (golden / "cache").native()}));
 }
 
+// Features of a file that is large enough to be worth a cache: made, found, made anew, broken and
+// shared by two ranks, they train the same.
+TEST_F(Options, CachedFeaturesTrainTheSame) {
+  // The demo's questions, with blank lines up to the size that is cached.
+  write_file(path("large.json"),
+             read_file(kDemo / "train.json") + std::string(std::size_t{5} << 20, '\n'));
+  const auto train = [&](const std::string& output, const std::string& cache, const Words& more) {
+    const Words flags = {"--train_file",     path("large.json").native(),
+                         "--max_steps",      "4",
+                         "--logical_shards", "2",
+                         "--save_strategy",  "no"};
+    return run_ok(train_command(output, with(flags, more)),
+                  {{"OMP_NUM_THREADS", "1"}, {"TANDEM_FEATURE_CACHE", cache}})
+        .out;
+  };
+  const std::string folder = path("cache").native();
+  train("without", "off", {});
+  ASSERT_FALSE(fs::exists(folder));
+  EXPECT_THAT(train("made", folder, {}), HasSubstr("train features are kept in " + folder));
+  EXPECT_THAT(train("found", folder, {}), HasSubstr("train features come from " + folder));
+  EXPECT_THAT(train("anew", folder, {"--overwrite_cache", "--preprocessing_num_workers", "3"}),
+              HasSubstr("train features are kept in " + folder));
+  for (const auto& entry : fs::directory_iterator(folder)) write_file(entry.path(), "broken");
+  EXPECT_THAT(train("mended", folder, {}), HasSubstr("cut off; features are made anew"));
+  for (const char* output : {"made", "found", "anew", "mended"}) {
+    EXPECT_TRUE(weights("without") == weights(output)) << output;
+  }
+}
+
 TEST_F(Options, EverythingAUserExpectsIsWritten) {
   run_ok(train_command(
       "job", with(eval_flags(), {"--do_predict", "--test_file", (kDemo / "held_out.json").native(),

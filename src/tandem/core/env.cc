@@ -68,6 +68,9 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"SLURM_PROCID", "rank of this process (Slurm)"},
     {"SLURM_STEP_NODELIST", "hosts of the job step (Slurm); the first one is rank 0's"},
     {"SLURM_STEP_NUM_TASKS", "number of ranks of the job step that srun started (Slurm)"},
+    {"TANDEM_FEATURE_CACHE",
+     "folder in which features are kept for the next run, or off; unset: tandem/features in "
+     "XDG_CACHE_HOME or ~/.cache"},
     {"TANDEM_FLIGHT_RECORD",
      "folder for the last operations of a rank when the job fails or on SIGUSR1; unset: the "
      "directory for temporary files"},
