@@ -11,13 +11,14 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "apps/download_progress.h"
 #include "apps/line_output.h"
 #include "tandem/core/buffer.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
 #include "tandem/data/question_example.h"
-#include "tandem/hub/hub_cache.h"
+#include "tandem/hub/model_files.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/models/pretrained.h"
 #include "tandem/tasks/question_answering/features.h"
@@ -54,10 +55,10 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
       "Answers a question from a text with a model that was trained for question answering.",
       "tandem ask");
   app.add_option("--model,--model_name_or_path", options.model.model_name_or_path,
-                 "model directory, or a name in the Hugging Face cache")
+                 "model directory, or a name in the Hugging Face cache or on the Hub")
       ->required();
   app.add_option("--model_revision", options.model.model_revision,
-                 "branch, tag or commit id of the model in the cache");
+                 "branch, tag or commit id of the model");
   app.add_option("--cache_dir", options.model.cache_dir, "root of the Hugging Face cache");
   app.add_option("--context", options.context, "file with the text; -: standard input")->required();
   app.add_option("question", options.question, "the question")->required();
@@ -109,7 +110,7 @@ class Reader {
         kernels_(kernels::select_kernels(kernels::CpuFeatures::detect(),
                                          environment.get("TANDEM_KERNELS").value_or(""))),
         scratch_(threads_.num_threads()),
-        location_(hub::resolve_model(arguments, environment)),
+        location_(hub::resolve_model(arguments, environment, &downloads_)),
         tokenizer_(text::Tokenizer::load(location_.tokenizer_directory)),
         task_(models::ModelConfig::load(location_.config_directory), tokenizer_, {}),
         weights_(task_.layout().size() * sizeof(float)) {
@@ -165,6 +166,7 @@ class Reader {
   ThreadPool threads_;
   kernels::KernelSet kernels_;
   kernels::Scratch scratch_;
+  DownloadProgress downloads_;
   hub::ModelLocation location_;
   text::Tokenizer tokenizer_;
   question_answering::QuestionAnsweringTask task_;
