@@ -195,7 +195,7 @@ int inspect(const Invocation& invocation) {
   features.model.add_to(*features_app);
   features_app
       ->add_option("file", features.file,
-                   "questions: SQuAD JSON, {\"data\": [...]}, a list, or JSON lines")
+                   "questions: JSON, CSV, Parquet or Arrow, as run_qa's train_file")
       ->required();
   features_app->add_option("--set", features.set, "train: with labels; eval: with offsets")
       ->check(CLI::IsMember({"train", "eval"}));

@@ -46,6 +46,22 @@ TEST_F(Options, BestModelIsKeptAndLoaded) {
             best_f1);  // the final evaluation is the best model's
 }
 
+// The forms of a data set differ, what is trained does not.
+TEST_F(Options, EveryFormOfADataSetTrainsTheSame) {
+  const fs::path golden = fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/datasets";
+  const auto train = [&](const std::string& output, const Words& data) {
+    const Words flags = {"--max_steps", "4", "--save_strategy", "no"};
+    run_ok(train_command(output, with(flags, data)));
+    return weights(output);
+  };
+  const std::string rows = train("rows", {"--train_file", (golden / "rows.json").native()});
+  EXPECT_TRUE(rows == train("csv", {"--train_file", (golden / "questions.csv").native()}));
+  EXPECT_TRUE(rows == train("hub", {"--dataset_name", (golden / "hub").native()}));
+  EXPECT_TRUE(rows == train("saved", {"--dataset_name", (golden / "saved").native()}));
+  EXPECT_TRUE(rows == train("cache", {"--dataset_name", "squad", "--dataset_config_name",
+                                      "plain_text", "--cache_dir", (golden / "cache").native()}));
+}
+
 TEST_F(Options, EverythingAUserExpectsIsWritten) {
   run_ok(train_command(
       "job", with(eval_flags(), {"--do_predict", "--test_file", (kDemo / "held_out.json").native(),

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
+#include <charconv>
+#include <map>
 
 #include "tandem/core/error.h"
+#include "tandem/hub/datasets_cache.h"
 #include "tandem/hub/hub_cache.h"
+#include "tandem/hub/snapshot_download.h"
 
 namespace tandem::hub {
 namespace {
@@ -15,7 +18,7 @@ namespace fs = std::filesystem;
 struct Part {
   std::string_view name;
   std::array<std::string_view, 4> words;
-  std::optional<fs::path> DatasetFiles::*file;
+  std::vector<fs::path> DatasetFiles::*files;
 };
 
 constexpr Part kParts[] = {
@@ -37,99 +40,253 @@ bool has_word(const std::string& stem, std::string_view word) {
   return false;
 }
 
-std::vector<fs::path> files_in(const fs::path& directory) {
-  std::vector<fs::path> files;
+// The part that a file's name says it belongs to, or null.
+const Part* part_of_file(const fs::path& file) {
+  const std::string stem = file.stem().string();
+  for (const Part& part : kParts) {
+    if (std::any_of(part.words.begin(), part.words.end(),
+                    [&](std::string_view word) { return !word.empty() && has_word(stem, word); }))
+      return &part;
+  }
+  return nullptr;
+}
+
+std::vector<fs::path> entries_of(const fs::path& directory, bool folders) {
+  std::vector<fs::path> entries;
   std::error_code error;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (!entry->is_directory(error)) files.push_back(entry->path());
+    if (entry->is_directory(error) == folders) entries.push_back(entry->path());
   }
-  std::sort(files.begin(), files.end());
-  return files;
+  std::sort(entries.begin(), entries.end());
+  return entries;
 }
 
-bool has_extension(const fs::path& file, std::initializer_list<std::string_view> extensions) {
-  return std::any_of(extensions.begin(), extensions.end(),
-                     [&](std::string_view extension) { return file.extension() == extension; });
-}
+// What a name "base-00001-of-00003.parquet" says; a file of another name is its own only shard.
+struct Shard {
+  std::string base;
+  std::size_t index = 0, count = 1;
+};
 
-void assign(DatasetFiles& files, const Part& part, const fs::path& file) {
-  std::optional<fs::path>& place = files.*(part.file);
-  if (place) {
-    raise<DataError>(
-        "{}: both {} and {} look like the {} part; give --train_file and --validation_file instead",
-        files.directory.string(), place->filename().string(), file.filename().string(), part.name);
-  }
-  place = file;
-}
-
-// Sorts the readable files of one folder into the parts; false when there are none.
-bool take_folder(DatasetFiles& files, const fs::path& folder) {
-  bool found = false;
-  for (const fs::path& file : files_in(folder)) {
-    if (!has_extension(file, {".json", ".jsonl"})) continue;
-    const std::string stem = file.stem().string();
-    for (const Part& part : kParts) {
-      const bool matches =
-          std::any_of(part.words.begin(), part.words.end(),
-                      [&](std::string_view word) { return !word.empty() && has_word(stem, word); });
-      if (!matches) continue;
-      assign(files, part, file);
-      found = true;
-      break;
+Shard shard_of(const fs::path& file) {
+  const std::string stem = file.stem().string();
+  const std::size_t of = stem.rfind("-of-");
+  const std::size_t dash = of == std::string::npos || of == 0 ? of : stem.rfind('-', of - 1);
+  Shard shard;
+  if (of != std::string::npos && dash != std::string::npos) {
+    const auto number = [&](std::size_t begin, std::size_t end, std::size_t& value) {
+      const char* last = stem.data() + end;
+      return begin < end && std::from_chars(stem.data() + begin, last, value).ptr == last;
+    };
+    if (number(dash + 1, of, shard.index) && number(of + 4, stem.size(), shard.count)) {
+      shard.base = stem.substr(0, dash) + file.extension().string();
+      return shard;
     }
   }
-  return found;
+  return {file.filename().string()};
 }
 
-[[noreturn]] void nothing_readable(const fs::path& directory,
-                                   const std::vector<fs::path>& folders) {
-  std::string unreadable;
-  for (const fs::path& folder : folders) {
-    for (const fs::path& file : files_in(folder)) {
-      if (unreadable.empty() && has_extension(file, {".parquet", ".arrow", ".csv"}))
-        unreadable = file.filename().string();
-    }
+[[noreturn]] void choose_configuration(const DatasetQuery& query, const fs::path& where,
+                                       const std::vector<std::string>& names) {
+  raise<DataError>("{} has the configurations {}; choose one with --dataset_config_name{}",
+                   where.string(), fmt::join(names, ", "),
+                   query.config ? fmt::format(", '{}' is not among them", *query.config) : "");
+}
+
+[[noreturn]] void nothing_readable(const DatasetQuery& query, const fs::path& directory) {
+  std::vector<std::string> others;
+  for (const fs::path& file : entries_of(directory, false)) {
+    if (others.size() < 5) others.push_back(file.filename().string());
   }
   raise<DataError>(
-      "{}: no file such as train-v1.1.json, dev-v1.1.json or validation.jsonl{}; Arrow, Parquet "
-      "and CSV data sets cannot be read "
-      "yet: give --train_file and --validation_file with SQuAD JSON or JSON lines",
-      directory.string(), unreadable.empty() ? "" : fmt::format(" (but {})", unreadable));
+      "{}: no file such as train-v1.1.json, validation.jsonl or train-00000-of-00001.parquet in "
+      "it, "
+      "its folder data{} or one folder beside it{}; expected are names with train, validation (or "
+      "dev) or test in them that end in {}",
+      directory.string(), query.config ? fmt::format(", its folder {}", *query.config) : "",
+      others.empty() ? "" : fmt::format(" (found {})", fmt::join(others, ", ")),
+      fmt::join(query.extensions, ", "));
+}
+
+// The files of a directory, or nothing: see the header.
+std::optional<DatasetFiles> find_files(const DatasetQuery& query, const fs::path& directory) {
+  std::vector<fs::path> folders;
+  if (query.config) folders.push_back(directory / *query.config);
+  folders.push_back(directory);
+  folders.push_back(directory / "data");
+  for (const fs::path& folder : folders) {
+    DatasetFiles files = files_of_folder(folder, query.extensions);
+    if (!files.empty()) return files;
+  }
+  // As on the Hub: a folder for each configuration.
+  std::vector<DatasetFiles> configurations;
+  std::vector<std::string> names;
+  for (const fs::path& folder : entries_of(directory, true)) {
+    DatasetFiles files = files_of_folder(folder, query.extensions);
+    if (files.empty()) continue;
+    configurations.push_back(std::move(files));
+    names.push_back(folder.filename().string());
+  }
+  if (configurations.empty()) return std::nullopt;
+  if (configurations.size() > 1 || query.config) choose_configuration(query, directory, names);
+  return configurations.front();
+}
+
+DatasetFiles files_of_directory(const DatasetQuery& query, const fs::path& directory) {
+  if (auto files = find_files(query, directory)) return *std::move(files);
+  nothing_readable(query, directory);
+}
+
+// run_qa.py's --cache_dir is the root of the models' cache too: a data set may lie there or in the
+// usual place.
+std::vector<std::optional<std::string>> hub_cache_dirs(const DatasetQuery& query) {
+  if (!query.cache_dir) return {std::nullopt};
+  return {query.cache_dir, std::nullopt};
+}
+
+Query hub_query(const DatasetQuery& query, const std::optional<std::string>& cache_dir) {
+  return {query.name, RepositoryType::kDataset, "main", cache_dir, {}};
+}
+
+// A snapshot in the hub cache that has files for us: one with others only (a README) does not count.
+std::optional<DatasetFiles> find_in_hub_cache(const DatasetQuery& query,
+                                              const Environment& environment,
+                                              std::vector<Attempt>& attempts) {
+  for (const auto& cache_dir : hub_cache_dirs(query)) {
+    const auto found = find_cached(hub_query(query, cache_dir), environment, attempts);
+    if (!found) continue;
+    if (auto files = find_files(query, found->directory)) return files;
+    attempts.push_back({found->directory, "holds no files with questions"});
+  }
+  return std::nullopt;
+}
+
+// From the Hub into the hub cache. The snapshot gets its links when all bytes are there: half a data
+// set never looks like a whole one.
+DatasetFiles download(const DatasetQuery& query, const Environment& environment,
+                      const HubSettings& settings, DownloadObserver& observer) {
+  const Query wanted = hub_query(query, query.cache_dir);
+  SnapshotDownload snapshot(cache_root(wanted.type, wanted.cache_dir, environment),
+                            {query.name, wanted.type}, wanted.revision, std::nullopt, settings,
+                            observer);
+  std::vector<Attempt> ignored;  // somebody else may have downloaded it while we waited
+  if (auto files = find_in_hub_cache(query, environment, ignored)) return *std::move(files);
+  const RepositoryListing listing = snapshot.list();
+  snapshot.fetch_all(choose_dataset_files(listing.files, query));
+  return files_of_directory(query, snapshot.directory());
 }
 
 }  // namespace
 
-DatasetFiles resolve_dataset(const std::string& name, const std::optional<std::string>& config,
-                             const std::optional<std::string>& cache_dir,
-                             const Environment& environment) {
-  // run_qa.py's --cache_dir is the root of the models' cache too: a data set may lie there or in
-  // the usual place.
-  Query query;
-  query.name = name;
-  query.type = RepositoryType::kDataset;
-  Resolved resolved;
-  if (cache_dir && fs::is_directory(*cache_dir) && !fs::is_directory(name)) {
-    query.cache_dir = cache_dir;
-    try {
-      resolved = resolve(query, environment);
-    } catch (const DataError&) {
-      query.cache_dir.reset();
-      resolved = resolve(query, environment);
+void add_shard(std::vector<fs::path>& shards, const fs::path& file, std::string_view part) {
+  if (!shards.empty()) {
+    const Shard last = shard_of(shards.back()), next = shard_of(file);
+    if (last.base != next.base || last.count != next.count || last.index == next.index) {
+      raise<DataError>(
+          "{}: both {} and {} look like the {} part; give --train_file and --validation_file "
+          "instead",
+          file.parent_path().string(), shards.back().filename().string(), file.filename().string(),
+          part);
     }
-  } else {
-    resolved = resolve(query, environment);
   }
+  shards.push_back(file);
+}
+
+void require_all_shards(const std::vector<fs::path>& shards, std::string_view part) {
+  if (shards.empty()) return;
+  const std::size_t count = shard_of(shards.front()).count;
+  for (std::size_t i = 0; i < std::max(count, shards.size()); ++i) {
+    if (i < shards.size() && i < count && shard_of(shards[i]).index == i) continue;
+    raise<DataError>("{}: the {} part has {} files, but shard {} of {} is not among them",
+                     shards.front().parent_path().string(), part, shards.size(), i, count);
+  }
+}
+
+DatasetFiles files_of_folder(const fs::path& folder, std::span<const std::string_view> extensions) {
   DatasetFiles files;
-  files.directory = resolved.directory;
-  std::vector<fs::path> folders;
-  if (config) folders.push_back(files.directory / *config);
-  folders.push_back(files.directory);
-  folders.push_back(files.directory / "data");
-  for (const fs::path& folder : folders) {
-    if (take_folder(files, folder)) return files;
+  files.directory = folder;
+  for (const fs::path& file : entries_of(folder, false)) {
+    const fs::path extension = file.extension();
+    if (std::find(extensions.begin(), extensions.end(), extension) == extensions.end()) continue;
+    if (const Part* part = part_of_file(file)) add_shard(files.*(part->files), file, part->name);
   }
-  nothing_readable(files.directory, folders);
+  for (const Part& part : kParts) require_all_shards(files.*(part.files), part.name);
+  return files;
+}
+
+std::vector<std::string> choose_dataset_files(const std::vector<std::string>& names,
+                                              const DatasetQuery& query) {
+  // Folder by folder, and in each by ending: a repository may hold the same data in two formats.
+  std::map<std::string, std::map<std::string, std::vector<std::string>>> folders;
+  for (const std::string& name : names) {
+    const fs::path path = name;
+    const std::string extension = path.extension().string();
+    const bool readable = std::find(query.extensions.begin(), query.extensions.end(), extension) !=
+                          query.extensions.end();
+    if (readable && part_of_file(path) != nullptr)
+      folders[path.parent_path().string()][extension].push_back(name);
+  }
+  std::vector<std::string> wanted = {"", "data"};
+  if (query.config) wanted.insert(wanted.begin(), *query.config);
+  const auto named = std::find_if(wanted.begin(), wanted.end(), [&](const std::string& folder) {
+    return folders.find(folder) != folders.end();
+  });
+  std::string chosen = named != wanted.end() ? *named : "";
+  if (named == wanted.end()) {
+    std::vector<std::string> configurations;
+    for (const auto& [folder, files] : folders) {
+      if (folder.find('/') == std::string::npos) configurations.push_back(folder);
+    }
+    if (configurations.empty()) {
+      raise<DataError>(
+          "the data set '{}' on the Hub has no file with train, validation or test in its name "
+          "that "
+          "ends in {}; it may be made by a script, which tandem does not run: make files of it "
+          "with "
+          "the package datasets and pass them as --train_file and --validation_file",
+          query.name, fmt::join(query.extensions, ", "));
+    }
+    if (configurations.size() > 1 || query.config)
+      choose_configuration(query, query.name, configurations);
+    chosen = configurations.front();
+  }
+  const auto& by_extension = folders.at(chosen);
+  const auto parquet = by_extension.find(".parquet");
+  return parquet != by_extension.end() ? parquet->second : by_extension.begin()->second;
+}
+
+DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& environment,
+                             DownloadObserver* observer) {
+  std::error_code error;
+  if (fs::is_directory(query.name, error)) {
+    if (auto saved = read_saved_dataset(query.name)) return *std::move(saved);
+    return files_of_directory(query, query.name);
+  }
+  std::vector<std::string> looked_at;
+  if (auto cached = find_in_datasets_cache(query, environment, looked_at)) {
+    return *std::move(cached);
+  }
+  std::vector<Attempt> attempts;
+  if (auto found = find_in_hub_cache(query, environment, attempts)) return *std::move(found);
+  const std::string others = fmt::format("\nnor is it in the cache of the package datasets:\n  {}",
+                                         fmt::join(looked_at, "\n  "));
+  try {
+    const Query wanted = hub_query(query, query.cache_dir);
+    if (!is_repository_name(query.name) || fs::exists(query.name, error))
+      throw_not_found(wanted, attempts, "");
+    const HubSettings settings = hub_settings(environment, query.token, wanted.type);
+    if (settings.offline) {
+      throw_not_found(
+          wanted, attempts,
+          fmt::format("{} is set: nothing was asked of {}", *settings.offline, settings.endpoint));
+    }
+    DownloadObserver silent;
+    return download(query, environment, settings, observer != nullptr ? *observer : silent);
+  } catch (const DataError& failure) {
+    throw DataError(failure.what() + others);
+  } catch (const IoError& failure) {
+    throw IoError(failure.what() + others);
+  }
 }
 
 }  // namespace tandem::hub

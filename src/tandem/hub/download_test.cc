@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/hub/dataset_files.h"
 #include "tandem/hub/file_hash.h"
 #include "tandem/hub/model_files.h"
 #include "tandem/hub/snapshot_download.h"
@@ -203,6 +205,37 @@ TEST_F(DownloadTest, WeightsForTorchWhenThereIsNothingElse) {
              root() / "models/org/tiny/pytorch_model.bin");
   resolve("org/tiny", environment());
   EXPECT_TRUE(fetched("pytorch_model.bin") == bytes_of_length(300'000));
+}
+
+TEST_F(DownloadTest, ADataSetComesWithTheFilesOfItsConfiguration) {
+  static constexpr std::array<std::string_view, 2> kExtensions = {".json", ".parquet"};
+  const fs::path remote = root() / "datasets/rajpurkar/squad";
+  put(remote / "README.md", "squad");
+  put(remote / "plain_text/train-00000-of-00002.parquet", "train 0");
+  put(remote / "plain_text/train-00001-of-00002.parquet", "train 1");
+  put(remote / "plain_text/validation-00000-of-00001.parquet", "validation");
+  const auto resolve_squad = [&](const std::optional<std::string>& config) {
+    return resolve_dataset({"rajpurkar/squad", config, {}, kExtensions}, environment(), &watcher_);
+  };
+  // One file that cannot be had: nothing looks like a data set afterwards.
+  put_faults({{{"path", "validation"}, {"status", 403}}});
+  EXPECT_THAT(error_of([&] { resolve_squad({}); }), AllOf(HasSubstr("forbids 'rajpurkar/squad'"),
+                                                          HasSubstr("nor is it in the cache of")));
+  EXPECT_FALSE(fs::exists(repository("datasets--rajpurkar--squad") / "snapshots"));
+  put_faults(json::array());
+  EXPECT_THAT(error_of([&] { resolve_squad("other"); }),
+              HasSubstr("has the configurations plain_text; choose one"));
+
+  const DatasetFiles files = resolve_squad({});
+  ASSERT_EQ(files.train.size(), 2u);
+  EXPECT_EQ(read_file(files.train[1]), "train 1");
+  EXPECT_EQ(read_file(files.validation.at(0)), "validation");
+  EXPECT_EQ(files.directory,
+            repository("datasets--rajpurkar--squad") / "snapshots" / kCommit / "plain_text");
+  EXPECT_FALSE(fs::exists(files.directory.parent_path() / "README.md"));
+  const std::size_t asked = requests().size();
+  EXPECT_EQ(resolve_squad("plain_text").train, files.train);
+  EXPECT_EQ(requests().size(), asked);
 }
 
 TEST_F(DownloadTest, ADroppedConnectionIsContinued) {

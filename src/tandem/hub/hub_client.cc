@@ -20,13 +20,35 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
 constexpr int kMaxRedirects = 10;
+constexpr std::uint64_t kProgress = 1 << 20;  // bytes between two failures that are worth going on
 
 std::string_view kind(RepositoryType type) {
   return type == RepositoryType::kModel ? "model" : "data set";
 }
 
+// A branch such as refs/pr/1 is one part of the path.
+std::string escape_revision(const std::string& revision) {
+  std::string escaped = escape_path(revision);
+  for (std::size_t at = 0; (at = escaped.find('/', at)) != std::string::npos;)
+    escaped.replace(at, 1, "%2F");
+  return escaped;
+}
+
+std::string describe(const HttpAnswer& answer) {
+  return answer.problem.empty() ? fmt::format("HTTP status {}", answer.headers.status)
+                                : answer.problem;
+}
+
+// Whether an answer with status 206 is the rest of a file from `begin` on.
+bool continues(const HttpHeaders& headers, std::uint64_t begin, std::optional<std::uint64_t> size) {
+  const auto range = parse_content_range(headers.find("content-range").value_or(""));
+  return range && range->first == begin && (!range->total || !size || *range->total == *size);
+}
+
+}  // namespace
+
 // A file that is written at its end, with its size.
-class AppendedFile {
+class HubClient::AppendedFile {
  public:
   explicit AppendedFile(const fs::path& path) : path_(path) {
     descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -64,8 +86,6 @@ class AppendedFile {
   std::uint64_t size_ = 0;
 };
 
-}  // namespace
-
 HubClient::HubClient(HubSettings settings, DownloadObserver& observer, std::function<void()> tick)
     : settings_(std::move(settings)), observer_(observer), tick_(std::move(tick)) {}
 
@@ -77,7 +97,7 @@ std::string HubClient::file_url(const RemoteRepository& repository, const std::s
     escaped.replace(at, 1, "%2F");
   return fmt::format("{}/{}{}/resolve/{}/{}", settings_.endpoint,
                      repository.type == RepositoryType::kDataset ? "datasets/" : "",
-                     escape_path(repository.name), escaped, escape_path(file));
+                     escape_path(repository.name), escape_revision(revision), escape_path(file));
 }
 
 // The token goes to the Hub alone: an address that a redirect led to gets it only if scheme, host and
@@ -89,16 +109,24 @@ std::vector<std::string> HubClient::headers_for(const std::string& url) const {
   return headers;
 }
 
-milliseconds HubClient::backoff(int attempt) const {
-  return settings_.first_backoff * (1 << std::min(attempt, 3));
-}
-
 void HubClient::pause(milliseconds duration) {
   constexpr milliseconds kPiece(200);
   for (; duration.count() > 0; duration -= kPiece) {
     if (tick_) tick_();
     std::this_thread::sleep_for(std::min(duration, kPiece));
   }
+}
+
+milliseconds HubClient::wait_before_retry(const HttpAnswer& answer, int attempt,
+                                          const std::string& url) const {
+  const auto asked = answer.headers.find("retry-after");
+  const auto seconds = asked ? parse_retry_after(*asked, std::time(nullptr)) : std::nullopt;
+  if (!seconds) return settings_.first_backoff * (1 << std::min(attempt, 3));
+  if (*seconds > settings_.longest_wait) {
+    raise<IoError>("{}: {}, and the server asks to wait {} s; try again then, or pass a directory",
+                   url, describe(answer), seconds->count());
+  }
+  return *seconds;
 }
 
 HttpAnswer HubClient::persist(HttpRequest request) {
@@ -110,29 +138,17 @@ HttpAnswer HubClient::persist(HttpRequest request) {
         !answer.problem.empty() ||
         classify(answer.headers, settings_.token.has_value()) == HubProblem::kTemporary;
     if (!temporary) return answer;
-    const std::string what = answer.problem.empty()
-                                 ? fmt::format("HTTP status {}", answer.headers.status)
-                                 : answer.problem;
-    auto wait = backoff(attempt);
-    if (const auto asked = answer.headers.find("retry-after")) {
-      const auto seconds = parse_retry_after(*asked, std::time(nullptr));
-      if (seconds && *seconds > settings_.longest_wait) {
-        raise<IoError>(
-            "{}: {}, and the server asks to wait {} s; try again then, or pass a directory",
-            request.url, what, seconds->count());
-      }
-      if (seconds) wait = *seconds;
-    }
     // A host that is not there is hardly there after a minute.
     const int retries = answer.unreachable ? std::min(settings_.retries, 2) : settings_.retries;
+    const milliseconds wait = wait_before_retry(answer, attempt, request.url);
     if (attempt >= retries) {
       raise<IoError>(
           "{}: {}, after {} attempts; check the connection and the proxy variables, or set "
           "HF_ENDPOINT to a mirror, or pass a directory",
-          request.url, what, attempt + 1);
+          request.url, describe(answer), attempt + 1);
     }
-    observer_.note(fmt::format("{}: {}; attempt {} of {} in {} s", request.url, what, attempt + 2,
-                               retries + 1, wait.count() / 1000.0));
+    observer_.note(fmt::format("{}: {}; attempt {} of {} in {} s", request.url, describe(answer),
+                               attempt + 2, retries + 1, wait.count() / 1000.0));
     pause(wait);
   }
 }
@@ -168,6 +184,40 @@ HubClient::FileAnswer HubClient::ask(const RemoteRepository& repository,
   raise<IoError>("{}: more than {} redirects", request.url, kMaxRedirects);
 }
 
+// One request for what is missing of a file.
+struct HubClient::Piece {
+  HttpAnswer answer;
+  std::string refused;  // an answer that must not be used, in words
+};
+
+HubClient::Piece HubClient::fetch_piece(const std::string& url, const RemoteFile& file,
+                                        AppendedFile& output) const {
+  const std::uint64_t begin = output.size();
+  Piece piece;
+  HttpRequest request;
+  request.url = url;
+  request.headers = headers_for(url);
+  request.tick = tick_;
+  if (begin > 0) request.headers.push_back(fmt::format("Range: bytes={}-", begin));
+  bool first = true;
+  request.sink = [&](const HttpHeaders& headers, std::span<const std::byte> bytes) {
+    if (std::exchange(first, false) && begin > 0) {
+      if (headers.status == 206 && !continues(headers, begin, file.size))
+        piece.refused = "it sent another part than was asked for";
+      if (headers.status != 206) output.truncate();  // the whole file, from its beginning
+    }
+    if (file.size && bytes.size() > *file.size - output.size())
+      piece.refused = fmt::format("it sent more than the {} bytes it had promised", *file.size);
+    if (!piece.refused.empty()) return false;
+    output.append(bytes);
+    observer_.file_progress(output.size(), file.size);
+    if (tick_) tick_();
+    return true;
+  };
+  piece.answer = perform(request, settings_.http);
+  return piece;
+}
+
 void HubClient::download(const RemoteFile& file, const std::string& name,
                          const fs::path& destination) {
   AppendedFile output(destination);
@@ -177,32 +227,11 @@ void HubClient::download(const RemoteFile& file, const std::string& name,
   int redirects = 0;
   for (int attempt = 0; !file.size || output.size() < *file.size;) {
     const std::uint64_t begin = output.size();
-    std::string refused;  // an answer that cannot be used
-    HttpRequest request;
-    request.url = url;
-    request.headers = headers_for(url);
-    request.tick = tick_;
-    if (begin > 0) request.headers.push_back(fmt::format("Range: bytes={}-", begin));
-    bool first = true;
-    request.sink = [&](const HttpHeaders& headers, std::span<const std::byte> bytes) {
-      if (std::exchange(first, false) && begin > 0) {
-        const auto range = parse_content_range(headers.find("content-range").value_or(""));
-        if (headers.status == 206 && (!range || range->first != begin ||
-                                      (range->total && file.size && *range->total != *file.size)))
-          refused = "it sent another part than was asked for";
-        if (!refused.empty()) return false;
-        if (headers.status != 206) output.truncate();  // the whole file, from its beginning
-      }
-      if (file.size && bytes.size() > *file.size - output.size()) {
-        refused = fmt::format("it sent more than the {} bytes it had promised", *file.size);
-        return false;
-      }
-      output.append(bytes);
-      observer_.file_progress(output.size(), file.size);
-      if (tick_) tick_();
-      return true;
-    };
-    const HttpAnswer answer = perform(request, settings_.http);
+    const auto [answer, refused] = fetch_piece(url, file, output);
+    if (!refused.empty()) {
+      fs::remove(destination);
+      raise<IoError>("{}: {}; the file was removed, try again", url, refused);
+    }
     const int status = answer.headers.status;
     if (answer.problem.empty() && status >= 300 && status < 400) {
       const auto target = resolve_location(url, answer.headers.find("location").value_or(""));
@@ -211,32 +240,23 @@ void HubClient::download(const RemoteFile& file, const std::string& name,
       url = *target;
       continue;
     }
-    if (!refused.empty()) {
-      fs::remove(destination);
-      raise<IoError>("{}: {}; the file was removed, try again", url, refused);
-    }
+    const bool ended_well = answer.problem.empty() && status >= 200 && status < 300;
+    if (ended_well && !file.size) break;
+    if (ended_well && output.size() == *file.size) break;
     if (status == 416) output.truncate();  // there is nothing behind what we have
-    const bool complete = answer.problem.empty() && status >= 200 && status < 300;
-    if (complete && (!file.size || output.size() == *file.size)) break;
-    if (answer.problem.empty() && classify(answer.headers, false) != HubProblem::kTemporary &&
-        !complete && status != 416)
-      raise<DataError>("{}: HTTP status {} instead of the file", url, status);
+    const bool may_go_away = !answer.problem.empty() || ended_well || status == 416 ||
+                             classify(answer.headers, false) == HubProblem::kTemporary;
+    if (!may_go_away) raise<DataError>("{}: HTTP status {} instead of the file", url, status);
     // Progress since the last failure earns all retries anew.
-    attempt = output.size() > begin + (1 << 20) ? 1 : attempt + 1;
-    const std::string what = !answer.problem.empty() ? answer.problem
-                             : complete              ? "the transfer ended early"
-                                                     : fmt::format("HTTP status {}", status);
+    attempt = output.size() > begin + kProgress ? 1 : attempt + 1;
+    const std::string what = ended_well ? "the transfer ended early" : describe(answer);
     if (attempt > settings_.retries) {
       raise<IoError>(
           "{}: {} ({} of {} bytes are kept and will be continued); check the connection and try "
           "again",
           url, what, output.size(), file.size ? fmt::format("{}", *file.size) : "unknown");
     }
-    auto wait = backoff(attempt - 1);
-    if (const auto asked = answer.headers.find("retry-after")) {
-      const auto seconds = parse_retry_after(*asked, std::time(nullptr));
-      if (seconds && *seconds <= settings_.longest_wait) wait = *seconds;
-    }
+    const milliseconds wait = wait_before_retry(answer, attempt - 1, url);
     observer_.note(fmt::format("{}: {}; going on at byte {} in {} s", name, what, output.size(),
                                wait.count() / 1000.0));
     pause(wait);
@@ -247,15 +267,17 @@ void HubClient::download(const RemoteFile& file, const std::string& name,
   observer_.file_end();
 }
 
+// "…/api/models/org/name"
+std::string HubClient::api_url(const RemoteRepository& repository) const {
+  return fmt::format("{}/api/{}/{}", settings_.endpoint,
+                     repository.type == RepositoryType::kDataset ? "datasets" : "models",
+                     escape_path(repository.name));
+}
+
 RepositoryListing HubClient::list(const RemoteRepository& repository, const std::string& revision) {
   HttpRequest request;
   request.max_body = 32 << 20;
-  std::string escaped = escape_path(revision);
-  for (std::size_t at = 0; (at = escaped.find('/', at)) != std::string::npos;)
-    escaped.replace(at, 1, "%2F");
-  request.url = fmt::format("{}/api/{}/{}/revision/{}", settings_.endpoint,
-                            repository.type == RepositoryType::kDataset ? "datasets" : "models",
-                            escape_path(repository.name), escaped);
+  request.url = fmt::format("{}/revision/{}", api_url(repository), escape_revision(revision));
   const std::string hub = origin_of(settings_.endpoint).value_or("");
   for (int redirects = 0; redirects < kMaxRedirects; ++redirects) {
     const HttpAnswer answer = persist(request);
@@ -277,9 +299,7 @@ RepositoryListing HubClient::list(const RemoteRepository& repository, const std:
 // The branches and tags there are, for who asked for another one.
 std::string HubClient::suggestions(const RemoteRepository& repository) {
   HttpRequest request;
-  request.url = fmt::format("{}/api/{}/{}/refs", settings_.endpoint,
-                            repository.type == RepositoryType::kDataset ? "datasets" : "models",
-                            escape_path(repository.name));
+  request.url = api_url(repository) + "/refs";
   request.headers = headers_for(request.url);
   request.total_timeout = settings_.metadata_timeout;
   const HttpAnswer answer = perform(request, settings_.http);  // once: it is only for a message

@@ -49,11 +49,19 @@ class HubClient {
                        const std::string& file) const;
 
  private:
+  class AppendedFile;  // written at its end
+  struct Piece;
+
   std::vector<std::string> headers_for(const std::string& url) const;
   // Performs a request again while its failure may go away; the last answer otherwise.
   HttpAnswer persist(HttpRequest request);
   void pause(std::chrono::milliseconds duration);
-  std::chrono::milliseconds backoff(int attempt) const;
+  // What Retry-After says, else twice as long as before. Throws IoError when the server asks for too
+  // much.
+  std::chrono::milliseconds wait_before_retry(const HttpAnswer& answer, int attempt,
+                                              const std::string& url) const;
+  Piece fetch_piece(const std::string& url, const RemoteFile& file, AppendedFile& output) const;
+  std::string api_url(const RemoteRepository& repository) const;
   [[noreturn]] void refuse(const RemoteRepository& repository, const std::string& revision,
                            HubProblem problem, const HttpAnswer& answer, const std::string& url);
   std::string suggestions(const RemoteRepository& repository);

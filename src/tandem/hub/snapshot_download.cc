@@ -77,16 +77,31 @@ void SnapshotDownload::pin(const std::string& commit) {
 
 bool SnapshotDownload::fetch(const std::string& file) {
   if (commit_ && has_entry(directory() / file)) return true;
+  const auto etag = fetch_bytes(file);
+  if (etag) folder_.link(*commit_, file, *etag);
+  return etag.has_value();
+}
+
+void SnapshotDownload::fetch_all(const std::vector<std::string>& files) {
+  std::vector<std::pair<std::string, std::string>> links;
+  for (const std::string& file : files) {
+    const auto etag = fetch_bytes(file);
+    if (!etag) raise<DataError>("the Hub lists {}, but does not have it", url(file));
+    links.emplace_back(file, *etag);
+  }
+  for (const auto& [file, etag] : links) folder_.link(*commit_, file, etag);
+}
+
+std::optional<std::string> SnapshotDownload::fetch_bytes(const std::string& file) {
   progress_ = file;
   const HubClient::FileAnswer answer = client_.ask(repository_, commit_.value_or(revision_), file);
   if (!answer.file.commit.empty()) pin(answer.file.commit);
   if (!answer.exists) {
     if (commit_) folder_.mark_absent(*commit_, file);
-    return false;
+    return std::nullopt;
   }
   fetch_blob(answer.file, file);
-  folder_.link(*commit_, file, answer.file.etag);
-  return true;
+  return answer.file.etag;
 }
 
 void SnapshotDownload::fetch_blob(const RemoteFile& remote, const std::string& file) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tandem/hub/cache_folder.h"
 #include "tandem/hub/file_lock.h"
@@ -26,6 +27,9 @@ class SnapshotDownload {
   // says.
   bool fetch(const std::string& file);
 
+  // All of these, which must exist; they get their names in the snapshot after the last one came.
+  void fetch_all(const std::vector<std::string>& files);
+
   // The names of the snapshot's files on the Hub; nothing fetched yet: of the revision.
   RepositoryListing list();
 
@@ -37,6 +41,8 @@ class SnapshotDownload {
   std::string url(const std::string& file) const;
 
  private:
+  // The file's blob is there afterwards; nothing when the repository has no such file.
+  std::optional<std::string> fetch_bytes(const std::string& file);
   void pin(const std::string& commit);
   void fetch_blob(const RemoteFile& remote, const std::string& file);
   bool download_once(const RemoteFile& remote, const std::string& file, std::string& found_hash);
