@@ -7,7 +7,7 @@
 #include <chrono>
 #include <utility>
 
-#include "apps/sha256.h"
+#include "tandem/hub/file_hash.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/tasks/question_answering/feature_file.h"
@@ -31,12 +31,12 @@ std::string key_of(const FeatureSources& sources) {
   std::string key = fmt::format("program: {}\n", program_identity());
   for (const fs::path& file : sources.files) {
     key += fmt::format("questions: {} {}\n", file.extension().string(),
-                       sha256(MappedFile(file).bytes()));
+                       hub::sha256(MappedFile(file).bytes()));
   }
   for (const char* name : {"tokenizer.json", "vocab.txt", "tokenizer_config.json",
                            "special_tokens_map.json", "added_tokens.json"}) {
     const auto text = read_file_if_exists(sources.tokenizer_directory / name);
-    if (text) key += fmt::format("{}: {}\n", name, sha256(std::as_bytes(std::span(*text))));
+    if (text) key += fmt::format("{}: {}\n", name, hub::sha256(std::as_bytes(std::span(*text))));
   }
   const auto& options = sources.options;
   key += fmt::format(
@@ -75,7 +75,7 @@ FeatureCache::FeatureCache(std::optional<fs::path> folder, bool overwrite)
 FeatureSet FeatureCache::get(const FeatureSources& sources, FunctionRef<FeatureSet()> make) {
   if (!folder_ || size_of(sources.files) < kMinQuestionBytes) return make();
   const std::string key = key_of(sources);
-  const std::string digest = sha256(std::as_bytes(std::span(key)));
+  const std::string digest = hub::sha256(std::as_bytes(std::span(key)));
   const fs::path path = *folder_ / (digest.substr(0, 32) + std::string(kExtension));
   if (auto found = find(path, key)) return *std::move(found);
   FeatureSet features = make();

@@ -96,14 +96,15 @@ Padding padding_of(const tasks::QaArguments& data) {
 }
 
 // As in run_qa.py a data set's name wins over single files.
-hub::DatasetFiles resolve_questions(const RunQaArguments& arguments,
-                                    const Environment& environment) {
+hub::DatasetFiles resolve_questions(const RunQaArguments& arguments, const Environment& environment,
+                                    hub::DownloadObserver& downloads) {
   const tasks::QaArguments& data = arguments.data;
   hub::DatasetFiles files;
   if (data.dataset_name) {
-    files = hub::resolve_dataset({*data.dataset_name, data.dataset_config_name,
-                                  arguments.model.cache_dir, data::question_file_extensions()},
-                                 environment);
+    files = hub::resolve_dataset(
+        {*data.dataset_name, data.dataset_config_name, arguments.model.cache_dir,
+         data::question_file_extensions(), arguments.model.token},
+        environment, &downloads);
   } else {
     if (data.train_file) files.train = {*data.train_file};
     if (data.validation_file) files.validation = {*data.validation_file};

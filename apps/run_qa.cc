@@ -13,6 +13,7 @@
 #include "apps/arguments/run_qa_arguments.h"
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/download_progress.h"
 #include "apps/memory_plan.h"
 #include "apps/question_data.h"
 #include "apps/rank_threads.h"
@@ -25,7 +26,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
 #include "tandem/dist/data_parallel.h"
-#include "tandem/hub/hub_cache.h"
+#include "tandem/hub/model_files.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/models/pretrained.h"
 #include "tandem/rendezvous/identity.h"
@@ -288,8 +289,10 @@ int Job::run() {
                     console_);
   }
 
-  const hub::DatasetFiles files = resolve_questions(arguments_, environment_);
-  const hub::ModelLocation location = hub::resolve_model(arguments_.model, environment_);
+  DownloadProgress downloads(!training.disable_tqdm.value_or(false), world_.is_main());
+  const hub::DatasetFiles files = resolve_questions(arguments_, environment_, downloads);
+  const hub::ModelLocation location =
+      hub::resolve_model(arguments_.model, environment_, &downloads);
   const text::Tokenizer tokenizer = text::Tokenizer::load(location.tokenizer_directory);
   QuestionAnsweringTask task(
       models::ModelConfig::load(location.config_directory), tokenizer,

@@ -10,7 +10,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build pkg-config                                    # the build
   libdnnl-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libicu-dev libssl-dev zlib1g-dev libmicrohttpd-dev
-  libsnappy-dev libzstd-dev                                           # compression of Parquet and Arrow files
+  libcurl4-openssl-dev libsnappy-dev libzstd-dev                      # downloads; compression of Parquet and Arrow files
   libgtest-dev libgmock-dev                                           # tests
   mpich                                                               # mpirun.mpich, mpiexec.hydra: starts several ranks
   libfabric-dev libmpich-dev libopenmpi-dev openmpi-bin libgloo-dev   # transport plugins and their tests

@@ -42,7 +42,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "num_train_epochs max_steps warmup_steps warmup_ratio lr_scheduler_type logging_strategy "
      "logging_steps "
      "logging_first_step logging_nan_inf_filter save_strategy save_steps save_total_limit "
-     "save_only_model save_safetensors use_cpu seed "
+     "save_only_model save_safetensors token use_auth_token use_cpu seed "
      "data_seed bf16 gradient_checkpointing ddp_backend xpu_backend ddp_timeout "
      "dataloader_drop_last "
      "resume_from_checkpoint "
@@ -53,7 +53,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "adafactor lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
      "split_batches"},
     {"N",
-     "token use_auth_token trust_remote_code no_cuda "
+     "trust_remote_code no_cuda "
      "use_ipex jit_mode_eval "
      "full_determinism enable_jit_checkpoint length_column_name dataloader_num_workers "
      "dataloader_pin_memory "

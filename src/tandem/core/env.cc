@@ -11,6 +11,8 @@ namespace {
 
 // Sorted by name. docs/environment_variables.md has the same rows.
 constexpr EnvironmentVariable kRegistry[] = {
+    {"ALL_PROXY",
+     "proxy for downloads where neither http_proxy nor https_proxy is set; lower case too"},
     {"CCL_ALLGATHER", "algorithm of all_gather by size (oneCCL's syntax)"},
     {"CCL_ALLREDUCE",
      "algorithm of all_reduce between nodes by size, for example "
@@ -28,15 +30,27 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"CCL_REDUCE", "algorithm of reduce between nodes by size (oneCCL's syntax)"},
     {"CCL_REDUCE_SCATTER", "algorithm of reduce_scatter by size (oneCCL's syntax)"},
     {"CCL_WORKER_COUNT", "number of communication threads asked for (oneCCL's name)"},
+    {"CURL_CA_BUNDLE", "file of certificates that downloads trust, instead of the system's"},
     {"FI_PROVIDER",
      "libfabric's choice of providers; libfabric itself reads this and its other FI_* variables"},
     {"GLOO_SOCKET_IFNAME", "network interfaces for connections between hosts (Gloo's name)"},
     {"HF_DATASETS_CACHE", "where Hugging Face datasets keeps its caches"},
+    {"HF_DATASETS_OFFLINE", "no network connection is tried for data sets"},
+    {"HF_ENDPOINT", "address of the Hub or a mirror (default https://huggingface.co)"},
     {"HF_HOME", "root of the Hugging Face caches"},
     {"HF_HUB_CACHE", "where Hugging Face keeps downloaded models"},
+    {"HF_HUB_DISABLE_IMPLICIT_TOKEN", "the Hub gets a token only if --token gives one"},
+    {"HF_HUB_DOWNLOAD_TIMEOUT",
+     "seconds without data after which a download is begun again (default 10)"},
+    {"HF_HUB_ETAG_TIMEOUT", "seconds to wait for an answer about a file of the Hub (default 10)"},
     {"HF_HUB_OFFLINE", "no network connection is tried"},
+    {"HF_TOKEN", "access token of the Hub"},
+    {"HF_TOKEN_PATH", "file with the access token of the Hub (default $HF_HOME/token)"},
     {"HOME", "home of the default caches"},
+    {"HTTPS_PROXY", "proxy for downloads over https; lower case too"},
+    {"HTTP_PROXY", "proxy for downloads over http; lower case too"},
     {"HUGGINGFACE_HUB_CACHE", "older name of HF_HUB_CACHE"},
+    {"HUGGING_FACE_HUB_TOKEN", "older name of HF_TOKEN"},
     {"LOCAL_RANK", "rank of this process on its node (torchrun)"},
     {"LOCAL_WORLD_SIZE", "number of ranks on this node (torchrun)"},
     {"MASTER_ADDR", "host name or address of rank 0"},
@@ -47,6 +61,7 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"MV2_COMM_WORLD_LOCAL_SIZE", "number of ranks on this node (MVAPICH2)"},
     {"MV2_COMM_WORLD_RANK", "rank of this process (MVAPICH2)"},
     {"MV2_COMM_WORLD_SIZE", "number of ranks (MVAPICH2)"},
+    {"NO_PROXY", "hosts that are reached without a proxy, separated by commas; lower case too"},
     {"OMPI_COMM_WORLD_LOCAL_RANK", "rank of this process on its node (Open MPI)"},
     {"OMPI_COMM_WORLD_LOCAL_SIZE", "number of ranks on this node (Open MPI)"},
     {"OMPI_COMM_WORLD_RANK", "rank of this process (Open MPI)"},
@@ -59,6 +74,7 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"PYTORCH_PRETRAINED_BERT_CACHE", "older name of HF_HUB_CACHE"},
     {"PYTORCH_TRANSFORMERS_CACHE", "older name of HF_HUB_CACHE"},
     {"RANK", "rank of this process (torchrun)"},
+    {"REQUESTS_CA_BUNDLE", "comes before CURL_CA_BUNDLE (the Python tools' name)"},
     {"SLURM_JOB_ID", "identifies the Slurm job"},
     {"SLURM_LOCALID", "rank of this process on its node (Slurm)"},
     {"SLURM_MPI_TYPE",
@@ -68,6 +84,7 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"SLURM_PROCID", "rank of this process (Slurm)"},
     {"SLURM_STEP_NODELIST", "hosts of the job step (Slurm); the first one is rank 0's"},
     {"SLURM_STEP_NUM_TASKS", "number of ranks of the job step that srun started (Slurm)"},
+    {"SSL_CERT_FILE", "comes after CURL_CA_BUNDLE (OpenSSL's name)"},
     {"TANDEM_FEATURE_CACHE",
      "folder in which features are kept for the next run, or off; unset: tandem/features in "
      "XDG_CACHE_HOME or ~/.cache"},
@@ -94,6 +111,10 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"TRANSFORMERS_OFFLINE", "no network connection is tried"},
     {"WORLD_SIZE", "number of ranks (torchrun)"},
     {"XDG_CACHE_HOME", "root of the default caches"},
+    {"all_proxy", "see ALL_PROXY"},
+    {"http_proxy", "see HTTP_PROXY"},
+    {"https_proxy", "see HTTPS_PROXY"},
+    {"no_proxy", "see NO_PROXY"},
 };
 
 bool is_registered(std::string_view name) {
