@@ -41,9 +41,9 @@ std::string key_of(const FeatureSources& sources) {
   const auto& options = sources.options;
   key += fmt::format(
       "max_seq_length: {}\ndoc_stride: {}\nlabels: {}\npadding: {}\nfix_last_token_labels: {}\n"
-      "max_samples: {}\n",
+      "skip_unusable: {}\nmax_samples: {}\n",
       options.max_seq_length, options.doc_stride, options.labels, static_cast<int>(options.padding),
-      options.fix_last_token_labels, options.max_samples);
+      options.fix_last_token_labels, options.skip_unusable, options.max_samples);
   return key;
 }
 

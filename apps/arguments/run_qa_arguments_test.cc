@@ -32,7 +32,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "max_eval_samples max_val_samples "
      "max_predict_samples version_2_with_negative null_score_diff_threshold doc_stride n_best_size "
      "max_answer_length "
-     "fix_last_token_labels do_predict eval_delay eval_on_start log_level output_dir "
+     "fix_last_token_labels skip_unusable_examples do_predict eval_delay eval_on_start log_level output_dir "
      "overwrite_output_dir do_train do_eval eval_strategy "
      "evaluation_strategy eval_steps "
      "per_device_train_batch_size per_device_eval_batch_size per_gpu_train_batch_size "

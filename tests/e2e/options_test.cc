@@ -92,6 +92,23 @@ TEST_F(Options, CachedFeaturesTrainTheSame) {
   }
 }
 
+TEST_F(Options, UnusableExamplesEndTheJobOrAreSkipped) {
+  write_file(
+      path("q.jsonl"),
+      R"({"id": "good", "question": "Who?", "context": "Tom sat.", "answers": {"text": ["Tom"], "answer_start": [0]}}
+{"id": "bad", "question": "Who?", "context": "", "answers": {"text": [], "answer_start": []}}
+)");
+  const Words flags = {
+      "--train_file", path("q.jsonl").native(), "--max_steps", "1", "--save_strategy", "no"};
+  const ProcessResult refused = run(train_command("job", flags));
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("question 'bad': its context is empty"));
+  const ProcessResult skipped =
+      run_ok(train_command("job", with(flags, {"--skip_unusable_examples"})));
+  EXPECT_THAT(skipped.out + skipped.err,
+              HasSubstr("1 of 2 questions are left out, as --skip_unusable_examples asks"));
+}
+
 TEST_F(Options, EverythingAUserExpectsIsWritten) {
   run_ok(train_command(
       "job", with(eval_flags(), {"--do_predict", "--test_file", (kDemo / "held_out.json").native(),
