@@ -61,7 +61,7 @@ void expect_failure(const testing::ProcessResult& result, int exit_code,
 TEST(Cli, HelpAndVersion) {
   const auto help = tandem({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* name : {"run_qa", "ask", "inspect", "bench"})
+  for (const char* name : {"run_qa", "ask", "serve", "inspect", "bench"})
     EXPECT_THAT(help.out, HasSubstr(name));
   EXPECT_THAT(tandem({"--version"}).out, StartsWith("tandem 0."));
   const auto nothing = tandem({});
@@ -70,7 +70,7 @@ TEST(Cli, HelpAndVersion) {
 }
 
 TEST(Cli, EveryCommandHasHelp) {
-  for (const char* name : {"run_qa", "ask", "inspect", "bench"}) {
+  for (const char* name : {"run_qa", "ask", "serve", "inspect", "bench"}) {
     const auto help = tandem({name, "--help"});
     EXPECT_EQ(help.exit_code, 0) << name;
     EXPECT_THAT(help.out, HasSubstr(fmt::format("sage: tandem {}", name)));
@@ -82,8 +82,9 @@ TEST(Cli, EveryCommandHasHelp) {
 
 TEST(Cli, UnknownCommandSuggests) {
   expect_failure(tandem({"run-qa"}), 2, "unknown command 'run-qa', did you mean 'run_qa'?");
-  expect_failure(tandem({"frobnicate"}), 2,
-                 "unknown command 'frobnicate'; the commands are run_qa, ask, inspect, bench");
+  expect_failure(
+      tandem({"frobnicate"}), 2,
+      "unknown command 'frobnicate'; the commands are run_qa, ask, serve, inspect, bench");
 }
 
 TEST(Cli, RunQaUsageErrors) {

@@ -19,6 +19,7 @@ struct Invocation {
 // Each returns the process's exit code and throws tandem::Error for what the user can change.
 int run_qa(const Invocation& invocation);
 int ask(const Invocation& invocation);
+int serve(const Invocation& invocation);
 int inspect(const Invocation& invocation);
 int run_bench(const Invocation& invocation);
 int run_doctor(const Invocation& invocation);

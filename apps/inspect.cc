@@ -21,7 +21,7 @@
 #include "tandem/core/thread_pool.h"
 #include "tandem/data/read_questions.h"
 #include "tandem/hub/hub_cache.h"
-#include "tandem/models/safetensors.h"
+#include "tandem/models/weight_files.h"
 #include "tandem/text/tokenizer.h"
 
 namespace tandem::apps {
@@ -180,11 +180,11 @@ ordered_json describe_tensor(const models::TensorView& tensor) {
 void inspect_weights(const ModelOptions& options, const Environment& environment,
                      std::ostream& output) {
   const fs::path named = options.model;
-  const fs::path file =
+  const models::WeightFiles tensors(
       fs::is_regular_file(named)
           ? named
-          : options.resolve(environment, {"model.safetensors"}) / "model.safetensors";
-  const models::SafetensorsFile tensors(file);
+          : options.resolve(environment, {std::begin(models::kWeightFileNames),
+                                          std::end(models::kWeightFileNames)}));
   for (const models::TensorView& tensor : tensors.tensors()) {
     output << python_json(describe_tensor(tensor)) << '\n';
   }
@@ -208,7 +208,7 @@ int inspect(const Invocation& invocation) {
   features.model.add_to(*features_app);
   features_app
       ->add_option("file", features.file,
-                   "questions: SQuAD JSON, {\"data\": [...]}, a list, or JSON lines")
+                   "questions: JSON, CSV, Parquet or Arrow, as run_qa's train_file")
       ->required();
   features_app->add_option("--set", features.set, "train: with labels; eval: with offsets")
       ->check(CLI::IsMember({"train", "eval"}));
@@ -228,7 +228,8 @@ int inspect(const Invocation& invocation) {
       app.add_subcommand("weights", "name, type, shape, sum, norm and sha256 of every tensor");
   weights_app
       ->add_option("--model,--model_name_or_path,model", weights.model,
-                   "model directory, .safetensors file, or a name in the cache")
+                   "model directory, file of weights (.safetensors, .bin, .index.json), or a name "
+                   "in the cache")
       ->required();
   weights_app->add_option("--model_revision", weights.revision,
                           "branch, tag or commit id of the model in the cache");

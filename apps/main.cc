@@ -29,6 +29,8 @@ constexpr Command kCommands[] = {
      run_qa},
     {"ask", "answer a question from a text",
      "tandem ask --model DIR|NAME --context FILE|- QUESTION...", ask},
+    {"serve", "answer questions in a browser, and as JSON for programs",
+     "tandem serve --model DIR|NAME [--port N] [--host ADDRESS]   (tandem serve --help)", serve},
     {"inspect", "show tokens, features or weights as JSON lines",
      "tandem inspect tokens|features|weights ...   (tandem inspect --help)", inspect},
     {"bench", "measure this machine, and tandem on it",

@@ -14,6 +14,7 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/memory_plan.h"
+#include "apps/question_data.h"
 #include "apps/rank_threads.h"
 #include "apps/start_report.h"
 #include "apps/tuned_tiles.h"
@@ -22,9 +23,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
-#include "tandem/data/read_questions.h"
 #include "tandem/dist/data_parallel.h"
-#include "tandem/hub/dataset_files.h"
 #include "tandem/hub/hub_cache.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/models/pretrained.h"
@@ -38,10 +37,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
-using question_answering::EvaluationSet;
-using question_answering::FeatureOptions;
-using question_answering::FeatureSet;
-using question_answering::Padding;
 using question_answering::QuestionAnsweringTask;
 using tasks::Split;
 
@@ -56,11 +51,6 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 void handle_record_request(int) { comm::request_flight_records(); }
 void handle_termination(int) { g_stop_requested.store(true, std::memory_order_relaxed); }
-
-Padding padding_of(const tasks::QaArguments& data) {
-  if (!data.pad_to_max_length) return Padding::kNone;
-  return *data.pad_to_max_length ? Padding::kMaxSeqLength : Padding::kLongestOfBatch;
-}
 
 // Everything about this process's place among the ranks.
 struct World {
@@ -228,69 +218,6 @@ void adopt_checkpoint_settings(const fs::path& checkpoint, int world_size,
   }
 }
 
-// --- data ---
-
-struct Files {
-  std::optional<fs::path> train, validation, test;
-};
-
-// As in run_qa.py a data set's name wins over single files.
-Files resolve_files(const RunQaArguments& arguments, const Environment& environment) {
-  const tasks::QaArguments& data = arguments.data;
-  Files files{.train = data.train_file, .validation = data.validation_file, .test = data.test_file};
-  if (data.dataset_name) {
-    const auto found = hub::resolve_dataset(*data.dataset_name, data.dataset_config_name,
-                                            arguments.model.cache_dir, environment);
-    files = {.train = found.train, .validation = found.validation, .test = found.test};
-  }
-  const auto require = [](bool wanted, const std::optional<fs::path>& file, std::string_view flag,
-                          std::string_view option) {
-    if (wanted && !file) raise<ConfigError>("{} requires a data file: pass {}", flag, option);
-  };
-  require(arguments.training.do_train, files.train, "--do_train", "--train_file");
-  require(arguments.training.do_eval, files.validation, "--do_eval", "--validation_file");
-  require(arguments.training.do_predict, files.test, "--do_predict", "--test_file");
-  return files;
-}
-
-FeatureOptions feature_options(const tasks::QaArguments& data, bool labels,
-                               const std::optional<std::int64_t>& max_samples) {
-  FeatureOptions options;
-  options.max_seq_length = static_cast<std::size_t>(data.max_seq_length);
-  options.doc_stride = static_cast<std::size_t>(data.doc_stride);
-  options.labels = labels;
-  options.padding = padding_of(data);
-  options.fix_last_token_labels = data.fix_last_token_labels;
-  if (max_samples)
-    options.max_samples = static_cast<std::size_t>(std::max<std::int64_t>(0, *max_samples));
-  return options;
-}
-
-FeatureSet train_features(const RunQaArguments& arguments, const fs::path& file,
-                          const text::Tokenizer& tokenizer, ThreadPool& threads, Console& console) {
-  const data::QuestionSet questions = data::read_questions(file, {.require_id = false});
-  FeatureSet features = question_answering::build_features(
-      tokenizer, questions.examples(),
-      feature_options(arguments.data, true, arguments.data.max_train_samples), threads);
-  describe_features("train", file, features, console);
-  return features;
-}
-
-EvaluationSet evaluation_set(const RunQaArguments& arguments, Split split, const fs::path& file,
-                             const text::Tokenizer& tokenizer, ThreadPool& threads,
-                             Console& console) {
-  const bool eval = split == Split::kEval;
-  const auto& max_samples =
-      eval ? arguments.data.max_eval_samples : arguments.data.max_predict_samples;
-  EvaluationSet set{.questions = data::read_questions(file, {.require_answers = eval}),
-                    .features = {}};
-  set.features = question_answering::build_features(
-      tokenizer, set.questions.examples(), feature_options(arguments.data, false, max_samples),
-      threads);
-  describe_features(eval ? "validation" : "test", file, set.features, console);
-  return set;
-}
-
 // --- results ---
 
 // all_results.json collects what every stage wrote.
@@ -318,8 +245,6 @@ class Job {
   int run();
 
  private:
-  void load_data(const Files& files, QuestionAnsweringTask& task, const text::Tokenizer& tokenizer,
-                 ThreadPool& threads);
   int train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
             const dist::DataParallel& parallel, const std::optional<fs::path>& resume);
   void evaluate(trainer::Trainer& trainer, QuestionAnsweringTask& task, Split split, bool trained);
@@ -330,20 +255,6 @@ class Job {
   World& world_;
   Console& console_;
 };
-
-void Job::load_data(const Files& files, QuestionAnsweringTask& task,
-                    const text::Tokenizer& tokenizer, ThreadPool& threads) {
-  if (arguments_.training.do_train)
-    task.set_train_features(train_features(arguments_, *files.train, tokenizer, threads, console_));
-  if (arguments_.training.do_eval) {
-    task.set_evaluation(Split::kEval, evaluation_set(arguments_, Split::kEval, *files.validation,
-                                                     tokenizer, threads, console_));
-  }
-  if (arguments_.training.do_predict) {
-    task.set_evaluation(Split::kPredict, evaluation_set(arguments_, Split::kPredict, *files.test,
-                                                        tokenizer, threads, console_));
-  }
-}
 
 int Job::run() {
   trainer::TrainingArguments training = arguments_.training;
@@ -373,7 +284,7 @@ int Job::run() {
                     console_);
   }
 
-  const Files files = resolve_files(arguments_, environment_);
+  const hub::DatasetFiles files = resolve_questions(arguments_, environment_);
   const hub::ModelLocation location = hub::resolve_model(arguments_.model, environment_);
   const text::Tokenizer tokenizer = text::Tokenizer::load(location.tokenizer_directory);
   QuestionAnsweringTask task(
@@ -382,13 +293,15 @@ int Job::run() {
        .precision = training.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32,
        .gradient_checkpointing = training.gradient_checkpointing,
        .eval_batch_size = static_cast<std::size_t>(training.per_device_eval_batch_size),
-       .postprocess = {
-           .version_2_with_negative = arguments_.data.version_2_with_negative,
-           .n_best_size = static_cast<std::size_t>(arguments_.data.n_best_size),
-           .max_answer_length = static_cast<std::size_t>(arguments_.data.max_answer_length),
-           .null_score_diff_threshold = arguments_.data.null_score_diff_threshold}});
+       .postprocess = {.version_2_with_negative = arguments_.data.version_2_with_negative,
+                       .n_best_size = static_cast<std::size_t>(arguments_.data.n_best_size),
+                       .max_answer_length =
+                           static_cast<std::size_t>(arguments_.data.max_answer_length),
+                       .null_score_diff_threshold = arguments_.data.null_score_diff_threshold},
+       .weight_format = training.save_safetensors ? models::WeightFormat::kSafetensors
+                                                  : models::WeightFormat::kTorch});
   print_model(location.model.directory, task, console_);
-  load_data(files, task, tokenizer, threads);
+  load_questions(arguments_, files, tokenizer, threads, console_, task);
   const std::string fingerprint = training.do_train ? task.train_fingerprint() : "";
   communicator.agree("training data", fingerprint);
 

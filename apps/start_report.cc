@@ -20,17 +20,20 @@ double gibibytes(double bytes) { return bytes / (1 << 30); }
 
 }  // namespace
 
-void describe_features(std::string_view split, const fs::path& file, const FeatureSet& features,
-                       Console& console) {
+void describe_features(std::string_view split, std::span<const fs::path> files,
+                       const FeatureSet& features, Console& console) {
   const auto& statistics = features.statistics();
   const double share =
       static_cast<double>(statistics.num_real_tokens) /
       static_cast<double>(std::max<std::size_t>(1, features.size() * features.max_seq_length()));
+  const std::string more =
+      files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : std::string();
   console.script_line(
-      "INFO", fmt::format("{} data: {}: {} questions, {} features of up to {} tokens, {} real "
-                          "tokens ({:.1f}% of the padded size)",
-                          split, file.native(), statistics.num_examples, features.size(),
-                          features.max_seq_length(), statistics.num_real_tokens, 100 * share));
+      "INFO",
+      fmt::format("{} data: {}{}: {} questions, {} features of up to {} tokens, {} real "
+                  "tokens ({:.1f}% of the padded size)",
+                  split, files.front().native(), more, statistics.num_examples, features.size(),
+                  features.max_seq_length(), statistics.num_real_tokens, 100 * share));
   for (const std::string& warning : statistics.warnings) console.warning(warning);
   if (statistics.num_last_token_labels > 0) {
     console.warning(

@@ -31,7 +31,7 @@ void print_model(const std::filesystem::path& directory,
                  const question_answering::QuestionAnsweringTask& task, Console& console);
 
 // Counts of a split, and what its statistics warn of.
-void describe_features(std::string_view split, const std::filesystem::path& file,
+void describe_features(std::string_view split, std::span<const std::filesystem::path> files,
                        const question_answering::FeatureSet& features, Console& console);
 
 // Which weights of the file were not used, and which parameters are new.

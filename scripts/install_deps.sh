@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that tandem needs and that are missing; says which; asks nothing.
 #   scripts/install_deps.sh           what building, the demo and the tests need
-#   scripts/install_deps.sh --tests   and an ssh server for the tests of several hosts, where installing it starts no service
+#   scripts/install_deps.sh --tests   and a headless browser for the tests of pages, and an ssh server for the tests of several
+#                                     hosts, where installing it starts no service
 #   scripts/install_deps.sh --dev     and clang, clang-format, clang-tidy, ccache for work on tandem itself
 # docs/dependencies.md gives the reason for each package.
 set -euo pipefail
 
 packages=(
   g++ cmake ninja-build pkg-config                                    # the build
-  libdnnl-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libicu-dev libssl-dev zlib1g-dev
+  libdnnl-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libicu-dev libssl-dev zlib1g-dev libmicrohttpd-dev
+  libsnappy-dev libzstd-dev                                           # compression of Parquet and Arrow files
   libgtest-dev libgmock-dev                                           # tests
   mpich                                                               # mpirun.mpich, mpiexec.hydra: starts several ranks
   libfabric-dev libmpich-dev libopenmpi-dev openmpi-bin libgloo-dev   # transport plugins and their tests
   python3 python3-venv python3-pip git                                # checks of the sources, packages for comparison
 )
 if [ "${1:-}" = --tests ]; then
-  packages+=(iproute2)
+  packages+=(iproute2 chromium-headless-shell)
   # A package manager under systemd would start a server that lets people in. Nobody asked for that: there the tests say what is
   # missing. In a container the package is just a program.
   [ -d /run/systemd/system ] || packages+=(openssh-server openssh-client)

@@ -12,11 +12,12 @@ FlagTable data_flags() {
       "Data",
       {
           flag("dataset_name", field<&QaArguments::dataset_name>(),
-               "directory of a data set, or its name in the Hugging Face cache"),
+               "directory of a data set, or its name in the cache of datasets or of the Hub"),
           flag("dataset_config_name", field<&QaArguments::dataset_config_name>(),
                "configuration of the data set, for example plain_text"),
           flag("train_file", field<&QaArguments::train_file>(),
-               "training questions: SQuAD JSON, {\"data\": [...]}, a list, or JSON lines")
+               "training questions: JSON (SQuAD's, {\"data\": [...]}, a list, JSON lines), CSV, "
+               "Parquet or Arrow")
               .as_path(),
           flag("validation_file", field<&QaArguments::validation_file>(),
                "evaluation questions, as train_file")

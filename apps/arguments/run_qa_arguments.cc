@@ -8,6 +8,7 @@
 #include "apps/arguments/grammar.h"
 #include "apps/arguments/suggest.h"
 #include "tandem/core/file.h"
+#include "tandem/data/read_questions.h"
 #include "tandem/trainer/optimization.h"
 
 namespace tandem::apps {
@@ -236,14 +237,9 @@ void finish_best_model(RunQaArguments& arguments, std::vector<std::string>& note
 }
 
 void check_question_file(std::string_view flag, const std::optional<std::string>& file) {
-  if (!file || file->ends_with(".json") || file->ends_with(".jsonl")) return;
-  if (file->ends_with(".csv")) {
-    raise<ConfigError>(
-        "--{} {}: CSV is not there yet; convert it to JSON lines with id, context, question and "
-        "answers",
-        flag, *file);
-  }
-  raise<ConfigError>("--{} {}: expected a file that ends in .json or .jsonl", flag, *file);
+  if (!file || data::is_question_file(*file)) return;
+  raise<ConfigError>("--{} {}: expected a file that ends in {}", flag, *file,
+                     fmt::join(data::question_file_extensions(), ", "));
 }
 
 void check_data(const RunQaArguments& arguments) {

@@ -42,7 +42,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "num_train_epochs max_steps warmup_steps warmup_ratio lr_scheduler_type logging_strategy "
      "logging_steps "
      "logging_first_step logging_nan_inf_filter save_strategy save_steps save_total_limit "
-     "save_only_model use_cpu seed "
+     "save_only_model save_safetensors use_cpu seed "
      "data_seed bf16 gradient_checkpointing ddp_backend xpu_backend ddp_timeout "
      "dataloader_drop_last "
      "resume_from_checkpoint "
@@ -82,7 +82,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "fsdp_transformer_layer_cls_to_wrap sharded_ddp "
      "parallelism_config tp_size"},
     {"T",
-     "save_safetensors apply_quantization quantization_approach quantization_config "
+     "apply_quantization quantization_approach quantization_config "
      "num_calibration_samples metric "
      "tolerance_criterion verify_loading train_before_quantization apply_pruning target_sparsity "
      "pruning_config "
@@ -405,10 +405,8 @@ TEST(RunQaArguments, DataIsChecked) {
   EXPECT_THAT(failure_more("--do_train").message, HasSubstr("--do_train needs --train_file"));
   EXPECT_THAT(failure("--model_name_or_path m --train_file t.json --do_eval").message,
               HasSubstr("--do_eval needs --validation_file"));
-  EXPECT_THAT(failure("--model_name_or_path m --train_file t.csv").message,
-              HasSubstr("CSV is not there yet"));
   EXPECT_THAT(failure("--model_name_or_path m --train_file t.txt").message,
-              HasSubstr("ends in .json"));
+              HasSubstr("--train_file t.txt: expected a file that ends in .json, .jsonl, .csv, .arrow, .parquet"));
   EXPECT_THAT(failure_more("--doc_stride 384").message,
               HasSubstr("--doc_stride 384 must be smaller than --max_seq_length 384"));
 }

@@ -310,8 +310,8 @@ FlagTable checkpoint_flags() {
           flag("ignore_data_skip", field<&TrainingArguments::ignore_data_skip>(),
                "after a resume begin the epoch's data anew (going on at its place takes no time "
                "here)"),
-          not_yet("save_safetensors", Kind::kBool, true,
-                  "models are written as model.safetensors only"),
+          flag("save_safetensors", field<&TrainingArguments::save_safetensors>(),
+               "weights as model.safetensors; false: as pytorch_model.bin, which torch.load reads"),
           note("restore_callback_states_from_checkpoint", Kind::kBool, false,
                "there are no callbacks with state"),
           note("enable_jit_checkpoint", Kind::kBool, false, "SIGTERM always writes a checkpoint"),

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 #include "e2e/job.h"
 
@@ -44,6 +46,22 @@ TEST_F(Options, BestModelIsKeptAndLoaded) {
             best_f1);  // the final evaluation is the best model's
 }
 
+// The forms of a data set differ, what is trained does not.
+TEST_F(Options, EveryFormOfADataSetTrainsTheSame) {
+  const fs::path golden = fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/datasets";
+  const auto train = [&](const std::string& output, const Words& data) {
+    const Words flags = {"--max_steps", "4", "--save_strategy", "no"};
+    run_ok(train_command(output, with(flags, data)));
+    return weights(output);
+  };
+  const std::string rows = train("rows", {"--train_file", (golden / "rows.json").native()});
+  EXPECT_TRUE(rows == train("csv", {"--train_file", (golden / "questions.csv").native()}));
+  EXPECT_TRUE(rows == train("hub", {"--dataset_name", (golden / "hub").native()}));
+  EXPECT_TRUE(rows == train("saved", {"--dataset_name", (golden / "saved").native()}));
+  EXPECT_TRUE(rows == train("cache", {"--dataset_name", "squad", "--dataset_config_name",
+                                      "plain_text", "--cache_dir", (golden / "cache").native()}));
+}
+
 TEST_F(Options, EverythingAUserExpectsIsWritten) {
   run_ok(train_command(
       "job", with(eval_flags(), {"--do_predict", "--test_file", (kDemo / "held_out.json").native(),
@@ -65,6 +83,26 @@ TEST_F(Options, EverythingAUserExpectsIsWritten) {
   EXPECT_EQ(read("job", "predict_predictions.json").size(), 10u);
   EXPECT_FALSE(read_file(path("job") / "eval_results.json").ends_with("\n"));
   EXPECT_TRUE(read_file(path("job") / "eval_predictions.json").ends_with("\n"));
+}
+
+TEST_F(Options, WeightsForTorch) {
+  const Words for_torch = {"--save_safetensors", "false"};
+  run_ok(train_command("plain"));
+  run_ok(train_command("torch", for_torch));
+  EXPECT_FALSE(fs::exists(path("torch") / "model.safetensors"));
+  EXPECT_FALSE(fs::exists(path("torch") / "checkpoint-7" / "model.safetensors"));
+  const auto inspect = [&](const std::string& output) {
+    std::istringstream lines(run_ok({kProgram, "inspect", "weights", path(output).native()}).out);
+    std::multiset<std::string> sorted;  // the two forms have their tensors in different orders
+    for (std::string line; std::getline(lines, line);) sorted.insert(line);
+    return sorted;
+  };
+  EXPECT_EQ(inspect("torch"), inspect("plain"));
+  EXPECT_GT(inspect("torch").size(), 10u);
+  run_ok(train_command("resumed", with(for_torch, {"--resume_from_checkpoint",
+                                                   (path("torch") / "checkpoint-7").native()})));
+  EXPECT_TRUE(read_file(path("resumed") / "pytorch_model.bin") ==
+              read_file(path("torch") / "pytorch_model.bin"));
 }
 
 TEST_F(Options, EvaluationAloneAndVersionTwo) {

@@ -102,6 +102,10 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   fabric.peers = std::move(mesh.peers);
   fabric.network = std::move(mesh.network);
   fabric.local_sockets = std::move(mesh.local);
+  fabric.listener = std::move(mesh.listener);
+  fabric.doors = std::move(mesh.doors);
+  fabric.loopback_only = loopback_only;
+  fabric.interface = interface;
   fabric.failure = std::make_unique<Failure>();
   fabric.recorder = std::make_unique<FlightRecorder>();
   const auto write_record =
@@ -160,10 +164,14 @@ void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin,
       std::make_unique<PluginTransport>(std::move(*plugin), fabric.peers, state.rank,
                                         state.options.timeout, *fabric.monitor, *fabric.failure));
   greet_all();
-  // Meeting is no operation of the user; errors count those.
-  state.sequence = 0;
-  fabric.operations = 0;
-  std::fill(state.streams.begin(), state.streams.end(), State::StreamCounters());
+  forget_operations();
+}
+
+// Meeting is no operation of the user; errors count those.
+void Communicator::forget_operations() {
+  state_->sequence = 0;
+  state_->fabric->operations = 0;
+  std::fill(state_->streams.begin(), state_->streams.end(), State::StreamCounters());
 }
 
 // Libraries connect when the first message is sent, and both sides must be looking then: not in the middle of a step. The lower
@@ -226,6 +234,7 @@ void Communicator::close() {
   fabric.first_transport.reset();
   fabric.monitor.reset();
   fabric.local_sockets.clear();
+  fabric.listener.reset();
 }
 
 void Communicator::abort(std::string_view reason) noexcept {

@@ -12,8 +12,8 @@
 // passes, when a rank it needs has left, or as soon as any rank died. Death is seen by a monitor
 // thread: the end of a local process through its pidfd and its closed connections, that of a remote
 // one through the reset of its connections, a vanished host through TCP keep-alive. The first rank
-// that knows tells all the others. After an error the communicator stays failed; only rendezvous
-// makes a new one.
+// that knows tells all the others. After an error the communicator stays failed; shrink()
+// makes a new one of the ranks that are left.
 //
 // Thread-safety: one thread at a time calls a communicator; on_failure and abort() are the
 // exceptions.
@@ -67,6 +67,16 @@ struct Options {
   Selection selection;
   // Forces an implementation of the sums: "avx512", "avx2", "reference".
   std::string combine_kernels;
+};
+
+// See Communicator::shrink().
+struct ShrinkOptions {
+  std::vector<int> exclude;  // ranks that do not go on, in any order, equal on all that do
+  // Fails the communicator first, on all ranks: calls under way end with CommError, and ranks that live but do not come until the
+  // timeout are left behind.
+  bool abort = false;
+  std::optional<std::chrono::milliseconds> timeout;  // default: that of the communicator
+  std::optional<Options> options;  // of the new communicator; default: those of this one
 };
 
 // The ranks that share one node's memory, in ascending order.
@@ -243,6 +253,18 @@ class Communicator {
   // by one thread at a time. At most 50 exist at once.
   std::unique_ptr<Communicator> split(int color, int key);
 
+  // A communicator of the ranks that are left: all but those excluded, and those that died or ended, in the order of this one. The
+  // way on after a failure: every rank whose call threw CommError calls shrink() on the failed communicator. Collective over all
+  // that go on; excluded ranks do not call it. This communicator stays as it was, usable if it was, and is destroyed by its
+  // owner afterwards; its memory is valid until then. Nothing is shared between the two.
+  //
+  // Ranks that die meanwhile are left out too. A rank that lives but does not come until the timeout is an error (CommError, on
+  // all) if the communicator has not failed; if it has, the rank is left behind and told so: its calls, shrink() too, throw CommError.
+  // When the network falls into halves, each half goes on without the other: who must not compares size() with what it needs.
+  // Throws InvalidArgument: this rank is excluded, no such rank, operations started and not complete; ConfigError: the ranks
+  // exclude different ones, or messages travel through an MPI, whose world cannot shrink.
+  std::unique_ptr<Communicator> shrink(const ShrinkOptions& options = {});
+
   // Memory for buffers that collectives inside a node use in place; huge pages where the system gives them. Collective;
   // ranks may ask for different sizes.
   CommunicatorMemory mem_alloc(std::size_t bytes);
@@ -369,6 +391,8 @@ class Communicator {
             bytes_of(in),          bytes_of(out)};
   }
   static std::unique_ptr<Communicator> finish(std::unique_ptr<State> state);
+  void forget_operations();
+  void check_may_shrink(const ShrinkOptions& options) const;
   Header stream_header(DataType type, std::size_t count, std::size_t bytes, int channel) const;
 
   std::unique_ptr<State> state_;

@@ -42,6 +42,11 @@ struct Fabric {
   std::unique_ptr<Failure> failure;
   std::unique_ptr<Monitor> monitor;
   std::vector<rendezvous::FileDescriptor> local_sockets;
+  // Where the ranks find each other again.
+  rendezvous::FileDescriptor listener;
+  std::vector<Door> doors;
+  bool loopback_only = false;
+  std::string interface;
   std::unique_ptr<Transport> transport;
   // With a plugin: tcp, over which the ranks met, stays open under it.
   std::unique_ptr<Transport> first_transport;

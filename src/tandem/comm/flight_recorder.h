@@ -49,9 +49,16 @@ class FlightRecorder {
     std::atomic<std::uint64_t> sequence{0};
     std::atomic<std::uint64_t> kind{0};  // operation, type, op and root, packed
     std::atomic<std::uint64_t> count{0};
-    std::atomic<std::int64_t> begun_ns{0};
-    std::atomic<std::int64_t> ended_ns{0};  // 0: not yet
+    std::atomic<std::int64_t> begun{0};  // in ticks
+    std::atomic<std::int64_t> ended{0};  // 0: not yet
   };
+  // What ticks are in time is known from two readings of both clocks: the first one, and that when the record is written.
+  struct Moment {
+    std::int64_t ticks = 0;
+    std::int64_t nanoseconds = 0;
+  };
+  static Moment now();
+  const Moment start_;
   std::atomic<std::uint64_t> next_{0};
   std::array<Slot, kCapacity> slots_;
 };

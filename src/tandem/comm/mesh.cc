@@ -12,6 +12,7 @@
 #include <cstring>
 #include <thread>
 
+#include "tandem/comm/mesh_wire.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/rendezvous/connect.h"
@@ -30,36 +31,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kConnectPhase{60000};
 // Time for a connection to say who it is; strangers at the port hold up nobody meanwhile.
 constexpr milliseconds kIntroduction{10000};
-
-enum class Kind : std::uint32_t { kData = 0, kControl = 1, kLocal = 2 };
-
-// What a listener says to whoever connects: an address and port may also be those of another program, of another host even.
-struct MeshGreeting {
-  std::uint32_t magic = 0x6d444e57;
-  std::uint32_t rank = 0;
-  std::uint64_t listener = 0;
-};
-
-// The connecting rank proves with the listener's secret, which only the cards carry, that it belongs to the job.
-struct MeshHello {
-  std::uint32_t magic = 0x6d444e48;
-  Kind kind = Kind::kData;
-  std::uint64_t secret = 0;
-  std::uint32_t rank = 0;
-  std::uint32_t target = 0;
-};
-
-template <class T>
-std::string_view view_of(const T& value) {
-  return {reinterpret_cast<const char*>(&value), sizeof value};
-}
-
-template <class T>
-T read_as(const std::string& bytes) {
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return value;
-}
 
 struct Card {
   std::string host;
@@ -198,6 +169,11 @@ class Builder {
     // A rank may end as soon as it is done: nobody leaves before all know each other.
     if (vigil_ != nullptr) vigil_->finish(deadline);
     mesh_.network = describe_network();
+    for (std::size_t i = 0; i < size_; ++i) {
+      mesh_.doors.push_back({candidates(i, meeting.met[i].address), cards_[i].port,
+                             cards_[i].listener, cards_[i].secret});
+    }
+    mesh_.listener = std::move(listener_);
     return std::move(mesh_);
   }
 
@@ -257,9 +233,7 @@ class Builder {
     rendezvous::Handshake handshake;
     handshake.answer_bytes = sizeof(MeshGreeting);
     handshake.accept = [&](const std::string& answer) {
-      const auto greeting = read_as<MeshGreeting>(answer);
-      return greeting.magic == MeshGreeting().magic && greeting.rank == i &&
-             greeting.listener == cards_[i].listener;
+      return is_greeting_of(answer, i, cards_[i].listener);
     };
     std::string failure;
     do {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,12 +13,24 @@
 
 namespace tandem::comm {
 
+// Where a rank listens, as this rank reaches it.
+struct Door {
+  std::vector<std::string> addresses;  // the likeliest first
+  int port = 0;
+  std::uint64_t listener = 0;  // public name of the listening socket
+  std::uint64_t secret = 0;    // of those who may connect to it
+};
+
 struct Mesh {
   std::vector<Peer> peers;  // by rank, this one included
   // By rank; empty for this rank, `local` also for ranks of other nodes. All non-blocking.
   std::vector<rendezvous::FileDescriptor> data;
   std::vector<rendezvous::FileDescriptor> control;
   std::vector<rendezvous::FileDescriptor> local;
+  // By rank, this one included. The ranks keep listening after they are connected: should the communicator fail, those that are left
+  // find each other there (reunion.h).
+  std::vector<Door> doors;
+  rendezvous::FileDescriptor listener;  // this rank's
   std::string network;  // "eth0 (10.0.0.3)": this rank's way to other hosts; empty if there are none
 };
 

@@ -35,6 +35,7 @@ struct FrameHeader {
   std::uint32_t magic = kFrameMagic;
   std::uint32_t frame = 0;
   std::uint32_t bytes = 0;
+  std::int32_t subject = -1;  // the rank that a failure or an expulsion is about
 };
 
 rendezvous::FileDescriptor open_process(pid_t pid) {
@@ -94,6 +95,7 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDes
       options_(std::move(options)),
       watched_(peers.size()),
       left_(std::make_unique<std::atomic<bool>[]>(peers.size())),
+      gone_(std::make_unique<std::atomic<bool>[]>(peers.size())),
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   for (std::size_t i = 0; i < peers.size(); ++i) {
     if (!control[i]) continue;
@@ -190,6 +192,9 @@ void Monitor::read_control(std::size_t rank) {
 
 void Monitor::take_frames(std::size_t rank) {
   std::string& received = watched_[rank].received;
+  const auto is_rank = [&](std::int32_t r) {
+    return r >= 0 && static_cast<std::size_t>(r) < peers_.size();
+  };
   while (received.size() >= sizeof(FrameHeader)) {
     FrameHeader header;
     std::memcpy(&header, received.data(), sizeof header);
@@ -207,9 +212,14 @@ void Monitor::take_frames(std::size_t rank) {
       const std::lock_guard lock(activity_mutex_);
       if (!(activity == watched_[rank].activity)) watched_[rank].activity_since = Clock::now();
       watched_[rank].activity = activity;
+    } else if (header.frame == static_cast<std::uint32_t>(Frame::kExpelled)) {
+      if (is_rank(header.subject)) mark_gone(static_cast<std::size_t>(header.subject), text);
+      // Who is expelled alive learns it from its next call.
+      if (header.subject == options_.rank && failure_.claim(text)) failure_.publish();
     } else {
+      if (is_rank(header.subject)) mark_gone(static_cast<std::size_t>(header.subject), text);
       // Passed on, so that the cause comes before the end of this rank's connections everywhere.
-      spread(fmt::format("{} (reported by rank {})", text, rank), text);
+      spread(fmt::format("{} (reported by rank {})", text, rank), text, header.subject);
     }
   }
 }
@@ -222,8 +232,30 @@ void Monitor::control_ended(std::size_t rank, const std::string& how) {
     const std::lock_guard lock(send_mutex_);
     watched.control.reset();
   }
+  mark_gone(rank, how);
   if (left(static_cast<int>(rank)) || leaving_.load(std::memory_order_acquire)) return;
-  report(fmt::format("{} died: {}", peers_[rank].describe(), how));
+  report(fmt::format("{} died: {}", peers_[rank].describe(), how), static_cast<int>(rank));
+}
+
+void Monitor::mark_gone(std::size_t rank, const std::string& why) {
+  if (static_cast<int>(rank) == options_.rank) {
+    const std::lock_guard lock(expelled_mutex_);
+    if (why_expelled_.empty()) why_expelled_ = why;
+  }
+  gone_[rank].store(true, std::memory_order_release);
+}
+
+std::string Monitor::why_expelled() const {
+  const std::lock_guard lock(expelled_mutex_);
+  return why_expelled_;
+}
+
+void Monitor::expel(int rank, const std::string& why) noexcept {
+  try {
+    mark_gone(static_cast<std::size_t>(rank), why);
+    send_to_all(Frame::kExpelled, why.substr(0, kMaxText), rank);
+  } catch (...) {  // no memory: that rank learns it at its deadline
+  }
 }
 
 void Monitor::judge_ended_processes() {
@@ -245,7 +277,7 @@ void Monitor::beat() {
     awake_since_ = now;
   }
   last_beat_ = now;
-  if (leaving_.load(std::memory_order_acquire) || failure_.is_set()) return;
+  if (leaving_.load(std::memory_order_acquire)) return;
   judge_silence();
   const Activity activity{operations_.load(std::memory_order_relaxed),
                           waiting_.load(std::memory_order_relaxed) ? 1u : 0u};
@@ -257,7 +289,10 @@ void Monitor::judge_silence() {
   const auto now = Clock::now();
   for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
     const Watched& watched = watched_[rank];
-    if (!watched.sends_heartbeats || !watched.control_open || left(static_cast<int>(rank))) continue;
+    if (!watched.sends_heartbeats || !watched.control_open || gone(static_cast<int>(rank)) ||
+        left(static_cast<int>(rank))) {
+      continue;
+    }
     if (now - watched.heard < 4 * kBeat) continue;
     const std::chrono::milliseconds unanswered = since_answer(watched.control);
     if (unanswered >= options_.host_timeout && now - awake_since_ >= options_.host_timeout) {
@@ -269,11 +304,15 @@ void Monitor::judge_silence() {
     if (!host_is_there || !limited || now - watched.heard < options_.stall_timeout) continue;
     const std::string state =
         peers_[rank].pid_is_visible ? process_state(peers_[rank].pid) : std::string();
-    return report(fmt::format(
+    const std::string message = fmt::format(
         "{} stalled: its host answers, but the process has not said a word for {:.1f} s{}; was it "
         "stopped, or is a debugger attached? (TANDEM_STALL_TIMEOUT sets the limit)",
         peers_[rank].describe(), seconds(options_.stall_timeout),
-        state.empty() ? "" : fmt::format(" (state {})", state)));
+        state.empty() ? "" : fmt::format(" (state {})", state));
+    mark_gone(rank, message);
+    // In a large job only the neighbours hear of a silence, and after a failure nothing is reported any more.
+    if (failure_.is_set()) return expel(static_cast<int>(rank), message);
+    return report(message, static_cast<int>(rank));
   }
 }
 
@@ -308,12 +347,14 @@ void Monitor::call_on_failure_when_due() {
   }
 }
 
-void Monitor::report(const std::string& message) noexcept { spread(message, message); }
+void Monitor::report(const std::string& message, int dead) noexcept {
+  spread(message, message, dead);
+}
 
 // `message` is for this rank, `text` for the others.
-void Monitor::spread(const std::string& message, const std::string& text) noexcept {
+void Monitor::spread(const std::string& message, const std::string& text, int dead) noexcept {
   if (!failure_.claim(message)) return;
-  send_to_all(Frame::kFailure, text.substr(0, kMaxText));
+  send_to_all(Frame::kFailure, text.substr(0, kMaxText), dead);
   // A launcher that has seen the same death may kill this process within the millisecond: no detour over a sleeping thread.
   if (options_.on_failure && options_.failure_grace.count() == 0) {
     options_.on_failure(message + failure_.postscript());
@@ -328,10 +369,11 @@ void Monitor::say_goodbye() noexcept {
 
 // Heartbeats go to those who listen for them, the rest to all.
 // Small frames into empty socket buffers: they fit, or the peer is beyond help.
-void Monitor::send_to_all(Frame frame, const std::string& text) noexcept {
+void Monitor::send_to_all(Frame frame, const std::string& text, int subject) noexcept {
   FrameHeader header;
   header.frame = static_cast<std::uint32_t>(frame);
   header.bytes = static_cast<std::uint32_t>(text.size());
+  header.subject = subject;
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
   bytes += text;
   const std::lock_guard lock(send_mutex_);

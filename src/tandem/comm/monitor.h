@@ -7,7 +7,8 @@
 // `stall_timeout` it counts as failed. Whoever knows of a failure first sends it to all.
 //
 // Heartbeats go to all ranks of a small job, to the neighbours in a ring of the ranks in a large one, four times a second.
-// They say what the rank is doing, so that a wait that takes too long can name who holds up the job, which need not be the
+// They go on after a failure, because the ranks that are left may meet again (reunion.h) and must not wait for a stopped one. They
+// say what the rank is doing, so that a wait that takes too long can name who holds up the job, which need not be the
 // rank that is waited for.
 #pragma once
 
@@ -47,8 +48,18 @@ class Monitor {
   bool left(int rank) const {
     return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
   }
-  // Makes `message` the failure of this communicator on all ranks, unless one is known already. Any thread.
-  void report(const std::string& message) noexcept;
+  // Rank `rank` has left, died, fell silent or was expelled: nothing will come from it. This rank itself: the others count it as
+  // dead or went on without it.
+  bool gone(int rank) const {
+    return gone_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+  }
+  // Why this rank itself is gone; empty if it is not.
+  std::string why_expelled() const;
+  // Tells all ranks that `rank` no longer belongs to them, and why.
+  void expel(int rank, const std::string& why) noexcept;
+  // Makes `message` the failure of this communicator on all ranks, unless one is known already; `dead`: the rank that it says
+  // has died, if any. Any thread.
+  void report(const std::string& message, int dead = -1) noexcept;
   // Tells all ranks that this one ends in order.
   void say_goodbye() noexcept;
   // What this rank is doing, for the others' messages: operations begun so far, and whether it waits for others now. Any
@@ -72,7 +83,7 @@ class Monitor {
   std::string describe_laggard() const;
 
  private:
-  enum class Frame : std::uint32_t { kGoodbye = 1, kFailure = 2, kHeartbeat = 3 };
+  enum class Frame : std::uint32_t { kGoodbye = 1, kFailure = 2, kHeartbeat = 3, kExpelled = 4 };
   struct Activity {
     std::uint64_t operations = 0;
     std::uint64_t waiting = 0;
@@ -100,14 +111,18 @@ class Monitor {
   void beat();
   void judge_silence();
   void call_on_failure_when_due();
-  void spread(const std::string& message, const std::string& text) noexcept;
-  void send_to_all(Frame frame, const std::string& text) noexcept;
+  void mark_gone(std::size_t rank, const std::string& why);
+  void spread(const std::string& message, const std::string& text, int dead) noexcept;
+  void send_to_all(Frame frame, const std::string& text, int subject = -1) noexcept;
 
   const std::vector<Peer>& peers_;
   Failure& failure_;
   const Options options_;
   std::vector<Watched> watched_;
   std::unique_ptr<std::atomic<bool>[]> left_;
+  std::unique_ptr<std::atomic<bool>[]> gone_;
+  mutable std::mutex expelled_mutex_;
+  std::string why_expelled_;
   std::mutex send_mutex_;
   mutable std::mutex activity_mutex_;  // of activity and activity_since in watched_
   std::atomic<std::uint64_t> operations_{0};

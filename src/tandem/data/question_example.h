@@ -57,6 +57,7 @@ class QuestionSet::Builder {
   ~Builder();
   // The views of `example` (its answers too) need to live only during the call.
   void add(const QuestionExample& example);
+  std::size_t size() const { return set_.size(); }
   QuestionSet finish();
 
  private:

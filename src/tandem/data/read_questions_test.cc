@@ -157,15 +157,7 @@ TEST_F(ReadQuestions, SaysWhatIsWrongAndWhere) {
   }
 }
 
-TEST_F(ReadQuestions, CsvAndMissingFiles) {
-  write_file(folder_ / "q.csv", "id,question\n");
-  try {
-    read_questions(folder_ / "q.csv");
-    FAIL();
-  } catch (const DataError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("q.csv"), HasSubstr("CSV is not supported yet"),
-                                    HasSubstr("JSON lines")));
-  }
+TEST_F(ReadQuestions, MissingFiles) {
   EXPECT_THROW(read_questions(folder_ / "absent.json"), IoError);
 }
 

@@ -1,9 +1,12 @@
-// Which file of a data set is the training part, which the evaluation part.
+// Which files of a data set are the training part, which the evaluation part.
 #pragma once
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tandem/core/env.h"
 
@@ -11,19 +14,40 @@ namespace tandem::hub {
 
 struct DatasetFiles {
   std::filesystem::path directory;
-  std::optional<std::filesystem::path> train;
-  std::optional<std::filesystem::path> validation;
-  std::optional<std::filesystem::path> test;
+  // Each the shards of one part, in order; empty: the data set has no such part.
+  std::vector<std::filesystem::path> train, validation, test;
+
+  bool empty() const { return train.empty() && validation.empty() && test.empty(); }
 };
 
-// Resolves --dataset_name: a directory, or a data set in the hub cache, that holds .json or .jsonl
-// files. A file belongs to the part whose word stands in its name (train, training; validation,
-// valid, dev, val; test, testing, eval, evaluation), as in "train-v1.1.json"; with `config` the
-// folder of that name is looked at first. Throws DataError when nothing is found, when two files
-// claim one part (naming both), and when there are only Arrow, Parquet or CSV files, which cannot
-// be read yet.
-DatasetFiles resolve_dataset(const std::string& name, const std::optional<std::string>& config,
-                             const std::optional<std::string>& cache_dir,
-                             const Environment& environment);
+struct DatasetQuery {
+  std::string name;                      // a directory, "name" or "org/name"
+  std::optional<std::string> config;     // --dataset_config_name
+  std::optional<std::string> cache_dir;  // looked at before the environment's caches
+  // Endings of the files that can be read, with their dots.
+  std::span<const std::string_view> extensions;
+};
+
+// Resolves --dataset_name. Looked at are, in this order:
+//   1. a directory of this name: what save_to_disk() of `datasets` wrote, or files;
+//   2. the cache of `datasets` (datasets_cache.h), the newest entry;
+//   3. the hub cache (hub_cache.h).
+// Files of a folder belong to the part whose word stands in their name (train, training; validation,
+// valid, dev, val; test, testing, eval, evaluation), as in "train-v1.1.json"; files
+// "…-00000-of-00002.…" are shards of one. Looked at are the folder of the configuration, the directory
+// itself, its folder data, and the only folder in it that has such files. Throws DataError that names
+// every place when nothing is found; when two files claim one part, a shard is missing, or there are
+// several configurations and none was named, it lists them.
+DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& environment);
+
+// The files of one folder by the words in their names; no parts when there are none.
+DatasetFiles files_of_folder(const std::filesystem::path& folder,
+                             std::span<const std::string_view> extensions);
+
+// Adds `file` to the shards of a part, which must be given in order; `part` names it in messages.
+void add_shard(std::vector<std::filesystem::path>& shards, const std::filesystem::path& file,
+               std::string_view part);
+// Throws DataError when a part has not all of its shards.
+void require_all_shards(const std::vector<std::filesystem::path>& shards, std::string_view part);
 
 }  // namespace tandem::hub

@@ -1,10 +1,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
+
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/hub/dataset_files.h"
+#include "tandem/hub/datasets_cache.h"
 #include "tandem/hub/hub_cache.h"
 
 namespace tandem::hub {
@@ -222,47 +226,151 @@ TEST_F(HubTest, ModelsPartsMayComeFromDifferentPlaces) {
               HasSubstr("no config.json"));
 }
 
-TEST_F(HubTest, DatasetDirectory) {
+class DatasetTest : public HubTest {
+ protected:
+  DatasetFiles resolve(const fs::path& name, const std::optional<std::string>& config = {},
+                       const std::optional<std::string>& cache_dir = {}) const {
+    static constexpr std::array<std::string_view, 4> kExtensions = {".json", ".jsonl", ".arrow",
+                                                                    ".parquet"};
+    return resolve_dataset({name.string(), config, cache_dir, kExtensions}, environment());
+  }
+  std::string error(const fs::path& name, const std::optional<std::string>& config = {}) const {
+    return error_of([&] { resolve(name, config); });
+  }
+  // An entry of the cache of `datasets`, and when it was made.
+  fs::path put_entry(const std::string& path, const std::vector<std::string>& files, int second) {
+    const fs::path entry = folder_ / ("datasets/" + path);
+    for (const std::string& file : files) put(entry / file);
+    put(entry / "dataset_info.json");
+    fs::last_write_time(entry / "dataset_info.json",
+                        fs::file_time_type() + std::chrono::seconds(second));
+    return entry;
+  }
+};
+
+TEST_F(DatasetTest, Directory) {
   put(folder_ / "squad" / "train-v1.1.json");
   put(folder_ / "squad" / "dev-v1.1.json");
   put(folder_ / "squad" / "README.md");
-  const DatasetFiles files =
-      resolve_dataset((folder_ / "squad").string(), std::nullopt, std::nullopt, environment());
-  EXPECT_EQ(files.train, folder_ / "squad" / "train-v1.1.json");
-  EXPECT_EQ(files.validation, folder_ / "squad" / "dev-v1.1.json");
-  EXPECT_EQ(files.test, std::nullopt);
+  const DatasetFiles files = resolve(folder_ / "squad");
+  EXPECT_THAT(files.train, ElementsAre(folder_ / "squad" / "train-v1.1.json"));
+  EXPECT_THAT(files.validation, ElementsAre(folder_ / "squad" / "dev-v1.1.json"));
+  EXPECT_THAT(files.test, ElementsAre());
 }
 
-TEST_F(HubTest, DatasetInTheHubCacheByNameAndConfiguration) {
-  put_repository(hub() / "datasets--rajpurkar--squad", kCommit,
-                 {"plain_text/train.jsonl", "plain_text/validation.jsonl"});
-  put(hub() / "datasets--rajpurkar--squad" / "snapshots" / kCommit / "plain_text" / "train.jsonl");
-  put(hub() / "datasets--rajpurkar--squad" / "snapshots" / kCommit / "plain_text" /
-      "test-00000.json");
-  const DatasetFiles files = resolve_dataset("squad", "plain_text", std::nullopt, environment());
-  EXPECT_EQ(files.train->filename(), "train.jsonl");
-  EXPECT_EQ(files.test->filename(), "test-00000.json");
+TEST_F(DatasetTest, HubCacheByNameAndConfiguration) {
+  const fs::path repository = hub() / "datasets--rajpurkar--squad";
+  put_repository(
+      repository, kCommit,
+      {"README.md", "plain_text/train-00000-of-00002.parquet",
+       "plain_text/train-00001-of-00002.parquet", "plain_text/validation-00000-of-00001.parquet"});
+  const fs::path folder = repository / "snapshots" / kCommit / "plain_text";
+  for (const std::optional<std::string>& config :
+       {std::optional<std::string>(), std::optional<std::string>("plain_text")}) {
+    const DatasetFiles files = resolve("squad", config);
+    EXPECT_THAT(files.train, ElementsAre(folder / "train-00000-of-00002.parquet",
+                                         folder / "train-00001-of-00002.parquet"));
+    EXPECT_THAT(files.validation, ElementsAre(folder / "validation-00000-of-00001.parquet"));
+  }
+  EXPECT_THAT(error("squad", "other"),
+              HasSubstr("has the configurations plain_text; choose one with --dataset_config_name, "
+                        "'other' is not among them"));
+  put(repository / "snapshots" / kCommit / "v2" / "train.parquet");
+  EXPECT_THAT(error("squad"), HasSubstr("has the configurations plain_text, v2; choose one"));
+  EXPECT_EQ(resolve("squad", "v2").train.size(), 1u);
 }
 
-TEST_F(HubTest, DatasetProblems) {
+TEST_F(DatasetTest, CacheOfDatasetsTakesTheNewestCompleteEntry) {
+  put_entry("rajpurkar___squad/plain_text/0.0.0/old", {"squad-train.arrow"}, 1);
+  const fs::path entry =
+      put_entry("rajpurkar___squad/plain_text/0.0.0/new",
+                {"squad-train-00000-of-00002.arrow", "squad-train-00001-of-00002.arrow",
+                 "squad-validation.arrow", "cache-0123-train.arrow"},
+                3);
+  put_entry("rajpurkar___squad/plain_text/0.0.0/newest.incomplete", {"squad-train.arrow"}, 9);
+  put(folder_ / "datasets" / "rajpurkar___squad" / "plain_text" / "0.0.0" / "new_builder.lock");
+  put_repository(hub() / "datasets--squad", kCommit, {"train.json"});  // comes second
+  for (const char* name : {"squad", "rajpurkar/squad"}) {
+    const DatasetFiles files = resolve(name);
+    EXPECT_EQ(files.directory, entry);
+    EXPECT_THAT(files.train, ElementsAre(entry / "squad-train-00000-of-00002.arrow",
+                                         entry / "squad-train-00001-of-00002.arrow"));
+    EXPECT_THAT(files.validation, ElementsAre(entry / "squad-validation.arrow"));
+    EXPECT_THAT(files.test, ElementsAre());
+  }
+  fs::remove(entry / "squad-train-00000-of-00002.arrow");
+  EXPECT_THAT(error("squad"),
+              HasSubstr("the train part has 1 files, but shard 0 of 2 is not among them"));
+}
+
+TEST_F(DatasetTest, CacheOfDatasetsWithSeveralConfigurations) {
+  put_entry("org___qa/en/1.0.0/a", {"qa-train.arrow"}, 1);
+  put_entry("org___qa/fr-0123456789abcdef/1.0.0/b", {"qa-train.arrow"}, 2);
+  put_entry("org___qa/fr-fedcba9876543210/1.0.0/c", {"qa-test.arrow"}, 3);
+  EXPECT_THAT(error("org/qa"), HasSubstr("has the configurations en, fr; choose one"));
+  EXPECT_THAT(error("org/qa", "de"), HasSubstr("'de' is not among them"));
+  EXPECT_EQ(resolve("org/qa", "en").directory.filename(), "a");
+  EXPECT_EQ(resolve("org/qa", "fr").directory.filename(), "c");
+}
+
+TEST_F(DatasetTest, CacheDirAndVariablesOfTheCacheOfDatasets) {
+  const DatasetQuery query{"squad", {}, "/given", {}};
+  const auto roots = [&](std::map<std::string, std::string, std::less<>> variables) {
+    return datasets_cache_roots(query, Environment(std::move(variables)));
+  };
+  EXPECT_THAT(roots({{"HF_DATASETS_CACHE", "/a"}, {"HF_HOME", "/b"}}), ElementsAre("/given", "/a"));
+  EXPECT_THAT(roots({{"HF_HOME", "/b"}, {"HOME", "/d"}}), ElementsAre("/given", "/b/datasets"));
+  EXPECT_THAT(roots({{"XDG_CACHE_HOME", "/c"}, {"HOME", "/d"}}),
+              ElementsAre("/given", "/c/huggingface/datasets"));
+  EXPECT_THAT(roots({{"HOME", "/d"}}), ElementsAre("/given", "/d/.cache/huggingface/datasets"));
+  put(folder_ / "mine" / "squad" / "plain_text" / "1.0.0" / "x" / "squad-train.arrow");
+  EXPECT_EQ(resolve("squad", {}, (folder_ / "mine").string()).train.size(), 1u);
+}
+
+// Folders that the packages wrote (tests/parity/make_dataset_files.py).
+TEST_F(DatasetTest, FoldersThatDatasetsWrote) {
+  const fs::path golden = fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/datasets";
+  const DatasetFiles saved = resolve(golden / "saved");
+  EXPECT_EQ(saved.train.size(), 3u);
+  EXPECT_THAT(saved.validation, ElementsAre(golden / "saved/validation/data-00000-of-00001.arrow"));
+  EXPECT_EQ(resolve(golden / "saved" / "train").train, saved.train);
+  const DatasetFiles hub_files = resolve(golden / "hub");
+  EXPECT_EQ(hub_files.train.size(), 2u);
+  const DatasetFiles cached = resolve("squad", "plain_text", (golden / "cache").string());
+  EXPECT_EQ(cached.train.front().filename(), "squad-train.arrow");
+  EXPECT_EQ(cached.validation.front().filename(), "squad-validation.arrow");
+}
+
+TEST_F(DatasetTest, ASavedDatasetWithoutASplitOrFiles) {
+  put(folder_ / "mine" / "state.json",
+      R"({"_data_files": [{"filename": "a.arrow"}], "_split": null})");
+  EXPECT_THAT(error(folder_ / "mine"), HasSubstr("a saved Dataset of the split 'mine'"));
+  put(folder_ / "mine" / "state.json", R"({"_data_files": [{}], "_split": "test"})");
+  EXPECT_THAT(error(folder_ / "mine"), HasSubstr("no list of file names"));
+  put(folder_ / "mine" / "state.json",
+      R"({"_data_files": [{"filename": "../a.arrow"}], "_split": "test"})");
+  EXPECT_THAT(resolve(folder_ / "mine").test, ElementsAre(folder_ / "mine" / "a.arrow"));
+}
+
+TEST_F(DatasetTest, Problems) {
   put(folder_ / "two" / "train-a.json");
   put(folder_ / "two" / "train-b.json");
-  EXPECT_THAT(error_of([&] { resolve_dataset((folder_ / "two").string(), {}, {}, environment()); }),
+  EXPECT_THAT(error(folder_ / "two"),
               AllOf(HasSubstr("train-a.json and train-b.json"), HasSubstr("--train_file")));
-  put(folder_ / "parquet" / "data" / "train-00000-of-00001.parquet");
-  EXPECT_THAT(
-      error_of([&] { resolve_dataset((folder_ / "parquet").string(), {}, {}, environment()); }),
-      AllOf(HasSubstr("(but train-00000-of-00001.parquet)"), HasSubstr("cannot be read yet")));
-  EXPECT_THAT(error_of([&] { resolve_dataset("squad", {}, {}, environment()); }),
+  put(folder_ / "other" / "train.feather");
+  EXPECT_THAT(error(folder_ / "other"),
+              AllOf(HasSubstr("no file such as"), HasSubstr("(found train.feather)"),
+                    HasSubstr(".json, .jsonl, .arrow, .parquet")));
+  EXPECT_THAT(error("squad"),
               AllOf(HasSubstr("the data set 'squad' was not found"),
                     HasSubstr("datasets--rajpurkar--squad"),
-                    HasSubstr("give --train_file and --validation_file")));
+                    HasSubstr("give --train_file and --validation_file"),
+                    HasSubstr("nor is it in the cache of the package datasets:\n  " +
+                              (folder_ / "datasets").string() + "/squad: no such folder")));
   // A word counts only between separators.
   put(folder_ / "words" / "constraint.json");
   put(folder_ / "words" / "developers.json");
-  EXPECT_THAT(
-      error_of([&] { resolve_dataset((folder_ / "words").string(), {}, {}, environment()); }),
-      HasSubstr("no file such as"));
+  EXPECT_THAT(error(folder_ / "words"), HasSubstr("no file such as"));
 }
 
 }  // namespace

@@ -9,12 +9,12 @@
 #include "tandem/core/error.h"
 #include "tandem/models/encoder.h"
 #include "tandem/models/safetensors.h"
+#include "tandem/models/torch_file.h"
 #include "tandem/models/torch_random.h"
+#include "tandem/models/weight_files.h"
 
 namespace tandem::models {
 namespace {
-
-constexpr std::string_view kWeightsFile = "model.safetensors";
 
 // Old checkpoints, converted from TensorFlow, call the parameters of LayerNorm gamma and beta.
 std::string modern_name(std::string_view name) {
@@ -49,9 +49,9 @@ void check_fits(const TensorView& tensor, const nn::ParameterSpec& parameter,
   if (tensor.shape != parameter.shape) {
     raise<DataError>(
         "{}: tensor '{}' has shape {}; the model of config.json expects {} for {} (do config.json "
-        "and {} belong together?)",
+        "and these weights belong together?)",
         file.string(), tensor.name, shape_to_string(tensor.shape), shape_to_string(parameter.shape),
-        parameter.name, kWeightsFile);
+        parameter.name);
   }
   if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 && tensor.dtype != DType::kBF16) {
     raise<DataError>("{}: tensor '{}' is {}; expected F32, F16 or BF16", file.string(), tensor.name,
@@ -129,35 +129,21 @@ void check_size(const nn::ParameterLayout& layout, std::size_t size) {
   }
 }
 
-std::filesystem::path find_weights(const std::filesystem::path& model_dir) {
-  const std::filesystem::path path = model_dir / kWeightsFile;
-  if (std::filesystem::exists(path)) return path;
-  for (const char* other : {"model.safetensors.index.json", "pytorch_model.bin",
-                            "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"}) {
-    if (std::filesystem::exists(model_dir / other)) {
-      raise<DataError>(
-          "{}: found {}, but no {}; save the model in that format first, for example with "
-          "transformers' save_pretrained",
-          model_dir.string(), other, kWeightsFile);
-    }
-  }
-  raise<DataError>("{}: no {} in this model directory", model_dir.string(), kWeightsFile);
-}
-
 }  // namespace
 
 LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                            const nn::ParameterLayout& layout, std::span<float> weights,
                            std::uint64_t seed) {
   check_size(layout, weights.size());
-  const SafetensorsFile file(find_weights(model_dir));
+  const WeightFiles files(model_dir);
   const std::string_view prefix = Encoder::base_prefix(config.model_type);
   const nn::ParameterSpec* const first = layout.parameters().data();
 
   LoadReport report;
-  report.file = file.path();
+  report.file = files.path();
   std::vector<bool> loaded(layout.parameters().size(), false);
-  for (const TensorView& tensor : file.tensors()) {
+  for (std::size_t i = 0; i < files.tensors().size(); ++i) {
+    const TensorView& tensor = files.tensors()[i];
     const nn::ParameterSpec* parameter = target_of(layout, prefix, tensor.name);
     if (parameter == nullptr) {
       (belongs_to_other_tasks(tensor.name) ? report.ignored : report.unused).push_back(tensor.name);
@@ -167,9 +153,9 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
     if (loaded[index]) {
       raise<DataError>(
           "{}: tensor '{}' is a second value of {}; expected one (with or without the prefix '{}')",
-          file.path().string(), tensor.name, parameter->name, prefix);
+          files.file_of(i).string(), tensor.name, parameter->name, prefix);
     }
-    check_fits(tensor, *parameter, file.path());
+    check_fits(tensor, *parameter, files.file_of(i));
     copy_to_float(tensor, values_of(*parameter, weights));
     loaded[index] = true;
   }
@@ -177,8 +163,9 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
     raise<DataError>(
         "{}: holds no parameter of a {} model; its tensors are called '{}' and the like, expected "
         "'{}'",
-        file.path().string(), to_string(config.model_type),
-        file.tensors().empty() ? "" : file.tensors().front().name, layout.parameters().back().name);
+        files.path().string(), to_string(config.model_type),
+        files.tensors().empty() ? "" : files.tensors().front().name,
+        layout.parameters().back().name);
   }
   clear_gaps(layout, weights);
   report.newly_initialized = initialize_missing(config, layout, loaded, weights, seed);
@@ -195,7 +182,7 @@ void initialize_parameters(const ModelConfig& config, const nn::ParameterLayout&
 
 void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                      std::string_view architecture, const nn::ParameterLayout& layout,
-                     std::span<const float> weights) {
+                     std::span<const float> weights, WeightFormat format) {
   check_size(layout, weights.size());
   std::vector<TensorView> tensors;
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
@@ -204,7 +191,12 @@ void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& 
                        .shape = parameter.shape,
                        .bytes = std::as_bytes(weights.subspan(parameter.offset, parameter.size))});
   }
-  write_safetensors(model_dir / kWeightsFile, tensors);
+  if (format == WeightFormat::kSafetensors) {
+    write_safetensors(model_dir / "model.safetensors", tensors);
+  } else {
+    std::reverse(tensors.begin(), tensors.end());  // torch's order: embeddings to head
+    write_torch_state_dict(model_dir / "pytorch_model.bin", tensors);
+  }
   write_file(model_dir / "config.json", config.to_json(architecture));
 }
 

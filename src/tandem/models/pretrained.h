@@ -24,7 +24,8 @@ struct LoadReport {
   std::vector<std::string> ignored;
 };
 
-// Fills `weights` ([layout.size()] f32) from <model_dir>/model.safetensors. Accepts F32, F16 and
+// Fills `weights` ([layout.size()] f32) from the weights of `model_dir` in any of the forms of
+// weight_files.h: model.safetensors or pytorch_model.bin, whole or in shards. Accepts F32, F16 and
 // BF16; names with or without the base prefix ("bert.", "distilbert."); the old names gamma and
 // beta. Parameters that the file lacks are drawn from `seed` as torch draws them (torch_random.h),
 // from the embeddings to the head; a lone missing head is Hugging Face's to 1e-8. Throws IoError,
@@ -40,10 +41,15 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
 void initialize_parameters(const ModelConfig& config, const nn::ParameterLayout& layout,
                            std::span<float> weights, std::uint64_t seed);
 
-// Writes model.safetensors (f32) and config.json into an existing directory, each atomically.
-// Throws IoError.
+// model.safetensors, or pytorch_model.bin for programs that read only that (--save_safetensors
+// false).
+enum class WeightFormat { kSafetensors, kTorch };
+
+// Writes the weights (f32) and config.json into an existing directory, each atomically. Throws
+// IoError.
 void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                      std::string_view architecture, const nn::ParameterLayout& layout,
-                     std::span<const float> weights);
+                     std::span<const float> weights,
+                     WeightFormat format = WeightFormat::kSafetensors);
 
 }  // namespace tandem::models

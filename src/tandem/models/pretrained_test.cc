@@ -241,10 +241,24 @@ TEST_P(PretrainedTest, RefusesIntegersTwinsAndStrangers) {
 
 TEST_P(PretrainedTest, SaysWhichFileIsThereInstead) {
   EXPECT_THAT([&] { load(); },
-              ThrowsMessage<DataError>(HasSubstr("no model.safetensors in this model directory")));
-  write_file(folder_ / "pytorch_model.bin", "x");
+              ThrowsMessage<DataError>(
+                  HasSubstr("no weights in this model directory; expected model.safetensors or")));
+  write_file(folder_ / "tf_model.h5", "x");
   EXPECT_THAT([&] { load(); }, ThrowsMessage<DataError>(
-                                   HasSubstr("found pytorch_model.bin, but no model.safetensors")));
+                                   HasSubstr("found tf_model.h5, weights of another framework")));
+}
+
+// Written in both forms, read back: the same weights, and the file that torch reads is what a
+// directory without safetensors is loaded from.
+TEST_P(PretrainedTest, SavesForTorchWhatItLoads) {
+  const TestModel test(config_);
+  save_pretrained(folder_.path(), config_, question_answering_architecture(config_.model_type),
+                  model_.layout(), test.f32, WeightFormat::kTorch);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "model.safetensors"));
+  const LoadReport report = load();
+  EXPECT_EQ(report.file, folder_ / "pytorch_model.bin");
+  EXPECT_TRUE(report.newly_initialized.empty());
+  EXPECT_EQ(weights_, test.f32);
 }
 
 TEST_P(PretrainedTest, SavesWhatItLoads) {

@@ -1,15 +1,14 @@
 #include "tandem/models/safetensors.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
-#include "tandem/core/bfloat16.h"
 #include "tandem/core/error.h"
+#include "tandem/models/unique_json.h"
 
 namespace tandem::models {
 namespace {
@@ -20,63 +19,6 @@ constexpr std::size_t kSizePrefix = sizeof(std::uint64_t);
 constexpr std::uint64_t kMaxHeaderSize = 100'000'000;
 constexpr std::size_t kDataAlignment = 8;
 constexpr std::string_view kMetadataKey = "__metadata__";
-
-struct DTypeInfo {
-  DType dtype;
-  std::string_view name;
-  std::size_t size;
-};
-
-constexpr std::array kDTypes = {
-    DTypeInfo{DType::kBool, "BOOL", 1},      DTypeInfo{DType::kU8, "U8", 1},
-    DTypeInfo{DType::kI8, "I8", 1},          DTypeInfo{DType::kF8E5M2, "F8_E5M2", 1},
-    DTypeInfo{DType::kF8E4M3, "F8_E4M3", 1}, DTypeInfo{DType::kI16, "I16", 2},
-    DTypeInfo{DType::kU16, "U16", 2},        DTypeInfo{DType::kF16, "F16", 2},
-    DTypeInfo{DType::kBF16, "BF16", 2},      DTypeInfo{DType::kI32, "I32", 4},
-    DTypeInfo{DType::kU32, "U32", 4},        DTypeInfo{DType::kF32, "F32", 4},
-    DTypeInfo{DType::kF64, "F64", 8},        DTypeInfo{DType::kI64, "I64", 8},
-    DTypeInfo{DType::kU64, "U64", 8}};
-
-std::optional<DType> dtype_of_name(std::string_view name) {
-  for (const DTypeInfo& info : kDTypes) {
-    if (info.name == name) return info.dtype;
-  }
-  return std::nullopt;
-}
-
-// Bytes of a tensor, or nothing when the product does not fit 64 bits.
-std::optional<std::size_t> byte_size(DType dtype, std::span<const std::size_t> shape) {
-  std::size_t bytes = size_in_bytes(dtype);
-  for (const std::size_t extent : shape) {
-    if (__builtin_mul_overflow(bytes, extent, &bytes)) return std::nullopt;
-  }
-  return bytes;
-}
-
-// Parses a JSON text in which no object may have a key twice (JSON itself leaves open which of the
-// two would count).
-Json parse_header(std::string_view text, const std::string& where) {
-  std::vector<std::set<std::string>> keys_of_open_objects;
-  const auto reject_duplicates = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) {
-      keys_of_open_objects.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      keys_of_open_objects.pop_back();
-    } else if (event == Json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_of_open_objects.back().insert(key).second) {
-        raise<DataError>("{}: the header has the key '{}' twice; expected unique tensor names",
-                         where, key);
-      }
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text, reject_duplicates);
-  } catch (const Json::exception& error) {
-    raise<DataError>("{}: the header is not valid JSON: {}", where, error.what());
-  }
-}
 
 // The text of the header of a file with these bytes.
 std::string_view header_text(std::span<const std::byte> file, const std::string& where) {
@@ -224,46 +166,10 @@ std::string header_of(std::span<const TensorView* const> tensors,
 
 }  // namespace
 
-std::string_view to_string(DType dtype) { return kDTypes[static_cast<std::size_t>(dtype)].name; }
-
-std::size_t size_in_bytes(DType dtype) { return kDTypes[static_cast<std::size_t>(dtype)].size; }
-
-std::string shape_to_string(std::span<const std::size_t> shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-void copy_to_float(const TensorView& tensor, std::span<float> out) {
-  if (tensor.size() != out.size()) {
-    raise<InvalidArgument>("tensor '{}' has {} elements; expected {}", tensor.name, tensor.size(),
-                           out.size());
-  }
-  const std::byte* source = tensor.bytes.data();
-  const auto widen = [&](auto to_f32) {  // source may be unaligned, hence memcpy
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      std::uint16_t bits = 0;
-      std::memcpy(&bits, source + i * sizeof(bits), sizeof(bits));
-      out[i] = to_f32(bits);
-    }
-  };
-  switch (tensor.dtype) {
-    case DType::kF32:
-      if (!out.empty()) std::memcpy(out.data(), source, tensor.bytes.size());
-      return;
-    case DType::kF16:
-      return widen([](std::uint16_t bits) { return half_to_float(bits); });
-    case DType::kBF16:
-      return widen([](std::uint16_t bits) { return to_float(bfloat16{bits}); });
-    default:
-      raise<InvalidArgument>("tensor '{}' is {}; expected F32, F16 or BF16", tensor.name,
-                             to_string(tensor.dtype));
-  }
-}
-
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path), file_(path) {
-  const std::string where = path.string();
-  const std::string_view text = header_text(file_.bytes(), where);
-  const std::span<const std::byte> data = file_.bytes().subspan(kSizePrefix + text.size());
-  const Json header = parse_header(text, where);
+SafetensorsContent::SafetensorsContent(std::span<const std::byte> bytes, const std::string& where) {
+  const std::string_view text = header_text(bytes, where);
+  const std::span<const std::byte> data = bytes.subspan(kSizePrefix + text.size());
+  const Json header = parse_unique_json(text, where + ": the header");
 
   std::vector<HeaderEntry> entries;
   for (const auto& [name, entry] : header.items()) {
@@ -284,7 +190,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   }
 }
 
-const TensorView* SafetensorsFile::find(std::string_view name) const {
+const TensorView* SafetensorsContent::find(std::string_view name) const {
   const auto found = index_.find(name);
   return found == index_.end() ? nullptr : &tensors_[found->second];
 }

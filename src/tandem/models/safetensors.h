@@ -17,55 +17,16 @@
 #include <vector>
 
 #include "tandem/core/file.h"
+#include "tandem/models/tensor_view.h"
 
 namespace tandem::models {
 
-// In the order of the official library, which writes tensors of later ones first.
-enum class DType {
-  kBool,
-  kU8,
-  kI8,
-  kF8E5M2,
-  kF8E4M3,
-  kI16,
-  kU16,
-  kF16,
-  kBF16,
-  kI32,
-  kU32,
-  kF32,
-  kF64,
-  kI64,
-  kU64
-};
-
-std::string_view to_string(DType dtype);  // "F32", "BF16" … as in the file
-std::size_t size_in_bytes(DType dtype);
-
-// A named tensor somewhere in memory; does not own its bytes.
-struct TensorView {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<std::size_t> shape;
-  std::span<const std::byte> bytes;  // row-major, little-endian; only 1-byte alignment is promised
-
-  std::size_t size() const { return bytes.size() / size_in_bytes(dtype); }
-};
-
-// "[384, 1536]"
-std::string shape_to_string(std::span<const std::size_t> shape);
-
-// Widens F32, F16 or BF16 into `out`. Throws InvalidArgument for another dtype or size; the caller
-// knows the file's name.
-void copy_to_float(const TensorView& tensor, std::span<float> out);
-
-// An open, validated file. The views point into the mapping and live as long as the object.
-class SafetensorsFile {
+// The validated content of such a file that is in memory already. `bytes` must outlive the object;
+// `where` names it in messages. Throws DataError.
+class SafetensorsContent {
  public:
-  // Throws IoError or DataError.
-  explicit SafetensorsFile(const std::filesystem::path& path);
+  SafetensorsContent(std::span<const std::byte> bytes, const std::string& where);
 
-  const std::filesystem::path& path() const { return path_; }
   const std::vector<TensorView>& tensors() const {
     return tensors_;
   }                                                     // in the order of their bytes
@@ -73,11 +34,27 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
-  std::filesystem::path path_;
-  MappedFile file_;
   std::vector<TensorView> tensors_;
   std::map<std::string, std::size_t, std::less<>> index_;
   std::map<std::string, std::string> metadata_;
+};
+
+// An open, validated file. The views point into the mapping and live as long as the object.
+class SafetensorsFile {
+ public:
+  // Throws IoError or DataError.
+  explicit SafetensorsFile(const std::filesystem::path& path)
+      : path_(path), file_(path), content_(file_.bytes(), path.string()) {}
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::vector<TensorView>& tensors() const { return content_.tensors(); }
+  const TensorView* find(std::string_view name) const { return content_.find(name); }
+  const std::map<std::string, std::string>& metadata() const { return content_.metadata(); }
+
+ private:
+  std::filesystem::path path_;
+  MappedFile file_;
+  SafetensorsContent content_;
 };
 
 // Writes a file atomically, tensor by tensor straight from their memory. Order and header alignment

@@ -93,11 +93,20 @@ Meeting exchange_cards(const Identity& identity, const std::string& card,
 }
 
 // "secret,port,job,address,address", the secret being the job's token.
-MeetingPlace open_meeting_place(const std::string& interface, std::size_t max_bytes) {
+MeetingPlace open_bare_place(bool loopback_only) {
   MeetingPlace place;
-  place.listener = listen_tcp(/*loopback_only=*/false, 0);
+  place.listener = listen_tcp(loopback_only, 0);
   const auto job = wire::read_as<std::uint64_t>(wire::view_of(make_nonce()));
   place.text = fmt::format("{},{},{}", make_secret(), local_port(place.listener), job);
+  return place;
+}
+
+std::string place_at(const std::string& bare_text, const std::string& host) {
+  return bare_text + ',' + host;
+}
+
+MeetingPlace open_meeting_place(const std::string& interface, std::size_t max_bytes) {
+  MeetingPlace place = open_bare_place(/*loopback_only=*/false);
   std::vector<std::string> hosts = own_addresses(interface);
   if (interface.empty()) hosts.push_back(host_name());
   hosts.emplace_back(

@@ -54,6 +54,9 @@ struct ExchangeOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   std::function<void(const std::string& line)>
       log;  // "waiting for ranks 2, 3 since 5 s"; may be empty
+  // Asked by rank 0 twice a second while it waits for the others; throws CommError when waiting has become useless (the others are
+  // told). May be empty.
+  std::function<void()> check;
 };
 
 // Rank 0 listens and the others connect, retrying connections and name lookups until the timeout.
@@ -77,6 +80,10 @@ struct MeetingPlace {
 // A listener at a free port, with the addresses that own_addresses(interface) names. `text` is at most `max_bytes` long;
 // addresses that no longer fit are left out. Throws ConfigError, IoError.
 MeetingPlace open_meeting_place(const std::string& interface, std::size_t max_bytes);
+
+// The same without addresses, for ranks that know how to reach each other: place_at() adds the one that this rank uses.
+MeetingPlace open_bare_place(bool loopback_only);
+std::string place_at(const std::string& bare_text, const std::string& host);
 
 // exchange_cards() at such a place; rank 0 gives the listener. Throws what exchange_cards() throws, and InvalidArgument when
 // the text is not that of a meeting place or rank 0 has no listener.

@@ -103,6 +103,7 @@ class Server {
         deadline_(options.timeout),
         notices_(options),
         log_(options.log),
+        check_(options.check),
         ranks_(ranks),
         lobby_(kIntroduction, static_cast<std::size_t>(identity.world_size) + 256) {
     ranks_[0].emplace();
@@ -112,6 +113,7 @@ class Server {
   void run() {
     while (num_arrived_ < ranks_.size()) {
       if (deadline_.passed()) give_up_waiting();
+      check();
       if (refused_ && refused_->limit.passed()) ranks_.fail(wire::kConfigError, refused_->text);
       notices_.maybe(deadline_, [&] {
         return fmt::format("rank 0 waits at port {} for {} since {:.0f} s", port_, missing(),
@@ -127,6 +129,15 @@ class Server {
     std::string text;
     Deadline limit;
   };
+
+  void check() {
+    if (!check_) return;
+    try {
+      check_();
+    } catch (const CommError& error) {
+      ranks_.fail(wire::kCommError, error.what());
+    }
+  }
 
   void poll_once() {
     std::vector<pollfd> waits{{listener_.get(), POLLIN, 0}};
@@ -244,6 +255,7 @@ class Server {
   Deadline deadline_;
   Notices notices_;
   const std::function<void(const std::string&)>& log_;
+  const std::function<void()>& check_;
   Ranks& ranks_;
   Lobby lobby_;
   std::size_t num_arrived_ = 1;

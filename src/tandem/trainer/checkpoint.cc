@@ -13,6 +13,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
 #include "tandem/models/safetensors.h"
+#include "tandem/models/weight_files.h"
 
 namespace tandem::trainer {
 namespace {
@@ -22,7 +23,6 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kTemporaryPrefix = "tmp-checkpoint-";
-constexpr std::string_view kModelFile = "model.safetensors";
 constexpr std::string_view kOptimizerFile = "optimizer.safetensors";
 constexpr std::string_view kTrainerStateFile = "trainer_state.json";
 constexpr std::string_view kResumeFile = "tandem_state.json";
@@ -148,8 +148,10 @@ ResumeState parse_resume(const std::string& text, const fs::path& where) {
   }
 }
 
-void load_tensor(const models::SafetensorsFile& file, const std::string& name,
-                 const std::vector<std::size_t>& shape, std::span<float> destination) {
+// `file`: a SafetensorsFile or WeightFiles.
+template <class File>
+void load_tensor(const File& file, const std::string& name, const std::vector<std::size_t>& shape,
+                 std::span<float> destination) {
   const models::TensorView* tensor = file.find(name);
   if (tensor == nullptr) {
     raise<DataError>("'{}' has no tensor '{}': it is not a checkpoint of this model and optimizer",
@@ -250,10 +252,10 @@ LoadedCheckpoint load_checkpoint_state(const fs::path& directory) {
   }
   const auto state = read_file_if_exists(directory / kTrainerStateFile);
   const auto resume = read_file_if_exists(directory / kResumeFile);
-  if (!state || !resume || !fs::exists(directory / kModelFile) ||
-      !fs::exists(directory / kOptimizerFile)) {
+  (void)models::find_weights(directory);  // throws when there are none
+  if (!state || !resume || !fs::exists(directory / kOptimizerFile)) {
     std::string missing;
-    for (const auto file : {kTrainerStateFile, kResumeFile, kModelFile, kOptimizerFile}) {
+    for (const auto file : {kTrainerStateFile, kResumeFile, kOptimizerFile}) {
       if (!fs::exists(directory / file))
         missing += fmt::format("{}{}", missing.empty() ? "" : ", ", file);
     }
@@ -269,7 +271,7 @@ LoadedCheckpoint load_checkpoint_state(const fs::path& directory) {
 
 void load_checkpoint_arenas(const fs::path& directory, const nn::ParameterLayout& layout,
                             const TrainedArenas& arenas) {
-  const models::SafetensorsFile weights(directory / kModelFile);
+  const models::WeightFiles weights(directory);
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
     load_tensor(weights, parameter.name, parameter.shape,
                 arenas.weights.subspan(parameter.offset, parameter.size));

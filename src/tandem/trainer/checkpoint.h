@@ -5,7 +5,7 @@
 // renamed. A process that is killed, or a disk that fills up, leaves the older checkpoints and at
 // most a tmp- directory, which nobody takes for a checkpoint and the next run removes.
 //
-//   model.safetensors, config.json, tokenizer files   as in output_dir
+//   model.safetensors or pytorch_model.bin, config.json, tokenizer files: as in output_dir
 //   optimizer.safetensors      the optimizer's state, f32: exp_avg.<parameter> and so on
 //   trainer_state.json         as Hugging Face
 //   training_args.json         the arguments of the run that wrote it
@@ -85,7 +85,7 @@ struct LoadedCheckpoint {
 // Reads state and checks that the directory is a complete checkpoint of this model. Throws IoError
 // or DataError.
 LoadedCheckpoint load_checkpoint_state(const std::filesystem::path& directory);
-// Fills the arenas from model.safetensors and optimizer.safetensors. Throws IoError or DataError (a
+// Fills the arenas from the weights and optimizer.safetensors. Throws IoError or DataError (a
 // tensor that is absent or of another shape).
 void load_checkpoint_arenas(const std::filesystem::path& directory,
                             const nn::ParameterLayout& layout, const TrainedArenas& arenas);

@@ -9,7 +9,7 @@
 #include "tandem/core/file.h"
 #include "tandem/data/epoch_order.h"
 #include "tandem/kernels/reduce.h"
-#include "tandem/models/safetensors.h"
+#include "tandem/models/weight_files.h"
 #include "tandem/optim/schedule.h"
 #include "tandem/trainer/evaluation.h"
 #include "tandem/trainer/train_step.h"
@@ -364,8 +364,7 @@ void Trainer::load_best_model() {
   parts_.observer.note(fmt::format("Loading best model from {} (score: {}).",
                                    *state_.best_model_checkpoint, *state_.best_metric));
   if (parts_.parallel.node_leader()) {
-    const models::SafetensorsFile file(fs::path(*state_.best_model_checkpoint) /
-                                       "model.safetensors");
+    const models::WeightFiles file(*state_.best_model_checkpoint);
     for (const nn::ParameterSpec& parameter : parts_.task.layout().parameters()) {
       const models::TensorView* tensor = file.find(parameter.name);
       if (tensor == nullptr)

@@ -96,6 +96,7 @@ struct TrainingArguments {
   double save_steps = 500;
   std::optional<int> save_total_limit;  // keep the newest n (and the best)
   bool save_only_model = false;         // no optimizer state: such a checkpoint cannot be resumed
+  bool save_safetensors = true;         // false: weights as pytorch_model.bin
   bool save_on_each_node = false;
   std::optional<std::string> resume_from_checkpoint;  // a checkpoint directory
   bool ignore_data_skip = false;  // after a resume start the epoch's data from its beginning

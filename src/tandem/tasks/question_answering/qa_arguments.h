@@ -11,11 +11,11 @@ namespace tandem::tasks {
 
 struct QaArguments {
   // --- where the questions are ---
-  std::optional<std::string> dataset_name;  // a directory, or a name in the Hugging Face cache
+  std::optional<std::string> dataset_name;  // a directory, or a name in a cache
   std::optional<std::string>
       dataset_config_name;  // the data set's configuration, for example plain_text
   std::optional<std::string>
-      train_file;  // raw SQuAD JSON, flat {"data": [...]}, a bare list, or JSON lines
+      train_file;  // JSON, CSV, Parquet or Arrow: data/read_questions.h
   std::optional<std::string> validation_file;
   std::optional<std::string> test_file;
   bool overwrite_cache = false;  // recompute what a cache of features would hold

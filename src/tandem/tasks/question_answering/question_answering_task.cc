@@ -133,7 +133,7 @@ void QuestionAnsweringTask::save_pretrained(const std::filesystem::path& directo
                                             std::span<const float> weights) const {
   models::save_pretrained(directory, model_.config(),
                           models::question_answering_architecture(model_.config().model_type),
-                          layout(), weights);
+                          layout(), weights, options_.weight_format);
   tokenizer_.save(directory);
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tandem/data/question_example.h"
+#include "tandem/models/pretrained.h"
 #include "tandem/models/question_answering_model.h"
 #include "tandem/tasks/question_answering/features.h"
 #include "tandem/tasks/question_answering/postprocess.h"
@@ -33,6 +34,7 @@ class QuestionAnsweringTask final : public tasks::Task {
     bool gradient_checkpointing = false;  // recompute the layers in backward to save memory
     std::size_t eval_batch_size = 8;
     PostprocessOptions postprocess;
+    models::WeightFormat weight_format = models::WeightFormat::kSafetensors;  // of save_pretrained
   };
 
   // `tokenizer` must outlive the task.

@@ -1,0 +1,130 @@
+// The service without sockets and without a model.
+#include "apps/serve/question_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tandem/core/error.h"
+
+namespace tandem::apps {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+// Knows two answers and notes what it was asked.
+class Service : public ::testing::Test {
+ protected:
+  QuestionService service(bool loopback_only = true) {
+    return QuestionService(
+        {.model = "a/model", .num_parameters = 7, .answer = {}, .loopback_only = loopback_only},
+        [this](const std::string& context, const std::string& question,
+               const AnswerOptions& options) {
+          context_ = context;
+          question_ = question;
+          options_ = options;
+          if (question == "fail") raise<DataError>("cannot");
+          std::vector<Answer> answers = {
+              {.text = "Oslo", .probability = 0.75, .span = AnswerSpan{4, 8}},
+              {.text = "", .probability = 0.25, .span = std::nullopt}};
+          answers.resize(std::min(answers.size(), options.n_best));
+          return answers;
+        });
+  }
+  HttpResponse post(const std::string& body) {
+    return service().handle(
+        {.method = "POST", .path = "/", .host = "localhost:1", .origin = "", .body = body});
+  }
+  void expect_error(const HttpResponse& response, int status, const std::string& message) {
+    EXPECT_EQ(response.status, status);
+    EXPECT_THAT(json::parse(response.body)["error"].get<std::string>(), HasSubstr(message));
+  }
+
+  std::string context_, question_;
+  AnswerOptions options_;
+};
+
+TEST_F(Service, AnswersInHuggingFacesShape) {
+  const auto response = post(R"({"inputs": {"question": "Where?", "context": "é to Oslo"}})");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body, R"({"score": 0.75, "start": 4, "end": 8, "answer": "Oslo"})");
+  EXPECT_EQ(context_, "é to Oslo");
+  EXPECT_EQ(question_, "Where?");
+  EXPECT_EQ(options_.n_best, 1u);
+}
+
+TEST_F(Service, TopKGivesAListAndParametersAreUsed) {
+  const auto response = post(
+      R"({"inputs": {"question": "Where?", "context": "x"}, "parameters": {"top_k": 5, "max_answer_len": 3,
+          "max_seq_len": 100, "doc_stride": 10, "handle_impossible_answer": true}})");
+  EXPECT_EQ(json::parse(response.body),
+            json::parse(R"([{"score": 0.75, "start": 4, "end": 8, "answer": "Oslo"},
+                            {"score": 0.25, "start": 0, "end": 0, "answer": ""}])"));
+  EXPECT_EQ(options_.n_best, 5u);
+  EXPECT_EQ(options_.max_seq_length, 100u);
+  EXPECT_EQ(options_.doc_stride, 10u);
+  EXPECT_EQ(options_.postprocess.max_answer_length, 3u);
+  EXPECT_TRUE(options_.postprocess.version_2_with_negative);
+}
+
+TEST_F(Service, SeveralQuestionsGiveAListOfAnswers) {
+  const auto response =
+      post(R"({"inputs": [{"question": "a", "context": "x"}, {"question": "b", "context": "y"}]})");
+  const json answers = json::parse(response.body);
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[1]["answer"], "Oslo");
+  EXPECT_EQ(context_, "y");
+}
+
+TEST_F(Service, SaysWhatIsWrong) {
+  expect_error(post("{\"inputs\":"), 400, "not JSON");
+  expect_error(post("\xff"), 400, "not JSON");
+  expect_error(post("[]"), 400, "no 'inputs'");
+  expect_error(post(R"({"inputs": "x"})"), 400, "inputs is a string, expected an object");
+  expect_error(post(R"({"inputs": {"question": "x"}})"), 400, "inputs has no 'context'");
+  expect_error(post(R"({"inputs": [{"question": 3, "context": "x"}]})"), 400,
+               "inputs[0].question is a number, expected a string");
+  expect_error(post(R"({"inputs": []})"), 400, "0 questions, expected 1 to 32");
+  expect_error(post(R"({"inputs": {"question": "a", "context": "x"}, "parameters": {"top_k": 0}})"),
+               400, "parameters.top_k is 0, expected an integer from 1");
+  expect_error(post(R"({"inputs": {"question": "a", "context": "x"}, "parameters": {"topp": 1}})"),
+               400, "parameters.topp is not known");
+  expect_error(post(R"({"inputs": {"question": "fail", "context": "x"}})"), 400, "cannot");
+}
+
+TEST_F(Service, ServesThePageAndNothingElse) {
+  const auto get = [&](const std::string& path, const std::string& method = "GET") {
+    return service().handle(
+        {.method = method, .path = path, .host = "127.0.0.1", .origin = "", .body = ""});
+  };
+  EXPECT_THAT(get("/").body, HasSubstr("<title>tandem"));
+  EXPECT_EQ(get("/page.js").content_type, "text/javascript; charset=utf-8");
+  EXPECT_EQ(json::parse(get("/info").body)["model"], "a/model");
+  EXPECT_EQ(get("/health").body, R"({"status": "ok"})");
+  expect_error(get("/../etc/passwd"), 404, "there is no '/../etc/passwd'");
+  const auto refused = get("/", "DELETE");
+  EXPECT_EQ(refused.status, 405);
+  EXPECT_EQ(refused.allow, "GET, HEAD, POST");
+}
+
+// A page elsewhere that calls this server by a name of its own, or lets the visitor's browser ask.
+TEST_F(Service, RefusesOtherHostsAndOtherPages) {
+  const auto from = [&](const std::string& host, const std::string& origin, bool loopback_only) {
+    return service(loopback_only)
+        .handle({.method = "GET", .path = "/", .host = host, .origin = origin, .body = ""})
+        .status;
+  };
+  for (const char* host : {"localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080"})
+    EXPECT_EQ(from(host, "", true), 200) << host;
+  for (const char* host : {"evil.example", "localhost.evil.example:8080", "", "[::2]"})
+    EXPECT_EQ(from(host, "", true), 403) << host;
+  EXPECT_EQ(from("node7:8080", "", false), 200);
+  EXPECT_EQ(from("localhost:1", "http://localhost:1", true), 200);
+  EXPECT_EQ(from("localhost:1", "http://evil.example", true), 403);
+  EXPECT_EQ(from("localhost:1", "null", true), 403);
+}
+
+}  // namespace
+}  // namespace tandem::apps

@@ -1,0 +1,97 @@
+// `tandem serve --model DIR`: a page for questions in a browser, and the same answers as JSON for programs.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+
+#include "apps/answering/answering.h"
+#include "apps/command_line.h"
+#include "apps/commands.h"
+#include "apps/serve/http_server.h"
+#include "apps/serve/question_service.h"
+
+namespace tandem::apps {
+namespace {
+
+std::atomic<bool> g_stop{false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables):
+                                  // a signal handler can reach nothing else
+void handle_stop(int) { g_stop.store(true, std::memory_order_relaxed); }
+
+struct Options {
+  hub::ModelArguments model;
+  AnswerOptions answer;
+  HttpServerOptions server{.port = 8080};
+  double request_seconds = 10;
+};
+
+bool parse_options(const std::vector<std::string>& words, Options& options) {
+  CLI::App app(
+      "Answers questions in a browser, and for programs in the form of Hugging Face's inference "
+      "API. Only this machine can reach it unless --host says otherwise.",
+      "tandem serve");
+  add_answer_flags(app, options.model, options.answer);
+  app.add_option("--host", options.server.address,
+                 "address to listen at; 0.0.0.0: all interfaces (there is no password)")
+      ->capture_default_str();
+  app.add_option("--port", options.server.port, "port to listen at; 0: any free one")
+      ->capture_default_str();
+  app.add_option("--max_request_bytes", options.server.max_body_bytes, "largest request")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 28));
+  app.add_option("--max_connections", options.server.max_connections,
+                 "connections at once; more have to wait")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--request_timeout", options.request_seconds,
+                 "seconds in which a client must send its request and take the answer")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  if (!parse_command(app, words)) return false;
+  options.server.request_limit =
+      std::chrono::milliseconds(static_cast<std::int64_t>(1000 * options.request_seconds));
+  return true;
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+}  // namespace
+
+int serve(const Invocation& invocation) {
+  Options options;
+  if (!parse_options(invocation.words, options)) return 0;
+  std::signal(SIGTERM, handle_stop);
+  std::signal(SIGINT, handle_stop);
+  std::signal(SIGPIPE, SIG_IGN);  // a client that goes away
+
+  Reader reader(options.model, invocation.environment);
+  if (!reader.warning().empty()) fmt::print(stderr, "tandem: warning: {}\n", reader.warning());
+  const bool loopback = is_loopback(options.server.address);
+  const QuestionService service(
+      {.model = options.model.model_name_or_path,
+       .num_parameters = reader.num_parameters(),
+       .answer = options.answer,
+       .loopback_only = loopback},
+      [&](const std::string& context, const std::string& question, const AnswerOptions& answer) {
+        return reader.answer(context, question, answer);
+      });
+  HttpServer server(
+      options.server, [&](const HttpRequest& request) { return service.handle(request); },
+      &QuestionService::too_large);
+  if (!loopback) {
+    fmt::print(stderr, "tandem: warning: everybody who reaches {} can ask; there is no password\n",
+               options.server.address);
+  }
+  const bool v6 = options.server.address.find(':') != std::string::npos;
+  fmt::print("tandem: {} answers at http://{}{}{}:{}/ (Ctrl-C ends)\n",
+             options.model.model_name_or_path, v6 ? "[" : "", options.server.address, v6 ? "]" : "",
+             server.port());
+  std::fflush(stdout);
+  server.run(g_stop);
+  fmt::print("tandem: stopped\n");
+  return 0;
+}
+
+}  // namespace tandem::apps

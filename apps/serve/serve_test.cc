@@ -1,0 +1,273 @@
+// `tandem serve` as a process: plain sockets as clients, then a browser.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "support/browser.h"
+#include "support/process.h"
+#include "support/test_support.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+using namespace std::chrono_literals;
+
+const std::string kText =
+    "The ferry to Oslo leaves at nine. Caf\u00e9 Lund \U0001F600 opens at ten.";
+
+// A connection to the server, bytes in and out.
+class Client {
+ public:
+  explicit Client(int port) : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    connected_ = connect(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  }
+  ~Client() { close(descriptor_); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  bool connected() const { return connected_; }
+  bool send(const std::string& text) const {
+    return ::send(descriptor_, text.data(), text.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(text.size());
+  }
+  // All until the server closes, at most `limit` long.
+  std::string receive(std::chrono::milliseconds limit = 60s) {
+    std::string text;
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    for (char buffer[4096];;) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          deadline - std::chrono::steady_clock::now());
+      pollfd entry{.fd = descriptor_, .events = POLLIN, .revents = 0};
+      if (left.count() <= 0 || poll(&entry, 1, static_cast<int>(left.count())) <= 0) break;
+      const ssize_t size = recv(descriptor_, buffer, sizeof buffer, 0);
+      closed_ = size <= 0;
+      if (closed_) break;
+      text.append(buffer, static_cast<std::size_t>(size));
+    }
+    return text;
+  }
+  bool closed() const { return closed_; }
+
+ private:
+  int descriptor_;
+  bool connected_ = false;
+  bool closed_ = false;
+};
+
+std::string post(const std::string& body) {
+  return fmt::format("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
+                     body.size(), body);
+}
+
+std::string question(const std::string& text, const std::string& parameters = "{}") {
+  return post(
+      fmt::format(R"({{"inputs": {{"question": "When?", "context": {}}}, "parameters": {}}})",
+                  json(text).dump(), parameters));
+}
+
+std::string body_of(const std::string& response) {
+  return response.substr(response.find("\r\n\r\n") + 4);
+}
+
+// The program with the demo's model, waiting for questions.
+class Server {
+ public:
+  explicit Server(const std::vector<std::string>& flags = {}) {
+    std::vector<std::string> command = {
+        TANDEM_BINARY_DIR "/bin/tandem",          "serve",  "--model",
+        TANDEM_SOURCE_DIR "/examples/demo/model", "--port", "0"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    process_ = std::make_unique<testing::Process>(
+        command, std::map<std::string, std::string>{{"OMP_NUM_THREADS", "1"}});
+    const std::string before = " answers at http://127.0.0.1:";
+    for (int i = 0; i < 600 && process_->running() && port_ == 0; ++i) {
+      const std::string out = process_->out_so_far();
+      const auto found = out.find(before);
+      if (found != std::string::npos && out.ends_with("\n"))
+        port_ = std::stoi(out.substr(found + before.size()));
+      std::this_thread::sleep_for(50ms);
+    }
+    EXPECT_NE(port_, 0) << process_->out_so_far() << process_->err_so_far();
+  }
+  int port() const { return port_; }
+  testing::Process& process() { return *process_; }
+  std::string exchange(const std::string& request) const {
+    Client client(port_);
+    EXPECT_TRUE(client.connected());
+    client.send(request);
+    return client.receive();
+  }
+
+ private:
+  std::unique_ptr<testing::Process> process_;
+  int port_ = 0;
+};
+
+TEST(Serve, AnswersAsAskDoes) {
+  testing::TemporaryFolder folder;
+  const Server server;
+  const std::string response = server.exchange(question(kText, R"({"top_k": 3})"));
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 200 OK\r\n"));
+  const json answers = json::parse(body_of(response));
+  ASSERT_EQ(answers.size(), 3u);
+
+  const auto asked =
+      testing::run({"/bin/sh", "-c",
+                    fmt::format("printf %s '{}' | '{}/bin/tandem' ask --model "
+                                "'{}/examples/demo/model' --context - --json --n_best 3 'When?'",
+                                kText, TANDEM_BINARY_DIR, TANDEM_SOURCE_DIR)},
+                   {{"OMP_NUM_THREADS", "2"}});
+  const json expected = json::parse(asked.out)["n_best"];
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(answers[i]["answer"], expected[i]["answer"]);
+    EXPECT_EQ(answers[i]["score"], expected[i]["probability"]);
+    EXPECT_EQ(answers[i]["start"], expected[i]["start"]);
+    EXPECT_EQ(answers[i]["end"], expected[i]["end"]);
+  }
+}
+
+TEST(Serve, RefusesLargeRequestsBeforeAndWhileTheyArrive) {
+  const Server server({"--max_request_bytes", "1000"});
+  EXPECT_THAT(server.exchange("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\n\r\n"),
+              HasSubstr("larger than 1000 bytes"));
+  const std::string piece = fmt::format("3e8\r\n{}\r\n", std::string(1000, 'x'));
+  const std::string response =
+      server.exchange("POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" +
+                      piece + piece + "0\r\n\r\n");
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 413 "));
+  // Headers have a limit of their own.
+  const std::string headers = server.exchange(
+      fmt::format("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", std::string(100000, 'x')));
+  EXPECT_THAT(headers, Not(HasSubstr("200 OK")));
+  EXPECT_THAT(server.exchange(question("one two")), StartsWith("HTTP/1.1 200 OK"));
+}
+
+// Whoever drips a byte now and then is cut off; others get their answers meanwhile.
+TEST(Serve, ClosesSlowClients) {
+  const Server server({"--request_timeout", "0.5"});
+  Client silent(server.port());
+  Client dripping(server.port());
+  dripping.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n");
+  bool cut_off = false;
+  for (int i = 0; i < 600 && !cut_off; ++i) {
+    cut_off = !dripping.send("x");
+    dripping.receive(100ms);
+    cut_off = cut_off || dripping.closed();
+  }
+  EXPECT_TRUE(cut_off);
+  silent.receive();
+  EXPECT_TRUE(silent.closed());
+  EXPECT_THAT(server.exchange(question("one two")), StartsWith("HTTP/1.1 200 OK"));
+}
+
+TEST(Serve, ServesOthersWhenAllConnectionsWereTaken) {
+  const Server server({"--max_connections", "4", "--request_timeout", "1"});
+  std::vector<std::unique_ptr<Client>> idle;
+  for (int i = 0; i < 12; ++i) idle.push_back(std::make_unique<Client>(server.port()));
+  std::string response;
+  for (int i = 0; i < 100 && !response.starts_with("HTTP/1.1 200"); ++i) {
+    response = server.exchange(question("one two"));
+    std::this_thread::sleep_for(100ms);
+  }
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 200 OK"));
+}
+
+TEST(Serve, AnswersGarbageWithAnErrorAndGoesOn) {
+  const Server server;
+  for (const std::string& request :
+       {std::string("\r\n\r\n\r\n"), std::string("\x16\x03\x01\x02\x00\x01\x00"),
+        std::string("GET  HTTP/9\r\n\r\n"),
+        std::string("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n"),
+        std::string("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+                    "99999999999999999999\r\n\r\n")}) {
+    Client client(server.port());
+    client.send(request);
+    EXPECT_THAT(client.receive(300ms), Not(HasSubstr("200 OK"))) << request;
+  }
+  EXPECT_THAT(server.exchange("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"),
+              StartsWith("HTTP/1.1 403 "));
+  EXPECT_THAT(server.exchange(post(std::string(900000, '['))), StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(server.exchange(question("one two")), StartsWith("HTTP/1.1 200 OK"));
+}
+
+TEST(Serve, EndsCleanlyWhenAsked) {
+  for (const int number : {SIGTERM, SIGINT}) {
+    Server server;
+    const Client idle(server.port());
+    server.process().signal(number);
+    const auto result = server.process().wait(20s);
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.out, ::testing::EndsWith("tandem: stopped\n"));
+  }
+}
+
+TEST(Serve, SaysWhyItCannotStart) {
+  const Server server;
+  const auto start = [](const std::vector<std::string>& flags) {
+    std::vector<std::string> command = {TANDEM_BINARY_DIR "/bin/tandem", "serve"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    return testing::run(command);
+  };
+  const std::string model = TANDEM_SOURCE_DIR "/examples/demo/model";
+  const auto taken = start({"--model", model, "--port", std::to_string(server.port())});
+  EXPECT_EQ(taken.exit_code, 1);
+  EXPECT_THAT(taken.err, HasSubstr("Address already in use; choose another --port"));
+  const auto name = start({"--model", model, "--host", "localhost.example"});
+  EXPECT_EQ(name.exit_code, 1);
+  EXPECT_THAT(name.err, HasSubstr("'localhost.example' is not an address"));
+  EXPECT_EQ(start({}).exit_code, 2);
+}
+
+class ServePage : public testing::BrowserTest {};
+
+// The page asks, marks the answer in the text and lists the others; the text stays text whatever is in it.
+TEST_F(ServePage, ShowsTheAnswerInTheText) {
+  const Server server;
+  const std::string url = fmt::format("http://127.0.0.1:{}/", server.port());
+  const std::string page = dump_dom(url +
+                                    "?question=Who%3F&context=%F0%9F%98%80%20The%20%3Cimg%20src%"
+                                    "3Dx%20onerror%3D%22document.title%3D"
+                                    "'broken'%22%3E%20ferry.");
+  EXPECT_THAT(page, HasSubstr("335,234 parameters"));
+  EXPECT_THAT(page, HasSubstr("<tr tabindex=\"0\" class=\"chosen\">"));
+  EXPECT_THAT(page, HasSubstr("😀 The "));
+  EXPECT_THAT(page, Not(HasSubstr("<img")));
+  EXPECT_THAT(page, HasSubstr("&lt;img"));
+  EXPECT_THAT(page, HasSubstr("<title>tandem: question answering</title>"));
+
+  // What is marked is the answer that the endpoint gives, cut out by its positions.
+  const std::string context = "\U0001F600 The ferry leaves at nine.";
+  const std::string simple =
+      dump_dom(url + "?question=When%3F&context=%F0%9F%98%80%20The%20ferry%20leaves%20at%20nine.");
+  const json answer = json::parse(body_of(server.exchange(question(context))));
+  EXPECT_THAT(simple, HasSubstr(fmt::format(">{}</mark>", answer["answer"].get<std::string>())));
+  EXPECT_THAT(simple, HasSubstr(fmt::format("<td>{}–{}</td>", answer["start"].get<int>(),
+                                            answer["end"].get<int>())));
+}
+
+TEST_F(ServePage, ShowsErrors) {
+  const Server server({"--max_request_bytes", "100"});
+  const std::string page = dump_dom(fmt::format("http://127.0.0.1:{}/?question=Who%3F&context={}",
+                                                server.port(), std::string(200, 'x')));
+  EXPECT_THAT(page, HasSubstr("class=\"error\">the request is larger than 100 bytes"));
+  EXPECT_THAT(page, HasSubstr("<section id=\"result\" hidden"));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,16 @@
+# tandem_embed(target pages namespace file…)
+#   makes the header <pages>.h, included by the target as "<pages>.h": one `inline constexpr std::string_view` per file in the
+#   namespace, named after the file (page.css → k_page_css). A changed file makes the header anew.
+function(tandem_embed target pages namespace)
+  set(content "// Made from ${ARGN} by cmake/TandemEmbed.cmake.\n#pragma once\n\n#include <string_view>\n\nnamespace ${namespace} {\n")
+  foreach(file IN LISTS ARGN)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+    file(READ ${file} text)
+    get_filename_component(name ${file} NAME)
+    string(MAKE_C_IDENTIFIER ${name} name)
+    string(APPEND content "\ninline constexpr std::string_view k_${name} = R\"embedded(${text})embedded\";\n")
+  endforeach()
+  string(APPEND content "\n}  // namespace ${namespace}\n")
+  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/embedded/${pages}.h CONTENT "@content@" @ONLY)
+  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/embedded)
+endfunction()

@@ -1,0 +1,51 @@
+// The schema of an Arrow stream (Schema.fbs of the Arrow format, version 1).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tandem/data/flatbuffer.h"
+
+namespace tandem::data {
+
+// What the buffers of a field hold; the numbers are those of Arrow's union Type.
+enum class ArrowType : std::uint8_t {
+  kNull = 1,
+  kInt = 2,
+  kFloatingPoint = 3,
+  kBinary = 4,
+  kUtf8 = 5,
+  kBool = 6,
+  kDecimal = 7,
+  kDate = 8,
+  kTime = 9,
+  kTimestamp = 10,
+  kInterval = 11,
+  kList = 12,
+  kStruct = 13,
+  kUnion = 14,
+  kFixedSizeBinary = 15,
+  kFixedSizeList = 16,
+  kMap = 17,
+  kDuration = 18,
+  kLargeBinary = 19,
+  kLargeUtf8 = 20,
+  kLargeList = 21,
+};
+
+struct ArrowField {
+  std::string name;
+  ArrowType type = ArrowType::kNull;
+  std::string type_name;  // for messages: "int32", "list<utf8>"
+  int bit_width = 0;      // of integers
+  bool is_signed = true;
+  bool dictionary = false;  // its buffers hold indices of a dictionary
+  std::vector<ArrowField> children;
+};
+
+// The fields of a message's schema. Throws DataError for a big-endian schema and for types whose
+// buffers this reader does not know.
+std::vector<ArrowField> read_arrow_schema(const FlatTable& schema);
+
+}  // namespace tandem::data

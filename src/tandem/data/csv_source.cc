@@ -1,0 +1,175 @@
+#include "tandem/data/csv_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <string>
+
+#include "tandem/core/error.h"
+
+namespace tandem::data {
+namespace {
+
+constexpr std::size_t kRowsPerTable = 1024;
+
+struct Field {
+  std::string_view text;
+  bool quoted = false;
+};
+
+class CsvSource final : public TableSource {
+ public:
+  explicit CsvSource(std::string_view text) : text_(text) {
+    if (text_.starts_with("\xef\xbb\xbf")) text_.remove_prefix(3);
+    if (!next_record()) raise<DataError>("the file is empty");
+    for (std::size_t i = 0; i < fields_.size(); ++i) {
+      require_utf8(fields_[i].text, fmt::format("number {} of the header", i + 1), 0);
+      names_.emplace_back(fields_[i].text);
+    }
+  }
+
+  std::span<const std::string> column_names() const override { return names_; }
+
+  bool next(std::span<const std::size_t> columns, Table& table) override {
+    table = {};
+    unquoted_.clear();
+    num_rows_before_ += num_rows_in_table_;
+    num_rows_in_table_ = 0;
+    for (const std::size_t i : columns) {
+      Column& column = table.columns.emplace_back();
+      column.name = names_[i];
+      column.type = "text";
+      column.kind = Column::Kind::kText;
+    }
+    while (table.num_rows < kRowsPerTable && next_record()) {
+      if (fields_.size() != names_.size()) {
+        raise<DataError>(
+            "{}: {} fields, but the header has {}: {}; fields with commas or line breaks need "
+            "double "
+            "quotes",
+            place(table.num_rows), fields_.size(), names_.size(), fmt::join(names_, ", "));
+      }
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        const Field& field = fields_[columns[c]];
+        Column& column = table.columns[c];
+        require_utf8(field.text, column.name, num_rows_before_ + table.num_rows);
+        column.texts.push_back(field.text);
+        column.valid.push_back(field.quoted || !field.text.empty() ? 1 : 0);
+        ++column.size;
+      }
+      num_rows_in_table_ = ++table.num_rows;
+    }
+    return table.num_rows > 0;
+  }
+
+  std::string place(std::size_t row) const override {
+    return fmt::format("row {} (line {})", num_rows_before_ + row + 1,
+                       row == num_rows_in_table_ ? record_line_ : line_of(row));
+  }
+
+ private:
+  // Messages are rare: count the lines then, from the beginning, skipping what reading skipped.
+  std::size_t line_of(std::size_t row) const {
+    CsvSource again(text_);
+    for (std::size_t i = 0; i <= num_rows_before_ + row; ++i) again.next_record();
+    return again.record_line_;
+  }
+
+  bool at_line_break() const {
+    return position_ < text_.size() && (text_[position_] == '\n' || text_[position_] == '\r');
+  }
+
+  void skip_line_break() {
+    const bool two = text_.substr(position_).starts_with("\r\n");
+    position_ += two ? 2 : 1;
+    ++line_;
+  }
+
+  // The fields of the next record that is not blank.
+  bool next_record() {
+    while (at_line_break()) skip_line_break();
+    if (position_ >= text_.size()) return false;
+    record_line_ = line_;
+    fields_.clear();
+    while (true) {
+      fields_.push_back(next_field());
+      if (position_ >= text_.size()) return true;
+      if (at_line_break()) {
+        skip_line_break();
+        return true;
+      }
+      ++position_;  // the comma
+    }
+  }
+
+  Field next_field() {
+    if (position_ < text_.size() && text_[position_] == '"') return quoted_field();
+    const std::size_t end = std::min(text_.find_first_of(",\r\n", position_), text_.size());
+    const std::string_view field = text_.substr(position_, end - position_);
+    position_ = end;
+    return {field, false};
+  }
+
+  [[noreturn]] void fail(std::string_view problem) const {
+    const bool header = names_.empty();
+    const std::size_t column = fields_.size();
+    raise<DataError>("{}, column {}: {}",
+                     header ? "the header" : fmt::format("{}", place(num_rows_in_table_)),
+                     header || column >= names_.size() ? std::to_string(column + 1)
+                                                       : "\"" + names_[column] + "\"",
+                     problem);
+  }
+
+  // "…""…": doubled quotes stand for one, everything else for itself.
+  Field quoted_field() {
+    const std::size_t begin = ++position_;
+    bool doubled = false;
+    while (true) {
+      const std::size_t quote = text_.find('"', position_);
+      if (quote == std::string_view::npos) fail("the quote that opens the field is never closed");
+      position_ = quote + 1;
+      if (position_ >= text_.size() || text_[position_] != '"') break;
+      doubled = true;
+      ++position_;
+    }
+    const std::string_view raw = text_.substr(begin, position_ - 1 - begin);
+    count_lines(raw);
+    if (position_ < text_.size() && text_[position_] != ',' && !at_line_break()) {
+      fail("text behind the closing quote; quotes inside of a field must be doubled");
+    }
+    return {doubled ? undouble(raw) : raw, true};
+  }
+
+  void count_lines(std::string_view raw) {
+    for (std::size_t i = 0; i < raw.size(); ++i) {
+      if (raw[i] == '\n' || (raw[i] == '\r' && !raw.substr(i).starts_with("\r\n"))) ++line_;
+    }
+  }
+
+  std::string_view undouble(std::string_view raw) {
+    std::string& text = unquoted_.emplace_back();
+    text.reserve(raw.size());
+    for (std::size_t i = 0; i < raw.size(); ++i) {
+      text += raw[i];
+      if (raw[i] == '"') ++i;
+    }
+    return text;
+  }
+
+  std::string_view text_;
+  std::size_t position_ = 0;
+  std::size_t line_ = 1, record_line_ = 1;
+  std::size_t num_rows_before_ = 0, num_rows_in_table_ = 0;
+  std::vector<std::string> names_;
+  std::vector<Field> fields_;         // of the record being read
+  std::deque<std::string> unquoted_;  // texts of the table that held doubled quotes
+};
+
+}  // namespace
+
+std::unique_ptr<TableSource> open_csv(std::string_view text) {
+  return std::make_unique<CsvSource>(text);
+}
+
+}  // namespace tandem::data

@@ -1,0 +1,41 @@
+// The values of one leaf column in one row group.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/data/checked_bytes.h"
+#include "tandem/data/parquet_metadata.h"
+
+namespace tandem::data {
+
+// What a leaf's values lie in, unless they lie in the file.
+struct ParquetMemory {
+  std::vector<std::unique_ptr<std::byte[]>> pages;
+  std::deque<std::string> texts;
+  std::uint64_t bytes = 0;  // of pages
+};
+
+// Levels of all values, and the values that are not null.
+struct ParquetLeaf {
+  std::vector<std::uint8_t> definition_levels, repetition_levels;  // each [num_values]
+  std::vector<std::string_view> texts;                             // of byte arrays, valid UTF-8
+  std::vector<std::int64_t> integers;                              // of int32 and int64
+};
+
+// Reads all pages of a chunk of `node`, which is a leaf of byte arrays, int32 or int64. The texts lie
+// in the file or in `memory`. Throws DataError.
+ParquetLeaf read_parquet_leaf(CheckedBytes file, const ParquetNode& node, const ParquetChunk& chunk,
+                              ParquetMemory& memory);
+
+// The bytes that `compressed` becomes. Throws DataError for codecs that are not supported, broken
+// data, and another size than `size`.
+CheckedBytes decompress_parquet(CheckedBytes compressed, ParquetCodec codec, std::uint64_t size,
+                                ParquetMemory& memory);
+
+}  // namespace tandem::data

@@ -1,0 +1,241 @@
+// Tests of the Arrow, Parquet and CSV readers on files that the official packages wrote
+// (tests/parity/make_dataset_files.py), and on the same files broken.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/data/read_questions.h"
+
+namespace tandem::data {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+fs::path golden(std::string_view name) {
+  return fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/datasets" / name;
+}
+
+fs::path cache_entry() {
+  return fs::directory_iterator(golden("cache/squad/plain_text/0.0.0"))->path();
+}
+
+template <class F>
+std::string error_of(F&& function) {
+  try {
+    function();
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_equal(const QuestionSet& got, const QuestionSet& want, std::size_t count) {
+  ASSERT_EQ(got.size(), count);
+  for (std::size_t i = 0; i < count; ++i) {
+    SCOPED_TRACE(want[i].id);
+    EXPECT_EQ(got[i].id, want[i].id);
+    EXPECT_EQ(got[i].title, want[i].title);
+    EXPECT_EQ(got[i].context, want[i].context);
+    EXPECT_EQ(got[i].question, want[i].question);
+    ASSERT_EQ(got[i].answers.size(), want[i].answers.size());
+    for (std::size_t a = 0; a < got[i].answers.size(); ++a) {
+      EXPECT_EQ(got[i].answers[a].text, want[i].answers[a].text);
+      EXPECT_EQ(got[i].answers[a].answer_start, want[i].answers[a].answer_start);
+    }
+  }
+}
+
+// The questions of all forms are those of rows.json, whose reader is tested by itself.
+class SameQuestions : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(SameQuestions, AsInJson) {
+  expect_equal(read_questions(golden(GetParam())), read_questions(golden("rows.json")), 60);
+}
+
+INSTANTIATE_TEST_SUITE_P(Arrow, SameQuestions,
+                         ::testing::Values("large.arrow", "zstd.arrow", "file.arrow",
+                                           "legacy.arrow", "sliced.arrow"));
+
+INSTANTIATE_TEST_SUITE_P(Parquet, SameQuestions,
+                         ::testing::Values("v1-snappy-dictionary.parquet", "v2-zstd-plain.parquet",
+                                           "v1-gzip-small-pages.parquet",
+                                           "v2-uncompressed-small-pages.parquet",
+                                           "v2-delta.parquet", "list-of-structs.parquet",
+                                           "old-lists.parquet"));
+
+INSTANTIATE_TEST_SUITE_P(Csv, SameQuestions, ::testing::Values("questions.csv"));
+
+TEST(QuestionFiles, CacheOfDatasets) {
+  const QuestionSet rows = read_questions(golden("rows.json"));
+  expect_equal(read_questions(cache_entry() / "squad-train.arrow"), rows, 60);
+  expect_equal(read_questions(cache_entry() / "squad-validation.arrow"), rows, 20);
+}
+
+TEST(QuestionFiles, ShardsOfSaveToDisk) {
+  std::vector<fs::path> shards;
+  for (int i = 0; i < 3; ++i) {
+    shards.push_back(golden(fmt::format("saved/train/data-{:05}-of-00003.arrow", i)));
+  }
+  expect_equal(read_questions(shards), read_questions(golden("rows.json")), 60);
+  shards.push_back(shards.front());
+  EXPECT_THAT(
+      error_of([&] { read_questions(shards); }),
+      HasSubstr("data-00000-of-00003.arrow' and 3 more: questions 1 and 61 have the same id "
+                "'0000'"));
+}
+
+TEST(QuestionFiles, ParquetOfTheHub) {
+  const fs::path folder = golden("hub/plain_text");
+  const std::vector<fs::path> shards = {folder / "train-00000-of-00002.parquet",
+                                        folder / "train-00001-of-00002.parquet"};
+  const QuestionSet rows = read_questions(golden("rows.json"));
+  expect_equal(read_questions(shards), rows, 60);
+  expect_equal(read_questions(folder / "validation-00000-of-00001.parquet"), rows, 20);
+}
+
+TEST(QuestionFiles, RefusalsSayWhatToDo) {
+  const auto error = [](std::string_view name) {
+    return error_of([&] { read_questions(golden(name)); });
+  };
+  EXPECT_THAT(error("refused-lz4.arrow"),
+              HasSubstr("refused-lz4.arrow': record batch 1: its buffers are compressed with LZ4, "
+                        "which is not supported; write the file uncompressed"));
+  EXPECT_THAT(error("refused-dictionary.arrow"),
+              HasSubstr("column \"context\" is dictionary-encoded"));
+  EXPECT_THAT(error("refused-view.arrow"),
+              HasSubstr("column \"context\" has the type utf8_view (number 24)"));
+  EXPECT_THAT(
+      error("refused-brotli.parquet"),
+      HasSubstr("refused-brotli.parquet': row group 1, column \"question\": pages are "
+                "compressed with Brotli, which is not supported; write the file with Snappy"));
+  EXPECT_THAT(error("refused-lz4.parquet"), HasSubstr("compressed with LZ4"));
+  EXPECT_THAT(
+      error("refused-python-answers.csv"),
+      HasSubstr("refused-python-answers.csv': row 1 (line 2) (id '0000'): column \"answers\" "
+                "is not JSON: line 1, column 2"));
+  EXPECT_THAT(error("refused-python-answers.csv"),
+              HasSubstr("(in Python: json.dumps), found {'text'"));
+}
+
+// Whatever happens to the bytes of a file, reading it ends, with questions or with a DataError that
+// names it. (The fuzz targets look for more of that, under sanitizers.)
+class Broken : public ::testing::TestWithParam<const char*> {
+ protected:
+  void read(std::string_view bytes) const {
+    std::ofstream(path_, std::ios::binary) << bytes;
+    try {
+      read_questions(path_, {.require_id = false, .require_answers = false});
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("question file '" + path_.string() + "'"));
+    }
+  }
+
+  testing::TemporaryFolder folder_;
+  const std::string original_ = read_file(golden(GetParam()));
+  const fs::path path_ = folder_ / fs::path(GetParam()).filename().string();
+};
+
+TEST_P(Broken, CutOffAnywhere) {
+  for (std::size_t size = 0; size < original_.size(); size += size < 64 ? 1 : 131) {
+    SCOPED_TRACE(size);
+    read(std::string_view(original_).substr(0, size));
+  }
+}
+
+TEST_P(Broken, ChangedBytes) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    SCOPED_TRACE(round);
+    std::string bytes = original_;
+    for (int i = 0; i < 1 + round % 4; ++i) {
+      // The ends hold the schema and the places of everything.
+      const std::size_t at =
+          round % 3 == 0 ? random() % bytes.size()
+          : round % 3 == 1
+              ? random() % std::min<std::size_t>(1500, bytes.size())
+              : bytes.size() - 1 - random() % std::min<std::size_t>(1500, bytes.size());
+      bytes[at] = static_cast<char>(round % 2 == 0 ? random() : bytes[at] ^ (1 << random() % 8));
+    }
+    read(bytes);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Arrow, Broken,
+                         ::testing::Values("large.arrow", "zstd.arrow", "legacy.arrow"));
+INSTANTIATE_TEST_SUITE_P(Parquet, Broken,
+                         ::testing::Values("v1-snappy-dictionary.parquet", "v2-delta.parquet",
+                                           "v1-gzip-small-pages.parquet",
+                                           "list-of-structs.parquet"));
+INSTANTIATE_TEST_SUITE_P(Csv, Broken, ::testing::Values("questions.csv"));
+
+class Csv : public ::testing::Test {
+ protected:
+  QuestionSet read(std::string_view text, const ReadOptions& options = {}) const {
+    write_file(folder_ / "q.csv", text);
+    return read_questions(folder_ / "q.csv", options);
+  }
+  std::string error(std::string_view text, const ReadOptions& options = {}) const {
+    return error_of([&] { read(text, options); });
+  }
+
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(Csv, QuotesLineBreaksAndBlankLines) {
+  const QuestionSet set = read(
+      "\xef\xbb\xbfid,question,context,answers\r\n"
+      "1,\"Who, \"\"he\"\"?\",\"Tom\r\nsat.\",\"{\"\"text\"\": [\"\"Tom\"\"], "
+      "\"\"answer_start\"\": [0]}\"\r\n"
+      "\r\n"
+      "2,Why?,Tom sat.,\"[{\"\"text\"\": \"\"sat\"\", \"\"answer_start\"\": 4}]\"");
+  ASSERT_EQ(set.size(), 2u);
+  EXPECT_EQ(set[0].question, "Who, \"he\"?");
+  EXPECT_EQ(set[0].context, "Tom\r\nsat.");
+  EXPECT_EQ(set[0].answers[0].text, "Tom");
+  EXPECT_EQ(set[1].answers[0].answer_start, 4);
+}
+
+TEST_F(Csv, ColumnsByPosition) {
+  const QuestionSet set =
+      read("q,passage,gold,id\nWho?,Tom,\"{\"\"text\"\":[],\"\"answer_start\"\":[]}\",7\n");
+  EXPECT_EQ(set[0].question, "Who?");
+  EXPECT_EQ(set[0].context, "Tom");
+  EXPECT_EQ(set[0].id, "7");
+}
+
+TEST_F(Csv, AnswersAndIdsAreOptionalWhereAskedFor) {
+  const std::string text = "question,context,note\nWho?,Tom,x\nWhy?,Tom,\n";
+  const QuestionSet set = read(text, {.require_id = false, .require_answers = false});
+  EXPECT_EQ(set[1].id, "1");
+  EXPECT_TRUE(set[1].answers.empty());
+  EXPECT_THAT(error(text), HasSubstr("there is no column \"id\" (evaluation needs ids), found "
+                                     "\"question\", \"context\", \"note\""));
+}
+
+TEST_F(Csv, ErrorsNameRowAndColumn) {
+  const std::string head = "id,question,context,answers\n1,q,c,\"[]\"\n";
+  EXPECT_THAT(error(""), HasSubstr("q.csv': the file is empty"));
+  EXPECT_THAT(error("\n\n"), HasSubstr("the file is empty"));
+  EXPECT_THAT(error("id,question,context,answers\n"), HasSubstr("no question in it"));
+  EXPECT_THAT(error(head + "2,q,c\n"), HasSubstr("row 2 (line 3): 3 fields, but the header has 4"));
+  EXPECT_THAT(error(head + "2,\"q"), HasSubstr("row 2 (line 3), column \"question\": the quote "
+                                               "that opens the field is never closed"));
+  EXPECT_THAT(error(head + "2,\"q\"x,c,[]\n"), HasSubstr("text behind the closing quote"));
+  EXPECT_THAT(error(head + "2,q\xff,c,[]\n"),
+              HasSubstr("column \"question\", value 2: not UTF-8: byte 1 of the text is 0xff"));
+  EXPECT_THAT(error(head + "2,q,c,\n"),
+              HasSubstr("row 2 (line 3) (id '2'): column \"answers\" is null"));
+  EXPECT_THAT(error(head + "2,,c,[]\n"), HasSubstr("column \"question\" is null"));
+  EXPECT_THAT(error(head + "2,q,c,\"{\"\"text\"\": [\"\"c\"\"], \"\"answer_start\"\": [5]}\"\n"),
+              HasSubstr("(id '2'): the answer 'c' at answer_start 5"));
+  EXPECT_THAT(error(head + "1,q,c,[]\n"), HasSubstr("questions 1 and 2 have the same id '1'"));
+}
+
+}  // namespace
+}  // namespace tandem::data

@@ -1,0 +1,14 @@
+// From the rows of a table to questions.
+#pragma once
+
+#include "tandem/data/read_questions.h"
+#include "tandem/data/table.h"
+
+namespace tandem::data {
+
+// Adds the questions of all rows to `builder`. Throws DataError that says which row, and its id, but
+// not which file.
+void read_table_questions(TableSource& source, const ReadOptions& options,
+                          QuestionSet::Builder& builder);
+
+}  // namespace tandem::data

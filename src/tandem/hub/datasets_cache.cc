@@ -1,0 +1,209 @@
+#include "tandem/hub/datasets_cache.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/hub/hub_cache.h"
+
+namespace tandem::hub {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::vector<fs::path> folders_in(const fs::path& directory) {
+  std::vector<fs::path> folders;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    // An entry that is being made has another name until it is complete.
+    const bool unfinished = entry->path().extension() == ".incomplete";
+    if (entry->is_directory(error) && !unfinished) folders.push_back(entry->path());
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+// The part of a data set that `datasets` calls `split`; null for a split of another name.
+std::vector<fs::path>* part_of(DatasetFiles& files, std::string_view split) {
+  if (split == "train") return &files.train;
+  if (split == "validation") return &files.validation;
+  return split == "test" ? &files.test : nullptr;
+}
+
+// "squad-train" and "squad-train-00000-of-00002" are of the split "train".
+std::string split_of(std::string stem) {
+  constexpr std::string_view kShard = "-00000-of-00000";
+  if (stem.size() > kShard.size() &&
+      stem.compare(stem.size() - kShard.size() + 6, 4, "-of-") == 0) {
+    stem.resize(stem.size() - kShard.size());
+  }
+  const std::size_t dash = stem.rfind('-');
+  return dash == std::string::npos ? "" : stem.substr(dash + 1);
+}
+
+DatasetFiles files_of_entry(const fs::path& entry) {
+  DatasetFiles files;
+  files.directory = entry;
+  std::vector<fs::path> arrow_files;
+  std::error_code error;
+  for (fs::directory_iterator file(entry, error), end; !error && file != end;
+       file.increment(error)) {
+    // cache-….arrow: results of map(), not the data set.
+    const bool derived = file->path().filename().string().starts_with("cache-");
+    if (file->path().extension() == ".arrow" && !derived) arrow_files.push_back(file->path());
+  }
+  std::sort(arrow_files.begin(), arrow_files.end());
+  for (const fs::path& file : arrow_files) {
+    const std::string split = split_of(file.stem().string());
+    if (auto* part = part_of(files, split)) add_shard(*part, file, split);
+  }
+  require_all_shards(files.train, "train");
+  require_all_shards(files.validation, "validation");
+  require_all_shards(files.test, "test");
+  return files;
+}
+
+fs::file_time_type time_of(const fs::path& entry) {
+  std::error_code error;
+  const auto time = fs::last_write_time(entry / "dataset_info.json", error);
+  return error ? fs::last_write_time(entry, error) : time;
+}
+
+// "default-0123456789abcdef", of a data set made of local files, is the configuration "default".
+std::string config_of(const fs::path& folder) {
+  std::string name = folder.filename().string();
+  const std::size_t dash = name.rfind('-');
+  const bool hashed = dash != std::string::npos && name.size() - dash - 1 == 16 &&
+                      name.find_first_not_of("0123456789abcdef", dash + 1) == std::string::npos;
+  return hashed ? name.substr(0, dash) : name;
+}
+
+// The newest complete entry of the wanted configuration in <root>/<org___name>.
+std::optional<DatasetFiles> newest_entry(const fs::path& dataset,
+                                         const std::optional<std::string>& config) {
+  std::map<std::string, std::vector<fs::path>> entries;  // by configuration
+  for (const fs::path& config_folder : folders_in(dataset)) {
+    for (const fs::path& version : folders_in(config_folder)) {
+      for (const fs::path& entry : folders_in(version)) {
+        if (!files_of_entry(entry).empty()) entries[config_of(config_folder)].push_back(entry);
+      }
+    }
+  }
+  if (entries.empty()) return std::nullopt;
+  const auto wanted = config ? entries.find(*config) : entries.begin();
+  if (wanted == entries.end() || (!config && entries.size() > 1)) {
+    std::vector<std::string> names;
+    for (const auto& [name, ignored] : entries) names.push_back(name);
+    raise<DataError>("{} has the configurations {}; choose one with --dataset_config_name{}",
+                     dataset.string(), fmt::join(names, ", "),
+                     config ? fmt::format(", '{}' is not among them", *config) : "");
+  }
+  return files_of_entry(*std::max_element(
+      wanted->second.begin(), wanted->second.end(),
+      [](const fs::path& a, const fs::path& b) { return time_of(a) < time_of(b); }));
+}
+
+std::string folder_of(std::string_view name) {
+  std::string folder;
+  for (const char c : name) folder += c == '/' ? std::string("___") : std::string(1, c);
+  return folder;
+}
+
+json read_json(const fs::path& path) {
+  json value = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!value.is_object()) raise<DataError>("{}: expected a JSON object", path.string());
+  return value;
+}
+
+// The files of a Dataset that was saved, as its state.json lists them.
+std::vector<fs::path> saved_files(const fs::path& directory, const json& state) {
+  std::vector<fs::path> files;
+  const auto list = state.find("_data_files");
+  const bool is_list = list != state.end() && list->is_array();
+  for (const json& file : is_list ? *list : json::array()) {
+    const auto name = file.is_object() ? file.find("filename") : file.end();
+    if (name == file.end() || !name->is_string()) break;
+    files.push_back(directory / fs::path(name->get<std::string>()).filename());
+  }
+  if (!is_list || files.size() != list->size() || files.empty()) {
+    raise<DataError>("{}: no list of file names under \"_data_files\"",
+                     (directory / "state.json").string());
+  }
+  return files;
+}
+
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+}  // namespace
+
+std::vector<fs::path> datasets_cache_roots(const DatasetQuery& query,
+                                           const Environment& environment) {
+  std::vector<fs::path> roots;
+  if (query.cache_dir) roots.emplace_back(*query.cache_dir);
+  if (const auto cache = environment.get("HF_DATASETS_CACHE")) {
+    roots.emplace_back(*cache);
+  } else if (const auto home = environment.get("HF_HOME")) {
+    roots.push_back(fs::path(*home) / "datasets");
+  } else if (const auto xdg = environment.get("XDG_CACHE_HOME")) {
+    roots.push_back(fs::path(*xdg) / "huggingface" / "datasets");
+  } else if (const auto user = environment.get("HOME")) {
+    roots.push_back(fs::path(*user) / ".cache" / "huggingface" / "datasets");
+  }
+  return roots;
+}
+
+std::optional<DatasetFiles> find_in_datasets_cache(const DatasetQuery& query,
+                                                   const Environment& environment,
+                                                   std::vector<std::string>& looked_at) {
+  for (const fs::path& root : datasets_cache_roots(query, environment)) {
+    for (const std::string& name : aliases(query.name, RepositoryType::kDataset)) {
+      const fs::path dataset = root / folder_of(name);
+      if (auto files = newest_entry(dataset, query.config)) return files;
+      std::error_code error;
+      looked_at.push_back(fmt::format(
+          "{}: {}", dataset.string(),
+          fs::exists(dataset, error) ? "no complete data set in it" : "no such folder"));
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<DatasetFiles> read_saved_dataset(const fs::path& directory) {
+  DatasetFiles files;
+  files.directory = directory;
+  if (is_file(directory / "dataset_dict.json")) {
+    for (const char* split : {"train", "validation", "test"}) {
+      const fs::path folder = directory / split;
+      if (!is_file(folder / "state.json")) continue;
+      *part_of(files, split) = saved_files(folder, read_json(folder / "state.json"));
+    }
+    return files;
+  }
+  if (!is_file(directory / "state.json")) return std::nullopt;
+  const json state = read_json(directory / "state.json");
+  const auto split = state.find("_split");
+  const std::string name = split != state.end() && split->is_string()
+                               ? split->get<std::string>()
+                               : directory.filename().string();
+  auto* part = part_of(files, name);
+  if (part == nullptr) {
+    raise<DataError>(
+        "{}: a saved Dataset of the split '{}', expected train, validation or test; save a "
+        "DatasetDict "
+        "of them, or name the folder after its split",
+        directory.string(), name);
+  }
+  *part = saved_files(directory, state);
+  return files;
+}
+
+}  // namespace tandem::hub

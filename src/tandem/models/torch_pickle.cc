@@ -1,0 +1,498 @@
+#include "tandem/models/torch_pickle.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "tandem/core/error.h"
+
+namespace tandem::models {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+constexpr std::size_t kMaxPickleBytes = 4 << 20;  // BERT-large's takes 60 KB
+constexpr int kMaxDepth = 64;
+constexpr std::uint64_t kMaxEntries = 10'000'000;
+
+struct KnownName {
+  std::string_view name;  // module and name, as GLOBAL has them
+  TorchGlobalName value;
+};
+
+constexpr std::array kKnownNames = {
+    KnownName{"collections OrderedDict", {TorchGlobal::kOrderedDict}},
+    KnownName{"torch._utils _rebuild_tensor_v2", {TorchGlobal::kRebuildTensor}},
+    KnownName{"torch._utils _rebuild_parameter", {TorchGlobal::kRebuildParameter}},
+    KnownName{"torch FloatStorage", {TorchGlobal::kStorageType, DType::kF32}},
+    KnownName{"torch HalfStorage", {TorchGlobal::kStorageType, DType::kF16}},
+    KnownName{"torch BFloat16Storage", {TorchGlobal::kStorageType, DType::kBF16}},
+    KnownName{"torch DoubleStorage", {TorchGlobal::kStorageType, DType::kF64}},
+    KnownName{"torch LongStorage", {TorchGlobal::kStorageType, DType::kI64}},
+    KnownName{"torch IntStorage", {TorchGlobal::kStorageType, DType::kI32}},
+    KnownName{"torch ShortStorage", {TorchGlobal::kStorageType, DType::kI16}},
+    KnownName{"torch CharStorage", {TorchGlobal::kStorageType, DType::kI8}},
+    KnownName{"torch ByteStorage", {TorchGlobal::kStorageType, DType::kU8}},
+    KnownName{"torch BoolStorage", {TorchGlobal::kStorageType, DType::kBool}}};
+
+// The instructions, by their names in pickletools.
+enum Opcode : unsigned char {
+  kProto = 0x80,
+  kMark = '(',
+  kStop = '.',
+  kNone = 'N',
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
+  kBinInt = 'J',
+  kBinInt1 = 'K',
+  kBinInt2 = 'M',
+  kLong1 = 0x8a,
+  kBinFloat = 'G',
+  kBinUnicode = 'X',
+  kEmptyTuple = ')',
+  kTuple = 't',
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kEmptyList = ']',
+  kAppend = 'a',
+  kAppends = 'e',
+  kEmptyDict = '}',
+  kSetItem = 's',
+  kSetItems = 'u',
+  kGlobal = 'c',
+  kReduce = 'R',
+  kBuild = 'b',
+  kBinPersId = 'Q',
+  kBinPut = 'q',
+  kLongBinPut = 'r',
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+};
+
+std::string in_quotes(std::string_view text) {
+  return nlohmann::json(std::string(text))
+      .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+class Interpreter {
+ public:
+  Interpreter(Bytes pickle, const FindStorage& find_storage, const std::string& where,
+              std::deque<TorchNode>& nodes)
+      : pickle_(pickle), find_storage_(find_storage), where_(where), nodes_(nodes) {}
+
+  const TorchNode& run() {
+    if (pickle_.size() > kMaxPickleBytes) {
+      raise<DataError>("{}: its pickle has {} bytes; expected at most {}", where_, pickle_.size(),
+                       kMaxPickleBytes);
+    }
+    stacks_.emplace_back();
+    while (true) {
+      const auto opcode = take<unsigned char>();
+      if (opcode == kStop) break;
+      step(opcode);
+    }
+    if (stacks_.size() != 1 || stack().size() != 1)
+      damaged("it ends with {} values; expected one", stack().size());
+    return *stack().back();
+  }
+
+ private:
+  template <class... Args>
+  [[noreturn]] void damaged(fmt::format_string<Args...> format, Args&&... args) const {
+    raise<DataError>("{}: damaged pickle at byte {}: {}", where_, at_,
+                     fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  Bytes take_bytes(std::size_t count) {
+    if (count > pickle_.size() - at_)
+      damaged("{} bytes expected, {} left", count, pickle_.size() - at_);
+    const Bytes bytes = pickle_.subspan(at_, count);
+    at_ += count;
+    return bytes;
+  }
+
+  template <class T>
+  T take() {  // little-endian
+    T value;
+    std::memcpy(&value, take_bytes(sizeof(T)).data(), sizeof(T));
+    return value;
+  }
+
+  std::string_view take_line() {
+    const Bytes rest = pickle_.subspan(at_);
+    const auto end = std::find(rest.begin(), rest.end(), std::byte{'\n'});
+    if (end == rest.end()) damaged("a name without end");
+    const auto size = static_cast<std::size_t>(end - rest.begin());
+    at_ += size + 1;
+    return {reinterpret_cast<const char*>(rest.data()), size};
+  }
+
+  std::vector<TorchNode*>& stack() { return stacks_.back(); }
+
+  template <class T>
+  void push(T value) {
+    nodes_.push_back({std::move(value)});
+    stack().push_back(&nodes_.back());
+  }
+
+  TorchNode* pop() {
+    if (stack().empty()) damaged("a value is used that was not made");
+    TorchNode* node = stack().back();
+    stack().pop_back();
+    return node;
+  }
+
+  TorchNode* top() {
+    if (stack().empty()) damaged("a value is used that was not made");
+    return stack().back();
+  }
+
+  // What was pushed since the last mark.
+  std::vector<TorchNode*> pop_to_mark() {
+    if (stacks_.size() < 2) damaged("a list ends that did not begin");
+    std::vector<TorchNode*> values = std::move(stacks_.back());
+    stacks_.pop_back();
+    return values;
+  }
+
+  void step(unsigned char opcode) {
+    switch (opcode) {
+      case kProto:
+        return check_protocol(take<std::uint8_t>());
+      case kMark:
+        stacks_.emplace_back();
+        return;
+      case kNone:
+        return push(std::monostate());
+      case kNewTrue:
+        return push(true);
+      case kNewFalse:
+        return push(false);
+      case kBinInt:
+        return push(static_cast<std::int64_t>(take<std::int32_t>()));
+      case kBinInt1:
+        return push(static_cast<std::int64_t>(take<std::uint8_t>()));
+      case kBinInt2:
+        return push(static_cast<std::int64_t>(take<std::uint16_t>()));
+      case kLong1:
+        return push(take_long(take<std::uint8_t>()));
+      case kBinFloat:
+        return push(std::bit_cast<double>(__builtin_bswap64(take<std::uint64_t>())));
+      case kBinUnicode:
+        return push(take_text(take<std::uint32_t>()));
+      case kEmptyTuple:
+        return push(TorchList{true, {}});
+      case kTuple:
+        return push(TorchList{true, pop_to_mark()});
+      case kTuple1:
+        return make_tuple(1);
+      case kTuple2:
+        return make_tuple(2);
+      case kTuple3:
+        return make_tuple(3);
+      case kEmptyList:
+        return push(TorchList{});
+      case kAppend:
+        return append({pop()});
+      case kAppends:
+        return append(pop_to_mark());
+      case kEmptyDict:
+        return push(TorchDict{});
+      case kSetItem: {
+        TorchNode* value = pop();
+        TorchNode* key = pop();
+        return set_items({key, value});
+      }
+      case kSetItems:
+        return set_items(pop_to_mark());
+      case kGlobal:
+        return find_global();
+      case kReduce:
+        return reduce();
+      case kBuild:
+        return build();
+      case kBinPersId:
+        return push(make_storage(*pop()));
+      case kBinPut:
+        memo_[take<std::uint8_t>()] = top();
+        return;
+      case kLongBinPut:
+        memo_[take<std::uint32_t>()] = top();
+        return;
+      case kBinGet:
+        return recall(take<std::uint8_t>());
+      case kLongBinGet:
+        return recall(take<std::uint32_t>());
+      default:
+        raise<DataError>(
+            "{}: the pickle instruction 0x{:02x} at byte {} is not one that torch.save writes for "
+            "dicts of tensors; save with torch.save's default protocol, or as safetensors",
+            where_, opcode, at_ - 1);
+    }
+  }
+
+  void check_protocol(int protocol) const {
+    if (protocol != 2) {
+      raise<DataError>("{}: pickle protocol {}; expected 2, which is torch.save's default", where_,
+                       protocol);
+    }
+  }
+
+  std::int64_t take_long(std::size_t size) {
+    if (size > sizeof(std::int64_t)) damaged("an int of {} bytes; expected at most 8", size);
+    const Bytes bytes = take_bytes(size);
+    // Two's complement, little-endian, as short as possible: the last byte has the sign.
+    const bool negative = size > 0 && (bytes.back() & std::byte{0x80}) != std::byte{0};
+    std::int64_t value = negative ? -1 : 0;
+    std::memcpy(&value, bytes.data(), size);
+    return value;
+  }
+
+  std::string_view take_text(std::size_t size) {
+    const Bytes bytes = take_bytes(size);
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), size);
+    try {
+      (void)nlohmann::json(std::string(text)).dump();  // throws for what is not UTF-8
+    } catch (const nlohmann::json::exception&) {
+      damaged("a text is not UTF-8");
+    }
+    return text;
+  }
+
+  void make_tuple(std::size_t size) {
+    if (stack().size() < size) damaged("a value is used that was not made");
+    const auto first = stack().end() - static_cast<std::ptrdiff_t>(size);
+    TorchList tuple{true, {first, stack().end()}};
+    stack().erase(first, stack().end());
+    push(std::move(tuple));
+  }
+
+  void append(const std::vector<TorchNode*>& values) {
+    auto* list = std::get_if<TorchList>(&top()->value);
+    if (list == nullptr || list->is_tuple) damaged("an element for {}", type_name(*top()));
+    list->elements.insert(list->elements.end(), values.begin(), values.end());
+  }
+
+  void set_items(const std::vector<TorchNode*>& values) {
+    auto* dict = std::get_if<TorchDict>(&top()->value);
+    if (dict == nullptr) damaged("an entry for {}", type_name(*top()));
+    if (values.size() % 2 != 0) damaged("a key without a value");
+    for (std::size_t i = 0; i < values.size(); i += 2)
+      dict->items.emplace_back(values[i], values[i + 1]);
+  }
+
+  void find_global() {
+    const std::string_view module = take_line();
+    const std::string name = fmt::format("{} {}", module, take_line());
+    for (const KnownName& known : kKnownNames) {
+      if (known.name == name) return push(known.value);
+    }
+    raise<DataError>(
+        "{}: the file wants to import {}, which tandem does not know and will not run; expected "
+        "only OrderedDict, tensors, parameters and their storages. Load it where you trust it and "
+        "save its tensors alone: torch.save(model.state_dict(), …) or save_pretrained",
+        where_, in_quotes(name));
+  }
+
+  void reduce() {
+    const TorchNode* arguments_node = pop();
+    const TorchNode* callable_node = pop();
+    const auto* arguments = std::get_if<TorchList>(&arguments_node->value);
+    const auto* callable = std::get_if<TorchGlobalName>(&callable_node->value);
+    if (arguments == nullptr || callable == nullptr || !arguments->is_tuple)
+      damaged("{} is called with {}", type_name(*callable_node), type_name(*arguments_node));
+    switch (callable->global) {
+      case TorchGlobal::kOrderedDict:
+        if (!arguments->elements.empty()) damaged("an OrderedDict with arguments");
+        return push(TorchDict{});
+      case TorchGlobal::kRebuildTensor:
+        return push(rebuild_tensor(arguments->elements));
+      case TorchGlobal::kRebuildParameter:  // (tensor, requires_grad, hooks)
+        if (arguments->elements.empty() ||
+            !std::holds_alternative<TensorView>(arguments->elements[0]->value))
+          damaged("a parameter without a tensor");
+        stack().push_back(arguments->elements[0]);
+        return;
+      case TorchGlobal::kStorageType:
+        damaged("a storage type is called");
+    }
+  }
+
+  // Python attributes of a dict, such as the _metadata of a state dict: of no interest.
+  void build() {
+    pop();
+    if (!std::holds_alternative<TorchDict>(top()->value))
+      damaged("attributes for {}", type_name(*top()));
+  }
+
+  void recall(std::uint32_t index) {
+    const auto found = memo_.find(index);
+    if (found == memo_.end()) damaged("value {} is recalled, but was not kept", index);
+    stack().push_back(found->second);
+  }
+
+  // ('storage', type, key, device, number of elements)
+  TorchStorage make_storage(const TorchNode& id) {
+    const auto* tuple = std::get_if<TorchList>(&id.value);
+    if (tuple == nullptr || tuple->elements.size() != 5) damaged("an unknown kind of reference");
+    const auto* kind = std::get_if<std::string_view>(&tuple->elements[0]->value);
+    const auto* type = std::get_if<TorchGlobalName>(&tuple->elements[1]->value);
+    const auto* key = std::get_if<std::string_view>(&tuple->elements[2]->value);
+    const auto* count = std::get_if<std::int64_t>(&tuple->elements[4]->value);
+    if (kind == nullptr || *kind != "storage" || type == nullptr ||
+        type->global != TorchGlobal::kStorageType || key == nullptr || count == nullptr ||
+        *count < 0)
+      damaged("an unknown kind of reference");
+    const auto bytes = find_storage_(*key);
+    if (!bytes) raise<DataError>("{}: the storage {} is missing", where_, in_quotes(*key));
+    const std::array shape = {static_cast<std::size_t>(*count)};
+    const auto expected = byte_size(type->dtype, shape);
+    if (!expected || bytes->size() != *expected) {
+      raise<DataError>("{}: the storage {} has {} bytes; expected {} elements of {}", where_,
+                       in_quotes(*key), bytes->size(), *count, to_string(type->dtype));
+    }
+    return {type->dtype, std::string(*key), *bytes};
+  }
+
+  std::vector<std::size_t> sizes(const TorchNode& node) const {
+    const auto* tuple = std::get_if<TorchList>(&node.value);
+    if (tuple == nullptr || tuple->elements.size() > kMaxDepth)
+      damaged("a shape that is {}", type_name(node));
+    std::vector<std::size_t> values;
+    for (const TorchNode* element : tuple->elements) {
+      const auto* value = std::get_if<std::int64_t>(&element->value);
+      if (value == nullptr || *value < 0) damaged("a shape with {}", type_name(*element));
+      values.push_back(static_cast<std::size_t>(*value));
+    }
+    return values;
+  }
+
+  // _rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks)
+  TensorView rebuild_tensor(const std::vector<TorchNode*>& arguments) const {
+    if (arguments.size() < 4) damaged("a tensor of {} arguments", arguments.size());
+    const auto* storage = std::get_if<TorchStorage>(&arguments[0]->value);
+    const auto* offset = std::get_if<std::int64_t>(&arguments[1]->value);
+    if (storage == nullptr || offset == nullptr || *offset < 0) damaged("a tensor without storage");
+    TensorView tensor;
+    tensor.dtype = storage->dtype;
+    tensor.shape = sizes(*arguments[2]);
+    const auto bytes = byte_size(tensor.dtype, tensor.shape);
+    check_contiguous(tensor.shape, sizes(*arguments[3]), storage->key);
+    std::size_t begin = 0;
+    if (!bytes ||
+        __builtin_mul_overflow(static_cast<std::size_t>(*offset), size_in_bytes(tensor.dtype),
+                               &begin) ||
+        begin > storage->bytes.size() || *bytes > storage->bytes.size() - begin) {
+      raise<DataError>(
+          "{}: a tensor of shape {} at element {} does not fit its storage {} of {} bytes", where_,
+          shape_to_string(tensor.shape), *offset, in_quotes(storage->key), storage->bytes.size());
+    }
+    tensor.bytes = storage->bytes.subspan(begin, *bytes);
+    return tensor;
+  }
+
+  // Dimensions of one element may have any stride, and so may a tensor without elements.
+  void check_contiguous(const std::vector<std::size_t>& shape,
+                        const std::vector<std::size_t>& strides, const std::string& key) const {
+    if (strides.size() != shape.size())
+      damaged("{} strides for {} dimensions", strides.size(), shape.size());
+    if (std::find(shape.begin(), shape.end(), std::size_t{0}) != shape.end()) return;
+    std::size_t expected = 1;
+    for (std::size_t i = shape.size(); i-- > 0;) {
+      if (shape[i] != 1 && strides[i] != expected) {
+        raise<DataError>(
+            "{}: the tensor in storage {} has shape {} and strides {}; expected one whose elements "
+            "lie one after another: save tensor.contiguous()",
+            where_, in_quotes(key), shape_to_string(shape), shape_to_string(strides));
+      }
+      if (__builtin_mul_overflow(expected, shape[i], &expected)) return;  // does not fit anyway
+    }
+  }
+
+  Bytes pickle_;
+  const FindStorage& find_storage_;
+  const std::string& where_;
+  std::deque<TorchNode>& nodes_;
+  std::size_t at_ = 0;
+  std::vector<std::vector<TorchNode*>> stacks_;  // one per open mark
+  std::unordered_map<std::uint32_t, TorchNode*> memo_;
+};
+
+// Checks that what came out can be walked through: values may be shared, even with themselves, and
+// the same list can stand in a list twice, in a list twice …
+class TreeCheck {
+ public:
+  explicit TreeCheck(const std::string& where) : where_(where) {}
+
+  // Number of values in the tree below `node`, itself included.
+  std::uint64_t check(const TorchNode& node, int depth) {
+    if (depth > kMaxDepth)
+      raise<DataError>("{}: values are nested deeper than {}, or without end", where_, kMaxDepth);
+    const auto known = known_.find(&node);
+    if (known != known_.end() && known->second.second >= depth) return known->second.first;
+    std::uint64_t count = 1;
+    if (const auto* list = std::get_if<TorchList>(&node.value)) {
+      for (const TorchNode* element : list->elements) count += check(*element, depth + 1);
+    } else if (const auto* dict = std::get_if<TorchDict>(&node.value)) {
+      check_keys(*dict);
+      for (const auto& [key, value] : dict->items) count += 1 + check(*value, depth + 1);
+    } else if (std::holds_alternative<TorchGlobalName>(node.value) ||
+               std::holds_alternative<TorchStorage>(node.value)) {
+      raise<DataError>("{}: {} stands where a value is expected", where_, type_name(node));
+    }
+    if (count > kMaxEntries)
+      raise<DataError>("{}: more than {} values; expected a dict of tensors", where_, kMaxEntries);
+    known_[&node] = {count, depth};
+    return count;
+  }
+
+ private:
+  void check_keys(const TorchDict& dict) const {
+    std::unordered_set<std::string_view> names;
+    std::unordered_set<std::int64_t> numbers;
+    for (const auto& [key, value] : dict.items) {
+      const auto* name = std::get_if<std::string_view>(&key->value);
+      const auto* number = std::get_if<std::int64_t>(&key->value);
+      if (name == nullptr && number == nullptr) {
+        raise<DataError>("{}: a dict has {} as a key; expected strings and ints", where_,
+                         type_name(*key));
+      }
+      const bool is_new =
+          name != nullptr ? names.insert(*name).second : numbers.insert(*number).second;
+      if (!is_new) {
+        raise<DataError>("{}: a dict has the key {} twice", where_,
+                         name != nullptr ? in_quotes(*name) : fmt::format("{}", *number));
+      }
+    }
+  }
+
+  const std::string& where_;
+  std::unordered_map<const TorchNode*, std::pair<std::uint64_t, int>> known_;  // size, depth
+};
+
+}  // namespace
+
+std::string_view torch_storage_type(DType dtype) {
+  constexpr std::string_view kModule = "torch ";
+  for (const KnownName& known : kKnownNames) {
+    if (known.value.global == TorchGlobal::kStorageType && known.value.dtype == dtype)
+      return known.name.substr(kModule.size());
+  }
+  raise<InvalidArgument>("torch's files have no type for {}", to_string(dtype));
+}
+
+const TorchNode& run_pickle(Bytes pickle, const FindStorage& find_storage, const std::string& where,
+                            std::deque<TorchNode>& nodes) {
+  const TorchNode& result = Interpreter(pickle, find_storage, where, nodes).run();
+  TreeCheck(where).check(result, 0);
+  return result;
+}
+
+}  // namespace tandem::models

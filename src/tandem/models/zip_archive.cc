@@ -1,0 +1,321 @@
+#include "tandem/models/zip_archive.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <set>
+#include <type_traits>
+#include <utility>
+
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+
+namespace tandem::models {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+constexpr std::uint32_t kMemberSignature = 0x04034b50;
+constexpr std::uint32_t kDirectorySignature = 0x02014b50;
+constexpr std::uint32_t kEndSignature = 0x06054b50;
+constexpr std::uint32_t kEnd64Signature = 0x06064b50;
+constexpr std::uint32_t kLocator64Signature = 0x07064b50;
+constexpr std::size_t kMemberHeader = 30;
+constexpr std::size_t kDirectoryHeader = 46;
+constexpr std::size_t kEndRecord = 22;
+constexpr std::size_t kEnd64Record = 56;
+constexpr std::size_t kLocator64 = 20;
+constexpr std::size_t kMaxComment = 0xffff;
+constexpr std::uint16_t kExtra64 = 0x0001;
+constexpr std::uint32_t kSee64 = 0xffffffff;
+constexpr std::uint16_t kSee64Short = 0xffff;
+constexpr std::size_t kAlignment = 64;
+constexpr std::uint16_t kEncrypted = 1u << 0;
+
+// A little-endian number at `offset`; the caller has checked that it lies inside.
+template <class T>
+T number(Bytes bytes, std::size_t offset) {
+  T value = 0;
+  std::memcpy(&value, bytes.data() + offset, sizeof(value));
+  return value;
+}
+
+std::string_view text(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Where the central directory lies and how many members it lists.
+struct Directory {
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;
+  std::uint64_t count = 0;
+};
+
+// One row of the directory.
+struct Row {
+  std::string name;
+  std::uint16_t flags = 0;
+  std::uint16_t method = 0;
+  std::uint64_t compressed_size = 0;
+  std::uint64_t size = 0;
+  std::uint64_t offset = 0;  // of the member's own header
+};
+
+class Reader {
+ public:
+  Reader(Bytes file, const std::string& where) : file_(file), where_(where) {}
+
+  Directory find_directory() const {
+    const std::size_t end = find_end();
+    Directory directory{number<std::uint32_t>(file_, end + 16),
+                        number<std::uint32_t>(file_, end + 12),
+                        number<std::uint16_t>(file_, end + 10)};
+    const bool in_parts = number<std::uint16_t>(file_, end + 4) != 0 &&
+                          number<std::uint16_t>(file_, end + 4) != kSee64Short;
+    if (in_parts) raise<DataError>("{}: one part of a ZIP archive in several parts", where_);
+    if (directory.offset == kSee64 || directory.size == kSee64 || directory.count == kSee64Short)
+      directory = find_directory64(end);
+    if (directory.offset > file_.size() || directory.size > file_.size() - directory.offset) {
+      raise<DataError>(
+          "{}: the ZIP directory is said to take {} bytes at {}, but the file has only {} "
+          "(truncated download?)",
+          where_, directory.size, directory.offset, file_.size());
+    }
+    return directory;
+  }
+
+  // The row at `at`, which moves behind it.
+  Row read_row(Bytes directory, std::size_t& at) const {
+    if (directory.size() - at < kDirectoryHeader ||
+        number<std::uint32_t>(directory, at) != kDirectorySignature) {
+      raise<DataError>("{}: damaged ZIP directory at byte {} of {}", where_, at, directory.size());
+    }
+    Row row;
+    row.flags = number<std::uint16_t>(directory, at + 8);
+    row.method = number<std::uint16_t>(directory, at + 10);
+    row.compressed_size = number<std::uint32_t>(directory, at + 20);
+    row.size = number<std::uint32_t>(directory, at + 24);
+    row.offset = number<std::uint32_t>(directory, at + 42);
+    const std::size_t name_size = number<std::uint16_t>(directory, at + 28);
+    const std::size_t extra_size = number<std::uint16_t>(directory, at + 30);
+    const std::size_t comment_size = number<std::uint16_t>(directory, at + 32);
+    const Bytes rest = directory.subspan(at + kDirectoryHeader);
+    if (name_size + extra_size + comment_size > rest.size())
+      raise<DataError>("{}: damaged ZIP directory at byte {} of {}", where_, at, directory.size());
+    row.name = text(rest.first(name_size));
+    widen(row, rest.subspan(name_size, extra_size));
+    at += kDirectoryHeader + name_size + extra_size + comment_size;
+    return row;
+  }
+
+  Bytes content(const Row& row) const {
+    if (row.flags & kEncrypted)
+      raise<DataError>("{}: '{}' is encrypted; expected plain bytes", where_, row.name);
+    if (row.method != 0 || row.compressed_size != row.size) {
+      raise<DataError>(
+          "{}: '{}' is compressed (method {}, {} bytes as {}); expected stored bytes, as "
+          "torch.save "
+          "writes them: unpack the file and pack it with `zip -0`, or load and save it with torch",
+          where_, row.name, row.method, row.size, row.compressed_size);
+    }
+    if (row.offset > file_.size() || file_.size() - row.offset < kMemberHeader) truncated(row);
+    const auto header = static_cast<std::size_t>(row.offset);
+    if (number<std::uint32_t>(file_, header) != kMemberSignature)
+      raise<DataError>("{}: '{}' has no header at byte {}", where_, row.name, row.offset);
+    const std::size_t name_size = number<std::uint16_t>(file_, header + 26);
+    const std::size_t extra_size = number<std::uint16_t>(file_, header + 28);
+    const Bytes rest = file_.subspan(header + kMemberHeader);
+    if (name_size + extra_size > rest.size() || row.size > rest.size() - name_size - extra_size)
+      truncated(row);
+    if (text(rest.first(name_size)) != row.name)
+      raise<DataError>("{}: '{}' has another name in its own header", where_, row.name);
+    return rest.subspan(name_size + extra_size, static_cast<std::size_t>(row.size));
+  }
+
+ private:
+  [[noreturn]] void truncated(const Row& row) const {
+    raise<DataError>("{}: '{}' of {} bytes at {} does not fit the file of {} (truncated download?)",
+                     where_, row.name, row.size, row.offset, file_.size());
+  }
+
+  // The record at the end of the file; only a comment may follow it.
+  std::size_t find_end() const {
+    if (file_.size() >= kEndRecord) {
+      const std::size_t last = file_.size() - kEndRecord;
+      const std::size_t first = last - std::min(last, kMaxComment);
+      for (std::size_t at = last + 1; at-- > first;) {
+        if (number<std::uint32_t>(file_, at) == kEndSignature &&
+            number<std::uint16_t>(file_, at + 20) == last - at)
+          return at;
+      }
+    }
+    raise<DataError>("{}: a ZIP file of {} bytes without its end (truncated download?)", where_,
+                     file_.size());
+  }
+
+  // The 64-bit form of the end record, which a locator in front of the short one points to.
+  Directory find_directory64(std::size_t end) const {
+    if (end >= kLocator64 &&
+        number<std::uint32_t>(file_, end - kLocator64) == kLocator64Signature) {
+      const auto at = number<std::uint64_t>(file_, end - kLocator64 + 8);
+      if (at <= file_.size() && file_.size() - at >= kEnd64Record &&
+          number<std::uint32_t>(file_, at) == kEnd64Signature) {
+        return {number<std::uint64_t>(file_, at + 48), number<std::uint64_t>(file_, at + 40),
+                number<std::uint64_t>(file_, at + 32)};
+      }
+    }
+    raise<DataError>("{}: a ZIP file with 64-bit sizes, but without the record that holds them",
+                     where_);
+  }
+
+  // Fills in what does not fit 32 bits: the extra field has the values in this order, each only if
+  // it is needed.
+  void widen(Row& row, Bytes extra) const {
+    while (extra.size() >= 4) {
+      const auto id = number<std::uint16_t>(extra, 0);
+      const std::size_t size = number<std::uint16_t>(extra, 2);
+      if (size > extra.size() - 4) break;
+      if (id == kExtra64) {
+        Bytes values = extra.subspan(4, size);
+        for (std::uint64_t* value : {&row.size, &row.compressed_size, &row.offset}) {
+          if (*value != kSee64) continue;
+          if (values.size() < 8) raise<DataError>("{}: '{}' lacks a size", where_, row.name);
+          *value = number<std::uint64_t>(values, 0);
+          values = values.subspan(8);
+        }
+      }
+      extra = extra.subspan(4 + size);
+    }
+  }
+
+  Bytes file_;
+  const std::string& where_;
+};
+
+template <class T>
+void put(std::string& out, std::type_identity_t<T> value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+std::uint32_t checksum(Bytes bytes) {
+  return static_cast<std::uint32_t>(
+      ::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+// The fields that a member's own header and its row of the directory share.
+std::string common_fields(const ZipMember& member, std::uint32_t crc, std::size_t extra_size) {
+  std::string out;
+  put<std::uint16_t>(out, 0x0800);  // flags: the name is UTF-8
+  put<std::uint16_t>(out, 0);       // method: stored
+  put<std::uint32_t>(out, 0);       // no time, so that equal contents are equal files
+  put<std::uint32_t>(out, crc);
+  put<std::uint32_t>(out, static_cast<std::uint32_t>(member.bytes.size()));
+  put<std::uint32_t>(out, static_cast<std::uint32_t>(member.bytes.size()));
+  put<std::uint16_t>(out, static_cast<std::uint16_t>(member.name.size()));
+  put<std::uint16_t>(out, static_cast<std::uint16_t>(extra_size));
+  return out;
+}
+
+// A header whose extra field is as long as it takes for the bytes to begin at a multiple of 64.
+std::string member_header(const ZipMember& member, std::uint32_t crc, std::uint64_t offset) {
+  constexpr std::size_t kExtraHeader = 4;
+  const std::uint64_t end = offset + kMemberHeader + member.name.size() + kExtraHeader;
+  const std::size_t padding = (kAlignment - end % kAlignment) % kAlignment;
+  std::string out;
+  put<std::uint32_t>(out, kMemberSignature);
+  put<std::uint16_t>(out, 20);  // version that can unpack it
+  out += common_fields(member, crc, kExtraHeader + padding);
+  out += member.name;
+  out += "FB";  // the mark of torch's own padding
+  put<std::uint16_t>(out, static_cast<std::uint16_t>(padding));
+  return out.append(padding, 'Z');
+}
+
+std::string directory_row(const ZipMember& member, std::uint32_t crc, std::uint64_t offset) {
+  std::string out;
+  put<std::uint32_t>(out, kDirectorySignature);
+  put<std::uint16_t>(out, 20);  // made by
+  put<std::uint16_t>(out, 20);  // version that can unpack it
+  out += common_fields(member, crc, 0);
+  put<std::uint16_t>(out, 0);  // comment
+  put<std::uint16_t>(out, 0);  // part
+  put<std::uint16_t>(out, 0);  // attributes
+  put<std::uint32_t>(out, 0);
+  put<std::uint32_t>(out, static_cast<std::uint32_t>(offset));
+  return out + member.name;
+}
+
+std::string end_record(std::size_t count, std::size_t size, std::uint64_t offset) {
+  std::string out;
+  put<std::uint32_t>(out, kEndSignature);
+  put<std::uint32_t>(out, 0);  // part
+  put<std::uint16_t>(out, static_cast<std::uint16_t>(count));
+  put<std::uint16_t>(out, static_cast<std::uint16_t>(count));
+  put<std::uint32_t>(out, static_cast<std::uint32_t>(size));
+  put<std::uint32_t>(out, static_cast<std::uint32_t>(offset));
+  put<std::uint16_t>(out, 0);  // comment
+  return out;
+}
+
+void check_writable(std::span<const ZipMember> members, const std::filesystem::path& path) {
+  std::uint64_t total = kEndRecord;
+  std::set<std::string_view> names;
+  for (const ZipMember& member : members) {
+    if (!names.insert(member.name).second)
+      raise<InvalidArgument>("{}: '{}' is to be written twice", path.string(), member.name);
+    total += member.bytes.size() + 2 * member.name.size() + kMemberHeader + kDirectoryHeader +
+             2 * kAlignment;
+  }
+  if (total >= kSee64 || members.size() >= kSee64Short) {
+    raise<InvalidArgument>(
+        "{}: {} members of {} bytes do not fit a ZIP file of 4 GB; use safetensors", path.string(),
+        members.size(), total);
+  }
+}
+
+}  // namespace
+
+void write_zip(const std::filesystem::path& path, std::span<const ZipMember> members) {
+  check_writable(members, path);
+  AtomicFile file(path);
+  std::string directory;
+  std::uint64_t offset = 0;
+  for (const ZipMember& member : members) {
+    const std::uint32_t crc = checksum(member.bytes);
+    const std::string header = member_header(member, crc, offset);
+    file.write(header);
+    file.write(member.bytes);
+    directory += directory_row(member, crc, offset);
+    offset += header.size() + member.bytes.size();
+  }
+  file.write(directory);
+  file.write(end_record(members.size(), directory.size(), offset));
+  file.commit();
+}
+
+ZipArchive::ZipArchive(Bytes file, std::string where) : where_(std::move(where)) {
+  const Reader reader(file, where_);
+  const Directory place = reader.find_directory();
+  const Bytes directory = file.subspan(place.offset, place.size);
+  std::size_t at = 0;
+  for (std::uint64_t i = 0; i < place.count; ++i) {
+    const Row row = reader.read_row(directory, at);
+    if (!members_.emplace(row.name, reader.content(row)).second)
+      raise<DataError>("{}: the ZIP directory has '{}' twice", where_, row.name);
+  }
+}
+
+bool ZipArchive::looks_like_one(Bytes file) {
+  return file.size() >= 4 && (number<std::uint32_t>(file, 0) == kMemberSignature ||
+                              number<std::uint32_t>(file, 0) == kEndSignature);
+}
+
+std::optional<Bytes> ZipArchive::find(std::string_view name) const {
+  const auto found = members_.find(name);
+  if (found == members_.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace tandem::models

@@ -1,0 +1,37 @@
+// Files of torch.save: the ZIP directory, the pickle, the tensors. An accepted file can be walked
+// through, and every tensor lies inside it.
+#include <cstdint>
+
+#include "fuzz/require.h"
+#include "tandem/core/error.h"
+#include "tandem/models/torch_file.h"
+
+namespace {
+
+using namespace tandem;
+
+std::size_t walk(const models::TorchValue& value) {
+  std::size_t sum = 1;
+  if (value.is_tensor()) {
+    const models::TensorView& tensor = value.as_tensor();
+    fuzz::require(models::byte_size(tensor.dtype, tensor.shape) == tensor.bytes.size());
+    for (const std::byte byte : tensor.bytes) sum += static_cast<std::size_t>(byte);
+  } else if (value.is_dict()) {
+    for (const auto& [key, entry] : value.items()) sum += walk(entry);
+  } else if (value.is_list()) {
+    for (const models::TorchValue& element : value.elements()) sum += walk(element);
+  }
+  return sum;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  try {
+    const models::TorchContent content(std::as_bytes(std::span(data, size)), "input");
+    fuzz::require(walk(content.root()) > 0);
+    (void)models::state_dict_tensors(content.root());
+  } catch (const DataError&) {
+  }
+  return 0;
+}
