@@ -272,16 +272,20 @@ void check_lengths(const tasks::QaArguments& data) {
   }
 }
 
-// report_to is a list of integrations, of which only "none" asks for what tandem does.
-void note_integrations(TrainingArguments& training, std::vector<std::string>& notes) {
+// report_to is a list of integrations; what is left of it is {"tensorboard"} or nothing.
+void choose_integrations(TrainingArguments& training, std::vector<std::string>& notes) {
+  bool tensorboard = false;
   for (const std::string& name : training.report_to) {
     if (name == "none") continue;
-    notes.push_back(
-        name == "tensorboard" || name == "all"
-            ? fmt::format("--report_to {}: TensorBoard events are not written yet", name)
-            : fmt::format("--report_to {} has no effect: there is no such integration", name));
+    if (name == "tensorboard" || name == "all") {
+      tensorboard = true;
+    } else {
+      notes.push_back(
+          fmt::format("--report_to {} has no effect: there is no such integration", name));
+    }
   }
   training.report_to.clear();
+  if (tensorboard) training.report_to.emplace_back("tensorboard");
 }
 
 // accelerator_config: split_batches works; two keys cannot be turned off; the others have no effect.
@@ -366,7 +370,7 @@ ParsedRunQa parse_run_qa(std::span<const std::string> words, const std::filesyst
   applier.throw_refusals();
   finish_accelerator_config(given, parsed.arguments.training);
   parsed.notes.insert(parsed.notes.end(), applier.notes().begin(), applier.notes().end());
-  note_integrations(parsed.arguments.training, parsed.notes);
+  choose_integrations(parsed.arguments.training, parsed.notes);
   finish_precision(parsed.arguments.training, parsed.notes);
   finish_intervals(parsed.arguments.training);
   finish_best_model(parsed.arguments, parsed.notes);

@@ -27,7 +27,7 @@ using trainer::IntervalStrategy;
 constexpr std::pair<const char*, const char*> kVerdicts[] = {
     {"W",
      "model_name_or_path config_name tokenizer_name cache_dir model_revision dataset_name "
-     "dataset_config_name train_file "
+     "dataset_config_name train_file overwrite_cache preprocessing_num_workers "
      "validation_file test_file max_seq_length pad_to_max_length max_train_samples "
      "max_eval_samples max_val_samples "
      "max_predict_samples version_2_with_negative null_score_diff_threshold doc_stride n_best_size "
@@ -42,19 +42,19 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "num_train_epochs max_steps warmup_steps warmup_ratio lr_scheduler_type logging_strategy "
      "logging_steps "
      "logging_first_step logging_nan_inf_filter save_strategy save_steps save_total_limit "
-     "save_only_model save_safetensors use_cpu seed "
+     "save_only_model save_safetensors token use_auth_token use_cpu seed "
      "data_seed bf16 gradient_checkpointing ddp_backend xpu_backend ddp_timeout "
      "dataloader_drop_last "
      "resume_from_checkpoint "
      "load_best_model_at_end metric_for_best_model greater_is_better disable_tqdm optim report_to "
+     "run_name logging_dir "
      "logical_shards "
      "gradient_dtype ddp_bucket_cap_mb evaluate_during_training group_by_length optim_args "
      "log_level_replica log_on_each_node include_tokens_per_second include_num_input_tokens_seen "
      "adafactor lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
      "split_batches"},
     {"N",
-     "token use_auth_token trust_remote_code overwrite_cache "
-     "preprocessing_num_workers no_cuda "
+     "trust_remote_code no_cuda "
      "use_ipex jit_mode_eval "
      "full_determinism enable_jit_checkpoint length_column_name dataloader_num_workers "
      "dataloader_pin_memory "
@@ -64,7 +64,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "include_inputs_for_metrics include_for_metrics "
      "batch_eval_metrics eval_do_concat_batches eval_use_gather_object use_legacy_prediction_loop "
      "past_index use_cache "
-     "run_name logging_dir skip_memory_metrics project trackio_space_id debug "
+     "skip_memory_metrics project trackio_space_id debug "
      "restore_callback_states_from_checkpoint gradient_checkpointing_kwargs torch_compile "
      "torch_compile_backend "
      "torch_compile_mode torchdynamo use_liger_kernel liger_kernel_config fp16_opt_level "
@@ -489,9 +489,13 @@ TEST(RunQaArguments, AcceleratorConfigMayNotChangeTheOrderOfSamples) {
 
 TEST(RunQaArguments, Reporting) {
   EXPECT_THAT(parse_more("--report_to none").notes, IsEmpty());
-  EXPECT_THAT(parse_more("--report_to tensorboard wandb").notes,
-              ElementsAre(HasSubstr("TensorBoard events are not written yet"),
-                          HasSubstr("--report_to wandb has no effect")));
+  EXPECT_THAT(parse_more("--report_to none").arguments.training.report_to, IsEmpty());
+  const ParsedRunQa parsed = parse_more("--report_to tensorboard wandb --logging_dir /logs");
+  EXPECT_THAT(parsed.notes, ElementsAre(HasSubstr("--report_to wandb has no effect")));
+  EXPECT_THAT(parsed.arguments.training.report_to, ElementsAre("tensorboard"));
+  EXPECT_EQ(parsed.arguments.training.logging_dir, "/logs");
+  EXPECT_THAT(parse_more("--report_to all").arguments.training.report_to,
+              ElementsAre("tensorboard"));
 }
 
 TEST(RunQaArguments, PathsExpandHome) {

@@ -262,7 +262,6 @@ FlagTable evaluation_flags() {
 }
 
 FlagTable logging_flags() {
-  constexpr std::string_view kTensorBoard = "TensorBoard events are not written yet";
   return grouped(
       "Logging",
       {
@@ -282,12 +281,14 @@ FlagTable logging_flags() {
           flag("log_on_each_node", field<&TrainingArguments::log_on_each_node>(),
                "the first rank of every node writes lines as the main process does; false: only "
                "rank 0"),
-          // Values other than none become notes when the arguments are finished.
+          // Other values become notes when the arguments are finished.
           flag("report_to", field<&TrainingArguments::report_to>(),
-               "integrations to report to: none"),
-          flag("run_name", field<&TrainingArguments::run_name>(), "name of the run")
-              .ruled(Verdict::kNote, kTensorBoard),
-          note("logging_dir", Kind::kString, nullptr, kTensorBoard),
+               "integrations to report to: none or tensorboard (also called all)"),
+          flag("run_name", field<&TrainingArguments::run_name>(),
+               "name of the run, for the report and the model card; unset: output_dir"),
+          flag("logging_dir", field<&TrainingArguments::logging_dir>(),
+               "where TensorBoard's events go; unset: output_dir/runs/<time>_<host>")
+              .as_path(),
           flag("include_tokens_per_second", field<&TrainingArguments::include_tokens_per_second>(),
                "train_tokens_per_second in the results of training"),
           token_count_flag(),

@@ -24,7 +24,7 @@ T number_or_zero(const ordered_json& json, const char* key) {
 
 std::string TrainerState::to_json() const {
   ordered_json json;
-  json["best_global_step"] = best_global_step;
+  json["best_global_step"] = best_metric ? ordered_json(best_global_step) : ordered_json(nullptr);
   json["best_metric"] = or_null(best_metric);
   json["best_model_checkpoint"] = or_null(best_model_checkpoint);
   json["epoch"] = epoch;

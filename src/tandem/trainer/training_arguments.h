@@ -94,8 +94,9 @@ struct TrainingArguments {
   TokenCount include_num_input_tokens_seen = TokenCount::kNo;
   bool include_tokens_per_second = false;
   std::optional<bool> disable_tqdm;  // unset: progress bars unless the log level is above warning
-  std::optional<std::string> run_name;  // unset: output_dir
-  std::vector<std::string> report_to;   // empty: none
+  std::optional<std::string> run_name;     // unset: output_dir
+  std::vector<std::string> report_to;      // what works of it: "tensorboard", or empty
+  std::optional<std::string> logging_dir;  // of TensorBoard; unset: output_dir/runs/<time>_<host>
 
   // --- checkpoints ---
   SaveStrategy save_strategy = SaveStrategy::kSteps;

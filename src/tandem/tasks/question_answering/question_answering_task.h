@@ -9,6 +9,7 @@
 #include "tandem/models/pretrained.h"
 #include "tandem/models/question_answering_model.h"
 #include "tandem/tasks/question_answering/features.h"
+#include "tandem/tasks/question_answering/mistakes.h"
 #include "tandem/tasks/question_answering/postprocess.h"
 #include "tandem/tasks/task.h"
 #include "tandem/text/tokenizer.h"
@@ -55,6 +56,9 @@ class QuestionAnsweringTask final : public tasks::Task {
   // Names the training features: their tokens, labels and padding. Equal texts mean equal training
   // data.
   std::string train_fingerprint() const;
+
+  // What the last evaluation of the validation set got wrong, at most `limit` of it in full; nothing without one.
+  Mistakes mistakes(std::size_t limit) const;
 
   const nn::ParameterLayout& layout() const override { return model_.layout(); }
   std::size_t num_parameters_without_embeddings() const override;
@@ -110,6 +114,7 @@ class QuestionAnsweringTask final : public tasks::Task {
   std::vector<float> train_costs_;
   std::optional<OrderedSet> eval_set_;
   std::optional<OrderedSet> predict_set_;
+  std::vector<std::string_view> eval_answers_;  // of the last evaluation, one per question
   std::unique_ptr<Pass> training_;
   std::unique_ptr<Pass> inference_;
   std::size_t num_evaluation_rows_ = 0;
