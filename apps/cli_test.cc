@@ -190,8 +190,9 @@ TEST(Cli, InspectWeights) {
 TEST(Cli, InspectErrors) {
   expect_failure(tandem({"inspect"}), 2, "subcommand");
   expect_failure(tandem({"inspect", "tokens"}), 2, "--model");
-  expect_failure(tandem({"inspect", "weights", "no-such-model"}, {{"HF_HOME", "/nonexistent"}}), 1,
-                 "the model 'no-such-model' was not found");
+  expect_failure(tandem({"inspect", "weights", "no-such-model"},
+                        {{"HF_HOME", "/nonexistent"}, {"HF_HUB_OFFLINE", "1"}}),
+                 1, "the model 'no-such-model' was not found");
   expect_failure(tandem({"inspect", "tokens", "--model", demo_model(), "/no/such/file"}), 1,
                  "'/no/such/file'");
   expect_failure(tandem({"inspect", "features", "--model", demo_model(), "/no/such.json"}), 1,

@@ -1,7 +1,6 @@
 // `tandem inspect tokens|features|weights`: what the model sees and is, as JSON lines.
 #include "tandem/tasks/question_answering/inspect.h"
 
-#include <openssl/evp.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -15,12 +14,14 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "apps/download_progress.h"
 #include "apps/line_output.h"
 #include "tandem/core/error.h"
 #include "tandem/core/python_json.h"
 #include "tandem/core/thread_pool.h"
 #include "tandem/data/read_questions.h"
-#include "tandem/hub/hub_cache.h"
+#include "tandem/hub/file_hash.h"
+#include "tandem/hub/model_files.h"
 #include "tandem/models/weight_files.h"
 #include "tandem/text/tokenizer.h"
 
@@ -38,24 +39,23 @@ struct ModelOptions {
 
   void add_to(CLI::App& app) {
     app.add_option("--model,--model_name_or_path,--tokenizer_name", model,
-                   "model directory, or a name in the Hugging Face cache")
+                   "model directory, or a name in the Hugging Face cache or on the Hub")
         ->required();
-    app.add_option("--model_revision", revision,
-                   "branch, tag or commit id of the model in the cache");
+    app.add_option("--model_revision", revision, "branch, tag or commit id of the model");
     app.add_option("--cache_dir", cache_dir, "root of the Hugging Face cache");
   }
 
-  fs::path resolve(const Environment& environment, std::vector<std::string> any_of) const {
+  fs::path resolve(const Environment& environment, const hub::ModelParts& parts) const {
     hub::Query query;
     query.name = model;
     query.revision = revision;
     if (!cache_dir.empty()) query.cache_dir = cache_dir;
-    query.any_of = std::move(any_of);
-    return hub::resolve(query, environment).directory;
+    DownloadProgress downloads;
+    return hub::locate_model(query, parts, environment, &downloads).directory;
   }
 
   text::Tokenizer load_tokenizer(const Environment& environment) const {
-    return text::Tokenizer::load(resolve(environment, {"tokenizer.json", "vocab.txt"}));
+    return text::Tokenizer::load(resolve(environment, {.tokenizer = true}));
   }
 };
 
@@ -123,16 +123,6 @@ void inspect_features(const FeaturesOptions& options, const Environment& environ
 
 // --- weights ---
 
-std::string sha256(std::span<const std::byte> bytes) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  TANDEM_CHECK(EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr) == 1,
-               "OpenSSL has no SHA-256");
-  std::string text;
-  for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
-  return text;
-}
-
 struct Sums {
   double sum = 0;
   double squares = 0;
@@ -173,7 +163,7 @@ ordered_json describe_tensor(const models::TensorView& tensor) {
     line["sum"] = nullptr;
     line["norm"] = nullptr;
   }
-  line["sha256"] = sha256(tensor.bytes);
+  line["sha256"] = hub::sha256(tensor.bytes);
   return line;
 }
 
@@ -181,10 +171,7 @@ void inspect_weights(const ModelOptions& options, const Environment& environment
                      std::ostream& output) {
   const fs::path named = options.model;
   const models::WeightFiles tensors(
-      fs::is_regular_file(named)
-          ? named
-          : options.resolve(environment, {std::begin(models::kWeightFileNames),
-                                          std::end(models::kWeightFileNames)}));
+      fs::is_regular_file(named) ? named : options.resolve(environment, {.weights = true}));
   for (const models::TensorView& tensor : tensors.tensors()) {
     output << python_json(describe_tensor(tensor)) << '\n';
   }
@@ -232,7 +219,7 @@ int inspect(const Invocation& invocation) {
                    "in the cache")
       ->required();
   weights_app->add_option("--model_revision", weights.revision,
-                          "branch, tag or commit id of the model in the cache");
+                          "branch, tag or commit id of the model");
   weights_app->add_option("--cache_dir", weights.cache_dir, "root of the Hugging Face cache");
 
   if (!parse_command(app, invocation.words)) return 0;

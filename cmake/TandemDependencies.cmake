@@ -8,6 +8,7 @@ find_package(ZLIB REQUIRED)
 find_package(Snappy REQUIRED)
 find_package(zstd REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(CURL 7.86 REQUIRED)
 find_package(CLI11 REQUIRED)
 # Debian's oneDNN package config demands OpenCL's headers, which a CPU program does not need: look for the files instead.
 find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)

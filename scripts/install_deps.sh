@@ -10,14 +10,14 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build pkg-config                                    # the build
   libdnnl-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libicu-dev libssl-dev zlib1g-dev libmicrohttpd-dev
-  libsnappy-dev libzstd-dev                                           # compression of Parquet and Arrow files
+  libcurl4-openssl-dev libsnappy-dev libzstd-dev                      # downloads; compression of Parquet and Arrow files
   libgtest-dev libgmock-dev                                           # tests
   mpich                                                               # mpirun.mpich, mpiexec.hydra: starts several ranks
   libfabric-dev libmpich-dev libopenmpi-dev openmpi-bin libgloo-dev   # transport plugins and their tests
   python3 python3-venv python3-pip git                                # checks of the sources, packages for comparison
 )
 if [ "${1:-}" = --tests ]; then
-  packages+=(iproute2 chromium-headless-shell)
+  packages+=(iproute2 chromium-headless-shell groff-base zsh dpkg-dev)
   # A package manager under systemd would start a server that lets people in. Nobody asked for that: there the tests say what is
   # missing. In a container the package is just a program.
   [ -d /run/systemd/system ] || packages+=(openssh-server openssh-client)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "apps/download_progress.h"
 #include "tandem/core/error.h"
 #include "tandem/data/question_example.h"
 #include "tandem/models/pretrained.h"
@@ -74,6 +75,11 @@ std::vector<Candidate> ranked(const Prediction& prediction, std::size_t count) {
   return candidates;
 }
 
+hub::ModelLocation locate(const hub::ModelArguments& arguments, const Environment& environment) {
+  DownloadProgress downloads;
+  return hub::resolve_model(arguments, environment, &downloads);
+}
+
 }  // namespace
 
 Reader::Reader(const hub::ModelArguments& arguments, const Environment& environment)
@@ -81,7 +87,7 @@ Reader::Reader(const hub::ModelArguments& arguments, const Environment& environm
       kernels_(kernels::select_kernels(kernels::CpuFeatures::detect(),
                                        environment.get("TANDEM_KERNELS").value_or(""))),
       scratch_(threads_.num_threads()),
-      location_(hub::resolve_model(arguments, environment)),
+      location_(locate(arguments, environment)),
       tokenizer_(text::Tokenizer::load(location_.tokenizer_directory)),
       task_(models::ModelConfig::load(location_.config_directory), tokenizer_, {}),
       weights_(task_.layout().size() * sizeof(float)) {

@@ -10,7 +10,7 @@
 #include "tandem/core/buffer.h"
 #include "tandem/core/env.h"
 #include "tandem/core/thread_pool.h"
-#include "tandem/hub/hub_cache.h"
+#include "tandem/hub/model_files.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/kernels/scratch.h"
 #include "tandem/tasks/question_answering/postprocess.h"

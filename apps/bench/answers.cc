@@ -8,7 +8,7 @@
 #include "apps/bench/session.h"
 #include "tandem/core/error.h"
 #include "tandem/data/read_questions.h"
-#include "tandem/hub/hub_cache.h"
+#include "tandem/hub/model_files.h"
 #include "tandem/tasks/question_answering/metrics.h"
 #include "tandem/tasks/question_answering/postprocess.h"
 #include "tandem/tasks/question_answering/result_files.h"
@@ -86,9 +86,8 @@ class Work {
 int run(const AnswersOptions& options, const Environment& environment) {
   hub::Query query;
   query.name = options.model;
-  query.any_of = {"tokenizer.json", "vocab.txt"};
   const text::Tokenizer tokenizer =
-      text::Tokenizer::load(hub::resolve(query, environment).directory);
+      text::Tokenizer::load(hub::locate_model(query, {.tokenizer = true}, environment).directory);
   const data::QuestionSet questions =
       data::read_questions(options.file, {.require_answers = !options.version_2});
   Session session("answers", options.common, environment);

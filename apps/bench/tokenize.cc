@@ -9,7 +9,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/data/read_questions.h"
-#include "tandem/hub/hub_cache.h"
+#include "tandem/hub/model_files.h"
 #include "tandem/text/tokenizer.h"
 
 namespace tandem::apps::bench {
@@ -124,9 +124,8 @@ int run(const TokenizeOptions& options, const Environment& environment) {
   }
   hub::Query query;
   query.name = options.model;
-  query.any_of = {"tokenizer.json", "vocab.txt"};
   const text::Tokenizer tokenizer =
-      text::Tokenizer::load(hub::resolve(query, environment).directory);
+      text::Tokenizer::load(hub::locate_model(query, {.tokenizer = true}, environment).directory);
   const std::vector<std::string> texts = read_texts(file);
   Session session("tokenize", options.common, environment);
   session.report().line(fmt::format("{}: {} texts", file, texts.size()));

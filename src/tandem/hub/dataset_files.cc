@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <map>
 
 #include "tandem/core/error.h"
 #include "tandem/hub/datasets_cache.h"
 #include "tandem/hub/hub_cache.h"
+#include "tandem/hub/snapshot_download.h"
 
 namespace tandem::hub {
 namespace {
@@ -36,6 +38,17 @@ bool has_word(const std::string& stem, std::string_view word) {
     if ((at == 0 || is_separator(at - 1)) && is_separator(at + word.size())) return true;
   }
   return false;
+}
+
+// The part that a file's name says it belongs to, or null.
+const Part* part_of_file(const fs::path& file) {
+  const std::string stem = file.stem().string();
+  for (const Part& part : kParts) {
+    if (std::any_of(part.words.begin(), part.words.end(),
+                    [&](std::string_view word) { return !word.empty() && has_word(stem, word); }))
+      return &part;
+  }
+  return nullptr;
 }
 
 std::vector<fs::path> entries_of(const fs::path& directory, bool folders) {
@@ -73,6 +86,13 @@ Shard shard_of(const fs::path& file) {
   return {file.filename().string()};
 }
 
+[[noreturn]] void choose_configuration(const DatasetQuery& query, const fs::path& where,
+                                       const std::vector<std::string>& names) {
+  raise<DataError>("{} has the configurations {}; choose one with --dataset_config_name{}",
+                   where.string(), fmt::join(names, ", "),
+                   query.config ? fmt::format(", '{}' is not among them", *query.config) : "");
+}
+
 [[noreturn]] void nothing_readable(const DatasetQuery& query, const fs::path& directory) {
   std::vector<std::string> others;
   for (const fs::path& file : entries_of(directory, false)) {
@@ -88,8 +108,8 @@ Shard shard_of(const fs::path& file) {
       fmt::join(query.extensions, ", "));
 }
 
-// The files of a directory: see the header.
-DatasetFiles files_of_directory(const DatasetQuery& query, const fs::path& directory) {
+// The files of a directory, or nothing: see the header.
+std::optional<DatasetFiles> find_files(const DatasetQuery& query, const fs::path& directory) {
   std::vector<fs::path> folders;
   if (query.config) folders.push_back(directory / *query.config);
   folders.push_back(directory);
@@ -107,30 +127,53 @@ DatasetFiles files_of_directory(const DatasetQuery& query, const fs::path& direc
     configurations.push_back(std::move(files));
     names.push_back(folder.filename().string());
   }
-  if (configurations.empty()) nothing_readable(query, directory);
-  if (configurations.size() > 1 || query.config) {
-    raise<DataError>("{} has the configurations {}; choose one with --dataset_config_name{}",
-                     directory.string(), fmt::join(names, ", "),
-                     query.config ? fmt::format(", '{}' is not among them", *query.config) : "");
-  }
+  if (configurations.empty()) return std::nullopt;
+  if (configurations.size() > 1 || query.config) choose_configuration(query, directory, names);
   return configurations.front();
+}
+
+DatasetFiles files_of_directory(const DatasetQuery& query, const fs::path& directory) {
+  if (auto files = find_files(query, directory)) return *std::move(files);
+  nothing_readable(query, directory);
 }
 
 // run_qa.py's --cache_dir is the root of the models' cache too: a data set may lie there or in the
 // usual place.
-Resolved resolve_in_hub_cache(const DatasetQuery& query, const Environment& environment) {
-  Query hub_query;
-  hub_query.name = query.name;
-  hub_query.type = RepositoryType::kDataset;
-  if (query.cache_dir && fs::is_directory(*query.cache_dir)) {
-    hub_query.cache_dir = query.cache_dir;
-    try {
-      return resolve(hub_query, environment);
-    } catch (const DataError&) {
-      hub_query.cache_dir.reset();
-    }
+std::vector<std::optional<std::string>> hub_cache_dirs(const DatasetQuery& query) {
+  if (!query.cache_dir) return {std::nullopt};
+  return {query.cache_dir, std::nullopt};
+}
+
+Query hub_query(const DatasetQuery& query, const std::optional<std::string>& cache_dir) {
+  return {query.name, RepositoryType::kDataset, "main", cache_dir, {}};
+}
+
+// A snapshot in the hub cache that has files for us: one with others only (a README) does not count.
+std::optional<DatasetFiles> find_in_hub_cache(const DatasetQuery& query,
+                                              const Environment& environment,
+                                              std::vector<Attempt>& attempts) {
+  for (const auto& cache_dir : hub_cache_dirs(query)) {
+    const auto found = find_cached(hub_query(query, cache_dir), environment, attempts);
+    if (!found) continue;
+    if (auto files = find_files(query, found->directory)) return files;
+    attempts.push_back({found->directory, "holds no files with questions"});
   }
-  return resolve(hub_query, environment);
+  return std::nullopt;
+}
+
+// From the Hub into the hub cache. The snapshot gets its links when all bytes are there: half a data
+// set never looks like a whole one.
+DatasetFiles download(const DatasetQuery& query, const Environment& environment,
+                      const HubSettings& settings, DownloadObserver& observer) {
+  const Query wanted = hub_query(query, query.cache_dir);
+  SnapshotDownload snapshot(cache_root(wanted.type, wanted.cache_dir, environment),
+                            {query.name, wanted.type}, wanted.revision, std::nullopt, settings,
+                            observer);
+  std::vector<Attempt> ignored;  // somebody else may have downloaded it while we waited
+  if (auto files = find_in_hub_cache(query, environment, ignored)) return *std::move(files);
+  const RepositoryListing listing = snapshot.list();
+  snapshot.fetch_all(choose_dataset_files(listing.files, query));
+  return files_of_directory(query, snapshot.directory());
 }
 
 }  // namespace
@@ -165,21 +208,55 @@ DatasetFiles files_of_folder(const fs::path& folder, std::span<const std::string
   for (const fs::path& file : entries_of(folder, false)) {
     const fs::path extension = file.extension();
     if (std::find(extensions.begin(), extensions.end(), extension) == extensions.end()) continue;
-    const std::string stem = file.stem().string();
-    for (const Part& part : kParts) {
-      const bool matches =
-          std::any_of(part.words.begin(), part.words.end(),
-                      [&](std::string_view word) { return !word.empty() && has_word(stem, word); });
-      if (!matches) continue;
-      add_shard(files.*(part.files), file, part.name);
-      break;
-    }
+    if (const Part* part = part_of_file(file)) add_shard(files.*(part->files), file, part->name);
   }
   for (const Part& part : kParts) require_all_shards(files.*(part.files), part.name);
   return files;
 }
 
-DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& environment) {
+std::vector<std::string> choose_dataset_files(const std::vector<std::string>& names,
+                                              const DatasetQuery& query) {
+  // Folder by folder, and in each by ending: a repository may hold the same data in two formats.
+  std::map<std::string, std::map<std::string, std::vector<std::string>>> folders;
+  for (const std::string& name : names) {
+    const fs::path path = name;
+    const std::string extension = path.extension().string();
+    const bool readable = std::find(query.extensions.begin(), query.extensions.end(), extension) !=
+                          query.extensions.end();
+    if (readable && part_of_file(path) != nullptr)
+      folders[path.parent_path().string()][extension].push_back(name);
+  }
+  std::vector<std::string> wanted = {"", "data"};
+  if (query.config) wanted.insert(wanted.begin(), *query.config);
+  const auto named = std::find_if(wanted.begin(), wanted.end(), [&](const std::string& folder) {
+    return folders.find(folder) != folders.end();
+  });
+  std::string chosen = named != wanted.end() ? *named : "";
+  if (named == wanted.end()) {
+    std::vector<std::string> configurations;
+    for (const auto& [folder, files] : folders) {
+      if (folder.find('/') == std::string::npos) configurations.push_back(folder);
+    }
+    if (configurations.empty()) {
+      raise<DataError>(
+          "the data set '{}' on the Hub has no file with train, validation or test in its name "
+          "that "
+          "ends in {}; it may be made by a script, which tandem does not run: make files of it "
+          "with "
+          "the package datasets and pass them as --train_file and --validation_file",
+          query.name, fmt::join(query.extensions, ", "));
+    }
+    if (configurations.size() > 1 || query.config)
+      choose_configuration(query, query.name, configurations);
+    chosen = configurations.front();
+  }
+  const auto& by_extension = folders.at(chosen);
+  const auto parquet = by_extension.find(".parquet");
+  return parquet != by_extension.end() ? parquet->second : by_extension.begin()->second;
+}
+
+DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& environment,
+                             DownloadObserver* observer) {
   std::error_code error;
   if (fs::is_directory(query.name, error)) {
     if (auto saved = read_saved_dataset(query.name)) return *std::move(saved);
@@ -189,11 +266,26 @@ DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& envir
   if (auto cached = find_in_datasets_cache(query, environment, looked_at)) {
     return *std::move(cached);
   }
+  std::vector<Attempt> attempts;
+  if (auto found = find_in_hub_cache(query, environment, attempts)) return *std::move(found);
+  const std::string others = fmt::format("\nnor is it in the cache of the package datasets:\n  {}",
+                                         fmt::join(looked_at, "\n  "));
   try {
-    return files_of_directory(query, resolve_in_hub_cache(query, environment).directory);
-  } catch (const DataError& not_found) {
-    raise<DataError>("{}\nnor is it in the cache of the package datasets:\n  {}", not_found.what(),
-                     fmt::join(looked_at, "\n  "));
+    const Query wanted = hub_query(query, query.cache_dir);
+    if (!is_repository_name(query.name) || fs::exists(query.name, error))
+      throw_not_found(wanted, attempts, "");
+    const HubSettings settings = hub_settings(environment, query.token, wanted.type);
+    if (settings.offline) {
+      throw_not_found(
+          wanted, attempts,
+          fmt::format("{} is set: nothing was asked of {}", *settings.offline, settings.endpoint));
+    }
+    DownloadObserver silent;
+    return download(query, environment, settings, observer != nullptr ? *observer : silent);
+  } catch (const DataError& failure) {
+    throw DataError(failure.what() + others);
+  } catch (const IoError& failure) {
+    throw IoError(failure.what() + others);
   }
 }
 

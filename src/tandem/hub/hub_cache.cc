@@ -7,6 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/hub/hub_protocol.h"
 
 namespace tandem::hub {
 namespace {
@@ -23,33 +24,6 @@ bool has_entry(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-fs::path expand_home(const std::string& path, const Environment& environment) {
-  if (path != "~" && !path.starts_with("~/")) return path;
-  const auto home = environment.get("HOME");
-  if (!home) raise<ConfigError>("{}: ~ cannot be expanded because HOME is not set", path);
-  return *home + path.substr(1);
-}
-
-std::string folder_of(std::string_view name, RepositoryType type) {
-  std::string folder = type == RepositoryType::kModel ? "models--" : "datasets--";
-  for (const char c : name) folder += c == '/' ? std::string("--") : std::string(1, c);
-  return folder;
-}
-
-// "name" or "org/name": anything else can only have been meant as a path.
-bool is_repository_name(std::string_view name) {
-  if (name.empty() || name.front() == '/' || name.front() == '.' || name.front() == '~' ||
-      name.back() == '/')
-    return false;
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.' || c == '/';
-  };
-  return std::count(name.begin(), name.end(), '/') <= 1 &&
-         name.find("..") == std::string_view::npos &&
-         std::all_of(name.begin(), name.end(), allowed);
-}
-
 // A revision goes into a path: it must not leave the cache.
 void check_revision(std::string_view revision) {
   if (revision.empty() || revision.front() == '/' ||
@@ -62,16 +36,6 @@ std::string trimmed(std::string text) {
   while (!text.empty() && static_cast<unsigned char>(text.back()) <= ' ') text.pop_back();
   return text;
 }
-
-bool is_commit_id(std::string_view text) {
-  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
-// Why a folder of the cache did not do.
-struct Attempt {
-  fs::path path;
-  std::string problem;
-};
 
 // The snapshot of one repository folder, or what is missing.
 std::optional<Resolved> find_snapshot(const fs::path& repository, const Query& query,
@@ -97,15 +61,38 @@ std::optional<Resolved> find_snapshot(const fs::path& repository, const Query& q
     return std::nullopt;
   }
   const auto present = [&](const std::string& file) { return has_entry(snapshot / file); };
-  if (!query.any_of.empty() && std::none_of(query.any_of.begin(), query.any_of.end(), present)) {
+  for (const std::vector<std::string>& group : query.needs) {
+    if (std::any_of(group.begin(), group.end(), present)) continue;
     attempts.push_back({snapshot, fmt::format("holds no {} (an interrupted download?)",
-                                              fmt::join(query.any_of, " or "))});
+                                              fmt::join(group, " or "))});
     return std::nullopt;
   }
   return Resolved{snapshot, commit};
 }
 
-[[noreturn]] void not_found(const Query& query, const std::vector<Attempt>& attempts) {
+}  // namespace
+
+std::string cache_folder_name(std::string_view name, RepositoryType type) {
+  std::string folder = type == RepositoryType::kModel ? "models--" : "datasets--";
+  for (const char c : name) folder += c == '/' ? std::string("--") : std::string(1, c);
+  return folder;
+}
+
+bool is_repository_name(std::string_view name) {
+  if (name.empty() || name.front() == '/' || name.front() == '.' || name.front() == '~' ||
+      name.back() == '/')
+    return false;
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.' || c == '/';
+  };
+  return std::count(name.begin(), name.end(), '/') <= 1 &&
+         name.find("..") == std::string_view::npos &&
+         std::all_of(name.begin(), name.end(), allowed);
+}
+
+[[noreturn]] void throw_not_found(const Query& query, const std::vector<Attempt>& attempts,
+                                  std::string_view why_no_download) {
   const bool model = query.type == RepositoryType::kModel;
   std::string message = fmt::format(
       "the {} '{}' was not found; looked at:", model ? "model" : "data set", query.name);
@@ -115,17 +102,15 @@ std::optional<Resolved> find_snapshot(const fs::path& repository, const Query& q
     message += fmt::format(
         "\nexpected in a cache: <root>/{0}/refs/{1} with a commit id, and "
         "<root>/{0}/snapshots/<commit>/ with the files",
-        folder_of(query.name, query.type), query.revision);
+        cache_folder_name(query.name, query.type), query.revision);
   }
-  message += fmt::format(
-      "\nset HF_HOME or --cache_dir to a cache that has it, or pass a directory{}; tandem does not "
-      "download yet",
-      model ? " with config.json, model.safetensors and the tokenizer's files"
-            : ", or give --train_file and --validation_file");
+  if (!why_no_download.empty()) message += fmt::format("\n{}", why_no_download);
+  message +=
+      fmt::format("\nset HF_HOME or --cache_dir to a cache that has it, or pass a directory{}",
+                  model ? " with config.json, model.safetensors and the tokenizer's files"
+                        : ", or give --train_file and --validation_file");
   throw DataError(message);
 }
-
-}  // namespace
 
 fs::path cache_root(RepositoryType type, const std::optional<std::string>& cache_dir,
                     const Environment& environment) {
@@ -139,11 +124,7 @@ fs::path cache_root(RepositoryType type, const std::optional<std::string>& cache
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
     if (const auto value = environment.get(name)) return expand_home(*value, environment);
   }
-  if (const auto home = environment.get("HF_HOME")) return expand_home(*home, environment) / "hub";
-  if (const auto cache = environment.get("XDG_CACHE_HOME"))
-    return expand_home(*cache, environment) / "huggingface" / "hub";
-  if (const auto home = environment.get("HOME"))
-    return fs::path(*home) / ".cache" / "huggingface" / "hub";
+  if (const auto home = huggingface_home(environment)) return fs::path(*home) / "hub";
   raise<ConfigError>("the Hugging Face cache cannot be located: set HOME, HF_HOME or --cache_dir");
 }
 
@@ -167,51 +148,32 @@ std::vector<std::string> aliases(std::string_view name, RepositoryType type) {
   return names;
 }
 
-Resolved resolve(const Query& query, const Environment& environment) {
+std::optional<Resolved> find_cached(const Query& query, const Environment& environment,
+                                    std::vector<Attempt>& attempts) {
   if (query.name.empty()) raise<ConfigError>("the name of a model or data set is empty");
-  if (has_directory(query.name)) return {query.name, std::nullopt};
-  std::vector<Attempt> attempts;
+  if (has_directory(query.name)) return Resolved{query.name, std::nullopt};
   attempts.push_back(
       {query.name, has_entry(query.name) ? "a file, expected a directory" : "no such directory"});
-  if (is_repository_name(query.name) && !has_entry(query.name)) {
-    check_revision(query.revision);
-    const fs::path root = cache_root(query.type, query.cache_dir, environment);
-    for (const std::string& name : aliases(query.name, query.type)) {
-      if (auto found = find_snapshot(root / folder_of(name, query.type), query, attempts))
-        return *found;
-    }
+  if (!is_repository_name(query.name) || has_entry(query.name)) return std::nullopt;
+  check_revision(query.revision);
+  const fs::path root = cache_root(query.type, query.cache_dir, environment);
+  for (const std::string& name : aliases(query.name, query.type)) {
+    if (auto found = find_snapshot(root / cache_folder_name(name, query.type), query, attempts))
+      return found;
   }
-  not_found(query, attempts);
+  return std::nullopt;
+}
+
+Resolved resolve(const Query& query, const Environment& environment) {
+  std::vector<Attempt> attempts;
+  if (auto found = find_cached(query, environment, attempts)) return *found;
+  throw_not_found(query, attempts, "");
 }
 
 bool known_absent(const Resolved& resolved, std::string_view file) {
   if (!resolved.commit) return false;
   return has_entry(resolved.directory.parent_path().parent_path() / ".no_exist" / *resolved.commit /
                    fs::path(file));
-}
-
-ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment) {
-  const auto find = [&](const std::string& name, std::vector<std::string> any_of) {
-    return resolve({name, RepositoryType::kModel, arguments.model_revision, arguments.cache_dir,
-                    std::move(any_of)},
-                   environment);
-  };
-  ModelLocation location;
-  location.model = find(arguments.model_name_or_path, {"config.json"});
-  location.config_directory = arguments.config_name
-                                  ? find(*arguments.config_name, {"config.json"}).directory
-                                  : location.model.directory;
-  location.tokenizer_directory =
-      arguments.tokenizer_name
-          ? find(*arguments.tokenizer_name, {"tokenizer.json", "vocab.txt"}).directory
-          : location.model.directory;
-  if (!has_entry(location.config_directory / "config.json")) {
-    raise<DataError>(
-        "{}: no config.json; expected a model directory with config.json, model.safetensors and "
-        "the tokenizer's files",
-        location.config_directory.string());
-  }
-  return location;
 }
 
 }  // namespace tandem::hub

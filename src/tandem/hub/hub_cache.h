@@ -1,5 +1,5 @@
 // Finds models and data sets by name: an existing directory, else the Hugging Face cache on this
-// machine. Downloading is not there yet. Layout of the cache (huggingface_hub):
+// machine; model_files.h and dataset_files.h download what is not there. Layout of the cache (huggingface_hub):
 //   <root>/models--<org>--<name>/refs/<revision>          a commit id
 //   <root>/models--<org>--<name>/snapshots/<commit>/…     the files, links into blobs/
 //   <root>/models--<org>--<name>/.no_exist/<commit>/…     files known not to exist in that commit
@@ -14,11 +14,9 @@
 #include <vector>
 
 #include "tandem/core/env.h"
-#include "tandem/hub/model_arguments.h"
+#include "tandem/hub/hub_settings.h"
 
 namespace tandem::hub {
-
-enum class RepositoryType { kModel, kDataset };
 
 // What to look for, and where.
 struct Query {
@@ -26,9 +24,9 @@ struct Query {
   RepositoryType type = RepositoryType::kModel;
   std::string revision = "main";         // branch, tag or commit id
   std::optional<std::string> cache_dir;  // root of the cache; wins over the environment
-  // A snapshot counts only when it holds one of these files (an interrupted download may have left
-  // others). Empty: any file.
-  std::vector<std::string> any_of;
+  // A snapshot counts only when it holds one file of each group (an interrupted download may have
+  // left others).
+  std::vector<std::vector<std::string>> needs;
 };
 
 struct Resolved {
@@ -48,22 +46,32 @@ std::filesystem::path cache_root(RepositoryType type, const std::optional<std::s
 // rajpurkar/squad, squad_v2 and rajpurkar/squad_v2).
 std::vector<std::string> aliases(std::string_view name, RepositoryType type);
 
-// Throws DataError that lists every place looked at and why it did not do, the expected layout, and
-// what to try.
+// A place that was looked at, and why it did not do.
+struct Attempt {
+  std::filesystem::path path;
+  std::string problem;
+};
+
+// The directory or the snapshot, without any connection; nothing when there is none, with all
+// places in `attempts`. Throws ConfigError for an empty name and a revision that would leave the
+// cache.
+std::optional<Resolved> find_cached(const Query& query, const Environment& environment,
+                                    std::vector<Attempt>& attempts);
+
+// A DataError that lists every place looked at, the expected layout, `why_no_download`, and what to
+// try.
+[[noreturn]] void throw_not_found(const Query& query, const std::vector<Attempt>& attempts,
+                                  std::string_view why_no_download);
+
+// find_cached(), or throw_not_found().
 Resolved resolve(const Query& query, const Environment& environment);
+
+// "models--org--name".
+std::string cache_folder_name(std::string_view name, RepositoryType type);
+// "name" or "org/name": anything else can only have been meant as a path.
+bool is_repository_name(std::string_view name);
 
 // Whether the cache knows that `file` does not exist in the snapshot `resolved`.
 bool known_absent(const Resolved& resolved, std::string_view file);
-
-// Where the parts of a model come from. The directories may be the same.
-struct ModelLocation {
-  Resolved model;
-  std::filesystem::path config_directory;     // holds config.json
-  std::filesystem::path tokenizer_directory;  // holds tokenizer.json or vocab.txt
-};
-
-// model_name_or_path, config_name and tokenizer_name (each at model_revision, as run_qa.py does).
-// Throws DataError as above, and for a model directory without config.json.
-ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment);
 
 }  // namespace tandem::hub

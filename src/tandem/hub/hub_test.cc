@@ -10,6 +10,7 @@
 #include "tandem/hub/dataset_files.h"
 #include "tandem/hub/datasets_cache.h"
 #include "tandem/hub/hub_cache.h"
+#include "tandem/hub/model_files.h"
 
 namespace tandem::hub {
 namespace {
@@ -53,13 +54,15 @@ std::string error_of(F&& function) {
 
 class HubTest : public ::testing::Test {
  protected:
-  Environment environment() const { return Environment({{"HF_HOME", folder_.path().string()}}); }
+  Environment environment() const {
+    return Environment({{"HF_HOME", folder_.path().string()}, {"HF_HUB_OFFLINE", "1"}});
+  }
   fs::path hub() const { return folder_ / "hub"; }
   Query model(const std::string& name, const std::string& revision = "main") const {
     Query query;
     query.name = name;
     query.revision = revision;
-    query.any_of = {"config.json"};
+    query.needs = {{"config.json"}};
     return query;
   }
 
@@ -187,7 +190,7 @@ TEST_F(HubTest, NotFoundNamesEveryPlaceTheLayoutAndTheFix) {
                     HasSubstr((hub() / "models--bert-large-uncased").string() + ": no such folder"),
                     HasSubstr((hub() / "models--google-bert--bert-large-uncased").string()),
                     HasSubstr("<root>/models--bert-large-uncased/refs/main"),
-                    HasSubstr("set HF_HOME or --cache_dir"), HasSubstr("does not download yet")));
+                    HasSubstr("set HF_HOME or --cache_dir")));
 }
 
 TEST_F(HubTest, NotFoundSaysWhatIsWrongInsideARepository) {
@@ -256,6 +259,32 @@ TEST_F(DatasetTest, Directory) {
   EXPECT_THAT(files.train, ElementsAre(folder_ / "squad" / "train-v1.1.json"));
   EXPECT_THAT(files.validation, ElementsAre(folder_ / "squad" / "dev-v1.1.json"));
   EXPECT_THAT(files.test, ElementsAre());
+}
+
+TEST_F(DatasetTest, WhichFilesOfARepositoryAreTheDataSet) {
+  static constexpr std::array<std::string_view, 3> kExtensions = {".json", ".csv", ".parquet"};
+  const auto choose = [](const std::vector<std::string>& names,
+                         const std::optional<std::string>& config = {}) {
+    return choose_dataset_files(names, {"org/qa", config, {}, kExtensions});
+  };
+  // One folder, and of two formats Parquet; other files stay where they are.
+  EXPECT_THAT(choose({"README.md", "dataset_infos.json", "qa/train.csv", "qa/train.parquet",
+                      "qa/test.parquet", "a/b/train.parquet"}),
+              ElementsAre("qa/train.parquet", "qa/test.parquet"));
+  EXPECT_THAT(choose({"train.json", "dev.json", "qa/train.json"}),
+              ElementsAre("train.json", "dev.json"));
+  EXPECT_THAT(choose({"train.json", "qa/train.json"}, "qa"), ElementsAre("qa/train.json"));
+  EXPECT_THAT(choose({"data/train.json"}, "anything"), ElementsAre("data/train.json"));
+  EXPECT_THAT(error_of([&] {
+                choose({"en/train.json", "fr/train.json"});
+              }),
+              HasSubstr("org/qa has the configurations en, fr; choose one"));
+  EXPECT_THAT(error_of([&] { choose({"en/train.json"}, "de"); }),
+              HasSubstr("'de' is not among them"));
+  EXPECT_THAT(error_of([&] {
+                choose({"qa.py", "README.md", "train.zip"});
+              }),
+              HasSubstr("made by a script, which tandem does not run"));
 }
 
 TEST_F(DatasetTest, HubCacheByNameAndConfiguration) {

@@ -20,7 +20,7 @@ namespace tandem::models {
 // The content of such a file that is in memory already. `bytes` must outlive the object; `where`
 // names it in messages. Throws DataError: for files from before torch 1.6 and other formats with what
 // to do, for compressed, truncated or contradictory ones, for names outside the list of
-// torch_pickle.cc, for tensors that are not contiguous or leave their storage.
+// torch_names.cc, for tensors that are not contiguous or leave their storage.
 class TorchContent {
  public:
   TorchContent(std::span<const std::byte> bytes, const std::string& where);

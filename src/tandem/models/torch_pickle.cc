@@ -7,10 +7,10 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/models/torch_names.h"
 
 namespace tandem::models {
 namespace {
@@ -18,28 +18,7 @@ namespace {
 using Bytes = std::span<const std::byte>;
 
 constexpr std::size_t kMaxPickleBytes = 4 << 20;  // BERT-large's takes 60 KB
-constexpr int kMaxDepth = 64;
-constexpr std::uint64_t kMaxEntries = 10'000'000;
-
-struct KnownName {
-  std::string_view name;  // module and name, as GLOBAL has them
-  TorchGlobalName value;
-};
-
-constexpr std::array kKnownNames = {
-    KnownName{"collections OrderedDict", {TorchGlobal::kOrderedDict}},
-    KnownName{"torch._utils _rebuild_tensor_v2", {TorchGlobal::kRebuildTensor}},
-    KnownName{"torch._utils _rebuild_parameter", {TorchGlobal::kRebuildParameter}},
-    KnownName{"torch FloatStorage", {TorchGlobal::kStorageType, DType::kF32}},
-    KnownName{"torch HalfStorage", {TorchGlobal::kStorageType, DType::kF16}},
-    KnownName{"torch BFloat16Storage", {TorchGlobal::kStorageType, DType::kBF16}},
-    KnownName{"torch DoubleStorage", {TorchGlobal::kStorageType, DType::kF64}},
-    KnownName{"torch LongStorage", {TorchGlobal::kStorageType, DType::kI64}},
-    KnownName{"torch IntStorage", {TorchGlobal::kStorageType, DType::kI32}},
-    KnownName{"torch ShortStorage", {TorchGlobal::kStorageType, DType::kI16}},
-    KnownName{"torch CharStorage", {TorchGlobal::kStorageType, DType::kI8}},
-    KnownName{"torch ByteStorage", {TorchGlobal::kStorageType, DType::kU8}},
-    KnownName{"torch BoolStorage", {TorchGlobal::kStorageType, DType::kBool}}};
+constexpr std::size_t kMaxDimensions = 64;
 
 // The instructions, by their names in pickletools.
 enum Opcode : unsigned char {
@@ -75,11 +54,6 @@ enum Opcode : unsigned char {
   kBinGet = 'h',
   kLongBinGet = 'j',
 };
-
-std::string in_quotes(std::string_view text) {
-  return nlohmann::json(std::string(text))
-      .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-}
 
 class Interpreter {
  public:
@@ -291,9 +265,7 @@ class Interpreter {
   void find_global() {
     const std::string_view module = take_line();
     const std::string name = fmt::format("{} {}", module, take_line());
-    for (const KnownName& known : kKnownNames) {
-      if (known.name == name) return push(known.value);
-    }
+    if (const auto known = find_torch_name(name)) return push(*known);
     raise<DataError>(
         "{}: the file wants to import {}, which tandem does not know and will not run; expected "
         "only OrderedDict, tensors, parameters and their storages. Load it where you trust it and "
@@ -363,7 +335,7 @@ class Interpreter {
 
   std::vector<std::size_t> sizes(const TorchNode& node) const {
     const auto* tuple = std::get_if<TorchList>(&node.value);
-    if (tuple == nullptr || tuple->elements.size() > kMaxDepth)
+    if (tuple == nullptr || tuple->elements.size() > kMaxDimensions)
       damaged("a shape that is {}", type_name(node));
     std::vector<std::size_t> values;
     for (const TorchNode* element : tuple->elements) {
@@ -425,73 +397,12 @@ class Interpreter {
   std::unordered_map<std::uint32_t, TorchNode*> memo_;
 };
 
-// Checks that what came out can be walked through: values may be shared, even with themselves, and
-// the same list can stand in a list twice, in a list twice …
-class TreeCheck {
- public:
-  explicit TreeCheck(const std::string& where) : where_(where) {}
-
-  // Number of values in the tree below `node`, itself included.
-  std::uint64_t check(const TorchNode& node, int depth) {
-    if (depth > kMaxDepth)
-      raise<DataError>("{}: values are nested deeper than {}, or without end", where_, kMaxDepth);
-    const auto known = known_.find(&node);
-    if (known != known_.end() && known->second.second >= depth) return known->second.first;
-    std::uint64_t count = 1;
-    if (const auto* list = std::get_if<TorchList>(&node.value)) {
-      for (const TorchNode* element : list->elements) count += check(*element, depth + 1);
-    } else if (const auto* dict = std::get_if<TorchDict>(&node.value)) {
-      check_keys(*dict);
-      for (const auto& [key, value] : dict->items) count += 1 + check(*value, depth + 1);
-    } else if (std::holds_alternative<TorchGlobalName>(node.value) ||
-               std::holds_alternative<TorchStorage>(node.value)) {
-      raise<DataError>("{}: {} stands where a value is expected", where_, type_name(node));
-    }
-    if (count > kMaxEntries)
-      raise<DataError>("{}: more than {} values; expected a dict of tensors", where_, kMaxEntries);
-    known_[&node] = {count, depth};
-    return count;
-  }
-
- private:
-  void check_keys(const TorchDict& dict) const {
-    std::unordered_set<std::string_view> names;
-    std::unordered_set<std::int64_t> numbers;
-    for (const auto& [key, value] : dict.items) {
-      const auto* name = std::get_if<std::string_view>(&key->value);
-      const auto* number = std::get_if<std::int64_t>(&key->value);
-      if (name == nullptr && number == nullptr) {
-        raise<DataError>("{}: a dict has {} as a key; expected strings and ints", where_,
-                         type_name(*key));
-      }
-      const bool is_new =
-          name != nullptr ? names.insert(*name).second : numbers.insert(*number).second;
-      if (!is_new) {
-        raise<DataError>("{}: a dict has the key {} twice", where_,
-                         name != nullptr ? in_quotes(*name) : fmt::format("{}", *number));
-      }
-    }
-  }
-
-  const std::string& where_;
-  std::unordered_map<const TorchNode*, std::pair<std::uint64_t, int>> known_;  // size, depth
-};
-
 }  // namespace
-
-std::string_view torch_storage_type(DType dtype) {
-  constexpr std::string_view kModule = "torch ";
-  for (const KnownName& known : kKnownNames) {
-    if (known.value.global == TorchGlobal::kStorageType && known.value.dtype == dtype)
-      return known.name.substr(kModule.size());
-  }
-  raise<InvalidArgument>("torch's files have no type for {}", to_string(dtype));
-}
 
 const TorchNode& run_pickle(Bytes pickle, const FindStorage& find_storage, const std::string& where,
                             std::deque<TorchNode>& nodes) {
   const TorchNode& result = Interpreter(pickle, find_storage, where, nodes).run();
-  TreeCheck(where).check(result, 0);
+  check_torch_tree(result, where);
   return result;
 }
 

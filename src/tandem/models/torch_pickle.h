@@ -25,7 +25,4 @@ using FindStorage = std::function<std::optional<std::span<const std::byte>>(std:
 const TorchNode& run_pickle(std::span<const std::byte> pickle, const FindStorage& find_storage,
                             const std::string& where, std::deque<TorchNode>& nodes);
 
-// "FloatStorage" and the like; InvalidArgument for a type without one.
-std::string_view torch_storage_type(DType dtype);
-
 }  // namespace tandem::models

@@ -71,7 +71,7 @@ class TorchValue {
 
 // --- How the values lie in memory; of interest to the reader of pickles only ---
 
-// A name that Python would import. Only those of torch_pickle.cc's list are made.
+// A name that Python would import. Only those of torch_names.cc's list are made.
 enum class TorchGlobal {
   kOrderedDict,
   kRebuildTensor,

@@ -6,7 +6,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/models/torch_file.h"
-#include "tandem/models/torch_pickle.h"
+#include "tandem/models/torch_names.h"
 #include "tandem/models/zip_archive.h"
 
 namespace tandem::models {

@@ -1,0 +1,45 @@
+// What a person sees of downloads: on a terminal a line that is redrawn, elsewhere a line now and then.
+// Everything goes to stderr.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tandem/hub/download_observer.h"
+
+namespace tandem::apps {
+
+class DownloadProgress final : public hub::DownloadObserver {
+ public:
+  // `bars`: false shows the beginning and the end of a file only. `tell_waiting`: whether this process
+  // says for whom it waits (one of a job does).
+  explicit DownloadProgress(bool bars = true, bool tell_waiting = true);
+
+  void file_begin(std::string_view name, std::optional<std::uint64_t> size,
+                  std::uint64_t resumed_from) override;
+  void file_progress(std::uint64_t bytes, std::optional<std::uint64_t> size) override;
+  void file_end() override;
+  void waiting(std::string_view what, std::string_view holder) override;
+  void note(std::string_view text) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void show(const std::string& line, bool last);
+
+  bool bars_;
+  bool tell_waiting_;
+  bool terminal_;
+  bool line_open_ = false;
+  std::string name_;
+  std::uint64_t first_ = 0;
+  std::uint64_t bytes_ = 0;
+  Clock::time_point start_;
+  Clock::time_point shown_;
+};
+
+// 1340000000 -> "1.34 GB".
+std::string format_bytes(std::uint64_t bytes);
+
+}  // namespace tandem::apps

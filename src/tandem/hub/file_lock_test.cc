@@ -1,0 +1,89 @@
+#include "tandem/hub/file_lock.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+
+namespace tandem::hub {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+class FileLockTest : public ::testing::Test {
+ protected:
+  std::filesystem::path path() const { return folder_ / "a/b/c.lock"; }
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(FileLockTest, OneHoldsTheOthersWait) {
+  std::atomic<int> inside{0};
+  std::atomic<int> done{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      const FileLock lock(path(), {});
+      EXPECT_EQ(++inside, 1);
+      std::this_thread::sleep_for(milliseconds(20));
+      --inside;
+      ++done;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(done, 4);
+}
+
+TEST_F(FileLockTest, AStandingHolderIsNamed) {
+  FileLock held(path(), {});
+  EXPECT_THAT(read_file(path()), HasSubstr(fmt::format("process {}: started", ::getpid())));
+  std::string told;
+  LockOptions options;
+  options.patience = milliseconds(100);
+  options.waiting = [&](const std::string& holder) { told = holder; };
+  EXPECT_THAT([&] { FileLock lock(path(), options); },
+              ThrowsMessage<IoError>(AllOf(HasSubstr(path().string()),
+                                           HasSubstr(fmt::format("process {}", ::getpid())),
+                                           HasSubstr("without progress"))));
+  EXPECT_THAT(told, HasSubstr(fmt::format("process {}", ::getpid())));
+}
+
+// Somebody who shows life is waited for, longer than the patience.
+TEST_F(FileLockTest, ASignOfLifeProlongsTheWait) {
+  auto held = std::make_unique<FileLock>(path(), LockOptions{});
+  std::thread release([&] {
+    std::this_thread::sleep_for(milliseconds(600));
+    held.reset();
+  });
+  int signs = 0;
+  LockOptions options;
+  options.patience = milliseconds(250);
+  options.sign_of_life = [&] { return std::to_string(++signs); };
+  const FileLock lock(path(), options);
+  release.join();
+  EXPECT_GT(signs, 1);
+}
+
+TEST_F(FileLockTest, HeartbeatsAreWritten) {
+  FileLock lock(path(), {});
+  lock.heartbeat("too soon");
+  EXPECT_THAT(read_file(path()), HasSubstr("started"));
+  std::this_thread::sleep_for(milliseconds(1050));
+  lock.heartbeat("model.safetensors");
+  EXPECT_THAT(read_file(path()), HasSubstr("model.safetensors"));
+}
+
+TEST_F(FileLockTest, AFolderThatCannotBeMadeIsAnError) {
+  write_file(folder_ / "a", "a file");
+  EXPECT_THROW(FileLock(path(), {}), IoError);
+}
+
+}  // namespace
+}  // namespace tandem::hub

@@ -1,0 +1,74 @@
+// Questions to the Hub, with redirects, retries and errors that say what to do.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tandem/hub/download_observer.h"
+#include "tandem/hub/hub_protocol.h"
+#include "tandem/hub/hub_settings.h"
+
+namespace tandem::hub {
+
+// A repository on the Hub.
+struct RemoteRepository {
+  std::string name;  // "name" or "org/name"
+  RepositoryType type = RepositoryType::kModel;
+};
+
+class HubClient {
+ public:
+  // `tick` is called at least once a second while a request or a pause lasts.
+  HubClient(HubSettings settings, DownloadObserver& observer, std::function<void()> tick);
+
+  const HubSettings& settings() const { return settings_; }
+
+  // What the Hub knows of a file; `commit` of the answer is filled also when the file does not exist
+  // and the Hub says so.
+  struct FileAnswer {
+    bool exists = false;
+    RemoteFile file;  // without commit: the Hub did not name it
+  };
+  // Throws DataError when there is no such repository or revision, or no right to it; IoError when
+  // the Hub cannot be reached. A file that does not exist is an answer, not an error.
+  FileAnswer ask(const RemoteRepository& repository, const std::string& revision,
+                 const std::string& file);
+
+  // Appends to the file `destination` until it has file.size bytes. Throws IoError: no progress over
+  // the retries, more bytes than promised, no space. Temporary addresses are asked for again by the
+  // caller when this fails with a DataError (403 of an expired link).
+  void download(const RemoteFile& file, const std::string& name,
+                const std::filesystem::path& destination);
+
+  // All files of a revision.
+  RepositoryListing list(const RemoteRepository& repository, const std::string& revision);
+
+  std::string file_url(const RemoteRepository& repository, const std::string& revision,
+                       const std::string& file) const;
+
+ private:
+  class AppendedFile;  // written at its end
+  struct Piece;
+
+  std::vector<std::string> headers_for(const std::string& url) const;
+  // Performs a request again while its failure may go away; the last answer otherwise.
+  HttpAnswer persist(HttpRequest request);
+  void pause(std::chrono::milliseconds duration);
+  // What Retry-After says, else twice as long as before. Throws IoError when the server asks for too
+  // much.
+  std::chrono::milliseconds wait_before_retry(const HttpAnswer& answer, int attempt,
+                                              const std::string& url) const;
+  Piece fetch_piece(const std::string& url, const RemoteFile& file, AppendedFile& output) const;
+  std::string api_url(const RemoteRepository& repository) const;
+  [[noreturn]] void refuse(const RemoteRepository& repository, const std::string& revision,
+                           HubProblem problem, const HttpAnswer& answer, const std::string& url);
+  std::string suggestions(const RemoteRepository& repository);
+
+  HubSettings settings_;
+  DownloadObserver& observer_;
+  std::function<void()> tick_;
+};
+
+}  // namespace tandem::hub

@@ -1,0 +1,159 @@
+#include "tandem/hub/hub_protocol.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tandem/core/error.h"
+
+namespace tandem::hub {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kMaxFiles = 100'000;
+
+Json parse(std::string_view text) { return Json::parse(text, nullptr, /*exceptions=*/false); }
+
+// For messages: server text, made harmless and short.
+std::string shown(std::string_view text) {
+  std::string result;
+  for (const char c : text.substr(0, 200))
+    result += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? ' ' : c;
+  return result;
+}
+
+}  // namespace
+
+bool is_commit_id(std::string_view text) {
+  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+bool is_repository_path(std::string_view name) {
+  if (name.empty() || name.size() > 1000 || name.back() == '/') return false;
+  const bool clean = std::all_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= ' ' && c != '\\' && c != '\x7f';
+  });
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('/', begin), name.size());
+    const std::string_view part = name.substr(begin, end - begin);
+    if (part.empty() || part == "." || part == "..") return false;
+    begin = end + 1;
+  }
+  return clean;
+}
+
+std::string escape_path(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       std::string_view("-._~/").find(c) != std::string_view::npos;
+    escaped += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return escaped;
+}
+
+RemoteFile parse_remote_file(const HttpHeaders& headers, const std::string& url) {
+  const auto not_a_hub = [&](std::string_view what) {
+    raise<DataError>(
+        "{} answered with {}; expected the Hub's headers X-Repo-Commit and ETag (does HF_ENDPOINT, "
+        "or a proxy in between, speak the Hub's protocol?)",
+        url, what);
+  };
+  RemoteFile file;
+  file.commit = headers.find("x-repo-commit").value_or("");
+  if (!is_commit_id(file.commit))
+    not_a_hub(file.commit.empty() ? "no commit" : "the commit '" + shown(file.commit) + "'");
+  const auto linked_etag = headers.find("x-linked-etag");
+  const auto etag = linked_etag ? linked_etag : headers.find("etag");
+  if (!etag) not_a_hub("no ETag");
+  const auto name = parse_etag(*etag);
+  if (!name) not_a_hub("the ETag '" + shown(*etag) + "'");
+  file.etag = *name;
+  // Of an answer that redirects, Content-Length is the size of a page nobody reads.
+  const auto location = headers.find("location");
+  auto size = headers.find("x-linked-size");
+  if (!size && !location) size = headers.find("content-length");
+  if (size) {
+    file.size = parse_size(*size);
+    if (!file.size) not_a_hub("the size '" + shown(*size) + "'");
+  }
+  file.url = url;
+  if (location) {
+    const auto target = resolve_location(url, *location);
+    if (!target) not_a_hub("a redirect to '" + shown(*location) + "'");
+    file.url = *target;
+  }
+  return file;
+}
+
+HubProblem classify(const HttpHeaders& headers, bool has_token) {
+  const int status = headers.status;
+  if (status >= 200 && status < 400) return HubProblem::kNone;
+  const std::string code = headers.find("x-error-code").value_or("");
+  if (code == "EntryNotFound") return HubProblem::kNoFile;
+  if (code == "RevisionNotFound") return HubProblem::kNoRevision;
+  if (code == "GatedRepo") return HubProblem::kGated;
+  if (code == "RepoNotFound") return HubProblem::kNoRepository;
+  if (status == 401) return has_token ? HubProblem::kUnauthorized : HubProblem::kNoRepository;
+  if (status == 403) return HubProblem::kForbidden;
+  // A server without error codes, such as a mirror of files: it speaks of this file.
+  if (status == 404) return HubProblem::kNoFile;
+  if (status == 408 || status == 429 || (status >= 500 && status != 501))
+    return HubProblem::kTemporary;
+  return HubProblem::kOther;
+}
+
+RepositoryListing parse_listing(std::string_view text, const std::string& url) {
+  const Json json = parse(text);
+  RepositoryListing listing;
+  const bool complete = json.is_object() && json.contains("sha") && json["sha"].is_string() &&
+                        json.contains("siblings") && json["siblings"].is_array();
+  if (complete) listing.commit = json["sha"].get<std::string>();
+  if (!complete || !is_commit_id(listing.commit) || json["siblings"].size() > kMaxFiles) {
+    raise<DataError>("{} answered with '{}'; expected a JSON object with a commit and its files",
+                     url, shown(text));
+  }
+  for (const Json& sibling : json["siblings"]) {
+    if (!sibling.is_object() || !sibling.contains("rfilename") || !sibling["rfilename"].is_string())
+      continue;
+    const auto& name = sibling["rfilename"].get_ref<const std::string&>();
+    if (is_repository_path(name)) listing.files.push_back(name);
+  }
+  std::sort(listing.files.begin(), listing.files.end());
+  return listing;
+}
+
+std::vector<std::string> parse_references(std::string_view text) {
+  std::vector<std::string> names;
+  const Json json = parse(text);
+  if (!json.is_object()) return names;
+  for (const char* kind : {"branches", "tags"}) {
+    const auto list = json.find(kind);
+    if (list == json.end() || !list->is_array()) continue;
+    for (const Json& entry : *list) {
+      if (entry.is_object() && entry.contains("name") && entry["name"].is_string() &&
+          names.size() < 100)
+        names.push_back(shown(entry["name"].get<std::string>()));
+    }
+  }
+  return names;
+}
+
+std::vector<std::string> parse_shard_names(std::string_view text, const std::string& where) {
+  const Json json = parse(text);
+  const auto map = json.is_object() ? json.find("weight_map") : json.end();
+  if (!json.is_object() || map == json.end() || !map->is_object())
+    raise<DataError>("{}: no object 'weight_map'; expected an index of sharded weights", where);
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : map->items()) {
+    if (!file.is_string() || !is_repository_path(file.get_ref<const std::string&>())) {
+      raise<DataError>("{}: the file of a tensor is '{}'; expected a path in the repository", where,
+                       shown(file.dump(-1, ' ', true, Json::error_handler_t::replace)));
+    }
+    names.insert(file.get<std::string>());
+  }
+  return {names.begin(), names.end()};
+}
+
+}  // namespace tandem::hub

@@ -1,0 +1,200 @@
+#include "tandem/hub/model_files.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/hub/hub_protocol.h"
+#include "tandem/hub/snapshot_download.h"
+
+namespace tandem::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kConfigFiles = {"config.json"};
+// One of these makes a tokenizer; the others belong to it when they are there.
+const std::vector<std::string> kTokenizerFiles = {"tokenizer.json", "vocab.txt"};
+const std::vector<std::string> kTokenizerExtras = {"tokenizer_config.json",
+                                                   "special_tokens_map.json", "added_tokens.json"};
+// As in models/weight_files.h, which reads them.
+const std::vector<std::string> kWeightFiles = {"model.safetensors", "model.safetensors.index.json",
+                                               "pytorch_model.bin", "pytorch_model.bin.index.json"};
+
+bool has_entry(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+bool is_index(const std::string& file) { return file.ends_with(".index.json"); }
+
+std::vector<std::vector<std::string>> needs_of(const ModelParts& parts) {
+  std::vector<std::vector<std::string>> needs;
+  if (parts.config) needs.push_back(kConfigFiles);
+  if (parts.tokenizer) needs.push_back(kTokenizerFiles);
+  if (parts.weights) needs.push_back(kWeightFiles);
+  return needs;
+}
+
+// Whether the weights that would be read from a snapshot are an index some of whose shards are not
+// there.
+bool lacks_shards(const fs::path& snapshot) {
+  for (const std::string& file : kWeightFiles) {
+    if (!has_entry(snapshot / file)) continue;
+    if (!is_index(file)) return false;
+    const auto shards = parse_shard_names(read_file(snapshot / file), (snapshot / file).string());
+    return !std::all_of(shards.begin(), shards.end(),
+                        [&](const std::string& shard) { return has_entry(snapshot / shard); });
+  }
+  return false;
+}
+
+// What the repository has instead, for a message; nothing when even that fails.
+std::string what_there_is(SnapshotDownload& download) {
+  try {
+    const RepositoryListing listing = download.list();
+    const std::size_t shown = std::min<std::size_t>(listing.files.size(), 20);
+    const std::vector<std::string> first(
+        listing.files.begin(), listing.files.begin() + static_cast<std::ptrdiff_t>(shown));
+    return fmt::format("; it holds {}{}", fmt::join(first, ", "),
+                       shown < listing.files.size() ? " …" : "");
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+// The first of `files` that there is, or an empty text.
+std::string fetch_first(SnapshotDownload& download, const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    if (download.fetch(file)) return file;
+  }
+  return "";
+}
+
+[[noreturn]] void lacks(SnapshotDownload& download, const std::string& name,
+                        const std::string& what, const std::vector<std::string>& files) {
+  raise<DataError>(
+      "the repository '{}' on the Hub has no {} ({} does not exist){}; choose another "
+      "model or revision",
+      name, what, download.url(files.front()), what_there_is(download));
+}
+
+void fetch_parts(SnapshotDownload& download, const std::string& name, const ModelParts& parts) {
+  if (parts.config && fetch_first(download, kConfigFiles).empty())
+    lacks(download, name, "config.json", kConfigFiles);
+  if (parts.tokenizer) {
+    bool found = false;
+    for (const std::string& file : kTokenizerFiles) found |= download.fetch(file);
+    if (!found) lacks(download, name, "tokenizer.json or vocab.txt", kTokenizerFiles);
+    for (const std::string& file : kTokenizerExtras) download.fetch(file);
+  }
+  if (parts.weights) {
+    const std::string weights = fetch_first(download, kWeightFiles);
+    if (weights.empty()) lacks(download, name, "weights that tandem reads", kWeightFiles);
+    if (!is_index(weights)) return;
+    const fs::path index = download.directory() / weights;
+    for (const std::string& shard : parse_shard_names(read_file(index), index.string())) {
+      if (!download.fetch(shard)) lacks(download, name, "shard " + shard, {shard});
+    }
+  }
+}
+
+// For the end of an error message: where the files would have been, had they been there.
+std::string places(const std::vector<Attempt>& attempts) {
+  std::string text = "\nlooked at before:";
+  for (const Attempt& attempt : attempts)
+    text += fmt::format("\n  {}: {}", attempt.path.string(), attempt.problem);
+  return text;
+}
+
+// The name and commit under which a part of the wanted revision is in the cache already.
+std::pair<std::string, std::optional<std::string>> begun_download(Query query,
+                                                                  const Environment& environment) {
+  query.needs.clear();
+  const std::string given = query.name;
+  for (const std::string& name : aliases(given, query.type)) {
+    const fs::path folder =
+        cache_root(query.type, query.cache_dir, environment) / cache_folder_name(name, query.type);
+    const auto reference = has_entry(folder / "refs" / query.revision) &&
+                                   !fs::is_directory(folder / "refs" / query.revision)
+                               ? read_file_if_exists(folder / "refs" / query.revision)
+                               : std::nullopt;
+    if (reference && is_commit_id(*reference)) return {name, *reference};
+    if (is_commit_id(query.revision) && has_entry(folder / "snapshots" / query.revision))
+      return {name, query.revision};
+  }
+  return {given, std::nullopt};
+}
+
+}  // namespace
+
+Resolved locate_model(const Query& query, const ModelParts& parts, const Environment& environment,
+                      DownloadObserver* observer, const std::optional<std::string>& token) {
+  Query complete = query;
+  complete.needs = needs_of(parts);
+  std::vector<Attempt> attempts;
+  const auto cached = [&]() -> std::optional<Resolved> {
+    attempts.clear();
+    auto found = find_cached(complete, environment, attempts);
+    if (found && found->commit && parts.weights && lacks_shards(found->directory)) {
+      attempts.push_back({found->directory, "holds only some shards of the weights"});
+      return std::nullopt;
+    }
+    return found;
+  };
+  if (const auto found = cached()) return *found;
+  if (!is_repository_name(query.name) || has_entry(query.name))
+    throw_not_found(complete, attempts, "");
+  const HubSettings settings = hub_settings(environment, token, query.type);
+  if (settings.offline) {
+    throw_not_found(
+        complete, attempts,
+        fmt::format("{} is set: nothing was asked of {}", *settings.offline, settings.endpoint));
+  }
+  DownloadObserver silent;
+  const auto download_parts = [&]() -> Resolved {
+    const auto [name, commit] = begun_download(complete, environment);
+    SnapshotDownload download(cache_root(query.type, query.cache_dir, environment),
+                              {name, query.type}, query.revision, commit, settings,
+                              observer != nullptr ? *observer : silent);
+    if (const auto found = cached()) return *found;  // by whom we waited for
+    fetch_parts(download, name, parts);
+    return {download.directory(), download.commit()};
+  };
+  try {
+    return download_parts();
+  } catch (const DataError& error) {
+    throw DataError(error.what() + places(attempts));
+  } catch (const IoError& error) {
+    throw IoError(error.what() + places(attempts));
+  }
+}
+
+ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment,
+                            DownloadObserver* observer) {
+  const auto locate = [&](const std::string& name, const ModelParts& parts) {
+    return locate_model(
+        {name, RepositoryType::kModel, arguments.model_revision, arguments.cache_dir, {}}, parts,
+        environment, observer, arguments.token);
+  };
+  ModelLocation location;
+  location.model =
+      locate(arguments.model_name_or_path,
+             {.config = true, .tokenizer = !arguments.tokenizer_name, .weights = true});
+  location.config_directory = arguments.config_name
+                                  ? locate(*arguments.config_name, {.config = true}).directory
+                                  : location.model.directory;
+  location.tokenizer_directory =
+      arguments.tokenizer_name ? locate(*arguments.tokenizer_name, {.tokenizer = true}).directory
+                               : location.model.directory;
+  if (!has_entry(location.config_directory / "config.json")) {
+    raise<DataError>(
+        "{}: no config.json; expected a model directory with config.json, model.safetensors and "
+        "the tokenizer's files",
+        location.config_directory.string());
+  }
+  return location;
+}
+
+}  // namespace tandem::hub

@@ -1,0 +1,41 @@
+// From the name of a model to its files: an existing directory, the Hugging Face cache, or the Hub.
+#pragma once
+
+#include <filesystem>
+
+#include "tandem/core/env.h"
+#include "tandem/hub/download_observer.h"
+#include "tandem/hub/hub_cache.h"
+#include "tandem/hub/model_arguments.h"
+
+namespace tandem::hub {
+
+// What of a model is wanted.
+struct ModelParts {
+  bool config = false;
+  bool tokenizer = false;  // tokenizer.json or vocab.txt, and what stands beside them
+  bool weights = false;    // in the first of the forms of weight_files.h that there is
+};
+
+// The directory that holds all these parts. What the cache has is used as it is, without asking the Hub
+// whether it moved; what it lacks is downloaded into it, unless an offline variable forbids. Processes
+// of one or more hosts may call it for the same name at once: one downloads, the others wait for it.
+// `observer` may be null. Throws DataError with every place and address that was tried, IoError for
+// network and disk.
+Resolved locate_model(const Query& query, const ModelParts& parts, const Environment& environment,
+                      DownloadObserver* observer = nullptr,
+                      const std::optional<std::string>& token = std::nullopt);
+
+// Where the parts of a model come from. The directories may be the same.
+struct ModelLocation {
+  Resolved model;
+  std::filesystem::path config_directory;     // holds config.json
+  std::filesystem::path tokenizer_directory;  // holds tokenizer.json or vocab.txt
+};
+
+// model_name_or_path, config_name and tokenizer_name (each at model_revision, as run_qa.py does).
+// Throws as above, and DataError for a model directory without config.json.
+ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment,
+                            DownloadObserver* observer = nullptr);
+
+}  // namespace tandem::hub

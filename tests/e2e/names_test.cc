@@ -1,0 +1,85 @@
+// Models by name: the program against a server that behaves like the Hub.
+#include <gmock/gmock.h>
+
+#include "e2e/job.h"
+#include "support/fake_hub.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Names : public JobTest {
+ protected:
+  void SetUp() override {
+    const std::string python = find_program("python3");
+    if (python.empty()) GTEST_SKIP() << "needs python3 for the server";
+    fs::create_directories(path("hub/models/org"));
+    fs::copy(kDemo / "model", path("hub/models/org/demo"), fs::copy_options::recursive);
+    server_ = std::make_unique<FakeHub>(python, path("hub"));
+  }
+  Variables variables() const {
+    return {{"HF_ENDPOINT", server_->endpoint()},
+            {"HF_HOME", path("home").native()},
+            {"HF_TOKEN", "hf_secret"},
+            {"OMP_NUM_THREADS", "1"}};
+  }
+  static Words ask(const std::string& model) {
+    return {kProgram, "ask",          "--model",
+            model,    "--context",    (fs::path(TANDEM_SOURCE_DIR) / "LICENSE").native(),
+            "--json", "What is this?"};
+  }
+  std::unique_ptr<FakeHub> server_;
+};
+
+TEST_F(Names, AskDownloadsOnceAndAnswersTheSame) {
+  const ProcessResult first = run_ok(ask("org/demo"), variables());
+  EXPECT_EQ(first.out, run_ok(ask((kDemo / "model").native())).out);
+  EXPECT_THAT(first.err, AllOf(HasSubstr("model.safetensors: "), HasSubstr(" in "),
+                               Not(HasSubstr("hf_secret"))));
+  const std::size_t asked = server_->requests().size();
+  Variables offline = variables();
+  offline["HF_HUB_OFFLINE"] = "1";
+  EXPECT_EQ(run_ok(ask("org/demo"), offline).out, first.out);
+  EXPECT_EQ(server_->requests().size(), asked);
+}
+
+TEST_F(Names, TwoRanksTrainOnWhatOneOfThemDownloaded) {
+  const auto job = [&](const std::string& output, const std::string& model) {
+    Words command = train_command(output, {"--token", "hf_other"});
+    *(std::find(command.begin(), command.end(), "--model_name_or_path") + 1) = model;
+    const int port = free_port();
+    std::vector<std::unique_ptr<Process>> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      Variables both = rank_variables(rank, 2, port);
+      both.merge(variables());
+      ranks.push_back(std::make_unique<Process>(command, both));
+    }
+    for (auto& rank : ranks) {
+      const ProcessResult result = rank->wait();
+      EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+      EXPECT_THAT(result.out + result.err, Not(HasSubstr("hf_other")));
+    }
+  };
+  job("by_name", "org/demo");
+  EXPECT_EQ(server_->requests("GET").size(), fs::exists(kDemo / "model" / "vocab.txt") ? 5u : 4u);
+  for (const auto& row : server_->requests()) {
+    if (row.at("host") == "127.0.0.1") EXPECT_EQ(row.at("authorization"), "Bearer hf_other");
+  }
+  job("by_directory", (kDemo / "model").native());
+  EXPECT_TRUE(weights("by_name") == weights("by_directory"));
+}
+
+TEST_F(Names, WhatIsNotThereIsAnErrorWithEveryPlace) {
+  const ProcessResult result = run(ask("org/dema"), variables());
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("has no model 'org/dema'"), HasSubstr("looked at before:"),
+                    HasSubstr((path("home") / "hub/models--org--dema").native())));
+}
+
+}  // namespace
+}  // namespace tandem::testing
