@@ -9,7 +9,7 @@ openmpi, gloo, and impi (Intel MPI: pip install --target DIR impi-rt, then --imp
 tandem is faster. --json FILE writes all figures.
 
 --hosts runs the two ranks on two hosts, made of two network namespaces of this machine that a pair of virtual interfaces connects (needs
-root, and ip of iproute2); they are removed at the end. Rivals there: gloo and mpich.
+root, and ip of iproute2); they are removed at the end. Rival there: gloo.
 """
 
 import argparse
@@ -43,9 +43,6 @@ class OneHost:
     def environment(self, rank):
         return {}
 
-    def mpi(self, scratch):
-        return []
-
 
 class TwoHosts:
     """Two network namespaces, A and B, and a pair of virtual interfaces between them."""
@@ -75,16 +72,6 @@ class TwoHosts:
 
     def environment(self, rank):
         return {"MASTER_ADDR": self.ADDRESSES[0], "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_HOST": self.ADDRESSES[rank]}
-
-    def mpi(self, scratch):
-        """Hydra's remote shell: its arguments are options, an address and a command."""
-        shell = pathlib.Path(scratch) / "namespace_shell"
-        shell.write_text("#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nhost=$1; shift\n"
-                         f"[ \"$host\" = {self.ADDRESSES[0]} ] && name={self.names[0]} || name={self.names[1]}\n"
-                         "exec ip netns exec $name sh -c \"$*\"\n")
-        shell.chmod(0o755)
-        return ["-launcher", "ssh", "-launcher-exec", str(shell), "-hosts", ",".join(self.ADDRESSES), "-ppn", "1",
-                "-localhost", "10.231.77.254"]
 
 
 def free_port():
@@ -118,7 +105,7 @@ def run_tandem(program, operation, sizes, memory, seconds, dtype, hosts):
     return found
 
 
-def run_rival(rival, binary, operation, sizes, seconds, hosts, scratch):
+def run_rival(rival, binary, operation, sizes, seconds, hosts):
     line = pathlib.Path("/dev/shm") / f"compare_comm_{os.getpid()}"
     store = line.with_suffix(".store")
     line.unlink(missing_ok=True)
@@ -126,9 +113,8 @@ def run_rival(rival, binary, operation, sizes, seconds, hosts, scratch):
     way = "out_of_place" if operation in OUT_OF_PLACE else "in_place"
     command = [str(binary), str(line), way, str(seconds), "1", operation, *map(str, sizes)]
     if "run" in rival:
-        run = [rival["run"][0], *hosts.mpi(scratch), *rival["run"][1:]]
         variables = {**os.environ, **rival.get("environment", {})}
-        command = hosts.inside(0, [*run, *command])
+        command = [*rival["run"], *command]
         text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600, env=variables).stdout
     else:
         text = run_ranks(hosts, command, 600)
@@ -164,7 +150,9 @@ def main():
     if arguments.impi:
         use_intel_mpi(arguments.impi)
     sizes = [int(size) for size in arguments.sizes.split(",")]
-    rivals = {name: RIVALS[name] for name in arguments.rivals.split(",") if shutil.which(RIVALS[name]["cc"])}
+    if arguments.hosts:
+        arguments.rivals = "gloo"
+    rivals = {name: RIVALS[name] for name in arguments.rivals.split(",") if name in RIVALS and shutil.which(RIVALS[name]["cc"])}
     for name in arguments.rivals.split(","):
         if name not in rivals:
             print(f"{name}: no {RIVALS[name]['cc']} (Debian: {PACKAGES[name]})",
@@ -180,7 +168,7 @@ def main():
         for _ in range(arguments.rounds):
             for column in columns:
                 if column in rivals:
-                    found = run_rival(rivals[column], binaries[column], arguments.op, sizes, arguments.seconds, hosts, scratch)
+                    found = run_rival(rivals[column], binaries[column], arguments.op, sizes, arguments.seconds, hosts)
                 else:
                     found = run_tandem(arguments.tandem, arguments.op, sizes, column.split()[1], arguments.seconds, "f32", hosts)
                 for size, time in found.items():
