@@ -54,6 +54,8 @@ static void call(const char* operation, int count, int in_place) {
     MPI_Reduce_scatter_block(in, out, count / size, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   else if (!strcmp(operation, "all_to_all"))
     MPI_Alltoall(in, count / size, MPI_FLOAT, out, count / size, MPI_FLOAT, MPI_COMM_WORLD);
+  else if (!strcmp(operation, "gather"))
+    MPI_Gather(in, count / size, MPI_FLOAT, out, count / size, MPI_FLOAT, 0, MPI_COMM_WORLD);
   else if (!strcmp(operation, "barrier"))
     MPI_Barrier(MPI_COMM_WORLD);
   else

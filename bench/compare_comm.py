@@ -1,49 +1,138 @@
 #!/usr/bin/env python3
-"""Times tandem's collectives and those of MPI libraries in turns, and prints the ratios.
+"""Times tandem's collectives and those of other libraries in turns, and prints the ratios.
 
-    bench/compare_comm.py build/release/bin/tandem [--op all_reduce] [--sizes 8,512,4096,...] [--rounds 5] [--rivals mpich,openmpi]
+    bench/compare_comm.py build/release/bin/tandem [--op all_reduce] [--sizes 8,512,4096,...] [--rounds 5] [--rivals mpich,openmpi,gloo]
 
 A round runs each program once, so all meet the same state of the machine. Two ranks, one core each, private buffers of 4 KiB pages (and
-tandem's communicator memory beside it); bench/comm_mpi.c is compiled with each rival's own mpicc. A ratio is the rival's median over
-tandem's; above 1 tandem is faster. --json FILE writes all figures.
+tandem's communicator memory beside it); bench/comm_mpi.c is compiled with each rival's own mpicc, bench/comm_gloo.cc with g++. Rivals: mpich,
+openmpi, gloo, and impi (Intel MPI: pip install --target DIR impi-rt, then --impi DIR). A ratio is the best rival's median over tandem's; above 1
+tandem is faster. --json FILE writes all figures.
+
+--hosts runs the two ranks on two hosts, made of two network namespaces of this machine that a pair of virtual interfaces connects (needs
+root, and ip of iproute2); they are removed at the end. Rival there: gloo.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 
+MPI_SOURCE, GLOO_SOURCE = "comm_mpi.c", "comm_gloo.cc"
 RIVALS = {
     "mpich": {"cc": "mpicc.mpich", "run": ["mpiexec.mpich", "-n", "2"]},
     "openmpi": {"cc": "mpicc.openmpi",
                 "run": ["mpiexec.openmpi", "-n", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]},
+    "gloo": {"cc": "g++", "flags": ["-std=c++17"], "source": GLOO_SOURCE, "libraries": ["-lgloo", "-pthread"]},
+    "impi": {"cc": "mpicc.mpich", "run": ["mpiexec.hydra", "-n", "2"]},  # one binary interface with MPICH
 }
-OUT_OF_PLACE = {"all_gather", "reduce_scatter", "all_to_all", "reduce"}
+PACKAGES = {"mpich": "libmpich-dev mpich", "openmpi": "libopenmpi-dev openmpi-bin", "gloo": "libgloo-dev", "impi": "libmpich-dev"}
+OUT_OF_PLACE = {"all_gather", "reduce_scatter", "all_to_all", "reduce", "gather"}
 
 
-def run_tandem(program, operation, sizes, memory, seconds, dtype):
+class OneHost:
+    def inside(self, rank, command):
+        return command
+
+    def environment(self, rank):
+        return {}
+
+
+class TwoHosts:
+    """Two network namespaces, A and B, and a pair of virtual interfaces between them."""
+
+    ADDRESSES = ["10.231.77.1", "10.231.77.2"]
+
+    def __init__(self):
+        self.names = [f"tdm{os.getpid()}{side}" for side in "ab"]
+
+    def __enter__(self):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "add", name], check=True)
+            subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        subprocess.run(["ip", "link", "add", "eth7", "netns", self.names[0], "type", "veth", "peer", "name", "eth7", "netns", self.names[1]],
+                       check=True)
+        for name, address in zip(self.names, self.ADDRESSES):
+            subprocess.run(["ip", "-n", name, "address", "add", f"{address}/24", "dev", "eth7"], check=True)
+            subprocess.run(["ip", "-n", name, "link", "set", "eth7", "up"], check=True)
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "delete", name], check=False)
+
+    def inside(self, rank, command):
+        return ["ip", "netns", "exec", self.names[rank], *command]
+
+    def environment(self, rank):
+        return {"MASTER_ADDR": self.ADDRESSES[0], "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_HOST": self.ADDRESSES[rank]}
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("", 0))
+        return found.getsockname()[1]
+
+
+def run_ranks(hosts, command, timeout):
+    """Two processes; what rank 0 printed."""
+    port = str(free_port())
+    ranks = []
+    for rank in range(2):
+        variables = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
+                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **hosts.environment(rank)}
+        ranks.append(subprocess.Popen(hosts.inside(rank, command), env=variables, stdout=subprocess.PIPE, text=True))
+    texts = [rank.communicate(timeout=timeout)[0] for rank in ranks]
+    for rank in ranks:
+        if rank.returncode != 0:
+            raise RuntimeError(f"{command[0]} ended with {rank.returncode}")
+    return texts[0]
+
+
+def run_tandem(program, operation, sizes, memory, seconds, dtype, hosts):
     found = {}
     for size in sizes:
         command = [program, "bench", "comm", "--op", operation, "--min", str(size), "--max", str(size), "--memory", memory,
                    "--rounds", "1", "--seconds", str(seconds), "--no-limits", "--dtype", dtype, "--json"]
-        result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout)
+        result = json.loads(run_ranks(hosts, command, 300))
         found[size] = result["results"][0]["microseconds"]["median"]
     return found
 
 
-def run_rival(rival, binary, operation, sizes, seconds):
+def run_rival(rival, binary, operation, sizes, seconds, hosts):
     line = pathlib.Path("/dev/shm") / f"compare_comm_{os.getpid()}"
+    store = line.with_suffix(".store")
     line.unlink(missing_ok=True)
+    shutil.rmtree(store, ignore_errors=True)
     way = "out_of_place" if operation in OUT_OF_PLACE else "in_place"
-    command = [*rival["run"], str(binary), str(line), way, str(seconds), "1", operation, *map(str, sizes)]
-    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
+    command = [str(binary), str(line), way, str(seconds), "1", operation, *map(str, sizes)]
+    if "run" in rival:
+        variables = {**os.environ, **rival.get("environment", {})}
+        command = [*rival["run"], *command]
+        text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600, env=variables).stdout
+    else:
+        text = run_ranks(hosts, command, 600)
     line.unlink(missing_ok=True)
+    shutil.rmtree(store, ignore_errors=True)
     return {int(size): float(time) for _, size, time in (row.split() for row in text.splitlines())}
+
+
+def use_intel_mpi(folder):
+    """Its mpiexec and library where pip put them."""
+    launcher = next(pathlib.Path(folder).rglob("mpiexec.hydra"))
+    library = next(path for path in pathlib.Path(folder).rglob("libmpi.so.12") if "debug" not in str(path))
+    RIVALS["impi"]["run"][0] = str(launcher)
+    root = launcher.parent.parent
+    libfabric = [str(path.parent) for path in pathlib.Path(folder).rglob("libfabric.so.1")]
+    RIVALS["impi"]["environment"] = {"LD_LIBRARY_PATH": ":".join([str(library.parent), *libfabric]), "I_MPI_ROOT": str(root),
+                                     "FI_PROVIDER_PATH": ":".join(str(path) for path in pathlib.Path(folder).rglob("prov")),
+                                     "I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"}
 
 
 def main():
@@ -55,37 +144,44 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.1)
     parser.add_argument("--rivals", default="mpich,openmpi")
     parser.add_argument("--json")
+    parser.add_argument("--impi", metavar="DIR", help="where pip installed impi-rt")
+    parser.add_argument("--hosts", action="store_true", help="two hosts, over tcp")
     arguments = parser.parse_args()
+    if arguments.impi:
+        use_intel_mpi(arguments.impi)
     sizes = [int(size) for size in arguments.sizes.split(",")]
-    rivals = {name: RIVALS[name] for name in arguments.rivals.split(",") if shutil.which(RIVALS[name]["cc"])}
+    if arguments.hosts:
+        arguments.rivals = "gloo"
+    rivals = {name: RIVALS[name] for name in arguments.rivals.split(",") if name in RIVALS and shutil.which(RIVALS[name]["cc"])}
     for name in arguments.rivals.split(","):
         if name not in rivals:
-            print(f"{name}: no {RIVALS[name]['cc']} (Debian: {'libmpich-dev mpich' if name == 'mpich' else 'libopenmpi-dev openmpi-bin'})",
+            print(f"{name}: no {RIVALS[name]['cc']} (Debian: {PACKAGES[name]})",
                   file=sys.stderr)
-    source = pathlib.Path(__file__).parent / "comm_mpi.c"
-    columns = ["tandem private", "tandem communicator", *rivals]
+    columns = ["tandem private", *([] if arguments.hosts else ["tandem communicator"]), *rivals]
     times = {column: {size: [] for size in sizes} for column in columns}
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, (TwoHosts() if arguments.hosts else contextlib.nullcontext(OneHost())) as hosts:
         binaries = {}
         for name, rival in rivals.items():
             binaries[name] = pathlib.Path(scratch) / f"comm_{name}"
-            subprocess.run([rival["cc"], "-O2", "-o", binaries[name], source], check=True)
+            source = pathlib.Path(__file__).parent / rival.get("source", MPI_SOURCE)
+            subprocess.run([rival["cc"], "-O2", *rival.get("flags", []), "-o", binaries[name], source, *rival.get("libraries", [])], check=True)
         for _ in range(arguments.rounds):
             for column in columns:
                 if column in rivals:
-                    found = run_rival(rivals[column], binaries[column], arguments.op, sizes, arguments.seconds)
+                    found = run_rival(rivals[column], binaries[column], arguments.op, sizes, arguments.seconds, hosts)
                 else:
-                    found = run_tandem(arguments.tandem, arguments.op, sizes, column.split()[1], arguments.seconds, "f32")
+                    found = run_tandem(arguments.tandem, arguments.op, sizes, column.split()[1], arguments.seconds, "f32", hosts)
                 for size, time in found.items():
                     times[column][size].append(time)
-    print(f"{arguments.op} f32, 2 ranks, {'out of' if arguments.op in OUT_OF_PLACE else 'in'} place, medians of {arguments.rounds} rounds in us")
-    print(f"{'bytes':>10}" + "".join(f"{column:>22}" for column in columns) + "   best rival / private   / communicator")
+    place = "on two hosts, " if arguments.hosts else ""
+    print(f"{arguments.op} f32, 2 ranks, {place}{'out of' if arguments.op in OUT_OF_PLACE else 'in'} place, medians of {arguments.rounds} rounds in us")
+    print(f"{'bytes':>10}" + "".join(f"{column:>22}" for column in columns) + "   best rival / tandem")
     summary = {}
     for size in sizes:
         median = {column: statistics.median(times[column][size]) for column in columns}
         best = min((median[name] for name in rivals), default=float("nan"))
-        ratios = (best / median["tandem private"], best / median["tandem communicator"])
-        print(f"{size:>10}" + "".join(f"{median[column]:>22.2f}" for column in columns) + f"{ratios[0]:>23.2f}{ratios[1]:>16.2f}")
+        ratios = [best / median[column] for column in columns if column.startswith("tandem")]
+        print(f"{size:>10}" + "".join(f"{median[column]:>22.2f}" for column in columns) + "".join(f"{ratio:>12.2f}" for ratio in ratios))
         summary[size] = {"median": median, "all": {column: times[column][size] for column in columns}, "ratios": ratios}
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(summary, indent=1))

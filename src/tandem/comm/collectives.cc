@@ -175,11 +175,9 @@ std::string Communicator::describe_selection() const {
 
 std::vector<std::string> Communicator::last_operations() const {
   std::vector<std::string> lines;
-  if (!state_->channel) return lines;
-  for (const CallRecord& record : state_->channel->records(local_rank())) {
-    Call call{record.operation, record.type, record.op, record.root, record.count};
-    lines.push_back(comm::describe(call, record.collective));
-  }
+  if (!state_->fabric->recorder) return lines;
+  for (const FlightRecorder::Entry& entry : state_->fabric->recorder->entries())
+    lines.push_back(comm::describe(entry));
   return lines;
 }
 

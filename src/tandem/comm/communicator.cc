@@ -367,6 +367,13 @@ void Communicator::State::fail(const std::string& message, const std::string& co
 
 // ---- point to point ----
 
+// The end of a message that has just been started goes into the flight record, now or when it comes.
+void Communicator::State::record_end(const Message& message, FlightRecorder::Ticket ticket) {
+  if (message.done) return fabric->recorder->end(ticket);
+  message.recorder = fabric->recorder.get();
+  message.ticket = ticket;
+}
+
 Header Communicator::stream_header(DataType type, std::size_t count, std::size_t bytes,
                                    int channel) const {
   Header header;
@@ -386,9 +393,10 @@ Request Communicator::start_send_bytes(std::span<const std::byte> data, DataType
   if (peer == rank()) raise<InvalidArgument>("send: rank {} cannot send to itself", peer);
   Header header = stream_header(type, count, data.size(), channel);
   header.sequence = s.streams[static_cast<std::size_t>(peer * kChannels + channel)].sent++;
-  s.fabric->recorder->begin(
+  const auto ticket = s.fabric->recorder->begin(
       {header.sequence, Operation::kSend, type, ReduceOp::kNone, peer, count});
   std::shared_ptr<const Message> message = s.fabric->transport->send(s.world(peer), header, data);
+  s.record_end(*message, ticket);
   s.has_outgoing();  // forgets what is done
   if (!message->done) s.outgoing.push_back(message);
   return Request(std::move(message));
@@ -402,7 +410,13 @@ Request Communicator::start_receive_bytes(std::span<std::byte> data, DataType ty
   if (peer == rank()) raise<InvalidArgument>("receive: rank {} cannot receive from itself", peer);
   Header header = stream_header(type, count, data.size(), channel);
   header.sequence = s.streams[static_cast<std::size_t>(peer * kChannels + channel)].received++;
-  return Request(s.fabric->transport->receive(s.world(peer), header, data));
+  const auto ticket =
+      s.fabric->recorder->begin({header.sequence, Operation::kSend, type, ReduceOp::kNone, peer,
+                                 count, FlightRecorder::Kind::kReceive});
+  std::shared_ptr<const Message> message =
+      s.fabric->transport->receive(s.world(peer), header, data);
+  s.record_end(*message, ticket);
+  return Request(std::move(message));
 }
 
 }  // namespace tandem::comm

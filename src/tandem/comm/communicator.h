@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "tandem/comm/call.h"
+#include "tandem/comm/flight_recorder.h"
 #include "tandem/comm/node_memory.h"
 #include "tandem/comm/selection.h"
 #include "tandem/comm/transport_options.h"
@@ -271,8 +272,11 @@ class Communicator {
 
   // Which algorithm runs, by operation and size: a table to print.
   std::string describe_selection() const;
-  // The last operations of this rank (the flight recorder), oldest first, at most 1024; empty without neighbours.
+  // The last operations of this rank (the flight record), oldest first, at most 1024; empty in a world of one.
   std::vector<std::string> last_operations() const;
+  // For work that is no operation of this communicator and belongs into the flight record (gradient buckets); the number ends it.
+  std::uint64_t record_begin(const FlightRecorder::Entry& entry);
+  void record_end(std::uint64_t ticket);
 
   // Texts of any length, which may differ between the ranks. gather_texts returns nothing except at
   // `root`.

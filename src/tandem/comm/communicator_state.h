@@ -110,6 +110,7 @@ struct Communicator::State {
   void check_open() const;
   void check_peer(int peer, std::string_view operation) const;
 
+  void record_end(const Message& message, FlightRecorder::Ticket ticket);
   // A collective begins (not in a world of one).
   Begun begin(const Call& call);
 

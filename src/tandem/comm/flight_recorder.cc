@@ -8,6 +8,7 @@
 #include <ctime>
 #include <optional>
 
+#include "tandem/comm/call.h"
 #include "tandem/core/file.h"
 
 #if defined(__x86_64__)
@@ -36,7 +37,8 @@ std::int64_t now_ticks() {
 }
 
 std::uint64_t pack(const FlightRecorder::Entry& entry) {
-  return std::uint64_t{static_cast<std::uint8_t>(entry.operation)} << 48 |
+  return std::uint64_t{static_cast<std::uint8_t>(entry.what)} << 56 |
+         std::uint64_t{static_cast<std::uint8_t>(entry.operation)} << 48 |
          std::uint64_t{static_cast<std::uint8_t>(entry.type)} << 40 |
          std::uint64_t{static_cast<std::uint8_t>(entry.op)} << 32 |
          static_cast<std::uint32_t>(entry.root);
@@ -44,6 +46,7 @@ std::uint64_t pack(const FlightRecorder::Entry& entry) {
 
 FlightRecorder::Entry unpack(std::uint64_t kind) {
   FlightRecorder::Entry entry;
+  entry.what = static_cast<FlightRecorder::Kind>(kind >> 56);
   entry.operation = static_cast<Operation>(kind >> 48 & 0xff);
   entry.type = static_cast<DataType>(kind >> 40 & 0xff);
   entry.op = static_cast<ReduceOp>(kind >> 32 & 0xff);
@@ -51,7 +54,35 @@ FlightRecorder::Entry unpack(std::uint64_t kind) {
   return entry;
 }
 
+std::string_view name_of(const FlightRecorder::Entry& entry) {
+  switch (entry.what) {
+    case FlightRecorder::Kind::kOperation:
+      return comm::name_of(entry.operation);
+    case FlightRecorder::Kind::kReceive:
+      return "receive";
+    case FlightRecorder::Kind::kFlag:
+      return "wait for flag";
+    case FlightRecorder::Kind::kBucket:
+      return "gradient bucket";
+  }
+  return "unknown";
+}
+
 }  // namespace
+
+std::string describe(const FlightRecorder::Entry& entry) {
+  if (entry.what == FlightRecorder::Kind::kOperation && entry.operation != Operation::kSend) {
+    const Call call{entry.operation, entry.type, entry.op, entry.root, entry.count};
+    return describe(call, entry.sequence);
+  }
+  std::string text = fmt::format("{} #{}", name_of(entry), entry.sequence);
+  if (entry.count != 0) text += fmt::format(" of {} {}", entry.count, comm::name_of(entry.type));
+  if (entry.what == FlightRecorder::Kind::kOperation)
+    text += fmt::format(" to rank {}", entry.root);
+  if (entry.what == FlightRecorder::Kind::kReceive || entry.what == FlightRecorder::Kind::kFlag)
+    text += fmt::format(" from rank {}", entry.root);
+  return text;
+}
 
 FlightRecorder::FlightRecorder() : start_(now()) {}
 
@@ -80,6 +111,28 @@ void FlightRecorder::end(Ticket ticket) noexcept {
   slot.ended.store(now_ticks(), std::memory_order_release);
 }
 
+std::optional<FlightRecorder::Kept> FlightRecorder::read(std::uint64_t number) const {
+  const Slot& slot = slots_[number % kCapacity];
+  if (slot.ticket.load(std::memory_order_acquire) != number + 1) return std::nullopt;
+  Kept kept;
+  kept.entry = unpack(slot.kind.load(std::memory_order_acquire));
+  kept.entry.sequence = slot.sequence.load(std::memory_order_acquire);
+  kept.entry.count = slot.count.load(std::memory_order_acquire);
+  kept.begun = slot.begun.load(std::memory_order_acquire);
+  kept.ended = slot.ended.load(std::memory_order_acquire);
+  if (slot.ticket.load(std::memory_order_relaxed) != number + 1) return std::nullopt;
+  return kept;
+}
+
+std::vector<FlightRecorder::Entry> FlightRecorder::entries() const {
+  const std::uint64_t last = operations();
+  std::vector<Entry> entries;
+  for (std::uint64_t number = last > kCapacity ? last - kCapacity : 0; number < last; ++number) {
+    if (const auto kept = read(number)) entries.push_back(kept->entry);
+  }
+  return entries;
+}
+
 std::string FlightRecorder::text(const std::string& heading) const {
   const std::uint64_t last = operations();
   const std::uint64_t first = last > kCapacity ? last - kCapacity : 0;
@@ -92,22 +145,17 @@ std::string FlightRecorder::text(const std::string& heading) const {
   };
   std::string text = fmt::format(
       "{}\nthe last {} of {} operations; times in ms, counted back from {:%Y-%m-%d %H:%M:%S} UTC\n"
-      "{:>10} {:<14} {:<9} {:<5} {:>12} {:>6} {:>14} {:>12}  {}\n",
+      "{:>10} {:<15} {:<9} {:<5} {:>12} {:>6} {:>14} {:>12}  {}\n",
       heading, last - first, last, fmt::gmtime(std::time(nullptr)), "sequence", "operation", "type",
       "op", "count", "root", "began", "took", "state");
   for (std::uint64_t number = first; number < last; ++number) {
-    const Slot& slot = slots_[number % kCapacity];
-    if (slot.ticket.load(std::memory_order_acquire) != number + 1) continue;
-    const Entry entry = unpack(slot.kind.load(std::memory_order_acquire));
-    const std::uint64_t sequence = slot.sequence.load(std::memory_order_acquire);
-    const std::uint64_t count = slot.count.load(std::memory_order_acquire);
-    const std::int64_t begun = slot.begun.load(std::memory_order_acquire);
-    const std::int64_t ended = slot.ended.load(std::memory_order_acquire);
-    if (slot.ticket.load(std::memory_order_relaxed) != number + 1) continue;
-    text += fmt::format("{:>10} {:<14} {:<9} {:<5} {:>12} {:>6} {:>14.3f} {:>12.3f}  {}\n",
-                        sequence, name_of(entry.operation), name_of(entry.type),
-                        entry.op == ReduceOp::kNone ? "-" : name_of(entry.op), count, entry.root,
-                        milliseconds(begun - now.ticks),
+    const auto kept = read(number);
+    if (!kept) continue;
+    const auto& [entry, begun, ended] = *kept;
+    text += fmt::format("{:>10} {:<15} {:<9} {:<5} {:>12} {:>6} {:>14.3f} {:>12.3f}  {}\n",
+                        entry.sequence, name_of(entry), comm::name_of(entry.type),
+                        entry.op == ReduceOp::kNone ? "-" : comm::name_of(entry.op), entry.count,
+                        entry.root, milliseconds(begun - now.ticks),
                         milliseconds((ended == 0 ? now.ticks : ended) - begun),
                         ended == 0 ? "not complete" : "complete");
   }

@@ -9,7 +9,9 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tandem/comm/types.h"
 
@@ -19,6 +21,14 @@ class FlightRecorder {
  public:
   static constexpr std::size_t kCapacity = 1024;
 
+  // What an entry is about: an operation of the communicator, or something that no message describes.
+  enum class Kind : std::uint8_t {
+    kOperation,
+    kReceive,  // the other side of Operation::kSend
+    kFlag,   // a wait for a flag in shared memory; sequence: the value awaited, root: who raises it
+    kBucket  // a gradient bucket, from this rank's part to the sum; sequence: its number
+  };
+
   struct Entry {
     std::uint64_t sequence = 0;  // as in messages: "all_reduce #17"
     Operation operation = Operation::kBarrier;
@@ -26,6 +36,7 @@ class FlightRecorder {
     ReduceOp op = ReduceOp::kNone;
     std::int32_t root = 0;  // of send and receive: the peer
     std::uint64_t count = 0;
+    Kind what = Kind::kOperation;
   };
   using Ticket = std::uint64_t;
 
@@ -35,6 +46,8 @@ class FlightRecorder {
   void end(Ticket ticket) noexcept;
   std::uint64_t operations() const { return next_.load(std::memory_order_acquire); }
 
+  // What is kept, oldest first.
+  std::vector<Entry> entries() const;
   // A table, oldest first, under the lines `heading` (without newline).
   std::string text(const std::string& heading) const;
   // Writes text(heading) to a file in `folder`, or in the directory for temporary files when that cannot be. Returns where
@@ -47,7 +60,7 @@ class FlightRecorder {
   struct Slot {
     std::atomic<Ticket> ticket{0};  // 1 + number of the operation; 0: being written, or never
     std::atomic<std::uint64_t> sequence{0};
-    std::atomic<std::uint64_t> kind{0};  // operation, type, op and root, packed
+    std::atomic<std::uint64_t> kind{0};  // everything else but the count, packed
     std::atomic<std::uint64_t> count{0};
     std::atomic<std::int64_t> begun{0};  // in ticks
     std::atomic<std::int64_t> ended{0};  // 0: not yet
@@ -58,10 +71,20 @@ class FlightRecorder {
     std::int64_t nanoseconds = 0;
   };
   static Moment now();
+  // An entry with its times; nothing when it is being written or has been overwritten.
+  struct Kept {
+    Entry entry;
+    std::int64_t begun = 0;
+    std::int64_t ended = 0;
+  };
+  std::optional<Kept> read(std::uint64_t number) const;
   const Moment start_;
   std::atomic<std::uint64_t> next_{0};
   std::array<Slot, kCapacity> slots_;
 };
+
+// "all_reduce #17 of 100 float32 (sum)", "receive #3 of 8 float32 from rank 1".
+std::string describe(const FlightRecorder::Entry& entry);
 
 // Asks every communicator of this process to write its record, within half a second. Async-signal-safe: for a handler of
 // SIGUSR1.

@@ -151,5 +151,64 @@ TEST_F(FlightRecords, AreWrittenWhenASignalAsks) {
   EXPECT_THAT(records()[0], AllOf(HasSubstr("asked for by a signal"), HasSubstr("barrier")));
 }
 
+// A rank that was sent something, one that waits for a flag, and one whose message never comes.
+TEST(FlightRecorder, HasMessagesOfBothSidesAndWaitsForFlags) {
+  const auto errors = testing::run_threads(2, [](Communicator& comm) {
+    NodeMemory memory = comm.share_node_memory(4096);
+    auto& flag = *reinterpret_cast<FlagLine*>(memory.segment(1).data());
+    std::vector<float> data(100000);
+    if (comm.rank() == 0) {
+      comm.send(std::span<const float>(data), 1);
+      comm.wait_for_flag(flag, 5, 1, "the other");
+      EXPECT_THAT(comm.last_operations(),
+                  ::testing::ElementsAre("send #0 of 100000 float32 to rank 1",
+                                         "wait for flag #5 from rank 1"));
+    } else {
+      comm.receive(std::span(data), 0);
+      std::this_thread::sleep_for(milliseconds(50));  // the other sleeps by now
+      raise_flag(flag, 5);
+      EXPECT_THAT(comm.last_operations(),
+                  ::testing::ElementsAre("receive #0 of 100000 float32 from rank 0"));
+    }
+    comm.barrier();
+    const Request request = comm.start_receive(std::span(data), 1 - comm.rank());
+    EXPECT_EQ(comm.last_operations().back(),
+              fmt::format("receive #{} of 100000 float32 from rank {}", comm.rank() == 0 ? 0 : 1,
+                          1 - comm.rank()));
+    comm.send(std::span<const float>(data), 1 - comm.rank());
+    comm.wait(request);
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST_F(FlightRecords, SayWhichMessagesAreComplete) {
+  const auto ended = testing::run_processes(
+      2,
+      [](Communicator& comm) {
+        std::vector<float> data(100000);
+        comm.barrier();
+        if (comm.rank() == 1) {
+          comm.receive(std::span(data), 0);
+          comm.send(std::span<const float>(data), 0);
+          comm.abort("enough");
+          return;
+        }
+        comm.send(std::span<const float>(data), 1);
+        comm.receive(std::span(data), 1);
+        comm.receive(std::span(data).first(3), 1);  // never comes
+      },
+      options());
+  EXPECT_TRUE(ended[0].exited_with(200)) << ended[0].output;
+  int seen = 0;
+  for (const std::string& text : records()) {
+    if (text.find("flight record of rank 0") == std::string::npos) continue;
+    ++seen;
+    EXPECT_THAT(text, ContainsRegex("\n +0 send +float32 +- +100000 +1 [^\n]* complete\n"));
+    EXPECT_THAT(text, ContainsRegex("\n +0 receive +float32 +- +100000 +1 [^\n]* complete\n"));
+    EXPECT_THAT(text, ContainsRegex("\n +1 receive +float32 +- +3 +1 [^\n]* not complete\n"));
+  }
+  EXPECT_EQ(seen, 1);
+}
+
 }  // namespace
 }  // namespace tandem::comm

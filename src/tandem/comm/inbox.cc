@@ -46,7 +46,7 @@ std::shared_ptr<Incoming> Inbox::begin(const Header& header) {
 void Inbox::finish(Incoming& incoming) {
   incoming.complete = true;
   if (incoming.message) {
-    incoming.message->done = true;
+    incoming.message->complete();
   } else {
     deliver(streams_[incoming.header.channel]);
   }
@@ -60,7 +60,7 @@ void Inbox::deliver(Stream& stream) {
     if (!arrived.complete) return;
     if (!arrived.storage.empty())
       std::memcpy(posted.bytes.data(), arrived.storage.data(), arrived.storage.size());
-    posted.message->done = true;
+    posted.message->complete();
     stream.posted.pop_front();
     stream.arrived.pop_front();
   }

@@ -77,7 +77,7 @@ bool NodeChannel::may_announce(int& missing) {
 void NodeChannel::announce(const Call& call, std::uint64_t collective,
                            std::span<const std::byte> data) {
   ++sequence_;
-  CallRecord& record = shared(local_rank_).records[sequence_ % kRecords];
+  CallRecord& record = shared(local_rank_).history[sequence_ % kHistory];
   record.sequence = sequence_;
   record.count = call.count;
   record.root = call.root;
@@ -115,16 +115,17 @@ bool NodeChannel::all_announced(int& missing) {
   return true;
 }
 
-// The first record that differs says who did what; when it is older than the records, the newest ones must do.
+// The first announcement that differs says who did what. It is one of the last, because every rank looks at all others' before it
+// announces again.
 void NodeChannel::report_difference(int local) const {
   std::uint32_t first = sequence_;
-  const CallRecord* own = shared(local_rank_).records;
-  const CallRecord* theirs = shared(local).records;
-  for (std::uint32_t back = 0; back < kRecords && back < sequence_; ++back) {
-    const std::uint32_t at = (sequence_ - back) % kRecords;
+  const CallRecord* own = shared(local_rank_).history;
+  const CallRecord* theirs = shared(local).history;
+  for (std::uint32_t back = 0; back < kHistory && back < sequence_; ++back) {
+    const std::uint32_t at = (sequence_ - back) % kHistory;
     if (!same_call(own[at], theirs[at])) first = sequence_ - back;
   }
-  disagree_(local, describe(own[first % kRecords]), describe(theirs[first % kRecords]));
+  disagree_(local, describe(own[first % kHistory]), describe(theirs[first % kHistory]));
   TANDEM_CHECK(false, "the handler of a disagreement returned");
   throw std::logic_error("unreachable");
 }
@@ -211,16 +212,6 @@ void NodeChannel::wake_sleepers() {
     asleep.store(0, std::memory_order_seq_cst);
     futex(asleep, FUTEX_WAKE, INT_MAX, nullptr);
   }
-}
-
-std::vector<CallRecord> NodeChannel::records(int local) const {
-  std::vector<CallRecord> found;
-  for (const CallRecord& record : shared(local).records) {
-    if (record.sequence != 0) found.push_back(record);
-  }
-  std::sort(found.begin(), found.end(),
-            [](const CallRecord& a, const CallRecord& b) { return a.sequence < b.sequence; });
-  return found;
 }
 
 }  // namespace tandem::comm

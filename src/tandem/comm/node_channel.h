@@ -3,12 +3,12 @@
 //   doorbell   this rank sleeps; whoever has news for it wakes it
 //   counters   bands of the staging ring that are staged, reduced and consumed
 //   2 lines    one cache line per announced operation: sequence, signature and up to 56 bytes of data
-//   records    the last 1024 operations, for error messages and as the flight recorder
+//   history    the last 64 announcements, to say where two ranks parted
 //   2 slots    data of small operations
 //   ring       4 deep, for pieces of large ones
 //
 // Announcing. Every operation begins with an announcement in line (sequence mod 2). Its signature is a hash of the operation
-// and of the signature before, so ranks whose histories differ never agree again, and the records say where they parted.
+// and of the signature before, so ranks whose histories differ never agree again.
 // A rank announces operation n only when all others have announced n − 1: then they have left n − 2, whose line and slot are
 // written next. Operations in which every rank waits for every other one fulfil this without looking.
 //
@@ -39,6 +39,7 @@ struct Locations {
   Location out;
 };
 
+// An announcement, as the others can read it.
 struct CallRecord {
   std::uint64_t sequence = 0;  // among the operations of the node
   std::uint64_t count = 0;
@@ -58,7 +59,7 @@ class NodeChannel {
   static constexpr std::size_t kSlotBytes = 16384;
   static constexpr std::size_t kRingDepth = 4;
   static constexpr std::size_t kRingStride = std::size_t{128} << 10;
-  static constexpr std::size_t kRecords = 1024;
+  static constexpr std::size_t kHistory = 64;
   static constexpr int kMaxRanks = 512;  // of a node
   static std::size_t segment_bytes();
 
@@ -107,9 +108,6 @@ class NodeChannel {
   void sleep(long timeout_us);
   void stay_awake();
 
-  // The last operations of a rank, oldest first; racy for other ranks than this one, good for reports.
-  std::vector<CallRecord> records(int local) const;
-
  private:
   struct alignas(64) Doorbell {
     std::atomic<std::uint32_t> asleep{0};
@@ -126,7 +124,7 @@ class NodeChannel {
     Doorbell doorbell;
     Counters counters;
     Line lines[2];
-    CallRecord records[kRecords];
+    CallRecord history[kHistory];
   };
   struct Allocation {
     std::uint32_t id = 0;

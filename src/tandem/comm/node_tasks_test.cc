@@ -114,17 +114,6 @@ TEST_P(OneMapping, AllWaysInTurns) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, OneMapping, ::testing::Values(2, 3, 5));
 
-TEST(Records, TheLastOperationsAreKept) {
-  run_ranks(2, [](Rank& rank) {
-    for (int i = 0; i < 1500; ++i) rank.run({});
-    const auto records = rank.channel.records(rank.channel.local_rank());
-    ASSERT_EQ(records.size(), NodeChannel::kRecords);
-    ASSERT_EQ(records.back().sequence, 1500u);
-    ASSERT_EQ(records.front().sequence, 1500u - NodeChannel::kRecords + 1);
-    ASSERT_EQ(records.back().operation, Operation::kBarrier);
-  });
-}
-
 TEST(Slices, CoverEverythingAtCacheLines) {
   for (const std::size_t element : {1ul, 2ul, 4ul, 8ul}) {
     for (const std::size_t count : {0ul, 1ul, 15ul, 16ul, 17ul, 1000ul, 4097ul}) {

@@ -194,7 +194,7 @@ void PluginTransport::operation_ended(Operation* operation, bool failed) {
   }
   if (operation->sending) {
     Outgoing* outgoing = operation->outgoing.get();
-    if (outgoing != nullptr && --outgoing->pieces == 0) outgoing->message->done = true;
+    if (outgoing != nullptr && --outgoing->pieces == 0) outgoing->message->complete();
     give_back(operation);
   } else if (operation->arriving) {
     --link.bodies_under_way;

@@ -242,6 +242,14 @@ void Communicator::progress(microseconds patience) {
 
 // ---- waits of other code ----
 
+std::uint64_t Communicator::record_begin(const FlightRecorder::Entry& entry) {
+  return state_->fabric->recorder ? state_->fabric->recorder->begin(entry) : 0;
+}
+
+void Communicator::record_end(std::uint64_t ticket) {
+  if (state_->fabric->recorder) state_->fabric->recorder->end(ticket);
+}
+
 void Communicator::check_wait(Clock::time_point since, int peer, std::string_view what) {
   if (!state_->fabric->monitor) return;
   const auto describe_wait = [&] {
@@ -273,12 +281,17 @@ void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int write
   }
   std::optional<Monitor::Waiting> note;
   if (state_->fabric->monitor) note.emplace(*state_->fabric->monitor);
+  FlightRecorder::Entry entry;
+  entry.what = FlightRecorder::Kind::kFlag;
+  entry.sequence = target;
+  entry.root = writer;
+  const std::uint64_t ticket = record_begin(entry);
   while (true) {
     // A rank raises its flags before it says goodbye: look in the opposite order.
     const bool gone = state_->fabric->monitor && writer != state_->rank &&
                       state_->fabric->monitor->left(state_->world(writer));
     const std::uint32_t seen = flag.value.load(std::memory_order_acquire);
-    if (flag_reached(flag, target)) return;
+    if (flag_reached(flag, target)) return record_end(ticket);
     if (gone) {
       state_->fail(
           fmt::format(

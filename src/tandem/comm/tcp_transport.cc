@@ -98,7 +98,7 @@ bool TcpTransport::send_queued(std::size_t peer) {
     moved = true;
     outgoing.sent += static_cast<std::size_t>(count);
     if (outgoing.sent < sizeof header + outgoing.bytes.size()) continue;
-    outgoing.message->done = true;
+    outgoing.message->complete();
     link.outgoing.pop_front();
   }
   return moved;

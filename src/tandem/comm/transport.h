@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "tandem/comm/flight_recorder.h"
 #include "tandem/comm/types.h"
 
 namespace tandem::comm {
@@ -39,6 +40,14 @@ struct Message {
   bool sending = false;
   Header header;
   bool done = false;
+  // Its place in the flight record, which outlives it; set by who started it.
+  mutable FlightRecorder* recorder = nullptr;
+  mutable FlightRecorder::Ticket ticket = 0;
+
+  void complete() {
+    done = true;
+    if (recorder != nullptr) recorder->end(ticket);
+  }
 };
 
 class Transport {

@@ -138,6 +138,9 @@ struct DataParallel::State {
   std::size_t current_end = 0;
   std::size_t next_send = 0;  // buckets
   std::size_t next_reduce = 0;
+  // The buckets in the flight record, by number; the first `recorded` have begun.
+  std::size_t recorded = 0;
+  std::vector<std::uint64_t> tickets;
   std::size_t next_gather = 0;
 
   // ---- start ----
@@ -166,6 +169,8 @@ struct DataParallel::State {
   void wait_for_more(std::chrono::steady_clock::time_point since);
   void node_barrier(std::string_view what);
   void norm_of(const Range& range);
+  void record_begun(std::size_t end);
+  void record_complete(std::size_t bucket);
 };
 
 // ---- start ----
@@ -332,6 +337,7 @@ void DataParallel::gradient_ready(std::size_t shard, std::size_t end) {
     const std::size_t ready = end == elements() ? s.buckets.size() : end / bucket;
     comm::raise_flag(s.local[s.local_rank].ready(static_cast<std::size_t>(step.completes)),
                      s.flag_base + static_cast<std::uint32_t>(ready));
+    if (s.current_shard + 1 == s.run.size()) s.record_begun(ready);
   }
   if (end == elements()) {
     ++s.current_shard;
@@ -379,10 +385,32 @@ void DataParallel::State::advance() {
   while (next_reduce < buckets.size() && node_ready(next_reduce)) {
     if (several_nodes() && !all_done(partial_receives[next_reduce])) break;
     reduce_slice(next_reduce++);
+    if (!several_nodes()) record_complete(next_reduce - 1);
   }
   if (!several_nodes()) return;
-  while (next_gather < buckets.size() && all_done(reduced_receives[next_gather]))
+  while (next_gather < buckets.size() && all_done(reduced_receives[next_gather])) {
     take_gathered(next_gather++);
+    record_complete(next_gather - 1);
+  }
+}
+
+// This rank has done its part of the buckets before `end`.
+void DataParallel::State::record_begun(std::size_t end) {
+  if (communicator == nullptr) return;
+  tickets.resize(buckets.size());
+  comm::FlightRecorder::Entry entry;
+  entry.what = comm::FlightRecorder::Kind::kBucket;
+  entry.type = comm::DataType::kFloat32;
+  entry.op = comm::ReduceOp::kSum;
+  for (; recorded < end; ++recorded) {
+    entry.sequence = recorded;
+    entry.count = buckets[recorded].size();
+    tickets[recorded] = communicator->record_begin(entry);
+  }
+}
+
+void DataParallel::State::record_complete(std::size_t bucket) {
+  if (communicator != nullptr && bucket < recorded) communicator->record_end(tickets[bucket]);
 }
 
 void DataParallel::State::post_receives() {
@@ -536,7 +564,7 @@ void DataParallel::finish() {
   }
   s.node_barrier("the end of the gradient reduction");
   s.flag_base += static_cast<std::uint32_t>(s.buckets.size());
-  s.current_shard = s.next_send = s.next_reduce = s.next_gather = 0;
+  s.current_shard = s.next_send = s.next_reduce = s.next_gather = s.recorded = 0;
   s.sends.clear();
   s.receives_posted = false;
 }

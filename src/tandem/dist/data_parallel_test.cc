@@ -379,5 +379,30 @@ TEST(DataParallel, NothingStaysOpen) {
   EXPECT_EQ(comm::testing::open_descriptors(), before);
 }
 
+TEST(DataParallel, TheFlightRecordHasEveryBucket) {
+  const auto options = [](int rank) {
+    comm::Options result = comm::testing::test_options(rank);
+    result.node_id = rank == 0 ? "a" : "b";
+    return result;
+  };
+  const auto check = [](Communicator& communicator) {
+    const Machine machine(1);
+    DataParallel engine(&communicator, machine.context, test_options(2));
+    run_backward(engine, 0);
+    engine.finish();
+    const auto records = communicator.last_operations();
+    std::size_t elements = 0;
+    for (const std::string& line : records) {
+      std::size_t number = 0, count = 0;
+      if (std::sscanf(line.c_str(), "gradient bucket #%zu of %zu", &number, &count) == 2)
+        elements += count;
+    }
+    require(elements == engine.elements(), "buckets");
+    engine.publish();
+  };
+  EXPECT_THAT(run_threads(2, check), Each(IsEmpty()));
+  EXPECT_THAT(run_threads(2, check, options), Each(IsEmpty()));
+}
+
 }  // namespace
 }  // namespace tandem::dist
