@@ -7,9 +7,9 @@
 #include <chrono>
 #include <utility>
 
-#include "tandem/hub/file_hash.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/hub/file_hash.h"
 #include "tandem/tasks/question_answering/feature_file.h"
 
 namespace tandem::apps {
