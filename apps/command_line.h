@@ -1,13 +1,20 @@
-// Reading the words of the small subcommands with CLI11.
+// The command lines of the subcommands that CLI11 reads (run_qa has a grammar of its own, apps/arguments).
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "apps/manual/description.h"
 
 namespace tandem::apps {
 
-// Fills the variables bound to `app`. Returns false when help was asked for and printed. Throws ConfigError with usage set.
+// Parses the words after the subcommand's name. False: help was asked for and has been printed. Throws ConfigError with exit code 2 for what is
+// wrong, and CommandDescription when the only word is kDescribe.
 bool parse_command(CLI::App& app, const std::vector<std::string>& words);
+
+// Asks a command for its description instead of running it: whoever makes help also makes the manual and the completion.
+inline constexpr std::string_view kDescribe = "--describe-command-line";
 
 }  // namespace tandem::apps

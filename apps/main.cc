@@ -12,6 +12,7 @@
 
 #include "apps/arguments/run_qa_arguments.h"
 #include "apps/arguments/suggest.h"
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/line_output.h"
 #include "tandem/core/error.h"
@@ -45,6 +46,9 @@ constexpr Command kCommands[] = {
      "tandem plan --profile FILE|--measure [--model NAME|DIR] [--nodes N] [--link GBIT] ...   "
      "(tandem plan --help)",
      run_plan},
+    {"man", "print the manual page of a command", "tandem man [COMMAND] | man -l -", print_manual},
+    {"completion", "print a script that completes commands and flags in a shell",
+     "source <(tandem completion bash|zsh)", print_completion},
 };
 
 std::string help() {
@@ -88,6 +92,9 @@ int run_command(const Command& command, const Invocation& invocation) {
     return command.run(invocation);
   } catch (const OutputClosed&) {
     return 0;
+  } catch (const CommandDescription&) {
+    print_error(fmt::format("{} is for tandem itself; see --help", kDescribe));
+    return kExitUsage;
   } catch (const Error& error) {
     if (error.exit_code() == kExitUsage) fmt::print(stderr, "usage: {}\n", command.usage);
     print_error(error.what());

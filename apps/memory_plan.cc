@@ -55,7 +55,7 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
     const auto steps = trainer::make_training_plan(
         training, static_cast<std::int64_t>(task.num_train_features()), parallel.logical_shards());
     plan.batch_rows = trainer::largest_batch(
-        training, steps, task.train_costs(), parallel.shards().begin, parallel.shards().end,
+        training, steps, task, parallel.shards().begin, parallel.shards().end,
         [&](std::span<const std::uint32_t> batch) { return task.train_batch_rows(batch); });
     plan.activations = task.plan_training(
         static_cast<std::size_t>(training.per_device_train_batch_size), plan.batch_rows);
@@ -80,11 +80,12 @@ std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& commun
   console.script_line(
       "INFO",
       fmt::format(
-          "memory: {:.0f} MiB on this node at the peak: weights {:.0f}, bf16 copy {:.0f}, moments "
+          "memory: {:.0f} MiB on this node at the peak: weights {:.0f}, bf16 copy {:.0f}, "
+          "optimizer "
           "{:.0f}, gradients {:.0f}; in each of {} rank{} activations {:.0f} (batch of {} rows), "
           "scratch {:.0f}, evaluation {:.0f}, program and data {:.0f}",
           mebibytes(peak), mebibytes(node.weights), mebibytes(node.bf16_weights),
-          mebibytes(node.moments), mebibytes(node.gradients), communicator.local_size(),
+          mebibytes(node.optimizer_state), mebibytes(node.gradients), communicator.local_size(),
           communicator.local_size() == 1 ? "" : "s", mebibytes(plan.activations), plan.batch_rows,
           mebibytes(plan.scratch), mebibytes(plan.evaluation), mebibytes(plan.process)));
   return peak;

@@ -13,7 +13,7 @@
 namespace tandem::apps {
 
 struct MemoryPlan {
-  dist::MemoryPerNode node;  // weights, gradients and moments
+  dist::MemoryPerNode node;  // weights, gradients and optimizer state
   // Of this rank:
   std::size_t activations = 0;  // of the largest batch of the run
   std::size_t batch_rows = 0;   // its rows

@@ -1,9 +1,11 @@
 #include "apps/question_data.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "apps/feature_cache.h"
 #include "apps/start_report.h"
 #include "tandem/core/error.h"
 #include "tandem/data/read_questions.h"
@@ -31,30 +33,60 @@ FeatureOptions feature_options(const tasks::QaArguments& data, bool labels,
   return options;
 }
 
-FeatureSet train_features(const RunQaArguments& arguments, std::span<const fs::path> files,
-                          const text::Tokenizer& tokenizer, ThreadPool& threads, Console& console) {
-  const data::QuestionSet questions = data::read_questions(files, {.require_id = false});
-  FeatureSet features = question_answering::build_features(
-      tokenizer, questions.examples(),
-      feature_options(arguments.data, true, arguments.data.max_train_samples), threads);
-  describe_features("train", files, features, console);
-  return features;
-}
+// The features of a job's parts.
+class Loader {
+ public:
+  Loader(const RunQaArguments& arguments, const fs::path& tokenizer_directory,
+         const text::Tokenizer& tokenizer, const Environment& environment, ThreadPool& threads,
+         Console& console)
+      : data_(arguments.data),
+        tokenizer_directory_(tokenizer_directory),
+        tokenizer_(tokenizer),
+        threads_(threads),
+        console_(console),
+        cache_(FeatureCache::default_folder(environment), arguments.data.overwrite_cache) {}
 
-EvaluationSet evaluation_set(const RunQaArguments& arguments, Split split,
-                             std::span<const fs::path> files, const text::Tokenizer& tokenizer,
-                             ThreadPool& threads, Console& console) {
-  const bool eval = split == Split::kEval;
-  const auto& max_samples =
-      eval ? arguments.data.max_eval_samples : arguments.data.max_predict_samples;
-  EvaluationSet set{.questions = data::read_questions(files, {.require_answers = eval}),
-                    .features = {}};
-  set.features = question_answering::build_features(
-      tokenizer, set.questions.examples(), feature_options(arguments.data, false, max_samples),
-      threads);
-  describe_features(eval ? "validation" : "test", files, set.features, console);
-  return set;
-}
+  FeatureSet train(std::span<const fs::path> files) {
+    const FeatureOptions options = feature_options(data_, true, data_.max_train_samples);
+    FeatureSet features = cache_.get({files, tokenizer_directory_, options}, [&] {
+      return build(data::read_questions(files, {.require_id = false}), options);
+    });
+    report("train", files, features);
+    return features;
+  }
+
+  // The questions are read even if their features are cached: answers are slices of them.
+  EvaluationSet evaluation(Split split, std::span<const fs::path> files) {
+    const bool eval = split == Split::kEval;
+    const FeatureOptions options =
+        feature_options(data_, false, eval ? data_.max_eval_samples : data_.max_predict_samples);
+    EvaluationSet set{.questions = data::read_questions(files, {.require_answers = eval}),
+                      .features = {}};
+    set.features = cache_.get({files, tokenizer_directory_, options},
+                              [&] { return build(set.questions, options); });
+    report(eval ? "validation" : "test", files, set.features);
+    return set;
+  }
+
+ private:
+  FeatureSet build(const data::QuestionSet& questions, const FeatureOptions& options) {
+    return question_answering::build_features(tokenizer_, questions.examples(), options, threads_);
+  }
+
+  void report(std::string_view split, std::span<const fs::path> files, const FeatureSet& features) {
+    describe_features(split, files, features, console_);
+    for (const std::string& note : cache_.take_notes()) {
+      console_.script_line("INFO", fmt::format("{} {}", split, note));
+    }
+  }
+
+  const tasks::QaArguments& data_;
+  const fs::path& tokenizer_directory_;
+  const text::Tokenizer& tokenizer_;
+  ThreadPool& threads_;
+  Console& console_;
+  FeatureCache cache_;
+};
 
 }  // namespace
 
@@ -90,18 +122,22 @@ hub::DatasetFiles resolve_questions(const RunQaArguments& arguments, const Envir
 }
 
 void load_questions(const RunQaArguments& arguments, const hub::DatasetFiles& files,
-                    const text::Tokenizer& tokenizer, ThreadPool& threads, Console& console,
+                    const fs::path& tokenizer_directory, const text::Tokenizer& tokenizer,
+                    const Environment& environment, ThreadPool& threads, Console& console,
                     question_answering::QuestionAnsweringTask& task) {
-  if (arguments.training.do_train) {
-    task.set_train_features(train_features(arguments, files.train, tokenizer, threads, console));
+  std::optional<ThreadPool> workers;
+  if (const auto& count = arguments.data.preprocessing_num_workers;
+      count && *count != threads.num_threads()) {
+    workers.emplace(*count);
   }
+  Loader loader(arguments, tokenizer_directory, tokenizer, environment,
+                workers ? *workers : threads, console);
+  if (arguments.training.do_train) task.set_train_features(loader.train(files.train));
   if (arguments.training.do_eval) {
-    task.set_evaluation(Split::kEval, evaluation_set(arguments, Split::kEval, files.validation,
-                                                     tokenizer, threads, console));
+    task.set_evaluation(Split::kEval, loader.evaluation(Split::kEval, files.validation));
   }
   if (arguments.training.do_predict) {
-    task.set_evaluation(Split::kPredict, evaluation_set(arguments, Split::kPredict, files.test,
-                                                        tokenizer, threads, console));
+    task.set_evaluation(Split::kPredict, loader.evaluation(Split::kPredict, files.test));
   }
 }
 

@@ -19,9 +19,13 @@ question_answering::Padding padding_of(const tasks::QaArguments& data);
 hub::DatasetFiles resolve_questions(const RunQaArguments& arguments, const Environment& environment,
                                     hub::DownloadObserver& downloads);
 
-// Reads what the job needs, makes features, says what they are, and gives them to the task.
+// Reads what the job needs, makes features or finds them in the cache (feature_cache.h), says what
+// they are, and gives them to the task. `tokenizer` is the one of `tokenizer_directory`. Features are
+// made by --preprocessing_num_workers threads, else by `threads`.
 void load_questions(const RunQaArguments& arguments, const hub::DatasetFiles& files,
-                    const text::Tokenizer& tokenizer, ThreadPool& threads, Console& console,
+                    const std::filesystem::path& tokenizer_directory,
+                    const text::Tokenizer& tokenizer, const Environment& environment,
+                    ThreadPool& threads, Console& console,
                     question_answering::QuestionAnsweringTask& task);
 
 }  // namespace tandem::apps

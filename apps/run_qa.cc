@@ -17,6 +17,7 @@
 #include "apps/memory_plan.h"
 #include "apps/question_data.h"
 #include "apps/rank_threads.h"
+#include "apps/run_reports.h"
 #include "apps/start_report.h"
 #include "apps/tuned_tiles.h"
 #include "tandem/comm/communicator.h"
@@ -42,6 +43,7 @@ using question_answering::QuestionAnsweringTask;
 using tasks::Split;
 
 constexpr int kExitPreempted = 143;
+constexpr std::size_t kMistakesShown = 300;  // wrong answers in report.html, with their texts
 
 // SIGTERM asks for a checkpoint and an end after the current step (Kubernetes, Slurm, mpirun
 // forward it to all ranks).
@@ -151,6 +153,7 @@ std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments&
   const fs::path output_dir = training.output_dir;
   if (!training.do_train || training.overwrite_output_dir || !fs::is_directory(output_dir))
     return std::nullopt;
+  trainer::restore_replaced_checkpoints(output_dir);
   if (const auto last = trainer::last_checkpoint(output_dir)) {
     console.script_line("INFO",
                         fmt::format("Checkpoint detected, resuming training at {}. To avoid this "
@@ -180,6 +183,18 @@ std::optional<fs::path> prepare_output(const trainer::TrainingArguments& trainin
   }
   resume = world.communicator->broadcast_text(resume, 0);
   return resume.empty() ? std::nullopt : std::optional<fs::path>(resume);
+}
+
+// --split_batches: the batch sizes are those of all shards together.
+void split_batch_sizes(int shards, trainer::TrainingArguments& training) {
+  if (!training.split_batches) return;
+  if (training.per_device_train_batch_size % shards != 0) {
+    raise<ConfigError>(
+        "--split_batches: --per_device_train_batch_size {} cannot be split evenly over {} shards",
+        training.per_device_train_batch_size, shards);
+  }
+  training.per_device_train_batch_size /= shards;
+  training.per_device_eval_batch_size = std::max(1, training.per_device_eval_batch_size / shards);
 }
 
 // What a checkpoint fixes, because the order of data and sums depends on it: logical shards, and (as in Hugging Face) the batch size.
@@ -234,8 +249,10 @@ class Job {
 
  private:
   int train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
-            const dist::DataParallel& parallel, const std::optional<fs::path>& resume);
-  void evaluate(trainer::Trainer& trainer, QuestionAnsweringTask& task, Split split, bool trained);
+            const dist::DataParallel& parallel, const std::optional<fs::path>& resume,
+            RunReports& reports);
+  void evaluate(trainer::Trainer& trainer, QuestionAnsweringTask& task, Split split,
+                RunReports& reports);
 
   const ParsedRunQa& parsed_;
   const RunQaArguments& arguments_;
@@ -250,6 +267,7 @@ int Job::run() {
   print_start(parsed_, world_.identity, communicator, console_);
   communicator.agree("command line", describe(arguments_));
   const std::optional<fs::path> resume = prepare_output(training, world_, console_);
+  split_batch_sizes(training.logical_shards.value_or(communicator.size()), training);
   if (resume && training.do_train) {
     adopt_checkpoint_settings(*resume, communicator.size(), training, console_);
   }
@@ -290,16 +308,19 @@ int Job::run() {
        .weight_format = training.save_safetensors ? models::WeightFormat::kSafetensors
                                                   : models::WeightFormat::kTorch});
   print_model(location.model.directory, task, console_);
-  load_questions(arguments_, files, tokenizer, threads, console_, task);
+  load_questions(arguments_, files, location.tokenizer_directory, tokenizer, environment_, threads,
+                 console_, task);
   const std::string fingerprint = training.do_train ? task.train_fingerprint() : "";
   communicator.agree("training data", fingerprint);
 
+  const std::unique_ptr<optim::Optimizer> optimizer =
+      training.do_train ? trainer::make_optimizer(training, task.layout()) : nullptr;
   dist::DataParallel parallel(
       &communicator, context,
       {.elements = task.layout().size(),
        .logical_shards = training.logical_shards.value_or(communicator.size()),
        .bf16_weights = training.bf16,
-       .optimizer_state = training.do_train,
+       .optimizer_state_elements = optimizer ? optimizer->state_elements() : 0,
        .bucket_elements = bucket_elements(training)});
   if (parallel.node_leader()) {
     const auto report =
@@ -312,26 +333,39 @@ int Job::run() {
   const std::size_t planned_memory = print_memory_plan(
       plan_memory(training, context, communicator, parallel, task), communicator, console_);
 
+  const models::ModelConfig& config = task.model().config();
+  RunReports reports(
+      {.arguments = arguments_,
+       .environment = environment_,
+       .main_process = world_.is_main(),
+       .world_size = communicator.size(),
+       .model_config_json =
+           config.to_json(models::question_answering_architecture(config.model_type)),
+       .machine = machine_facts(context, rank_threads, peak_flops, communicator, training.bf16),
+       .console = console_});
   trainer::Trainer trainer({.arguments = training,
                             .task = task,
                             .kernels = context,
                             .communicator = communicator,
                             .parallel = parallel,
-                            .observer = console_,
+                            .optimizer = optimizer.get(),
+                            .observer = reports.observer(),
                             .stop_requested = g_stop_requested,
                             .arguments_json = training_args_json(arguments_),
                             .data_fingerprint = fingerprint});
   if (training.do_train) {
-    if (const int code = train(trainer, task, parallel, resume); code != 0) return code;
+    if (const int code = train(trainer, task, parallel, resume, reports); code != 0) return code;
   }
-  if (training.do_eval) evaluate(trainer, task, Split::kEval, training.do_train);
-  if (training.do_predict) evaluate(trainer, task, Split::kPredict, training.do_train);
+  if (training.do_eval) evaluate(trainer, task, Split::kEval, reports);
+  if (training.do_predict) evaluate(trainer, task, Split::kPredict, reports);
   print_memory_used(planned_memory, communicator, console_);
+  reports.write(trainer.state(), task.mistakes(kMistakesShown));
   return 0;
 }
 
 int Job::train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
-               const dist::DataParallel& parallel, const std::optional<fs::path>& resume) {
+               const dist::DataParallel& parallel, const std::optional<fs::path>& resume,
+               RunReports& reports) {
   const fs::path output_dir = arguments_.training.output_dir;
   trainer::TrainResult result = trainer.train(resume);
   if (result.preempted) {
@@ -351,20 +385,24 @@ int Job::train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
   result.metrics["train_samples"] = task.num_train_features();
   console_.metrics_table("train", result.metrics);
   save_metrics(output_dir, "train", result.metrics);
+  reports.add_results("train", result.metrics);
   write_file(output_dir / "trainer_state.json", trainer.state().to_json());
   return 0;
 }
 
 void Job::evaluate(trainer::Trainer& trainer, QuestionAnsweringTask& task, Split split,
-                   bool trained) {
+                   RunReports& reports) {
   const bool eval = split == Split::kEval;
   console_.script_line("INFO", eval ? "*** Evaluate ***" : "*** Predict ***");
   ordered_json metrics = trainer.evaluate(split);
+  // As in run_qa.py predictions are not logged, and the log is what adds the epoch.
+  if (eval && arguments_.training.do_train) metrics["epoch"] = trainer.state().epoch;
+  if (eval) reports.observer().log(metrics);
   metrics[eval ? "eval_samples" : "predict_samples"] = task.num_features(split);
-  if (trained) metrics["epoch"] = trainer.state().epoch;
   if (!world_.is_main()) return;
   console_.metrics_table(eval ? "eval" : "predict", metrics);
   save_metrics(arguments_.training.output_dir, eval ? "eval" : "predict", metrics);
+  reports.add_results(eval ? "eval" : "predict", metrics);
 }
 
 }  // namespace

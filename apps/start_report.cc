@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "apps/precision_note.h"
+#include "tandem/core/file.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/training_plan.h"
 
@@ -18,6 +19,25 @@ using question_answering::QuestionAnsweringTask;
 
 double gibibytes(double bytes) { return bytes / (1 << 30); }
 
+// "gemm=avx512bf16, attention=avx512 (forced), …".
+std::string chosen_kernels(const kernels::Context& context) {
+  std::string chosen;
+  for (const auto& choice : context.kernels.describe()) {
+    chosen += fmt::format("{}{}={}{}", chosen.empty() ? "" : ", ", choice.operation,
+                          choice.implementation, choice.forced ? " (forced)" : "");
+  }
+  return chosen;
+}
+
+// As Linux names the first processor.
+std::string cpu_model() {
+  const std::string text = read_file_if_exists("/proc/cpuinfo").value_or("");
+  const std::size_t line = text.find("model name");
+  const std::size_t begin = line == std::string::npos ? line : text.find(": ", line);
+  if (begin == std::string::npos) return "unknown";
+  return text.substr(begin + 2, text.find('\n', begin) - begin - 2);
+}
+
 }  // namespace
 
 void describe_features(std::string_view split, std::span<const fs::path> files,
@@ -29,11 +49,11 @@ void describe_features(std::string_view split, std::span<const fs::path> files,
   const std::string more =
       files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : std::string();
   console.script_line(
-      "INFO",
-      fmt::format("{} data: {}{}: {} questions, {} features of up to {} tokens, {} real "
-                  "tokens ({:.1f}% of the padded size)",
-                  split, files.front().native(), more, statistics.num_examples, features.size(),
-                  features.max_seq_length(), statistics.num_real_tokens, 100 * share));
+      "INFO", fmt::format("{} data: {}{}: {} questions, {} features of up to {} tokens, {} real "
+                          "tokens ({:.1f}% of the padded size)",
+                          split, files.front().native(), more, statistics.num_examples,
+                          features.size(), features.max_seq_length(), statistics.num_real_tokens,
+                          100 * share, static_cast<double>(features.bytes()) * 1e-6));
   for (const std::string& warning : statistics.warnings) console.warning(warning);
   if (statistics.num_last_token_labels > 0) {
     console.warning(
@@ -81,13 +101,19 @@ void print_machine(const kernels::Context& context, const RankThreads& threads, 
                    Console& console) {
   console.script_line("INFO",
                       fmt::format("threads: {} per rank ({})", threads.count, threads.reason));
-  std::string chosen;
-  for (const auto& choice : context.kernels.describe()) {
-    chosen += fmt::format("{}{}={}{}", chosen.empty() ? "" : ", ", choice.operation,
-                          choice.implementation, choice.forced ? " (forced)" : "");
-  }
   console.script_line("INFO", fmt::format("kernels: {}; peak of this rank's threads {:.0f} GFLOP/s",
-                                          chosen, peak_flops / 1e9));
+                                          chosen_kernels(context), peak_flops / 1e9));
+}
+
+std::vector<report::Fact> machine_facts(const kernels::Context& context, const RankThreads& threads,
+                                        double peak_flops, const comm::Communicator& communicator,
+                                        bool bf16) {
+  return {{"CPU", cpu_model()},
+          {"Ranks", fmt::format("{}; {}", communicator.size(), communicator.describe())},
+          {"Threads of a rank", fmt::format("{} ({})", threads.count, threads.reason)},
+          {"Kernels", chosen_kernels(context)},
+          {"Precision", bf16 ? "bf16 products with f32 sums" : "f32"},
+          {"Peak of a rank's threads", fmt::format("{:.0f} GFLOP/s", peak_flops / 1e9)}};
 }
 
 void print_bf16_rate(double f32_flops, double bf16_flops, Console& console) {
@@ -134,9 +160,9 @@ void print_estimates(const trainer::TrainingArguments& training, const QuestionA
   if (training.save_strategy == trainer::SaveStrategy::kEpoch) checkpoints = plan.num_epochs;
   if (training.save_total_limit)
     checkpoints = std::min<std::int64_t>(checkpoints, *training.save_total_limit);
-  const auto checkpoint =
-      static_cast<double>(trainer::checkpoint_bytes(task.layout(), !training.save_only_model));
-  const auto model = static_cast<double>(trainer::checkpoint_bytes(task.layout(), false));
+  const auto checkpoint = static_cast<double>(trainer::checkpoint_bytes(
+      task.layout(), training.save_only_model ? 0 : parallel.optimizer_state().size()));
+  const auto model = static_cast<double>(trainer::checkpoint_bytes(task.layout(), 0));
   const double needed = checkpoint * static_cast<double>(checkpoints) + model;
   struct statvfs disk {};
   const bool known = ::statvfs(training.output_dir.c_str(), &disk) == 0;

@@ -12,6 +12,7 @@
 #include "tandem/kernels/context.h"
 #include "tandem/models/pretrained.h"
 #include "tandem/rendezvous/identity.h"
+#include "tandem/report/html_report.h"
 #include "tandem/tasks/question_answering/question_answering_task.h"
 
 namespace tandem::apps {
@@ -22,6 +23,11 @@ void print_start(const ParsedRunQa& parsed, const rendezvous::Identity& identity
 
 void print_machine(const kernels::Context& context, const RankThreads& threads, double peak_flops,
                    Console& console);
+
+// The same and the ranks, for the report.
+std::vector<report::Fact> machine_facts(const kernels::Context& context, const RankThreads& threads,
+                                        double peak_flops, const comm::Communicator& communicator,
+                                        bool bf16);
 
 // The rates (FLOP/s) at which this machine multiplies in f32 and in bf16; a warning when --bf16 does
 // not pay.

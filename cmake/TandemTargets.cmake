@@ -15,6 +15,9 @@ function(tandem_add_library name)
     LINKER_LANGUAGE CXX POSITION_INDEPENDENT_CODE ON EXPORT_NAME ${name} VERIFY_INTERFACE_HEADER_SETS ON)
   target_compile_options(tandem_${name} PRIVATE ${TANDEM_WARNINGS})
   target_link_libraries(tandem_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+  install(TARGETS tandem_${name} EXPORT tandem-targets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
+    FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 endfunction()
 
 # Compiles one source of a library for an instruction set: tandem_source_isa(gelu_avx2.cc avx2).

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Makes build/test-data/venv with the official packages `safetensors` and `tokenizers` (and numpy), with which the tests read what
-# tandem wrote, and with Intel MPI (impi-rt), under whose mpirun a test starts ranks. Exits 0 when they are there, 1 with the reason when PyPI is not reachable; the tests then skip and say so.
+# Makes build/test-data/venv with the official packages `safetensors`, `tokenizers` (and numpy), with which the tests read what
+# tandem wrote, `tensorboard`, which reads its events, and Intel MPI (impi-rt), under whose mpirun a test starts ranks. Exits 0 when they are there, 1 with the reason when PyPI is not reachable; the tests then skip and say so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=build/test-data/venv
-"$venv/bin/python" -c "import numpy, safetensors, tokenizers" 2> /dev/null && [ -x "$venv/bin/mpirun" ] && exit 0
+"$venv/bin/python" -c "import numpy, safetensors, tensorboard, tokenizers" 2> /dev/null && [ -x "$venv/bin/mpirun" ] && exit 0
 mkdir -p build/test-data
 rm -rf "$venv"
-if ! python3 -m venv "$venv" || ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check numpy safetensors tokenizers impi-rt < /dev/null; then
-  echo "fetch_python_packages: numpy, safetensors, tokenizers and impi-rt could not be installed from PyPI" >&2
+if ! python3 -m venv "$venv" || ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check numpy safetensors tensorboard setuptools tokenizers impi-rt < /dev/null; then
+  echo "fetch_python_packages: numpy, safetensors, tensorboard, tokenizers and impi-rt could not be installed from PyPI" >&2
   rm -rf "$venv"
   exit 1
 fi

@@ -36,6 +36,7 @@ LAYERS = {
     "tasks": ["models", "data", "text", "nn", "kernels"],
     "quant": ["tasks", "data", "models", "kernels"],
     "trainer": ["tasks", "dist", "optim", "data", "models", "comm", "nn", "kernels"],
+    "report": ["trainer", "tasks"],
     "launch": ["rendezvous"],
 }
 

@@ -11,10 +11,6 @@ namespace tandem::apps {
 
 inline constexpr std::string_view kIntervalStrategyNames[] = {"no", "steps", "epoch"};
 inline constexpr std::string_view kSaveStrategyNames[] = {"no", "steps", "epoch", "best"};
-inline constexpr std::string_view kLrSchedulerTypeNames[] = {
-    "linear",     "constant",    "constant_with_warmup", "cosine", "cosine_with_restarts",
-    "polynomial", "inverse_sqrt"};
-inline constexpr std::string_view kOptimizerNames[] = {"adamw_torch", "adamw_hf", "sgd", "adagrad"};
 inline constexpr std::string_view kDdpBackendNames[] = {"ccl", "mpi", "gloo"};
 inline constexpr std::string_view kLogLevelNames[] = {"detail", "debug",    "info",   "warning",
                                                       "error",  "critical", "passive"};
@@ -23,8 +19,8 @@ inline constexpr std::string_view kGradientDtypeNames[] = {"float32", "bf16"};
 using Names = std::span<const std::string_view>;
 inline Names enum_names(trainer::IntervalStrategy) { return kIntervalStrategyNames; }
 inline Names enum_names(trainer::SaveStrategy) { return kSaveStrategyNames; }
-inline Names enum_names(trainer::LrSchedulerType) { return kLrSchedulerTypeNames; }
-inline Names enum_names(trainer::OptimizerName) { return kOptimizerNames; }
+inline Names enum_names(trainer::LrSchedulerType) { return optim::kScheduleTypeNames; }
+inline Names enum_names(trainer::OptimizerName) { return optim::kOptimizerNames; }
 inline Names enum_names(trainer::DdpBackend) { return kDdpBackendNames; }
 inline Names enum_names(trainer::LogLevel) { return kLogLevelNames; }
 inline Names enum_names(trainer::GradientDtype) { return kGradientDtypeNames; }

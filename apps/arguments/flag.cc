@@ -102,6 +102,12 @@ Flag flag(std::string_view name, Binding binding, std::string_view help) {
   return row;
 }
 
+Flag setter(std::string_view name, Binding binding, std::string_view help) {
+  Flag row = accepted(name, binding.kind, false, help);
+  row.binding.set = binding.set;
+  return row;
+}
+
 Flag accepted(std::string_view name, Kind kind, Json initial, std::string_view help) {
   Flag row = without_field(name, kind, std::move(initial), Verdict::kWorks, {});
   row.help = help;

@@ -70,6 +70,9 @@ struct Flag {
 // A flag with a field; its default is that of a default-constructed struct.
 Flag flag(std::string_view name, Binding binding, std::string_view help);
 
+// A truth value without a field of its own: giving it sets another one (binding.get is null).
+Flag setter(std::string_view name, Binding binding, std::string_view help);
+
 // A flag of Hugging Face's that has no field: always true anyway; accepted without effect; refused;
 // or not there yet.
 Flag accepted(std::string_view name, Kind kind, Json initial, std::string_view help);

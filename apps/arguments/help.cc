@@ -10,6 +10,21 @@ namespace {
 constexpr std::size_t kWidth = 100;
 constexpr std::size_t kIndent = 34;  // where the meanings begin
 
+// Above the flags, in the help and in the manual.
+constexpr std::string_view kDescription =
+    "Fine-tunes a BERT-family model for extractive question answering and evaluates it, with the\n"
+    "flags of Hugging Face's run_qa.py. Start it with mpirun or torchrun to use several ranks.\n"
+    "--foo_bar may be written --foo-bar, --foo_bar=VALUE, or as any unique prefix; of repeated "
+    "flags\n"
+    "the last one counts; true flags stand alone or take yes/no, true/false, 1/0. The words of\n"
+    "./run_qa.args, if that file exists, come before the command line's.";
+
+// The flags that do not work come last, by verdict.
+constexpr std::pair<Verdict, std::string_view> kOtherHeadings[] = {
+    {Verdict::kNote, "Accepted, without effect"},
+    {Verdict::kNotYet, "Not there yet"},
+    {Verdict::kRefused, "Not supported"}};
+
 std::string metavar(const Flag& flag) {
   switch (flag.kind()) {
     case Kind::kBool:
@@ -116,23 +131,48 @@ std::string flags_with(const FlagTable& table, Verdict verdict, std::string_view
 
 }  // namespace
 
+CommandDescription run_qa_description() {
+  CommandDescription description{.name = "run_qa",
+                                 .summary = "",
+                                 .text = std::string(kDescription),
+                                 .options = {},
+                                 .parts = {}};
+  const auto add = [&](const Flag& flag, std::string group, std::string help) {
+    OptionDescription option{.group = std::move(group),
+                             .names = {fmt::format("--{}", flag.name)},
+                             .value = metavar(flag),
+                             .help = std::move(help),
+                             .choices = {},
+                             .note_only = flag.verdict != Verdict::kWorks};
+    if (!option.value.empty()) option.value.erase(0, 1);  // the space before it
+    if (flag.negatable) option.names.push_back(fmt::format("--no_{}", flag.name));
+    for (const Choice& choice : flag.choices) {
+      if (choice.verdict == Verdict::kWorks) option.choices.push_back(choice.value);
+    }
+    description.options.push_back(std::move(option));
+  };
+  const FlagTable table = run_qa_flags();
+  for (const Flag& flag : table) {
+    if (flag.verdict == Verdict::kWorks)
+      add(flag, std::string(flag.group), std::string(flag.help) + default_text(flag));
+  }
+  for (const auto& [verdict, heading] : kOtherHeadings) {
+    for (const Flag& flag : table) {
+      if (flag.verdict == verdict) add(flag, std::string(heading), std::string(flag.reason));
+    }
+  }
+  return description;
+}
+
 std::string run_qa_help() {
   const FlagTable table = run_qa_flags();
-  return "usage: tandem run_qa --model_name_or_path DIR|NAME [flags]\n"
-         "       tandem run_qa FILE.json        all flags from one JSON object\n"
-         "\n"
-         "Fine-tunes a BERT-family model for extractive question answering and evaluates it, with "
-         "the\n"
-         "flags of Hugging Face's run_qa.py. Start it with mpirun or torchrun to use several "
-         "ranks.\n"
-         "--foo_bar may be written --foo-bar, --foo_bar=VALUE, or as any unique prefix; of "
-         "repeated flags\n"
-         "the last one counts; true flags stand alone or take yes/no, true/false, 1/0. The words "
-         "of\n"
-         "./run_qa.args, if that file exists, come before the command line's.\n" +
-         working_flags(table) + flags_with(table, Verdict::kNote, "Accepted, without effect") +
-         flags_with(table, Verdict::kNotYet, "Not there yet") +
-         flags_with(table, Verdict::kRefused, "Not supported");
+  std::string text = fmt::format(
+      "usage: tandem run_qa --model_name_or_path DIR|NAME [flags]\n"
+      "       tandem run_qa FILE.json        all flags from one JSON object\n"
+      "\n{}\n{}",
+      kDescription, working_flags(table));
+  for (const auto& [verdict, heading] : kOtherHeadings) text += flags_with(table, verdict, heading);
+  return text;
 }
 
 }  // namespace tandem::apps

@@ -25,13 +25,10 @@ FlagTable data_flags() {
           flag("test_file", field<&QaArguments::test_file>(), "questions to predict, as train_file")
               .as_path(),
           flag("overwrite_cache", field<&QaArguments::overwrite_cache>(),
-               "recompute cached features")
-              .ruled(Verdict::kNote,
-                     "features are computed in every run, there is no cache of them yet"),
+               "make features anew even if an earlier run kept them"),
           flag("preprocessing_num_workers", field<&QaArguments::preprocessing_num_workers>(),
-               "threads that compute features")
-              .at_least(1)
-              .ruled(Verdict::kNote, "features are computed by all threads of the rank"),
+               "threads that make features, if not all of the rank's; the features are the same")
+              .between(1, 1024),
       });
 }
 

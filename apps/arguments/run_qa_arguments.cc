@@ -9,6 +9,7 @@
 #include "apps/arguments/suggest.h"
 #include "tandem/core/file.h"
 #include "tandem/data/read_questions.h"
+#include "tandem/trainer/optimization.h"
 
 namespace tandem::apps {
 namespace {
@@ -141,6 +142,31 @@ void finish_intervals(TrainingArguments& training) {
   check_whole_or_share("eval_steps", *training.eval_steps);
 }
 
+// Finds mistakes in the settings of optimizer and schedule before anything is loaded.
+void check_optimization(TrainingArguments& training, std::vector<std::string>& notes) {
+  trainer::optimizer_options(training);
+  const trainer::LearningRate rate(training, {});
+  if (rate.follows_metric()) {
+    if (training.eval_strategy == IntervalStrategy::kNo) {
+      raise<ConfigError>(
+          "--lr_scheduler_type reduce_lr_on_plateau needs evaluation during training: give "
+          "--eval_strategy steps or epoch");
+    }
+    const bool says_mode = Json::parse(training.lr_scheduler_kwargs).contains("mode");
+    if (!says_mode) {
+      notes.push_back(fmt::format(
+          "--lr_scheduler_type reduce_lr_on_plateau: {} {} is better (Hugging Face would take mode "
+          "min; --lr_scheduler_kwargs sets it)",
+          *training.greater_is_better ? "a greater" : "a smaller",
+          *training.metric_for_best_model));
+    }
+  }
+  if (!training.optim_args.empty()) {
+    notes.push_back(fmt::format("--optim_args: {} uses them, which Hugging Face's Trainer does not",
+                                enum_name(training.optim)));
+  }
+}
+
 // What evaluation of question answering measures (without the prefix "eval_").
 std::vector<std::string> metrics_of(const tasks::QaArguments& data) {
   if (data.version_2_with_negative) return {"exact", "f1", "HasAns_exact", "HasAns_f1"};
@@ -181,9 +207,19 @@ void check_best_model_intervals(const TrainingArguments& training) {
 
 void finish_best_model(RunQaArguments& arguments, std::vector<std::string>& notes) {
   TrainingArguments& training = arguments.training;
-  const std::string_view asked_by =
-      training.load_best_model_at_end ? "--load_best_model_at_end" : "--save_strategy best";
-  if (!training.load_best_model_at_end && training.save_strategy != SaveStrategy::kBest) return;
+  const bool plateau = training.lr_scheduler_type == trainer::LrSchedulerType::kReduceLrOnPlateau;
+  const bool saves_best = training.save_strategy == SaveStrategy::kBest;
+  if (!training.load_best_model_at_end && !saves_best && !plateau) {
+    if (training.metric_for_best_model) {
+      check_metric_name(*training.metric_for_best_model, arguments.data);
+      if (!training.greater_is_better)
+        training.greater_is_better = !training.metric_for_best_model->ends_with("loss");
+    }
+    return;
+  }
+  const std::string_view asked_by = training.load_best_model_at_end ? "--load_best_model_at_end"
+                                    : saves_best                    ? "--save_strategy best"
+                                                 : "--lr_scheduler_type reduce_lr_on_plateau";
   if (training.load_best_model_at_end) check_best_model_intervals(training);
   if (training.eval_strategy == IntervalStrategy::kNo) {
     raise<ConfigError>("{} needs evaluation during training: give --eval_strategy steps or epoch",
@@ -236,31 +272,49 @@ void check_lengths(const tasks::QaArguments& data) {
   }
 }
 
-// report_to is a list of integrations, of which only "none" asks for what tandem does.
-void note_integrations(TrainingArguments& training, std::vector<std::string>& notes) {
+// report_to is a list of integrations; what is left of it is {"tensorboard"} or nothing.
+void choose_integrations(TrainingArguments& training, std::vector<std::string>& notes) {
+  bool tensorboard = false;
   for (const std::string& name : training.report_to) {
     if (name == "none") continue;
-    notes.push_back(
-        name == "tensorboard" || name == "all"
-            ? fmt::format("--report_to {}: TensorBoard events are not written yet", name)
-            : fmt::format("--report_to {} has no effect: there is no such integration", name));
+    if (name == "tensorboard" || name == "all") {
+      tensorboard = true;
+    } else {
+      notes.push_back(
+          fmt::format("--report_to {} has no effect: there is no such integration", name));
+    }
   }
   training.report_to.clear();
+  if (tensorboard) training.report_to.emplace_back("tensorboard");
 }
 
-// accelerator_config: the keys that would change which sample is trained when are refused, the
-// others have no effect.
-void check_accelerator_config(const std::vector<Given>& given) {
+// accelerator_config: split_batches works; two keys cannot be turned off; the others have no effect.
+void finish_accelerator_config(const std::vector<Given>& given, TrainingArguments& training) {
+  constexpr std::pair<const char*, const char*> kAlwaysOn[] = {
+      {"even_batches", "every shard needs a batch in every step"},
+      {"use_seedable_sampler",
+       "the order would depend on the state of PyTorch's global random numbers"}};
   for (const Given& one : given) {
     if (one.flag->name != "accelerator_config") continue;
-    const std::pair<const char*, bool> defaults[] = {
-        {"split_batches", false}, {"even_batches", true}, {"use_seedable_sampler", true}};
-    for (const auto& [key, value] : defaults) {
-      if (one.value.contains(key) && one.value[key] != Json(value)) {
-        raise<ConfigError>("--accelerator_config: {} {} is not there yet; leave it at {}", key,
-                           one.value[key].dump(), value);
+    for (const auto& [key, reason] : kAlwaysOn) {
+      if (one.value.contains(key) && one.value[key] != Json(true)) {
+        raise<ConfigError>("--accelerator_config: {} {} is not supported: {}; leave it at true",
+                           key, one.value[key].dump(), reason);
       }
     }
+    if (one.value.contains("split_batches"))
+      training.split_batches = one.value["split_batches"] == Json(true);
+  }
+}
+
+void finish_precision(TrainingArguments& training, std::vector<std::string>& notes) {
+  if (!training.bf16_full_eval || training.bf16) return;
+  if (training.do_train) {
+    notes.emplace_back(
+        "--bf16_full_eval has no effect: evaluation computes as training does, in f32; --bf16 is "
+        "for both");
+  } else {
+    training.bf16 = true;
   }
 }
 
@@ -314,11 +368,13 @@ ParsedRunQa parse_run_qa(std::span<const std::string> words, const std::filesyst
     parsed.given.emplace(one.flag->name);
   }
   applier.throw_refusals();
-  check_accelerator_config(given);
+  finish_accelerator_config(given, parsed.arguments.training);
   parsed.notes.insert(parsed.notes.end(), applier.notes().begin(), applier.notes().end());
-  note_integrations(parsed.arguments.training, parsed.notes);
+  choose_integrations(parsed.arguments.training, parsed.notes);
+  finish_precision(parsed.arguments.training, parsed.notes);
   finish_intervals(parsed.arguments.training);
   finish_best_model(parsed.arguments, parsed.notes);
+  check_optimization(parsed.arguments.training, parsed.notes);
   check_lengths(parsed.arguments.data);
   check_data(parsed.arguments);
   return parsed;

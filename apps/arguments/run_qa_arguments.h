@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/arguments/flags.h"
+#include "apps/manual/description.h"
 #include "tandem/core/env.h"
 
 namespace tandem::apps {
@@ -49,6 +50,9 @@ Json to_json(const RunQaArguments& arguments);
 std::string describe(const RunQaArguments& arguments);
 // The content of training_args.json: to_json, 2-space indent, newline at the end.
 std::string training_args_json(const RunQaArguments& arguments);
+
+// What run_qa takes, for its manual page and the completion of shells; the same table and texts as run_qa_help().
+CommandDescription run_qa_description();
 
 // The text of `tandem run_qa --help`: every flag with default and meaning under its heading, then
 // the flags without effect, those that are not there yet, and the refused ones, with the reasons.

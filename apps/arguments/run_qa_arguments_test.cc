@@ -27,7 +27,7 @@ using trainer::IntervalStrategy;
 constexpr std::pair<const char*, const char*> kVerdicts[] = {
     {"W",
      "model_name_or_path config_name tokenizer_name cache_dir model_revision dataset_name "
-     "dataset_config_name train_file "
+     "dataset_config_name train_file overwrite_cache preprocessing_num_workers "
      "validation_file test_file max_seq_length pad_to_max_length max_train_samples "
      "max_eval_samples max_val_samples "
      "max_predict_samples version_2_with_negative null_score_diff_threshold doc_stride n_best_size "
@@ -47,11 +47,13 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "dataloader_drop_last "
      "resume_from_checkpoint "
      "load_best_model_at_end metric_for_best_model greater_is_better disable_tqdm optim report_to "
+     "run_name logging_dir "
      "logical_shards "
-     "gradient_dtype ddp_bucket_cap_mb"},
+     "gradient_dtype ddp_bucket_cap_mb evaluate_during_training group_by_length optim_args "
+     "adafactor lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
+     "split_batches"},
     {"N",
-     "trust_remote_code overwrite_cache "
-     "preprocessing_num_workers no_cuda "
+     "trust_remote_code no_cuda "
      "use_ipex jit_mode_eval "
      "full_determinism enable_jit_checkpoint length_column_name dataloader_num_workers "
      "dataloader_pin_memory "
@@ -61,7 +63,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "include_inputs_for_metrics include_for_metrics "
      "batch_eval_metrics eval_do_concat_batches eval_use_gather_object use_legacy_prediction_loop "
      "past_index use_cache "
-     "log_level_replica log_on_each_node run_name logging_dir include_tokens_per_second "
+     "log_level_replica log_on_each_node include_tokens_per_second "
      "include_num_input_tokens_seen skip_memory_metrics project trackio_space_id debug "
      "restore_callback_states_from_checkpoint gradient_checkpointing_kwargs torch_compile "
      "torch_compile_backend "
@@ -80,10 +82,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "fsdp_transformer_layer_cls_to_wrap sharded_ddp "
      "parallelism_config tp_size"},
     {"T",
-     "evaluate_during_training group_by_length optim_args "
-     "adafactor "
-     "lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
-     "split_batches apply_quantization quantization_approach quantization_config "
+     "apply_quantization quantization_approach quantization_config "
      "num_calibration_samples metric "
      "tolerance_criterion verify_loading train_before_quantization apply_pruning target_sparsity "
      "pruning_config "
@@ -128,12 +127,16 @@ std::string companions(std::string_view name) {
   if (name == "do_predict") return " --test_file t.json";
   if (name == "max_seq_length") return " --doc_stride 2";
   if (name == "load_best_model_at_end") return " --eval_strategy epoch --save_strategy epoch";
+  if (name == "optim_args") return " --optim sgd";
+  if (name == "lr_scheduler_kwargs") return " --lr_scheduler_type cosine";
   return "";
 }
 
 // A value that asks for something other than the default.
 std::string example_value(const Flag& flag) {
   if (flag.name == "metric_for_best_model") return "f1";
+  if (flag.name == "optim_args") return "momentum=0.9";
+  if (flag.name == "lr_scheduler_kwargs") return "{\"num_cycles\":2}";
   switch (flag.kind()) {
     case Kind::kBool:
       return flag.initial == Json(true) ? "false" : "true";
@@ -173,6 +176,13 @@ TEST(RunQaFlags, EveryFlagOfTheContractHasItsVerdict) {
     }
   }
   EXPECT_GE(rows.size(), expected_rows);
+}
+
+// Settings without which a choice is an error.
+std::string settings_of(std::string_view choice) {
+  if (choice == "warmup_stable_decay") return " --lr_scheduler_kwargs {\"num_decay_steps\":2}";
+  const bool has_minimum = choice.ends_with("with_min_lr");
+  return has_minimum ? " --lr_scheduler_kwargs {\"min_lr_rate\":0.1}" : "";
 }
 
 TEST(RunQaFlags, EveryRowParsesNotesOrRefusesAsItSays) {
@@ -222,8 +232,8 @@ TEST(RunQaFlags, EveryChoiceParsesOrIsRefusedAsItsRowSays) {
   for (const Flag& flag : run_qa_flags()) {
     for (const Choice& choice : flag.choices) {
       SCOPED_TRACE(fmt::format("{} {}", flag.name, choice.value));
-      const Failure failed =
-          failure_more(fmt::format("--eval_strategy epoch --{} {}", flag.name, choice.value));
+      const Failure failed = failure_more(fmt::format("--eval_strategy epoch --{} {}{}", flag.name,
+                                                      choice.value, settings_of(choice.value)));
       if (choice.verdict == Verdict::kWorks) {
         EXPECT_EQ(failed.message, "no error");
       } else {
@@ -343,11 +353,36 @@ TEST(RunQaArguments, OptimizerSynonymsAndChoices) {
   EXPECT_EQ(parse_more("--optim adamw_torch_fused").arguments.training.optim,
             trainer::OptimizerName::kAdamwTorch);
   EXPECT_EQ(failure_more("--optim adam").exit_code, 2);
-  EXPECT_THAT(failure_more("--lr_scheduler_type cosine").message,
-              HasSubstr("is not there yet: use linear"));
+  EXPECT_EQ(parse_more("--adafactor").arguments.training.optim, trainer::OptimizerName::kAdafactor);
+  EXPECT_EQ(parse_more("--evaluate_during_training").arguments.training.eval_strategy,
+            IntervalStrategy::kSteps);
+  EXPECT_THAT(parse_more("--optim sgd --optim_args momentum=0.9").notes,
+              ElementsAre(HasSubstr("sgd uses them")));
+  EXPECT_THAT(failure_more("--optim sgd --optim_args beta=1").message,
+              HasSubstr("sgd has no setting 'beta'; it has momentum"));
+  EXPECT_THAT(failure_more("--lr_scheduler_type cosine --lr_scheduler_kwargs {\"a\":1}").message,
+              HasSubstr("cosine does not know 'a'"));
   EXPECT_EQ(
       parse_more("--lr_scheduler_type constant_with_warmup").arguments.training.lr_scheduler_type,
       trainer::LrSchedulerType::kConstantWithWarmup);
+}
+
+// The rate follows F1, which is better when greater; torch's own default is the other way round.
+TEST(RunQaArguments, ReduceLrOnPlateauNeedsEvaluations) {
+  EXPECT_THAT(failure_more("--lr_scheduler_type reduce_lr_on_plateau").message,
+              HasSubstr("needs evaluation during training"));
+  const ParsedRunQa parsed =
+      parse_more("--lr_scheduler_type reduce_lr_on_plateau --eval_strategy epoch");
+  EXPECT_EQ(parsed.arguments.training.metric_for_best_model, "f1");
+  EXPECT_THAT(parsed.notes,
+              ElementsAre(HasSubstr("compares f1"), HasSubstr("a greater f1 is better")));
+}
+
+TEST(RunQaArguments, Bf16EvaluationWithoutTraining) {
+  EXPECT_TRUE(parse_more("--bf16_full_eval").arguments.training.bf16);
+  const ParsedRunQa training = parse_more("--do_train --train_file t.json --bf16_full_eval");
+  EXPECT_FALSE(training.arguments.training.bf16);
+  EXPECT_THAT(training.notes, ElementsAre(HasSubstr("evaluation computes as training does")));
 }
 
 TEST(RunQaArguments, PaddingHasThreeStates) {
@@ -430,15 +465,24 @@ TEST(RunQaArguments, WarmupBelowOneIsAShare) {
 
 TEST(RunQaArguments, AcceleratorConfigMayNotChangeTheOrderOfSamples) {
   EXPECT_EQ(parse_more("--accelerator_config {\"even_batches\":\"true\"}").notes.size(), 1u);
-  EXPECT_THAT(failure_more("--accelerator_config {\"split_batches\":true}").message,
-              HasSubstr("split_batches true is not there yet"));
+  EXPECT_TRUE(
+      parse_more("--accelerator_config {\"split_batches\":true}").arguments.training.split_batches);
+  EXPECT_TRUE(parse_more("--split_batches true").arguments.training.split_batches);
+  EXPECT_THAT(failure_more("--accelerator_config {\"even_batches\":false}").message,
+              HasSubstr("even_batches false is not supported"));
+  EXPECT_THAT(failure_more("--accelerator_config {\"use_seedable_sampler\":false}").message,
+              HasSubstr("use_seedable_sampler false is not supported"));
 }
 
 TEST(RunQaArguments, Reporting) {
   EXPECT_THAT(parse_more("--report_to none").notes, IsEmpty());
-  EXPECT_THAT(parse_more("--report_to tensorboard wandb").notes,
-              ElementsAre(HasSubstr("TensorBoard events are not written yet"),
-                          HasSubstr("--report_to wandb has no effect")));
+  EXPECT_THAT(parse_more("--report_to none").arguments.training.report_to, IsEmpty());
+  const ParsedRunQa parsed = parse_more("--report_to tensorboard wandb --logging_dir /logs");
+  EXPECT_THAT(parsed.notes, ElementsAre(HasSubstr("--report_to wandb has no effect")));
+  EXPECT_THAT(parsed.arguments.training.report_to, ElementsAre("tensorboard"));
+  EXPECT_EQ(parsed.arguments.training.logging_dir, "/logs");
+  EXPECT_THAT(parse_more("--report_to all").arguments.training.report_to,
+              ElementsAre("tensorboard"));
 }
 
 TEST(RunQaArguments, PathsExpandHome) {

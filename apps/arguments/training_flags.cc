@@ -33,6 +33,39 @@ Binding warmup_steps_binding() {
   return binding;
 }
 
+// A dictionary that is kept as its JSON text.
+Binding lr_scheduler_kwargs_binding() {
+  Binding binding;
+  binding.kind = Kind::kDict;
+  binding.get = [](const ArgumentParts& parts) {
+    return Json::parse(parts.training->lr_scheduler_kwargs);
+  };
+  binding.set = [](const ArgumentParts& parts, const Json& value) {
+    parts.training->lr_scheduler_kwargs = value.dump();
+  };
+  return binding;
+}
+
+// --adafactor of transformers 4.
+Binding adafactor_binding() {
+  Binding binding;
+  binding.kind = Kind::kBool;
+  binding.set = [](const ArgumentParts& parts, const Json& value) {
+    if (value.get<bool>()) parts.training->optim = trainer::OptimizerName::kAdafactor;
+  };
+  return binding;
+}
+
+// --evaluate_during_training of transformers 4.0.
+Binding evaluate_during_training_binding() {
+  Binding binding;
+  binding.kind = Kind::kBool;
+  binding.set = [](const ArgumentParts& parts, const Json& value) {
+    if (value.get<bool>()) parts.training->eval_strategy = trainer::IntervalStrategy::kSteps;
+  };
+  return binding;
+}
+
 FlagTable job_flags() {
   return grouped(
       "Job", {
@@ -86,8 +119,8 @@ FlagTable step_flags() {
           flag("dataloader_drop_last", field<&TrainingArguments::dataloader_drop_last>(),
                "training leaves the incomplete last batches of an epoch out"),
           flag("group_by_length", field<&TrainingArguments::group_by_length>(),
-               "batches of similar length")
-              .ruled(Verdict::kNotYet, "without padding (the default) it would not be faster"),
+               "batches of similar length, as Hugging Face makes them; without padding it saves "
+               "nothing"),
           note("length_column_name", Kind::kString, "length", "lengths are always known"),
           flag("dataloader_num_workers", field<&TrainingArguments::dataloader_num_workers>(),
                "read-ahead threads")
@@ -110,12 +143,7 @@ FlagTable optimizer_flags() {
   constexpr std::string_view kGpuOptimizer = "it exists for GPUs only; use adamw_torch";
   constexpr std::string_view kOtherOptimizer = "tandem has no such optimizer; use adamw_torch";
   Flag optim = flag("optim", field<&TrainingArguments::optim>(), "optimizer")
-                   .synonym("adamw_torch_fused", "adamw_torch")
-                   .rule("adamw_hf", Verdict::kNotYet,
-                         "use adamw_torch, which differs in where epsilon is added")
-                   .rule("sgd", Verdict::kNotYet, "use adamw_torch")
-                   .rule("adagrad", Verdict::kNotYet, "use adamw_torch")
-                   .rule("adafactor", Verdict::kNotYet, "use adamw_torch");
+                   .synonym("adamw_torch_fused", "adamw_torch");
   for (const char* name : {"adamw_torch_xla",     "adamw_torch_npu_fused",
                            "adamw_apex_fused",    "adamw_torch_4bit",
                            "adamw_torch_8bit",    "adamw_bnb_8bit",
@@ -139,9 +167,10 @@ FlagTable optimizer_flags() {
       "Optimizer",
       {
           optim,
-          not_yet("adafactor", Kind::kBool, false, "use --optim adamw_torch"),
-          not_yet("optim_args", Kind::kString, nullptr,
-                  "the optimizers here have no further settings"),
+          setter("adafactor", adafactor_binding(), "the old way to say --optim adafactor"),
+          flag("optim_args", field<&TrainingArguments::optim_args>(),
+               "key=value,...: momentum, dampening, nesterov of sgd; lr_decay, eps, "
+               "initial_accumulator_value of adagrad; clip_threshold, decay_rate of adafactor"),
           refused("optim_target_modules", Kind::kList, nullptr,
                   "only GaLore and APOLLO use it; use --optim adamw_torch"),
           flag("learning_rate", field<&TrainingArguments::learning_rate>(), "peak learning rate")
@@ -167,21 +196,13 @@ FlagTable optimizer_flags() {
 }
 
 FlagTable schedule_flags() {
-  constexpr std::string_view kUseLinear = "use linear, constant or constant_with_warmup";
   return grouped("Learning-rate schedule",
                  {
                      flag("lr_scheduler_type", field<&TrainingArguments::lr_scheduler_type>(),
-                          "curve after warm-up")
-                         .rule("cosine", Verdict::kNotYet, kUseLinear)
-                         .rule("cosine_with_restarts", Verdict::kNotYet, kUseLinear)
-                         .rule("polynomial", Verdict::kNotYet, kUseLinear)
-                         .rule("inverse_sqrt", Verdict::kNotYet, kUseLinear)
-                         .rule("cosine_with_min_lr", Verdict::kRefused, kUseLinear)
-                         .rule("cosine_warmup_with_min_lr", Verdict::kRefused, kUseLinear)
-                         .rule("warmup_stable_decay", Verdict::kRefused, kUseLinear)
-                         .rule("reduce_lr_on_plateau", Verdict::kRefused, kUseLinear),
-                     not_yet("lr_scheduler_kwargs", Kind::kDict, Json::object(),
-                             "the schedules here have no further settings"),
+                          "curve after warm-up"),
+                     flag("lr_scheduler_kwargs", lr_scheduler_kwargs_binding(),
+                          "settings of the schedule, for example {\"num_cycles\": 2} "
+                          "(docs/training.md)"),
                      flag("warmup_steps", warmup_steps_binding(),
                           "updates of linear warm-up; below 1: share of all updates")
                          .between(0, 9e15),
@@ -205,7 +226,8 @@ FlagTable evaluation_flags() {
               .at_least(0),
           flag("eval_on_start", field<&TrainingArguments::eval_on_start>(),
                "evaluate before training"),
-          not_yet("evaluate_during_training", Kind::kBool, false, "use --eval_strategy steps"),
+          setter("evaluate_during_training", evaluate_during_training_binding(),
+                 "the old way to say --eval_strategy steps"),
           flag("load_best_model_at_end", field<&TrainingArguments::load_best_model_at_end>(),
                "end with the checkpoint that evaluated best"),
           flag("metric_for_best_model", field<&TrainingArguments::metric_for_best_model>(),
@@ -231,7 +253,6 @@ FlagTable evaluation_flags() {
 
 FlagTable logging_flags() {
   constexpr std::string_view kConsole = "the amount of console output cannot be changed yet";
-  constexpr std::string_view kTensorBoard = "TensorBoard events are not written yet";
   constexpr std::string_view kTokens = "tokens per second are always shown";
   return grouped(
       "Logging",
@@ -253,12 +274,14 @@ FlagTable logging_flags() {
           flag("log_on_each_node", field<&TrainingArguments::log_on_each_node>(),
                "one log per node")
               .ruled(Verdict::kNote, kConsole),
-          // Values other than none become notes when the arguments are finished.
+          // Other values become notes when the arguments are finished.
           flag("report_to", field<&TrainingArguments::report_to>(),
-               "integrations to report to: none"),
-          flag("run_name", field<&TrainingArguments::run_name>(), "name of the run")
-              .ruled(Verdict::kNote, kTensorBoard),
-          note("logging_dir", Kind::kString, nullptr, kTensorBoard),
+               "integrations to report to: none or tensorboard (also called all)"),
+          flag("run_name", field<&TrainingArguments::run_name>(),
+               "name of the run, for the report and the model card; unset: output_dir"),
+          flag("logging_dir", field<&TrainingArguments::logging_dir>(),
+               "where TensorBoard's events go; unset: output_dir/runs/<time>_<host>")
+              .as_path(),
           note("include_tokens_per_second", Kind::kBool, false, kTokens),
           note("include_num_input_tokens_seen", Kind::kString, "no", kTokens).with_bare(),
           note("skip_memory_metrics", Kind::kBool, true,
@@ -284,13 +307,10 @@ FlagTable checkpoint_flags() {
           flag("save_only_model", field<&TrainingArguments::save_only_model>(),
                "checkpoints without optimizer state, from which nothing can be resumed"),
           flag("save_on_each_node", field<&TrainingArguments::save_on_each_node>(),
-               "every node writes checkpoints")
-              .ruled(Verdict::kNotYet,
-                     "rank 0 writes; copy output_dir or put it on a shared file system"),
+               "every node writes checkpoints, for hosts without a common file system"),
           flag("ignore_data_skip", field<&TrainingArguments::ignore_data_skip>(),
-               "after a resume begin the epoch's data anew")
-              .ruled(Verdict::kNotYet,
-                     "a resume goes on at the exact place and takes no time for it"),
+               "after a resume begin the epoch's data anew (going on at its place takes no time "
+               "here)"),
           flag("save_safetensors", field<&TrainingArguments::save_safetensors>(),
                "weights as model.safetensors; false: as pytorch_model.bin, which torch.load reads"),
           note("restore_callback_states_from_checkpoint", Kind::kBool, false,
@@ -307,8 +327,7 @@ FlagTable number_flags() {
           flag("bf16", field<&TrainingArguments::bf16>(),
                "bf16 matrix products with f32 sums; weights and optimizer stay f32"),
           flag("bf16_full_eval", field<&TrainingArguments::bf16_full_eval>(),
-               "bf16 weights in evaluation")
-              .ruled(Verdict::kNotYet, "use --bf16, which evaluates with bf16 products"),
+               "bf16 matrix products in runs that only evaluate"),
           flag("gradient_checkpointing", field<&TrainingArguments::gradient_checkpointing>(),
                "keep only the output of each layer and compute the rest again in backward"),
           note("gradient_checkpointing_kwargs", Kind::kDict, nullptr,
@@ -374,7 +393,8 @@ FlagTable rank_flags() {
           // Its keys are ruled when the arguments are finished.
           note("accelerator_config", Kind::kDict, nullptr,
                "what can be set in it has no effect here"),
-          not_yet("split_batches", Kind::kBool, nullptr, "give the batch size per rank instead"),
+          flag("split_batches", field<&TrainingArguments::split_batches>(),
+               "per_device_train_batch_size is that of all ranks together"),
           note("dispatch_batches", Kind::kBool, nullptr, "every rank reads its own batches"),
           note("ray_scope", Kind::kString, "last", "there is no hyperparameter search"),
           note("mp_parameters", Kind::kString, "", "it belongs to SageMaker"),

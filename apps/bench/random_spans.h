@@ -24,6 +24,7 @@ class RandomSpans final : public tasks::Task {
   std::size_t num_parameters_without_embeddings() const override { return 0; }
   std::size_t num_train_features() const override { return lengths_.size(); }
   std::span<const float> train_costs() const override { return {}; }
+  std::vector<std::uint32_t> train_lengths() const override { return lengths_; }
   std::size_t plan_training(std::size_t batch_size) override;
   tasks::BatchSize load_train_batch(std::span<const std::uint32_t> features,
                                     std::uint64_t first_sample) override;

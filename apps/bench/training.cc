@@ -10,11 +10,12 @@ Training::Training(const kernels::Context& context, const models::ModelConfig& c
     : context_(context),
       batch_size_(lengths.size()),
       task_(config, precision, std::move(lengths)),
+      optimizer_(optim::make_optimizer({.weight_decay = 0.01}, task_.layout())),
       parallel_(nullptr, context,
                 {.elements = task_.layout().size(),
                  .logical_shards = 1,
-                 .bf16_weights = precision == nn::Precision::kBfloat16}),
-      optimizer_(optim::AdamWOptions{.weight_decay = 0.01}, task_.layout()),
+                 .bf16_weights = precision == nn::Precision::kBfloat16,
+                 .optimizer_state_elements = optimizer_->state_elements()}),
       order_(data::sequential_order(batch_size_), batch_size_) {
   plan_.per_device_batch_size = static_cast<int>(batch_size_);
   models::initialize_parameters(config, task_.layout(), parallel_.weights(), /*seed=*/42);
@@ -31,7 +32,7 @@ trainer::StepResult Training::step(Profile* profile) {
   return trainer::train_step({.kernels = context,
                               .task = task_,
                               .parallel = parallel_,
-                              .optimizer = optimizer_,
+                              .optimizer = *optimizer_,
                               .plan = plan_},
                              order_, /*first_batch=*/0, /*num_batches=*/1, steps_++, kLearningRate);
 }

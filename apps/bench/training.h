@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -12,7 +13,7 @@
 #include "tandem/dist/data_parallel.h"
 #include "tandem/kernels/context.h"
 #include "tandem/models/model_config.h"
-#include "tandem/optim/adamw.h"
+#include "tandem/optim/optimizer.h"
 #include "tandem/trainer/train_step.h"
 #include "tandem/trainer/training_plan.h"
 
@@ -35,8 +36,8 @@ class Training {
   const kernels::Context& context_;
   std::size_t batch_size_;
   RandomSpans task_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
   dist::DataParallel parallel_;
-  optim::AdamW optimizer_;
   data::EpochBatches order_;
   trainer::TrainingPlan plan_;
   std::int64_t steps_ = 0;

@@ -240,10 +240,11 @@ class ServePage : public testing::BrowserTest {};
 TEST_F(ServePage, ShowsTheAnswerInTheText) {
   const Server server;
   const std::string url = fmt::format("http://127.0.0.1:{}/", server.port());
-  const std::string page = dump_dom(url +
-                                    "?question=Who%3F&context=%F0%9F%98%80%20The%20%3Cimg%20src%"
-                                    "3Dx%20onerror%3D%22document.title%3D"
-                                    "'broken'%22%3E%20ferry.");
+  const std::string page =
+      testing::dump_dom(url +
+                        "?question=Who%3F&context=%F0%9F%98%80%20The%20%3Cimg%20src%"
+                        "3Dx%20onerror%3D%22document.title%3D"
+                        "'broken'%22%3E%20ferry.");
   EXPECT_THAT(page, HasSubstr("335,234 parameters"));
   EXPECT_THAT(page, HasSubstr("<tr tabindex=\"0\" class=\"chosen\">"));
   EXPECT_THAT(page, HasSubstr("😀 The "));
@@ -253,8 +254,8 @@ TEST_F(ServePage, ShowsTheAnswerInTheText) {
 
   // What is marked is the answer that the endpoint gives, cut out by its positions.
   const std::string context = "\U0001F600 The ferry leaves at nine.";
-  const std::string simple =
-      dump_dom(url + "?question=When%3F&context=%F0%9F%98%80%20The%20ferry%20leaves%20at%20nine.");
+  const std::string simple = testing::dump_dom(
+      url + "?question=When%3F&context=%F0%9F%98%80%20The%20ferry%20leaves%20at%20nine.");
   const json answer = json::parse(body_of(server.exchange(question(context))));
   EXPECT_THAT(simple, HasSubstr(fmt::format(">{}</mark>", answer["answer"].get<std::string>())));
   EXPECT_THAT(simple, HasSubstr(fmt::format("<td>{}–{}</td>", answer["start"].get<int>(),
@@ -263,8 +264,8 @@ TEST_F(ServePage, ShowsTheAnswerInTheText) {
 
 TEST_F(ServePage, ShowsErrors) {
   const Server server({"--max_request_bytes", "100"});
-  const std::string page = dump_dom(fmt::format("http://127.0.0.1:{}/?question=Who%3F&context={}",
-                                                server.port(), std::string(200, 'x')));
+  const std::string page = testing::dump_dom(fmt::format(
+      "http://127.0.0.1:{}/?question=Who%3F&context={}", server.port(), std::string(200, 'x')));
   EXPECT_THAT(page, HasSubstr("class=\"error\">the request is larger than 100 bytes"));
   EXPECT_THAT(page, HasSubstr("<section id=\"result\" hidden"));
 }

@@ -5,40 +5,13 @@
 #include <thread>
 
 #include "e2e/job.h"
-#include "tandem/trainer/trainer_state.h"
 
 namespace tandem::testing {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Bits : public JobTest {
- protected:
-  void expect_equal_results(const std::string& a, const std::string& b) const {
-    EXPECT_TRUE(weights(a) == weights(b)) << "the weights of " << a << " and " << b << " differ";
-    EXPECT_EQ(log_history(a), log_history(b));
-    for (const auto* file : {"eval_nbest_predictions.json", "eval_predictions.json"}) {
-      const auto left = read_file_if_exists(path(a) / file);
-      const auto right = read_file_if_exists(path(b) / file);
-      EXPECT_EQ(left, right) << file;
-    }
-  }
-  // Losses, norms and learning rates; without the last entry, which holds times.
-  std::string log_history(const std::string& output) const {
-    auto state =
-        trainer::TrainerState::parse(read_file(path(output) / "trainer_state.json"), output);
-    std::string text;
-    for (const auto& entry : state.log_history) {
-      if (entry.contains("loss")) text += entry.dump() + "\n";
-    }
-    EXPECT_FALSE(text.empty());
-    return text;
-  }
-  static Words with(Words words, const Words& more) {
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-};
+class Bits : public JobTest {};
 
 TEST_F(Bits, ThreadsAndRanksDoNotMatter) {
   const Words two_shards = with(eval_flags(), {"--logical_shards", "2"});

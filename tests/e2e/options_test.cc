@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "e2e/job.h"
+#include "support/browser.h"
 
 namespace tandem::testing {
 namespace {
@@ -55,11 +56,40 @@ TEST_F(Options, EveryFormOfADataSetTrainsTheSame) {
     return weights(output);
   };
   const std::string rows = train("rows", {"--train_file", (golden / "rows.json").native()});
-  EXPECT_TRUE(rows == train("csv", {"--train_file", (golden / "questions.csv").native()}));
+  EXPECT_TRUE(rows == train("csv", {"--train_file", (golden / "csv/questions.csv").native()}));
   EXPECT_TRUE(rows == train("hub", {"--dataset_name", (golden / "hub").native()}));
   EXPECT_TRUE(rows == train("saved", {"--dataset_name", (golden / "saved").native()}));
   EXPECT_TRUE(rows == train("cache", {"--dataset_name", "squad", "--dataset_config_name",
                                       "plain_text", "--cache_dir", (golden / "cache").native()}));
+}
+
+// Features of a file that is large enough to be worth a cache: made, found, made anew, broken and
+// shared by two ranks, they train the same.
+TEST_F(Options, CachedFeaturesTrainTheSame) {
+  // The demo's questions, with blank lines up to the size that is cached.
+  write_file(path("large.json"),
+             read_file(kDemo / "train.json") + std::string(std::size_t{5} << 20, '\n'));
+  const auto train = [&](const std::string& output, const std::string& cache, const Words& more) {
+    const Words flags = {"--train_file",     path("large.json").native(),
+                         "--max_steps",      "4",
+                         "--logical_shards", "2",
+                         "--save_strategy",  "no"};
+    return run_ok(train_command(output, with(flags, more)),
+                  {{"OMP_NUM_THREADS", "1"}, {"TANDEM_FEATURE_CACHE", cache}})
+        .out;
+  };
+  const std::string folder = path("cache").native();
+  train("without", "off", {});
+  ASSERT_FALSE(fs::exists(folder));
+  EXPECT_THAT(train("made", folder, {}), HasSubstr("train features are kept in " + folder));
+  EXPECT_THAT(train("found", folder, {}), HasSubstr("train features come from " + folder));
+  EXPECT_THAT(train("anew", folder, {"--overwrite_cache", "--preprocessing_num_workers", "3"}),
+              HasSubstr("train features are kept in " + folder));
+  for (const auto& entry : fs::directory_iterator(folder)) write_file(entry.path(), "broken");
+  EXPECT_THAT(train("mended", folder, {}), HasSubstr("cut off; features are made anew"));
+  for (const char* output : {"made", "found", "anew", "mended"}) {
+    EXPECT_TRUE(weights("without") == weights(output)) << output;
+  }
 }
 
 TEST_F(Options, EverythingAUserExpectsIsWritten) {
@@ -71,7 +101,7 @@ TEST_F(Options, EverythingAUserExpectsIsWritten) {
         "special_tokens_map.json", "training_args.json", "trainer_state.json", "train_results.json",
         "eval_results.json", "predict_results.json", "all_results.json", "eval_predictions.json",
         "eval_nbest_predictions.json", "predict_predictions.json", "predict_nbest_predictions.json",
-        "checkpoint-12/optimizer.safetensors"}) {
+        "checkpoint-12/optimizer.safetensors", "README.md", "report.html"}) {
     EXPECT_TRUE(fs::exists(path("job") / file)) << file;
   }
   EXPECT_FALSE(fs::exists(path("job") / "checkpoint-7"));  // rotated away
@@ -83,6 +113,21 @@ TEST_F(Options, EverythingAUserExpectsIsWritten) {
   EXPECT_EQ(read("job", "predict_predictions.json").size(), 10u);
   EXPECT_FALSE(read_file(path("job") / "eval_results.json").ends_with("\n"));
   EXPECT_TRUE(read_file(path("job") / "eval_predictions.json").ends_with("\n"));
+}
+
+// report.html of a job with two ranks: its charts, its results, and a wrong answer marked in its text.
+TEST_F(Options, TheReportOpensInABrowser) {
+  if (testing::find_browser().empty()) GTEST_SKIP() << testing::kNoBrowser;
+  run_ranks(train_command("job", with(eval_flags(), {"--run_name", "a <b>run</b>"})), 2);
+  const std::string page = testing::dump_dom("file://" + (path("job") / "report.html").native());
+  for (const auto* part :
+       {"<h1>a &lt;b&gt;run&lt;/b&gt;</h1>", "aria-label=\"Loss\"", "aria-label=\"Learning rate\"",
+        "aria-label=\"Gradient norm before clipping\"", "aria-label=\"Speed\"",
+        "aria-label=\"Evaluation\"", "eval_exact_match",
+        "Wrong answers:", "<mark class=\"predicted\">", "<td>Ranks</td><td>2; "}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(page.find("<script"), std::string::npos);
 }
 
 TEST_F(Options, WeightsForTorch) {

@@ -56,7 +56,7 @@ def as_list_of_structs(row):
 
 
 def write_stream(name, table, options=None, file=False, batch=25):
-    with (pa.ipc.new_file if file else pa.ipc.new_stream)(str(GOLDEN / name), table.schema, options=options) as writer:
+    with (pa.ipc.new_file if file else pa.ipc.new_stream)(str(GOLDEN / "arrow" / name), table.schema, options=options) as writer:
         writer.write_table(table, max_chunksize=batch)
 
 
@@ -93,7 +93,7 @@ def parquet_files(dataset, table):
     dataset.select(range(20)).to_parquet(folder / "validation-00000-of-00001.parquet")
 
     def write(name, data, **options):
-        pq.write_table(data, GOLDEN / name, **{"row_group_size": 25, "store_schema": False, **options})
+        pq.write_table(data, GOLDEN / "parquet" / name, **{"row_group_size": 25, "store_schema": False, **options})
 
     write("v1-snappy-dictionary.parquet", table, compression="snappy", data_page_version="1.0")
     write("v2-zstd-plain.parquet", table, compression="zstd", use_dictionary=False, data_page_version="2.0")
@@ -110,17 +110,18 @@ def parquet_files(dataset, table):
 
 
 def csv_files(dataset):
-    with open(GOLDEN / "questions.csv", "w", newline="", encoding="utf-8") as file:
+    with open(GOLDEN / "csv/questions.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["id", "title", "context", "question", "answers"])
         for row in rows():
             writer.writerow([*(row[name] for name in ("id", "title", "context", "question")), json.dumps(row["answers"], ensure_ascii=False)])
-    dataset.select(range(3)).to_csv(GOLDEN / "refused-python-answers.csv", index=False)
+    dataset.select(range(3)).to_csv(GOLDEN / "csv/refused-python-answers.csv", index=False)
 
 
 def main():
     shutil.rmtree(GOLDEN, ignore_errors=True)
-    GOLDEN.mkdir(parents=True)
+    for folder in ("arrow", "parquet", "csv"):
+        (GOLDEN / folder).mkdir(parents=True)
     (GOLDEN / "rows.json").write_text(json.dumps({"data": rows()}, ensure_ascii=False, indent=0), encoding="utf-8")
     versions = {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in ("datasets", "pyarrow")}}
     (GOLDEN / "versions.json").write_text(json.dumps(versions) + "\n")

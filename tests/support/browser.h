@@ -16,30 +16,30 @@ inline std::string find_browser() {
   return "";
 }
 
+// The document tree of a page as HTML when its scripts and requests are done. The browser's clock runs ahead while nothing is
+// under way, so timers do not take their time.
+inline std::string dump_dom(const std::string& url) {
+  const TemporaryFolder profile;
+  const ProcessResult result =
+      run({find_browser(), "--headless", "--no-sandbox", "--disable-gpu", "--no-proxy-server",
+           "--user-data-dir=" + (profile / "profile").native(), "--virtual-time-budget=20000",
+           "--dump-dom", url},
+          {{"HOME", profile.path().native()}}, std::chrono::seconds(100));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return result.out;
+}
+
+// Why a test that needs a browser is skipped.
+inline constexpr const char* kNoBrowser =
+    "needs a headless browser, which is absent: apt install chromium-headless-shell (60 MB to "
+    "download, 220 MB installed)";
+
 // A test that looks at a page in a browser.
 class BrowserTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (find_browser().empty()) {
-      GTEST_SKIP() << "needs a headless browser, which is absent: apt install "
-                      "chromium-headless-shell (60 MB to download, 220 MB installed)";
-    }
+    if (find_browser().empty()) GTEST_SKIP() << kNoBrowser;
   }
-
-  // The document tree of a page as HTML when its scripts and requests are done. The browser's clock runs ahead while
-  // nothing is under way, so timers do not take their time.
-  std::string dump_dom(const std::string& url, const std::string& window = "1200,900") const {
-    const ProcessResult result =
-        run({find_browser(), "--headless", "--no-sandbox", "--disable-gpu", "--no-proxy-server",
-             "--window-size=" + window, "--user-data-dir=" + (profile_ / "profile").native(),
-             "--virtual-time-budget=20000", "--dump-dom", url},
-            {{"HOME", profile_.path().native()}}, std::chrono::seconds(100));
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result.out;
-  }
-
- private:
-  TemporaryFolder profile_;
 };
 
 }  // namespace tandem::testing

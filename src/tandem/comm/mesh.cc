@@ -41,7 +41,7 @@ struct Card {
   int port = 0;
   std::uint64_t listener = 0;  // public name of its listening socket
   std::uint64_t secret = 0;    // of those who may connect to it
-  std::string addresses;  // separated by commas
+  std::string addresses;       // separated by commas
 };
 
 std::string file_identity(const char* path) {

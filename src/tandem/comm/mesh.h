@@ -31,7 +31,8 @@ struct Mesh {
   // find each other there (reunion.h).
   std::vector<Door> doors;
   rendezvous::FileDescriptor listener;  // this rank's
-  std::string network;  // "eth0 (10.0.0.3)": this rank's way to other hosts; empty if there are none
+  std::string
+      network;  // "eth0 (10.0.0.3)": this rank's way to other hosts; empty if there are none
 };
 
 struct MeshOptions {

@@ -73,65 +73,154 @@ Progress SequenceTask::advance() {
   }
 }
 
-std::vector<Round> rounds_of(const Schedule& schedule, std::span<std::byte* const> own,
-                             std::span<const int> peers, const kernels::CombineKernels& kernels,
-                             const Reduction& reduction) {
-  const std::size_t element = size_of(reduction.type);
-  auto scratch = std::make_shared<std::vector<std::vector<std::byte>>>();
-  std::vector<std::byte*> arrays(own.begin(), own.end());
-  for (const std::size_t elements : schedule.scratch) {
-    scratch->emplace_back(elements * element);
-    arrays.push_back(scratch->back().data());
+namespace {
+
+// Turns the steps of one participant into rounds.
+class RoundWriter {
+ public:
+  RoundWriter(const Schedule& schedule, std::span<std::byte* const> own, std::span<const int> peers,
+              const kernels::CombineKernels& kernels, const Reduction& reduction,
+              const Finish& finish)
+      : peers_(peers),
+        kernels_(kernels),
+        reduction_(reduction),
+        finish_(finish),
+        element_(size_of(reduction.type)),
+        scratch_(std::make_shared<std::vector<std::vector<std::byte>>>()),
+        arrays_(own.begin(), own.end()),
+        operands_(std::make_shared<std::vector<Schedule::Operand>>(schedule.operands)),
+        program_(std::make_shared<SumProgram>(schedule.program)) {
+    for (const std::size_t elements : schedule.scratch)
+      arrays_.push_back(add_scratch(elements * element_));
   }
-  const auto operands = std::make_shared<std::vector<Schedule::Operand>>(schedule.operands);
-  const auto program = std::make_shared<SumProgram>(schedule.program);
-  std::vector<Round> rounds;
-  std::vector<std::vector<std::function<void()>>> works;
-  for (const Step& step : schedule.steps) {
-    while (rounds.size() <= static_cast<std::size_t>(step.round)) {
-      rounds.emplace_back();
-      works.emplace_back();
+
+  void add(const Step& step) {
+    while (rounds_.size() <= static_cast<std::size_t>(step.round)) {
+      rounds_.emplace_back();
+      works_.emplace_back();
     }
-    Round& round = rounds.back();
-    std::byte* base = arrays[static_cast<std::size_t>(step.array)];
-    const std::span<std::byte> bytes(base + step.begin * element,
-                                     (step.end - step.begin) * element);
     switch (step.kind) {
       case Step::Kind::kSend:
-        round.send(peers[static_cast<std::size_t>(step.peer)], bytes);
-        break;
+        return send(step);
       case Step::Kind::kReceive:
-        round.receive(peers[static_cast<std::size_t>(step.peer)], bytes);
-        break;
-      case Step::Kind::kAccumulate: {
-        const std::byte* from = arrays[static_cast<std::size_t>(step.from)];
-        works.back().push_back([=, &kernels, count = step.end - step.begin] {
-          const SumProgram pair = {0, 1, kAdd};
-          const std::byte* const inputs[] = {bytes.data(), from};
-          std::byte* const output = bytes.data();
-          reduce(kernels, reduction, pair, inputs, std::span(&output, 1), count);
-        });
-        break;
-      }
+        return receive(step);
+      case Step::Kind::kAccumulate:
+        return accumulate(step);
       case Step::Kind::kTree:
-        works.back().push_back([=, &kernels, begin = step.begin, count = step.end - step.begin] {
-          std::vector<const std::byte*> inputs;
-          for (const Schedule::Operand& operand : *operands) {
-            inputs.push_back(arrays[static_cast<std::size_t>(operand.array)] +
-                             (operand.whole ? begin * element : 0));
-          }
-          std::byte* const output = bytes.data();
-          reduce(kernels, reduction, *program, inputs, std::span(&output, 1), count);
-        });
-        break;
+        return add_tree(step);
+      case Step::Kind::kFinish:
+        return finish(step);
     }
   }
-  for (std::size_t i = 0; i < rounds.size(); ++i) {
-    rounds[i].then = [scratch, work = std::move(works[i])] {
-      for (const auto& one : work) one();
-    };
+
+  std::vector<Round> take() {
+    for (std::size_t i = 0; i < rounds_.size(); ++i) {
+      rounds_[i].then = [scratch = scratch_, work = std::move(works_[i])] {
+        for (const auto& one : work) one();
+      };
+    }
+    return std::move(rounds_);
   }
-  return rounds;
+
+ private:
+  // Moving a vector leaves its elements where they are.
+  std::byte* add_scratch(std::size_t bytes) {
+    scratch_->emplace_back(bytes);
+    return scratch_->back().data();
+  }
+  std::span<std::byte> range(const Step& step) const {
+    return {arrays_[static_cast<std::size_t>(step.array)] + step.begin * element_,
+            (step.end - step.begin) * element_};
+  }
+  std::span<std::byte> final_range(const Step& step) const {
+    const std::size_t element = size_of(finish_.type);
+    return {finish_.result + step.begin * element, (step.end - step.begin) * element};
+  }
+  bool narrow(const Step& step) const {
+    return step.leaf && finish_.result != nullptr && finish_.type != reduction_.type;
+  }
+  int peer(const Step& step) const { return peers_[static_cast<std::size_t>(step.peer)]; }
+
+  void send(const Step& step) {
+    Round& round = rounds_.back();
+    if (step.final) return round.send(peer(step), final_range(step));
+    if (!narrow(step)) return round.send(peer(step), range(step));
+    // What one rank brought was of the narrow type: exact.
+    const std::size_t count = step.end - step.begin;
+    std::byte* copy = add_scratch(count * size_of(finish_.type));
+    finish_reduction(kernels_, finish_.type, 1, range(step).data(), copy, count);
+    round.send(peer(step), {copy, count * size_of(finish_.type)});
+  }
+
+  void receive(const Step& step) {
+    Round& round = rounds_.back();
+    if (step.final) return round.receive(peer(step), final_range(step));
+    if (!narrow(step)) return round.receive(peer(step), range(step));
+    const std::size_t count = step.end - step.begin;
+    std::byte* copy = add_scratch(count * size_of(finish_.type));
+    round.receive(peer(step), {copy, count * size_of(finish_.type)});
+    works_.back().push_back([copy, count, to = range(step).data(), &kernels = kernels_,
+                             how = Reduction{finish_.type, reduction_.op, 1, true}] {
+      const SumProgram alone = {0};
+      const std::byte* const input = copy;
+      std::byte* const output = to;
+      reduce(kernels, how, alone, std::span(&input, 1), std::span(&output, 1), count);
+    });
+  }
+
+  void accumulate(const Step& step) {
+    works_.back().push_back([bytes = range(step), count = step.end - step.begin,
+                             from = arrays_[static_cast<std::size_t>(step.from)],
+                             &kernels = kernels_, reduction = reduction_] {
+      const SumProgram pair = {0, 1, kAdd};
+      const std::byte* const inputs[] = {bytes.data(), from};
+      std::byte* const output = bytes.data();
+      reduce(kernels, reduction, pair, inputs, std::span(&output, 1), count);
+    });
+  }
+
+  void add_tree(const Step& step) {
+    works_.back().push_back([bytes = range(step), begin = step.begin, count = step.end - step.begin,
+                             arrays = arrays_, operands = operands_, program = program_,
+                             element = element_, &kernels = kernels_, reduction = reduction_] {
+      std::vector<const std::byte*> inputs;
+      for (const Schedule::Operand& operand : *operands) {
+        inputs.push_back(arrays[static_cast<std::size_t>(operand.array)] +
+                         (operand.whole ? begin * element : 0));
+      }
+      std::byte* const output = bytes.data();
+      reduce(kernels, reduction, *program, inputs, std::span(&output, 1), count);
+    });
+  }
+
+  void finish(const Step& step) {
+    works_.back().push_back([from = range(step).data(), to = final_range(step).data(),
+                             count = step.end - step.begin, &kernels = kernels_, how = finish_] {
+      finish_reduction(kernels, how.type, how.divisor, from, to, count);
+    });
+  }
+
+  std::span<const int> peers_;
+  const kernels::CombineKernels& kernels_;
+  Reduction reduction_;
+  Finish finish_;
+  std::size_t element_;
+  std::shared_ptr<std::vector<std::vector<std::byte>>> scratch_;
+  std::vector<std::byte*> arrays_;
+  std::shared_ptr<std::vector<Schedule::Operand>> operands_;
+  std::shared_ptr<SumProgram> program_;
+  std::vector<Round> rounds_;
+  std::vector<std::vector<std::function<void()>>> works_;
+};
+
+}  // namespace
+
+std::vector<Round> rounds_of(const Schedule& schedule, std::span<std::byte* const> own,
+                             std::span<const int> peers, const kernels::CombineKernels& kernels,
+                             const Reduction& reduction, const Finish& finish) {
+  RoundWriter writer(schedule, own, peers, kernels, reduction, finish);
+  for (const Step& step : schedule.steps) writer.add(step);
+  return writer.take();
 }
 
 }  // namespace tandem::comm

@@ -69,10 +69,18 @@ class SequenceTask final : public Task {
   std::vector<std::shared_ptr<void>> kept_;
 };
 
+// Where the complete sums of a schedule go.
+struct Finish {
+  DataType type = DataType::kFloat32;  // of the data; the arrays are of its accumulator type
+  int divisor = 1;
+  std::byte* result = nullptr;
+};
+
 // The rounds of a schedule over arrays of `reduction.type` (an accumulator type). `own`: the own arrays. `peers`: the ranks of
-// the job behind the participants. The returned rounds own the scratch arrays; everything else must outlive them.
+// the job behind the participants. `finish`: of schedules that reduce. The returned rounds own the scratch arrays; everything else
+// must outlive them.
 std::vector<Round> rounds_of(const Schedule& schedule, std::span<std::byte* const> own,
                              std::span<const int> peers, const kernels::CombineKernels& kernels,
-                             const Reduction& reduction);
+                             const Reduction& reduction, const Finish& finish = {});
 
 }  // namespace tandem::comm

@@ -325,12 +325,12 @@ std::string Monitor::describe_laggard() const {
     if (last == nullptr || watched.activity.operations < last->activity.operations) last = &watched;
   }
   if (last == nullptr) return "";
-  const double seconds =
-      std::chrono::duration<double>(Clock::now() - last->activity_since).count();
-  return fmt::format("; {} holds up the others: it has begun {} operations, this rank {}, and waits "
-                     "for nobody since {:.1f} s",
-                     peers_[static_cast<std::size_t>(last - watched_.data())].describe(),
-                     last->activity.operations, own, seconds);
+  const double seconds = std::chrono::duration<double>(Clock::now() - last->activity_since).count();
+  return fmt::format(
+      "; {} holds up the others: it has begun {} operations, this rank {}, and waits "
+      "for nobody since {:.1f} s",
+      peers_[static_cast<std::size_t>(last - watched_.data())].describe(),
+      last->activity.operations, own, seconds);
 }
 
 void Monitor::call_on_failure_when_due() {

@@ -64,9 +64,7 @@ class Monitor {
   void say_goodbye() noexcept;
   // What this rank is doing, for the others' messages: operations begun so far, and whether it waits for others now. Any
   // thread; one store each.
-  void note_operations(std::uint64_t begun) {
-    operations_.store(begun, std::memory_order_relaxed);
-  }
+  void note_operations(std::uint64_t begun) { operations_.store(begun, std::memory_order_relaxed); }
   class Waiting {  // for as long as it lives
    public:
     explicit Waiting(Monitor& monitor) : flag_(monitor.waiting_) { set(true); }
@@ -97,7 +95,8 @@ class Monitor {
     bool process_has_ended = false;
     bool control_open = false;
     bool sends_heartbeats = false;
-    std::chrono::steady_clock::time_point heard{};  // later by the time that this process itself did not run
+    std::chrono::steady_clock::time_point
+        heard{};  // later by the time that this process itself did not run
     Activity activity;
     std::chrono::steady_clock::time_point activity_since{};
   };

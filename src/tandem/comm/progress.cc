@@ -162,7 +162,11 @@ Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
                        describe());
   };
   const auto context = [&] { return fmt::format("; {} {}", self().describe(), describe_wait()); };
-  if (fabric->failure->is_set()) fabric->failure->raise_failure(context());
+  if (fabric->failure->is_set()) {
+    // What a rank did before it gave up counts: the operation may be complete.
+    if (task.advance() == Progress::kDone) return Progress::kDone;
+    fabric->failure->raise_failure(context());
+  }
   if (Clock::now() - since >= limit) {
     fail(
         fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",

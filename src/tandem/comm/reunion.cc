@@ -113,7 +113,8 @@ class Reunion::Host {
   std::string describe(const std::vector<int>& ranks) const {
     std::string text;
     for (const int rank : ranks) {
-      text += (text.empty() ? "" : ", ") + reunion_.peers_[static_cast<std::size_t>(rank)].describe();
+      text +=
+          (text.empty() ? "" : ", ") + reunion_.peers_[static_cast<std::size_t>(rank)].describe();
     }
     return text;
   }
@@ -160,9 +161,9 @@ class Reunion::Host {
     // A communicator split from the same one: its turn comes when this rank calls shrink on it.
     if (request.key != options_.key) return answer(guest.socket, Verdict::kComeBack, {}, "");
     if (contains(options_.excluded, rank)) {
-      return answer(guest.socket, Verdict::kRefused, {},
-                    fmt::format("{} was excluded by {}: it must not call shrink", describe({rank}),
-                                self()));
+      return answer(
+          guest.socket, Verdict::kRefused, {},
+          fmt::format("{} was excluded by {}: it must not call shrink", describe({rank}), self()));
     }
     if (reunion_.monitor_.gone(rank)) {
       return answer(guest.socket, Verdict::kRefused, {},
@@ -213,13 +214,12 @@ class Reunion::Host {
   void leave_behind(const std::vector<int>& members, const Deadline& deadline) {
     for (const int rank : options_.members) {
       if (contains(members, rank) || reunion_.monitor_.gone(rank)) continue;
-      const std::string why =
-          contains(options_.excluded, rank)
-              ? "it was excluded"
-              : fmt::format("it had not called shrink {:.1f} s after {}",
-                            deadline.elapsed_seconds(), self());
-      reunion_.monitor_.expel(rank, fmt::format("the other ranks went on without {}: {}",
-                                                describe({rank}), why));
+      const std::string why = contains(options_.excluded, rank)
+                                  ? "it was excluded"
+                                  : fmt::format("it had not called shrink {:.1f} s after {}",
+                                                deadline.elapsed_seconds(), self());
+      reunion_.monitor_.expel(
+          rank, fmt::format("the other ranks went on without {}: {}", describe({rank}), why));
     }
   }
 

@@ -19,15 +19,17 @@ namespace tandem::comm {
 
 // Ranks are those of the job (of the mesh).
 struct ReunionOptions {
-  int rank = 0;                // this one
-  std::vector<int> members;    // of the communicator, in its order
-  std::vector<int> excluded;   // ascending; not this rank
-  std::uint64_t key = 0;       // of the communicator among those that share the mesh; equal on its members
+  int rank = 0;               // this one
+  std::vector<int> members;   // of the communicator, in its order
+  std::vector<int> excluded;  // ascending; not this rank
+  std::uint64_t key =
+      0;  // of the communicator among those that share the mesh; equal on its members
   bool loopback_only = false;
 };
 
 struct Agreement {
-  std::vector<int> members;  // who goes on, in the order of ReunionOptions::members; this rank among them
+  std::vector<int>
+      members;  // who goes on, in the order of ReunionOptions::members; this rank among them
   // Where they meet, for rendezvous::exchange_cards_at(); with the listener at members.front(), the host.
   rendezvous::MeetingPlace place;
 };

@@ -27,6 +27,16 @@ class Writer {
   void receive(int peer, std::size_t begin, std::size_t end, int array = 0) {
     schedule_.steps.push_back({Kind::kReceive, round_, peer, array, begin, end, 0});
   }
+  // Sums that are complete, before the present round; and the ways of such sums.
+  void finish(std::size_t begin, std::size_t end) {
+    schedule_.steps.push_back({Kind::kFinish, std::max(0, round_ - 1), 0, 0, begin, end, 0});
+  }
+  void send_final(int peer, std::size_t begin, std::size_t end) {
+    schedule_.steps.push_back({Kind::kSend, round_, peer, 0, begin, end, 0, /*final=*/true});
+  }
+  void receive_final(int peer, std::size_t begin, std::size_t end) {
+    schedule_.steps.push_back({Kind::kReceive, round_, peer, 0, begin, end, 0, /*final=*/true});
+  }
   void receive_and_add(int peer, std::size_t begin, std::size_t end) {
     const int scratch = use_scratch(end - begin);
     schedule_.steps.push_back({Kind::kReceive, round_, peer, scratch, 0, end - begin, 0});
@@ -73,9 +83,10 @@ Schedule tree(int participants, int me, std::size_t count) {
     if (me == visit->middle) writer.send_all(visit->begin);
     writer.next_round();
   }
+  if (me == 0) writer.finish(0, count);
   for (const Visit& visit : visits) {
-    if (me == visit.begin) writer.send_all(visit.middle);
-    if (me == visit.middle) writer.receive_all(visit.begin);
+    if (me == visit.begin) writer.send_final(visit.middle, 0, count);
+    if (me == visit.middle) writer.receive_final(visit.begin, 0, count);
     writer.next_round();
   }
   return writer.take();
@@ -96,12 +107,12 @@ int fold(Writer& writer, int participants, int me, std::size_t count) {
   return number;
 }
 
-void unfold(Writer& writer, int participants, int me) {
+void unfold(Writer& writer, int participants, int me, std::size_t count) {
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(participants)));
   const int extra = participants - power;
   if (me >= 2 * extra) return;
-  if (me % 2 == 1) writer.send_all(me - 1);
-  if (me % 2 == 0) writer.receive_all(me + 1);
+  if (me % 2 == 1) writer.send_final(me - 1, 0, count);
+  if (me % 2 == 0) writer.receive_final(me + 1, 0, count);
 }
 
 int unfolded(int number, int participants) {
@@ -122,7 +133,8 @@ Schedule doubling(int participants, int me, std::size_t count) {
     }
     writer.next_round();
   }
-  unfold(writer, participants, me);
+  if (number >= 0) writer.finish(0, count);
+  unfold(writer, participants, me, count);
   return writer.take();
 }
 
@@ -153,16 +165,17 @@ Schedule halving(int participants, int me, std::size_t count) {
     }
     writer.next_round();
   }
+  if (number >= 0) writer.finish(begin, end);
   for (int distance = power / 2; distance > 0; distance /= 2) {
     if (number >= 0) {
       const Half& half = halves.back();
-      writer.send(half.peer, half.begin, half.end);
-      writer.receive(half.peer, half.other_begin, half.other_end);
+      writer.send_final(half.peer, half.begin, half.end);
+      writer.receive_final(half.peer, half.other_begin, half.other_end);
       halves.pop_back();
     }
     writer.next_round();
   }
-  unfold(writer, participants, me);
+  unfold(writer, participants, me, count);
   return writer.take();
 }
 
@@ -181,11 +194,12 @@ Schedule ring(int participants, int me, std::size_t count) {
                            cut(count, in + 1, participants));
     writer.next_round();
   }
+  writer.finish(cut(count, me, participants), cut(count, me + 1, participants));
   for (int round = 0; round + 1 < participants; ++round) {
     const int out = slice(me - round);
     const int in = slice(me - round - 1);
-    writer.send(next, cut(count, out, participants), cut(count, out + 1, participants));
-    writer.receive(previous, cut(count, in, participants), cut(count, in + 1, participants));
+    writer.send_final(next, cut(count, out, participants), cut(count, out + 1, participants));
+    writer.receive_final(previous, cut(count, in, participants), cut(count, in + 1, participants));
     writer.next_round();
   }
   return writer.take();
@@ -254,21 +268,26 @@ Schedule schedule_exchange(int participants, int me, std::size_t count,
     if (partial.owner == me) {
       for (int j = 0; j < participants; ++j) {
         if (j == me) continue;
-        schedule.steps.push_back({Kind::kSend, 0, j, own, begin_of(j), begin_of(j + 1), 0});
+        schedule.steps.push_back({Kind::kSend, 0, j, own, begin_of(j), begin_of(j + 1), 0,
+                                  /*final=*/false, /*leaf=*/partial.leaves() == 1});
       }
       schedule.operands.push_back({own++, true});
     } else {
       const int array = num_own + static_cast<int>(schedule.scratch.size());
       schedule.scratch.push_back(own_length);
-      schedule.steps.push_back({Kind::kReceive, 0, partial.owner, array, 0, own_length, 0});
+      schedule.steps.push_back({Kind::kReceive, 0, partial.owner, array, 0, own_length, 0,
+                                /*final=*/false, /*leaf=*/partial.leaves() == 1});
       schedule.operands.push_back({array, false});
     }
   }
   schedule.steps.push_back({Kind::kTree, 0, me, 0, begin_of(me), begin_of(me + 1), 0});
+  schedule.steps.push_back({Kind::kFinish, 0, me, 0, begin_of(me), begin_of(me + 1), 0});
   for (int step = 1; step < participants; ++step) {
     const int peer = (me + step) % participants;
-    schedule.steps.push_back({Kind::kSend, 1, peer, 0, begin_of(me), begin_of(me + 1), 0});
-    schedule.steps.push_back({Kind::kReceive, 1, peer, 0, begin_of(peer), begin_of(peer + 1), 0});
+    schedule.steps.push_back(
+        {Kind::kSend, 1, peer, 0, begin_of(me), begin_of(me + 1), 0, /*final=*/true});
+    schedule.steps.push_back(
+        {Kind::kReceive, 1, peer, 0, begin_of(peer), begin_of(peer + 1), 0, /*final=*/true});
   }
   return schedule;
 }

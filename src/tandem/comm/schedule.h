@@ -5,6 +5,10 @@
 // numbers (one array, or several partial sums, all `count` long), the others scratch. A round starts all of its messages
 // at once, waits for them, then does its arithmetic in the order listed.
 //
+// Sums of 16-bit floats are f32 until they are complete (kFinish), and rounded once. So two things may travel in 16 bits without
+// changing a bit: what one rank brought, before anything was added (a leaf), and complete sums (final). `result` is where these lie:
+// an array of the type of the data beside the participant's own ones. Every element of it is finished or received once.
+//
 //   name       rounds         elements sent per participant     bits
 //   exchange   2              2 (N−1)/N · count                 canonical tree
 //   tree       2 log2 N       up to 2 log2 N · count            canonical tree
@@ -30,14 +34,16 @@ std::string_view name_of(Algorithm algorithm);
 bool is_canonical(Algorithm algorithm, int participants);
 
 struct Step {
-  enum class Kind { kSend, kReceive, kAccumulate, kTree };
+  enum class Kind { kSend, kReceive, kAccumulate, kTree, kFinish };
   Kind kind = Kind::kSend;
   int round = 0;
-  int peer = 0;           // kSend, kReceive
-  int array = 0;          // [begin, end) of it is sent, received into, added to, or the result
+  int peer = 0;   // kSend, kReceive
+  int array = 0;  // [begin, end) of it is sent, received into, added to, the result or complete
   std::size_t begin = 0;  // elements
   std::size_t end = 0;
-  int from = 0;  // kAccumulate: the array that is added, from its element 0
+  int from = 0;        // kAccumulate: the array that is added, from its element 0
+  bool final = false;  // kSend, kReceive: of `result`
+  bool leaf = false;   // kSend, kReceive: numbers of one rank
 };
 
 struct Schedule {

@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "tandem/comm/message_task.h"
 #include "tandem/comm/selection.h"
 #include "tandem/core/error.h"
 
@@ -20,13 +21,16 @@ class Simulation {
   Simulation(std::vector<Schedule> schedules, std::vector<std::vector<std::vector<T>>> own)
       : schedules_(std::move(schedules)), arrays_(std::move(own)) {
     for (std::size_t i = 0; i < schedules_.size(); ++i) {
+      results_.push_back(schedules_.size() == 1 ? arrays_[i][0]
+                                                : std::vector<T>(arrays_[i][0].size()));
+      finished_.emplace_back(arrays_[i][0].size());
       for (const std::size_t elements : schedules_[i].scratch) arrays_[i].emplace_back(elements);
       next_.push_back(0);
       sent_.push_back(0);
     }
   }
 
-  // Runs until nobody can move; the result of participant i is array 0. Throws when somebody is stuck or a message is left.
+  // Runs until nobody can move. Throws when somebody is stuck or a message is left.
   void run() {
     bool moved = true;
     while (moved) {
@@ -41,7 +45,17 @@ class Simulation {
       if (!queue.empty()) throw std::runtime_error("a message was not received");
     }
   }
-  const std::vector<T>& result(std::size_t i) const { return arrays_[i][0]; }
+  const std::vector<T>& array(std::size_t i) const { return arrays_[i][0]; }
+  const std::vector<T>& result(std::size_t i) const { return results_[i]; }
+  // Every element of every result was finished or received once.
+  bool complete() const {
+    if (schedules_.size() == 1) return true;
+    for (const auto& of_one : finished_) {
+      if (std::count(of_one.begin(), of_one.end(), 1) != static_cast<long>(of_one.size()))
+        return false;
+    }
+    return true;
+  }
   // Elements that the busiest participant sent.
   std::size_t most_sent() const { return *std::max_element(sent_.begin(), sent_.end()); }
 
@@ -74,7 +88,11 @@ class Simulation {
     return true;
   }
   void send(std::size_t me, const Step& step) {
-    const std::vector<T>& from = arrays_[me][static_cast<std::size_t>(step.array)];
+    const std::vector<T>& from =
+        step.final ? results_[me] : arrays_[me][static_cast<std::size_t>(step.array)];
+    for (std::size_t i = step.begin; step.final && i < step.end; ++i) {
+      if (finished_[me][i] == 0) throw std::runtime_error("sent before it was complete");
+    }
     wire_[{static_cast<int>(me), step.peer}].emplace_back(
         from.begin() + static_cast<std::ptrdiff_t>(step.begin),
         from.begin() + static_cast<std::ptrdiff_t>(step.end));
@@ -87,15 +105,20 @@ class Simulation {
     if (message.size() != step.end - step.begin)
       throw std::runtime_error(
           fmt::format("{} elements came, {} were expected", message.size(), step.end - step.begin));
-    std::copy(message.begin(), message.end(),
-              arrays_[me][static_cast<std::size_t>(step.array)].begin() +
-                  static_cast<std::ptrdiff_t>(step.begin));
+    std::vector<T>& to =
+        step.final ? results_[me] : arrays_[me][static_cast<std::size_t>(step.array)];
+    std::copy(message.begin(), message.end(), to.begin() + static_cast<std::ptrdiff_t>(step.begin));
+    for (std::size_t i = step.begin; step.final && i < step.end; ++i) ++finished_[me][i];
   }
   void compute(std::size_t me, const Step& step) {
     std::vector<T>& to = arrays_[me][static_cast<std::size_t>(step.array)];
     if (step.kind == Step::Kind::kAccumulate) {
       const std::vector<T>& from = arrays_[me][static_cast<std::size_t>(step.from)];
       for (std::size_t i = step.begin; i < step.end; ++i) to[i] = to[i] + from[i - step.begin];
+    }
+    for (std::size_t i = step.begin; step.kind == Step::Kind::kFinish && i < step.end; ++i) {
+      results_[me][i] = to[i];
+      ++finished_[me][i];
     }
     if (step.kind != Step::Kind::kTree) return;
     for (std::size_t i = step.begin; i < step.end; ++i) {
@@ -117,6 +140,8 @@ class Simulation {
 
   std::vector<Schedule> schedules_;
   std::vector<std::vector<std::vector<T>>> arrays_;
+  std::vector<std::vector<T>> results_;
+  std::vector<std::vector<int>> finished_;
   std::vector<std::size_t> next_;
   std::map<std::size_t, int> sent_round_;
   std::vector<std::size_t> sent_;
@@ -152,6 +177,7 @@ TEST(Schedule, AllReduceSumsForAllNumbersOfParticipants) {
         }
         Simulation<long> simulation(std::move(schedules), std::move(own));
         ASSERT_NO_THROW(simulation.run()) << name_of(algorithm) << " " << participants;
+        ASSERT_TRUE(simulation.complete()) << name_of(algorithm) << " " << participants;
         const long sum = participants * (participants + 1) / 2;
         for (int me = 0; me < participants; ++me) {
           for (std::size_t i = 0; i < count; ++i) {
@@ -239,7 +265,7 @@ TEST(Schedule, BroadcastReachesAllFromEveryRoot) {
       Simulation<int> simulation(std::move(schedules), std::move(own));
       simulation.run();
       for (int me = 0; me < participants; ++me)
-        ASSERT_EQ(simulation.result(static_cast<std::size_t>(me)), std::vector<int>(3, root));
+        ASSERT_EQ(simulation.array(static_cast<std::size_t>(me)), std::vector<int>(3, root));
     }
   }
 }
@@ -296,6 +322,36 @@ TEST(Schedule, VolumesAreAsStated) {
     EXPECT_EQ(
         most_sent(Algorithm::kDoubling, participants),
         kCount * static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(participants))));
+  }
+}
+
+// Bytes that a participant of an exchange sends for `count` elements in all, per element.
+double bytes_per_element(DataType type, int ranks_per_node) {
+  constexpr std::size_t kCount = 4096;
+  const std::vector<Subtree> partials =
+      owned_subtrees(2 * ranks_per_node, [&](int leaf) { return leaf / ranks_per_node; });
+  const SumProgram tree = sum_program(0, 2 * ranks_per_node, partials);
+  const Schedule schedule = schedule_exchange(2, 0, kCount, partials, tree);
+  std::vector<std::byte> sums(kCount * 8);
+  std::vector<std::byte> result(kCount * 8);
+  std::byte* const own[] = {sums.data()};
+  const int peers[] = {0, 1};
+  std::size_t sent = 0;
+  for (const Round& round :
+       rounds_of(schedule, own, peers, kernels::select_combine(kernels::CpuFeatures::detect()),
+                 {accumulator_of(type), ReduceOp::kSum}, {type, 1, result.data()})) {
+    for (const Round::Transfer& transfer : round.transfers)
+      sent += transfer.sending ? transfer.bytes.size() : 0;
+  }
+  return static_cast<double>(sent) / kCount;
+}
+
+// Two nodes send half of their sums and half of the result. Nodes of one rank send what the rank brought, others partial sums.
+TEST(Schedule, HalfFloatsTravelInTwoBytesWhereThatIsExact) {
+  EXPECT_EQ(bytes_per_element(DataType::kFloat32, 1), 4);
+  for (const DataType type : {DataType::kBfloat16, DataType::kFloat16}) {
+    EXPECT_EQ(bytes_per_element(type, 1), 2);
+    EXPECT_EQ(bytes_per_element(type, 2), 3);
   }
 }
 

@@ -72,8 +72,8 @@ std::unique_ptr<Communicator> Communicator::shrink(const ShrinkOptions& options)
   // Each round but the last fails because somebody has died in it.
   for (int rounds_left = s.size;; --rounds_left) {
     Agreement agreement = reunion.meet(deadline);
-    const auto self = std::find(agreement.members.begin(), agreement.members.end(),
-                                reunion_options.rank);
+    const auto self =
+        std::find(agreement.members.begin(), agreement.members.end(), reunion_options.rank);
     if (self == agreement.members.end())
       raise<CommError>("shrink: the ranks went on without {}", s.self().describe());
     const int new_rank = static_cast<int>(self - agreement.members.begin());

@@ -8,7 +8,8 @@
 //
 // Every function returns a result code; nothing prints, ends the process or throws. Collectives block until this rank's part
 // is done, at most for the configured timeout. Every rank calls the same collectives in the same order; who does not is told so
-// on all ranks. After tdmRemoteError the communicator stays failed, on all ranks: destroy it.
+// on all ranks. After tdmRemoteError the communicator stays failed, on all ranks: destroy it, or go on with the ranks that are
+// left (tdmCommShrink).
 //
 // Thread-safety: one thread at a time uses a communicator and those split from it. tdmCommAbort, tdmCommGetAsyncError and
 // tdmGetLastError may be called by any thread, except while the communicator is destroyed.
@@ -110,6 +111,20 @@ TDM_API tdmResult_t tdmCommInitFromEnvironment(tdmComm_t* comm, const tdmConfig_
 // `*newcomm` is null. Collective. It shares the connections and the fate of `comm`, which is destroyed after it. At most 50.
 TDM_API tdmResult_t tdmCommSplit(tdmComm_t comm, int color, int key, tdmComm_t* newcomm);
 
+// A communicator of the ranks that are left: all but the `exclude_count` ranks of `comm` in `exclude` and those that died, in the
+// order of `comm`. The way on after tdmRemoteError: every rank that is left calls it on the failed communicator. Collective over the
+// ranks that go on, with equal lists; excluded ranks do not call it. `comm` stays as it was, failed or not, with its memory, and is
+// destroyed by its owner before or after the new one. `config` is that of the new communicator, and its timeout_ms the limit of this
+// call; null: those of `comm`.
+// TDM_SHRINK_ABORT fails `comm` first: calls under way on any rank end, and ranks that live but do not come in time are left behind (as
+// always when `comm` has failed) instead of being an error.
+// Errors: tdmInvalidArgument (this rank is excluded, no such rank), tdmInvalidUsage (different lists, inside a group, messages travel
+// through an MPI, whose world cannot shrink), tdmRemoteError (who does not come, or was left behind).
+#define TDM_SHRINK_DEFAULT 0
+#define TDM_SHRINK_ABORT 1
+TDM_API tdmResult_t tdmCommShrink(tdmComm_t comm, const int* exclude, int exclude_count,
+                                  tdmComm_t* newcomm, const tdmConfig_t* config, int flags);
+
 // Says goodbye: from here on the end of this rank is no failure for the others. Only tdmCommDestroy may follow. Errors:
 // tdmInvalidUsage inside a group or while communicators split from it exist.
 TDM_API tdmResult_t tdmCommFinalize(tdmComm_t comm);
@@ -196,7 +211,7 @@ TDM_API tdmResult_t tdmRecv(void* recv, size_t count, tdmDataType_t type, int pe
 // Between the two, collectives are only noted and messages only started; tdmGroupEnd runs all of them, small all_reduces of
 // one type and operation together as one. Buffers stay untouched, and results are there, when it returns. Groups may be nested; the
 // outermost end runs everything. Every rank groups the same collectives; each may send and receive what it likes. Unlike NCCL's a
-// group is of one communicator. Not allowed inside: tdmMemAlloc, tdmCommSplit, tdmCommFinalize, tdmCommDestroy
+// group is of one communicator. Not allowed inside: tdmMemAlloc, tdmCommSplit, tdmCommShrink, tdmCommFinalize, tdmCommDestroy
 // (tdmInvalidUsage).
 TDM_API tdmResult_t tdmGroupBegin(tdmComm_t comm);
 TDM_API tdmResult_t tdmGroupEnd(tdmComm_t comm);

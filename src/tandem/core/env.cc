@@ -85,6 +85,9 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"SLURM_STEP_NODELIST", "hosts of the job step (Slurm); the first one is rank 0's"},
     {"SLURM_STEP_NUM_TASKS", "number of ranks of the job step that srun started (Slurm)"},
     {"SSL_CERT_FILE", "comes after CURL_CA_BUNDLE (OpenSSL's name)"},
+    {"TANDEM_FEATURE_CACHE",
+     "folder in which features are kept for the next run, or off; unset: tandem/features in "
+     "XDG_CACHE_HOME or ~/.cache"},
     {"TANDEM_FLIGHT_RECORD",
      "folder for the last operations of a rank when the job fails or on SIGUSR1; unset: the "
      "directory for temporary files"},
@@ -100,6 +103,8 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"TANDEM_PORT", "port at which rank 0 listens when a torchrun agent holds MASTER_PORT"},
     {"TANDEM_STALL_TIMEOUT",
      "seconds after which a rank whose process is stopped counts as failed (default 10; 0: never)"},
+    {"TENSORBOARD_LOGGING_DIR",
+     "where TensorBoard's events go without --logging_dir (transformers 5)"},
     {"TORCHELASTIC_RESTART_COUNT", "how often torchrun restarted the job"},
     {"TORCHELASTIC_USE_AGENT_STORE", "True when a torchrun agent already listens at MASTER_PORT"},
     {"TRANSFORMERS_CACHE", "older name of HF_HUB_CACHE"},

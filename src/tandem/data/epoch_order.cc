@@ -33,6 +33,24 @@ std::vector<std::uint32_t> sequential_order(std::size_t num_samples) {
   return order;
 }
 
+std::vector<std::uint32_t> group_by_length(std::vector<std::uint32_t> order,
+                                           std::span<const std::uint32_t> lengths,
+                                           std::size_t batch_size) {
+  if (order.empty()) return order;
+  const auto longer = [&](std::uint32_t a, std::uint32_t b) { return lengths[a] > lengths[b]; };
+  const std::size_t batches = std::clamp<std::size_t>(order.size() / (batch_size * 4), 1, 50);
+  const std::size_t run = batches * batch_size;
+  std::size_t longest = 0;  // the first of the runs that begins with the longest sample
+  for (std::size_t begin = 0; begin < order.size(); begin += run) {
+    const auto first = order.begin() + static_cast<std::ptrdiff_t>(begin);
+    const std::size_t count = std::min(run, order.size() - begin);
+    std::stable_sort(first, first + static_cast<std::ptrdiff_t>(count), longer);
+    if (longer(order[begin], order[longest])) longest = begin;
+  }
+  std::swap(order[0], order[longest]);
+  return order;
+}
+
 EpochBatches::EpochBatches(std::vector<std::uint32_t> order, std::size_t batch_size,
                            std::size_t num_shards, bool drop_last)
     : order_(std::move(order)),

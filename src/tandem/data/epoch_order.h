@@ -18,6 +18,15 @@ std::vector<std::uint32_t> epoch_permutation(std::size_t num_samples, std::uint6
 // 0, 1, …, num_samples−1: evaluation.
 std::vector<std::uint32_t> sequential_order(std::size_t num_samples);
 
+// The permutation `order` with samples of similar length side by side, as transformers'
+// get_length_grouped_indices makes it (--group_by_length): cut into runs of 50 batches (fewer when
+// there are few samples), each sorted by descending length, ties in order; then the first sample of
+// all changes places with the longest one. lengths[sample]; batch_size counts the samples of one
+// rank's update.
+std::vector<std::uint32_t> group_by_length(std::vector<std::uint32_t> order,
+                                           std::span<const std::uint32_t> lengths,
+                                           std::size_t batch_size);
+
 // One epoch's samples cut into batches of batch_size, dealt round-robin to num_shards logical
 // shards (BatchSamplerShard): shard i gets batches i, i + L, i + 2L, …. With several shards, what
 // is missing in the last round is taken cyclically from the start of the order, so that every shard

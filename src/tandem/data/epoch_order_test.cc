@@ -14,10 +14,28 @@ namespace tandem::data {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 using Indices = std::vector<std::uint32_t>;
 
 Indices to_vector(std::span<const std::uint32_t> batch) { return {batch.begin(), batch.end()}; }
+
+// transformers.trainer_pt_utils.get_length_grouped_indices (4.57.6) with batches of 2 and
+// torch.Generator().manual_seed(42); ties, a shorter last run, and fewer samples than four batches.
+TEST(GroupByLength, IsThatOfTransformers) {
+  const auto grouped = [](std::size_t count, std::uint64_t seed) {
+    std::vector<std::uint32_t> lengths(count);
+    for (std::uint32_t i = 0; i < count; ++i) lengths[i] = (i * 37) % 23 + 5;
+    return group_by_length(epoch_permutation(count, seed, 0), lengths, 2);
+  };
+  EXPECT_THAT(grouped(60, 42),
+              ElementsAreArray({41, 16, 52, 47, 42, 55, 50, 22, 40, 35, 30, 15, 38, 10, 26,
+                                59, 31, 49, 57, 1,  37, 32, 27, 58, 53, 48, 28, 51, 54, 21,
+                                39, 29, 24, 14, 9,  12, 20, 33, 56, 0,  23, 46, 13, 36, 8,
+                                3,  44, 11, 34, 6,  19, 4,  45, 17, 25, 43, 18, 7,  2,  5}));
+  EXPECT_THAT(grouped(5, 43), ElementsAre(3, 1, 4, 2, 0));
+  EXPECT_THAT(grouped(0, 1), IsEmpty());
+}
 
 TEST(EpochPermutation, IsThatOfTorch) {
   Indices order = epoch_permutation(88524, 42, 0);

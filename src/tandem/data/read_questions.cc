@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -24,6 +25,9 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 5> kExtensions = {".json", ".jsonl", ".csv", ".arrow",
                                                          ".parquet"};
 
+// The parser reads a little past the end; with room for it the text is copied once.
+constexpr std::size_t kRoomForParser = 64;
+
 using Opener = std::unique_ptr<TableSource> (*)(std::span<const std::byte>);
 
 // How to open a file with rows; null for JSON.
@@ -39,20 +43,30 @@ Opener opener_of(const fs::path& path) {
   return nullptr;
 }
 
-void read_file_questions(const fs::path& path, const ReadOptions& options,
-                         QuestionSet::Builder& builder) {
+void add_questions(const fs::path& path, std::span<const std::byte> content,
+                   const ReadOptions& options, QuestionSet::Builder& builder) {
+  const std::string name = path.string();
   const Opener open = opener_of(path);
   if (open == nullptr) {
-    return read_json_questions(path.string(), read_file(path), options, builder);
+    std::string text;
+    text.reserve(content.size() + kRoomForParser);
+    text.append(reinterpret_cast<const char*>(content.data()), content.size());
+    return read_json_questions(name, std::move(text), options, builder);
   }
-  const MappedFile file(path);
   try {
-    if (file.bytes().empty()) raise<DataError>("the file is empty");
-    const auto source = open(file.bytes());
+    if (content.empty()) raise<DataError>("the file is empty");
+    const auto source = open(content);
     read_table_questions(*source, options, builder);
   } catch (const DataError& error) {
-    raise<DataError>("question file '{}': {}", path.string(), error.what());
+    raise<DataError>("question file '{}': {}", name, error.what());
   }
+}
+
+QuestionSet finish(QuestionSet::Builder& builder, std::string_view name) {
+  QuestionSet set = builder.finish();
+  const std::string problem = set.empty() ? "the file has no question in it" : id_problem(set);
+  if (!problem.empty()) raise<DataError>("question file {}: {}", name, problem);
+  return set;
 }
 
 }  // namespace
@@ -66,19 +80,24 @@ bool is_question_file(const fs::path& path) {
 QuestionSet read_questions(std::span<const fs::path> paths, const ReadOptions& options) {
   TANDEM_CHECK(!paths.empty(), "no file to read");
   QuestionSet::Builder builder;
-  for (const fs::path& path : paths) read_file_questions(path, options, builder);
-  QuestionSet set = builder.finish();
-  const std::string problem = set.empty() ? "the file has no question in it" : id_problem(set);
-  if (!problem.empty()) {
-    raise<DataError>("question file '{}'{}: {}", paths.front().string(),
-                     paths.size() == 1 ? "" : fmt::format(" and {} more", paths.size() - 1),
-                     problem);
+  for (const fs::path& path : paths) {
+    const MappedFile file(path);
+    add_questions(path, file.bytes(), options, builder);
   }
-  return set;
+  std::string name = fmt::format("'{}'", paths.front().string());
+  if (paths.size() > 1) name += fmt::format(" and {} more", paths.size() - 1);
+  return finish(builder, name);
 }
 
 QuestionSet read_questions(const fs::path& path, const ReadOptions& options) {
   return read_questions(std::span(&path, 1), options);
+}
+
+QuestionSet read_questions(std::string_view name, std::span<const std::byte> content,
+                           const ReadOptions& options) {
+  QuestionSet::Builder builder;
+  add_questions(name, content, options, builder);
+  return finish(builder, fmt::format("'{}'", name));
 }
 
 }  // namespace tandem::data

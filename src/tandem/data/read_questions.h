@@ -53,4 +53,9 @@ QuestionSet read_questions(const std::filesystem::path& path, const ReadOptions&
 QuestionSet read_questions(std::span<const std::filesystem::path> paths,
                            const ReadOptions& options = {});
 
+// The questions of a file that is in memory. `name` stands in messages, and its ending says what the
+// file is. `content` needs to live only during the call.
+QuestionSet read_questions(std::string_view name, std::span<const std::byte> content,
+                           const ReadOptions& options = {});
+
 }  // namespace tandem::data

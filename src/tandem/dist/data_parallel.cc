@@ -32,8 +32,7 @@ struct SegmentLayout {
   std::size_t arena_bytes = 0;
   std::size_t weights = 0;
   std::size_t bf16_weights = 0;
-  std::size_t exp_avg = 0;
-  std::size_t exp_avg_sq = 0;
+  std::size_t optimizer_state = 0;
   std::size_t norm_partials = 0;
   std::size_t total = 0;
 };
@@ -53,10 +52,7 @@ SegmentLayout lay_out(const DataParallelOptions& options, const ShardPlan& plan,
   if (!leader) return layout;
   layout.weights = take(floats);
   if (options.bf16_weights) layout.bf16_weights = take(options.elements * sizeof(bfloat16));
-  if (options.optimizer_state) {
-    layout.exp_avg = take(floats);
-    layout.exp_avg_sq = take(floats);
-  }
+  layout.optimizer_state = take(options.optimizer_state_elements * sizeof(float));
   layout.norm_partials = take(num_chunks(options.elements, DataParallel::kChunk) * sizeof(double));
   return layout;
 }
@@ -631,16 +627,10 @@ std::span<bfloat16> DataParallel::bf16_weights() const {
   return {reinterpret_cast<bfloat16*>(leader.segment + leader.layout.bf16_weights), elements()};
 }
 
-std::span<float> DataParallel::exp_avg() const {
+std::span<float> DataParallel::optimizer_state() const {
   const LocalRank& leader = state_->local[0];
-  if (!state_->options.optimizer_state) return {};
-  return {reinterpret_cast<float*>(leader.segment + leader.layout.exp_avg), elements()};
-}
-
-std::span<float> DataParallel::exp_avg_sq() const {
-  const LocalRank& leader = state_->local[0];
-  if (!state_->options.optimizer_state) return {};
-  return {reinterpret_cast<float*>(leader.segment + leader.layout.exp_avg_sq), elements()};
+  return {reinterpret_cast<float*>(leader.segment + leader.layout.optimizer_state),
+          state_->options.optimizer_state_elements};
 }
 
 MemoryPerNode DataParallel::memory_of_node() const {
@@ -649,7 +639,7 @@ MemoryPerNode DataParallel::memory_of_node() const {
   MemoryPerNode memory;
   memory.weights = floats;
   memory.bf16_weights = bf16_weights().size_bytes();
-  memory.moments = exp_avg().size_bytes() + exp_avg_sq().size_bytes();
+  memory.optimizer_state = optimizer_state().size_bytes();
   memory.shared = s.communicator != nullptr;
   memory.messages = s.send_buffer.size() * sizeof(float) * s.local.size();
   for (const RemoteNode& node : s.remote)

@@ -12,7 +12,7 @@
 // the gradient adds the partials in tree order. Whoever does an addition, it is the same addition:
 // W, nodes and transports never change a bit.
 //
-// Memory. One copy per node, shared by its ranks: f32 weights, bf16 weights, Adam moments,
+// Memory. One copy per node, shared by its ranks: f32 weights, bf16 weights, optimizer state,
 // squared-norm partials and the reduced gradient. One set of gradient arenas per rank, readable by
 // the whole node. A world of one uses ordinary memory.
 //
@@ -53,23 +53,26 @@
 namespace tandem::dist {
 
 struct DataParallelOptions {
-  std::size_t elements = 0;     // f32 elements of the flat parameter layout
-  int logical_shards = 0;       // L; 0: the world size. At least the world size.
-  bool bf16_weights = false;    // also keep a bf16 copy of the weights
-  bool optimizer_state = true;  // keep Adam moments
+  std::size_t elements = 0;   // f32 elements of the flat parameter layout
+  int logical_shards = 0;     // L; 0: the world size. At least the world size.
+  bool bf16_weights = false;  // also keep a bf16 copy of the weights
+  std::size_t optimizer_state_elements =
+      0;  // f32 elements that the optimizer keeps (optim::Optimizer)
   std::size_t bucket_elements = std::size_t{1} << 20;  // rounded up to whole chunks; 4 MiB
 };
 
 // Bytes that the ranks of one node hold together, all of them touched in a step.
 struct MemoryPerNode {
-  std::size_t weights = 0;       // f32
-  std::size_t bf16_weights = 0;  // their copy
-  std::size_t moments = 0;       // Adam's
-  std::size_t gradients = 0;     // the arenas of all ranks
-  std::size_t messages = 0;      // to and from other nodes
-  bool shared = false;           // in memory shared by several ranks, messages apart
+  std::size_t weights = 0;          // f32
+  std::size_t bf16_weights = 0;     // their copy
+  std::size_t optimizer_state = 0;  // Adam's moments
+  std::size_t gradients = 0;        // the arenas of all ranks
+  std::size_t messages = 0;         // to and from other nodes
+  bool shared = false;              // in memory shared by several ranks, messages apart
 
-  std::size_t total() const { return weights + bf16_weights + moments + gradients + messages; }
+  std::size_t total() const {
+    return weights + bf16_weights + optimizer_state + gradients + messages;
+  }
 };
 
 class DataParallel {
@@ -91,13 +94,12 @@ class DataParallel {
   Range shards() const;      // this rank's run
   bool node_leader() const;  // exactly one rank per node: the one that fills weights() at start
 
-  // Node-shared arrays of elements() entries (empty if not asked for). Written by the node leader
+  // Node-shared arrays of elements() entries if not said otherwise (empty if not asked for). Written by the node leader
   // before broadcast_weights(), by each rank in its owned ranges between finish() and publish(),
   // otherwise read only.
   std::span<float> weights() const;
   std::span<bfloat16> bf16_weights() const;
-  std::span<float> exp_avg() const;
-  std::span<float> exp_avg_sq() const;
+  std::span<float> optimizer_state() const;  // options.optimizer_state_elements
 
   // Collective: weights() of rank 0's node replace those of every other node; after it all ranks
   // see them. The bf16 copy is the caller's: convert owned_ranges(), then publish().

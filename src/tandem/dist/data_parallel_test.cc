@@ -71,6 +71,7 @@ DataParallelOptions test_options(int shards, std::size_t elements = kElements) {
   options.logical_shards = shards;
   options.bucket_elements = 2 * DataParallel::kChunk;
   options.bf16_weights = true;
+  options.optimizer_state_elements = elements;
   return options;
 }
 
@@ -88,14 +89,13 @@ void run_backward(DataParallel& engine, int step) {
   }
 }
 
-// weights −= 0.125 · gradient in the owned ranges; the moments remember the gradient.
+// weights −= 0.125 · gradient in the owned ranges; the state remembers the gradient.
 void update(DataParallel& engine) {
   const auto gradient = engine.reduced_gradient();
   for (const Range& range : engine.owned_ranges()) {
     for (std::size_t i = range.begin; i < range.end; ++i) {
       engine.weights()[i] -= 0.125f * gradient[i];
-      engine.exp_avg()[i] += gradient[i];
-      engine.exp_avg_sq()[i] += gradient[i] * gradient[i];
+      engine.optimizer_state()[i] += gradient[i];
       engine.bf16_weights()[i] = to_bfloat16(engine.weights()[i]);
     }
   }
@@ -135,8 +135,8 @@ std::string train(Communicator* communicator, const DataParallelOptions& options
     update(engine);
     engine.publish();
   }
-  trace += fmt::format("{:016x} {:016x} {:016x}", hash_of(engine.weights()),
-                       hash_of(engine.exp_avg()), hash_of(engine.exp_avg_sq()));
+  trace +=
+      fmt::format("{:016x} {:016x}", hash_of(engine.weights()), hash_of(engine.optimizer_state()));
   require(to_float(engine.bf16_weights()[kElements - 1]) ==
               to_float(to_bfloat16(engine.weights()[kElements - 1])),
           "bf16 copy");

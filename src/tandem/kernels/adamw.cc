@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "tandem/core/error.h"
 #include "tandem/kernels/kernel_tables.h"
@@ -13,14 +14,22 @@ AdamWFactors factors_of(const AdamWStep& s) {
   const auto t = static_cast<double>(s.step);
   const double correction1 = 1.0 - std::pow(s.beta1, t);
   const double correction2 = 1.0 - std::pow(s.beta2, t);
-  return {.grad_scale = s.grad_scale,
-          .decay = static_cast<float>(1.0 - s.lr * s.weight_decay),
-          .one_minus_beta1 = static_cast<float>(1.0 - s.beta1),
-          .beta2 = static_cast<float>(s.beta2),
-          .one_minus_beta2 = static_cast<float>(1.0 - s.beta2),
-          .step_size = static_cast<float>(s.lr / correction1),
-          .inverse_sqrt_correction2 = static_cast<float>(1.0 / std::sqrt(correction2)),
-          .eps = static_cast<float>(s.eps)};
+  AdamWFactors factors = {
+      .grad_scale = s.grad_scale,
+      .decay = static_cast<float>(1.0 - s.lr * s.weight_decay),
+      .one_minus_beta1 = static_cast<float>(1.0 - s.beta1),
+      .beta2 = static_cast<float>(s.beta2),
+      .one_minus_beta2 = static_cast<float>(1.0 - s.beta2),
+      .step_size = static_cast<float>(s.lr / correction1),
+      .inverse_sqrt_correction2 = static_cast<float>(1.0 / std::sqrt(correction2)),
+      .eps = static_cast<float>(s.eps),
+      .decay_after = 1.0f};
+  if (s.form == AdamWForm::kHuggingFace) {
+    std::swap(factors.decay, factors.decay_after);
+    factors.step_size = static_cast<float>(s.lr * std::sqrt(correction2) / correction1);
+    factors.inverse_sqrt_correction2 = 1.0f;
+  }
+  return factors;
 }
 
 }  // namespace

@@ -10,6 +10,10 @@
 
 namespace tandem::kernels {
 
+// Where epsilon and the decay stand. kTorch: torch.optim.AdamW. kHuggingFace: transformers.AdamW
+// (adamw_hf), which adds epsilon before the bias correction and decays after the step.
+enum class AdamWForm { kTorch, kHuggingFace };
+
 struct AdamWStep {
   double lr = 0;
   double beta1 = 0.9;
@@ -19,10 +23,13 @@ struct AdamWStep {
   std::int64_t step = 1;  // t, counted from 1: the bias corrections are 1 - beta^t
   float grad_scale =
       1;  // factor of every gradient: the mean over shards and the clipping, folded in
+  AdamWForm form = AdamWForm::kTorch;
 };
 
 //   g = grad_scale grad;   p *= 1 - lr weight_decay;   m += (1 - beta1)(g - m);   v = beta2 v + (1
 //   - beta2) g^2 p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+// kHuggingFace: p -= lr sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + eps);   p *= 1 - lr
+// weight_decay
 // Factors are computed in f64, elements in f32; an element's result does not depend on its place or
 // on the threads.
 //   grad: [count] f32.   parameters, exp_avg (m), exp_avg_sq (v): [count] f32, updated in place.

@@ -1,5 +1,5 @@
-// Internal: activations, dropout, layer normalisation, the optimizer and sums, written once over an
-// instruction set's vector type V.
+// Internal: activations, dropout, layer normalisation and sums, written once over an instruction
+// set's vector type V.
 #pragma once
 
 #include <cstddef>
@@ -210,87 +210,6 @@ constexpr LayerNormKernels layer_norm_kernels() {
                   layer_norm_backward<V, float>},
           .bf16 = {layer_norm_forward<V, bfloat16>, layer_norm_again<V, bfloat16>,
                    layer_norm_backward<V, bfloat16>}};
-}
-
-// --- optimizer ---
-
-// The arrays of one call.
-struct AdamWArrays {
-  const float* grad;
-  float *parameters, *exp_avg, *exp_avg_sq;
-  bfloat16* copy;  // or null
-};
-
-template <class V, class Place>
-[[gnu::always_inline]] inline void adamw_vector(const AdamWFactors& f, const AdamWArrays& a,
-                                                Place at) {
-  const V g = at.load(a.grad) * V::set1(f.grad_scale);
-  V m = at.load(a.exp_avg);
-  m = V::fma(V::set1(f.one_minus_beta1), g - m, m);
-  const V v = V::fma(V::set1(f.one_minus_beta2) * g, g, V::set1(f.beta2) * at.load(a.exp_avg_sq));
-  const V denominator = V::fma(V::sqrt(v), V::set1(f.inverse_sqrt_correction2), V::set1(f.eps));
-  const V p = at.load(a.parameters) * V::set1(f.decay) - V::set1(f.step_size) * (m / denominator);
-  at.store(m, a.exp_avg);
-  at.store(v, a.exp_avg_sq);
-  at.store(p, a.parameters);
-  if (a.copy != nullptr) at.store(p, a.copy);
-}
-
-// An element whose gradient and moments are zero keeps zero moments, and its parameter only decays.
-// True where this holds bit for bit: m / denominator is +0 and no factor makes a NaN of a zero.
-[[gnu::always_inline]] inline bool adamw_keeps_zeros(const AdamWFactors& f) {
-  const float move = f.step_size * (0.0f / (0.0f * f.inverse_sqrt_correction2 + f.eps));
-  return f.grad_scale * 0.0f == 0.0f && __builtin_bit_cast(std::uint32_t, move) == 0u;
-}
-
-// Four vectors of elements that no step has touched yet.
-template <class V>
-[[gnu::always_inline]] inline bool adamw_untouched(const AdamWArrays& a, std::size_t i) {
-  typename V::Words bits = V::words(0);
-  unroll<4>([&](auto c) __attribute__((always_inline)) {
-    const std::size_t at = i + c * V::kLanes;
-    bits = V::inclusive_or(bits, V::as_words(V::abs(V::load(a.grad + at))));
-    bits = V::inclusive_or(bits, V::as_words(V::load(a.exp_avg + at)));
-    bits = V::inclusive_or(bits, V::as_words(V::load(a.exp_avg_sq + at)));
-  });
-  return V::all_zero(bits);
-}
-
-// Many rows of an embedding table are never touched. Where four vectors are not, three arrays are
-// read and nothing is written; with a decay, the parameter and its copy.
-template <class V>
-void adamw(const AdamWFactors& f, std::size_t count, const float* grad, float* parameters,
-           float* exp_avg, float* exp_avg_sq, bfloat16* copy) {
-  constexpr std::size_t kBlock = 4 * V::kLanes;
-  const AdamWArrays a = {grad, parameters, exp_avg, exp_avg_sq, copy};
-  const bool keeps_zeros = adamw_keeps_zeros(f);
-  const std::size_t whole = count / kBlock * kBlock;
-  for (std::size_t i = 0; i < whole; i += kBlock) {
-    if (!keeps_zeros || !adamw_untouched<V>(a, i)) {
-      unroll<4>([&](auto c) __attribute__((always_inline)) {
-        adamw_vector<V>(f, a, Whole<V>{i + c * V::kLanes});
-      });
-    } else if (f.decay != 1.0f) {
-      unroll<4>([&](auto c) __attribute__((always_inline)) {
-        const Whole<V> at{i + c * V::kLanes};
-        const V p = at.load(a.parameters) * V::set1(f.decay);
-        at.store(p, a.parameters);
-        if (a.copy != nullptr) at.store(p, a.copy);
-      });
-    }
-  }
-  for (std::size_t i = whole; i < count; i += V::kLanes) {
-    if (i + V::kLanes <= count) {
-      adamw_vector<V>(f, a, Whole<V>{i});
-    } else {
-      adamw_vector<V>(f, a, Ragged<V>{i, count - i});
-    }
-  }
-}
-
-template <class V>
-constexpr OptimizerKernels optimizer_kernels() {
-  return {.adamw = adamw<V>};
 }
 
 // --- sums and conversions ---

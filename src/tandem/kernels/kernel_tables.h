@@ -168,12 +168,28 @@ struct DropoutKernels {
 // AdamWStep with every factor computed.
 struct AdamWFactors {
   float grad_scale, decay, one_minus_beta1, beta2, one_minus_beta2, step_size,
-      inverse_sqrt_correction2, eps;
+      inverse_sqrt_correction2, eps, decay_after;
 };
 
+// SgdStep: b = keep b + add g; p -= lr (nesterov: g + ahead b).
+struct SgdFactors {
+  float grad_scale, weight_decay, lr, keep, add, ahead;
+  bool nesterov;
+};
+
+// AdagradStep: s = keep s + start + g^2.
+struct AdagradFactors {
+  float grad_scale, weight_decay, lr, eps, keep, start;
+};
+
+// `copy` may be null, and `buffer` where there is no momentum.
 struct OptimizerKernels {
   void (*adamw)(const AdamWFactors&, std::size_t count, const float* grad, float* parameters,
                 float* exp_avg, float* exp_avg_sq, bfloat16* copy);
+  void (*sgd)(const SgdFactors&, std::size_t count, const float* grad, float* parameters,
+              float* buffer, bfloat16* copy);
+  void (*adagrad)(const AdagradFactors&, std::size_t count, const float* grad, float* parameters,
+                  float* sum, bfloat16* copy);
 };
 
 struct ReduceKernels {

@@ -2,6 +2,7 @@
 #include "tandem/kernels/attention_simd.h"
 #include "tandem/kernels/elementwise_simd.h"
 #include "tandem/kernels/gemm_simd.h"
+#include "tandem/kernels/optimizer_simd.h"
 #include "tandem/kernels/peak_simd.h"
 #include "tandem/kernels/simd/avx512.h"
 #include "tandem/kernels/simd_kernels.h"

@@ -274,10 +274,18 @@ std::string ModelConfig::to_json(std::string_view architecture) const {
       !json.contains(keys.hidden_act)) {
     json[keys.hidden_act] = name_of(hidden_act);  // a synonym in the source stays as it is
   }
+  // What the classes of transformers write whether or not the source has it.
+  const auto add_default = [&](const char* key, const Json& value) {
+    if (!json.contains(key)) json[key] = value;
+  };
   if (model_type == ModelFamily::kBert) {
+    add_default("classifier_dropout", nullptr);
+    add_default("position_embedding_type", "absolute");
+    add_default("use_cache", true);
     json["type_vocab_size"] = type_vocab_size;
     json["layer_norm_eps"] = layer_norm_eps;
   } else {
+    add_default("seq_classif_dropout", 0.2);
     json["qa_dropout"] = qa_dropout;
     json["sinusoidal_pos_embds"] = sinusoidal_pos_embds;
   }

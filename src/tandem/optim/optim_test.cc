@@ -5,8 +5,7 @@
 #include <limits>
 
 #include "tandem/core/error.h"
-#include "tandem/optim/adamw.h"
-#include "tandem/optim/schedule.h"
+#include "tandem/optim/optimizer.h"
 
 namespace tandem::optim {
 namespace {
@@ -17,7 +16,7 @@ using ::testing::ThrowsMessage;
 // --- AdamW against a transcription of torch.optim.adamw._single_tensor_adamw in double precision ---
 
 struct DoubleAdamW {
-  AdamWOptions options;
+  OptimizerOptions options;
   std::vector<double> w, m, v;
 
   void step(std::size_t i, double t, double lr, double gradient, double weight_decay) {
@@ -45,8 +44,7 @@ class AdamWTest : public ::testing::Test {
       }
     }
     bf16_.resize(layout_.size());
-    exp_avg_.assign(layout_.size(), 0);
-    exp_avg_sq_.assign(layout_.size(), 0);
+    state_.assign(2 * layout_.size(), 0);
     gradients_.assign(layout_.size(), 0);
   }
 
@@ -58,10 +56,10 @@ class AdamWTest : public ::testing::Test {
       }
     }
   }
-  ParameterArenas arenas() { return {weights_, bf16_, gradients_, exp_avg_, exp_avg_sq_}; }
+  ParameterArenas arenas() { return {weights_, bf16_, gradients_, state_}; }
 
   nn::ParameterLayout layout_;
-  std::vector<float> weights_, gradients_, exp_avg_, exp_avg_sq_;
+  std::vector<float> weights_, gradients_, state_;
   std::vector<bfloat16> bf16_;
   ThreadPool threads_{2};
   kernels::KernelSet kernels_ = kernels::select_kernels(kernels::CpuFeatures::detect());
@@ -70,8 +68,9 @@ class AdamWTest : public ::testing::Test {
 };
 
 TEST_F(AdamWTest, MatchesTorchFormula) {
-  const AdamWOptions options = {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.1};
-  const AdamW optimizer(options, layout_);
+  const OptimizerOptions options = {
+      .weight_decay = 0.1, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6};
+  const auto optimizer = make_optimizer(options, layout_);
   DoubleAdamW expected{options,
                        {weights_.begin(), weights_.end()},
                        std::vector<double>(weights_.size()),
@@ -86,7 +85,7 @@ TEST_F(AdamWTest, MatchesTorchFormula) {
                       parameter.weight_decay ? options.weight_decay : 0);
       }
     }
-    optimizer.step(
+    optimizer->step(
         context_,
         {.step = static_cast<std::uint64_t>(t), .learning_rate = lr, .gradient_scale = 0.5},
         arenas(), 0, layout_.size());
@@ -106,92 +105,96 @@ TEST_F(AdamWTest, MatchesTorchFormula) {
 TEST_F(AdamWTest, LeavesFixedParametersAndGapsAlone) {
   const std::vector<float> before = weights_;
   draw_gradients(1);
-  AdamW({.weight_decay = 0.1}, layout_)
-      .step(context_, {.step = 1, .learning_rate = 0.1}, arenas(), 0, layout_.size());
+  make_optimizer({.weight_decay = 0.1}, layout_)
+      ->step(context_, {.step = 1, .learning_rate = 0.1}, arenas(), 0, layout_.size());
   const nn::ParameterSpec& fixed = *layout_.find("fixed");
   for (std::size_t i = fixed.offset; i < fixed.end(); ++i) EXPECT_EQ(weights_[i], before[i]);
   EXPECT_NE(weights_[0], before[0]);
   EXPECT_EQ(weights_[50], 0.0f);  // the gap behind "weight"
 }
 
-// Ranks update slices; together they are one update of everything, to the bit.
-TEST_F(AdamWTest, SlicesAreTheWhole) {
-  AdamWTest::draw_gradients(1);
-  const AdamW optimizer({.weight_decay = 0.01}, layout_);
-  const AdamWStep step = {.step = 1, .learning_rate = 1e-3};
-  std::vector<float> weights = weights_, m = exp_avg_, v = exp_avg_sq_;
-  optimizer.step(context_, step, {weights, {}, gradients_, m, v}, 0, layout_.size());
-  for (std::size_t begin = 0; begin < layout_.size(); begin += 37) {
-    optimizer.step(context_, step, arenas(), begin, std::min(begin + 37, layout_.size()));
+// Ranks update slices; together they are one update of everything, to the bit, on any number of
+// threads. Adafactor's ranks update whole parameters.
+TEST_F(AdamWTest, SlicesAndThreadsAreTheWhole) {
+  ThreadPool one_thread(1);
+  kernels::Scratch scratch(1);
+  for (const OptimizerName name :
+       {OptimizerName::kAdamwTorch, OptimizerName::kAdamwHf, OptimizerName::kSgd,
+        OptimizerName::kAdagrad, OptimizerName::kAdafactor}) {
+    const auto optimizer =
+        make_optimizer({.name = name, .weight_decay = 0.01, .momentum = 0.9}, layout_);
+    std::vector<float> whole = weights_, cut = weights_;
+    std::vector<float> whole_state(optimizer->state_elements()), cut_state = whole_state;
+    for (std::uint64_t t = 1; t <= 3; ++t) {
+      draw_gradients(static_cast<int>(t));
+      const OptimizerStep step = {.step = t, .learning_rate = 1e-3};
+      optimizer->step(context_, step, {whole, {}, gradients_, whole_state}, 0, layout_.size());
+      for (std::size_t begin = 0; begin < layout_.size(); begin += 37) {
+        optimizer->step({one_thread, kernels_, scratch}, step, {cut, {}, gradients_, cut_state},
+                        begin, std::min(begin + 37, layout_.size()));
+      }
+    }
+    EXPECT_NE(whole, weights_) << to_string(name);
+    EXPECT_EQ(whole, cut) << to_string(name);
+    EXPECT_EQ(whole_state, cut_state) << to_string(name);
   }
-  EXPECT_EQ(weights, weights_);
-  EXPECT_EQ(m, exp_avg_);
-  EXPECT_EQ(v, exp_avg_sq_);
+}
+
+TEST_F(AdamWTest, StateTensorsAreWhatTorchKeeps) {
+  const auto names = [&](OptimizerOptions options) {
+    std::vector<std::string> found;
+    const auto optimizer = make_optimizer(options, layout_);
+    for (const StateTensor& tensor : optimizer->state_tensors()) {
+      EXPECT_LE(tensor.offset + tensor.size, optimizer->state_elements());
+      if (tensor.name.ends_with(".weight") || tensor.name.ends_with(".bias"))
+        found.push_back(tensor.name);
+    }
+    return found;
+  };
+  EXPECT_THAT(names({}), ::testing::ElementsAre("exp_avg.weight", "exp_avg_sq.weight",
+                                                "exp_avg.bias", "exp_avg_sq.bias"));
+  EXPECT_THAT(names({.name = OptimizerName::kSgd}), ::testing::IsEmpty());
+  EXPECT_THAT(names({.name = OptimizerName::kSgd, .momentum = 0.9}),
+              ::testing::ElementsAre("momentum_buffer.weight", "momentum_buffer.bias"));
+  EXPECT_THAT(names({.name = OptimizerName::kAdagrad}),
+              ::testing::ElementsAre("sum.weight", "sum.bias"));
+}
+
+TEST(OptimizerArguments, AreReadAndCheckedForTheOptimizer) {
+  OptimizerOptions options = {.name = OptimizerName::kSgd};
+  parse_optimizer_arguments(" momentum=0.9, nesterov=True", options);
+  EXPECT_EQ(options.momentum, 0.9);
+  EXPECT_TRUE(options.nesterov);
+  const auto message = [](OptimizerName name, const char* text) {
+    return [=] {
+      OptimizerOptions refused = {.name = name};
+      parse_optimizer_arguments(text, refused);
+      refused.validate();
+    };
+  };
+  EXPECT_THAT(message(OptimizerName::kSgd, "momentum"),
+              ThrowsMessage<ConfigError>(HasSubstr("'momentum' is not of the form key=value")));
+  EXPECT_THAT(message(OptimizerName::kSgd, "momentum=much"),
+              ThrowsMessage<ConfigError>(HasSubstr("momentum is 'much', expected a number")));
+  EXPECT_THAT(message(OptimizerName::kAdagrad, "momentum=1"),
+              ThrowsMessage<ConfigError>(
+                  HasSubstr("adagrad has no setting 'momentum'; it has lr_decay, eps")));
+  EXPECT_THAT(message(OptimizerName::kAdamwTorch, "beta1=1"),
+              ThrowsMessage<ConfigError>(HasSubstr("--adam_beta1")));
+  EXPECT_THAT(message(OptimizerName::kSgd, "nesterov=True"),
+              ThrowsMessage<ConfigError>(HasSubstr("needs a momentum")));
 }
 
 TEST_F(AdamWTest, RefusesOptionsOutOfRange) {
   EXPECT_THAT(
-      [&] { AdamW({.beta1 = 1.0}, layout_); },
+      [&] { make_optimizer({.beta1 = 1.0}, layout_); },
       ThrowsMessage<ConfigError>(HasSubstr("--adam_beta1 is 1; expected a number in [0, 1)")));
-  EXPECT_THAT([&] { AdamW({.beta2 = -0.1}, layout_); },
+  EXPECT_THAT([&] { make_optimizer({.beta2 = -0.1}, layout_); },
               ThrowsMessage<ConfigError>(HasSubstr("--adam_beta2")));
-  EXPECT_THAT([&] { AdamW({.epsilon = NAN}, layout_); },
+  EXPECT_THAT([&] { make_optimizer({.epsilon = NAN}, layout_); },
               ThrowsMessage<ConfigError>(HasSubstr("--adam_epsilon")));
-  EXPECT_THAT([&] { AdamW({.weight_decay = -1}, layout_); },
+  EXPECT_THAT([&] { make_optimizer({.weight_decay = -1}, layout_); },
               ThrowsMessage<ConfigError>(HasSubstr("--weight_decay")));
-}
-
-// --- Schedules at known points ---
-
-TEST(Schedule, LinearGoesDownToZero) {
-  const Schedule schedule = {ScheduleType::kLinear, 744, 0};
-  EXPECT_EQ(schedule.factor(0), 1.0);
-  EXPECT_EQ(schedule.factor(1), 743.0 / 744);
-  EXPECT_EQ(schedule.factor(743), 1.0 / 744);
-  EXPECT_EQ(schedule.factor(744), 0.0);
-  EXPECT_EQ(schedule.factor(10'000), 0.0);
-}
-
-TEST(Schedule, LinearWarmsUp) {
-  const Schedule schedule = {ScheduleType::kLinear, 100, 20};
-  EXPECT_EQ(schedule.factor(0), 0.0);
-  EXPECT_EQ(schedule.factor(10), 0.5);
-  EXPECT_EQ(schedule.factor(20), 1.0);
-  EXPECT_EQ(schedule.factor(60), 0.5);
-  const Schedule only_warmup = {ScheduleType::kLinear, 5, 5};
-  EXPECT_EQ(only_warmup.factor(4), 0.8);
-  EXPECT_EQ(only_warmup.factor(5), 0.0);
-}
-
-TEST(Schedule, ConstantAndConstantWithWarmup) {
-  EXPECT_EQ((Schedule{ScheduleType::kConstant, 100, 20}.factor(0)), 1.0);
-  EXPECT_EQ((Schedule{ScheduleType::kConstantWithWarmup, 100, 20}.factor(5)), 0.25);
-  EXPECT_EQ((Schedule{ScheduleType::kConstantWithWarmup, 100, 20}.factor(99)), 1.0);
-}
-
-TEST(Schedule, Names) {
-  for (const char* name : {"linear", "constant", "constant_with_warmup"}) {
-    EXPECT_EQ(to_string(parse_schedule_type(name)), name);
-  }
-  EXPECT_THAT([] { parse_schedule_type("cosine"); },
-              ThrowsMessage<ConfigError>(HasSubstr("--lr_scheduler_type is cosine; expected one of "
-                                                   "linear, constant, constant_with_warmup")));
-}
-
-TEST(Schedule, WarmupStepsWinOverTheRatio) {
-  EXPECT_EQ(resolve_warmup_steps(0, 0.0, 744), 0u);
-  EXPECT_EQ(resolve_warmup_steps(0, 0.1, 744), 75u);
-  EXPECT_EQ(resolve_warmup_steps(10, 0.1, 744), 10u);
-}
-
-TEST(ClipFactor, ScalesOnlyLongGradients) {
-  EXPECT_EQ(clip_factor(0.5, 1.0), 1.0);
-  EXPECT_EQ(clip_factor(0.0, 1.0), 1.0);
-  EXPECT_DOUBLE_EQ(clip_factor(4.0, 1.0), 1.0 / 4.000001);
-  EXPECT_LT(clip_factor(1.0, 1.0), 1.0);  // torch's 1e-6 counts
-  EXPECT_EQ(clip_factor(100.0, 0.0), 1.0);
-  EXPECT_TRUE(std::isnan(clip_factor(std::numeric_limits<double>::quiet_NaN(), 1.0)));
-  EXPECT_EQ(clip_factor(std::numeric_limits<double>::infinity(), 1.0), 0.0);
 }
 
 }  // namespace

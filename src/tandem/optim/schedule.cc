@@ -1,52 +1,154 @@
 #include "tandem/optim/schedule.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <string>
-
-#include "tandem/core/error.h"
+#include <numbers>
 
 namespace tandem::optim {
 namespace {
 
-struct TypeName {
-  std::string_view name;
-  ScheduleType type;
-};
+// From 1 at x = 0 to 0 after half a cycle.
+double half_cosine(double x) { return 0.5 * (1.0 + std::cos(std::numbers::pi * x)); }
 
-constexpr std::array kTypeNames = {
-    TypeName{"linear", ScheduleType::kLinear}, TypeName{"constant", ScheduleType::kConstant},
-    TypeName{"constant_with_warmup", ScheduleType::kConstantWithWarmup}};
+double between(double low, double share) { return share * (1.0 - low) + low; }
+
+// From 0 to 1.
+double ramp_up(Ramp ramp, double x) {
+  switch (ramp) {
+    case Ramp::kLinear:
+      return x;
+    case Ramp::kCosine:
+      return 0.5 * (1.0 - std::cos(std::numbers::pi * x));
+    case Ramp::kOneMinusSqrt:
+      return 1.0 - std::sqrt(1.0 - x);
+  }
+  return x;
+}
+
+// From 1 to 0.
+double ramp_down(Ramp ramp, double x, double cycles) {
+  switch (ramp) {
+    case Ramp::kLinear:
+      return 1.0 - x;
+    case Ramp::kCosine:
+      return half_cosine(cycles * 2.0 * x);
+    case Ramp::kOneMinusSqrt:
+      return 1.0 - std::sqrt(x);
+  }
+  return 1.0 - x;
+}
+
+double at_least_one(double x) { return std::max(1.0, x); }
+
+double polynomial(const Schedule& s, double step, double total, double warmup) {
+  const double end = s.options.lr_end;
+  if (step > total) return end / s.learning_rate;
+  const double remaining = 1.0 - (step - warmup) / (total - warmup);
+  return ((s.learning_rate - end) * std::pow(remaining, s.options.power) + end) / s.learning_rate;
+}
+
+double minimum_share(const Schedule& s) {
+  return s.options.min_lr ? *s.options.min_lr / s.learning_rate : s.options.min_lr_rate.value_or(0);
+}
+
+double cosine_warmup_with_min_lr(const Schedule& s, double step, double total, double warmup) {
+  if (step < warmup) {
+    if (!s.options.warmup_lr_rate) return (step + 1.0) / at_least_one(warmup);
+    const double start = *s.options.warmup_lr_rate;
+    return start + (1.0 - start) * step / at_least_one(warmup - 1.0);
+  }
+  const double progress = (step - warmup + 1.0) / at_least_one(total - warmup);
+  const double cycles = s.options.num_cycles.value_or(0.5);
+  return std::max(0.0, between(minimum_share(s), half_cosine(cycles * 2.0 * progress)));
+}
+
+double warmup_stable_decay(const Schedule& s, double step, double total, double warmup) {
+  const ScheduleOptions& o = s.options;
+  const auto decay = static_cast<double>(o.num_decay_steps.value_or(0));
+  const double stable =
+      o.num_stable_steps ? static_cast<double>(*o.num_stable_steps) : total - warmup - decay;
+  if (step < warmup) {
+    const double up = ramp_up(o.warmup_type, step / at_least_one(warmup));
+    return std::max(0.0, between(o.min_lr_ratio, up));
+  }
+  if (step < warmup + stable) return 1.0;
+  if (step >= warmup + stable + decay) return o.min_lr_ratio;
+  const double down = ramp_down(o.decay_type, (step - warmup - stable) / at_least_one(decay),
+                                o.num_cycles.value_or(0.5));
+  return std::max(0.0, between(o.min_lr_ratio, down));
+}
 
 }  // namespace
 
-std::string_view to_string(ScheduleType type) {
-  return kTypeNames[static_cast<std::size_t>(type)].name;
-}
-
-ScheduleType parse_schedule_type(std::string_view name) {
-  std::string known;
-  for (const TypeName& entry : kTypeNames) {
-    if (entry.name == name) return entry.type;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
+double Schedule::factor(std::uint64_t step_number) const {
+  const auto step = static_cast<double>(step_number);
+  const auto total = static_cast<double>(total_steps);
+  const auto warmup = static_cast<double>(warmup_steps);
+  switch (type) {
+    case ScheduleType::kConstant:
+    case ScheduleType::kReduceLrOnPlateau:
+      return 1.0;
+    case ScheduleType::kCosineWarmupWithMinLr:
+      return cosine_warmup_with_min_lr(*this, step, total, warmup);
+    case ScheduleType::kWarmupStableDecay:
+      return warmup_stable_decay(*this, step, total, warmup);
+    default:
+      break;
   }
-  raise<ConfigError>("--lr_scheduler_type is {}; expected one of {}", name, known);
+  if (step < warmup) return step / at_least_one(warmup);
+  const double progress = (step - warmup) / at_least_one(total - warmup);
+  switch (type) {
+    case ScheduleType::kConstantWithWarmup:
+      return 1.0;
+    case ScheduleType::kCosine:
+    case ScheduleType::kCosineWithMinLr:
+      return std::max(0.0, between(minimum_share(*this),
+                                   half_cosine(options.num_cycles.value_or(0.5) * 2.0 * progress)));
+    case ScheduleType::kCosineWithRestarts:
+      if (progress >= 1.0) return 0.0;
+      return std::max(0.0,
+                      half_cosine(std::fmod(options.num_cycles.value_or(1.0) * progress, 1.0)));
+    case ScheduleType::kPolynomial:
+      return polynomial(*this, step, total, warmup);
+    case ScheduleType::kInverseSqrt: {
+      const double scale = options.timescale.value_or(warmup > 0 ? warmup : 10'000.0);
+      return 1.0 / std::sqrt((step + (scale - warmup)) / scale);
+    }
+    default:  // linear
+      return std::max(0.0, (total - step) / at_least_one(total - warmup));
+  }
 }
 
-double Schedule::factor(std::uint64_t step) const {
-  if (type == ScheduleType::kConstant) return 1.0;
-  if (step < warmup_steps) return static_cast<double>(step) / static_cast<double>(warmup_steps);
-  if (type == ScheduleType::kConstantWithWarmup) return 1.0;
-  const std::uint64_t left = step < total_steps ? total_steps - step : 0;
-  const std::uint64_t decay = total_steps > warmup_steps ? total_steps - warmup_steps : 1;
-  return static_cast<double>(left) / static_cast<double>(decay);
+PlateauSchedule::PlateauSchedule(const PlateauOptions& options, bool greater_is_better,
+                                 double learning_rate)
+    : options_(options), greater_is_better_(options.greater_is_better.value_or(greater_is_better)) {
+  state_.learning_rate = learning_rate;
 }
 
-std::uint64_t resolve_warmup_steps(std::uint64_t warmup_steps, double warmup_ratio,
-                                   std::uint64_t total_steps) {
-  if (warmup_steps > 0) return warmup_steps;
-  return static_cast<std::uint64_t>(std::ceil(warmup_ratio * static_cast<double>(total_steps)));
+bool PlateauSchedule::better(double metric) const {
+  if (!state_.best) return std::isfinite(metric);
+  const double sign = greater_is_better_ ? 1.0 : -1.0;
+  const double limit = options_.relative ? *state_.best * (1.0 + sign * options_.threshold)
+                                         : *state_.best + sign * options_.threshold;
+  return greater_is_better_ ? metric > limit : metric < limit;
+}
+
+void PlateauSchedule::measured(double metric) {
+  if (better(metric)) {
+    state_.best = metric;
+    state_.num_bad = 0;
+  } else {
+    ++state_.num_bad;
+  }
+  if (state_.cooldown_left > 0) {
+    --state_.cooldown_left;
+    state_.num_bad = 0;
+  }
+  if (state_.num_bad <= options_.patience) return;
+  const double lower = std::max(state_.learning_rate * options_.factor, options_.min_lr);
+  if (state_.learning_rate - lower > options_.eps) state_.learning_rate = lower;
+  state_.cooldown_left = options_.cooldown;
+  state_.num_bad = 0;
 }
 
 double clip_factor(double norm, double max_norm) {

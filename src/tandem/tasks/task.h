@@ -55,6 +55,8 @@ class Task {
   // What each training feature costs beside the others, in any unit; empty when all cost the same
   // (they are padded).
   virtual std::span<const float> train_costs() const = 0;
+  // Tokens of each training feature as a batch would hold it, for --group_by_length.
+  virtual std::vector<std::uint32_t> train_lengths() const = 0;
   // Allocates what training batches of up to `batch_size` features need, so that steps allocate
   // nothing; returns the bytes.
   virtual std::size_t plan_training(std::size_t batch_size) = 0;

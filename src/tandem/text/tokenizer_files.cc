@@ -581,7 +581,19 @@ Json special_tokens_map(const TokenizerDefinition& d) {
                                                               {"cls_token", &d.cls_token},
                                                               {"mask_token", &d.mask_token}};
   for (const auto& [key, name] : names) {
-    if (!map.contains(key)) map[key] = *name;
+    if (map.contains(key)) continue;
+    // transformers writes a token in full where tokenizer_config.json names it and tokenizer.json has it among its added
+    // tokens, otherwise its text.
+    const bool named = d.tokenizer_config.is_object() && d.tokenizer_config.contains(key);
+    const auto added =
+        std::find_if(d.added_tokens.begin(), d.added_tokens.end(),
+                     [&](const AddedToken& token) { return token.content == *name; });
+    if (!named || d.tokenizer_json.is_null() || added == d.added_tokens.end()) {
+      map[key] = *name;
+      continue;
+    }
+    map[key] = added_token_json(*added);
+    map[key].erase("special");
   }
   return map;
 }

@@ -351,6 +351,19 @@ TEST_F(TokenizerJson, Errors) {
 
 // --- saving ---
 
+// As transformers does: a token in full where tokenizer_config.json names it and tokenizer.json adds it, otherwise its text.
+TEST_F(TokenizerJson, SavesNamedSpecialTokensInFull) {
+  write([](Json&) {});
+  write_file(folder_ / "tokenizer_config.json", R"({"cls_token": "[CLS]"})");
+  const std::filesystem::path out = folder_ / "out";
+  std::filesystem::create_directory(out);
+  Tokenizer::load(folder_.path()).save(out);
+  const Json map = Json::parse(read_file(out / "special_tokens_map.json"));
+  EXPECT_EQ(map["cls_token"], Json::parse(R"({"content": "[CLS]", "lstrip": false, "normalized": false,
+                                              "rstrip": false, "single_word": false})"));
+  EXPECT_EQ(map["sep_token"], "[SEP]");
+}
+
 TEST_F(SmallTokenizer, SavesFilesInHuggingFacesForm) {
   write_file(folder_ / "config.json", R"({"model_type": "distilbert"})");
   const Tokenizer t =

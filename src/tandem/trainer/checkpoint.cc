@@ -1,7 +1,11 @@
 #include "tandem/trainer/checkpoint.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -51,21 +55,44 @@ class TemporaryDirectory {
   fs::path path_;
 };
 
-models::TensorView view(const std::string& name, const nn::ParameterSpec& parameter,
-                        std::span<const float> arena) {
-  return {.name = name,
-          .dtype = models::DType::kF32,
-          .shape = parameter.shape,
-          .bytes = std::as_bytes(arena.subspan(parameter.offset, parameter.size))};
+void rename_directory(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error)
+    throw io_error(fmt::format("cannot rename '{}' to", from.native()), to.native(), error.value());
 }
 
-void write_optimizer(const fs::path& path, const nn::ParameterLayout& layout,
-                     const OptimizerArenas& arenas, std::int64_t step) {
+// Gives the finished directory its name. A checkpoint of this step exists when a run was resumed
+// from an older one; the two change places at once, or, where the file system cannot do that, one
+// after the other, and restore_replaced_checkpoints() mends what a death in between leaves.
+void put_in_place(TemporaryDirectory& work, const fs::path& target, const fs::path& replaced) {
+  if (!fs::exists(target)) {
+    rename_directory(work.path(), target);
+    work.release();
+    sync_directory(target.parent_path());
+    return;
+  }
+  if (::renameat2(AT_FDCWD, work.path().c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+    sync_directory(target.parent_path());
+    return;  // and `work` removes the old one
+  }
+  if (errno != EINVAL && errno != ENOSYS) throw io_error("cannot replace", target.native(), errno);
+  remove_tree(replaced);
+  rename_directory(target, replaced);
+  rename_directory(work.path(), target);
+  work.release();
+  sync_directory(target.parent_path());
+  remove_tree(replaced);
+}
+
+void write_optimizer(const fs::path& path, const TrainedArenas& arenas, std::int64_t step) {
   std::vector<models::TensorView> tensors;
-  for (const nn::ParameterSpec& parameter : layout.parameters()) {
-    if (!parameter.trainable) continue;
-    tensors.push_back(view("exp_avg." + parameter.name, parameter, arenas.exp_avg));
-    tensors.push_back(view("exp_avg_sq." + parameter.name, parameter, arenas.exp_avg_sq));
+  for (const optim::StateTensor& tensor : arenas.state_tensors) {
+    tensors.push_back(
+        {.name = tensor.name,
+         .dtype = models::DType::kF32,
+         .shape = tensor.shape,
+         .bytes = std::as_bytes(arenas.optimizer_state.subspan(tensor.offset, tensor.size))});
   }
   models::write_safetensors(path, tensors, {{"format", "pt"}, {"step", std::to_string(step)}});
 }
@@ -77,9 +104,18 @@ std::string resume_to_json(const ResumeState& resume) {
   json["last_log_step"] = resume.last_log_step;
   json["logical_shards"] = resume.logical_shards;
   json["num_features"] = resume.num_features;
+  json["optimizer"] = resume.optimizer;
   json["per_device_train_batch_size"] = resume.per_device_train_batch_size;
   json["shard_loss_since_log"] = resume.shard_loss_since_log;
   json["total_loss"] = resume.total_loss;
+  if (resume.repeated_updates > 0) json["repeated_updates"] = resume.repeated_updates;
+  if (resume.plateau) {
+    json["reduce_lr_on_plateau"] = {
+        {"learning_rate", resume.plateau->learning_rate},
+        {"best", resume.plateau->best ? ordered_json(*resume.plateau->best) : ordered_json()},
+        {"num_bad", resume.plateau->num_bad},
+        {"cooldown_left", resume.plateau->cooldown_left}};
+  }
   return python_json(json, {.indent = 2, .sort_keys = true}) + "\n";
 }
 
@@ -95,6 +131,16 @@ ResumeState parse_resume(const std::string& text, const fs::path& where) {
     json.at("per_device_train_batch_size").get_to(resume.per_device_train_batch_size);
     json.at("shard_loss_since_log").get_to(resume.shard_loss_since_log);
     json.at("total_loss").get_to(resume.total_loss);
+    resume.optimizer = json.value("optimizer", resume.optimizer);
+    resume.repeated_updates = json.value("repeated_updates", resume.repeated_updates);
+    if (json.contains("reduce_lr_on_plateau")) {
+      const ordered_json& saved = json["reduce_lr_on_plateau"];
+      optim::PlateauSchedule::State& state = resume.plateau.emplace();
+      saved.at("learning_rate").get_to(state.learning_rate);
+      if (!saved.at("best").is_null()) state.best = saved["best"].get<double>();
+      saved.at("num_bad").get_to(state.num_bad);
+      saved.at("cooldown_left").get_to(state.cooldown_left);
+    }
     return resume;
   } catch (const nlohmann::json::exception& error) {
     raise<DataError>("'{}' is damaged: {}; choose another checkpoint", where.native(),
@@ -104,19 +150,19 @@ ResumeState parse_resume(const std::string& text, const fs::path& where) {
 
 // `file`: a SafetensorsFile or WeightFiles.
 template <class File>
-void load_tensor(const File& file, const std::string& name, const nn::ParameterSpec& parameter,
-                 std::span<float> arena) {
+void load_tensor(const File& file, const std::string& name, const std::vector<std::size_t>& shape,
+                 std::span<float> destination) {
   const models::TensorView* tensor = file.find(name);
   if (tensor == nullptr) {
-    raise<DataError>("'{}' has no tensor '{}': it is not a checkpoint of this model",
+    raise<DataError>("'{}' has no tensor '{}': it is not a checkpoint of this model and optimizer",
                      file.path().native(), name);
   }
-  if (tensor->dtype != models::DType::kF32 || tensor->shape != parameter.shape) {
+  if (tensor->dtype != models::DType::kF32 || tensor->shape != shape) {
     raise<DataError>("'{}': tensor '{}' is {} {}, expected F32 {}", file.path().native(), name,
                      models::to_string(tensor->dtype), models::shape_to_string(tensor->shape),
-                     models::shape_to_string(parameter.shape));
+                     models::shape_to_string(shape));
   }
-  models::copy_to_float(*tensor, arena.subspan(parameter.offset, parameter.size));
+  models::copy_to_float(*tensor, destination);
 }
 
 // Checkpoints of output_dir, oldest first.
@@ -154,6 +200,21 @@ std::optional<fs::path> last_checkpoint(const fs::path& output_dir) {
   return std::nullopt;
 }
 
+void restore_replaced_checkpoints(const fs::path& output_dir) {
+  constexpr std::string_view kReplaced = "-replaced";
+  std::error_code error;
+  std::vector<std::pair<fs::path, fs::path>> found;
+  for (const auto& entry : fs::directory_iterator(output_dir, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kTemporaryPrefix) || !name.ends_with(kReplaced)) continue;
+    const std::size_t digits = name.size() - kTemporaryPrefix.size() - kReplaced.size();
+    const fs::path target =
+        output_dir / (std::string(kPrefix) + name.substr(kTemporaryPrefix.size(), digits));
+    if (!fs::exists(target)) found.emplace_back(entry.path(), target);
+  }
+  for (const auto& [from, to] : found) rename_directory(from, to);
+}
+
 void remove_unfinished_checkpoints(const fs::path& output_dir) {
   std::error_code error;
   std::vector<fs::path> unfinished;
@@ -164,8 +225,8 @@ void remove_unfinished_checkpoints(const fs::path& output_dir) {
   for (const fs::path& path : unfinished) remove_tree(path);
 }
 
-std::size_t checkpoint_bytes(const nn::ParameterLayout& layout, bool with_optimizer) {
-  return layout.num_parameters() * sizeof(float) * (with_optimizer ? 3 : 1);
+std::size_t checkpoint_bytes(const nn::ParameterLayout& layout, std::size_t optimizer_elements) {
+  return (layout.num_parameters() + optimizer_elements) * sizeof(float);
 }
 
 fs::path save_checkpoint(const fs::path& output_dir, const CheckpointContents& contents) {
@@ -175,27 +236,13 @@ fs::path save_checkpoint(const fs::path& output_dir, const CheckpointContents& c
 
   contents.task.save_pretrained(work.path(), contents.arenas.weights);
   if (contents.with_optimizer) {
-    write_optimizer(work.path() / kOptimizerFile, contents.task.layout(), contents.arenas,
-                    contents.state.global_step);
+    write_optimizer(work.path() / kOptimizerFile, contents.arenas, contents.state.global_step);
   }
   write_file(work.path() / "training_args.json", contents.training_arguments_json);
   write_file(work.path() / kResumeFile, resume_to_json(contents.resume));
   write_file(work.path() / kTrainerStateFile, contents.state.to_json());
 
-  // A checkpoint of this step exists when a run was resumed from an older one: it is replaced only
-  // now that the new one is complete.
-  const fs::path replaced = output_dir / (std::string(kTemporaryPrefix) + number + "-replaced");
-  std::error_code error;
-  if (fs::exists(target)) {
-    remove_tree(replaced);
-    fs::rename(target, replaced, error);
-    if (error) throw io_error("cannot replace", target.native(), error.value());
-  }
-  fs::rename(work.path(), target, error);
-  if (error) throw io_error("cannot rename to", target.native(), error.value());
-  work.release();
-  sync_directory(output_dir);
-  remove_tree(replaced);
+  put_in_place(work, target, output_dir / (std::string(kTemporaryPrefix) + number + "-replaced"));
   return target;
 }
 
@@ -223,14 +270,16 @@ LoadedCheckpoint load_checkpoint_state(const fs::path& directory) {
 }
 
 void load_checkpoint_arenas(const fs::path& directory, const nn::ParameterLayout& layout,
-                            const OptimizerArenas& arenas) {
+                            const TrainedArenas& arenas) {
   const models::WeightFiles weights(directory);
-  const models::SafetensorsFile moments(directory / kOptimizerFile);
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
-    load_tensor(weights, parameter.name, parameter, arenas.weights);
-    if (!parameter.trainable) continue;
-    load_tensor(moments, "exp_avg." + parameter.name, parameter, arenas.exp_avg);
-    load_tensor(moments, "exp_avg_sq." + parameter.name, parameter, arenas.exp_avg_sq);
+    load_tensor(weights, parameter.name, parameter.shape,
+                arenas.weights.subspan(parameter.offset, parameter.size));
+  }
+  const models::SafetensorsFile state(directory / kOptimizerFile);
+  for (const optim::StateTensor& tensor : arenas.state_tensors) {
+    load_tensor(state, tensor.name, tensor.shape,
+                arenas.optimizer_state.subspan(tensor.offset, tensor.size));
   }
 }
 
@@ -248,7 +297,11 @@ std::vector<fs::path> rotate_checkpoints(const fs::path& output_dir, int limit,
   const auto floor = static_cast<std::size_t>(limit);
   for (std::size_t i = 0; i + 1 < found.size() && kept > floor; ++i) {
     if (is_best(found[i].second)) continue;
-    remove_tree(found[i].second);
+    // Under another name first: what is half removed is not taken for a checkpoint.
+    const fs::path removing =
+        output_dir / (std::string(kTemporaryPrefix) + std::to_string(found[i].first) + "-removed");
+    rename_directory(found[i].second, removing);
+    remove_tree(removing);
     removed.push_back(found[i].second);
     --kept;
   }

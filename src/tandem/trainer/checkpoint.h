@@ -6,10 +6,10 @@
 // most a tmp- directory, which nobody takes for a checkpoint and the next run removes.
 //
 //   model.safetensors or pytorch_model.bin, config.json, tokenizer files   as in output_dir
-//   optimizer.safetensors                             exp_avg.<parameter>, exp_avg_sq.<parameter>,
-//   f32 trainer_state.json                                as Hugging Face training_args.json the
-//   arguments of the run that wrote it tandem_state.json                                 what only
-//   tandem needs: shards, loss sums since the last log
+//   optimizer.safetensors      the optimizer's state, f32: exp_avg.<parameter> and so on
+//   trainer_state.json         as Hugging Face
+//   training_args.json         the arguments of the run that wrote it
+//   tandem_state.json          what only tandem needs: shards, loss sums since the last log
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "tandem/nn/parameter_layout.h"
+#include "tandem/optim/optimizer.h"
+#include "tandem/optim/schedule.h"
 #include "tandem/tasks/task.h"
 #include "tandem/trainer/trainer_state.h"
 
@@ -35,25 +37,35 @@ struct ResumeState {
   std::int64_t last_log_step = 0;
   std::vector<double> shard_loss_since_log;  // [logical_shards]
   double total_loss = 0;                     // sum over the logged steps, for train_loss
+  std::string optimizer = "adamw_torch";     // whose state optimizer.safetensors is
+  // Of reduce_lr_on_plateau; unset for other schedules.
+  std::optional<optim::PlateauSchedule::State> plateau;
+  // Updates that runs with --ignore_data_skip did not skip: epochs begin this much later.
+  std::int64_t repeated_updates = 0;
 };
 
-// f32 arenas of one model; weights, exp_avg and exp_avg_sq have the layout's size.
-struct OptimizerArenas {
-  std::span<float> weights, exp_avg, exp_avg_sq;
+// What is trained, in f32: weights of the layout's size, and what the optimizer keeps.
+struct TrainedArenas {
+  std::span<float> weights;
+  std::span<float> optimizer_state;
+  std::vector<optim::StateTensor> state_tensors;  // what lies where in optimizer_state
 };
 
 // "checkpoint-500" -> 500.
 std::optional<std::int64_t> checkpoint_step(const std::filesystem::path& directory);
 // The complete checkpoint with the largest step in `output_dir`, if any.
 std::optional<std::filesystem::path> last_checkpoint(const std::filesystem::path& output_dir);
+// Gives a checkpoint its name back that a killed run was about to replace with one of the same step
+// (only where the file system cannot exchange two names). Call before last_checkpoint().
+void restore_replaced_checkpoints(const std::filesystem::path& output_dir);
 // Removes what killed runs left: tmp-checkpoint-* in `output_dir`.
 void remove_unfinished_checkpoints(const std::filesystem::path& output_dir);
 // Bytes of one checkpoint, up to a few kilobytes of JSON.
-std::size_t checkpoint_bytes(const nn::ParameterLayout& layout, bool with_optimizer);
+std::size_t checkpoint_bytes(const nn::ParameterLayout& layout, std::size_t optimizer_elements);
 
 struct CheckpointContents {
   const tasks::Task& task;
-  OptimizerArenas arenas;
+  TrainedArenas arenas;
   const TrainerState& state;
   const ResumeState& resume;
   std::string training_arguments_json;
@@ -76,7 +88,7 @@ LoadedCheckpoint load_checkpoint_state(const std::filesystem::path& directory);
 // Fills the arenas from the weights and optimizer.safetensors. Throws IoError or DataError (a
 // tensor that is absent or of another shape).
 void load_checkpoint_arenas(const std::filesystem::path& directory,
-                            const nn::ParameterLayout& layout, const OptimizerArenas& arenas);
+                            const nn::ParameterLayout& layout, const TrainedArenas& arenas);
 
 // Deletes the oldest checkpoints beyond `limit` (at least 1); never `best`, and never the newest.
 // Returns what it removed.

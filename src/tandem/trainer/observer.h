@@ -1,5 +1,5 @@
-// Who watches a run: the console today, TensorBoard and reports later. The trainer never prints; it
-// tells observers.
+// Who watches a run: the console, TensorBoard, the report. The trainer never prints; it tells
+// observers.
 #pragma once
 
 #include <cstddef>

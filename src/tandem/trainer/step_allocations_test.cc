@@ -77,6 +77,7 @@ struct Case {
   bool gradient_checkpointing;
   int logical_shards;
   const char* kernels;
+  optim::OptimizerName optimizer = optim::OptimizerName::kAdamwTorch;
 };
 
 void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
@@ -104,20 +105,24 @@ TEST_P(StepAllocations, AreNone) {
       tokenizer, questions.examples(),
       {.max_seq_length = 128, .doc_stride = 32, .padding = param.padding, .max_samples = 79},
       threads));
+  const auto optimizer = optim::make_optimizer({.name = param.optimizer}, task.layout());
   dist::DataParallel parallel(nullptr, context,
                               {.elements = task.layout().size(),
                                .logical_shards = param.logical_shards,
-                               .bf16_weights = param.bf16});
+                               .bf16_weights = param.bf16,
+                               .optimizer_state_elements = optimizer->state_elements()});
   models::load_pretrained(demo / "model", task.model().config(), task.layout(), parallel.weights(),
                           42);
-  const optim::AdamW optimizer({}, task.layout());
   constexpr std::size_t kBatch = 4;
   task.plan_training(kBatch);
   TrainingPlan plan;
   plan.logical_shards = param.logical_shards;
   plan.per_device_batch_size = kBatch;
-  const StepContext step_context{
-      .kernels = context, .task = task, .parallel = parallel, .optimizer = optimizer, .plan = plan};
+  const StepContext step_context{.kernels = context,
+                                 .task = task,
+                                 .parallel = parallel,
+                                 .optimizer = *optimizer,
+                                 .plan = plan};
   const data::EpochBatches order(data::epoch_permutation(task.num_train_features(), 42, 0), kBatch,
                                  static_cast<std::size_t>(param.logical_shards));
   constexpr std::size_t kAccumulated = 2;
@@ -141,14 +146,18 @@ TEST_P(StepAllocations, AreNone) {
 
 INSTANTIATE_TEST_SUITE_P(
     Steps, StepAllocations,
-    ::testing::Values(Case{"f32", false, Padding::kNone, false, 1, ""},
-                      Case{"bf16", true, Padding::kNone, false, 1, ""},
-                      Case{"f32_padded", false, Padding::kMaxSeqLength, false, 1, ""},
-                      Case{"bf16_longest", true, Padding::kLongestOfBatch, false, 1, ""},
-                      Case{"f32_checkpointed", false, Padding::kNone, true, 1, ""},
-                      Case{"bf16_checkpointed", true, Padding::kNone, true, 1, ""},
-                      Case{"bf16_two_shards", true, Padding::kNone, false, 2, ""},
-                      Case{"reference", true, Padding::kNone, false, 1, "reference"}),
+    ::testing::Values(
+        Case{"f32", false, Padding::kNone, false, 1, ""},
+        Case{"sgd", false, Padding::kNone, false, 1, "", optim::OptimizerName::kSgd},
+        Case{"adagrad", true, Padding::kNone, false, 1, "", optim::OptimizerName::kAdagrad},
+        Case{"adafactor", true, Padding::kNone, false, 1, "", optim::OptimizerName::kAdafactor},
+        Case{"bf16", true, Padding::kNone, false, 1, ""},
+        Case{"f32_padded", false, Padding::kMaxSeqLength, false, 1, ""},
+        Case{"bf16_longest", true, Padding::kLongestOfBatch, false, 1, ""},
+        Case{"f32_checkpointed", false, Padding::kNone, true, 1, ""},
+        Case{"bf16_checkpointed", true, Padding::kNone, true, 1, ""},
+        Case{"bf16_two_shards", true, Padding::kNone, false, 2, ""},
+        Case{"reference", true, Padding::kNone, false, 1, "reference"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 // The counters count.

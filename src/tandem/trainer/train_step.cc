@@ -80,11 +80,10 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
   const optim::ParameterArenas arenas{.weights = parallel.weights(),
                                       .weights_bf16 = parallel.bf16_weights(),
                                       .gradients = parallel.reduced_gradient(),
-                                      .exp_avg = parallel.exp_avg(),
-                                      .exp_avg_sq = parallel.exp_avg_sq()};
-  const optim::AdamWStep update{.step = static_cast<std::uint64_t>(step) + 1,
-                                .learning_rate = learning_rate,
-                                .gradient_scale = clip};
+                                      .state = parallel.optimizer_state()};
+  const optim::OptimizerStep update{.step = static_cast<std::uint64_t>(step) + 1,
+                                    .learning_rate = learning_rate,
+                                    .gradient_scale = clip};
   const StageTimer timer(kernels.profile, "optimizer", "update");
   for (const dist::Range& range : parallel.owned_ranges())
     context.optimizer.step(kernels, update, arenas, range.begin, range.end);

@@ -9,7 +9,7 @@
 #include "tandem/data/epoch_order.h"
 #include "tandem/dist/data_parallel.h"
 #include "tandem/kernels/context.h"
-#include "tandem/optim/adamw.h"
+#include "tandem/optim/optimizer.h"
 #include "tandem/tasks/task.h"
 #include "tandem/trainer/training_plan.h"
 
@@ -20,7 +20,7 @@ struct StepContext {
   const kernels::Context& kernels;
   tasks::Task& task;
   dist::DataParallel& parallel;
-  const optim::AdamW& optimizer;
+  optim::Optimizer& optimizer;
   const TrainingPlan& plan;
   std::uint64_t dropout_seed = 42;
   double max_grad_norm = 1.0;

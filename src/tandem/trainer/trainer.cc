@@ -25,33 +25,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-optim::Schedule make_schedule(const TrainingArguments& arguments, const TrainingPlan& plan) {
-  const auto type = [&] {
-    switch (arguments.lr_scheduler_type) {
-      case LrSchedulerType::kLinear:
-        return optim::ScheduleType::kLinear;
-      case LrSchedulerType::kConstant:
-        return optim::ScheduleType::kConstant;
-      case LrSchedulerType::kConstantWithWarmup:
-        return optim::ScheduleType::kConstantWithWarmup;
-      default:
-        raise<ConfigError>(
-            "this --lr_scheduler_type is not there yet; choose linear, constant or "
-            "constant_with_warmup");
-    }
-  }();
-  return {.type = type,
-          .total_steps = static_cast<std::uint64_t>(plan.total_steps),
-          .warmup_steps = static_cast<std::uint64_t>(plan.warmup_steps)};
-}
-
-optim::AdamWOptions make_adamw_options(const TrainingArguments& arguments) {
-  return {.beta1 = arguments.adam_beta1,
-          .beta2 = arguments.adam_beta2,
-          .epsilon = arguments.adam_epsilon,
-          .weight_decay = arguments.weight_decay};
-}
-
 TrainerState initial_state(const TrainingPlan& plan) {
   TrainerState state;
   state.max_steps = plan.total_steps;
@@ -63,13 +36,15 @@ TrainerState initial_state(const TrainingPlan& plan) {
   return state;
 }
 
-ResumeState initial_resume_state(const TrainingPlan& plan, const std::string& data_fingerprint) {
+ResumeState initial_resume_state(const TrainingPlan& plan, const TrainingArguments& arguments,
+                                 const std::string& data_fingerprint) {
   ResumeState state;
   state.logical_shards = plan.logical_shards;
   state.per_device_train_batch_size = plan.per_device_batch_size;
   state.gradient_accumulation_steps = plan.accumulation_steps;
   state.num_features = plan.num_features;
   state.data_fingerprint = data_fingerprint;
+  state.optimizer = optim::to_string(arguments.optim);
   return state;
 }
 
@@ -78,13 +53,10 @@ void smooth(double& average, double value) {
   average = average == 0 ? value : 0.9 * average + 0.1 * value;
 }
 
-std::string with_eval_prefix(const std::string& metric) {
-  return metric.starts_with("eval_") ? metric : "eval_" + metric;
-}
-
 // A checkpoint fixes what the order of data and the sums depend on.
 void check_resumable(const ResumeState& saved, const TrainingPlan& plan,
-                     const std::string& fingerprint, const fs::path& checkpoint) {
+                     const std::string& fingerprint, const std::string& optimizer,
+                     const fs::path& checkpoint) {
   const auto check = [&](std::string_view what, std::int64_t found, std::int64_t expected,
                          std::string_view advice) {
     if (found != expected) {
@@ -100,6 +72,10 @@ void check_resumable(const ResumeState& saved, const TrainingPlan& plan,
         plan.per_device_batch_size, "pass the old value");
   check("--gradient_accumulation_steps", saved.gradient_accumulation_steps, plan.accumulation_steps,
         "pass the old value");
+  if (saved.optimizer != optimizer) {
+    raise<ConfigError>("'{}' was written with --optim {}, this run has {}: pass the old value",
+                       checkpoint.native(), saved.optimizer, optimizer);
+  }
   if (saved.data_fingerprint != fingerprint) {
     raise<ConfigError>(
         "'{}' was trained on other features (fingerprint {}, now {}): pass the same data, "
@@ -120,21 +96,21 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   const TrainingArguments& arguments = parts_.arguments;
   plan_ = make_training_plan(arguments, static_cast<std::int64_t>(parts_.task.num_train_features()),
                              parts_.parallel.logical_shards());
-  const optim::Schedule schedule = make_schedule(arguments, plan_);
-  const optim::AdamW optimizer(make_adamw_options(arguments), parts_.task.layout());
+  TANDEM_CHECK(parts_.optimizer != nullptr, "a trainer without an optimizer cannot train");
+  learning_rate_.emplace(arguments, plan_);
   const StepContext step_context{.kernels = parts_.kernels,
                                  .task = parts_.task,
                                  .parallel = parts_.parallel,
-                                 .optimizer = optimizer,
+                                 .optimizer = *parts_.optimizer,
                                  .plan = plan_,
                                  .dropout_seed = static_cast<std::uint64_t>(arguments.seed),
                                  .max_grad_norm = arguments.max_grad_norm};
   state_ = initial_state(plan_);
-  resume_ = initial_resume_state(plan_, parts_.data_fingerprint);
+  resume_ = initial_resume_state(plan_, arguments, parts_.data_fingerprint);
   own_losses_.assign(parts_.parallel.shards().size(), 0.0);
   if (resume) resume_from(*resume);
   refresh_bf16_weights();
-  if (is_main()) remove_unfinished_checkpoints(arguments.output_dir);
+  if (writes_checkpoints()) remove_unfinished_checkpoints(arguments.output_dir);
 
   parts_.observer.train_begin({.plan = plan_,
                                .num_parameters = parts_.task.layout().num_trainable_parameters(),
@@ -145,18 +121,16 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   StepResult step;
 
   while (!stop) {
-    const std::int64_t epoch = state_.global_step / plan_.updates_per_epoch;
+    const std::int64_t epoch = updates_into_data() / plan_.updates_per_epoch;
     const std::int64_t epoch_begin = epoch * plan_.updates_per_epoch;
-    const data::EpochBatches order =
-        epoch_batches(arguments, plan_, parts_.task.train_costs(), epoch);
-    for (std::int64_t update = state_.global_step - epoch_begin;
+    const data::EpochBatches order = epoch_batches(arguments, plan_, parts_.task, epoch);
+    for (std::int64_t update = updates_into_data() - epoch_begin;
          update < plan_.updates_per_epoch && !stop; ++update) {
       const auto step_start = Clock::now();
       const std::int64_t first_batch = update * plan_.accumulation_steps;
       const std::int64_t end_batch =
           std::min<std::int64_t>(first_batch + plan_.accumulation_steps, plan_.batches_per_epoch);
-      const double learning_rate =
-          arguments.learning_rate * schedule.factor(static_cast<std::uint64_t>(state_.global_step));
+      const double learning_rate = learning_rate_->at(state_.global_step);
       step = train_step(step_context, order, static_cast<std::size_t>(first_batch),
                         static_cast<std::size_t>(end_batch - first_batch), state_.global_step,
                         learning_rate, std::move(step));
@@ -191,18 +165,22 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   return result;
 }
 
+TrainedArenas Trainer::trained_arenas() const {
+  return {.weights = parts_.parallel.weights(),
+          .optimizer_state = parts_.parallel.optimizer_state(),
+          .state_tensors = parts_.optimizer->state_tensors()};
+}
+
 void Trainer::resume_from(const fs::path& checkpoint) {
   LoadedCheckpoint loaded = load_checkpoint_state(checkpoint);
-  check_resumable(loaded.resume, plan_, parts_.data_fingerprint, checkpoint);
+  check_resumable(loaded.resume, plan_, parts_.data_fingerprint, resume_.optimizer, checkpoint);
   if (loaded.state.max_steps != plan_.total_steps) {
     parts_.observer.warning(fmt::format(
         "'{}' was on its way to {} steps, this run goes to {}: the learning-rate schedule changes",
         checkpoint.native(), loaded.state.max_steps, plan_.total_steps));
   }
   if (parts_.parallel.node_leader()) {
-    load_checkpoint_arenas(
-        checkpoint, parts_.task.layout(),
-        {parts_.parallel.weights(), parts_.parallel.exp_avg(), parts_.parallel.exp_avg_sq()});
+    load_checkpoint_arenas(checkpoint, parts_.task.layout(), trained_arenas());
   }
   parts_.communicator.barrier();
   // What is about this run (steps, intervals) is the new plan's; what happened so far is the
@@ -216,6 +194,10 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   state_.log_history = std::move(loaded.state.log_history);
   resume_.last_log_step = loaded.resume.last_log_step;
   resume_.total_loss = loaded.resume.total_loss;
+  resume_.repeated_updates = loaded.resume.repeated_updates;
+  if (parts_.arguments.ignore_data_skip)
+    resume_.repeated_updates += updates_into_data() % plan_.updates_per_epoch;
+  learning_rate_->restore(loaded.resume.plateau);
   const dist::Range shards = parts_.parallel.shards();
   for (std::size_t i = 0; i < own_losses_.size(); ++i) {
     own_losses_[i] = loaded.resume.shard_loss_since_log.at(shards.begin + i);
@@ -270,7 +252,7 @@ void Trainer::after_step(double epoch, double grad_norm, double learning_rate, b
   if (log_now) log_training(grad_norm, learning_rate);
   if (evaluate_now) {
     const std::int64_t best_before = state_.best_global_step;
-    evaluate_and_record();
+    follow_metric(evaluate_and_record());
     save_now = save_now || (arguments.save_strategy == SaveStrategy::kBest &&
                             state_.best_global_step != best_before);
   }
@@ -310,11 +292,18 @@ ordered_json Trainer::evaluate(tasks::Split split) {
       parts_.kernels, parts_.communicator, parts_.task, weights(), parts_.observer);
 }
 
-void Trainer::evaluate_and_record() {
+// reduce_lr_on_plateau looks at the evaluations of training, not at that of eval_on_start.
+void Trainer::follow_metric(const ordered_json& metrics) {
+  if (!learning_rate_->follows_metric()) return;
+  const std::string key = with_eval_prefix(parts_.arguments.metric_for_best_model.value_or("f1"));
+  learning_rate_->measured(metrics.at(key).get<double>());
+}
+
+ordered_json Trainer::evaluate_and_record() {
   const TrainingArguments& arguments = parts_.arguments;
   const ordered_json metrics = evaluate(tasks::Split::kEval);
   log(metrics);
-  if (!arguments.metric_for_best_model) return;
+  if (!arguments.metric_for_best_model) return metrics;
   const std::string key = with_eval_prefix(*arguments.metric_for_best_model);
   if (!metrics.contains(key)) {
     std::string known;
@@ -329,11 +318,13 @@ void Trainer::evaluate_and_record() {
     state_.best_metric = value;
     state_.best_global_step = state_.global_step;
   }
+  return metrics;
 }
 
 void Trainer::save() {
   const TrainingArguments& arguments = parts_.arguments;
   saved_step_ = state_.global_step;
+  resume_.plateau = learning_rate_->state();
   // Every rank contributes the losses of its shards; the others' are zeros, so the sum is exact.
   resume_.shard_loss_since_log.assign(static_cast<std::size_t>(plan_.logical_shards), 0.0);
   std::copy(own_losses_.begin(), own_losses_.end(),
@@ -345,17 +336,15 @@ void Trainer::save() {
       fs::path(arguments.output_dir) / fmt::format("checkpoint-{}", state_.global_step);
   if (state_.best_metric && state_.best_global_step == state_.global_step)
     state_.best_model_checkpoint = directory.native();
-  if (!is_main()) return;
+  if (!writes_checkpoints()) return;
 
   parts_.observer.saving(directory);
-  save_checkpoint(arguments.output_dir,
-                  {.task = parts_.task,
-                   .arenas = {parts_.parallel.weights(), parts_.parallel.exp_avg(),
-                              parts_.parallel.exp_avg_sq()},
-                   .state = state_,
-                   .resume = resume_,
-                   .training_arguments_json = parts_.arguments_json,
-                   .with_optimizer = !arguments.save_only_model});
+  save_checkpoint(arguments.output_dir, {.task = parts_.task,
+                                         .arenas = trained_arenas(),
+                                         .state = state_,
+                                         .resume = resume_,
+                                         .training_arguments_json = parts_.arguments_json,
+                                         .with_optimizer = !arguments.save_only_model});
   if (arguments.save_total_limit && *arguments.save_total_limit > 0) {
     for (const fs::path& removed : rotate_checkpoints(
              arguments.output_dir, *arguments.save_total_limit, state_.best_model_checkpoint)) {

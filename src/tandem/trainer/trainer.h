@@ -11,10 +11,11 @@
 #include "tandem/comm/communicator.h"
 #include "tandem/dist/data_parallel.h"
 #include "tandem/kernels/context.h"
-#include "tandem/optim/adamw.h"
+#include "tandem/optim/optimizer.h"
 #include "tandem/tasks/task.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/observer.h"
+#include "tandem/trainer/optimization.h"
 #include "tandem/trainer/trainer_state.h"
 #include "tandem/trainer/training_arguments.h"
 #include "tandem/trainer/training_plan.h"
@@ -29,6 +30,7 @@ struct TrainerParts {
   const kernels::Context& kernels;
   comm::Communicator& communicator;
   dist::DataParallel& parallel;
+  optim::Optimizer* optimizer;  // null: nothing is trained. Its state is parallel.optimizer_state()
   Observer& observer;
   // Set by a signal handler: the run ends after the current step, with a checkpoint.
   const std::atomic<bool>& stop_requested;
@@ -62,16 +64,23 @@ class Trainer {
 
  private:
   bool is_main() const { return parts_.communicator.rank() == 0; }
+  bool writes_checkpoints() const {
+    return is_main() || (parts_.arguments.save_on_each_node && parts_.parallel.node_leader());
+  }
+  // Where the next update's data lies, counted in updates: behind --ignore_data_skip not the step.
+  std::int64_t updates_into_data() const { return state_.global_step - resume_.repeated_updates; }
   nn::Weights weights() const {
     return {parts_.parallel.weights(), parts_.parallel.bf16_weights()};
   }
+  TrainedArenas trained_arenas() const;
   void resume_from(const std::filesystem::path& checkpoint);
   void refresh_bf16_weights();
   void after_step(double epoch, double grad_norm, double learning_rate, bool last_of_epoch);
   void warn_if_not_finite(double grad_norm);
   void record_losses(std::span<const double> losses);
   void log_training(double grad_norm, double learning_rate);
-  void evaluate_and_record();
+  nlohmann::ordered_json evaluate_and_record();
+  void follow_metric(const nlohmann::ordered_json& metrics);
   void save();
   void load_best_model();
   bool agreed_to_stop();
@@ -83,7 +92,8 @@ class Trainer {
   TrainerParts parts_;
   TrainingPlan plan_;
   TrainerState state_;
-  ResumeState resume_;              // losses since the last log live here
+  ResumeState resume_;  // losses since the last log live here
+  std::optional<LearningRate> learning_rate_;
   std::vector<double> own_losses_;  // per own shard, since the last log
   std::optional<std::int64_t> saved_step_;
   bool warned_not_finite_ = false;

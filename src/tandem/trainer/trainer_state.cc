@@ -17,7 +17,7 @@ ordered_json or_null(const std::optional<T>& value) {
 
 std::string TrainerState::to_json() const {
   ordered_json json;
-  json["best_global_step"] = best_global_step;
+  json["best_global_step"] = best_metric ? ordered_json(best_global_step) : ordered_json(nullptr);
   json["best_metric"] = or_null(best_metric);
   json["best_model_checkpoint"] = or_null(best_model_checkpoint);
   json["epoch"] = epoch;
@@ -60,7 +60,8 @@ TrainerState TrainerState::parse(std::string_view text, std::string_view where) 
     state.eval_steps = json.value("eval_steps", std::int64_t{0});
     state.save_steps = json.value("save_steps", std::int64_t{0});
     state.total_flos = json.value("total_flos", 0.0);
-    state.best_global_step = json.value("best_global_step", std::int64_t{0});
+    if (json.contains("best_global_step") && !json["best_global_step"].is_null())
+      state.best_global_step = json["best_global_step"].get<std::int64_t>();
     if (json.contains("best_metric") && !json["best_metric"].is_null())
       state.best_metric = json["best_metric"].get<double>();
     if (json.contains("best_model_checkpoint") && !json["best_model_checkpoint"].is_null()) {

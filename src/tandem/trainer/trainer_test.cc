@@ -85,6 +85,12 @@ TEST(TrainerState, SurvivesTheRoundTrip) {
   EXPECT_EQ(read.best_model_checkpoint, state.best_model_checkpoint);
 }
 
+TEST(TrainerState, WithoutABestModelItsFieldsAreNull) {
+  const std::string text = TrainerState{}.to_json();
+  EXPECT_THAT(text, ::testing::HasSubstr("\"best_global_step\": null,\n  \"best_metric\": null,"));
+  EXPECT_EQ(TrainerState::parse(text, "here").best_global_step, 0);
+}
+
 TEST(TrainerState, BrokenTextIsNamed) {
   try {
     TrainerState::parse("{\"epoch\": 1", "out/checkpoint-1/trainer_state.json");

@@ -10,6 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "tandem/optim/optimizer.h"
+#include "tandem/optim/schedule.h"
+
 namespace tandem::trainer {
 
 // When something periodic happens.
@@ -18,20 +21,8 @@ enum class IntervalStrategy { kNo, kSteps, kEpoch };
 // When a checkpoint is written; kBest: whenever the metric improves.
 enum class SaveStrategy { kNo, kSteps, kEpoch, kBest };
 
-// The learning rate's curve after warm-up.
-enum class LrSchedulerType {
-  kLinear,
-  kConstant,
-  kConstantWithWarmup,
-  kCosine,
-  kCosineWithRestarts,
-  kPolynomial,
-  kInverseSqrt,
-};
-
-// kAdamwTorch also stands for adamw_torch_fused (same mathematics). kAdamwHf adds epsilon before
-// the bias correction and decays weights after the step.
-enum class OptimizerName { kAdamwTorch, kAdamwHf, kSgd, kAdagrad };
+using LrSchedulerType = optim::ScheduleType;
+using OptimizerName = optim::OptimizerName;
 
 // Whose library carries messages between ranks (comm/transport_options.h). kCcl: tandem's own.
 enum class DdpBackend { kCcl, kMpi, kGloo };
@@ -53,6 +44,7 @@ struct TrainingArguments {
   // --- batches and steps ---
   int per_device_train_batch_size = 8;  // features per rank and micro-batch
   int per_device_eval_batch_size = 8;
+  bool split_batches = false;           // the batch sizes are those of all ranks together
   int gradient_accumulation_steps = 1;  // micro-batches per update
   double num_train_epochs = 3.0;        // fractions allowed
   std::int64_t max_steps = -1;          // > 0: wins over num_train_epochs
@@ -62,6 +54,7 @@ struct TrainingArguments {
 
   // --- optimizer ---
   OptimizerName optim = OptimizerName::kAdamwTorch;
+  std::string optim_args;       // "key=value,key=value": settings of sgd, adagrad, adafactor
   double learning_rate = 5e-5;  // the peak
   double weight_decay = 0.0;    // not for biases and LayerNorm weights
   double adam_beta1 = 0.9;
@@ -71,6 +64,7 @@ struct TrainingArguments {
 
   // --- learning-rate schedule ---
   LrSchedulerType lr_scheduler_type = LrSchedulerType::kLinear;
+  std::string lr_scheduler_kwargs = "{}";  // JSON: settings of the type (optim/schedule.h)
   // Both may be given: steps win. warmup_steps < 1 was moved to warmup_ratio (transformers 5.x), so
   // this one is whole.
   std::int64_t warmup_steps = 0;
@@ -95,7 +89,8 @@ struct TrainingArguments {
   bool log_on_each_node = true;
   std::optional<bool> disable_tqdm;  // unset: progress bars unless the log level is above warning
   std::optional<std::string> run_name;  // unset: output_dir
-  std::vector<std::string> report_to;   // empty: none
+  std::vector<std::string> report_to;   // what works of it: "tensorboard", or empty
+  std::optional<std::string> logging_dir;  // of TensorBoard; unset: output_dir/runs/<time>_<host>
 
   // --- checkpoints ---
   SaveStrategy save_strategy = SaveStrategy::kSteps;

@@ -81,25 +81,30 @@ TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t
 }
 
 data::EpochBatches epoch_batches(const TrainingArguments& arguments, const TrainingPlan& plan,
-                                 std::span<const float> costs, std::int64_t epoch) {
+                                 const tasks::Task& task, std::int64_t epoch) {
   const auto seed = static_cast<std::uint64_t>(arguments.data_seed.value_or(arguments.seed));
-  data::EpochBatches batches(data::epoch_permutation(static_cast<std::size_t>(plan.num_features),
-                                                     seed, static_cast<std::uint64_t>(epoch)),
-                             static_cast<std::size_t>(plan.per_device_batch_size),
+  const auto batch_size = static_cast<std::size_t>(plan.per_device_batch_size);
+  std::vector<std::uint32_t> order = data::epoch_permutation(
+      static_cast<std::size_t>(plan.num_features), seed, static_cast<std::uint64_t>(epoch));
+  if (arguments.group_by_length) {
+    order = data::group_by_length(std::move(order), task.train_lengths(),
+                                  batch_size * static_cast<std::size_t>(plan.accumulation_steps));
+  }
+  data::EpochBatches batches(std::move(order), batch_size,
                              static_cast<std::size_t>(plan.logical_shards),
                              arguments.dataloader_drop_last);
+  const std::span<const float> costs = task.train_costs();
   if (!costs.empty()) batches.balance(costs);
   return batches;
 }
 
 std::size_t largest_batch(const TrainingArguments& arguments, const TrainingPlan& plan,
-                          std::span<const float> costs, std::size_t first_shard,
-                          std::size_t end_shard,
+                          const tasks::Task& task, std::size_t first_shard, std::size_t end_shard,
                           FunctionRef<std::size_t(std::span<const std::uint32_t>)> rows_of) {
   std::size_t largest = 0;
   for (std::int64_t epoch = 0; epoch < divide_up(plan.total_steps, plan.updates_per_epoch);
        ++epoch) {
-    const data::EpochBatches order = epoch_batches(arguments, plan, costs, epoch);
+    const data::EpochBatches order = epoch_batches(arguments, plan, task, epoch);
     const std::int64_t updates =
         std::min(plan.updates_per_epoch, plan.total_steps - epoch * plan.updates_per_epoch);
     const auto batches = static_cast<std::size_t>(

@@ -10,6 +10,7 @@
 
 #include "tandem/core/thread_pool.h"
 #include "tandem/data/epoch_order.h"
+#include "tandem/tasks/task.h"
 #include "tandem/trainer/training_arguments.h"
 
 namespace tandem::trainer {
@@ -41,16 +42,15 @@ struct TrainingPlan {
 TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t num_features,
                                 int logical_shards);
 
-// The order of the features in an epoch of the run, dealt to its shards; balanced if `costs`
-// (Task::train_costs()) tells them apart.
+// The order of the task's features in an epoch of the run, dealt to its shards; grouped by length if
+// asked for, and balanced if Task::train_costs() tells features apart.
 data::EpochBatches epoch_batches(const TrainingArguments& arguments, const TrainingPlan& plan,
-                                 std::span<const float> costs, std::int64_t epoch);
+                                 const tasks::Task& task, std::int64_t epoch);
 
 // The most rows, as rows_of() counts them, that a batch of the shards [first_shard, end_shard) has
 // in any step of the run.
 std::size_t largest_batch(const TrainingArguments& arguments, const TrainingPlan& plan,
-                          std::span<const float> costs, std::size_t first_shard,
-                          std::size_t end_shard,
+                          const tasks::Task& task, std::size_t first_shard, std::size_t end_shard,
                           FunctionRef<std::size_t(std::span<const std::uint32_t>)> rows_of);
 
 }  // namespace tandem::trainer

@@ -284,4 +284,50 @@ TEST(CInterface, CodesHaveTexts) {
   EXPECT_EQ(version, TDM_VERSION);
 }
 
+TEST(CInterface, TheRanksThatAreLeftGoOn) {
+  run_ranks(4, [](tdmComm_t comm, int rank) {
+    EXPECT_OK(tdmBarrier(comm));
+    if (rank == 1) {
+      EXPECT_OK(tdmCommAbort(comm));
+      return;
+    }
+    double x = 1;
+    tdmResult_t result = tdmSuccess;
+    while (result == tdmSuccess) result = tdmAllReduce(&x, &x, 1, tdmFloat64, tdmMax, comm);
+    EXPECT_EQ(result, tdmRemoteError);
+    const int excluded = 3;
+    if (rank == excluded) return;
+    tdmComm_t rest = nullptr;
+    ASSERT_EQ(tdmCommShrink(comm, &excluded, 1, &rest, nullptr, TDM_SHRINK_ABORT), tdmSuccess)
+        << tdmGetLastError(comm);
+    int count = 0;
+    EXPECT_OK(tdmCommCount(rest, &count));
+    EXPECT_EQ(count, 2);
+    x = rank;
+    EXPECT_OK(tdmAllReduce(&x, &x, 1, tdmFloat64, tdmSum, rest));
+    EXPECT_EQ(x, 2);
+    EXPECT_OK(tdmCommDestroy(rest));
+  });
+}
+
+TEST(CInterface, ShrinkSaysWhatIsWrong) {
+  run_ranks(2, [](tdmComm_t comm, int rank) {
+    tdmComm_t rest = nullptr;
+    EXPECT_EQ(tdmCommShrink(comm, &rank, 1, &rest, nullptr, TDM_SHRINK_DEFAULT),
+              tdmInvalidArgument);
+    EXPECT_THAT(tdmGetLastError(comm), HasSubstr("excludes itself"));
+    EXPECT_EQ(tdmCommShrink(comm, nullptr, 1, &rest, nullptr, TDM_SHRINK_DEFAULT),
+              tdmInvalidArgument);
+    EXPECT_EQ(tdmCommShrink(comm, nullptr, -1, &rest, nullptr, TDM_SHRINK_DEFAULT),
+              tdmInvalidArgument);
+    EXPECT_EQ(tdmCommShrink(comm, nullptr, 0, &rest, nullptr, 2), tdmInvalidArgument);
+    EXPECT_EQ(tdmCommShrink(comm, nullptr, 0, nullptr, nullptr, TDM_SHRINK_DEFAULT),
+              tdmInvalidArgument);
+    EXPECT_OK(tdmGroupBegin(comm));
+    EXPECT_EQ(tdmCommShrink(comm, nullptr, 0, &rest, nullptr, TDM_SHRINK_DEFAULT), tdmInvalidUsage);
+    EXPECT_OK(tdmGroupEnd(comm));
+    EXPECT_OK(tdmBarrier(comm));
+  });
+}
+
 }  // namespace

@@ -134,6 +134,22 @@ void init_rank(tdmComm_t* comm, int nranks, const tdmUniqueId& id, int rank,
             nullptr, comm);
 }
 
+ShrinkOptions shrink_options_of(const int* exclude, int exclude_count, const tdmConfig_t* config,
+                                int flags) {
+  if (exclude_count < 0)
+    raise<InvalidArgument>("exclude_count is {}, expected at least 0", exclude_count);
+  if (exclude_count > 0) require_not_null(exclude, "exclude");
+  if (flags != TDM_SHRINK_DEFAULT && flags != TDM_SHRINK_ABORT) {
+    raise<InvalidArgument>("flags is {}, expected TDM_SHRINK_DEFAULT or TDM_SHRINK_ABORT", flags);
+  }
+  ShrinkOptions options;
+  options.exclude.assign(exclude, exclude + exclude_count);
+  options.abort = flags == TDM_SHRINK_ABORT;
+  if (config != nullptr)
+    options.options = options_of(config, Environment::from_process(), /*distributed=*/true);
+  return options;
+}
+
 void finalize(tdmComm_t comm, const char* function) {
   require_no_group(comm, function);
   if (comm->children > 0) {
@@ -197,6 +213,18 @@ tdmResult_t tdmCommSplit(tdmComm_t comm, int color, int key, tdmComm_t* newcomm)
     } else {
       *newcomm = nullptr;
     }
+  });
+}
+
+tdmResult_t tdmCommShrink(tdmComm_t comm, const int* exclude, int exclude_count, tdmComm_t* newcomm,
+                          const tdmConfig_t* config, int flags) {
+  return guarded(comm, [&] {
+    auto& communicator = communicator_of(comm);
+    require_not_null(newcomm, "newcomm");
+    // A group that a failure left open does not keep the ranks from going on.
+    if (!communicator.failed()) require_no_group(comm, "tdmCommShrink");
+    const auto options = shrink_options_of(exclude, exclude_count, config, flags);
+    hand_over(communicator.shrink(options), nullptr, newcomm);
   });
 }
 

@@ -95,6 +95,8 @@ class FeatureBuilder {
         threads_(threads) {}
 
   FeatureSet build() {
+    auto memory = std::make_shared<Memory>();
+    memory_ = memory.get();
     set_.cls_ = tokenizer_.cls_token_id();
     set_.sep_ = tokenizer_.sep_token_id();
     set_.pad_ = tokenizer_.pad_token_id();
@@ -103,11 +105,29 @@ class FeatureBuilder {
     tokenize_questions();
     tokenize_contexts();
     for (std::size_t e = 0; e < examples_.size() && !full(); ++e) add_example(e);
+    memory_->features.shrink_to_fit();
+    set_.arrays_ = {memory_->features,       memory_->questions,    memory_->context_of,
+                    memory_->contexts,       memory_->question_ids, memory_->context_ids,
+                    memory_->context_offsets};
+    set_.memory_ = std::move(memory);
     return std::move(set_);
   }
 
  private:
-  bool full() const { return set_.features_.size() >= options_.max_samples; }
+  using Tokens = FeatureSet::Tokens;
+
+  // What FeatureSet::Arrays points into.
+  struct Memory {
+    std::vector<Feature> features;
+    std::vector<Tokens> questions;
+    std::vector<std::uint32_t> context_of;
+    std::vector<Tokens> contexts;
+    std::vector<std::int32_t> question_ids;
+    std::vector<std::int32_t> context_ids;
+    std::vector<text::Span> context_offsets;
+  };
+
+  bool full() const { return memory_->features.size() >= options_.max_samples; }
 
   void choose_max_seq_length() {
     set_.max_seq_length_ = options_.max_seq_length;
@@ -135,8 +155,8 @@ class FeatureBuilder {
     }
     const auto name = [&](std::size_t i) { return fmt::format("question '{}'", examples_[i].id); };
     TokenizedTexts tokens = tokenize(tokenizer_, texts, false, name, threads_);
-    set_.questions_ = ranges(tokens);
-    set_.question_ids_ = std::move(tokens.ids);
+    memory_->questions = ranges(tokens);
+    memory_->question_ids = std::move(tokens.ids);
   }
 
   // Questions of one paragraph share their context's memory (QuestionExample), so each distinct one
@@ -144,6 +164,7 @@ class FeatureBuilder {
   void tokenize_contexts() {
     std::vector<std::string_view> texts;
     std::vector<std::size_t> first_example;
+    memory_->context_of.reserve(examples_.size());
     for (std::size_t e = 0; e < examples_.size(); ++e) {
       const std::string_view context = examples_[e].context;
       const bool same = !texts.empty() && texts.back().data() == context.data() &&
@@ -152,21 +173,21 @@ class FeatureBuilder {
         texts.push_back(context);
         first_example.push_back(e);
       }
-      set_.context_of_.push_back(static_cast<std::uint32_t>(texts.size() - 1));
+      memory_->context_of.push_back(static_cast<std::uint32_t>(texts.size() - 1));
     }
     const auto name = [&](std::size_t i) {
       return fmt::format("context of question '{}'", examples_[first_example[i]].id);
     };
     TokenizedTexts tokens = tokenize(tokenizer_, texts, true, name, threads_);
-    set_.contexts_ = ranges(tokens);
-    set_.context_ids_ = std::move(tokens.ids);
-    set_.context_offsets_ = std::move(tokens.offsets);
+    memory_->contexts = ranges(tokens);
+    memory_->context_ids = std::move(tokens.ids);
+    memory_->context_offsets = std::move(tokens.offsets);
   }
 
-  static std::vector<FeatureSet::Tokens> ranges(const TokenizedTexts& tokens) {
-    std::vector<FeatureSet::Tokens> out(tokens.begin.size() - 1);
+  static std::vector<Tokens> ranges(const TokenizedTexts& tokens) {
+    std::vector<Tokens> out(tokens.begin.size() - 1);
     for (std::size_t i = 0; i < out.size(); ++i) {
-      out[i] = {tokens.begin[i], static_cast<std::uint32_t>(tokens.begin[i + 1] - tokens.begin[i])};
+      out[i] = {tokens.begin[i], tokens.begin[i + 1] - tokens.begin[i]};
     }
     return out;
   }
@@ -178,8 +199,8 @@ class FeatureBuilder {
       ++set_.statistics_.num_unusable;
       return;
     }
-    const std::size_t context = set_.contexts_[set_.context_of_[e]].size;
-    const std::size_t room = set_.max_seq_length_ - kSpecialTokens - set_.questions_[e].size;
+    const std::size_t context = memory_->contexts[memory_->context_of[e]].size;
+    const std::size_t room = set_.max_seq_length_ - kSpecialTokens - memory_->questions[e].size;
     if (context <= room) {
       add_feature(e, 0, context);
       return;
@@ -193,8 +214,8 @@ class FeatureBuilder {
 
   // Why no feature can be made of example e; empty if it can.
   std::string find_problem(std::size_t e) const {
-    const std::size_t question = set_.questions_[e].size;
-    const std::size_t context = set_.contexts_[set_.context_of_[e]].size;
+    const std::size_t question = memory_->questions[e].size;
+    const std::size_t context = memory_->contexts[memory_->context_of[e]].size;
     const std::size_t length = set_.max_seq_length_;
     if (question + kSpecialTokens + context > length) {
       if (question + kSpecialTokens >= length) {
@@ -223,8 +244,8 @@ class FeatureBuilder {
     Feature feature{static_cast<std::uint32_t>(e), static_cast<std::uint32_t>(window_begin),
                     static_cast<std::uint32_t>(window_size), 0, 0};
     if (options_.labels) count(set_label(feature));
-    set_.features_.push_back(feature);
-    set_.statistics_.num_real_tokens += set_.num_real_tokens(set_.features_.size() - 1);
+    memory_->features.push_back(feature);
+    set_.statistics_.num_real_tokens += memory_->questions[e].size + kSpecialTokens + window_size;
   }
 
   void count(LabelKind kind) {
@@ -238,14 +259,14 @@ class FeatureBuilder {
   // sequence; Hugging Face trains on that label, see FeatureStatistics.
   LabelKind set_label(Feature& feature) const {
     const auto answer = first_answer(examples_[feature.example]);
-    const FeatureSet::Tokens& context = set_.contexts_[set_.context_of_[feature.example]];
+    const Tokens& context = memory_->contexts[memory_->context_of[feature.example]];
     const std::span window =
-        std::span(set_.context_offsets_)
+        std::span(memory_->context_offsets)
             .subspan(context.begin + feature.window_begin, feature.window_size);
     if (!answer || window.front().begin > answer->begin || window.back().end < answer->end) {
       return LabelKind::kNotInWindow;
     }
-    const auto first = static_cast<std::uint32_t>(set_.questions_[feature.example].size + 2);
+    const auto first = static_cast<std::uint32_t>(memory_->questions[feature.example].size + 2);
     const auto window_end = first + feature.window_size;
     std::uint32_t after_start = first;
     while (after_start < window_end && window[after_start - first].begin <= answer->begin) {
@@ -270,31 +291,40 @@ class FeatureBuilder {
   const FeatureOptions options_;
   ThreadPool& threads_;
   FeatureSet set_;
+  Memory* memory_ = nullptr;  // the set's, while it is being built
 };
 
+std::size_t FeatureSet::bytes() const {
+  return arrays_.features.size_bytes() + arrays_.questions.size_bytes() +
+         arrays_.context_of.size_bytes() + arrays_.contexts.size_bytes() +
+         arrays_.question_ids.size_bytes() + arrays_.context_ids.size_bytes() +
+         arrays_.context_offsets.size_bytes();
+}
+
 std::size_t FeatureSet::num_real_tokens(std::size_t i) const {
-  return questions_[features_[i].example].size + kSpecialTokens + features_[i].window_size;
+  const Feature& feature = arrays_.features[i];
+  return arrays_.questions[feature.example].size + kSpecialTokens + feature.window_size;
 }
 
 std::size_t FeatureSet::first_context_token(std::size_t i) const {
-  return questions_[features_[i].example].size + 2;
+  return arrays_.questions[arrays_.features[i].example].size + 2;
 }
 
 std::span<const std::int32_t> FeatureSet::question_tokens(std::size_t i) const {
-  const Tokens& question = questions_[features_[i].example];
-  return std::span(question_ids_).subspan(question.begin, question.size);
+  const Tokens& question = arrays_.questions[arrays_.features[i].example];
+  return arrays_.question_ids.subspan(question.begin, question.size);
 }
 
 std::span<const std::int32_t> FeatureSet::window_tokens(std::size_t i) const {
-  const Tokens& context = contexts_[context_of_[features_[i].example]];
-  return std::span(context_ids_)
-      .subspan(context.begin + features_[i].window_begin, features_[i].window_size);
+  const Feature& feature = arrays_.features[i];
+  const Tokens& context = arrays_.contexts[arrays_.context_of[feature.example]];
+  return arrays_.context_ids.subspan(context.begin + feature.window_begin, feature.window_size);
 }
 
 std::span<const text::Span> FeatureSet::window_offsets(std::size_t i) const {
-  const Tokens& context = contexts_[context_of_[features_[i].example]];
-  return std::span(context_offsets_)
-      .subspan(context.begin + features_[i].window_begin, features_[i].window_size);
+  const Feature& feature = arrays_.features[i];
+  const Tokens& context = arrays_.contexts[arrays_.context_of[feature.example]];
+  return arrays_.context_offsets.subspan(context.begin + feature.window_begin, feature.window_size);
 }
 
 FeatureSet build_features(const text::Tokenizer& tokenizer,

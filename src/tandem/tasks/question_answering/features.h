@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,10 +66,12 @@ struct FeatureStatistics {
 
 class FeatureSet {
  public:
-  std::size_t size() const { return features_.size(); }
-  const Feature& operator[](std::size_t i) const { return features_[i]; }
-  std::span<const Feature> features() const { return features_; }
+  std::size_t size() const { return arrays_.features.size(); }
+  const Feature& operator[](std::size_t i) const { return arrays_.features[i]; }
+  std::span<const Feature> features() const { return arrays_.features; }
   const FeatureStatistics& statistics() const { return statistics_; }
+  // Memory of the features and tokens, in bytes: heap, or a part of a mapped file (feature_file.h).
+  std::size_t bytes() const;
   // The options' max_seq_length, clipped to the tokenizer's model_max_length.
   std::size_t max_seq_length() const { return max_seq_length_; }
 
@@ -88,18 +91,23 @@ class FeatureSet {
 
  private:
   friend class FeatureBuilder;
-  struct Tokens {  // a range of ids_ and, for contexts, of offsets_
+  friend class FeatureFile;
+  struct Tokens {  // a range of ids and, for contexts, of offsets
     std::uint64_t begin;
-    std::uint32_t size;
+    std::uint64_t size;
+  };
+  struct Arrays {
+    std::span<const Feature> features;
+    std::span<const Tokens> questions;          // per example
+    std::span<const std::uint32_t> context_of;  // per example: index in contexts
+    std::span<const Tokens> contexts;           // per distinct context
+    std::span<const std::int32_t> question_ids;
+    std::span<const std::int32_t> context_ids;
+    std::span<const text::Span> context_offsets;
   };
 
-  std::vector<Feature> features_;
-  std::vector<Tokens> questions_;          // per example
-  std::vector<std::uint32_t> context_of_;  // per example: index in contexts_
-  std::vector<Tokens> contexts_;           // per distinct context
-  std::vector<std::int32_t> question_ids_;
-  std::vector<std::int32_t> context_ids_;
-  std::vector<text::Span> context_offsets_;
+  Arrays arrays_;
+  std::shared_ptr<const void> memory_;  // where the arrays lie; copies of the set share it
   FeatureStatistics statistics_;
   std::size_t max_seq_length_ = 0;
   std::int32_t cls_ = 0, sep_ = 0, pad_ = 0;

@@ -18,7 +18,7 @@ struct QaArguments {
       train_file;  // JSON, CSV, Parquet or Arrow: data/read_questions.h
   std::optional<std::string> validation_file;
   std::optional<std::string> test_file;
-  bool overwrite_cache = false;  // recompute what a cache of features would hold
+  bool overwrite_cache = false;  // make features anew even if an earlier run kept them
   std::optional<int>
       preprocessing_num_workers;  // threads that make features; none: all of this rank's
 

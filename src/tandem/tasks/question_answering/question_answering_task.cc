@@ -98,6 +98,16 @@ void QuestionAnsweringTask::set_train_features(FeatureSet features) {
   }
 }
 
+std::vector<std::uint32_t> QuestionAnsweringTask::train_lengths() const {
+  std::vector<std::uint32_t> lengths(train_features_.size());
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    lengths[i] = static_cast<std::uint32_t>(options_.padding == Padding::kMaxSeqLength
+                                                ? train_features_.max_seq_length()
+                                                : train_features_.num_real_tokens(i));
+  }
+  return lengths;
+}
+
 void QuestionAnsweringTask::set_evaluation(tasks::Split split, EvaluationSet set) {
   std::vector<std::uint32_t> order = by_length(set.features);
   (split == tasks::Split::kEval ? eval_set_ : predict_set_)
@@ -323,12 +333,20 @@ tasks::Evaluation QuestionAnsweringTask::evaluate(tasks::Split split, std::span<
   const Metrics metrics = options_.postprocess.version_2_with_negative
                               ? squad_v2_metrics(examples, texts)
                               : squad_metrics(examples, texts);
+  if (split == tasks::Split::kEval) eval_answers_ = std::move(texts);
   for (const auto& [name, value] : metrics) {
     const bool count = name.ends_with("total");
     evaluation.metrics[name] = count ? nlohmann::ordered_json(static_cast<std::int64_t>(value))
                                      : nlohmann::ordered_json(value);
   }
   return evaluation;
+}
+
+Mistakes QuestionAnsweringTask::mistakes(std::size_t limit) const {
+  if (eval_answers_.empty()) return {};
+  const auto examples = eval_set_->set.questions.examples().first(eval_answers_.size());
+  return find_mistakes(examples, eval_answers_, options_.postprocess.version_2_with_negative,
+                       limit);
 }
 
 }  // namespace tandem::question_answering

@@ -9,6 +9,7 @@
 #include "tandem/models/pretrained.h"
 #include "tandem/models/question_answering_model.h"
 #include "tandem/tasks/question_answering/features.h"
+#include "tandem/tasks/question_answering/mistakes.h"
 #include "tandem/tasks/question_answering/postprocess.h"
 #include "tandem/tasks/task.h"
 #include "tandem/text/tokenizer.h"
@@ -56,6 +57,9 @@ class QuestionAnsweringTask final : public tasks::Task {
   // data.
   std::string train_fingerprint() const;
 
+  // What the last evaluation of the validation set got wrong, at most `limit` of it in full; nothing without one.
+  Mistakes mistakes(std::size_t limit) const;
+
   const nn::ParameterLayout& layout() const override { return model_.layout(); }
   std::size_t num_parameters_without_embeddings() const override;
   void save_pretrained(const std::filesystem::path& directory,
@@ -63,6 +67,7 @@ class QuestionAnsweringTask final : public tasks::Task {
 
   std::size_t num_train_features() const override { return train_features_.size(); }
   std::span<const float> train_costs() const override { return train_costs_; }
+  std::vector<std::uint32_t> train_lengths() const override;
   // Any batch_size features.
   std::size_t plan_training(std::size_t batch_size) override;
   // Batches of up to `max_rows` rows: who knows the order of the batches needs less memory.
@@ -109,6 +114,7 @@ class QuestionAnsweringTask final : public tasks::Task {
   std::vector<float> train_costs_;
   std::optional<OrderedSet> eval_set_;
   std::optional<OrderedSet> predict_set_;
+  std::vector<std::string_view> eval_answers_;  // of the last evaluation, one per question
   std::unique_ptr<Pass> training_;
   std::unique_ptr<Pass> inference_;
   std::size_t num_evaluation_rows_ = 0;

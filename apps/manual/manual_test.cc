@@ -1,0 +1,152 @@
+// Manual pages and completion as the program prints them, read by the tools that people use: groff, bash, zsh.
+#include "apps/manual/manual.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/process.h"
+#include "support/test_support.h"
+#include "tandem/core/file.h"
+
+namespace tandem::apps {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+const std::string kProgram = TANDEM_BINARY_DIR "/bin/tandem";
+
+std::string output_of(const std::vector<std::string>& words) {
+  std::vector<std::string> command = words;
+  command.insert(command.begin(), kProgram);
+  const auto result = testing::run(command);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return result.out;
+}
+
+// Every flag of an option list: what stands before the first space of lines that begin with "  --".
+std::vector<std::string> flags_in_help(const std::string& help) {
+  std::vector<std::string> flags;
+  for (std::size_t at = help.find("\n  --"); at != std::string::npos;
+       at = help.find("\n  --", at + 1)) {
+    const std::size_t end = help.find_first_of(" ,\n", at + 3);
+    flags.push_back(help.substr(at + 3, end - at - 3));
+  }
+  return flags;
+}
+
+const char* const kCommands[] = {"run_qa", "ask",  "serve", "inspect",   "bench",
+                                 "doctor", "plan", "man",   "completion"};
+
+TEST(Manual, ListsEveryFlagOfTheHelp) {
+  const std::string page = output_of({"man", "run_qa"});
+  const std::vector<std::string> flags = flags_in_help(output_of({"run_qa", "--help"}));
+  EXPECT_GT(flags.size(), 150u);
+  std::string plain;
+  for (const char c : page) {
+    if (c != '\\') plain += c;
+  }
+  for (const std::string& flag : flags) EXPECT_THAT(plain, HasSubstr(flag)) << flag;
+  EXPECT_THAT(page, HasSubstr(".SS Accepted, without effect"));
+}
+
+TEST(Manual, IsReadByGroffWithoutAWarning) {
+  const std::string groff = testing::find_program("groff");
+  if (groff.empty()) GTEST_SKIP() << "needs groff";
+  testing::TemporaryFolder folder;
+  std::vector<std::vector<std::string>> pages = {{"man"}};
+  for (const char* command : kCommands) pages.push_back({"man", command});
+  for (const auto& words : pages) {
+    write_file(folder / "page.1", output_of(words));
+    const auto result = testing::run({groff, "-man", "-ww", "-K", "utf8", "-T", "utf8", "-P-cbou",
+                                      (folder / "page.1").native()});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.err, IsEmpty()) << words.back();
+    EXPECT_THAT(result.out, AllOf(HasSubstr("NAME"), HasSubstr("SEE ALSO"))) << words.back();
+  }
+}
+
+TEST(Manual, RoffsOwnLettersStayText) {
+  const CommandDescription command{.name = "x",
+                                   .summary = "",
+                                   .text = ".SH not a heading\n'nor this\\n",
+                                   .options = {},
+                                   .parts = {}};
+  const std::string page = manual_page(command, "1");
+  EXPECT_THAT(page, HasSubstr("\\&.SH not a heading\n\\&'nor this\\en"));
+}
+
+// What bash offers for the words, the last of which is being typed.
+std::vector<std::string> bash_offers(const std::string& script, const std::string& words,
+                                     int index) {
+  testing::TemporaryFolder folder;
+  write_file(folder / "completion", script);
+  const auto result =
+      testing::run({"bash", "-c",
+                    fmt::format("cd '{}'; . ./completion; COMP_WORDS=({}); COMP_CWORD={}; _tandem; "
+                                "printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+                                folder.path().native(), words, index)});
+  EXPECT_THAT(result.err, IsEmpty());
+  std::vector<std::string> offers;
+  for (std::size_t begin = 0; begin < result.out.size();) {
+    const std::size_t end = result.out.find('\n', begin);
+    offers.push_back(result.out.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return offers;
+}
+
+TEST(Completion, InBash) {
+  const std::string script = output_of({"completion", "bash"});
+  EXPECT_THAT(bash_offers(script, "tandem ru", 1), ::testing::ElementsAre("run_qa"));
+  EXPECT_THAT(bash_offers(script, "tandem run_qa --learning", 2),
+              ::testing::ElementsAre("--learning_rate"));
+  EXPECT_THAT(bash_offers(script, "tandem run_qa --eval_strategy ''", 3),
+              ::testing::ElementsAre("no", "steps", "epoch"));
+  EXPECT_THAT(bash_offers(script, "tandem run_qa --eval_strategy st", 3),
+              ::testing::ElementsAre("steps"));
+  EXPECT_THAT(bash_offers(script, "tandem run_qa --train_file comp", 3),
+              ::testing::ElementsAre("completion"));
+  EXPECT_THAT(bash_offers(script, "tandem run_qa --use_i", 2),
+              Not(Contains("--use_ipex")));  // it has no effect
+  EXPECT_THAT(bash_offers(script, "tandem serve --po", 2), ::testing::ElementsAre("--port"));
+  EXPECT_THAT(bash_offers(script, "tandem bench ge", 2), Contains("gemm"));
+}
+
+// zsh parses the script; its _arguments is replaced by a printer of what it is told.
+TEST(Completion, InZsh) {
+  const std::string zsh = testing::find_program("zsh");
+  if (zsh.empty()) GTEST_SKIP() << "needs zsh";
+  testing::TemporaryFolder folder;
+  write_file(folder / "_tandem", output_of({"completion", "zsh"}));
+  const auto offers = [&](const std::string& words, int current) {
+    const auto result =
+        testing::run({zsh, "-f", "-c",
+                      fmt::format("compdef() {{ }}; _arguments() {{ print -rl -- \"$@\" }}; "
+                                  "_describe() {{ print -rl -- $commands }}; source '{}'; "
+                                  "words=({}); CURRENT={}; _tandem",
+                                  (folder / "_tandem").native(), words, current)});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.err, IsEmpty());
+    return result.out;
+  };
+  EXPECT_THAT(offers("tandem ''", 2), HasSubstr("run_qa:fine-tune"));
+  EXPECT_THAT(
+      offers("tandem run_qa ''", 3),
+      AllOf(HasSubstr("*--learning_rate["),
+            HasSubstr("*--eval_strategy[when to evaluate (default\\: no)]:NAME:(no steps epoch)"),
+            HasSubstr("*--do_train[train]\n"), Not(HasSubstr("use_ipex"))));
+  EXPECT_THAT(offers("tandem serve ''", 3), HasSubstr("*--port["));
+}
+
+TEST(Completion, DescribingIsNotForPeople) {
+  const auto result = testing::run({kProgram, "ask", "--describe-command-line"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("see --help"));
+}
+
+}  // namespace
+}  // namespace tandem::apps

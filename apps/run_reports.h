@@ -1,0 +1,51 @@
+// What a run leaves for people beside its console: TensorBoard events, report.html, and the model card README.md.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/arguments/run_qa_arguments.h"
+#include "apps/console.h"
+#include "tandem/core/env.h"
+#include "tandem/report/html_report.h"
+#include "tandem/report/speed_record.h"
+#include "tandem/report/tensorboard.h"
+#include "tandem/trainer/observer_list.h"
+#include "tandem/trainer/trainer_state.h"
+
+namespace tandem::apps {
+
+class RunReports {
+ public:
+  struct Parts {
+    const RunQaArguments& arguments;
+    const Environment& environment;
+    bool main_process = true;  // others write nothing
+    int world_size = 1;
+    std::string model_config_json;
+    std::vector<report::Fact> machine;
+    Console& console;
+  };
+  // What parts refer to must outlive this.
+  explicit RunReports(Parts parts);
+
+  // Whom the trainer tells: the console, and whoever writes a report.
+  trainer::Observer& observer() { return observers_; }
+  // The metrics of a finished stage: "train", "eval", "predict".
+  void add_results(std::string stage, const nlohmann::ordered_json& metrics);
+  // Writes report.html and README.md into output_dir.
+  void write(const trainer::TrainerState& state, question_answering::Mistakes mistakes) const;
+
+ private:
+  std::string model_card(const trainer::TrainerState& state) const;
+
+  Parts parts_;
+  trainer::ObserverList observers_;
+  report::SpeedRecord speed_;
+  std::unique_ptr<report::TensorBoardObserver> tensorboard_;
+  std::vector<std::pair<std::string, nlohmann::ordered_json>> results_;
+};
+
+}  // namespace tandem::apps

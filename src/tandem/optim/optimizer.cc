@@ -1,0 +1,259 @@
+#include "tandem/optim/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tandem/core/error.h"
+#include "tandem/kernels/adafactor.h"
+#include "tandem/kernels/adamw.h"
+#include "tandem/kernels/gradient_descent.h"
+
+namespace tandem::optim {
+namespace {
+
+using kernels::Context;
+using nn::ElementRange;
+using nn::ParameterLayout;
+using nn::ParameterSpec;
+
+bfloat16* copy_at(const ParameterArenas& arenas, std::size_t offset) {
+  return arenas.weights_bf16.empty() ? nullptr : arenas.weights_bf16.data() + offset;
+}
+
+// An optimizer that works element by element, on runs of equal weight decay.
+class Elementwise : public Optimizer {
+ public:
+  // `names` of the arenas that its state is made of.
+  Elementwise(const OptimizerOptions& options, const ParameterLayout& layout,
+              const std::vector<std::string_view>& names)
+      : options_(options),
+        arena_size_(layout.size()),
+        ranges_(layout.trainable_ranges()),
+        state_elements_(names.size() * layout.size()),
+        tensors_(arena_tensors(layout, names)) {}
+
+  std::size_t state_elements() const override { return state_elements_; }
+  std::vector<StateTensor> state_tensors() const override { return tensors_; }
+
+  void step(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
+            std::size_t begin, std::size_t end) override {
+    for (const ElementRange& range : ranges_) {
+      const std::size_t from = std::max(begin, range.begin);
+      const std::size_t to = std::min(end, range.end);
+      if (from >= to) continue;
+      update(context, step, arenas, from, to, range.weight_decay ? options_.weight_decay : 0.0);
+    }
+  }
+
+ protected:
+  virtual void update(const Context& context, const OptimizerStep& step,
+                      const ParameterArenas& arenas, std::size_t begin, std::size_t end,
+                      double weight_decay) const = 0;
+
+  const OptimizerOptions& options() const { return options_; }
+  // Element `offset` of the index-th arena of the state.
+  float* state_at(const ParameterArenas& arenas, std::size_t index, std::size_t offset) const {
+    return arenas.state.data() + index * arena_size_ + offset;
+  }
+
+ private:
+  OptimizerOptions options_;
+  std::size_t arena_size_;
+  std::vector<ElementRange> ranges_;
+  std::size_t state_elements_;
+  std::vector<StateTensor> tensors_;
+};
+
+class AdamW : public Elementwise {
+ public:
+  AdamW(const OptimizerOptions& options, const ParameterLayout& layout)
+      : Elementwise(options, layout, {"exp_avg", "exp_avg_sq"}) {}
+
+ private:
+  void update(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
+              std::size_t begin, std::size_t end, double weight_decay) const override {
+    const bool torch = options().name == OptimizerName::kAdamwTorch;
+    kernels::adamw(context, end - begin,
+                   {.lr = step.learning_rate,
+                    .beta1 = options().beta1,
+                    .beta2 = options().beta2,
+                    .eps = options().epsilon,
+                    .weight_decay = weight_decay,
+                    .step = static_cast<std::int64_t>(step.step),
+                    .grad_scale = static_cast<float>(step.gradient_scale),
+                    .form = torch ? kernels::AdamWForm::kTorch : kernels::AdamWForm::kHuggingFace},
+                   arenas.gradients.data() + begin, arenas.weights.data() + begin,
+                   state_at(arenas, 0, begin), state_at(arenas, 1, begin), copy_at(arenas, begin));
+  }
+};
+
+class Sgd : public Elementwise {
+ public:
+  Sgd(const OptimizerOptions& options, const ParameterLayout& layout)
+      : Elementwise(options, layout, names(options)) {}
+
+ private:
+  static std::vector<std::string_view> names(const OptimizerOptions& options) {
+    if (options.momentum == 0) return {};
+    return {"momentum_buffer"};
+  }
+  void update(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
+              std::size_t begin, std::size_t end, double weight_decay) const override {
+    kernels::sgd(context, end - begin,
+                 {.lr = step.learning_rate,
+                  .weight_decay = weight_decay,
+                  .momentum = options().momentum,
+                  .dampening = options().dampening,
+                  .nesterov = options().nesterov,
+                  .step = static_cast<std::int64_t>(step.step),
+                  .grad_scale = static_cast<float>(step.gradient_scale)},
+                 arenas.gradients.data() + begin, arenas.weights.data() + begin,
+                 options().momentum == 0 ? nullptr : state_at(arenas, 0, begin),
+                 copy_at(arenas, begin));
+  }
+};
+
+class Adagrad : public Elementwise {
+ public:
+  Adagrad(const OptimizerOptions& options, const ParameterLayout& layout)
+      : Elementwise(options, layout, {"sum"}) {}
+
+ private:
+  void update(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
+              std::size_t begin, std::size_t end, double weight_decay) const override {
+    kernels::adagrad(context, end - begin,
+                     {.lr = step.learning_rate,
+                      .lr_decay = options().adagrad_lr_decay,
+                      .weight_decay = weight_decay,
+                      .eps = options().adagrad_epsilon,
+                      .initial_sum = options().initial_accumulator_value,
+                      .step = static_cast<std::int64_t>(step.step),
+                      .grad_scale = static_cast<float>(step.gradient_scale)},
+                     arenas.gradients.data() + begin, arenas.weights.data() + begin,
+                     state_at(arenas, 0, begin), copy_at(arenas, begin));
+  }
+};
+
+// Keeps the second moment of a matrix as the means of its rows and columns, that of a vector whole.
+class Adafactor : public Optimizer {
+ public:
+  Adafactor(const OptimizerOptions& options, const ParameterLayout& layout) : options_(options) {
+    for (const ParameterSpec& parameter : layout.parameters()) {
+      if (!parameter.trainable) continue;
+      Entry entry{parameter.offset,       parameter.size,  1,
+                  parameter.shape.back(), state_elements_, parameter.weight_decay};
+      entry.is_matrix = parameter.shape.size() >= 2;
+      if (entry.is_matrix) {
+        entry.rows = parameter.size / entry.columns;
+        add_state("exp_avg_sq_row." + parameter.name,
+                  {parameter.shape.begin(), parameter.shape.end() - 1});
+        add_state("exp_avg_sq_col." + parameter.name, {entry.columns});
+      } else {
+        add_state("exp_avg_sq." + parameter.name, parameter.shape);
+      }
+      entries_.push_back(entry);
+    }
+  }
+
+  std::size_t state_elements() const override { return state_elements_; }
+  std::vector<StateTensor> state_tensors() const override { return tensors_; }
+
+  void step(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
+            std::size_t begin, std::size_t end) override {
+    kernels::AdafactorStep now = {
+        .lr = step.learning_rate,
+        .beta2 = 1.0 - std::pow(static_cast<double>(step.step), options_.decay_rate),
+        .clip_threshold = options_.clip_threshold,
+        .weight_decay = 0,
+        .eps = options_.squared_gradient_epsilon,
+        .grad_scale = static_cast<float>(step.gradient_scale)};
+    for (const Entry& entry : entries_) {
+      if (entry.offset < begin || entry.offset >= end) continue;
+      now.weight_decay = entry.weight_decay ? options_.weight_decay : 0.0;
+      const float* const gradient = arenas.gradients.data() + entry.offset;
+      float* const weights = arenas.weights.data() + entry.offset;
+      float* const state = arenas.state.data() + entry.state;
+      bfloat16* const copy = copy_at(arenas, entry.offset);
+      if (entry.is_matrix) {
+        kernels::adafactor_matrix(context, entry.rows, entry.columns, now, gradient, weights, state,
+                                  state + entry.rows, copy);
+      } else {
+        kernels::adafactor_vector(context, entry.size, now, gradient, weights, state, copy);
+      }
+    }
+  }
+
+ private:
+  struct Entry {
+    std::size_t offset, size, rows, columns;
+    std::size_t state;  // where its state begins
+    bool weight_decay;
+    bool is_matrix = false;
+  };
+
+  void add_state(std::string name, std::vector<std::size_t> shape) {
+    std::size_t size = 1;
+    for (const std::size_t extent : shape) size *= extent;
+    tensors_.push_back({std::move(name), std::move(shape), state_elements_, size});
+    state_elements_ += size;
+  }
+
+  OptimizerOptions options_;
+  std::size_t state_elements_ = 0;
+  std::vector<StateTensor> tensors_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace
+
+void OptimizerOptions::validate() const {
+  const auto check = [](const char* flag, double value, bool valid, const char* expected) {
+    if (!valid) raise<ConfigError>("--{} is {}; expected {}", flag, value, expected);
+  };
+  check("adam_beta1", beta1, beta1 >= 0 && beta1 < 1, "a number in [0, 1)");
+  check("adam_beta2", beta2, beta2 >= 0 && beta2 < 1, "a number in [0, 1)");
+  check("adam_epsilon", epsilon, epsilon >= 0, "a number >= 0");
+  check("weight_decay", weight_decay, weight_decay >= 0, "a number >= 0");
+  check("optim_args momentum", momentum, momentum >= 0, "a number >= 0");
+  check("optim_args lr_decay", adagrad_lr_decay, adagrad_lr_decay >= 0, "a number >= 0");
+  check("optim_args initial_accumulator_value", initial_accumulator_value,
+        initial_accumulator_value >= 0, "a number >= 0");
+  check("optim_args eps", adagrad_epsilon, adagrad_epsilon > 0, "a number > 0");
+  check("optim_args clip_threshold", clip_threshold, clip_threshold > 0, "a number > 0");
+  check("optim_args decay_rate", decay_rate, decay_rate <= 0, "a number <= 0");
+  if (nesterov && (momentum <= 0 || dampening != 0)) {
+    raise<ConfigError>("--optim_args nesterov=True needs a momentum above 0 and no dampening");
+  }
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
+                                          const ParameterLayout& layout) {
+  options.validate();
+  switch (options.name) {
+    case OptimizerName::kSgd:
+      return std::make_unique<Sgd>(options, layout);
+    case OptimizerName::kAdagrad:
+      return std::make_unique<Adagrad>(options, layout);
+    case OptimizerName::kAdafactor:
+      return std::make_unique<Adafactor>(options, layout);
+    case OptimizerName::kAdamwTorch:
+    case OptimizerName::kAdamwHf:
+      break;
+  }
+  return std::make_unique<AdamW>(options, layout);
+}
+
+std::vector<StateTensor> arena_tensors(const ParameterLayout& layout,
+                                       std::span<const std::string_view> names) {
+  std::vector<StateTensor> tensors;
+  for (const ParameterSpec& parameter : layout.parameters()) {
+    if (!parameter.trainable) continue;
+    for (std::size_t arena = 0; arena < names.size(); ++arena) {
+      tensors.push_back({std::string(names[arena]) + "." + parameter.name, parameter.shape,
+                         arena * layout.size() + parameter.offset, parameter.size});
+    }
+  }
+  return tensors;
+}
+
+}  // namespace tandem::optim

@@ -1,0 +1,49 @@
+#include "tandem/report/tensorboard.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tandem/core/error.h"
+
+namespace tandem::report {
+
+std::string tensorboard_tag(std::string_view key) {
+  if (key.starts_with("eval_")) return fmt::format("eval/{}", key.substr(5));
+  if (key.starts_with("test_")) return fmt::format("test/{}", key.substr(5));
+  return fmt::format("train/{}", key);
+}
+
+TensorBoardObserver::TensorBoardObserver(TensorBoardOptions options)
+    : options_(std::move(options)) {}
+
+void TensorBoardObserver::train_begin(const trainer::TrainBegin& begin) {
+  step_ = begin.first_step;
+  write([&](EventFile& file) {
+    file.add_text("args", options_.arguments_json, 0);
+    file.add_text("model_config", options_.model_config_json, 0);
+  });
+}
+
+void TensorBoardObserver::step_end(const trainer::StepProgress& progress) { step_ = progress.step; }
+
+void TensorBoardObserver::log(const nlohmann::ordered_json& entry) {
+  write([&](EventFile& file) {
+    for (const auto& [key, value] : entry.items()) {
+      if (value.is_number()) file.add_scalar(tensorboard_tag(key), value.get<double>(), step_);
+    }
+  });
+}
+
+void TensorBoardObserver::write(const std::function<void(EventFile&)>& events) {
+  if (failed_) return;
+  try {
+    if (file_ == nullptr) file_ = std::make_unique<EventFile>(options_.directory);
+    events(*file_);
+  } catch (const IoError& error) {
+    failed_ = true;
+    options_.warn(fmt::format("no more TensorBoard events: {}", error.what()));
+  }
+}
+
+}  // namespace tandem::report

@@ -1,0 +1,105 @@
+#include "tandem/report/tensorboard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "support/test_support.h"
+#include "tandem/core/file.h"
+
+namespace tandem::report {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// The check values of RFC 3720, B.4.
+TEST(Crc32c, IsCastagnolis) {
+  EXPECT_EQ(crc32c(""), 0u);
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);
+  EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62A8AB43u);
+}
+
+template <class T>
+T read_number(const std::string& bytes, std::size_t at) {
+  T value;
+  std::memcpy(&value, bytes.data() + at, sizeof value);
+  return value;
+}
+
+std::uint32_t unmask(std::uint32_t crc) {
+  crc -= 0xa282ead8u;
+  return (crc >> 17) | (crc << 15);
+}
+
+// The events of a file, each checked against its two CRCs.
+std::vector<std::string> records(const fs::path& path) {
+  const std::string bytes = read_file(path);
+  std::vector<std::string> found;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const auto size = read_number<std::uint64_t>(bytes, at);
+    EXPECT_EQ(unmask(read_number<std::uint32_t>(bytes, at + 8)), crc32c(bytes.substr(at, 8)));
+    found.push_back(bytes.substr(at + 12, size));
+    EXPECT_EQ(unmask(read_number<std::uint32_t>(bytes, at + 12 + size)), crc32c(found.back()));
+    at += 12 + size + 4;
+  }
+  return found;
+}
+
+// What stands behind the wall time (tag and eight bytes).
+std::string without_time(const std::string& event) { return event.substr(9); }
+
+TEST(EventFile, HoldsTensorFlowsMessages) {
+  const testing::TemporaryFolder folder;
+  fs::path path;
+  {
+    EventFile file(folder / "runs/a");
+    path = file.path();
+    file.add_scalar("train/loss", 0.5, 300);
+    file.add_text("args", "{}", 0);
+  }
+  EXPECT_THAT(
+      path.filename().string(),
+      ::testing::MatchesRegex("events\\.out\\.tfevents\\.[0-9]{10}\\..+\\.[0-9]+\\.[0-9]+"));
+  const std::vector<std::string> events = records(path);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0][0], '\x09');  // wall_time, a double
+  EXPECT_EQ(without_time(events[0]),
+            "\x1a\x0d"
+            "brain.Event:2");
+  // step 300; summary{ value{ tag "train/loss", simple_value 0.5 } }
+  EXPECT_EQ(without_time(events[1]),
+            std::string("\x10\xac\x02\x2a\x13\x0a\x11\x0a\x0atrain/loss\x15\0\0\0\x3f", 24));
+  EXPECT_THAT(events[2], HasSubstr("args/text_summary"));
+}
+
+TEST(TensorBoardObserver, WritesLogEntriesUnderTransformersTags) {
+  EXPECT_EQ(tensorboard_tag("loss"), "train/loss");
+  EXPECT_EQ(tensorboard_tag("train_loss"), "train/train_loss");
+  EXPECT_EQ(tensorboard_tag("eval_f1"), "eval/f1");
+  EXPECT_EQ(tensorboard_tag("test_f1"), "test/f1");
+}
+
+// Logging that fails is told once and does not end the run.
+TEST(TensorBoardObserver, GoesOnWithoutItsFile) {
+  const testing::TemporaryFolder folder;
+  write_file(folder / "a_file", "");
+  std::vector<std::string> warnings;
+  TensorBoardObserver observer(
+      {.directory = folder / "a_file",
+       .arguments_json = "{}",
+       .model_config_json = "{}",
+       .warn = [&](const std::string& text) { warnings.push_back(text); }});
+  observer.log({{"loss", 1.0}});
+  observer.log({{"loss", 1.0}});
+  EXPECT_THAT(warnings,
+              ElementsAre(HasSubstr("no more TensorBoard events: cannot create directory")));
+}
+
+}  // namespace
+}  // namespace tandem::report

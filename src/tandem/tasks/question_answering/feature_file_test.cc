@@ -1,0 +1,134 @@
+// Tests of files of features: what was written is read, and nothing else.
+#include "tandem/tasks/question_answering/feature_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include "support/sanitizers.h"
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/data/read_questions.h"
+
+namespace tandem::question_answering {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+fs::path demo(std::string_view name) {
+  return fs::path(TANDEM_SOURCE_DIR) / "examples" / "demo" / name;
+}
+
+class FeatureFileTest : public ::testing::Test {
+ protected:
+  FeatureSet build(std::size_t max_samples = 200) {
+    FeatureOptions options;
+    options.max_seq_length = 1000;  // above model_max_length: a warning
+    options.doc_stride = 16;
+    options.max_samples = max_samples;
+    const data::QuestionSet questions = data::read_questions(demo("train.json"));
+    return build_features(text::Tokenizer::load(demo("model")), questions.examples(), options,
+                          threads_);
+  }
+
+  std::string error(std::string_view key = "key") const {
+    try {
+      read_feature_file(path_, key);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  ThreadPool threads_{2};
+  tandem::testing::TemporaryFolder folder_;
+  const fs::path path_ = folder_ / "a.features";
+};
+
+void expect_equal(const FeatureSet& got, const FeatureSet& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(got[i].example, want[i].example);
+    EXPECT_EQ(got[i].window_begin, want[i].window_begin);
+    EXPECT_EQ(got[i].start_position, want[i].start_position);
+    EXPECT_EQ(got[i].end_position, want[i].end_position);
+    EXPECT_THAT(got.question_tokens(i), ElementsAreArray(want.question_tokens(i)));
+    EXPECT_THAT(got.window_tokens(i), ElementsAreArray(want.window_tokens(i)));
+    EXPECT_THAT(got.window_offsets(i), ElementsAreArray(want.window_offsets(i)));
+    EXPECT_EQ(got.num_real_tokens(i), want.num_real_tokens(i));
+  }
+  EXPECT_EQ(got.max_seq_length(), want.max_seq_length());
+  EXPECT_EQ(got.cls_token_id(), want.cls_token_id());
+  EXPECT_EQ(got.sep_token_id(), want.sep_token_id());
+  EXPECT_EQ(got.pad_token_id(), want.pad_token_id());
+  EXPECT_EQ(got.bytes(), want.bytes());
+  EXPECT_EQ(got.statistics().num_examples, want.statistics().num_examples);
+  EXPECT_EQ(got.statistics().num_real_tokens, want.statistics().num_real_tokens);
+  EXPECT_EQ(got.statistics().num_cls_labels, want.statistics().num_cls_labels);
+  EXPECT_EQ(got.statistics().num_last_token_labels, want.statistics().num_last_token_labels);
+  EXPECT_EQ(got.statistics().warnings, want.statistics().warnings);
+}
+
+TEST_F(FeatureFileTest, HoldsASet) {
+  const FeatureSet features = build();
+  ASSERT_EQ(features.statistics().warnings.size(), 1u);
+  EXPECT_FALSE(read_feature_file(path_, "key").has_value());
+  write_feature_file(path_, "key", features);
+  std::optional<FeatureSet> read = read_feature_file(path_, "key");
+  ASSERT_TRUE(read.has_value());
+  expect_equal(*read, features);
+  const FeatureSet copy = *read;
+  read.reset();
+  fs::remove(path_);
+  expect_equal(copy, features);  // the mapping stays
+}
+
+TEST_F(FeatureFileTest, AnEmptySet) {
+  write_feature_file(path_, "", build(0));
+  EXPECT_EQ(read_feature_file(path_, "")->size(), 0u);
+}
+
+TEST_F(FeatureFileTest, AnythingElseIsRefused) {
+  write_feature_file(path_, "key", build(20));
+  const std::string whole = read_file(path_);
+  EXPECT_THAT(error("another key"), HasSubstr("features of another key"));
+  write_file(path_, "");
+  EXPECT_THAT(error(), HasSubstr("a.features': cut off"));
+  write_file(path_, whole.substr(0, whole.size() - 1));
+  EXPECT_THAT(error(),
+              HasSubstr(fmt::format("{} bytes, expected {}", whole.size() - 1, whole.size())));
+  write_file(path_, "x" + whole.substr(1));
+  EXPECT_THAT(error(), HasSubstr("another format"));
+  for (std::size_t at = 24; at < whole.size(); at += 997) {
+    std::string changed = whole;
+    changed[at] = static_cast<char>(changed[at] ^ 4);
+    write_file(path_, changed);
+    EXPECT_THAT(error(), HasSubstr("its checksum is wrong")) << at;
+  }
+}
+
+TEST_F(FeatureFileTest, AFolderThatCannotBeWrittenIsAnIoError) {
+  EXPECT_THROW(write_feature_file(folder_ / "absent" / "a.features", "key", build(1)), IoError);
+}
+
+// 88,524 features must take less than 400 MB: 4,500 bytes each. They take a tenth of that, because
+// contexts are tokenized once and nothing is padded.
+TEST_F(FeatureFileTest, MemoryPerFeature) {
+  const auto heap = [] {
+    const struct mallinfo2 info = ::mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  const std::size_t before = heap();
+  const FeatureSet features = build(FeatureOptions::kAll);
+  const std::size_t used = heap() - before;
+  ASSERT_GT(features.size(), 5000u);
+  EXPECT_LE(features.bytes(), 450 * features.size());
+  if (tandem::testing::kSanitized) return;  // their allocators do not tell
+  EXPECT_LE(used, features.bytes() + features.bytes() / 20 + (64 << 10));
+}
+
+}  // namespace
+}  // namespace tandem::question_answering

@@ -1,0 +1,56 @@
+#include "tandem/trainer/optimization.h"
+
+#include <nlohmann/json.hpp>
+
+namespace tandem::trainer {
+
+optim::OptimizerOptions optimizer_options(const TrainingArguments& arguments) {
+  optim::OptimizerOptions options = {.name = arguments.optim,
+                                     .weight_decay = arguments.weight_decay,
+                                     .beta1 = arguments.adam_beta1,
+                                     .beta2 = arguments.adam_beta2,
+                                     .epsilon = arguments.adam_epsilon};
+  optim::parse_optimizer_arguments(arguments.optim_args, options);
+  options.validate();
+  return options;
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const TrainingArguments& arguments,
+                                                 const nn::ParameterLayout& layout) {
+  return optim::make_optimizer(optimizer_options(arguments), layout);
+}
+
+std::string with_eval_prefix(const std::string& metric) {
+  return metric.starts_with("eval_") ? metric : "eval_" + metric;
+}
+
+LearningRate::LearningRate(const TrainingArguments& arguments, const TrainingPlan& plan)
+    : peak_(arguments.learning_rate),
+      schedule_{.type = arguments.lr_scheduler_type,
+                .total_steps = static_cast<std::uint64_t>(plan.total_steps),
+                .warmup_steps = static_cast<std::uint64_t>(plan.warmup_steps),
+                .learning_rate = arguments.learning_rate} {
+  const auto kwargs = nlohmann::json::parse(arguments.lr_scheduler_kwargs);
+  if (arguments.lr_scheduler_type == LrSchedulerType::kReduceLrOnPlateau) {
+    plateau_.emplace(optim::parse_plateau_options(kwargs),
+                     arguments.greater_is_better.value_or(true), peak_);
+  } else {
+    schedule_.options = optim::parse_schedule_options(schedule_.type, kwargs, peak_);
+  }
+}
+
+double LearningRate::at(std::int64_t step) const {
+  if (plateau_) return plateau_->learning_rate();
+  return peak_ * schedule_.factor(static_cast<std::uint64_t>(step));
+}
+
+std::optional<optim::PlateauSchedule::State> LearningRate::state() const {
+  if (!plateau_) return std::nullopt;
+  return plateau_->state();
+}
+
+void LearningRate::restore(const std::optional<optim::PlateauSchedule::State>& state) {
+  if (plateau_ && state) plateau_->restore(*state);
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Runs every command of docs/guide, and checks that the three languages have the same ones.
+
+    check_guides.py TANDEM
+
+The commands run as they stand, in a folder where the guides' names are directories with the demo's model and some of its questions, and where the
+host file names this machine. Only one thing is changed, by the `mpirun` of the folder: the guides' 23 threads of a rank become 1. Exits 77
+(skipped) without MPICH's launcher. Two real hosts are the matter of tests/multihost.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LANGUAGES = ("en", "zh", "ja")
+DEMO = ROOT / "examples/demo"
+
+
+def commands(language):
+    text = (ROOT / f"docs/guide/{language}.md").read_text(encoding="utf-8")
+    return re.findall(r"```bash\n(.*?)```", text, re.S), re.findall(r"```text\n(.*?)```", text, re.S)
+
+
+def some_questions(source, count):
+    data = json.loads(source.read_text())
+    paragraphs = [paragraph for article in data["data"] for paragraph in article["paragraphs"]][:count]
+    return {**data, "data": [{"title": "some", "paragraphs": paragraphs}]}
+
+
+def prepare(folder, tandem, launcher):
+    model = folder / "google-bert/bert-large-uncased"
+    shutil.copytree(DEMO / "model", model)
+    (folder / "squad").mkdir()
+    for source, name, count in (("train.json", "train.json", 40), ("held_out.json", "validation.json", 20)):
+        (folder / "squad" / name).write_text(json.dumps(some_questions(DEMO / source, count)))
+    (folder / "hostfile").write_text("localhost\n")
+    tools = folder / "bin"
+    tools.mkdir()
+    (tools / "tandem").symlink_to(tandem)
+    (tools / "mpirun").write_text(f'#!/bin/bash\nexec "{launcher}" "${{@/OMP_NUM_THREADS=23/OMP_NUM_THREADS=1}}"\n')
+    (tools / "mpirun").chmod(0o755)
+    return tools
+
+
+def main():
+    launcher = shutil.which("mpiexec.hydra") or shutil.which("mpirun.mpich")
+    if launcher is None:
+        print("SKIPPED: needs MPICH's mpiexec.hydra (apt install mpich)")
+        return 77
+    blocks = {language: commands(language) for language in LANGUAGES}
+    for language in LANGUAGES[1:]:
+        if blocks[language] != blocks["en"]:
+            print(f"docs/guide/{language}.md has other commands than docs/guide/en.md")
+            return 1
+    scripts = blocks["en"][0]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        tools = prepare(folder, pathlib.Path(sys.argv[1]).resolve(), launcher)
+        environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        for number, script in enumerate(scripts, 1):
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+            if done.returncode:
+                print(f"block {number} of docs/guide/en.md ended with {done.returncode}:\n{script}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}")
+                return 1
+            if "run_qa" in script:
+                expected = script.count("-n 4") * 4 or script.count("-n 2") * 2 or 1
+                ranks = done.stderr.count("Process rank: ")
+                if ranks != expected:
+                    print(f"block {number}: {ranks} ranks, expected {expected}")
+                    return 1
+        left = {path.name for path in (folder / "debug_squad").iterdir()}
+        missing = {"model.safetensors", "config.json", "eval_results.json", "report.html", "README.md", "runs"} - left
+        if missing or "(probability " not in done.stdout:
+            print(f"debug_squad lacks {sorted(missing)}; the last block printed:\n{done.stdout}")
+            return 1
+    print(f"check_guides: {len(scripts)} blocks of commands ran, the same in {len(LANGUAGES)} languages")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,6 @@
+// Arrow streams and files.
+#include "fuzz/read_questions_fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return tandem::fuzz::read_questions("questions.arrow", data, size);
+}

@@ -1,0 +1,6 @@
+// Comma-separated values.
+#include "fuzz/read_questions_fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return tandem::fuzz::read_questions("questions.csv", data, size);
+}
