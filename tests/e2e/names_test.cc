@@ -67,10 +67,30 @@ TEST_F(Names, TwoRanksTrainOnWhatOneOfThemDownloaded) {
   job("by_name", "org/demo");
   EXPECT_EQ(server_->requests("GET").size(), fs::exists(kDemo / "model" / "vocab.txt") ? 5u : 4u);
   for (const auto& row : server_->requests()) {
-    if (row.at("host") == "127.0.0.1") EXPECT_EQ(row.at("authorization"), "Bearer hf_other");
+    if (row.at("host") != "127.0.0.1") continue;
+    EXPECT_EQ(row.at("authorization"), "Bearer hf_other");
   }
   job("by_directory", (kDemo / "model").native());
   EXPECT_TRUE(weights("by_name") == weights("by_directory"));
+}
+
+TEST_F(Names, ADataSetOfTheHub) {
+  const fs::path remote = path("hub/datasets/org/qa/plain_text");
+  fs::create_directories(remote);
+  fs::copy(kDemo / "train.json", remote / "train.json");
+  fs::copy(kDemo / "held_out.json", remote / "validation.json");
+  Words by_name = train_command(
+      "by_name", {"--do_eval", "--dataset_name", "org/qa", "--max_eval_samples", "30"});
+  by_name.erase(std::find(by_name.begin(), by_name.end(), "--train_file"),
+                std::find(by_name.begin(), by_name.end(), "--train_file") + 2);
+  run_ok(by_name, variables());
+  Words by_file = train_command("by_file");
+  const Words eval = eval_flags();
+  by_file.insert(by_file.end(), eval.begin(), eval.end());
+  run_ok(by_file);
+  EXPECT_TRUE(weights("by_name") == weights("by_file"));
+  EXPECT_EQ(read_file(path("by_name") / "eval_predictions.json"),
+            read_file(path("by_file") / "eval_predictions.json"));
 }
 
 TEST_F(Names, WhatIsNotThereIsAnErrorWithEveryPlace) {

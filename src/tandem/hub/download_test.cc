@@ -371,6 +371,27 @@ TEST_F(DownloadTest, ASlowDripIsGivenUp) {
   EXPECT_TRUE(fetched("model.safetensors") == bytes_of_length(300'000));
 }
 
+// The server stands in for a proxy: it gets requests for hosts that do not exist.
+TEST_F(DownloadTest, ProxiesAndHostsWithoutProxy) {
+  const std::map<std::string, std::string, std::less<>> variables = {
+      {"HF_ENDPOINT", "http://hub.invalid"}, {"http_proxy", endpoint_}, {"HF_TOKEN", "t"}};
+  resolve("org/tiny", environment(variables));
+  int of_the_hub = 0;
+  for (const json& row : requests()) {
+    const bool hub = row.at("host") == "hub.invalid";
+    of_the_hub += hub ? 1 : 0;
+    EXPECT_EQ(row.at("authorization"), hub ? json("Bearer t") : json()) << row;
+    EXPECT_THAT(row.at("path").get<std::string>(), ::testing::StartsWith("http://"));
+  }
+  EXPECT_GT(of_the_hub, 5);
+  fs::remove_all(hub());
+  HubSettings direct = quick();
+  direct.http.proxy_for_http = endpoint_;
+  direct.http.no_proxy = "127.0.0.1,localhost";
+  EXPECT_TRUE(fetch("config.json", direct));
+  EXPECT_THAT(requests().back().at("path").get<std::string>(), ::testing::StartsWith("/"));
+}
+
 TEST_F(DownloadTest, NoServer) {
   server_->stop();
   EXPECT_THAT(error_of([&] { fetch("config.json", quick()); }),
