@@ -55,9 +55,9 @@ std::string help() {
   std::string text =
       "usage: tandem COMMAND ...\n\nFine-tunes BERT-family models on CPUs.\n\ncommands:\n";
   for (const Command& command : commands())
-    text += fmt::format("  {:<10}{}\n", command.name, command.summary);
+    text += fmt::format("  {:<12}{}\n", command.name, command.summary);
   return text +
-         "\n  --help    this text; after a command: what it takes\n  --version the version\n";
+         "\n  --help      this text; after a command: what it takes\n  --version   the version\n";
 }
 
 const Command* find_command(std::string_view name) {

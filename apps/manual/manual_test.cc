@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <sstream>
+
 #include "support/process.h"
 #include "support/test_support.h"
 #include "tandem/core/file.h"
@@ -38,8 +41,20 @@ std::vector<std::string> flags_in_help(const std::string& help) {
   return flags;
 }
 
-const char* const kCommands[] = {"run_qa", "ask",  "serve", "inspect",   "bench",
-                                 "doctor", "plan", "man",   "completion"};
+// The commands for which pages are installed.
+std::vector<std::string> installed_pages() {
+  std::istringstream stream(TANDEM_COMMANDS);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+TEST(Manual, EveryCommandHasAPage) {
+  const std::string help = output_of({"--help"});
+  std::vector<std::string> commands;
+  std::istringstream lines(help.substr(help.find("commands:\n") + 10));
+  for (std::string line; std::getline(lines, line) && line.starts_with("  ");)
+    commands.push_back(line.substr(2, line.find(' ', 2) - 2));
+  EXPECT_THAT(installed_pages(), ::testing::UnorderedElementsAreArray(commands));
+}
 
 TEST(Manual, ListsEveryFlagOfTheHelp) {
   const std::string page = output_of({"man", "run_qa"});
@@ -58,7 +73,7 @@ TEST(Manual, IsReadByGroffWithoutAWarning) {
   if (groff.empty()) GTEST_SKIP() << "needs groff";
   testing::TemporaryFolder folder;
   std::vector<std::vector<std::string>> pages = {{"man"}};
-  for (const char* command : kCommands) pages.push_back({"man", command});
+  for (const std::string& command : installed_pages()) pages.push_back({"man", command});
   for (const auto& words : pages) {
     write_file(folder / "page.1", output_of(words));
     const auto result = testing::run({groff, "-man", "-ww", "-K", "utf8", "-T", "utf8", "-P-cbou",
