@@ -15,6 +15,7 @@
 #include "tandem/kernels/context.h"
 #include "tandem/models/pretrained.h"
 #include "tandem/tasks/question_answering/question_answering_task.h"
+#include "tandem/trainer/optimization.h"
 #include "tandem/trainer/trainer.h"
 
 namespace tandem::testing {
@@ -86,10 +87,13 @@ inline TrainingRecord record_training(
   arguments.save_strategy = trainer::SaveStrategy::kNo;
   arguments.save_only_model = true;
   const auto communicator = comm::Communicator::create(rendezvous::Identity{}, {});
+  const std::unique_ptr<optim::Optimizer> optimizer =
+      trainer::make_optimizer(arguments, task.layout());
   dist::DataParallel parallel(nullptr, context,
                               {.elements = task.layout().size(),
                                .logical_shards = options.logical_shards,
-                               .bf16_weights = options.bf16});
+                               .bf16_weights = options.bf16,
+                               .optimizer_state_elements = optimizer->state_elements()});
   models::load_pretrained(options.model, task.model().config(), task.layout(), parallel.weights(),
                           static_cast<std::uint64_t>(arguments.seed));
   task.plan_training(static_cast<std::size_t>(arguments.per_device_train_batch_size));
@@ -102,6 +106,7 @@ inline TrainingRecord record_training(
                             .kernels = context,
                             .communicator = *communicator,
                             .parallel = parallel,
+                            .optimizer = optimizer.get(),
                             .observer = recorder,
                             .stop_requested = stop,
                             .arguments_json = "{}",

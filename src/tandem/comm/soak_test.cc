@@ -378,7 +378,7 @@ TEST(Soak, OneNode) {
 TEST(Soak, TwoNodes) {
   const auto options = [](int rank) {
     Options result = testing::test_options(rank);
-    result.node_id = rank % 2 == 0 ? "a" : "b";
+    result.node_id = std::string(1, rank % 2 == 0 ? 'a' : 'b');
     return result;
   };
   for (const int ranks : {2, 4}) {
