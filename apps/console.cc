@@ -106,14 +106,14 @@ Console::Console(const ConsoleOptions& options)
 Console::~Console() { erase_bar(); }
 
 void Console::script_line(std::string_view level, std::string_view text) {
-  if (!options_.main_process && level == "INFO") return;
+  if (!options_.script_lines && level == "INFO") return;
   erase_bar();
   print(stdout, fmt::format("{:%m/%d/%Y %H:%M:%S} - {} - __main__ - {}\n",
                             local_time(std::time(nullptr)), level, text));
 }
 
 void Console::library_line(std::string_view level, std::string_view source, std::string_view text) {
-  if (!options_.main_process && level == "INFO") return;
+  if (!options_.library_lines && level == "INFO") return;
   erase_bar();
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();

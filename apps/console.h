@@ -15,7 +15,9 @@
 namespace tandem::apps {
 
 struct ConsoleOptions {
-  bool main_process = true;   // other ranks show warnings only
+  bool main_process = true;   // progress, log dicts and tables are the main process's
+  bool script_lines = true;   // INFO lines of the script; others always
+  bool library_lines = true;  // INFO lines of the library
   bool progress_bars = true;  // false (--disable_tqdm): no progress at all, only log dicts
   double peak_flops = 0;      // of this rank's threads, measured at start; 0: unknown
   int world_size = 1;

@@ -7,9 +7,9 @@
 #include <chrono>
 #include <utility>
 
-#include "tandem/hub/file_hash.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/hub/file_hash.h"
 #include "tandem/tasks/question_answering/feature_file.h"
 
 namespace tandem::apps {
@@ -41,9 +41,9 @@ std::string key_of(const FeatureSources& sources) {
   const auto& options = sources.options;
   key += fmt::format(
       "max_seq_length: {}\ndoc_stride: {}\nlabels: {}\npadding: {}\nfix_last_token_labels: {}\n"
-      "max_samples: {}\n",
+      "skip_unusable: {}\nmax_samples: {}\n",
       options.max_seq_length, options.doc_stride, options.labels, static_cast<int>(options.padding),
-      options.fix_last_token_labels, options.max_samples);
+      options.fix_last_token_labels, options.skip_unusable, options.max_samples);
   return key;
 }
 

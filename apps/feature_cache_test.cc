@@ -88,6 +88,8 @@ TEST_F(FeatureCacheTest, WhateverMakesOtherFeaturesMakesAnotherKey) {
   expect_another("padding");
   options_.fix_last_token_labels = true;
   expect_another("fix_last_token_labels");
+  options_.skip_unusable = true;
+  expect_another("skip_unusable");
   options_.max_samples = 7;
   expect_another("max_samples");
   write_file(questions_, std::string(FeatureCache::kMinQuestionBytes, '\n'));
@@ -95,7 +97,7 @@ TEST_F(FeatureCacheTest, WhateverMakesOtherFeaturesMakesAnotherKey) {
   write_file(model_ / "tokenizer_config.json", R"({"do_lower_case": false})");
   expect_another("the tokenizer");
   get();
-  EXPECT_EQ(made_, 9) << "and nothing else does";
+  EXPECT_EQ(made_, 10) << "and nothing else does";
 }
 
 TEST_F(FeatureCacheTest, OverwriteMakesThemAnewOnceForAllRanks) {

@@ -28,6 +28,8 @@ FeatureOptions feature_options(const tasks::QaArguments& data, bool labels,
   options.labels = labels;
   options.padding = padding_of(data);
   options.fix_last_token_labels = data.fix_last_token_labels;
+  // An evaluation answers every question, so it leaves none out.
+  options.skip_unusable = labels && data.skip_unusable_examples;
   if (max_samples)
     options.max_samples = static_cast<std::size_t>(std::max<std::int64_t>(0, *max_samples));
   return options;

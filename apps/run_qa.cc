@@ -107,6 +107,24 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   return world;
 }
 
+// Who writes what: the first rank of every node (or only rank 0) is as talkative as --log_level, the
+// others as --log_level_replica. Progress, log dicts and tables are rank 0's alone.
+ConsoleOptions console_options(const trainer::TrainingArguments& training, const World& world) {
+  using trainer::LogLevel;
+  const comm::Communicator& communicator = *world.communicator;
+  const auto is_silent = [](LogLevel level) {
+    return level == LogLevel::kWarning || level == LogLevel::kError || level == LogLevel::kCritical;
+  };
+  const bool leads =
+      world.is_main() || (training.log_on_each_node && communicator.local_rank() == 0);
+  const LogLevel level = leads ? training.log_level : training.log_level_replica;
+  return {.main_process = world.is_main(),
+          .script_lines = leads,
+          .library_lines = !is_silent(level) && (leads || level != LogLevel::kPassive),
+          .progress_bars = !training.disable_tqdm.value_or(is_silent(training.log_level)),
+          .world_size = communicator.size()};
+}
+
 // All ranks compute with the kernels that the weakest CPU among them has, because different
 // instructions round differently.
 kernels::KernelSet agree_on_kernels(comm::Communicator& communicator,
@@ -213,7 +231,8 @@ void adopt_checkpoint_settings(const fs::path& checkpoint, int world_size,
                                             saved.logical_shards, world_size));
   }
   training.logical_shards = saved.logical_shards;
-  if (saved.per_device_train_batch_size != training.per_device_train_batch_size) {
+  const bool known = saved.per_device_train_batch_size > 0;  // old Trainers did not record it
+  if (known && saved.per_device_train_batch_size != training.per_device_train_batch_size) {
     console.warning(
         fmt::format("--per_device_train_batch_size {} is replaced by the checkpoint's {}",
                     training.per_device_train_batch_size, saved.per_device_train_batch_size));
@@ -414,14 +433,7 @@ int run_qa(const Invocation& invocation) {
   std::signal(SIGUSR1, handle_record_request);
   std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training
   World world = join_world(invocation.environment, parsed.arguments.training);
-  const auto& training = parsed.arguments.training;
-  const bool quiet =
-      training.disable_tqdm.value_or(training.log_level == trainer::LogLevel::kWarning ||
-                                     training.log_level == trainer::LogLevel::kError ||
-                                     training.log_level == trainer::LogLevel::kCritical);
-  Console console({.main_process = world.is_main(),
-                   .progress_bars = !quiet,
-                   .world_size = world.communicator->size()});
+  Console console(console_options(parsed.arguments.training, world));
   try {
     const int code = Job(parsed, invocation.environment, world, console).run();
     world.communicator->close();

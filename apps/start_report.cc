@@ -50,11 +50,15 @@ void describe_features(std::string_view split, std::span<const fs::path> files,
       files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : std::string();
   console.script_line(
       "INFO", fmt::format("{} data: {}{}: {} questions, {} features of up to {} tokens, {} real "
-                          "tokens ({:.1f}% of the padded size)",
+                          "tokens ({:.1f}% of the padded size), {:.1f} MB",
                           split, files.front().native(), more, statistics.num_examples,
                           features.size(), features.max_seq_length(), statistics.num_real_tokens,
                           100 * share, static_cast<double>(features.bytes()) * 1e-6));
   for (const std::string& warning : statistics.warnings) console.warning(warning);
+  if (statistics.num_unusable > 0) {
+    console.warning(fmt::format("{} of {} questions are left out, as --skip_unusable_examples asks",
+                                statistics.num_unusable, statistics.num_examples));
+  }
   if (statistics.num_last_token_labels > 0) {
     console.warning(
         fmt::format("{} features have an answer that starts in the last token of their window: {}",

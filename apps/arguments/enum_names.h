@@ -14,6 +14,7 @@ inline constexpr std::string_view kSaveStrategyNames[] = {"no", "steps", "epoch"
 inline constexpr std::string_view kDdpBackendNames[] = {"ccl", "mpi", "gloo"};
 inline constexpr std::string_view kLogLevelNames[] = {"detail", "debug",    "info",   "warning",
                                                       "error",  "critical", "passive"};
+inline constexpr std::string_view kTokenCountNames[] = {"no", "all", "non_padding"};
 inline constexpr std::string_view kGradientDtypeNames[] = {"float32", "bf16"};
 
 using Names = std::span<const std::string_view>;
@@ -23,6 +24,7 @@ inline Names enum_names(trainer::LrSchedulerType) { return optim::kScheduleTypeN
 inline Names enum_names(trainer::OptimizerName) { return optim::kOptimizerNames; }
 inline Names enum_names(trainer::DdpBackend) { return kDdpBackendNames; }
 inline Names enum_names(trainer::LogLevel) { return kLogLevelNames; }
+inline Names enum_names(trainer::TokenCount) { return kTokenCountNames; }
 inline Names enum_names(trainer::GradientDtype) { return kGradientDtypeNames; }
 
 // The name of one enumerator, for messages.

@@ -234,6 +234,7 @@ Json value_from_json(const Flag& flag, const Json& value) {
       }
       break;
     case Kind::kChoice:
+      if (value.is_boolean()) return parse_choice_value(flag, value.get<bool>() ? "true" : "false");
       break;
   }
   bad_argument(flag, fmt::format("a value of the wrong type: {}", value.dump()));

@@ -58,6 +58,10 @@ FlagTable feature_flags() {
                           "use only the first n test examples")
                          .at_least(0)
                          .alias("max_test_samples"),
+                     flag("skip_unusable_examples", field<&QaArguments::skip_unusable_examples>(),
+                          "tandem's own: leave out and count training examples of which no feature "
+                          "can be made, "
+                          "instead of ending with an error"),
                      flag("fix_last_token_labels", field<&QaArguments::fix_last_token_labels>(),
                           "tandem's own: label an answer that starts in a window's last context "
                           "token rightly, which Hugging "

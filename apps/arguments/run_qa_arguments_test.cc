@@ -32,7 +32,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "max_eval_samples max_val_samples "
      "max_predict_samples version_2_with_negative null_score_diff_threshold doc_stride n_best_size "
      "max_answer_length "
-     "fix_last_token_labels do_predict eval_delay eval_on_start log_level output_dir "
+     "fix_last_token_labels skip_unusable_examples do_predict eval_delay eval_on_start log_level output_dir "
      "overwrite_output_dir do_train do_eval eval_strategy "
      "evaluation_strategy eval_steps "
      "per_device_train_batch_size per_device_eval_batch_size per_gpu_train_batch_size "
@@ -50,6 +50,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "run_name logging_dir "
      "logical_shards "
      "gradient_dtype ddp_bucket_cap_mb evaluate_during_training group_by_length optim_args "
+     "log_level_replica log_on_each_node include_tokens_per_second include_num_input_tokens_seen "
      "adafactor lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
      "split_batches"},
     {"N",
@@ -63,8 +64,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "include_inputs_for_metrics include_for_metrics "
      "batch_eval_metrics eval_do_concat_batches eval_use_gather_object use_legacy_prediction_loop "
      "past_index use_cache "
-     "log_level_replica log_on_each_node include_tokens_per_second "
-     "include_num_input_tokens_seen skip_memory_metrics project trackio_space_id debug "
+     "skip_memory_metrics project trackio_space_id debug "
      "restore_callback_states_from_checkpoint gradient_checkpointing_kwargs torch_compile "
      "torch_compile_backend "
      "torch_compile_mode torchdynamo use_liger_kernel liger_kernel_config fp16_opt_level "
@@ -385,6 +385,18 @@ TEST(RunQaArguments, Bf16EvaluationWithoutTraining) {
   EXPECT_THAT(training.notes, ElementsAre(HasSubstr("evaluation computes as training does")));
 }
 
+TEST(RunQaArguments, TokensAreCountedByNameOrTruthValue) {
+  using trainer::TokenCount;
+  const auto count = [](const std::string& line) {
+    return parse_more(line).arguments.training.include_num_input_tokens_seen;
+  };
+  EXPECT_EQ(count(""), TokenCount::kNo);
+  EXPECT_EQ(count("--include_num_input_tokens_seen"), TokenCount::kAll);
+  EXPECT_EQ(count("--include_num_input_tokens_seen True"), TokenCount::kAll);
+  EXPECT_EQ(count("--include_num_input_tokens_seen false"), TokenCount::kNo);
+  EXPECT_EQ(count("--include_num_input_tokens_seen non_padding"), TokenCount::kNonPadding);
+}
+
 TEST(RunQaArguments, PaddingHasThreeStates) {
   EXPECT_EQ(parse(kMinimum).arguments.data.pad_to_max_length, std::nullopt);
   EXPECT_EQ(parse_more("--pad_to_max_length").arguments.data.pad_to_max_length, true);
@@ -406,7 +418,8 @@ TEST(RunQaArguments, DataIsChecked) {
   EXPECT_THAT(failure("--model_name_or_path m --train_file t.json --do_eval").message,
               HasSubstr("--do_eval needs --validation_file"));
   EXPECT_THAT(failure("--model_name_or_path m --train_file t.txt").message,
-              HasSubstr("--train_file t.txt: expected a file that ends in .json, .jsonl, .csv, .arrow, .parquet"));
+              HasSubstr("--train_file t.txt: expected a file that ends in .json, .jsonl, .csv, "
+                        ".arrow, .parquet"));
   EXPECT_THAT(failure_more("--doc_stride 384").message,
               HasSubstr("--doc_stride 384 must be smaller than --max_seq_length 384"));
 }

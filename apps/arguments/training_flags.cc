@@ -66,6 +66,16 @@ Binding evaluate_during_training_binding() {
   return binding;
 }
 
+// A name since transformers 4.57, a truth value before: true means all.
+Flag token_count_flag() {
+  Flag row = flag("include_num_input_tokens_seen",
+                  field<&TrainingArguments::include_num_input_tokens_seen>(),
+                  "count the tokens that were trained on, in the log and trainer_state.json");
+  for (const char* yes : {"true", "True", "yes", "1"}) row.synonym(yes, "all");
+  for (const char* no : {"false", "False", "0"}) row.synonym(no, "no");
+  return row.with_bare();
+}
+
 FlagTable job_flags() {
   return grouped(
       "Job", {
@@ -252,8 +262,6 @@ FlagTable evaluation_flags() {
 }
 
 FlagTable logging_flags() {
-  constexpr std::string_view kConsole = "the amount of console output cannot be changed yet";
-  constexpr std::string_view kTokens = "tokens per second are always shown";
   return grouped(
       "Logging",
       {
@@ -267,13 +275,12 @@ FlagTable logging_flags() {
                "count a loss that is not finite as the average in the log"),
           flag("disable_tqdm", field<&TrainingArguments::disable_tqdm>(), "no progress bars"),
           flag("log_level", field<&TrainingArguments::log_level>(),
-               "from warning on without progress bars"),
+               "of the main process: from warning on no lines of the library and no progress bars"),
           flag("log_level_replica", field<&TrainingArguments::log_level_replica>(),
-               "verbosity of the others")
-              .ruled(Verdict::kNote, kConsole),
+               "of the other ranks: from info on they write lines of the library too"),
           flag("log_on_each_node", field<&TrainingArguments::log_on_each_node>(),
-               "one log per node")
-              .ruled(Verdict::kNote, kConsole),
+               "the first rank of every node writes lines as the main process does; false: only "
+               "rank 0"),
           // Other values become notes when the arguments are finished.
           flag("report_to", field<&TrainingArguments::report_to>(),
                "integrations to report to: none or tensorboard (also called all)"),
@@ -282,8 +289,9 @@ FlagTable logging_flags() {
           flag("logging_dir", field<&TrainingArguments::logging_dir>(),
                "where TensorBoard's events go; unset: output_dir/runs/<time>_<host>")
               .as_path(),
-          note("include_tokens_per_second", Kind::kBool, false, kTokens),
-          note("include_num_input_tokens_seen", Kind::kString, "no", kTokens).with_bare(),
+          flag("include_tokens_per_second", field<&TrainingArguments::include_tokens_per_second>(),
+               "train_tokens_per_second in the results of training"),
+          token_count_flag(),
           note("skip_memory_metrics", Kind::kBool, true,
                "memory is planned and printed at start; there are no mem_ metrics"),
           note("project", Kind::kString, "huggingface", "there is no Trackio integration"),

@@ -17,10 +17,6 @@ using ::testing::HasSubstr;
 
 class Options : public JobTest {
  protected:
-  static Words with(Words words, const Words& more) {
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
   json read(const std::string& output, const std::string& file) const {
     return json::parse(read_file(path(output) / file));
   }
@@ -90,6 +86,23 @@ TEST_F(Options, CachedFeaturesTrainTheSame) {
   for (const char* output : {"made", "found", "anew", "mended"}) {
     EXPECT_TRUE(weights("without") == weights(output)) << output;
   }
+}
+
+TEST_F(Options, UnusableExamplesEndTheJobOrAreSkipped) {
+  write_file(
+      path("q.jsonl"),
+      R"({"id": "good", "question": "Who?", "context": "Tom sat.", "answers": {"text": ["Tom"], "answer_start": [0]}}
+{"id": "bad", "question": "Who?", "context": "", "answers": {"text": [], "answer_start": []}}
+)");
+  const Words flags = {
+      "--train_file", path("q.jsonl").native(), "--max_steps", "1", "--save_strategy", "no"};
+  const ProcessResult refused = run(train_command("job", flags));
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("question 'bad': its context is empty"));
+  const ProcessResult skipped =
+      run_ok(train_command("job", with(flags, {"--skip_unusable_examples"})));
+  EXPECT_THAT(skipped.out + skipped.err,
+              HasSubstr("1 of 2 questions are left out, as --skip_unusable_examples asks"));
 }
 
 TEST_F(Options, EverythingAUserExpectsIsWritten) {
@@ -183,6 +196,23 @@ TEST_F(Options, EpochStrategies) {
     if (entry.contains("loss")) logged.push_back(entry.at("step"));
   }
   EXPECT_EQ(logged, (std::vector<int>{10, 20}));
+}
+
+// 12 steps of 8 features padded to 128 tokens, by two ranks; the resumed run goes on counting.
+TEST_F(Options, TokensSeenAreCountedOverRanksAndResumes) {
+  const Words flags = {"--pad_to_max_length", "true", "--include_num_input_tokens_seen",
+                       "--include_tokens_per_second"};
+  const auto state = [&](const std::string& output) {
+    return nlohmann::json::parse(read_file(path(output) / "trainer_state.json"));
+  };
+  run_ranks(train_command("whole", flags), 2);
+  const nlohmann::json whole = state("whole");
+  EXPECT_EQ(whole["num_input_tokens_seen"], 12 * 8 * 128);
+  EXPECT_EQ(whole["log_history"][0]["num_input_tokens_seen"], 4 * 8 * 128);
+  EXPECT_GT(whole["log_history"].back()["train_tokens_per_second"].get<double>(), 0);
+  run_ok(train_command("resumed", with(flags, {"--resume_from_checkpoint",
+                                               (path("whole") / "checkpoint-7").native()})));
+  EXPECT_EQ(state("resumed")["num_input_tokens_seen"], 12 * 8 * 128);
 }
 
 TEST_F(Options, AGradientThatIsNotFiniteIsReported) {

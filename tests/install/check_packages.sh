@@ -63,7 +63,7 @@ consume() { # folder program arguments…
   local folder=$1 program=$2
   shift 2
   cmake -S "$source/tests/install/$folder" -B "$work/$folder" -G Ninja -DCMAKE_PREFIX_PATH="$root/usr" -DCMAKE_BUILD_TYPE=Release > "$work/$folder.log" 2>&1 &&
-    cmake --build "$work/$folder" >> "$work/$folder.log" 2>&1 || { tail -n 30 "$work/$folder.log"; fail "$folder does not build"; }
+    cmake --build "$work/$folder" >> "$work/$folder.log" 2>&1 || { tail -n 30 "$work/$folder.log" >&2; fail "$folder does not build"; }
   LD_LIBRARY_PATH=$(dirname "$(find "$root" -name 'libtandem_comm.so.0' | head -n 1)") "$work/$folder/$program" "$@"
 }
 [ "$(consume consumer_comm consumer_comm)" = "1 rank: 21" ] || fail "the C program over libtandem_comm printed something else"

@@ -6,7 +6,8 @@
 1. tandem fine-tunes the demo BERT and the small DistilBERT; transformers loads each saved directory (no missing and no unexpected
    tensors) and evaluates the held-out questions.
 2. transformers saves a BERT and a DistilBERT for question answering; tandem evaluates them.
-Compared are the n-best lists, which carry the logits: the texts must be equal and the logits within 2e-5 (docs/numerics.md).
+Compared are, for version 1 and version 2, the answers, the null odds and the n-best lists, which carry the logits: the texts must be equal and the
+logits within 2e-5 (docs/numerics.md).
 """
 
 import json
@@ -37,8 +38,8 @@ def run_qa(tandem, *flags):
         sys.exit(f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stderr[-3000:]}")
 
 
-def transformers_lists(folder):
-    """n-best lists of the held-out questions by transformers, and what loading complained about."""
+def transformers_results(folder, v2):
+    """(answers, n-best lists, null odds) of the held-out questions by transformers, and what loading complained about."""
     tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True)
     model, info = AutoModelForQuestionAnswering.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
     complaints = [f"{kind}: {sorted(names)}" for kind, names in info.items() if names]
@@ -51,12 +52,13 @@ def transformers_lists(folder):
             output = model.eval()(**{name: torch.tensor([f[name] for f in feats[low:low + 32]]) for name in names})
             start += list(output.start_logits.numpy())
             end += list(output.end_logits.numpy())
-    return reference.postprocess(rows, feats, start, end, n_best=N_BEST)[1], complaints
+    return reference.postprocess(rows, feats, start, end, v2=v2, n_best=N_BEST), complaints
 
 
-def compare(name, folder, tandem_output):
-    theirs, complaints = transformers_lists(folder)
+def compare(name, folder, tandem_output, v2):
+    (answers, theirs, odds), complaints = transformers_results(folder, v2)
     ours = json.loads((tandem_output / "eval_nbest_predictions.json").read_text())
+    our_answers = json.loads((tandem_output / "eval_predictions.json").read_text())
     worst, texts, total = 0.0, 0, 0
     for key in theirs:
         for a, b in zip(theirs[key], ours[key], strict=True):
@@ -64,8 +66,11 @@ def compare(name, folder, tandem_output):
             texts += a["text"] == b["text"]
             if a["text"] == b["text"]:
                 worst = max(worst, abs(a["start_logit"] - b["start_logit"]), abs(a["end_logit"] - b["end_logit"]))
-    good = not complaints and texts == total and worst <= LOGIT_TOLERANCE
-    print(f"{name}: {texts} of {total} n-best texts equal, largest difference of a logit {worst:.2e}"
+    good = not complaints and texts == total and worst <= LOGIT_TOLERANCE and our_answers == answers
+    if v2:  # odds are sums of four logits
+        our_odds = json.loads((tandem_output / "eval_null_odds.json").read_text())
+        good &= our_odds.keys() == odds.keys() and all(abs(our_odds[key] - odds[key]) <= 4 * LOGIT_TOLERANCE for key in odds)
+    print(f"{name}, {'v2' if v2 else 'v1'}: {texts} of {total} n-best texts equal, largest difference of a logit {worst:.2e}"
           f"{'; ' + '; '.join(complaints) if complaints else ''}: {'ok' if good else 'WRONG'}", flush=True)
     return good
 
@@ -79,7 +84,10 @@ def main():
             out = scratch / f"tandem-{name}"
             run_qa(tandem, "--model_name_or_path", model, "--do_train", "--train_file", DEMO / "train.json", "--do_eval", "--validation_file", DEMO / "held_out.json",
                    "--max_steps", 60, "--learning_rate", 1e-3, "--per_device_train_batch_size", 16, "--save_strategy", "no", "--output_dir", out)
-            good &= compare(f"tandem → transformers, {name}", out, out)
+            good &= compare(f"tandem → transformers, {name}", out, out, False)
+            again = scratch / f"tandem-{name}-v2"
+            run_qa(tandem, "--model_name_or_path", out, "--do_eval", "--validation_file", DEMO / "held_out.json", "--version_2_with_negative", "--output_dir", again)
+            good &= compare(f"tandem → transformers, {name}", out, again, True)
         for name, model in MODELS.items():
             set_seed(7)
             saved, out = scratch / f"transformers-{name}", scratch / f"evaluated-{name}"
@@ -87,8 +95,10 @@ def main():
             torch.nn.init.normal_(trained.qa_outputs.weight, std=0.5)  # logits of several units
             trained.save_pretrained(saved)
             AutoTokenizer.from_pretrained(model, use_fast=True).save_pretrained(saved)
-            run_qa(tandem, "--model_name_or_path", saved, "--do_eval", "--validation_file", DEMO / "held_out.json", "--output_dir", out)
-            good &= compare(f"transformers → tandem, {name}", saved, out)
+            for v2 in (False, True):
+                run_qa(tandem, "--model_name_or_path", saved, "--do_eval", "--validation_file", DEMO / "held_out.json",
+                       *(["--version_2_with_negative"] if v2 else []), "--output_dir", out)
+                good &= compare(f"transformers → tandem, {name}", saved, out, v2)
     return 0 if good else 1
 
 

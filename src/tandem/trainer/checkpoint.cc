@@ -14,6 +14,7 @@
 #include "tandem/core/python_json.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/weight_files.h"
+#include "tandem/trainer/python_checkpoint.h"
 
 namespace tandem::trainer {
 namespace {
@@ -253,6 +254,12 @@ LoadedCheckpoint load_checkpoint_state(const fs::path& directory) {
   const auto state = read_file_if_exists(directory / kTrainerStateFile);
   const auto resume = read_file_if_exists(directory / kResumeFile);
   (void)models::find_weights(directory);  // throws when there are none
+  if (state && is_python_checkpoint(directory)) {
+    LoadedCheckpoint loaded = {
+        TrainerState::parse(*state, (directory / kTrainerStateFile).native()), {}};
+    loaded.resume = python_resume_state(directory, loaded.state);
+    return loaded;
+  }
   if (!state || !resume || !fs::exists(directory / kOptimizerFile)) {
     std::string missing;
     for (const auto file : {kTrainerStateFile, kResumeFile, kOptimizerFile}) {
@@ -275,6 +282,10 @@ void load_checkpoint_arenas(const fs::path& directory, const nn::ParameterLayout
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
     load_tensor(weights, parameter.name, parameter.shape,
                 arenas.weights.subspan(parameter.offset, parameter.size));
+  }
+  if (is_python_checkpoint(directory)) {
+    load_python_optimizer(directory, layout, arenas);
+    return;
   }
   const models::SafetensorsFile state(directory / kOptimizerFile);
   for (const optim::StateTensor& tensor : arenas.state_tensors) {

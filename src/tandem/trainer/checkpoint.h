@@ -5,7 +5,7 @@
 // renamed. A process that is killed, or a disk that fills up, leaves the older checkpoints and at
 // most a tmp- directory, which nobody takes for a checkpoint and the next run removes.
 //
-//   model.safetensors or pytorch_model.bin, config.json, tokenizer files   as in output_dir
+//   model.safetensors or pytorch_model.bin, config.json, tokenizer files: as in output_dir
 //   optimizer.safetensors      the optimizer's state, f32: exp_avg.<parameter> and so on
 //   trainer_state.json         as Hugging Face
 //   training_args.json         the arguments of the run that wrote it
@@ -40,6 +40,9 @@ struct ResumeState {
   std::string optimizer = "adamw_torch";     // whose state optimizer.safetensors is
   // Of reduce_lr_on_plateau; unset for other schedules.
   std::optional<optim::PlateauSchedule::State> plateau;
+  // Written by Hugging Face's Trainer (python_checkpoint.h): accumulation, data and optimizer are not
+  // recorded.
+  bool from_python = false;
   // Updates that runs with --ignore_data_skip did not skip: epochs begin this much later.
   std::int64_t repeated_updates = 0;
 };
@@ -82,10 +85,10 @@ struct LoadedCheckpoint {
   ResumeState resume;
 };
 
-// Reads state and checks that the directory is a complete checkpoint of this model. Throws IoError
-// or DataError.
+// Reads state and checks that the directory is a complete checkpoint, tandem's or the Hugging Face
+// Trainer's. Throws IoError or DataError.
 LoadedCheckpoint load_checkpoint_state(const std::filesystem::path& directory);
-// Fills the arenas from the weights and optimizer.safetensors. Throws IoError or DataError (a
+// Fills the arenas from the weights and optimizer.safetensors, or optimizer.pt. Throws IoError or DataError (a
 // tensor that is absent or of another shape).
 void load_checkpoint_arenas(const std::filesystem::path& directory,
                             const nn::ParameterLayout& layout, const TrainedArenas& arenas);

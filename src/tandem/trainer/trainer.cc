@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -48,6 +49,11 @@ ResumeState initial_resume_state(const TrainingPlan& plan, const TrainingArgumen
   return state;
 }
 
+void add_token_rate(ordered_json& entry, double seconds, double tokens) {
+  entry["train_runtime"] = round_digits(seconds, 4);
+  entry["train_tokens_per_second"] = round_digits(tokens / std::max(seconds, 1e-9), 3);
+}
+
 // The exponential moving average that the progress line shows.
 void smooth(double& average, double value) {
   average = average == 0 ? value : 0.9 * average + 0.1 * value;
@@ -64,6 +70,7 @@ void check_resumable(const ResumeState& saved, const TrainingPlan& plan,
                          what, found, expected, advice);
     }
   };
+  if (saved.from_python) return;  // what it records was adopted, what it does not is this run's
   check("a training set of", saved.num_features, plan.num_features,
         "pass the same data and feature flags");
   check("logical shards:", saved.logical_shards, plan.logical_shards,
@@ -116,7 +123,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
                                .num_parameters = parts_.task.layout().num_trainable_parameters(),
                                .first_step = state_.global_step});
   if (arguments.eval_on_start && !resume) evaluate_and_record();
-  const auto train_start = Clock::now();
+  train_start_ = Clock::now();
   bool stop = state_.global_step >= plan_.total_steps;
   StepResult step;
 
@@ -141,6 +148,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
       const double epoch_done =
           static_cast<double>(epoch) +
           static_cast<double>(end_batch) / static_cast<double>(plan_.batches_per_epoch);
+      count_tokens(step.batch);
       state_.total_flos += 6.0 * static_cast<double>(step.batch.computed_tokens) *
                            parts_.communicator.size() *
                            static_cast<double>(parts_.task.num_parameters_without_embeddings());
@@ -159,7 +167,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   }
 
   if (arguments.load_best_model_at_end) load_best_model();
-  TrainResult result{.preempted = false, .metrics = final_metrics(seconds_since(train_start))};
+  TrainResult result{.preempted = false, .metrics = final_metrics(seconds_since(train_start_))};
   log(result.metrics);
   parts_.observer.train_end();
   return result;
@@ -174,6 +182,12 @@ TrainedArenas Trainer::trained_arenas() const {
 void Trainer::resume_from(const fs::path& checkpoint) {
   LoadedCheckpoint loaded = load_checkpoint_state(checkpoint);
   check_resumable(loaded.resume, plan_, parts_.data_fingerprint, resume_.optimizer, checkpoint);
+  if (loaded.resume.from_python) {
+    parts_.observer.note(fmt::format(
+        "'{}' was written by Hugging Face's Trainer: weights, optimizer and steps go on; the state "
+        "of PyTorch's random numbers is not used",
+        checkpoint.native()));
+  }
   if (loaded.state.max_steps != plan_.total_steps) {
     parts_.observer.warning(fmt::format(
         "'{}' was on its way to {} steps, this run goes to {}: the learning-rate schedule changes",
@@ -188,6 +202,7 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   state_.epoch = loaded.state.epoch;
   state_.global_step = loaded.state.global_step;
   state_.total_flos = loaded.state.total_flos;
+  state_.num_input_tokens_seen = loaded.state.num_input_tokens_seen;
   state_.best_metric = loaded.state.best_metric;
   state_.best_model_checkpoint = loaded.state.best_model_checkpoint;
   state_.best_global_step = loaded.state.best_global_step;
@@ -271,6 +286,12 @@ void Trainer::log_training(double grad_norm, double learning_rate) {
   entry["loss"] = round_digits(loss / static_cast<double>(steps), 4);
   entry["grad_norm"] = grad_norm;
   entry["learning_rate"] = learning_rate;
+  if (parts_.arguments.include_num_input_tokens_seen != TokenCount::kNo) {
+    gather_token_count();
+    entry["num_input_tokens_seen"] = state_.num_input_tokens_seen;
+    add_token_rate(entry, seconds_since(train_start_),
+                   static_cast<double>(state_.num_input_tokens_seen));
+  }
   log(std::move(entry));
 }
 
@@ -325,6 +346,7 @@ void Trainer::save() {
   const TrainingArguments& arguments = parts_.arguments;
   saved_step_ = state_.global_step;
   resume_.plateau = learning_rate_->state();
+  gather_token_count();
   // Every rank contributes the losses of its shards; the others' are zeros, so the sum is exact.
   resume_.shard_loss_since_log.assign(static_cast<std::size_t>(plan_.logical_shards), 0.0);
   std::copy(own_losses_.begin(), own_losses_.end(),
@@ -377,6 +399,23 @@ void Trainer::load_best_model() {
   refresh_bf16_weights();
 }
 
+void Trainer::count_tokens(const tasks::BatchSize& batch) {
+  computed_tokens_ += static_cast<double>(batch.computed_tokens);
+  const TokenCount count = parts_.arguments.include_num_input_tokens_seen;
+  if (count == TokenCount::kNo) return;
+  uncounted_tokens_ += static_cast<std::int64_t>(count == TokenCount::kAll ? batch.computed_tokens
+                                                                           : batch.real_tokens);
+}
+
+// Brings state_.num_input_tokens_seen up to date. Collective.
+void Trainer::gather_token_count() {
+  if (parts_.arguments.include_num_input_tokens_seen == TokenCount::kNo) return;
+  std::int64_t tokens = std::exchange(uncounted_tokens_, 0);
+  if (parts_.communicator.size() > 1)
+    parts_.communicator.all_reduce(std::span(&tokens, 1), comm::ReduceOp::kSum);
+  state_.num_input_tokens_seen += tokens;
+}
+
 bool Trainer::agreed_to_stop() {
   std::int64_t stop = parts_.stop_requested.load(std::memory_order_relaxed) ? 1 : 0;
   if (parts_.communicator.size() == 1) return stop != 0;
@@ -401,12 +440,19 @@ void Trainer::report_progress(double loss, double learning_rate, const tasks::Ba
            smoothed_step_seconds_ * static_cast<double>(plan_.total_steps - state_.global_step)});
 }
 
-ordered_json Trainer::final_metrics(double seconds) const {
+ordered_json Trainer::final_metrics(double seconds) {
   const double pending =
       parts_.parallel.sum_over_shards(own_losses_) / static_cast<double>(plan_.logical_shards);
   ordered_json metrics;
   add_speed_metrics(metrics, "train", seconds, plan_.num_train_samples,
                     static_cast<double>(plan_.total_steps));
+  if (parts_.arguments.include_tokens_per_second) {
+    double tokens = computed_tokens_;
+    if (parts_.communicator.size() > 1)
+      parts_.communicator.all_reduce(std::span(&tokens, 1), comm::ReduceOp::kSum);
+    metrics["train_tokens_per_second"] = round_digits(tokens / std::max(seconds, 1e-9), 3);
+  }
+  gather_token_count();
   metrics["total_flos"] = state_.total_flos;
   metrics["train_loss"] = (resume_.total_loss + pending) /
                           static_cast<double>(std::max<std::int64_t>(1, state_.global_step));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -84,17 +85,22 @@ class Trainer {
   void save();
   void load_best_model();
   bool agreed_to_stop();
+  void count_tokens(const tasks::BatchSize& batch);
+  void gather_token_count();
   void report_progress(double loss, double learning_rate, const tasks::BatchSize& batch,
                        double step_seconds);
   void log(nlohmann::ordered_json entry);
-  nlohmann::ordered_json final_metrics(double seconds) const;
+  nlohmann::ordered_json final_metrics(double seconds);
 
   TrainerParts parts_;
   TrainingPlan plan_;
   TrainerState state_;
   ResumeState resume_;  // losses since the last log live here
   std::optional<LearningRate> learning_rate_;
-  std::vector<double> own_losses_;  // per own shard, since the last log
+  std::vector<double> own_losses_;     // per own shard, since the last log
+  std::int64_t uncounted_tokens_ = 0;  // of this rank, not in state_.num_input_tokens_seen yet
+  double computed_tokens_ = 0;         // of this rank in this session, padding included
+  std::chrono::steady_clock::time_point train_start_;
   std::optional<std::int64_t> saved_step_;
   bool warned_not_finite_ = false;
   double smoothed_step_seconds_ = 0;

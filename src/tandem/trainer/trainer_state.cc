@@ -13,6 +13,13 @@ ordered_json or_null(const std::optional<T>& value) {
   return value ? ordered_json(*value) : ordered_json(nullptr);
 }
 
+// Absent or null: 0, as the Trainer writes what it does not know.
+template <class T>
+T number_or_zero(const ordered_json& json, const char* key) {
+  const auto found = json.find(key);
+  return found == json.end() || found->is_null() ? T{} : found->template get<T>();
+}
+
 }  // namespace
 
 std::string TrainerState::to_json() const {
@@ -29,7 +36,7 @@ std::string TrainerState::to_json() const {
   json["log_history"] = log_history;
   json["logging_steps"] = logging_steps;
   json["max_steps"] = max_steps;
-  json["num_input_tokens_seen"] = 0;
+  json["num_input_tokens_seen"] = num_input_tokens_seen;
   json["num_train_epochs"] = num_train_epochs;
   json["save_steps"] = save_steps;
   json["stateful_callbacks"]["TrainerControl"] = {
@@ -55,13 +62,13 @@ TrainerState TrainerState::parse(std::string_view text, std::string_view where) 
     state.global_step = json.at("global_step").get<std::int64_t>();
     state.max_steps = json.at("max_steps").get<std::int64_t>();
     state.num_train_epochs = json.at("num_train_epochs").get<std::int64_t>();
-    state.train_batch_size = json.value("train_batch_size", std::int64_t{0});
-    state.logging_steps = json.value("logging_steps", std::int64_t{0});
-    state.eval_steps = json.value("eval_steps", std::int64_t{0});
-    state.save_steps = json.value("save_steps", std::int64_t{0});
-    state.total_flos = json.value("total_flos", 0.0);
-    if (json.contains("best_global_step") && !json["best_global_step"].is_null())
-      state.best_global_step = json["best_global_step"].get<std::int64_t>();
+    state.train_batch_size = number_or_zero<std::int64_t>(json, "train_batch_size");
+    state.logging_steps = number_or_zero<std::int64_t>(json, "logging_steps");
+    state.eval_steps = number_or_zero<std::int64_t>(json, "eval_steps");
+    state.save_steps = number_or_zero<std::int64_t>(json, "save_steps");
+    state.total_flos = number_or_zero<double>(json, "total_flos");
+    state.num_input_tokens_seen = number_or_zero<std::int64_t>(json, "num_input_tokens_seen");
+    state.best_global_step = number_or_zero<std::int64_t>(json, "best_global_step");
     if (json.contains("best_metric") && !json["best_metric"].is_null())
       state.best_metric = json["best_metric"].get<double>();
     if (json.contains("best_model_checkpoint") && !json["best_model_checkpoint"].is_null()) {

@@ -21,6 +21,7 @@ struct TrainerState {
   std::int64_t eval_steps = 0;
   std::int64_t save_steps = 0;
   double total_flos = 0;
+  std::int64_t num_input_tokens_seen = 0;  // by all ranks, when asked for
   std::optional<double> best_metric;
   std::optional<std::string> best_model_checkpoint;
   std::int64_t best_global_step = 0;

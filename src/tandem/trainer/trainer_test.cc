@@ -6,8 +6,10 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/models/test_models.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/evaluation.h"
+#include "tandem/trainer/python_checkpoint.h"
 #include "tandem/trainer/trainer_state.h"
 #include "tandem/trainer/training_plan.h"
 
@@ -136,6 +138,55 @@ TEST(Checkpoint, RotationKeepsTheNewestAndTheBest) {
               ElementsAre("checkpoint-1", "checkpoint-4"));  // as HF: the best beside the newest
   rotate_checkpoints(folder.path(), 1, std::nullopt);
   EXPECT_THAT(names(folder.path()), ElementsAre("checkpoint-4"));
+}
+
+// named_parameters() of transformers 4.57.6 with one layer, without ".weight" and ".bias".
+constexpr const char* kBertModules[] = {"bert.embeddings.word_embeddings",
+                                        "bert.embeddings.position_embeddings",
+                                        "bert.embeddings.token_type_embeddings",
+                                        "bert.embeddings.LayerNorm",
+                                        "bert.encoder.layer.0.attention.self.query",
+                                        "bert.encoder.layer.0.attention.self.key",
+                                        "bert.encoder.layer.0.attention.self.value",
+                                        "bert.encoder.layer.0.attention.output.dense",
+                                        "bert.encoder.layer.0.attention.output.LayerNorm",
+                                        "bert.encoder.layer.0.intermediate.dense",
+                                        "bert.encoder.layer.0.output.dense",
+                                        "bert.encoder.layer.0.output.LayerNorm",
+                                        "qa_outputs"};
+constexpr const char* kDistilBertModules[] = {"distilbert.embeddings.word_embeddings",
+                                              "distilbert.embeddings.position_embeddings",
+                                              "distilbert.embeddings.LayerNorm",
+                                              "distilbert.transformer.layer.0.attention.q_lin",
+                                              "distilbert.transformer.layer.0.attention.k_lin",
+                                              "distilbert.transformer.layer.0.attention.v_lin",
+                                              "distilbert.transformer.layer.0.attention.out_lin",
+                                              "distilbert.transformer.layer.0.sa_layer_norm",
+                                              "distilbert.transformer.layer.0.ffn.lin1",
+                                              "distilbert.transformer.layer.0.ffn.lin2",
+                                              "distilbert.transformer.layer.0.output_layer_norm",
+                                              "qa_outputs"};
+
+TEST(PythonCheckpoint, ParametersAreNumberedAsTheTrainerDoes) {
+  for (const auto& [family, modules] :
+       {std::pair<models::ModelFamily, std::span<const char* const>>{models::ModelFamily::kBert,
+                                                                     kBertModules},
+        {models::ModelFamily::kDistilBert, kDistilBertModules}}) {
+    models::ModelConfig config = models::testing::tiny_config(family);
+    config.num_hidden_layers = 1;
+    const models::QuestionAnsweringModel model(config);
+    // Weights of matrices and embeddings decay and come first.
+    std::vector<std::string> decaying, others;
+    for (const std::string module : modules) {
+      const std::string weight = module + ".weight";
+      const nn::ParameterSpec* parameter = model.layout().find(weight);
+      ASSERT_NE(parameter, nullptr) << weight;
+      (parameter->shape.size() == 2 ? decaying : others).push_back(weight);
+      if (model.layout().find(module + ".bias") != nullptr) others.push_back(module + ".bias");
+    }
+    decaying.insert(decaying.end(), others.begin(), others.end());
+    EXPECT_THAT(python_parameter_order(model.layout()), ::testing::ElementsAreArray(decaying));
+  }
 }
 
 TEST(RoundDigits, AsPython) {

@@ -33,6 +33,10 @@ enum class LogLevel { kDetail, kDebug, kInfo, kWarning, kError, kCritical, kPass
 // Type of the gradient sums that travel between ranks.
 enum class GradientDtype { kFloat32, kBfloat16 };
 
+// Which tokens --include_num_input_tokens_seen counts: none, those of the batches as they are
+// computed, or those that are no padding.
+enum class TokenCount { kNo, kAll, kNonPadding };
+
 struct TrainingArguments {
   // --- what to do, and where results go ---
   std::string output_dir = "trainer_output";  // a leading ~ is already expanded
@@ -87,9 +91,11 @@ struct TrainingArguments {
   LogLevel log_level = LogLevel::kPassive;
   LogLevel log_level_replica = LogLevel::kWarning;
   bool log_on_each_node = true;
+  TokenCount include_num_input_tokens_seen = TokenCount::kNo;
+  bool include_tokens_per_second = false;
   std::optional<bool> disable_tqdm;  // unset: progress bars unless the log level is above warning
-  std::optional<std::string> run_name;  // unset: output_dir
-  std::vector<std::string> report_to;   // what works of it: "tensorboard", or empty
+  std::optional<std::string> run_name;     // unset: output_dir
+  std::vector<std::string> report_to;      // what works of it: "tensorboard", or empty
   std::optional<std::string> logging_dir;  // of TensorBoard; unset: output_dir/runs/<time>_<host>
 
   // --- checkpoints ---

@@ -37,6 +37,9 @@ struct QaArguments {
   // tandem's own. false: when an answer starts in the last context token of a window its start
   // label is (feature length - 1), as in Hugging Face; true: the right token.
   bool fix_last_token_labels = false;
+  // tandem's own. Training examples of which no feature can be made (a question that fills
+  // max_seq_length, a context without a token) are left out and counted instead of ending the job.
+  bool skip_unusable_examples = false;
 
   // --- answers ---
   bool version_2_with_negative = false;  // SQuAD v2: some questions have no answer

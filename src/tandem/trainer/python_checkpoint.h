@@ -1,0 +1,34 @@
+// Checkpoints that the Hugging Face Trainer wrote: optimizer.pt, scheduler.pt, trainer_state.json, so
+// that a run begun in Python goes on here.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/nn/parameter_layout.h"
+#include "tandem/trainer/checkpoint.h"
+#include "tandem/trainer/trainer_state.h"
+
+namespace tandem::trainer {
+
+// Whether `directory` holds an optimizer.pt and none of tandem's own state.
+bool is_python_checkpoint(const std::filesystem::path& directory);
+
+// What can be known of the run behind such a checkpoint: its batch size, how many ranks it had (as
+// many as there are rng_state files), and where reduce_lr_on_plateau stood. Data and accumulation are
+// not recorded; ResumeState::from_python says so. The state of PyTorch's random numbers is of no use
+// here: dropout draws from tandem's own. Throws IoError or DataError.
+ResumeState python_resume_state(const std::filesystem::path& directory, const TrainerState& state);
+
+// Fills arenas.optimizer_state from optimizer.pt. Throws IoError or DataError (another optimizer,
+// another model).
+void load_python_optimizer(const std::filesystem::path& directory,
+                           const nn::ParameterLayout& layout, const TrainedArenas& arenas);
+
+// The trainable parameters in the order in which the Trainer's optimizer numbers them: those that
+// decay first, each group in the order of the model's named_parameters().
+std::vector<std::string_view> python_parameter_order(const nn::ParameterLayout& layout);
+
+}  // namespace tandem::trainer

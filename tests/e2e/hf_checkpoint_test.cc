@@ -1,0 +1,93 @@
+// A run begun by the Hugging Face Trainer goes on here: tests/parity/make_hf_checkpoint.py made the
+// checkpoint and the losses that the Trainer had behind it.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "e2e/job.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class HuggingFaceCheckpoint : public JobTest {
+ protected:
+  static fs::path golden() {
+    return fs::path(TANDEM_SOURCE_DIR) / "tests" / "parity" / "golden" / "hf_checkpoint";
+  }
+  // The Trainer's arguments in make_hf_checkpoint.py.
+  Words resume_command(const fs::path& checkpoint, const std::string& output,
+                       const Words& more = {}) const {
+    return with({kProgram,
+                 "run_qa",
+                 "--model_name_or_path",
+                 checkpoint.native(),
+                 "--resume_from_checkpoint",
+                 checkpoint.native(),
+                 "--train_file",
+                 (kDemo / "train.json").native(),
+                 "--output_dir",
+                 path(output).native(),
+                 "--do_train",
+                 "--max_train_samples",
+                 "60",
+                 "--per_device_train_batch_size",
+                 "4",
+                 "--max_steps",
+                 "20",
+                 "--learning_rate",
+                 "1e-2",
+                 "--weight_decay",
+                 "0.01",
+                 "--lr_scheduler_type",
+                 "cosine",
+                 "--warmup_steps",
+                 "3",
+                 "--max_seq_length",
+                 "64",
+                 "--doc_stride",
+                 "24",
+                 "--pad_to_max_length",
+                 "true",
+                 "--logging_steps",
+                 "1"},
+                more);
+  }
+};
+
+TEST_F(HuggingFaceCheckpoint, GoesOnWithTheTrainersLosses) {
+  const ProcessResult result = run_ok(resume_command(golden() / "checkpoint-10", "out"));
+  EXPECT_NE(result.out.find("was written by Hugging Face's Trainer"), std::string::npos)
+      << result.out;
+  const auto want = nlohmann::json::parse(read_file(golden() / "losses.json"));
+  const auto state = nlohmann::json::parse(read_file(path("out") / "trainer_state.json"));
+  int compared = 0;
+  for (const auto& entry : state["log_history"]) {
+    if (!entry.contains("loss")) continue;
+    const auto step = entry["step"].get<std::size_t>();
+    // Steps up to 10 are the Trainer's own entries.
+    EXPECT_NEAR(entry["loss"].get<double>(), want["losses"][step - 1].get<double>(), 1e-4) << step;
+    EXPECT_NEAR(entry["grad_norm"].get<double>(), want["grad_norms"][step - 1].get<double>(), 1e-4)
+        << step;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 20);
+}
+
+TEST_F(HuggingFaceCheckpoint, ASecondResumeIsTandemsOwn) {
+  run_ok(resume_command(golden() / "checkpoint-10", "whole", {"--save_steps", "5"}));
+  ASSERT_TRUE(fs::exists(path("whole") / "checkpoint-15" / "optimizer.safetensors"));
+  run_ok(resume_command(path("whole") / "checkpoint-15", "again"));
+  expect_equal_results("whole", "again");
+}
+
+TEST_F(HuggingFaceCheckpoint, AnotherOptimizersStateIsRefused) {
+  const ProcessResult result =
+      run(resume_command(golden() / "checkpoint-10", "out", {"--optim", "adagrad"}), {});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("has no sum of"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("pass the --optim that the run had"), std::string::npos) << result.err;
+}
+
+}  // namespace
+}  // namespace tandem::testing
