@@ -151,10 +151,16 @@ void add_all_reduce(SequenceTask& task, const Job& job, const std::byte* in, std
   const bool has_all = lanes->count == 1;
   const Slice own = has_all ? Slice{0, elements} : lanes->of(state.local_rank);
   const std::size_t stride = own.size() * size_of(wide_type);
-  const auto wide = std::make_shared<Bytes>(stride * state.node_programs.size());
+  // A rank alone on its node whose type is its own accumulator works in the result.
+  const bool direct = job.local_size() == 1 && wide_type == job.call.type;
+  const auto wide = std::make_shared<Bytes>(direct ? 0 : stride * state.node_programs.size());
   const bool uses_network = state.local_rank < lanes->count;
   task.keep(wide);
-  task.add([=] { return reduce_to_lanes(job, *lanes, in, elements, wide->data(), stride); });
+  task.add([=]() -> std::unique_ptr<Task> {
+    if (!direct) return reduce_to_lanes(job, *lanes, in, elements, wide->data(), stride);
+    copy_bytes(result, in, elements * element);
+    return nullptr;
+  });
   task.add([=]() -> std::unique_ptr<Task> {
     if (!uses_network) return nullptr;
     const State& s = job.state;
@@ -167,7 +173,7 @@ void add_all_reduce(SequenceTask& task, const Job& job, const std::byte* in, std
             : schedule_all_reduce(algorithm, job.num_nodes(), job.own_node(), own.size());
     std::vector<std::byte*> arrays;
     for (std::size_t p = 0; p < s.node_programs.size(); ++p)
-      arrays.push_back(wide->data() + p * stride);
+      arrays.push_back(direct ? result : wide->data() + p * stride);
     const int divisor = job.call.op == ReduceOp::kAverage ? s.size : 1;
     return job.messages(rounds_of(schedule, arrays, job.lane_members(s.local_rank), *s.kernels,
                                   {wide_type, job.call.op},

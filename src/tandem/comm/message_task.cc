@@ -86,7 +86,7 @@ class RoundWriter {
         reduction_(reduction),
         finish_(finish),
         element_(size_of(reduction.type)),
-        scratch_(std::make_shared<std::vector<std::vector<std::byte>>>()),
+        scratch_(std::make_shared<std::vector<std::unique_ptr<std::byte[]>>>()),
         arrays_(own.begin(), own.end()),
         operands_(std::make_shared<std::vector<Schedule::Operand>>(schedule.operands)),
         program_(std::make_shared<SumProgram>(schedule.program)) {
@@ -123,10 +123,10 @@ class RoundWriter {
   }
 
  private:
-  // Moving a vector leaves its elements where they are.
+  // Not cleared: all of it is received into.
   std::byte* add_scratch(std::size_t bytes) {
-    scratch_->emplace_back(bytes);
-    return scratch_->back().data();
+    scratch_->push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
+    return scratch_->back().get();
   }
   std::span<std::byte> range(const Step& step) const {
     return {arrays_[static_cast<std::size_t>(step.array)] + step.begin * element_,
@@ -205,7 +205,7 @@ class RoundWriter {
   Reduction reduction_;
   Finish finish_;
   std::size_t element_;
-  std::shared_ptr<std::vector<std::vector<std::byte>>> scratch_;
+  std::shared_ptr<std::vector<std::unique_ptr<std::byte[]>>> scratch_;
   std::vector<std::byte*> arrays_;
   std::shared_ptr<std::vector<Schedule::Operand>> operands_;
   std::shared_ptr<SumProgram> program_;
