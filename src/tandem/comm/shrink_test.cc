@@ -276,13 +276,15 @@ TEST(ShrinkThreads, DifferentExclusionsAreAnErrorOfAll) {
       return;
     }
     if (comm.rank() == 2) options.exclude = {3};
-    comm.shrink(options);
+    // Rank 1 may come when all others have given up already: then it is alone.
+    const auto rest = comm.shrink(options);
+    EXPECT_EQ(comm.rank(), 1);
+    EXPECT_EQ(rest->size(), 1);
   });
   for (const std::size_t rank : {0, 2}) {
     EXPECT_THAT(errors[rank], AllOf(HasSubstr("disagree on whom to exclude"),
                                     HasSubstr("excludes none"), HasSubstr("excludes 3")));
   }
-  EXPECT_NE(errors[1], "");
 }
 
 TEST(ShrinkThreads, WrongArgumentsLeaveTheCommunicatorAsItWas) {

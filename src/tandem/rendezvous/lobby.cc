@@ -8,6 +8,9 @@
 namespace tandem::rendezvous {
 namespace {
 
+// Time to introduce oneself before a newcomer may take one's place: a crowd must not push out a rank that has just come.
+constexpr double kProtectedSeconds = 1;
+
 // Reads up to `size` bytes in all; false when the connection has ended.
 bool read_up_to(std::size_t size, Guest& guest) {
   char bytes[4096];
@@ -24,9 +27,16 @@ bool read_up_to(std::size_t size, Guest& guest) {
 
 }  // namespace
 
+bool Lobby::has_room() const {
+  return waiting_.size() < capacity_ ||
+         waiting_.front().limit.elapsed_seconds() > kProtectedSeconds;
+}
+
 void Lobby::accept_from(const FileDescriptor& listener,
                         const std::function<std::string()>& greeting) {
-  while (FileDescriptor socket = accept_tcp(listener, 0)) {
+  while (has_room()) {
+    FileDescriptor socket = accept_tcp(listener, 0);
+    if (!socket) return;
     Guest guest{std::move(socket), greeting(), ""};
     // Little enough for an empty socket buffer.
     send_all(guest.socket, std::as_bytes(std::span(guest.greeting)),

@@ -22,11 +22,12 @@ struct Guest {
 
 class Lobby {
  public:
-  // A guest is shown out `patience` after it came; when more than `capacity` wait, the oldest is.
+  // A guest is shown out `patience` after it came. When `capacity` wait, those who knock wait at the door until the oldest has
+  // had a second to introduce itself; then it leaves for the next one.
   Lobby(std::chrono::milliseconds patience, std::size_t capacity)
       : patience_(patience), capacity_(capacity) {}
 
-  // Accepts all who knock at `listener`. `greeting` makes what each is told first (may be empty).
+  // Accepts those who knock at `listener`, as far as there is room. `greeting` makes what each is told first (may be empty).
   void accept_from(const FileDescriptor& listener, const std::function<std::string()>& greeting);
   void add_to(std::vector<pollfd>& waits) const;
   // Reads what the guests have to say and returns those who are done. `wanted` tells from the bytes
@@ -40,6 +41,8 @@ class Lobby {
     Guest guest;
     Deadline limit;
   };
+  bool has_room() const;
+
   std::chrono::milliseconds patience_;
   std::size_t capacity_;
   std::vector<Waiting> waiting_;  // by time of arrival
