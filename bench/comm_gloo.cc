@@ -70,8 +70,8 @@ struct Job {
   float* out;
 
   void call() const {
-    const auto sum = static_cast<void (*)(void*, const void*, const void*, std::size_t)>(
-        &gloo::sum<float>);
+    const auto sum =
+        static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<float>);
     const std::size_t part = count / static_cast<std::size_t>(context->size);
     if (operation == "all_reduce") {
       gloo::AllreduceOptions options(context);
@@ -143,8 +143,8 @@ struct Job {
 void slowest(const std::shared_ptr<gloo::Context>& context, std::vector<double>& times) {
   gloo::AllreduceOptions options(context);
   options.setOutput(times.data(), times.size());
-  options.setReduceFunction(static_cast<void (*)(void*, const void*, const void*, std::size_t)>(
-      &gloo::max<double>));
+  options.setReduceFunction(
+      static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::max<double>));
   gloo::allreduce(options);
 }
 
@@ -175,7 +175,7 @@ int main(int argc, char** argv) {
   const int rounds = std::atoi(argv[4]);
   for (int a = 6; a < argc; ++a) {
     const std::size_t bytes = std::strtoull(argv[a], nullptr, 10);
-    Job job{context, argv[5], std::string(argv[2]) == "in_place", bytes / sizeof(float),
+    Job job{context,      argv[5],     std::string(argv[2]) == "in_place", bytes / sizeof(float),
             pages(bytes), pages(bytes)};
     job.verify();
     std::memset(job.in, 0, bytes);
@@ -197,8 +197,7 @@ int main(int argc, char** argv) {
       }
       slowest(context, times);
       std::sort(times.begin(), times.end());
-      if (rank == 0)
-        std::printf("%s %zu %.3f\n", argv[5], bytes, times[times.size() / 2] * 1e6);
+      if (rank == 0) std::printf("%s %zu %.3f\n", argv[5], bytes, times[times.size() / 2] * 1e6);
     }
     munmap(job.in, bytes + 64);
     munmap(job.out, bytes + 64);

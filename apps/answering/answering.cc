@@ -163,8 +163,7 @@ void add_answer_flags(CLI::App& app, hub::ModelArguments& model, AnswerOptions& 
   app.add_option("--model,--model_name_or_path", model.model_name_or_path,
                  "model directory, or a name in the Hugging Face cache or on the Hub")
       ->required();
-  app.add_option("--model_revision", model.model_revision,
-                 "branch, tag or commit id of the model");
+  app.add_option("--model_revision", model.model_revision, "branch, tag or commit id of the model");
   app.add_option("--cache_dir", model.cache_dir, "root of the Hugging Face cache");
   app.add_flag("--version_2_with_negative", options.postprocess.version_2_with_negative,
                "the text may not hold an answer");

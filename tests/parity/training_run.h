@@ -27,8 +27,9 @@ struct TrainingRunOptions {
   trainer::TrainingArguments arguments;  // output_dir is replaced
   int logical_shards = 1;
   bool bf16 = false;
-  bool dropout = true;     // false: all probabilities of the model's config become 0
-  std::int64_t steps = 0;  // the run is stopped after so many; the schedule is that of the whole run
+  bool dropout = true;  // false: all probabilities of the model's config become 0
+  std::int64_t steps =
+      0;  // the run is stopped after so many; the schedule is that of the whole run
 };
 
 // Remembers what the trainer tells, and asks it to stop.

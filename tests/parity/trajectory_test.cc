@@ -20,7 +20,8 @@ class Trajectory : public MiniLmTest {
  protected:
   void SetUp() override {
     if (kSanitized)
-      GTEST_SKIP() << "30 steps of the real model take hours under a sanitizer; DemoTrajectory runs the same code";
+      GTEST_SKIP() << "30 steps of the real model take hours under a sanitizer; DemoTrajectory "
+                      "runs the same code";
     MiniLmTest::SetUp();
   }
 

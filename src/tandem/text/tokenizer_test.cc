@@ -359,7 +359,8 @@ TEST_F(TokenizerJson, SavesNamedSpecialTokensInFull) {
   std::filesystem::create_directory(out);
   Tokenizer::load(folder_.path()).save(out);
   const Json map = Json::parse(read_file(out / "special_tokens_map.json"));
-  EXPECT_EQ(map["cls_token"], Json::parse(R"({"content": "[CLS]", "lstrip": false, "normalized": false,
+  EXPECT_EQ(map["cls_token"],
+            Json::parse(R"({"content": "[CLS]", "lstrip": false, "normalized": false,
                                               "rstrip": false, "single_word": false})"));
   EXPECT_EQ(map["sep_token"], "[SEP]");
 }

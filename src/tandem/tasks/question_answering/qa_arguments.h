@@ -13,9 +13,8 @@ struct QaArguments {
   // --- where the questions are ---
   std::optional<std::string> dataset_name;  // a directory, or a name in a cache
   std::optional<std::string>
-      dataset_config_name;  // the data set's configuration, for example plain_text
-  std::optional<std::string>
-      train_file;  // JSON, CSV, Parquet or Arrow: data/read_questions.h
+      dataset_config_name;                // the data set's configuration, for example plain_text
+  std::optional<std::string> train_file;  // JSON, CSV, Parquet or Arrow: data/read_questions.h
   std::optional<std::string> validation_file;
   std::optional<std::string> test_file;
   bool overwrite_cache = false;  // make features anew even if an earlier run kept them
