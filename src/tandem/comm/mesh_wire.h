@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
+
+#include "tandem/rendezvous/plain_bytes.h"
 
 namespace tandem::comm {
 
@@ -27,18 +28,8 @@ struct MeshHello {
   std::uint32_t target = 0;
 };
 
-template <class T>
-std::string_view view_of(const T& value) {
-  return {reinterpret_cast<const char*>(&value), sizeof value};
-}
-
-// The value at the beginning of `bytes`, which has at least its size.
-template <class T>
-T read_as(std::string_view bytes) {
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return value;
-}
+using rendezvous::read_as;
+using rendezvous::view_of;
 
 inline bool is_greeting_of(std::string_view bytes, std::size_t rank, std::uint64_t listener) {
   const auto greeting = read_as<MeshGreeting>(bytes);

@@ -6,11 +6,11 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 
 #include "tandem/rendezvous/job_token.h"
+#include "tandem/rendezvous/plain_bytes.h"
 
 namespace tandem::rendezvous::wire {
 
@@ -50,17 +50,8 @@ struct Reply {
   ProofCode proof{};
 };
 
-template <class T>
-std::string_view view_of(const T& value) {
-  return {reinterpret_cast<const char*>(&value), sizeof value};
-}
-
-template <class T>
-T read_as(std::string_view bytes) {
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return value;
-}
+using rendezvous::read_as;
+using rendezvous::view_of;
 
 // That a rank which speaks as `hello` belongs to the job of `greeting`.
 inline ProofCode hello_proof(std::string_view token, const Nonce& greeting, Hello hello,
