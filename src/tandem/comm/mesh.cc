@@ -31,6 +31,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kConnectPhase{60000};
 // Time for a connection to say who it is; strangers at the port hold up nobody meanwhile.
 constexpr milliseconds kIntroduction{10000};
+// How long the reason why a rank is not there any more may take to come.
+constexpr milliseconds kReason{2000};
 
 struct Card {
   std::string host;
@@ -263,19 +265,26 @@ class Builder {
     return hello;
   }
 
-  FileDescriptor connect_local(std::size_t i) const {
-    FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  // Rank i listened before it told anybody: if it does not any more, it has given up, and the reason is on its way here.
+  FileDescriptor connect_local(std::size_t i) {
     sockaddr_un address;
     const socklen_t length = local_address(cards_[i], i, address);
     const MeshHello hello = hello_to(i, Kind::kLocal);
-    const bool connected =
-        socket && ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-        ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello;
-    if (!connected) {
-      raise<CommError>("rank {} could not reach {} of the same node through a UNIX socket: {}",
-                       rank_, mesh_.peers[i].describe(), std::strerror(errno));
+    const Deadline deadline(kReason);
+    while (true) {
+      FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      if (socket && ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
+          ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello) {
+        return socket;
+      }
+      const int error = errno;
+      if (vigil_ != nullptr) vigil_->check();
+      if (vigil_ == nullptr || deadline.passed()) {
+        raise<CommError>("rank {} could not reach {} of the same node through a UNIX socket: {}",
+                         rank_, mesh_.peers[i].describe(), std::strerror(error));
+      }
+      std::this_thread::sleep_for(milliseconds(20));
     }
-    return socket;
   }
 
   std::string missing() const {
