@@ -587,7 +587,7 @@ Json special_tokens_map(const TokenizerDefinition& d) {
     const bool named = d.tokenizer_config.is_object() && d.tokenizer_config.contains(key);
     const auto added =
         std::find_if(d.added_tokens.begin(), d.added_tokens.end(),
-                     [&](const AddedToken& token) { return token.content == *name; });
+                     [&text = *name](const AddedToken& token) { return token.content == text; });
     if (!named || d.tokenizer_json.is_null() || added == d.added_tokens.end()) {
       map[key] = *name;
       continue;
