@@ -62,7 +62,7 @@ echo "\$ $tandem ask --model $out/model --context $out/story.txt \"$question\""
 cat << REAL
 
 == The real thing
-The same command with a real model and real questions; names are looked up in the Hugging Face cache, directories and files work too:
+The same command with a real model and real questions; names are looked up in the Hugging Face cache and fetched from the Hub, directories and files work too:
 
   $(basename "$mpirun") -n 2 -genv OMP_NUM_THREADS=23 $PWD/$tandem run_qa \\
     --model_name_or_path bert-large-uncased --dataset_name squad --do_train --do_eval \\
