@@ -14,6 +14,7 @@
 #include "apps/bench/comm_ranks.h"
 #include "apps/bench/options.h"
 #include "apps/bench/report.h"
+#include "tandem/comm/tuning.h"
 #include "tandem/core/error.h"
 #include "tandem/core/float16.h"
 
@@ -406,6 +407,7 @@ int run_rank(const CommBenchOptions& options, const rendezvous::Identity& identi
   comm::Options comm_options;
   comm_options.timeout = std::chrono::minutes(5);
   comm_options.selection = comm::Selection::from_environment(environment);
+  comm_options.tuning = comm::tuning_from_environment(environment);
   if (options.ranks_per_node > 0)
     comm_options.node_id = std::to_string(identity.rank / options.ranks_per_node);
   const auto communicator = Communicator::create(identity, comm_options);

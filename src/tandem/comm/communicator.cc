@@ -142,6 +142,8 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   std::unique_ptr<Communicator> communicator = finish(std::move(state));
   communicator->state_->open_node_streams(streams);
   if (with_plugin) communicator->use_plugin(std::move(plugin), source_address);
+  communicator->state_->tune(*communicator);
+  communicator->forget_operations();
   return communicator;
 }
 
@@ -167,7 +169,6 @@ void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin,
       std::make_unique<PluginTransport>(std::move(*plugin), fabric.peers, state.rank,
                                         state.options.timeout, *fabric.monitor, *fabric.failure));
   greet_all();
-  forget_operations();
 }
 
 // Meeting is no operation of the user; errors count those.
@@ -198,6 +199,9 @@ void Communicator::greet_all() {
 std::unique_ptr<Communicator> Communicator::finish(std::unique_ptr<State> state) {
   state->group_nodes();
   state->plan_sums();
+  state->limits = Limits::fixed(static_cast<int>(state->node_members().size()),
+                                static_cast<int>(state->nodes.size()));
+  state->tuning = "fixed";
   state->streams.resize(static_cast<std::size_t>(state->size * kChannels));
   state->kernels =
       &kernels::select_combine(kernels::CpuFeatures::detect(), state->options.combine_kernels);

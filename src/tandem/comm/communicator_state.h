@@ -97,6 +97,9 @@ struct Communicator::State {
   bool aligned = false;                   // every node's ranks are one subtree
   int lanes = 1;  // ranks per node that use the network: the smallest node's
 
+  Limits limits;       // of the table of algorithms
+  std::string tuning;  // where they come from
+
   std::deque<std::shared_ptr<PendingCall>> pending;
   std::vector<std::shared_ptr<const Message>> outgoing;  // sends that may still need progress
   int group_depth = 0;
@@ -105,6 +108,8 @@ struct Communicator::State {
   void group_nodes();
   void plan_sums();
   void open_channel();
+  // What the ranks tell each other once they can talk; then the limits are measured. Collective.
+  void tune(Communicator& communicator);
   void open_node_streams(StreamTransport& transport);
   NodeMemory share_memory(std::size_t bytes);
   std::vector<DescriptorOfRank> exchange_descriptors(const rendezvous::FileDescriptor& own,
