@@ -340,9 +340,10 @@ FlagTable number_flags() {
                "keep only the output of each layer and compute the rest again in backward"),
           note("gradient_checkpointing_kwargs", Kind::kDict, nullptr,
                "recomputation has no settings here"),
-          flag("gradient_dtype", field<&TrainingArguments::gradient_dtype>(),
-               "tandem's own: type of the gradient sums that travel between ranks")
-              .rule("bf16", Verdict::kNotYet, "use float32"),
+          flag(
+              "gradient_dtype", field<&TrainingArguments::gradient_dtype>(),
+              "tandem's own: bf16 rounds every sum of gradients to bf16, which halves what travels "
+              "between nodes"),
           accepted("use_cpu", Kind::kBool, false, "compute on the CPU, which tandem always does"),
           note("no_cuda", Kind::kBool, false,
                "tandem always computes on CPUs (since transformers 4.32 the flag is --use_cpu)"),

@@ -128,9 +128,10 @@ MemoryPerNode DataParallel::memory_of_node() const {
   memory.bf16_weights = bf16_weights().size_bytes();
   memory.optimizer_state = optimizer_state().size_bytes();
   memory.shared = s.communicator != nullptr;
-  memory.messages = s.send_buffer.size() * sizeof(float) * s.local.size();
-  for (const RemoteNode& node : s.remote)
-    memory.messages += node.received.size() * sizeof(float) * s.local.size();
+  memory.messages =
+      s.send_buffer.size() + (s.own_roots.size() + s.received_roots.size()) * sizeof(bfloat16);
+  for (const RemoteNode& node : s.remote) memory.messages += node.received.size();
+  memory.messages *= s.local.size();
   for (const LocalRank& one : s.local) {
     const auto run = shards_of(one.rank, s.world_size, s.shard_count);
     memory.gradients +=
@@ -143,11 +144,11 @@ std::string DataParallel::describe() const {
   const State& s = *state_;
   return fmt::format(
       "{} logical shard{} on {} rank{}, {} gradient bucket{} of {:.0f} MiB, {} gradient arena{} "
-      "here",
+      "here{}",
       s.shard_count, s.shard_count == 1 ? "" : "s", s.world_size, s.world_size == 1 ? "" : "s",
       s.buckets.size(), s.buckets.size() == 1 ? "" : "s",
       static_cast<double>(s.buckets[0].size()) * sizeof(float) / (1 << 20), s.plan.num_arenas,
-      s.plan.num_arenas == 1 ? "" : "s");
+      s.plan.num_arenas == 1 ? "" : "s", s.rounded() ? ", sums of gradients rounded to bf16" : "");
 }
 
 }  // namespace tandem::dist

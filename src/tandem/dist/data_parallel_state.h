@@ -10,6 +10,7 @@
 
 #include "tandem/core/buffer.h"
 #include "tandem/dist/data_parallel.h"
+#include "tandem/dist/tree_sum.h"
 
 namespace tandem::dist {
 
@@ -52,8 +53,8 @@ struct RemoteNode {
   std::vector<int> served;  // its ranks for whose slices this rank computes the own node's partials
   int sender = 0;           // its rank that sends its partials of this rank's slice
   int receiver = 0;         // its rank that takes this rank's reduced slice for the node
-  std::size_t num_partials = 0;  // of that node
-  std::vector<float> received;   // partials of this rank's slices, bucket after bucket
+  std::size_t num_partials = 0;     // of that node
+  std::vector<std::byte> received;  // partials of this rank's slices, bucket after bucket
 };
 
 struct DataParallel::State {
@@ -94,13 +95,18 @@ struct DataParallel::State {
     std::size_t node_partial = 0;
   };
   std::vector<Operand> operands;
-  std::vector<std::vector<const float*>> inputs;  // by thread: where the operands of a chunk lie
-  comm::SumProgram program;                       // the whole tree
-  std::vector<comm::SumProgram> node_programs;    // the partials of this node, for others
+  std::vector<std::vector<SumOperand>> inputs;  // by thread: where the operands of a chunk lie
+  comm::SumProgram program;                     // the whole tree
+  std::vector<comm::SumProgram> node_programs;  // the partials of this node, for others
   std::vector<RemoteNode> remote;
-  std::vector<float> send_buffer;  // one step of partials for others
-  std::size_t send_used = 0;
-  std::vector<std::size_t> receive_offset;             // by remote node, while receives are posted
+  std::vector<std::byte> send_buffer;  // one step of partials for others
+  std::size_t send_used = 0;           // bytes
+  // Only with bf16 gradients, whose roots travel before they are multiplied: those of this rank's slices, bucket after
+  // bucket, and those that come from other nodes, in the order of the receives.
+  std::vector<bfloat16> own_roots;
+  std::vector<bfloat16> received_roots;
+  std::size_t roots_taken = 0;
+  std::vector<std::size_t> receive_offset;  // by remote node, bytes, while receives are posted
   std::vector<std::vector<Request>> partial_receives;  // by bucket
   std::vector<std::vector<Request>> reduced_receives;  // by bucket
   std::vector<Request> sends;
@@ -125,11 +131,23 @@ struct DataParallel::State {
 
   // ---- within a step ----
   bool several_nodes() const { return !remote.empty(); }
+  bool rounded() const { return options.bf16_gradients; }
+  // Partials travel as this type.
+  comm::DataType wire_type() const {
+    return rounded() ? comm::DataType::kBfloat16 : comm::DataType::kFloat32;
+  }
+  std::size_t wire_bytes(std::size_t count) const {
+    return count * (rounded() ? sizeof(bfloat16) : sizeof(float));
+  }
+  SumOperand wire_operand(const std::byte* at) const {
+    if (rounded()) return {.bf16 = reinterpret_cast<const bfloat16*>(at)};
+    return {.f32 = reinterpret_cast<const float*>(at)};
+  }
   Range slice(std::size_t bucket, int part) const {
     return slice_of(buckets[bucket], part, world_size, kChunk);
   }
-  std::vector<const float*>& cleared_inputs(int thread) {
-    std::vector<const float*>& own_inputs = inputs[static_cast<std::size_t>(thread)];
+  std::vector<SumOperand>& cleared_inputs(int thread) {
+    std::vector<SumOperand>& own_inputs = inputs[static_cast<std::size_t>(thread)];
     own_inputs.clear();
     return own_inputs;
   }
@@ -138,8 +156,10 @@ struct DataParallel::State {
   void advance();
   void post_receives();
   void send_partials(std::size_t bucket);
+  std::size_t elements_before(std::size_t bucket) const;
   void reduce_slice(std::size_t bucket);
   void take_gathered(std::size_t bucket);
+  void widen_roots(const Range& range);
   bool complete() const;
   void wait_for_more(std::chrono::steady_clock::time_point since);
   void node_barrier(std::string_view what);

@@ -41,14 +41,20 @@ void DataParallel::gradient_ready(std::size_t shard, std::size_t end) {
 // The additions of the tree that this shard makes possible, over the elements that have become final.
 void DataParallel::State::add_own(const ShardStep& step, const Range& range) {
   if (step.additions.empty() || range.size() == 0) return;
+  static const comm::SumProgram pair = {0, 1, comm::kAdd};
   const LocalRank& own = local[local_rank];
   threads.parallel_for(num_chunks(range.size(), kChunk), [&](std::size_t chunk, int) {
     const std::size_t begin = range.begin + chunk * kChunk;
     const std::size_t count = std::min(kChunk, range.end - begin);
     for (const auto& addition : step.additions) {
       float* sum = own.arena(static_cast<std::size_t>(addition.first)) + begin;
-      kernels::add(kernels, count, sum,
-                   own.arena(static_cast<std::size_t>(addition.second)) + begin, sum);
+      const float* other = own.arena(static_cast<std::size_t>(addition.second)) + begin;
+      if (rounded()) {
+        tree_sum_bf16(kernels, pair, std::array<SumOperand, 2>{{{.f32 = sum}, {.f32 = other}}},
+                      1.0f, {.scaled = sum}, count);
+      } else {
+        kernels::add(kernels, count, sum, other, sum);
+      }
     }
   });
 }
@@ -109,6 +115,8 @@ void DataParallel::State::post_receives() {
   if (receives_posted) return;
   receives_posted = true;
   send_used = 0;
+  roots_taken = 0;
+  std::size_t roots_expected = 0;
   receive_offset.assign(remote.size(), 0);
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     partial_receives[b].clear();
@@ -118,14 +126,21 @@ void DataParallel::State::post_receives() {
       RemoteNode& node = remote[n];
       const std::size_t count = own * node.num_partials;
       if (count != 0) {
-        const auto target = std::span(node.received).subspan(receive_offset[n], count);
-        partial_receives[b].push_back(
-            communicator->start_receive(target, node.sender, kPartialsChannel));
-        receive_offset[n] += count;
+        const auto target = std::span(node.received).subspan(receive_offset[n], wire_bytes(count));
+        partial_receives[b].push_back(communicator->start_receive_bytes(
+            target, wire_type(), count, node.sender, kPartialsChannel));
+        receive_offset[n] += target.size();
       }
       for (const int member : node.served) {
         const Range theirs = slice(b, member);
         if (theirs.size() == 0) continue;
+        if (rounded()) {
+          reduced_receives[b].push_back(communicator->start_receive(
+              std::span(received_roots).subspan(roots_expected, theirs.size()), member,
+              kReducedChannel));
+          roots_expected += theirs.size();
+          continue;
+        }
         // Their reduced slice can only come after they got our partials of it: nobody here reads the old values any more.
         reduced_receives[b].push_back(communicator->start_receive(
             std::span(reduced + theirs.begin, theirs.size()), member, kReducedChannel));
@@ -140,63 +155,103 @@ void DataParallel::State::send_partials(std::size_t bucket) {
     for (const int member : node.served) {
       const Range theirs = slice(bucket, member);
       if (theirs.size() == 0) continue;
-      const auto message =
-          std::span(send_buffer).subspan(send_used, theirs.size() * node_programs.size());
+      const std::size_t elements = theirs.size() * node_programs.size();
+      const auto message = std::span(send_buffer).subspan(send_used, wire_bytes(elements));
       send_used += message.size();
       threads.parallel_for(num_chunks(theirs.size(), kChunk), [&](std::size_t chunk, int thread) {
         const std::size_t begin = theirs.begin + chunk * kChunk;
         const std::size_t count = std::min(kChunk, theirs.end - begin);
-        std::vector<const float*>& own_inputs = cleared_inputs(thread);
+        std::vector<SumOperand>& own_inputs = cleared_inputs(thread);
         for (const Operand& operand : operands) {
           if (operand.local_rank < 0) break;
-          own_inputs.push_back(
-              local[static_cast<std::size_t>(operand.local_rank)].arena(operand.partial) + begin);
+          const LocalRank& owner = local[static_cast<std::size_t>(operand.local_rank)];
+          own_inputs.push_back({.f32 = owner.arena(operand.partial) + begin});
         }
         for (std::size_t k = 0; k < node_programs.size(); ++k) {
-          tree_sum(kernels, node_programs[k], own_inputs, 1.0f,
-                   &message[k * theirs.size() + begin - theirs.begin], count);
+          std::byte* to = message.data() + wire_bytes(k * theirs.size() + begin - theirs.begin);
+          if (rounded()) {
+            tree_sum_bf16(kernels, node_programs[k], own_inputs, 1.0f,
+                          {.root = reinterpret_cast<bfloat16*>(to)}, count);
+          } else {
+            tree_sum(kernels, node_programs[k], own_inputs, 1.0f, reinterpret_cast<float*>(to),
+                     count);
+          }
         }
       });
       sends.push_back(
-          communicator->start_send(std::span<const float>(message), member, kPartialsChannel));
+          communicator->start_send_bytes(message, wire_type(), elements, member, kPartialsChannel));
     }
   }
+}
+
+// Of this rank's slices of earlier buckets.
+std::size_t DataParallel::State::elements_before(std::size_t bucket) const {
+  std::size_t before = 0;
+  for (std::size_t b = 0; b < bucket; ++b) before += slice(b, rank).size();
+  return before;
 }
 
 // The rest of the tree for this rank's slice of the bucket, times 1/L, and the squared norm while it is in the cache.
 void DataParallel::State::reduce_slice(std::size_t bucket) {
   const Range own = slice(bucket, rank);
   if (own.size() == 0) return;
-  std::size_t before = 0;  // elements of this rank's slices of earlier buckets
-  for (std::size_t b = 0; several_nodes() && b < bucket; ++b) before += slice(b, rank).size();
+  const std::size_t before = several_nodes() ? elements_before(bucket) : 0;
+  bfloat16* roots = several_nodes() && rounded() ? own_roots.data() + before : nullptr;
   threads.parallel_for(num_chunks(own.size(), kChunk), [&](std::size_t chunk, int thread) {
     const std::size_t begin = own.begin + chunk * kChunk;
     const std::size_t count = std::min(kChunk, own.end - begin);
-    std::vector<const float*>& own_inputs = cleared_inputs(thread);
+    std::vector<SumOperand>& own_inputs = cleared_inputs(thread);
     for (const Operand& operand : operands) {
       if (operand.local_rank >= 0) {
-        own_inputs.push_back(
-            local[static_cast<std::size_t>(operand.local_rank)].arena(operand.partial) + begin);
+        const LocalRank& owner = local[static_cast<std::size_t>(operand.local_rank)];
+        own_inputs.push_back({.f32 = owner.arena(operand.partial) + begin});
         continue;
       }
       const RemoteNode& node = remote[operand.node];
-      own_inputs.push_back(node.received.data() + before * node.num_partials +
-                           operand.node_partial * own.size() + begin - own.begin);
+      const std::size_t element = before * node.num_partials + operand.node_partial * own.size();
+      own_inputs.push_back(
+          wire_operand(node.received.data() + wire_bytes(element + begin - own.begin)));
     }
-    tree_sum(kernels, program, own_inputs, scale, reduced + begin, count);
+    if (rounded()) {
+      bfloat16* root = roots == nullptr ? nullptr : roots + (begin - own.begin);
+      tree_sum_bf16(kernels, program, own_inputs, scale, {.scaled = reduced + begin, .root = root},
+                    count);
+    } else {
+      tree_sum(kernels, program, own_inputs, scale, reduced + begin, count);
+    }
     norm_partials[begin / kChunk] = kernels::squared_norm(kernels, count, reduced + begin);
   });
   for (const RemoteNode& node : remote) {
-    sends.push_back(communicator->start_send(
-        std::span<const float>(reduced + own.begin, own.size()), node.receiver, kReducedChannel));
+    sends.push_back(
+        rounded()
+            ? communicator->start_send(std::span<const bfloat16>(roots, own.size()), node.receiver,
+                                       kReducedChannel)
+            : communicator->start_send(std::span<const float>(reduced + own.begin, own.size()),
+                                       node.receiver, kReducedChannel));
   }
 }
 
-// Slices that other nodes reduced lie in place; whoever took them computes their part of the norm.
+// Slices that other nodes reduced lie in place, or their roots are still to be multiplied; whoever took them computes their
+// part of the norm.
 void DataParallel::State::take_gathered(std::size_t bucket) {
   for (const RemoteNode& node : remote) {
-    for (const int member : node.served) norm_of(slice(bucket, member));
+    for (const int member : node.served) {
+      const Range theirs = slice(bucket, member);
+      if (rounded()) widen_roots(theirs);
+      norm_of(theirs);
+    }
   }
+}
+
+void DataParallel::State::widen_roots(const Range& range) {
+  const bfloat16* roots = received_roots.data() + roots_taken;
+  roots_taken += range.size();
+  threads.parallel_for(num_chunks(range.size(), kChunk), [&](std::size_t chunk, int) {
+    const std::size_t begin = range.begin + chunk * kChunk;
+    const std::size_t count = std::min(kChunk, range.end - begin);
+    kernels::convert(kernels, count, roots + (begin - range.begin), reduced + begin);
+    kernels::scale(kernels, count, scale, reduced + begin, reduced + begin);
+  });
 }
 
 void DataParallel::State::norm_of(const Range& range) {

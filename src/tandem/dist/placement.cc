@@ -133,7 +133,7 @@ void DataParallel::State::plan_remote(const std::vector<comm::Subtree>& node_par
     RemoteNode one;
     one.sender = one.receiver = picked(node, rank);
     one.num_partials = partials_of(node.index);
-    one.received.resize(own_elements * one.num_partials);
+    one.received.resize(wire_bytes(own_elements * one.num_partials));
     for (const int member : node.members) {
       if (picked(communicator->node(), member) != rank) continue;
       one.served.push_back(member);
@@ -141,7 +141,11 @@ void DataParallel::State::plan_remote(const std::vector<comm::Subtree>& node_par
     }
     remote.push_back(std::move(one));
   }
-  send_buffer.resize(send_elements * partials_of(communicator->node().index));
+  send_buffer.resize(wire_bytes(send_elements * partials_of(communicator->node().index)));
+  if (rounded()) {
+    own_roots.resize(own_elements);
+    received_roots.resize(send_elements);  // of the slices that this rank serves
+  }
   partial_receives.resize(buckets.size());
   reduced_receives.resize(buckets.size());
 }

@@ -30,7 +30,7 @@ enum class DdpBackend { kCcl, kMpi, kGloo };
 // transformers' log levels; kPassive leaves the default (info on the main process).
 enum class LogLevel { kDetail, kDebug, kInfo, kWarning, kError, kCritical, kPassive };
 
-// Type of the gradient sums that travel between ranks.
+// Type to which the sums of gradients over the shards are rounded, and in which they travel between nodes.
 enum class GradientDtype { kFloat32, kBfloat16 };
 
 // Which tokens --include_num_input_tokens_seen counts: none, those of the batches as they are
