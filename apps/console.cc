@@ -88,6 +88,8 @@ std::string format_duration(double seconds) {
 std::string format_metric(std::string_view key, const ordered_json& value) {
   if (key == "total_flos")
     return fmt::format("{}GF", static_cast<std::int64_t>(value.get<double>()) >> 30);
+  if (key.find("_mem_") != std::string_view::npos)
+    return fmt::format("{}MB", value.get<std::int64_t>() >> 20);
   if (key.ends_with("_runtime")) {
     const double seconds = value.get<double>();
     const auto whole = static_cast<std::int64_t>(seconds);

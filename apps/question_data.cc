@@ -48,22 +48,25 @@ class Loader {
         console_(console),
         cache_(FeatureCache::default_folder(environment), arguments.data.overwrite_cache) {}
 
-  FeatureSet train(std::span<const fs::path> files) {
+  FeatureSet train(std::span<const fs::path> files, std::optional<std::size_t> rows) {
     const FeatureOptions options = feature_options(data_, true, data_.max_train_samples);
     FeatureSet features = cache_.get({files, tokenizer_directory_, options}, [&] {
-      return build(data::read_questions(files, {.require_id = false}), options);
+      return build(data::read_questions(files, {.require_id = false, .num_questions = rows}),
+                   options);
     });
     report("train", files, features);
     return features;
   }
 
   // The questions are read even if their features are cached: answers are slices of them.
-  EvaluationSet evaluation(Split split, std::span<const fs::path> files) {
+  EvaluationSet evaluation(Split split, std::span<const fs::path> files,
+                           std::optional<std::size_t> rows) {
     const bool eval = split == Split::kEval;
     const FeatureOptions options =
         feature_options(data_, false, eval ? data_.max_eval_samples : data_.max_predict_samples);
-    EvaluationSet set{.questions = data::read_questions(files, {.require_answers = eval}),
-                      .features = {}};
+    EvaluationSet set{
+        .questions = data::read_questions(files, {.require_answers = eval, .num_questions = rows}),
+        .features = {}};
     set.features = cache_.get({files, tokenizer_directory_, options},
                               [&] { return build(set.questions, options); });
     report(eval ? "validation" : "test", files, set.features);
@@ -134,12 +137,15 @@ void load_questions(const RunQaArguments& arguments, const hub::DatasetFiles& fi
   }
   Loader loader(arguments, tokenizer_directory, tokenizer, environment,
                 workers ? *workers : threads, console);
-  if (arguments.training.do_train) task.set_train_features(loader.train(files.train));
+  if (arguments.training.do_train)
+    task.set_train_features(loader.train(files.train, files.train_rows));
   if (arguments.training.do_eval) {
-    task.set_evaluation(Split::kEval, loader.evaluation(Split::kEval, files.validation));
+    task.set_evaluation(Split::kEval,
+                        loader.evaluation(Split::kEval, files.validation, files.validation_rows));
   }
   if (arguments.training.do_predict) {
-    task.set_evaluation(Split::kPredict, loader.evaluation(Split::kPredict, files.test));
+    task.set_evaluation(Split::kPredict,
+                        loader.evaluation(Split::kPredict, files.test, files.test_rows));
   }
 }
 

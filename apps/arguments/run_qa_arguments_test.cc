@@ -51,7 +51,8 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "run_name logging_dir "
      "logical_shards "
      "gradient_dtype ddp_bucket_cap_mb evaluate_during_training group_by_length optim_args "
-     "log_level_replica log_on_each_node include_tokens_per_second include_num_input_tokens_seen "
+     "log_level_replica log_on_each_node include_tokens_per_second skip_memory_metrics "
+     "include_num_input_tokens_seen "
      "adafactor lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
      "split_batches"},
     {"N",
@@ -65,7 +66,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "include_inputs_for_metrics include_for_metrics "
      "batch_eval_metrics eval_do_concat_batches eval_use_gather_object use_legacy_prediction_loop "
      "past_index use_cache "
-     "skip_memory_metrics project trackio_space_id debug "
+     "project trackio_space_id debug "
      "restore_callback_states_from_checkpoint gradient_checkpointing_kwargs torch_compile "
      "torch_compile_backend "
      "torch_compile_mode torchdynamo use_liger_kernel liger_kernel_config fp16_opt_level "

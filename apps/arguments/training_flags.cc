@@ -292,8 +292,8 @@ FlagTable logging_flags() {
           flag("include_tokens_per_second", field<&TrainingArguments::include_tokens_per_second>(),
                "train_tokens_per_second in the results of training"),
           token_count_flag(),
-          note("skip_memory_metrics", Kind::kBool, true,
-               "memory is planned and printed at start; there are no mem_ metrics"),
+          flag("skip_memory_metrics", field<&TrainingArguments::skip_memory_metrics>(),
+               "false: the results have the resident memory that each stage took"),
           note("project", Kind::kString, "huggingface", "there is no Trackio integration"),
           note("trackio_space_id", Kind::kString, "trackio", "there is no Trackio integration"),
           note("debug", Kind::kString, "", "there are no such debug options").with_bare(),
@@ -340,9 +340,10 @@ FlagTable number_flags() {
                "keep only the output of each layer and compute the rest again in backward"),
           note("gradient_checkpointing_kwargs", Kind::kDict, nullptr,
                "recomputation has no settings here"),
-          flag("gradient_dtype", field<&TrainingArguments::gradient_dtype>(),
-               "tandem's own: type of the gradient sums that travel between ranks")
-              .rule("bf16", Verdict::kNotYet, "use float32"),
+          flag(
+              "gradient_dtype", field<&TrainingArguments::gradient_dtype>(),
+              "tandem's own: bf16 rounds every sum of gradients to bf16, which halves what travels "
+              "between nodes"),
           accepted("use_cpu", Kind::kBool, false, "compute on the CPU, which tandem always does"),
           note("no_cuda", Kind::kBool, false,
                "tandem always computes on CPUs (since transformers 4.32 the flag is --use_cpu)"),

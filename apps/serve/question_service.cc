@@ -8,6 +8,7 @@
 #include "pages.h"
 #include "tandem/core/error.h"
 #include "tandem/core/python_json.h"
+#include "tandem/text/utf8.h"
 
 namespace tandem::apps {
 namespace {
@@ -19,7 +20,12 @@ HttpResponse json_response(const ordered_json& json, int status = 200) {
       .status = status, .content_type = "application/json", .body = python_json(json), .allow = ""};
 }
 
-HttpResponse error_response(int status, const std::string& message) {
+// Messages quote what was sent, headers and paths too, which may be any bytes; JSON is UTF-8.
+HttpResponse error_response(int status, std::string message) {
+  if (text::find_invalid_utf8(message)) {
+    std::replace_if(
+        message.begin(), message.end(), [](char c) { return (c & 0x80) != 0; }, '?');
+  }
   return json_response({{"error", message}}, status);
 }
 
@@ -50,6 +56,15 @@ bool names_this_machine(const std::string& host) {
 
 std::string type_name(const ordered_json& value) { return value.type_name(); }
 
+// A value for a message. What is nested is only named: writing it out would recurse as deep as whoever sent it likes.
+std::string shown(const ordered_json& value) {
+  constexpr std::size_t kLongest = 80;
+  if (value.is_structured()) return fmt::format("an {}", type_name(value));
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "…";
+  return text;
+}
+
 std::string text_member(const ordered_json& object, const char* key, const std::string& where) {
   if (!object.is_object())
     raise<DataError>("{} is a {}, expected an object with question and context", where,
@@ -64,7 +79,7 @@ std::size_t count_parameter(const std::string& name, const ordered_json& value, 
                             std::int64_t max) {
   if (!value.is_number_integer() || value.get<std::int64_t>() < min ||
       value.get<std::int64_t>() > max) {
-    raise<DataError>("parameters.{} is {}, expected an integer from {} to {}", name, value.dump(),
+    raise<DataError>("parameters.{} is {}, expected an integer from {} to {}", name, shown(value),
                      min, max);
   }
   return static_cast<std::size_t>(value.get<std::int64_t>());
@@ -82,7 +97,7 @@ void set_parameter(const std::string& name, const ordered_json& value, AnswerOpt
     options.doc_stride = count_parameter(name, value, 0, 1 << 20);
   } else if (name == "handle_impossible_answer") {
     if (!value.is_boolean())
-      raise<DataError>("parameters.{} is {}, expected true or false", name, value.dump());
+      raise<DataError>("parameters.{} is {}, expected true or false", name, shown(value));
     options.postprocess.version_2_with_negative = value.get<bool>();
   } else {
     raise<DataError>(

@@ -55,6 +55,28 @@ TEST_F(Service, AnswersInHuggingFacesShape) {
   EXPECT_EQ(options_.n_best, 1u);
 }
 
+// Written out for the message, these would overflow the stack (found by tests/fuzz/serve_request_fuzz.cc's seeds).
+TEST_F(Service, DeeplyNestedValuesAreRefused) {
+  const std::string deep = std::string(400000, '[') + std::string(400000, ']');
+  expect_error(post(R"({"inputs": {}, "parameters": {"top_k": )" + deep + "}}"), 400,
+               "parameters.top_k is an array, expected an integer from 1 to 1000");
+  expect_error(post(R"({"inputs": {}, "parameters": {"handle_impossible_answer": )" + deep + "}}"),
+               400, "is an array, expected true or false");
+  expect_error(post(R"({"inputs": )" + deep + "}"), 400, "inputs[0] is a array");
+  expect_error(
+      post(R"({"inputs": {}, "parameters": {"top_k": ")" + std::string(5000, 'x') + "\"}}"), 400,
+      "xxx…, expected an integer");
+}
+
+TEST_F(Service, BytesThatAreNoTextAreNotEchoed) {
+  const auto get = [&](const std::string& path, const std::string& host) {
+    return service().handle(
+        {.method = "GET", .path = path, .host = host, .origin = "", .body = ""});
+  };
+  expect_error(get("/", "\xff.example"), 403, "the host '?.example' is not this machine");
+  expect_error(get("/\xfe", "localhost"), 404, "there is no '/?'");
+}
+
 TEST_F(Service, TopKGivesAListAndParametersAreUsed) {
   const auto response = post(
       R"({"inputs": {"question": "Where?", "context": "x"}, "parameters": {"top_k": 5, "max_answer_len": 3,

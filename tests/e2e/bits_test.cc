@@ -36,6 +36,15 @@ TEST_F(Bits, Bfloat16AndPaddingToo) {
   }
 }
 
+TEST_F(Bits, GradientsRoundedToBfloat16) {
+  const Words rounded = with(eval_flags(), {"--gradient_dtype", "bf16"});
+  run_ok(train_command("one", with(rounded, {"--logical_shards", "2"})));
+  run_ranks(train_command("ranks", rounded), 2);
+  expect_equal_results("one", "ranks");
+  run_ok(train_command("f32", {"--logical_shards", "2"}));
+  EXPECT_FALSE(weights("one") == weights("f32"));
+}
+
 TEST_F(Bits, ShardsThatDoNotDivideEvenly) {
   run_ok(train_command("one", {"--logical_shards", "4"}));
   run_ranks(train_command("three", {"--logical_shards", "4"}), 3);

@@ -2,6 +2,7 @@
 // changes no bit.
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "e2e/job.h"
@@ -78,6 +79,32 @@ TEST_F(Memory, IsFlatOver500Steps) {
         .second;
   };
   EXPECT_NEAR(used_after("20"), used_after("500"), 2);
+}
+
+// Keys and order of transformers' TrainerMemoryTracker; rank 0 reports itself.
+TEST_F(Memory, StagesAreInTheResults) {
+  const Words flags = with(eval_flags(), {"--skip_memory_metrics", "false", "--eval_strategy",
+                                          "steps", "--eval_steps", "6"});
+  for (const int ranks : {1, 2}) {
+    const std::string name = fmt::format("job{}", ranks);
+    const std::string out = output_of(train_command(name, flags), ranks);
+    const auto results = [&](const std::string& file) {
+      return nlohmann::json::parse(read_file(path(name) / file));
+    };
+    const auto train = results("train_results.json");
+    // Activations alone are more than a megabyte.
+    EXPECT_GT(train.at("train_mem_cpu_alloc_delta").get<std::int64_t>(), 1 << 20);
+    EXPECT_GE(train.at("train_mem_cpu_peaked_delta").get<std::int64_t>(), 0);
+    EXPECT_GT(train.at("before_init_mem_cpu").get<std::int64_t>(), 1 << 20);
+    EXPECT_TRUE(train.contains("init_mem_cpu_alloc_delta") &&
+                train.contains("init_mem_cpu_peaked_delta"));
+    const auto eval = results("eval_results.json");
+    EXPECT_TRUE(eval.contains("eval_mem_cpu_alloc_delta"));
+    EXPECT_FALSE(eval.contains("before_init_mem_cpu"));
+    EXPECT_THAT(out, ContainsRegex("  before_init_mem_cpu +=  +[0-9]+MB"));
+    EXPECT_THAT(out, ContainsRegex("  train_mem_cpu_alloc_delta +=  +[0-9]+MB"));
+  }
+  EXPECT_EQ(run_ok(train_command("without")).out.find("_mem_"), std::string::npos);
 }
 
 TEST_F(Memory, CheckpointingChangesNoBit) {

@@ -105,6 +105,12 @@ def parquet_files(dataset, table):
     large = pa.Table.from_pylist([as_list_of_structs(row) for row in rows()], schema=LARGE)
     write("list-of-structs.parquet", large, compression="snappy")
     write("old-lists.parquet", table, compression="snappy", use_compliant_nested_type=False, version="1.0")
+    # Texts of 1 MiB, 1,100 times: a file of 2 KB that would be 1.1 GB.
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 1100, pa.int32()), ["a" * (1 << 20)])
+    ids = pa.array([str(i) for i in range(1100)])
+    answers = pa.array([{"text": [], "answer_start": []}] * 1100, FEATURES.arrow_schema.field("answers").type)
+    write("refused-repeated-text.parquet", pa.table({"id": ids, "context": repeated, "question": ids, "answers": answers}), compression="zstd",
+          row_group_size=1100, dictionary_pagesize_limit=1 << 22)
     write("refused-brotli.parquet", table, compression="brotli")
     write("refused-lz4.parquet", table, compression="lz4")
 

@@ -1,5 +1,7 @@
 #include "tandem/core/memory_usage.h"
 
+#include <unistd.h>
+
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -31,6 +33,14 @@ MemoryUsage memory_usage() {
   usage.shared_share = field_bytes("/proc/self/smaps_rollup", "Pss_Shmem");
   usage.peak = field_bytes(kStatus, "VmHWM");
   return usage;
+}
+
+std::size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t size = 0;
+  std::size_t resident = 0;
+  if (!(file >> size >> resident)) return 0;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace tandem

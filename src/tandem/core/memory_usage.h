@@ -21,4 +21,7 @@ struct MemoryUsage {
 
 MemoryUsage memory_usage();
 
+// Resident at this moment, shared memory counted whole; cheap. 0 where the kernel does not tell.
+std::size_t resident_bytes();
+
 }  // namespace tandem

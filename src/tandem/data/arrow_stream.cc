@@ -31,7 +31,12 @@ struct Message {
 class ArrowStream final : public TableSource {
  public:
   explicit ArrowStream(std::span<const std::byte> bytes) : bytes_(bytes, "the Arrow stream") {
-    if (bytes_.text().starts_with(kFileMagic)) position_ = 8;
+    if (bytes_.text().starts_with(kFileMagic)) {
+      position_ = 8;
+      if (!bytes_.text().ends_with(kFileMagic)) {
+        raise<DataError>("the Arrow file does not end with {}: it was cut off", kFileMagic);
+      }
+    }
     const auto message = next_message();
     if (!message || message->type != kSchema) {
       raise<DataError>("not an Arrow stream: it does not begin with a schema");
@@ -64,9 +69,15 @@ class ArrowStream final : public TableSource {
 
  private:
   // A message: the marker 0xffffffff (absent before Arrow 0.15), the size of the metadata, the
-  // metadata, the body. No metadata, or the end of the data, is the end of the stream.
+  // metadata, the body. No metadata is the end of the stream.
   std::optional<Message> next_message() {
-    if (position_ == bytes_.size()) return std::nullopt;
+    if (position_ == bytes_.size()) {
+      raise<DataError>(
+          "the Arrow stream has no end mark after record batch {}: it was cut off, or its writer "
+          "was "
+          "never closed; write the file again",
+          num_batches_);
+    }
     auto size = bytes_.read<std::uint32_t>(position_);
     position_ += 4;
     if (size == kContinuation) {

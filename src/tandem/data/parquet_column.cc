@@ -13,6 +13,8 @@
 namespace tandem::data {
 namespace {
 
+constexpr std::uint64_t kMaxTextBytes = std::uint64_t{1} << 30;  // of a row group
+
 class LeafReader {
  public:
   LeafReader(CheckedBytes file, const ParquetNode& node, const ParquetChunk& chunk,
@@ -144,6 +146,7 @@ class LeafReader {
       unknown(encoding);
     }
     if (encoding != kPlain) check_texts(leaf_, before);
+    for (std::size_t i = before; i < leaf_.texts.size(); ++i) count_text(leaf_.texts[i]);
   }
 
   void read_plain(CheckedBytes data, std::size_t count, ParquetLeaf& values) const {
@@ -163,6 +166,15 @@ class LeafReader {
     }
   }
 
+  // Whoever copies the values later takes this much, however small the file is.
+  void count_text(std::string_view text) {
+    memory_.text_bytes += text.size();
+    if (memory_.text_bytes > kMaxTextBytes) {
+      raise<DataError>("a row group with more than {} bytes of text; write smaller row groups",
+                       kMaxTextBytes);
+    }
+  }
+
   // The width of an index, then the indices.
   void decode_indices(CheckedBytes data, std::size_t count) {
     numbers_.clear();
@@ -171,6 +183,7 @@ class LeafReader {
     for (const std::uint32_t i : numbers_) {
       if (i >= size) raise<DataError>("entry {} of a dictionary of {}", i, size);
       if (is_text_) {
+        count_text(dictionary_.texts[i]);
         leaf_.texts.push_back(dictionary_.texts[i]);
       } else {
         leaf_.integers.push_back(dictionary_.integers[i]);

@@ -18,7 +18,8 @@ namespace tandem::data {
 struct ParquetMemory {
   std::vector<std::unique_ptr<std::byte[]>> pages;
   std::deque<std::string> texts;
-  std::uint64_t bytes = 0;  // of pages
+  std::uint64_t bytes = 0;       // of pages
+  std::uint64_t text_bytes = 0;  // of all values, those of a dictionary as often as they occur
 };
 
 // Levels of all values, and the values that are not null.

@@ -73,6 +73,9 @@ TEST(QuestionFiles, CacheOfDatasets) {
   const QuestionSet rows = read_questions(golden("rows.json"));
   expect_equal(read_questions(cache_entry() / "squad-train.arrow"), rows, 60);
   expect_equal(read_questions(cache_entry() / "squad-validation.arrow"), rows, 20);
+  fs::path old = golden("cache-2.13/ada___parquet");
+  for (int depth = 0; depth < 3; ++depth) old = fs::directory_iterator(old)->path();
+  expect_equal(read_questions(old / "parquet-train.arrow"), rows, 60);
 }
 
 TEST(QuestionFiles, ShardsOfSaveToDisk) {
@@ -109,6 +112,19 @@ TEST(QuestionFiles, CutOffFiles) {
   EXPECT_THAT(error("arrow/large.arrow", 100, ".arrow"),
               HasSubstr("100.arrow': the Arrow stream: bytes 8 to "));
   EXPECT_THAT(error("arrow/large.arrow", 9000, ".arrow"), HasSubstr("cut off or broken"));
+  // Between two messages, which nothing but the missing end mark shows; and the count of the cache.
+  const std::string whole = read_file(cache_entry() / "squad-train.arrow");
+  write_file(folder / "between.arrow", whole.substr(0, whole.size() - 8));
+  EXPECT_THAT(error_of([&] { read_questions(folder / "between.arrow"); }),
+              HasSubstr("the Arrow stream has no end mark after record batch 4: it was cut off"));
+  EXPECT_THAT(
+      error_of([&] { read_questions(cache_entry() / "squad-train.arrow", {.num_questions = 61}); }),
+      HasSubstr("60 questions, but dataset_info.json counts 61: a file is not complete"));
+  EXPECT_EQ(read_questions(cache_entry() / "squad-train.arrow", {.num_questions = 60}).size(), 60u);
+  const std::string file = read_file(golden("arrow/file.arrow"));
+  write_file(folder / "file.arrow", file.substr(0, file.size() - 6));
+  EXPECT_THAT(error_of([&] { read_questions(folder / "file.arrow"); }),
+              HasSubstr("the Arrow file does not end with ARROW1: it was cut off"));
   EXPECT_THAT(error("parquet/v2-delta.parquet", 0, ".parquet"), HasSubstr("the file is empty"));
   EXPECT_THAT(error("parquet/v2-delta.parquet", 2000, ".parquet"),
               HasSubstr("it does not end with PAR1: cut off, perhaps an interrupted download"));
@@ -126,6 +142,8 @@ TEST(QuestionFiles, RefusalsSayWhatToDo) {
               HasSubstr("column \"context\" is dictionary-encoded"));
   EXPECT_THAT(error("arrow/refused-view.arrow"),
               HasSubstr("column \"context\" has the type utf8_view (number 24)"));
+  EXPECT_THAT(error("parquet/refused-repeated-text.parquet"),
+              HasSubstr("a row group with more than 1073741824 bytes of text"));
   EXPECT_THAT(
       error("parquet/refused-brotli.parquet"),
       HasSubstr("refused-brotli.parquet': row group 1, column \"question\": pages are "

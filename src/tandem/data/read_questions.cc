@@ -62,9 +62,16 @@ void add_questions(const fs::path& path, std::span<const std::byte> content,
   }
 }
 
-QuestionSet finish(QuestionSet::Builder& builder, std::string_view name) {
+QuestionSet finish(QuestionSet::Builder& builder, std::string_view name,
+                   const ReadOptions& options) {
   QuestionSet set = builder.finish();
-  const std::string problem = set.empty() ? "the file has no question in it" : id_problem(set);
+  std::string problem = set.empty() ? "the file has no question in it" : id_problem(set);
+  if (problem.empty() && options.num_questions && *options.num_questions != set.size()) {
+    problem = fmt::format(
+        "{} questions, but dataset_info.json counts {}: a file is not complete, or of another "
+        "version; have the package datasets make it again",
+        set.size(), *options.num_questions);
+  }
   if (!problem.empty()) raise<DataError>("question file {}: {}", name, problem);
   return set;
 }
@@ -86,7 +93,7 @@ QuestionSet read_questions(std::span<const fs::path> paths, const ReadOptions& o
   }
   std::string name = fmt::format("'{}'", paths.front().string());
   if (paths.size() > 1) name += fmt::format(" and {} more", paths.size() - 1);
-  return finish(builder, name);
+  return finish(builder, name, options);
 }
 
 QuestionSet read_questions(const fs::path& path, const ReadOptions& options) {
@@ -97,7 +104,7 @@ QuestionSet read_questions(std::string_view name, std::span<const std::byte> con
                            const ReadOptions& options) {
   QuestionSet::Builder builder;
   add_questions(name, content, options, builder);
-  return finish(builder, fmt::format("'{}'", name));
+  return finish(builder, fmt::format("'{}'", name), options);
 }
 
 }  // namespace tandem::data

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -13,6 +14,9 @@ struct ReadOptions {
   bool require_id = true;  // evaluation and prediction need ids; without one a training record gets
                            // its index as id
   bool require_answers = true;  // false: a record without answers is a question without answer
+  // How many questions the files hold together, where that is known from elsewhere: another number is
+  // an error.
+  std::optional<std::size_t> num_questions = std::nullopt;
 };
 
 // The endings of the files that read_questions() can read, with their dots.

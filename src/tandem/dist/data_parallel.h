@@ -12,6 +12,12 @@
 // the gradient adds the partials in tree order. Whoever does an addition, it is the same addition:
 // W, nodes and transports never change a bit.
 //
+// With bf16_gradients every node of the tree is rounded to bf16 once: the shards' gradients (the
+// leaves), each sum after its f32 addition, and the root before the multiplication. The rounding
+// belongs to the tree, not to the network, so the bits are again the same for any W with the same L
+// (and other bits for another L); what travels between nodes are tree nodes, 2 bytes per element
+// instead of 4. Inside a node of the cluster nothing changes: gradients are f32 in shared memory.
+//
 // Memory. One copy per node, shared by its ranks: f32 weights, bf16 weights, optimizer state,
 // squared-norm partials and the reduced gradient. One set of gradient arenas per rank, readable by
 // the whole node. A world of one uses ordinary memory.
@@ -53,9 +59,10 @@
 namespace tandem::dist {
 
 struct DataParallelOptions {
-  std::size_t elements = 0;   // f32 elements of the flat parameter layout
-  int logical_shards = 0;     // L; 0: the world size. At least the world size.
-  bool bf16_weights = false;  // also keep a bf16 copy of the weights
+  std::size_t elements = 0;     // f32 elements of the flat parameter layout
+  int logical_shards = 0;       // L; 0: the world size. At least the world size.
+  bool bf16_weights = false;    // also keep a bf16 copy of the weights
+  bool bf16_gradients = false;  // round every node of the gradient's tree to bf16
   std::size_t optimizer_state_elements =
       0;  // f32 elements that the optimizer keeps (optim::Optimizer)
   std::size_t bucket_elements = std::size_t{1} << 20;  // rounded up to whole chunks; 4 MiB

@@ -49,7 +49,14 @@ float expected_value(int begin, int end, std::size_t i, int step) {
   return expected_value(begin, middle, i, step) + expected_value(middle, end, i, step);
 }
 
-// Two whole buckets and a rest that is no multiple of anything.
+// The same with every node rounded to bf16.
+float expected_rounded(int begin, int end, std::size_t i, int step) {
+  const auto round = [](float x) { return to_float(to_bfloat16(x)); };
+  if (end - begin == 1) return round(gradient_value(static_cast<std::size_t>(begin), i, step));
+  const int middle = begin + comm::left_leaves(end - begin);
+  return round(expected_rounded(begin, middle, i, step) + expected_rounded(middle, end, i, step));
+}
+
 // Threads and the best kernels of this CPU.
 struct Machine {
   explicit Machine(int num_threads)
@@ -63,6 +70,7 @@ struct Machine {
   kernels::Context context;
 };
 
+// Two whole buckets and a rest that is no multiple of anything.
 constexpr std::size_t kElements = 2 * 2 * DataParallel::kChunk + 70001;
 
 DataParallelOptions test_options(int shards, std::size_t elements = kElements) {
@@ -161,6 +169,25 @@ TEST(DataParallel, TheMeanIsTheTreeOfTheHeader) {
   }
 }
 
+TEST(DataParallel, Bf16GradientsRoundEveryNodeOfTheTreeOnce) {
+  for (const int shards : {1, 2, 3, 4, 7}) {
+    const Machine machine(2);
+    DataParallelOptions options = test_options(shards);
+    options.bf16_gradients = true;
+    DataParallel engine(nullptr, machine.context, options);
+    run_backward(engine, 0);
+    engine.finish();
+    const float scale = 1.0f / static_cast<float>(shards);
+    std::size_t unlike_f32 = 0;
+    for (std::size_t i = 0; i < kElements; ++i) {
+      const float expected = expected_rounded(0, shards, i, 0) * scale;
+      ASSERT_EQ(engine.reduced_gradient()[i], expected) << shards << " shards, element " << i;
+      if (expected != expected_value(0, shards, i, 0) * scale) ++unlike_f32;
+    }
+    EXPECT_GT(unlike_f32, kElements / 2);
+  }
+}
+
 TEST(DataParallel, OneShardIsNotCopied) {
   const Machine machine(1);
   DataParallel engine(nullptr, machine.context, test_options(1));
@@ -172,10 +199,12 @@ struct World {
   int ranks;
   int shards;
   const char* nodes;  // one letter per rank
+  bool bf16 = false;  // gradients
 };
 
 void PrintTo(const World& world, std::ostream* out) {
-  *out << world.ranks << " ranks, " << world.shards << " shards, nodes " << world.nodes;
+  *out << world.ranks << " ranks, " << world.shards << " shards, nodes " << world.nodes
+       << (world.bf16 ? ", bf16" : "");
 }
 
 comm::testing::OptionsOf options_of(const World& world) {
@@ -191,10 +220,11 @@ class SameBits : public ::testing::TestWithParam<World> {};
 
 TEST_P(SameBits, AsOneRankAlone) {
   const World world = GetParam();
-  const std::string expected = train(nullptr, test_options(world.shards));
+  DataParallelOptions options = test_options(world.shards);
+  options.bf16_gradients = world.bf16;
+  const std::string expected = train(nullptr, options);
   const auto check = [&](Communicator& communicator) {
-    const std::string found =
-        train(&communicator, test_options(world.shards), 1 + communicator.rank() % 2);
+    const std::string found = train(&communicator, options, 1 + communicator.rank() % 2);
     require(found == expected, fmt::format("found\n{}\nexpected\n{}", found, expected));
   };
   EXPECT_THAT(run_threads(world.ranks, check, options_of(world)), Each(IsEmpty()));
@@ -209,10 +239,52 @@ INSTANTIATE_TEST_SUITE_P(
                       World{2, 2, "ab"}, World{2, 4, "ab"}, World{2, 6, "ab"}, World{3, 4, "aab"},
                       World{3, 6, "abb"}, World{4, 4, "aabb"}, World{4, 4, "abab"},
                       World{4, 6, "aabb"}, World{4, 6, "abba"}, World{4, 6, "aaab"},
-                      World{4, 4, "abca"}, World{5, 7, "aabbc"}),
+                      World{4, 4, "abca"}, World{5, 7, "aabbc"},
+                      // Gradients rounded to bf16: inside a node, and on the way to others.
+                      World{1, 2, "a", true}, World{2, 2, "aa", true}, World{3, 6, "aaa", true},
+                      World{2, 2, "ab", true}, World{2, 6, "ab", true}, World{4, 4, "abab", true},
+                      World{4, 6, "aaab", true}, World{5, 7, "aabbc", true}),
     [](const auto& instance) {
-      return fmt::format("{}Shards{}", instance.param.shards, instance.param.nodes);
+      return fmt::format("{}Shards{}{}", instance.param.shards, instance.param.nodes,
+                         instance.param.bf16 ? "Bf16" : "");
     });
+
+// What rank 0 sends to the other nodes in a step, as the flight record has it.
+std::size_t bytes_sent(const World& world) {
+  std::size_t bytes = 0;
+  const auto errors = run_threads(
+      world.ranks,
+      [&](Communicator& communicator) {
+        const Machine machine(1);
+        DataParallelOptions options = test_options(world.shards);
+        options.bf16_gradients = world.bf16;
+        DataParallel engine(&communicator, machine.context, options);
+        run_backward(engine, 0);
+        engine.finish();
+        if (communicator.rank() == 0) {
+          for (const std::string& line : communicator.last_operations()) {
+            std::size_t number = 0, count = 0;
+            char type[32] = "";
+            if (std::sscanf(line.c_str(), "send #%zu of %zu %31[a-z0-9]", &number, &count, type) ==
+                3) {
+              bytes += count * (std::string_view(type) == "bfloat16" ? 2 : 4);
+            }
+          }
+        }
+        engine.publish();
+      },
+      options_of(world));
+  EXPECT_THAT(errors, Each(IsEmpty()));
+  return bytes;
+}
+
+TEST(DataParallel, Bf16GradientsHalveWhatTravelsBetweenNodes) {
+  const std::size_t f32 = bytes_sent({2, 4, "ab"});
+  // Half of each bucket's partials to the other rank, and the sums of the own half.
+  EXPECT_NEAR(static_cast<double>(f32), kElements * 4.0, DataParallel::kChunk * 4.0);
+  EXPECT_EQ(bytes_sent({2, 4, "ab", true}), f32 / 2);
+  EXPECT_EQ(bytes_sent({2, 4, "aa", true}), 0u);
+}
 
 TEST(DataParallel, SameBitsAsProcesses) {
   for (const World& world : {World{2, 4, "aa"}, World{3, 4, "aaa"}, World{4, 6, "aabb"}}) {

@@ -47,6 +47,23 @@ std::string split_of(std::string stem) {
   return dash == std::string::npos ? "" : stem.substr(dash + 1);
 }
 
+// splits.<split>.num_examples; nothing where there is no such number.
+std::optional<std::size_t> rows_of(const json& info, const char* split) {
+  const auto splits = info.find("splits");
+  if (splits == info.end() || !splits->is_object() || !splits->contains(split)) return {};
+  const json& one = splits->at(split);
+  const auto rows = one.is_object() ? one.find("num_examples") : one.end();
+  if (rows == one.end() || !rows->is_number_unsigned()) return {};
+  return rows->get<std::size_t>();
+}
+
+// dataset_info.json of an entry; an empty object when there is none.
+json info_of(const fs::path& entry) {
+  const auto text = read_file_if_exists(entry / "dataset_info.json");
+  json info = json::parse(text.value_or("{}"), nullptr, /*allow_exceptions=*/false);
+  return info.is_object() ? info : json::object();
+}
+
 DatasetFiles files_of_entry(const fs::path& entry) {
   DatasetFiles files;
   files.directory = entry;
@@ -66,6 +83,10 @@ DatasetFiles files_of_entry(const fs::path& entry) {
   require_all_shards(files.train, "train");
   require_all_shards(files.validation, "validation");
   require_all_shards(files.test, "test");
+  const json info = info_of(entry);
+  files.train_rows = rows_of(info, "train");
+  files.validation_rows = rows_of(info, "validation");
+  files.test_rows = rows_of(info, "test");
   return files;
 }
 
@@ -84,10 +105,11 @@ std::string config_of(const fs::path& folder) {
   return hashed ? name.substr(0, dash) : name;
 }
 
-// The newest complete entry of the wanted configuration in <root>/<org___name>.
-std::optional<DatasetFiles> newest_entry(const fs::path& dataset,
-                                         const std::optional<std::string>& config) {
-  std::map<std::string, std::vector<fs::path>> entries;  // by configuration
+using EntriesByConfig = std::map<std::string, std::vector<fs::path>>;
+
+// The complete entries in <root>/<org___name>.
+EntriesByConfig entries_in(const fs::path& dataset) {
+  EntriesByConfig entries;
   for (const fs::path& config_folder : folders_in(dataset)) {
     for (const fs::path& version : folders_in(config_folder)) {
       for (const fs::path& entry : folders_in(version)) {
@@ -95,6 +117,51 @@ std::optional<DatasetFiles> newest_entry(const fs::path& dataset,
       }
     }
   }
+  return entries;
+}
+
+// Whether files of the Hub's data set `name` went into an entry.
+bool downloaded_from(const fs::path& entry, const std::string& name) {
+  const json info = info_of(entry);
+  const auto downloads = info.find("download_checksums");
+  if (downloads == info.end() || !downloads->is_object()) return false;
+  const std::string address = fmt::format("/datasets/{}/resolve/", name);
+  for (const auto& [url, ignored] : downloads->items()) {
+    if (url.find(address) != std::string::npos) return true;
+  }
+  return false;
+}
+
+// Those of the data set `name` as datasets 2.13 and older placed them. Without a configuration in the data set's card its name
+// stands in the configuration's place; then the data set has one, which later versions call "default". Without `config` of all
+// configurations; another one may be found elsewhere, so that is no error.
+EntriesByConfig old_entries(const fs::path& root, const std::string& name,
+                            const std::optional<std::string>& config) {
+  const std::size_t slash = name.find('/');
+  const std::string organization = slash == std::string::npos ? "" : name.substr(0, slash) + "___";
+  std::string anonymous;
+  for (const char c : name) anonymous += c == '/' ? std::string("--") : std::string(1, c);
+  EntriesByConfig entries;
+  for (const char* builder : {"parquet", "json", "csv", "arrow", "pandas"}) {
+    for (const auto& [found_config, found] : entries_in(root / (organization + builder))) {
+      for (const fs::path& entry : found) {
+        if (found_config == anonymous) {
+          entries["default"].push_back(entry);
+        } else if (downloaded_from(entry, name)) {
+          entries[found_config].push_back(entry);
+        }
+      }
+    }
+  }
+  if (config) {
+    std::erase_if(entries, [&](const auto& of_config) { return of_config.first != *config; });
+  }
+  return entries;
+}
+
+// The newest of the wanted configuration.
+std::optional<DatasetFiles> newest_entry(const fs::path& dataset, const EntriesByConfig& entries,
+                                         const std::optional<std::string>& config) {
   if (entries.empty()) return std::nullopt;
   const auto wanted = config ? entries.find(*config) : entries.begin();
   if (wanted == entries.end() || (!config && entries.size() > 1)) {
@@ -167,7 +234,9 @@ std::optional<DatasetFiles> find_in_datasets_cache(const DatasetQuery& query,
   for (const fs::path& root : datasets_cache_roots(query, environment)) {
     for (const std::string& name : aliases(query.name, RepositoryType::kDataset)) {
       const fs::path dataset = root / folder_of(name);
-      if (auto files = newest_entry(dataset, query.config)) return files;
+      if (auto files = newest_entry(dataset, entries_in(dataset), query.config)) return files;
+      if (auto files = newest_entry(root, old_entries(root, name, query.config), query.config))
+        return files;
       std::error_code error;
       looked_at.push_back(fmt::format(
           "{}: {}", dataset.string(),

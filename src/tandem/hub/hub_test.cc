@@ -342,6 +342,34 @@ TEST_F(DatasetTest, CacheOfDatasetsWithSeveralConfigurations) {
   EXPECT_EQ(resolve("org/qa", "fr").directory.filename(), "c");
 }
 
+// datasets 2.13 and older, data sets without a script.
+TEST_F(DatasetTest, OldCacheOfDatasets) {
+  const fs::path golden = fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/datasets/cache-2.13";
+  const DatasetFiles files = resolve("ada/questions", {}, golden.string());
+  ASSERT_EQ(files.train.size(), 1u);
+  EXPECT_EQ(files.train.front().filename(), "parquet-train.arrow");
+  EXPECT_EQ(files.validation.front().filename(), "parquet-validation.arrow");
+  EXPECT_EQ(files.train_rows, 60u);
+  EXPECT_EQ(files.validation_rows, 20u);
+  EXPECT_EQ(files.test_rows, std::nullopt);
+  EXPECT_EQ(resolve("ada/questions", "default", golden.string()).train, files.train);
+  // Another data set of the same organization lies in the same folder.
+  EXPECT_THAT(error_of([&] { resolve("ada/question", {}, golden.string()); }),
+              HasSubstr("was not found"));
+  // With a configuration from the card only the addresses of the downloads tell.
+  const fs::path entry =
+      put_entry("ada___json/plain-0123456789abcdef/0.0.0/x", {"json-train.arrow"}, 1);
+  EXPECT_THAT(error("ada/other"), HasSubstr("was not found"));
+  write_file(entry / "dataset_info.json",
+             R"({"download_checksums": {"https://hub/datasets/ada/other/resolve/0/a.json": {}}})");
+  EXPECT_EQ(resolve("ada/other").directory, entry);
+  EXPECT_EQ(resolve("ada/other", "plain").directory, entry);
+  EXPECT_THAT(error("ada/other", "wrong"), HasSubstr("was not found"));
+  // Without an organization.
+  put_entry("parquet/questions-0123456789abcdef/0.0.0/y", {"parquet-train.arrow"}, 1);
+  EXPECT_EQ(resolve("questions").directory.filename(), "y");
+}
+
 TEST_F(DatasetTest, CacheDirAndVariablesOfTheCacheOfDatasets) {
   const DatasetQuery query{"squad", {}, "/given", {}};
   const auto roots = [&](std::map<std::string, std::string, std::less<>> variables) {

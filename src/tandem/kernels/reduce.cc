@@ -61,6 +61,14 @@ void add(const KernelSet& kernels, std::size_t count, const float* a, const floa
   kernels.reduce->add(count, a, b, dst);
 }
 
+void convert(const KernelSet& kernels, std::size_t count, const float* from, bfloat16* to) {
+  kernels.reduce->to_bf16(count, from, to);
+}
+
+void convert(const KernelSet& kernels, std::size_t count, const bfloat16* from, float* to) {
+  kernels.reduce->to_f32(count, from, to);
+}
+
 void scale(const KernelSet& kernels, std::size_t count, float factor, const float* x, float* y) {
   kernels.reduce->scale(count, factor, x, y);
 }

@@ -26,6 +26,10 @@ void convert(const Context& ctx, std::size_t count, const bfloat16* from, float*
 // dst = a + b. dst may be a or b.
 void add(const KernelSet& kernels, std::size_t count, const float* a, const float* b, float* dst);
 
+// Round to nearest even, and back; the arrays do not overlap.
+void convert(const KernelSet& kernels, std::size_t count, const float* from, bfloat16* to);
+void convert(const KernelSet& kernels, std::size_t count, const bfloat16* from, float* to);
+
 // y = factor x. y may be x.
 void scale(const KernelSet& kernels, std::size_t count, float factor, const float* x, float* y);
 

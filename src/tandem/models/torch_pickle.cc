@@ -1,7 +1,6 @@
 #include "tandem/models/torch_pickle.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +10,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/models/torch_names.h"
+#include "tandem/models/torch_rebuild.h"
 
 namespace tandem::models {
 namespace {
@@ -18,7 +18,6 @@ namespace {
 using Bytes = std::span<const std::byte>;
 
 constexpr std::size_t kMaxPickleBytes = 4 << 20;  // BERT-large's takes 60 KB
-constexpr std::size_t kMaxDimensions = 64;
 
 // The instructions, by their names in pickletools.
 enum Opcode : unsigned char {
@@ -78,10 +77,10 @@ class Interpreter {
   }
 
  private:
+  PicklePlace place() const { return {where_, at_}; }
   template <class... Args>
   [[noreturn]] void damaged(fmt::format_string<Args...> format, Args&&... args) const {
-    raise<DataError>("{}: damaged pickle at byte {}: {}", where_, at_,
-                     fmt::format(format, std::forward<Args>(args)...));
+    place().damaged(format, std::forward<Args>(args)...);
   }
 
   Bytes take_bytes(std::size_t count) {
@@ -193,7 +192,7 @@ class Interpreter {
       case kBuild:
         return build();
       case kBinPersId:
-        return push(make_storage(*pop()));
+        return push(make_storage(*pop(), find_storage_, place()));
       case kBinPut:
         memo_[take<std::uint8_t>()] = top();
         return;
@@ -285,7 +284,7 @@ class Interpreter {
         if (!arguments->elements.empty()) damaged("an OrderedDict with arguments");
         return push(TorchDict{});
       case TorchGlobal::kRebuildTensor:
-        return push(rebuild_tensor(arguments->elements));
+        return push(rebuild_tensor(arguments->elements, place()));
       case TorchGlobal::kRebuildParameter:  // (tensor, requires_grad, hooks)
         if (arguments->elements.empty() ||
             !std::holds_alternative<TensorView>(arguments->elements[0]->value))
@@ -308,84 +307,6 @@ class Interpreter {
     const auto found = memo_.find(index);
     if (found == memo_.end()) damaged("value {} is recalled, but was not kept", index);
     stack().push_back(found->second);
-  }
-
-  // ('storage', type, key, device, number of elements)
-  TorchStorage make_storage(const TorchNode& id) {
-    const auto* tuple = std::get_if<TorchList>(&id.value);
-    if (tuple == nullptr || tuple->elements.size() != 5) damaged("an unknown kind of reference");
-    const auto* kind = std::get_if<std::string_view>(&tuple->elements[0]->value);
-    const auto* type = std::get_if<TorchGlobalName>(&tuple->elements[1]->value);
-    const auto* key = std::get_if<std::string_view>(&tuple->elements[2]->value);
-    const auto* count = std::get_if<std::int64_t>(&tuple->elements[4]->value);
-    if (kind == nullptr || *kind != "storage" || type == nullptr ||
-        type->global != TorchGlobal::kStorageType || key == nullptr || count == nullptr ||
-        *count < 0)
-      damaged("an unknown kind of reference");
-    const auto bytes = find_storage_(*key);
-    if (!bytes) raise<DataError>("{}: the storage {} is missing", where_, in_quotes(*key));
-    const std::array shape = {static_cast<std::size_t>(*count)};
-    const auto expected = byte_size(type->dtype, shape);
-    if (!expected || bytes->size() != *expected) {
-      raise<DataError>("{}: the storage {} has {} bytes; expected {} elements of {}", where_,
-                       in_quotes(*key), bytes->size(), *count, to_string(type->dtype));
-    }
-    return {type->dtype, std::string(*key), *bytes};
-  }
-
-  std::vector<std::size_t> sizes(const TorchNode& node) const {
-    const auto* tuple = std::get_if<TorchList>(&node.value);
-    if (tuple == nullptr || tuple->elements.size() > kMaxDimensions)
-      damaged("a shape that is {}", type_name(node));
-    std::vector<std::size_t> values;
-    for (const TorchNode* element : tuple->elements) {
-      const auto* value = std::get_if<std::int64_t>(&element->value);
-      if (value == nullptr || *value < 0) damaged("a shape with {}", type_name(*element));
-      values.push_back(static_cast<std::size_t>(*value));
-    }
-    return values;
-  }
-
-  // _rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks)
-  TensorView rebuild_tensor(const std::vector<TorchNode*>& arguments) const {
-    if (arguments.size() < 4) damaged("a tensor of {} arguments", arguments.size());
-    const auto* storage = std::get_if<TorchStorage>(&arguments[0]->value);
-    const auto* offset = std::get_if<std::int64_t>(&arguments[1]->value);
-    if (storage == nullptr || offset == nullptr || *offset < 0) damaged("a tensor without storage");
-    TensorView tensor;
-    tensor.dtype = storage->dtype;
-    tensor.shape = sizes(*arguments[2]);
-    const auto bytes = byte_size(tensor.dtype, tensor.shape);
-    check_contiguous(tensor.shape, sizes(*arguments[3]), storage->key);
-    std::size_t begin = 0;
-    if (!bytes ||
-        __builtin_mul_overflow(static_cast<std::size_t>(*offset), size_in_bytes(tensor.dtype),
-                               &begin) ||
-        begin > storage->bytes.size() || *bytes > storage->bytes.size() - begin) {
-      raise<DataError>(
-          "{}: a tensor of shape {} at element {} does not fit its storage {} of {} bytes", where_,
-          shape_to_string(tensor.shape), *offset, in_quotes(storage->key), storage->bytes.size());
-    }
-    tensor.bytes = storage->bytes.subspan(begin, *bytes);
-    return tensor;
-  }
-
-  // Dimensions of one element may have any stride, and so may a tensor without elements.
-  void check_contiguous(const std::vector<std::size_t>& shape,
-                        const std::vector<std::size_t>& strides, const std::string& key) const {
-    if (strides.size() != shape.size())
-      damaged("{} strides for {} dimensions", strides.size(), shape.size());
-    if (std::find(shape.begin(), shape.end(), std::size_t{0}) != shape.end()) return;
-    std::size_t expected = 1;
-    for (std::size_t i = shape.size(); i-- > 0;) {
-      if (shape[i] != 1 && strides[i] != expected) {
-        raise<DataError>(
-            "{}: the tensor in storage {} has shape {} and strides {}; expected one whose elements "
-            "lie one after another: save tensor.contiguous()",
-            where_, in_quotes(key), shape_to_string(shape), shape_to_string(strides));
-      }
-      if (__builtin_mul_overflow(expected, shape[i], &expected)) return;  // does not fit anyway
-    }
   }
 
   Bytes pickle_;

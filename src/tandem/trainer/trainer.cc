@@ -97,10 +97,15 @@ ResumeState Trainer::resume_state(const fs::path& checkpoint) {
   return load_checkpoint_state(checkpoint).resume;
 }
 
-Trainer::Trainer(const TrainerParts& parts) : parts_(parts) {}
+Trainer::Trainer(const TrainerParts& parts)
+    : parts_(parts), memory_(!parts.arguments.skip_memory_metrics) {
+  memory_.start(MemoryTracker::Stage::kInit);
+  memory_.stop(MemoryTracker::Stage::kInit);  // weights and data were there before
+}
 
 TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   const TrainingArguments& arguments = parts_.arguments;
+  memory_.start(MemoryTracker::Stage::kTrain);
   plan_ = make_training_plan(arguments, static_cast<std::int64_t>(parts_.task.num_train_features()),
                              parts_.parallel.logical_shards());
   TANDEM_CHECK(parts_.optimizer != nullptr, "a trainer without an optimizer cannot train");
@@ -304,13 +309,17 @@ void Trainer::log(ordered_json entry) {
 
 ordered_json Trainer::evaluate(tasks::Split split) {
   const bool eval = split == tasks::Split::kEval;
-  return trainer::evaluate(
+  const auto stage = eval ? MemoryTracker::Stage::kEval : MemoryTracker::Stage::kPredict;
+  memory_.start(stage);
+  ordered_json metrics = trainer::evaluate(
       {.split = split,
        .metric_prefix = eval ? "eval" : "test",
        .file_prefix = eval ? "eval" : "predict",
        .directory = parts_.arguments.output_dir,
        .batch_size = static_cast<std::size_t>(parts_.arguments.per_device_eval_batch_size)},
       parts_.kernels, parts_.communicator, parts_.task, weights(), parts_.observer);
+  memory_.stop_and_report(stage, metrics);
+  return metrics;
 }
 
 // reduce_lr_on_plateau looks at the evaluations of training, not at that of eval_on_start.
@@ -456,6 +465,7 @@ ordered_json Trainer::final_metrics(double seconds) {
   metrics["total_flos"] = state_.total_flos;
   metrics["train_loss"] = (resume_.total_loss + pending) /
                           static_cast<double>(std::max<std::int64_t>(1, state_.global_step));
+  memory_.stop_and_report(MemoryTracker::Stage::kTrain, metrics);
   metrics["epoch"] = state_.epoch;
   return metrics;
 }

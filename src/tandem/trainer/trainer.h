@@ -15,6 +15,7 @@
 #include "tandem/optim/optimizer.h"
 #include "tandem/tasks/task.h"
 #include "tandem/trainer/checkpoint.h"
+#include "tandem/trainer/memory_tracker.h"
 #include "tandem/trainer/observer.h"
 #include "tandem/trainer/optimization.h"
 #include "tandem/trainer/trainer_state.h"
@@ -93,6 +94,7 @@ class Trainer {
   nlohmann::ordered_json final_metrics(double seconds);
 
   TrainerParts parts_;
+  MemoryTracker memory_;
   TrainingPlan plan_;
   TrainerState state_;
   ResumeState resume_;  // losses since the last log live here

@@ -30,7 +30,7 @@ enum class DdpBackend { kCcl, kMpi, kGloo };
 // transformers' log levels; kPassive leaves the default (info on the main process).
 enum class LogLevel { kDetail, kDebug, kInfo, kWarning, kError, kCritical, kPassive };
 
-// Type of the gradient sums that travel between ranks.
+// Type to which the sums of gradients over the shards are rounded, and in which they travel between nodes.
 enum class GradientDtype { kFloat32, kBfloat16 };
 
 // Which tokens --include_num_input_tokens_seen counts: none, those of the batches as they are
@@ -93,6 +93,8 @@ struct TrainingArguments {
   bool log_on_each_node = true;
   TokenCount include_num_input_tokens_seen = TokenCount::kNo;
   bool include_tokens_per_second = false;
+  bool skip_memory_metrics =
+      true;  // false: the metrics have what each stage took (memory_tracker.h)
   std::optional<bool> disable_tqdm;  // unset: progress bars unless the log level is above warning
   std::optional<std::string> run_name;     // unset: output_dir
   std::vector<std::string> report_to;      // what works of it: "tensorboard", or empty

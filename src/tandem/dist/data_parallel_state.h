@@ -1,0 +1,171 @@
+// What DataParallel holds, for the three files that share its work: where things lie and who sums what (placement.cc), the
+// reduction of a step (gradient_reduction.cc), and the rest of the interface (data_parallel.cc). Internal to dist.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "tandem/core/buffer.h"
+#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/tree_sum.h"
+
+namespace tandem::dist {
+
+// Streams of messages between nodes; within each, buckets come in order.
+inline constexpr int kPartialsChannel = 0;
+inline constexpr int kReducedChannel = 1;
+inline constexpr int kWeightsChannel = 2;
+
+using comm::FlagLine;
+using comm::Request;
+
+// What lies where in the segment that a rank contributes to its node: flags, then gradient arenas, then (the node leader's
+// segment only) what the node has once.
+struct SegmentLayout {
+  std::size_t num_flags = 0;
+  std::size_t arenas = 0;  // offsets in bytes
+  std::size_t arena_bytes = 0;
+  std::size_t weights = 0;
+  std::size_t bf16_weights = 0;
+  std::size_t optimizer_state = 0;
+  std::size_t norm_partials = 0;
+  std::size_t total = 0;
+};
+
+// One rank of the node, seen through its segment.
+struct LocalRank {
+  int rank = 0;
+  std::byte* segment = nullptr;
+  SegmentLayout layout;
+  FlagLine& flag(std::size_t index) const { return reinterpret_cast<FlagLine*>(segment)[index]; }
+  FlagLine& barrier() const { return flag(0); }
+  FlagLine& ready(std::size_t partial) const { return flag(1 + partial); }
+  float* arena(std::size_t index) const {
+    return reinterpret_cast<float*>(segment + layout.arenas + index * layout.arena_bytes);
+  }
+};
+
+// Another node: what this rank sends to it and gets from it in every step.
+struct RemoteNode {
+  std::vector<int> served;  // its ranks for whose slices this rank computes the own node's partials
+  int sender = 0;           // its rank that sends its partials of this rank's slice
+  int receiver = 0;         // its rank that takes this rank's reduced slice for the node
+  std::size_t num_partials = 0;     // of that node
+  std::vector<std::byte> received;  // partials of this rank's slices, bucket after bucket
+};
+
+struct DataParallel::State {
+  State(comm::Communicator* communicator_or_null, const kernels::Context& context,
+        const DataParallelOptions& asked)
+      : communicator(communicator_or_null),
+        threads(context.threads),
+        kernels(context.kernels),
+        options(asked) {}
+
+  comm::Communicator* communicator;  // null in a world of one
+  ThreadPool& threads;
+  const kernels::KernelSet& kernels;
+  DataParallelOptions options;
+  int rank = 0;
+  int world_size = 1;
+  int shard_count = 1;  // L
+  float scale = 1;      // 1/L
+  Range run;
+  ShardPlan plan;
+  std::vector<Range> buckets;
+  std::vector<Range> owned;
+
+  // Memory.
+  Buffer own_memory;                            // world of one
+  std::optional<comm::NodeMemory> node_memory;  // otherwise
+  std::vector<LocalRank> local;                 // ranks of this node, by local rank
+  std::size_t local_rank = 0;
+  float* reduced =
+      nullptr;  // the leader's first arena: a slice is read by nobody but its owner when it is overwritten
+  double* norm_partials = nullptr;
+
+  // What a slice is summed from: the partials of this node's ranks, then those of other nodes.
+  struct Operand {
+    int local_rank = -1;      // or −1
+    std::size_t partial = 0;  // of that rank
+    std::size_t node = 0;     // index in `remote`, when local_rank < 0
+    std::size_t node_partial = 0;
+  };
+  std::vector<Operand> operands;
+  std::vector<std::vector<SumOperand>> inputs;  // by thread: where the operands of a chunk lie
+  comm::SumProgram program;                     // the whole tree
+  std::vector<comm::SumProgram> node_programs;  // the partials of this node, for others
+  std::vector<RemoteNode> remote;
+  std::vector<std::byte> send_buffer;  // one step of partials for others
+  std::size_t send_used = 0;           // bytes
+  // Only with bf16 gradients, whose roots travel before they are multiplied: those of this rank's slices, bucket after
+  // bucket, and those that come from other nodes, in the order of the receives.
+  std::vector<bfloat16> own_roots;
+  std::vector<bfloat16> received_roots;
+  std::size_t roots_taken = 0;
+  std::vector<std::size_t> receive_offset;  // by remote node, bytes, while receives are posted
+  std::vector<std::vector<Request>> partial_receives;  // by bucket
+  std::vector<std::vector<Request>> reduced_receives;  // by bucket
+  std::vector<Request> sends;
+  bool receives_posted = false;
+
+  // Progress within the step.
+  std::uint32_t flag_base = 0;  // buckets of all earlier steps
+  std::uint32_t barriers = 0;
+  std::size_t current_shard = 0;  // index in the run
+  std::size_t current_end = 0;
+  std::size_t next_send = 0;  // buckets
+  std::size_t next_reduce = 0;
+  // The buckets in the flight record, by number; the first `recorded` have begun.
+  std::size_t recorded = 0;
+  std::vector<std::uint64_t> tickets;
+  std::size_t next_gather = 0;
+
+  // ---- start ----
+  void place();
+  void plan_sums();
+  void plan_remote(const std::vector<comm::Subtree>& node_partials);
+
+  // ---- within a step ----
+  bool several_nodes() const { return !remote.empty(); }
+  bool rounded() const { return options.bf16_gradients; }
+  // Partials travel as this type.
+  comm::DataType wire_type() const {
+    return rounded() ? comm::DataType::kBfloat16 : comm::DataType::kFloat32;
+  }
+  std::size_t wire_bytes(std::size_t count) const {
+    return count * (rounded() ? sizeof(bfloat16) : sizeof(float));
+  }
+  SumOperand wire_operand(const std::byte* at) const {
+    if (rounded()) return {.bf16 = reinterpret_cast<const bfloat16*>(at)};
+    return {.f32 = reinterpret_cast<const float*>(at)};
+  }
+  Range slice(std::size_t bucket, int part) const {
+    return slice_of(buckets[bucket], part, world_size, kChunk);
+  }
+  std::vector<SumOperand>& cleared_inputs(int thread) {
+    std::vector<SumOperand>& own_inputs = inputs[static_cast<std::size_t>(thread)];
+    own_inputs.clear();
+    return own_inputs;
+  }
+  void add_own(const ShardStep& step, const Range& range);
+  bool node_ready(std::size_t bucket) const;
+  void advance();
+  void post_receives();
+  void send_partials(std::size_t bucket);
+  std::size_t elements_before(std::size_t bucket) const;
+  void reduce_slice(std::size_t bucket);
+  void take_gathered(std::size_t bucket);
+  void widen_roots(const Range& range);
+  bool complete() const;
+  void wait_for_more(std::chrono::steady_clock::time_point since);
+  void node_barrier(std::string_view what);
+  void norm_of(const Range& range);
+  void record_begun(std::size_t end);
+  void record_complete(std::size_t bucket);
+};
+
+}  // namespace tandem::dist

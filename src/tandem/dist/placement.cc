@@ -1,0 +1,153 @@
+// Where the engine's arrays lie, and what each rank sums, sends and receives in every step.
+#include <algorithm>
+
+#include "tandem/core/error.h"
+#include "tandem/dist/data_parallel_state.h"
+
+namespace tandem::dist {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+SegmentLayout lay_out(const DataParallelOptions& options, const ShardPlan& plan, bool leader) {
+  SegmentLayout layout;
+  const auto take = [&](std::size_t bytes) {
+    const std::size_t offset = layout.total;
+    layout.total = align_up(offset + bytes, kPage);
+    return offset;
+  };
+  const std::size_t floats = options.elements * sizeof(float);
+  layout.num_flags = 1 + plan.partials.size();
+  take(layout.num_flags * sizeof(FlagLine));
+  layout.arena_bytes = align_up(floats, kPage);
+  layout.arenas = take(layout.arena_bytes * static_cast<std::size_t>(plan.num_arenas));
+  if (!leader) return layout;
+  layout.weights = take(floats);
+  if (options.bf16_weights) layout.bf16_weights = take(options.elements * sizeof(bfloat16));
+  layout.optimizer_state = take(options.optimizer_state_elements * sizeof(float));
+  layout.norm_partials = take(num_chunks(options.elements, DataParallel::kChunk) * sizeof(double));
+  return layout;
+}
+
+}  // namespace
+
+void DataParallel::State::place() {
+  std::vector<int> members = {0};
+  if (communicator != nullptr) {
+    members = communicator->node().members;
+    local_rank = static_cast<std::size_t>(communicator->local_rank());
+  }
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    LocalRank one;
+    one.rank = members[i];
+    one.layout = lay_out(
+        options, plan_shards(shards_of(members[i], world_size, shard_count), shard_count), i == 0);
+    local.push_back(one);
+  }
+  const std::size_t own_bytes = local[local_rank].layout.total;
+  if (communicator != nullptr) {
+    node_memory.emplace(communicator->share_node_memory(own_bytes));
+    for (std::size_t i = 0; i < local.size(); ++i) {
+      const std::span<std::byte> segment = node_memory->segment(static_cast<int>(i));
+      if (segment.size() != local[i].layout.total) {
+        raise<CommError>("{} shares {} bytes, expected {}: do all ranks train the same model?",
+                         communicator->describe_rank(local[i].rank), segment.size(),
+                         local[i].layout.total);
+      }
+      local[i].segment = segment.data();
+    }
+  } else {
+    own_memory = Buffer(own_bytes);
+    local[0].segment = own_memory.data();
+  }
+  reduced = local[0].arena(0);
+  norm_partials = reinterpret_cast<double*>(local[0].segment + local[0].layout.norm_partials);
+  const int parts = static_cast<int>(local.size());
+  for (const Range& bucket : buckets) {
+    const Range own = slice_of(bucket, static_cast<int>(local_rank), parts, kChunk);
+    if (own.size() == 0) continue;
+    if (!owned.empty() && owned.back().end == own.begin) {
+      owned.back().end = own.end;
+    } else {
+      owned.push_back(own);
+    }
+  }
+}
+
+// The operands of the whole tree at this rank, and the programs that use them.
+void DataParallel::State::plan_sums() {
+  const auto rank_of = [&](int shard) { return rank_of_shard(shard, world_size, shard_count); };
+  const auto node_of = [&](int shard) {
+    return communicator == nullptr ? 0 : communicator->node_of(rank_of(shard)).index;
+  };
+  const int own_node = communicator == nullptr ? 0 : communicator->node().index;
+  const std::vector<comm::Subtree> node_partials = comm::owned_subtrees(shard_count, node_of);
+  plan_remote(node_partials);
+
+  std::vector<comm::Subtree> subtrees;
+  std::vector<std::size_t> next_partial(static_cast<std::size_t>(world_size), 0);
+  for (const comm::Subtree& subtree : comm::owned_subtrees(shard_count, rank_of)) {
+    const std::size_t partial = next_partial[static_cast<std::size_t>(subtree.owner)]++;
+    for (std::size_t i = 0; i < local.size(); ++i) {
+      if (local[i].rank != subtree.owner) continue;
+      Operand operand;
+      operand.local_rank = static_cast<int>(i);
+      operand.partial = partial;
+      operands.push_back(operand);
+      subtrees.push_back(subtree);
+    }
+  }
+  for (const comm::Subtree& subtree : node_partials) {
+    if (subtree.owner == own_node) {
+      node_programs.push_back(comm::sum_program(subtree.begin, subtree.end, subtrees));
+    }
+  }
+  std::vector<std::size_t> next_node_partial(remote.size(), 0);
+  for (const comm::Subtree& subtree : node_partials) {
+    if (subtree.owner == own_node) continue;
+    Operand operand;
+    operand.node = static_cast<std::size_t>(subtree.owner) - (subtree.owner > own_node ? 1 : 0);
+    operand.node_partial = next_node_partial[operand.node]++;
+    operands.push_back(operand);
+    subtrees.push_back(subtree);
+  }
+  program = comm::sum_program(0, shard_count, subtrees);
+  inputs.resize(static_cast<std::size_t>(threads.num_threads()));
+  for (auto& of_thread : inputs) of_thread.reserve(operands.size());
+}
+
+void DataParallel::State::plan_remote(const std::vector<comm::Subtree>& node_partials) {
+  if (communicator == nullptr || communicator->nodes().size() == 1) return;
+  std::size_t own_elements = 0;  // of this rank's slices
+  for (std::size_t b = 0; b < buckets.size(); ++b) own_elements += slice(b, rank).size();
+  const auto partials_of = [&](int index) {
+    return static_cast<std::size_t>(std::count_if(node_partials.begin(), node_partials.end(),
+                                                  [&](const auto& p) { return p.owner == index; }));
+  };
+  const auto picked = [](const comm::Node& node, int r) {
+    return node.members[static_cast<std::size_t>(r) % node.members.size()];
+  };
+  std::size_t send_elements = 0;
+  for (const comm::Node& node : communicator->nodes()) {
+    if (node.index == communicator->node().index) continue;
+    RemoteNode one;
+    one.sender = one.receiver = picked(node, rank);
+    one.num_partials = partials_of(node.index);
+    one.received.resize(wire_bytes(own_elements * one.num_partials));
+    for (const int member : node.members) {
+      if (picked(communicator->node(), member) != rank) continue;
+      one.served.push_back(member);
+      for (std::size_t b = 0; b < buckets.size(); ++b) send_elements += slice(b, member).size();
+    }
+    remote.push_back(std::move(one));
+  }
+  send_buffer.resize(wire_bytes(send_elements * partials_of(communicator->node().index)));
+  if (rounded()) {
+    own_roots.resize(own_elements);
+    received_roots.resize(send_elements);  // of the slices that this rank serves
+  }
+  partial_receives.resize(buckets.size());
+  reduced_receives.resize(buckets.size());
+}
+
+}  // namespace tandem::dist

@@ -1,0 +1,89 @@
+// Requests to `tandem serve`, from what the server has read to what it will send, with the demo's
+// model behind it: every request gets an answer of the documented form, and an answer that is found
+// is the text that its span says.
+//
+// An input is a line "METHOD PATH HOST ORIGIN" and the body.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "apps/serve/question_service.h"
+#include "fuzz/require.h"
+#include "tandem/core/error.h"
+#include "tandem/text/utf8.h"
+
+namespace {
+
+using namespace tandem;
+
+// Longer ones would only be more windows, and fewer inputs a second.
+constexpr std::size_t kMaxContext = 4096;
+
+std::size_t byte_of_code_point(std::string_view text, std::size_t index) {
+  std::size_t at = 0;
+  for (; index > 0 && at < text.size(); --index) {
+    ++at;
+    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
+  }
+  return at;
+}
+
+std::vector<apps::Answer> find_answers(const std::string& context, const std::string& question,
+                                       const apps::AnswerOptions& options) {
+  static apps::Reader reader(
+      {.model_name_or_path =
+           (std::filesystem::path(TANDEM_SOURCE_DIR) / "examples" / "demo" / "model").string()},
+      Environment(std::map<std::string, std::string, std::less<>>{{"OMP_NUM_THREADS", "1"}}));
+  if (context.size() > kMaxContext) raise<DataError>("too long for this target");
+  const auto answers = reader.answer(context, question, options);
+  fuzz::require(!answers.empty() && answers.size() <= options.n_best);
+  for (const apps::Answer& answer : answers) {
+    fuzz::require(answer.probability >= 0 && answer.probability <= 1);
+    fuzz::require(answer.span.has_value() == !answer.text.empty());
+    if (!answer.span) continue;
+    const std::size_t begin = byte_of_code_point(context, answer.span->start);
+    const std::size_t end = byte_of_code_point(context, answer.span->end);
+    fuzz::require(begin <= end && context.substr(begin, end - begin) == answer.text);
+  }
+  return answers;
+}
+
+apps::HttpRequest request_of(std::string_view input) {
+  const std::size_t end = std::min(input.find('\n'), input.size());
+  std::string_view line = input.substr(0, end);
+  std::array<std::string, 4> words;
+  for (std::string& word : words) {
+    const std::size_t space = std::min(line.find(' '), line.size());
+    word = line.substr(0, space);
+    line.remove_prefix(std::min(space + 1, line.size()));
+  }
+  return {.method = words[0],
+          .path = words[1],
+          .host = words[2],
+          .origin = words[3],
+          .body = std::string(input.substr(std::min(end + 1, input.size())))};
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const apps::QuestionService service({.model = "demo", .num_parameters = 1, .answer = {}},
+                                             find_answers);
+  const apps::HttpRequest request = request_of({reinterpret_cast<const char*>(data), size});
+  const apps::HttpResponse response = service.handle(request);
+  constexpr std::array<int, 5> kStatuses = {200, 400, 403, 404, 405};
+  fuzz::require(std::find(kStatuses.begin(), kStatuses.end(), response.status) != kStatuses.end());
+  fuzz::require((response.status == 405) == !response.allow.empty());
+  if (response.content_type != "application/json") {
+    fuzz::require(response.status == 200 && request.method != "POST");
+    return 0;
+  }
+  const auto body = nlohmann::json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+  fuzz::require(!body.is_discarded());
+  if (response.status != 200) fuzz::require(body.is_object() && body.contains("error"));
+  return 0;
+}
