@@ -407,6 +407,7 @@ int run_rank(const CommBenchOptions& options, const rendezvous::Identity& identi
   comm::Options comm_options;
   comm_options.timeout = std::chrono::minutes(5);
   comm_options.selection = comm::Selection::from_environment(environment);
+  comm_options.worker = comm::WorkerOptions::from_environment(environment, 1);
   comm_options.tuning = comm::tuning_from_environment(environment);
   if (options.ranks_per_node > 0)
     comm_options.node_id = std::to_string(identity.rank / options.ranks_per_node);
