@@ -22,6 +22,7 @@
 #include "apps/tuned_tiles.h"
 #include "tandem/comm/communicator.h"
 #include "tandem/comm/flight_recorder.h"
+#include "tandem/comm/tuning.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
@@ -84,6 +85,7 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   options.transport = comm::choose_transport(enum_name(training.ddp_backend), environment,
                                              world.identity.distributed());
   options.selection = comm::Selection::from_environment(environment);
+  options.tuning = comm::tuning_from_environment(environment);
   options.flight_record_folder =
       environment.get("TANDEM_FLIGHT_RECORD").value_or(fs::temp_directory_path().native());
   if (const auto seconds = environment.get_int("TANDEM_STALL_TIMEOUT", 0, 1000000)) {

@@ -161,9 +161,8 @@ void expect_verified_and_timed(const json& result) {
 TEST(BenchProgram, HelpAndUsageErrors) {
   const auto help = bench({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* name :
-       {"peak", "gemm", "attention", "elementwise", "optimizer", "step", "tokenize", "answers",
-        "comm"}) {
+  for (const char* name : {"peak", "gemm", "attention", "elementwise", "optimizer", "step",
+                           "tokenize", "answers", "comm"}) {
     EXPECT_THAT(help.out, HasSubstr(name));
     EXPECT_THAT(bench({name, "--help"}).out, HasSubstr("--rounds")) << name;
   }
@@ -328,7 +327,9 @@ TEST(BenchProgram, Comm) {
                              "--ranks",
                              "3",
                              "--op",
-                             "all_reduce,reduce_scatter,all_to_all,barrier",
+                             "all_reduce,reduce_scatter,all_to_all,send_receive,barrier",
+                             "--ranks-per-node",
+                             std::string(type) == "bf16" ? "2" : "3",
                              "--dtype",
                              type,
                              "--memory",
@@ -347,7 +348,7 @@ TEST(BenchProgram, Comm) {
     ASSERT_EQ(done.exit_code, 0) << done.err;
     const json object = json::parse(done.out, nullptr, /*allow_exceptions=*/false);
     ASSERT_TRUE(object.is_object()) << done.out;
-    EXPECT_EQ(object["results"].size(), 3u * 2 * 2 + 2);
+    EXPECT_EQ(object["results"].size(), 4u * 2 * 2 + 2);
     for (const json& result : object["results"])
       EXPECT_GT(result["microseconds"]["median"].get<double>(), 0) << result;
   }

@@ -14,6 +14,7 @@
 #include "apps/bench/comm_ranks.h"
 #include "apps/bench/options.h"
 #include "apps/bench/report.h"
+#include "tandem/comm/tuning.h"
 #include "tandem/core/error.h"
 #include "tandem/core/float16.h"
 
@@ -38,6 +39,7 @@ struct CommBenchOptions {
   std::size_t factor = 4;
   int rounds = 5;
   double seconds_per_round = 0.1;
+  int ranks_per_node = 0;
   bool no_limits = false;
   bool table = false;
   bool huge_pages = false;
@@ -56,6 +58,7 @@ constexpr std::pair<const char*, Operation> kOperations[] = {
     {"all_to_all", Operation::kAllToAll},
     {"gather", Operation::kGather},
     {"scatter", Operation::kScatter},
+    {"send_receive", Operation::kSend},
     {"barrier", Operation::kBarrier}};
 constexpr std::pair<const char*, DataType> kTypes[] = {
     {"f32", DataType::kFloat32}, {"bf16", DataType::kBfloat16}, {"f16", DataType::kFloat16},
@@ -106,6 +109,25 @@ double bus_factor(Operation operation, int ranks) {
   }
 }
 
+bool is_whole(Operation operation) {
+  return operation == Operation::kAllReduce || operation == Operation::kReduce ||
+         operation == Operation::kBroadcast || operation == Operation::kSend;
+}
+
+// send_receive: every rank sends to the next one and receives from the one before.
+void perform(Communicator& communicator, const Call& call) {
+  if (call.operation != Operation::kSend) return communicator.call(call);
+  const int size = communicator.size();
+  const int rank = communicator.rank();
+  if (size == 1) return;
+  const auto receive = communicator.start_receive_bytes({call.out, call.block_bytes()}, call.type,
+                                                        call.count, (rank + size - 1) % size);
+  const auto send = communicator.start_send_bytes({call.in, call.block_bytes()}, call.type,
+                                                  call.count, (rank + 1) % size);
+  communicator.wait(receive);
+  communicator.wait(send);
+}
+
 // The buffers of one operation of `bytes` (the larger of its two buffers) and the call on them.
 class Work {
  public:
@@ -114,12 +136,10 @@ class Work {
       : size_(communicator.size()), rank_(communicator.rank()) {
     const auto ranks = static_cast<std::size_t>(size_);
     const std::size_t element = comm::size_of(type);
-    const bool whole = operation == Operation::kAllReduce || operation == Operation::kReduce ||
-                       operation == Operation::kBroadcast;
     call_.operation = operation;
     call_.type = type;
     if (call_.reduces()) call_.op = reduction;
-    call_.count = bytes / element / (whole ? 1 : ranks);
+    call_.count = bytes / element / (is_whole(operation) ? 1 : ranks);
     if (operation == Operation::kBarrier) return;
     const bool in_place = operation == Operation::kAllReduce || operation == Operation::kBroadcast;
     const std::size_t room = bytes + 64;
@@ -134,10 +154,7 @@ class Work {
   }
   const Call& call() const { return call_; }
   std::size_t bytes() const {
-    const bool whole = call_.operation == Operation::kAllReduce ||
-                       call_.operation == Operation::kReduce ||
-                       call_.operation == Operation::kBroadcast;
-    return call_.block_bytes() * (whole ? 1 : static_cast<std::size_t>(size_));
+    return call_.block_bytes() * (is_whole(call_.operation) ? 1 : static_cast<std::size_t>(size_));
   }
 
   // Runs once on bytes that tell who sent them, and checks every byte that arrived. Sums: of rank + position, small enough
@@ -145,7 +162,7 @@ class Work {
   void verify(Communicator& communicator) {
     if (call_.operation == Operation::kBarrier) return communicator.call(call_);
     fill();
-    communicator.call(call_);
+    perform(communicator, call_);
     const bool takes =
         (call_.operation != Operation::kReduce && call_.operation != Operation::kGather) ||
         rank_ == call_.root;
@@ -175,6 +192,8 @@ class Work {
     switch (call_.operation) {
       case Operation::kBroadcast:
         return given(call_.root, i);
+      case Operation::kSend:
+        return given((rank_ + size_ - 1) % size_, i);
       case Operation::kAllGather:
       case Operation::kGather:
         return given(static_cast<int>(i / n), i % n);
@@ -263,7 +282,7 @@ using Clock = std::chrono::steady_clock;
 double time_once(Communicator& communicator, StartLine& line, const Call& call) {
   line.wait();
   const auto start = Clock::now();
-  communicator.call(call);
+  perform(communicator, call);
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -388,6 +407,9 @@ int run_rank(const CommBenchOptions& options, const rendezvous::Identity& identi
   comm::Options comm_options;
   comm_options.timeout = std::chrono::minutes(5);
   comm_options.selection = comm::Selection::from_environment(environment);
+  comm_options.tuning = comm::tuning_from_environment(environment);
+  if (options.ranks_per_node > 0)
+    comm_options.node_id = std::to_string(identity.rank / options.ranks_per_node);
   const auto communicator = Communicator::create(identity, comm_options);
   if (!options.no_pin) pin_to_core(cores, communicator->local_rank());
   StartLine line(*communicator);
@@ -458,6 +480,10 @@ Bench add_comm(CLI::App& parent) {
       ->check(CLI::Range(1, 100000));
   app->add_option("--seconds", options->seconds_per_round, "time of a round")
       ->check(CLI::Range(0.001, 60.0));
+  app->add_option("--ranks-per-node", options->ranks_per_node,
+                  "ranks that share memory, the others are reached through the network; default: "
+                  "those of a host")
+      ->check(CLI::Range(1, 512));
   app->add_flag("--no-limits", options->no_limits, "do not measure the machine's limit beside it");
   app->add_flag("--table", options->table, "print which algorithm runs at which size");
   app->add_flag("--huge-pages", options->huge_pages, "ask for huge pages for private buffers");

@@ -115,7 +115,7 @@ void staged(Stage& stage, int me, std::uint32_t base) {
       const std::uint32_t band = step - 1;
       const auto [begin, length] = piece(me, band);
       float* result = stage.buffer(me) + begin;
-      for_others([&](int other) {
+      for_others([&, length = length](int other) {
         reach(stage.staged[static_cast<std::size_t>(other)], base + band + 1);
         stage.sum(length, result, stage.cell(other, base + band, me), result);
       });

@@ -120,8 +120,8 @@ MachineProfile parse_profile(std::string_view json, std::string_view where) {
     raise<ConfigError>("{}: expected a JSON object with {}", where, key_names());
   }
   for (const auto& [name, value] : object.items()) {
-    const bool known =
-        std::any_of(kKeys.begin(), kKeys.end(), [&](const Key& key) { return name == key.name; });
+    const bool known = std::any_of(kKeys.begin(), kKeys.end(),
+                                   [&name = name](const Key& key) { return name == key.name; });
     if (!known) {
       raise<ConfigError>("{}: '{}' is no key of a profile; they are {}", where, name, key_names());
     }

@@ -4,17 +4,23 @@
 
 namespace tandem::testing {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
+// gcc defines __SANITIZE_*, clang 14 answers __has_feature.
+#if defined(__has_feature)
+inline constexpr bool kAddressSanitized = __has_feature(address_sanitizer);
+inline constexpr bool kThreadSanitized = __has_feature(thread_sanitizer);
 #else
-inline constexpr bool kSanitized = false;
-#endif
-
-// The address sanitizer checks every access of a micro-kernel: a training step of a real model takes minutes.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kAddressSanitized = true;
 #else
 inline constexpr bool kAddressSanitized = false;
 #endif
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadSanitized = true;
+#else
+inline constexpr bool kThreadSanitized = false;
+#endif
+#endif
+
+inline constexpr bool kSanitized = kAddressSanitized || kThreadSanitized;
 
 }  // namespace tandem::testing

@@ -65,7 +65,7 @@ std::unique_ptr<Task> gather_lanes(const Job& job, const Lanes& lanes, std::byte
   if (lanes.count == 1) {
     const Call call =
         job.stage(Operation::kBroadcast, data, data, elements, job.call.type, /*root=*/0);
-    if (select_node_way(call.operation, call.block_bytes(), size) != NodeWay::kStaged)
+    if (select_node_way(call.operation, call.block_bytes(), job.state.limits) != NodeWay::kStaged)
       return std::make_unique<SlotTask>(job.context(), call, NodeReduction{});
     return std::make_unique<LargeTask>(job.context(), call, NodeReduction{});
   }
@@ -113,7 +113,7 @@ std::unique_ptr<Task> reduce_to_lanes(const Job& job, const Lanes& lanes, const 
   }
   const Call call{Operation::kAllReduce, job.call.type, job.call.op, 0, elements, in, wide};
   if (lanes.count == 1 &&
-      select_node_way(call.operation, call.block_bytes(), size) != NodeWay::kStaged)
+      select_node_way(call.operation, call.block_bytes(), job.state.limits) != NodeWay::kStaged)
     return std::make_unique<SlotTask>(job.context(), call, reduction);
   StagedPlan plan;
   const auto ranks = static_cast<std::size_t>(size);
@@ -164,8 +164,9 @@ void add_all_reduce(SequenceTask& task, const Job& job, const std::byte* in, std
   task.add([=]() -> std::unique_ptr<Task> {
     if (!uses_network) return nullptr;
     const State& s = job.state;
-    const Algorithm algorithm = select_between_nodes(
-        s.options.selection, job.call.operation, elements * element, job.num_nodes(), s.aligned);
+    const Algorithm algorithm =
+        select_between_nodes(s.options.selection, s.limits, job.call.operation, elements * element,
+                             job.num_nodes(), s.aligned);
     const Schedule schedule =
         algorithm == Algorithm::kExchange
             ? schedule_exchange(job.num_nodes(), job.own_node(), own.size(), s.partials,
@@ -221,7 +222,7 @@ std::unique_ptr<Task> broadcast(const Job& job) {
         std::find(members.begin(), members.end(), job.call.root) - members.begin();
     const Call call = job.stage(Operation::kBroadcast, data, data, job.call.count, job.call.type,
                                 static_cast<int>(local_root));
-    if (select_node_way(call.operation, call.block_bytes(), job.local_size()) != NodeWay::kStaged)
+    if (select_node_way(call.operation, call.block_bytes(), job.state.limits) != NodeWay::kStaged)
       return std::make_unique<SlotTask>(job.context(), call, NodeReduction{});
     return std::make_unique<LargeTask>(job.context(), call, NodeReduction{});
   });

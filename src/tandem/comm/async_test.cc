@@ -5,6 +5,7 @@
 #include <atomic>
 #include <fstream>
 
+#include "support/sanitizers.h"
 #include "tandem/comm/test_ranks.h"
 
 namespace tandem::comm {
@@ -317,9 +318,7 @@ TEST(Large, MoreThanTwoToThe31Elements) {
   const std::size_t free_bytes = available_memory();
   if (free_bytes < std::size_t{8} << 30)
     GTEST_SKIP() << "needs 8 GiB of free memory, there are " << (free_bytes >> 30);
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "not under a sanitizer";
-#endif
+  if (tandem::testing::kSanitized) GTEST_SKIP() << "not under a sanitizer";
   const auto errors = run_threads(2, [](Communicator& comm) {
     std::vector<std::uint8_t> data(kCount, static_cast<std::uint8_t>(comm.rank() + 1));
     data[kCount - 1] = 100;

@@ -49,7 +49,7 @@ void Communicator::call(const Call& call) {
   const Begun begun = s.begin(call);
   const auto describe = [&] { return comm::describe(call, begun.sequence); };
   if (s.nodes.size() == 1 &&
-      select_node_way(call.operation, call.in_bytes(s.size), s.size) != NodeWay::kStaged) {
+      select_node_way(call.operation, call.in_bytes(s.size), s.limits) != NodeWay::kStaged) {
     SlotTask task({*s.channel, *s.kernels, begun.sequence}, call,
                   whole_reduction(call, s.size, s.node_programs));
     s.drive(task, describe, s.options.timeout);
@@ -93,7 +93,7 @@ std::unique_ptr<Task> Communicator::State::make_task(const Call& call, std::uint
   if (nodes.size() > 1) return make_task_across_nodes(*this, call, number);
   const NodeContext context{*channel, *kernels, number};
   const NodeReduction reduction = whole_reduction(call, size, node_programs);
-  if (select_node_way(call.operation, call.in_bytes(size), size) != NodeWay::kStaged)
+  if (select_node_way(call.operation, call.in_bytes(size), limits) != NodeWay::kStaged)
     return std::make_unique<SlotTask>(context, call, reduction);
   return std::make_unique<LargeTask>(context, call, reduction);
 }
@@ -169,8 +169,10 @@ void Communicator::group_end() {
 
 std::string Communicator::describe_selection() const {
   const State& s = *state_;
-  return comm::describe_selection(s.options.selection, local_size(),
-                                  static_cast<int>(s.nodes.size()), s.aligned);
+  std::string text = comm::describe_selection(s.options.selection, s.limits, local_size(),
+                                              static_cast<int>(s.nodes.size()), s.aligned);
+  if (s.size > 1) text += "limits: " + s.tuning + "\n";
+  return text;
 }
 
 std::vector<std::string> Communicator::last_operations() const {

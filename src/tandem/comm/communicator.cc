@@ -8,7 +8,7 @@
 
 #include "tandem/comm/communicator_state.h"
 #include "tandem/comm/plugin_transport.h"
-#include "tandem/comm/tcp_transport.h"
+#include "tandem/comm/stream_transport.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
@@ -132,13 +132,18 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   fabric.monitor = std::make_unique<Monitor>(fabric.peers, std::move(mesh.control), *fabric.failure,
                                              std::move(monitor_options));
   const std::string source_address = address_on_the_route(mesh.data);
-  fabric.transport = std::make_unique<TcpTransport>(std::move(mesh.data), fabric.peers, state->rank,
-                                                    *fabric.monitor, *fabric.failure);
+  auto transport = std::make_unique<StreamTransport>(std::move(mesh.data), fabric.peers,
+                                                     state->rank, *fabric.monitor, *fabric.failure);
+  StreamTransport& streams = *transport;
+  fabric.transport = std::move(transport);
   state->members.resize(static_cast<std::size_t>(state->size));
   std::iota(state->members.begin(), state->members.end(), 0);
   const bool with_plugin = options.transport.is_plugin();
   std::unique_ptr<Communicator> communicator = finish(std::move(state));
+  communicator->state_->open_node_streams(streams);
   if (with_plugin) communicator->use_plugin(std::move(plugin), source_address);
+  communicator->state_->tune(*communicator);
+  communicator->forget_operations();
   return communicator;
 }
 
@@ -164,7 +169,6 @@ void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin,
       std::make_unique<PluginTransport>(std::move(*plugin), fabric.peers, state.rank,
                                         state.options.timeout, *fabric.monitor, *fabric.failure));
   greet_all();
-  forget_operations();
 }
 
 // Meeting is no operation of the user; errors count those.
@@ -195,11 +199,14 @@ void Communicator::greet_all() {
 std::unique_ptr<Communicator> Communicator::finish(std::unique_ptr<State> state) {
   state->group_nodes();
   state->plan_sums();
+  state->limits = Limits::fixed(static_cast<int>(state->node_members().size()),
+                                static_cast<int>(state->nodes.size()));
+  state->tuning = "fixed";
   state->streams.resize(static_cast<std::size_t>(state->size * kChannels));
   state->kernels =
       &kernels::select_combine(kernels::CpuFeatures::detect(), state->options.combine_kernels);
   std::unique_ptr<Communicator> communicator(new Communicator(std::move(state)));
-  communicator->state_->open_channel(*communicator);
+  communicator->state_->open_channel();
   return communicator;
 }
 
@@ -232,6 +239,7 @@ void Communicator::close() {
   if (fabric.monitor) fabric.monitor->say_goodbye();
   fabric.transport.reset();
   fabric.first_transport.reset();
+  fabric.stream_memory.reset();
   fabric.monitor.reset();
   fabric.local_sockets.clear();
   fabric.listener.reset();
@@ -310,7 +318,7 @@ void Communicator::State::plan_sums() {
   for (const Node& node : nodes) lanes = std::min(lanes, static_cast<int>(node.members.size()));
 }
 
-void Communicator::State::open_channel(Communicator& communicator) {
+void Communicator::State::open_channel() {
   const std::vector<int>& group = node_members();
   if (group.size() < 2) return;
   if (static_cast<int>(group.size()) > NodeChannel::kMaxRanks) {
@@ -318,8 +326,7 @@ void Communicator::State::open_channel(Communicator& communicator) {
                        self().host, NodeChannel::kMaxRanks);
   }
   may_spin = static_cast<int>(group.size()) <= available_cores();
-  channel_memory =
-      std::make_unique<NodeMemory>(communicator.share_node_memory(NodeChannel::segment_bytes()));
+  channel_memory = std::make_unique<NodeMemory>(share_memory(NodeChannel::segment_bytes()));
   std::vector<std::span<std::byte>> segments;
   for (std::size_t i = 0; i < group.size(); ++i)
     segments.push_back(channel_memory->segment(static_cast<int>(i)));

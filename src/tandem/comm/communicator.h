@@ -66,6 +66,9 @@ struct Options {
   TransportOptions transport;
   // Algorithms asked for by name (CCL_ALLREDUCE and its siblings); the default gives the same bits everywhere.
   Selection selection;
+  // How long measuring where the table of algorithms passes from one to the next may take at the start, about; 0: fixed limits. The
+  // shortest time that any rank gives counts. Never changes bits.
+  std::chrono::milliseconds tuning{0};
   // Forces an implementation of the sums: "avx512", "avx2", "reference".
   std::string combine_kernels;
 };

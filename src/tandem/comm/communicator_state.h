@@ -33,6 +33,14 @@ struct PendingCall {
   bool done = false;
 };
 
+// A descriptor that another rank of the node has sent.
+struct DescriptorOfRank {
+  rendezvous::FileDescriptor file;
+  std::size_t bytes = 0;  // of a memory file
+};
+
+class StreamTransport;
+
 // What a communicator and those split from it have in common.
 struct Fabric {
   std::vector<Peer> peers;  // by rank of the job
@@ -47,6 +55,7 @@ struct Fabric {
   std::vector<Door> doors;
   bool loopback_only = false;
   std::string interface;
+  std::unique_ptr<NodeMemory> stream_memory;  // of the messages inside the node
   std::unique_ptr<Transport> transport;
   // With a plugin: tcp, over which the ranks met, stays open under it.
   std::unique_ptr<Transport> first_transport;
@@ -88,6 +97,9 @@ struct Communicator::State {
   bool aligned = false;                   // every node's ranks are one subtree
   int lanes = 1;  // ranks per node that use the network: the smallest node's
 
+  Limits limits;       // of the table of algorithms
+  std::string tuning;  // where they come from
+
   std::deque<std::shared_ptr<PendingCall>> pending;
   std::vector<std::shared_ptr<const Message>> outgoing;  // sends that may still need progress
   int group_depth = 0;
@@ -95,7 +107,13 @@ struct Communicator::State {
 
   void group_nodes();
   void plan_sums();
-  void open_channel(Communicator& communicator);
+  void open_channel();
+  // What the ranks tell each other once they can talk; then the limits are measured. Collective.
+  void tune(Communicator& communicator);
+  void open_node_streams(StreamTransport& transport);
+  NodeMemory share_memory(std::size_t bytes);
+  std::vector<DescriptorOfRank> exchange_descriptors(const rendezvous::FileDescriptor& own,
+                                                     std::size_t bytes);
   const Peer& peer(int r) const {
     return fabric->peers[static_cast<std::size_t>(members[static_cast<std::size_t>(r)])];
   }
@@ -125,6 +143,9 @@ struct Communicator::State {
   // Ends with CommError when nothing can come any more. `since`: start of the wait. May advance the task, and says how far.
   Progress check_wait(std::chrono::steady_clock::time_point since, Task& task,
                       FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
+  // The same for waits that no task stands for; see Communicator::check_wait().
+  void check_wait_for_rank(std::chrono::steady_clock::time_point since, int peer,
+                           std::string_view what);
   // The end of a wait that cannot succeed: makes `message` the failure on all ranks and throws the first failure known.
   [[noreturn]] void fail(const std::string& message, const std::string& context);
 };

@@ -57,7 +57,11 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     state->members.push_back(s.world(chosen[i]));
     if (chosen[i] == s.rank) state->rank = static_cast<int>(i);
   }
-  return finish(std::move(state));
+  auto part = finish(std::move(state));
+  part->state_->limits.short_bytes = s.limits.short_bytes;
+  part->state_->tuning =
+      "fixed inside the node; between nodes those of the communicator it was split from";
+  return part;
 }
 
 // ---- memory ----

@@ -251,20 +251,22 @@ void Communicator::record_end(std::uint64_t ticket) {
 }
 
 void Communicator::check_wait(Clock::time_point since, int peer, std::string_view what) {
-  if (!state_->fabric->monitor) return;
+  if (state_->fabric->monitor) state_->check_wait_for_rank(since, peer, what);
+}
+
+void Communicator::State::check_wait_for_rank(Clock::time_point since, int awaited,
+                                              std::string_view what) {
   const auto describe_wait = [&] {
     return fmt::format("waited {:.1f} s for {}{}", seconds_since(since), what,
-                       peer >= 0 ? " of " + describe_rank(peer) : "");
+                       awaited >= 0 ? " of " + peer(awaited).describe() : "");
   };
-  if (failed()) {
-    state_->fabric->failure->raise_failure(
-        fmt::format("; {} {}", state_->self().describe(), describe_wait()));
+  if (fabric->failure->is_set()) {
+    fabric->failure->raise_failure(fmt::format("; {} {}", self().describe(), describe_wait()));
   }
-  if (Clock::now() - since >= state_->options.timeout) {
-    state_->fail(
+  if (Clock::now() - since >= options.timeout) {
+    fail(
         fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
-                    state_->self().describe(), describe_wait(),
-                    state_->fabric->monitor->describe_laggard()),
+                    self().describe(), describe_wait(), fabric->monitor->describe_laggard()),
         "");
   }
 }

@@ -191,7 +191,7 @@ void finish_reduction(const CombineKernels& kernels, DataType type, int divisor,
   const std::size_t block = kBlockBytes / wide_size;
   alignas(64) std::array<std::byte, kBlockBytes> values;
   if (divisor == 1 && !is_half(type)) {
-    if (from != to) std::memcpy(to, from, count * wide_size);
+    if (from != to && count > 0) std::memcpy(to, from, count * wide_size);
     return;
   }
   for (std::size_t begin = 0; begin < count; begin += block) {

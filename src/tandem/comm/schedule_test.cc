@@ -367,17 +367,24 @@ TEST(Selection, ReadsOneCclSyntax) {
   EXPECT_EQ(selection.find(Operation::kBroadcast, 1), std::nullopt);
   EXPECT_EQ(selection.describe(),
             "allreduce:recursive_doubling:0-8192;ring:8193-max reduce:tree:0-max");
-  EXPECT_EQ(select_between_nodes(selection, Operation::kAllReduce, 1 << 20, 3, true),
-            Algorithm::kRing);
+  EXPECT_EQ(
+      select_between_nodes(selection, Limits::fixed(1, 3), Operation::kAllReduce, 1 << 20, 3, true),
+      Algorithm::kRing);
 }
 
 TEST(Selection, TheDefaultIsCanonicalEverywhere) {
+  const auto select = [](std::size_t short_bytes, std::size_t bytes, int nodes, bool aligned) {
+    return select_between_nodes(Selection(), {0, short_bytes}, Operation::kAllReduce, bytes, nodes,
+                                aligned);
+  };
   for (int nodes = 1; nodes <= 64; ++nodes) {
     for (std::size_t bytes = 1; bytes <= std::size_t{1} << 32; bytes *= 2) {
-      EXPECT_TRUE(is_canonical(
-          select_between_nodes(Selection(), Operation::kAllReduce, bytes, nodes, true), nodes));
-      EXPECT_EQ(select_between_nodes(Selection(), Operation::kAllReduce, bytes, nodes, false),
-                Algorithm::kExchange);
+      // Whatever was measured.
+      for (const std::size_t short_bytes :
+           {std::size_t{0}, Limits::fixed(1, nodes).short_bytes, std::size_t{1} << 20, SIZE_MAX}) {
+        EXPECT_TRUE(is_canonical(select(short_bytes, bytes, nodes, true), nodes));
+        EXPECT_EQ(select(short_bytes, bytes, nodes, false), Algorithm::kExchange);
+      }
     }
   }
 }
@@ -402,8 +409,9 @@ TEST(Selection, MistakesAreNamed) {
 }
 
 TEST(Selection, TheTableIsPrinted) {
-  const std::string text = describe_selection(Selection(), 2, 4, true);
+  const std::string text = describe_selection(Selection(), {12345, 8192}, 2, 4, true);
   EXPECT_NE(text.find("within a node of 2 ranks"), std::string::npos);
+  EXPECT_NE(text.find("57-12345"), std::string::npos);
   EXPECT_NE(text.find("between 4 nodes"), std::string::npos);
   EXPECT_NE(text.find("recursive_doubling"), std::string::npos);
 }

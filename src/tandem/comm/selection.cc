@@ -147,35 +147,34 @@ std::string_view name_of(NodeWay way) {
   return "unknown";
 }
 
-namespace {
-
-// In the slots everybody reads everything: with many ranks that pays only for less.
-std::size_t slot_limit(int ranks_of_node) {
-  return std::min(
-      NodeChannel::kSlotBytes,
-      2 * NodeChannel::kSlotBytes / static_cast<std::size_t>(std::max(2, ranks_of_node)));
+Limits Limits::fixed(int ranks_of_node, int nodes) {
+  Limits limits;
+  // In the slots everybody reads everything: with many ranks that pays only for less.
+  limits.slot_bytes =
+      std::min(NodeChannel::kSlotBytes,
+               2 * NodeChannel::kSlotBytes / static_cast<std::size_t>(std::max(2, ranks_of_node)));
+  // A tree over few nodes that are no power of two has more rounds than the exchange.
+  limits.short_bytes = is_canonical(Algorithm::kDoubling, nodes) || nodes > 8 ? 8192 : 0;
+  return limits;
 }
 
-}  // namespace
-
-NodeWay select_node_way(Operation operation, std::size_t bytes_in, int ranks_of_node) {
+NodeWay select_node_way(Operation operation, std::size_t bytes_in, const Limits& limits) {
   if (operation == Operation::kBarrier || bytes_in <= NodeChannel::kTinyBytes)
     return NodeWay::kLine;
-  return bytes_in <= slot_limit(ranks_of_node) ? NodeWay::kSlot : NodeWay::kStaged;
+  return bytes_in <= limits.slot_bytes ? NodeWay::kSlot : NodeWay::kStaged;
 }
 
-Algorithm select_between_nodes(const Selection& selection, Operation operation, std::size_t bytes,
-                               int nodes, bool aligned) {
+Algorithm select_between_nodes(const Selection& selection, const Limits& limits,
+                               Operation operation, std::size_t bytes, int nodes, bool aligned) {
   if (!aligned) return Algorithm::kExchange;
   if (const auto name = selection.find(operation, bytes)) {
     if (const auto asked = algorithm_named(*name)) return *asked;
   }
   // Short: few rounds. Long: little to send. Both along the tree.
-  constexpr std::size_t kShort = 8192;
-  if (bytes <= kShort && is_canonical(Algorithm::kDoubling, nodes)) return Algorithm::kDoubling;
-  if (nodes <= 8) return Algorithm::kExchange;
-  if (is_canonical(Algorithm::kHalving, nodes)) return Algorithm::kHalving;
-  return bytes <= kShort ? Algorithm::kTree : Algorithm::kExchange;
+  if (bytes <= limits.short_bytes)
+    return is_canonical(Algorithm::kDoubling, nodes) ? Algorithm::kDoubling : Algorithm::kTree;
+  if (nodes > 8 && is_canonical(Algorithm::kHalving, nodes)) return Algorithm::kHalving;
+  return Algorithm::kExchange;
 }
 
 int select_lanes(std::size_t bytes, int lanes) {
@@ -184,23 +183,23 @@ int select_lanes(std::size_t bytes, int lanes) {
       std::clamp<std::size_t>(bytes / kPerLane, 1, static_cast<std::size_t>(lanes)));
 }
 
-std::string describe_selection(const Selection& selection, int ranks_of_node, int nodes,
-                               bool aligned) {
+std::string describe_selection(const Selection& selection, const Limits& limits, int ranks_of_node,
+                               int nodes, bool aligned) {
   std::string text;
   if (ranks_of_node > 1) {
     text += fmt::format(
         "within a node of {} ranks, by bytes that a rank gives:\n"
-        "  0-{:<10} {}\n  {}-{:<7} {}\n  {}-{:<6} {}\n",
+        "  0-{:<11} {}\n  {}-{:<10} {}\n  {}-{:<7} {}\n",
         ranks_of_node, NodeChannel::kTinyBytes, name_of(NodeWay::kLine),
-        NodeChannel::kTinyBytes + 1, slot_limit(ranks_of_node), name_of(NodeWay::kSlot),
-        slot_limit(ranks_of_node) + 1, "max", name_of(NodeWay::kStaged));
+        NodeChannel::kTinyBytes + 1, limits.slot_bytes, name_of(NodeWay::kSlot),
+        limits.slot_bytes + 1, "max", name_of(NodeWay::kStaged));
   }
   if (nodes > 1) {
     text += fmt::format("between {} nodes, all_reduce by bytes:\n", nodes);
     std::string last;
     for (std::size_t bytes = 1; bytes <= std::size_t{1} << 32; bytes *= 2) {
       const auto algorithm =
-          select_between_nodes(selection, Operation::kAllReduce, bytes, nodes, aligned);
+          select_between_nodes(selection, limits, Operation::kAllReduce, bytes, nodes, aligned);
       const std::string line =
           fmt::format("{}{}", name_of(algorithm),
                       is_canonical(algorithm, nodes) ? "" : " (asked for; sums not canonical)");

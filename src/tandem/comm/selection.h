@@ -36,21 +36,32 @@ struct Selection {
   std::string describe() const;
 };
 
+// Where the table passes from one way to the next. On both sides of each limit the sums are canonical, so limits change no bits: they
+// may be measured (tuning.h).
+struct Limits {
+  std::size_t slot_bytes =
+      0;  // inside a node: up to here through slots, then through the staging ring
+  std::size_t short_bytes = 0;  // between nodes: up to here few rounds, then few bytes
+
+  // Without measuring.
+  static Limits fixed(int ranks_of_node, int nodes);
+};
+
 // How a node's ranks move an operation of `bytes` per rank.
 enum class NodeWay { kLine, kSlot, kStaged };
 std::string_view name_of(NodeWay way);
-NodeWay select_node_way(Operation operation, std::size_t bytes_in, int ranks_of_node);
+NodeWay select_node_way(Operation operation, std::size_t bytes_in, const Limits& limits);
 
 // How the nodes' partial sums of an all_reduce (reduce, reduce_scatter) meet. `aligned`: each node's ranks are one subtree
 // of the canonical tree; if not, only the exchange keeps it.
-Algorithm select_between_nodes(const Selection& selection, Operation operation, std::size_t bytes,
-                               int nodes, bool aligned);
+Algorithm select_between_nodes(const Selection& selection, const Limits& limits,
+                               Operation operation, std::size_t bytes, int nodes, bool aligned);
 
 // Ranks per node that use the network for an operation of `bytes`: all, unless there is too little for each.
 int select_lanes(std::size_t bytes, int lanes);
 
 // The table for this job, to print.
-std::string describe_selection(const Selection& selection, int ranks_of_node, int nodes,
-                               bool aligned);
+std::string describe_selection(const Selection& selection, const Limits& limits, int ranks_of_node,
+                               int nodes, bool aligned);
 
 }  // namespace tandem::comm

@@ -1,5 +1,6 @@
-// Memory that the ranks of a node share: the files travel over their UNIX sockets.
+// Memory that the ranks of a node share, and what wakes them: the files' descriptors travel over their UNIX sockets.
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <thread>
 
 #include "tandem/comm/communicator_state.h"
+#include "tandem/comm/stream_transport.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
@@ -19,7 +21,7 @@ using std::chrono::milliseconds;
 // Sleeps are cut so that failures and deadlines are looked at.
 constexpr milliseconds kNap{20};
 
-// Memory files travel in messages of their own.
+// Descriptors travel in messages of their own. `bytes`: of a memory file; 0 for an eventfd.
 struct SegmentNote {
   std::uint32_t magic = 0x6d444e53;
   std::uint32_t unused = 0;
@@ -70,46 +72,81 @@ rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
 
 }  // namespace
 
-NodeMemory Communicator::share_node_memory(std::size_t bytes) {
-  state_->check_open();
-  const Node& group = node();
-  const rendezvous::FileDescriptor own = SharedSegment::create_file(bytes);
+// Collective over the node: every rank gives a descriptor and gets those of the others, by local rank; its own entry stays empty.
+std::vector<DescriptorOfRank> Communicator::State::exchange_descriptors(
+    const rendezvous::FileDescriptor& own, std::size_t bytes) {
+  const std::vector<int>& group = node_members();
+  const auto socket_to = [&](int member) {
+    return fabric->local_sockets[static_cast<std::size_t>(world(member))].get();
+  };
   SegmentNote note;
   note.bytes = bytes;
-  for (const int member : group.members) {
-    if (member == rank()) continue;
-    const int socket =
-        state_->fabric->local_sockets[static_cast<std::size_t>(state_->world(member))].get();
-    if (!send_descriptor(socket, note, own.get())) {
-      state_->fail(
-          fmt::format("{} could not pass its shared memory to {}: {}", state_->self().describe(),
-                      describe_rank(member), std::strerror(errno)),
-          "");
+  for (const int member : group) {
+    if (member == rank) continue;
+    if (!send_descriptor(socket_to(member), note, own.get())) {
+      fail(fmt::format("{} could not pass its shared memory to {}: {}", self().describe(),
+                       peer(member).describe(), std::strerror(errno)),
+           "");
     }
   }
-  std::vector<SharedSegment> segments;
-  for (const int member : group.members) {
-    if (member == rank()) {
-      segments.emplace_back(own, bytes);
-      continue;
-    }
-    const int socket =
-        state_->fabric->local_sockets[static_cast<std::size_t>(state_->world(member))].get();
+  std::vector<DescriptorOfRank> received(group.size());
+  for (std::size_t local = 0; local < group.size(); ++local) {
+    if (group[local] == rank) continue;
+    const int socket = socket_to(group[local]);
     const Clock::time_point start = Clock::now();
     while (true) {
       SegmentNote theirs;
-      const rendezvous::FileDescriptor file = receive_descriptor(socket, theirs);
-      if (file) {
-        segments.emplace_back(file, theirs.bytes);
-        break;
-      }
+      received[local].file = receive_descriptor(socket, theirs);
+      received[local].bytes = theirs.bytes;
+      if (received[local].file) break;
       if (errno != EAGAIN && errno != EINTR) std::this_thread::sleep_for(milliseconds(1));
-      pollfd waits[2] = {{socket, POLLIN, 0}, {state_->fabric->failure->event(), POLLIN, 0}};
+      pollfd waits[2] = {{socket, POLLIN, 0}, {fabric->failure->event(), POLLIN, 0}};
       ::poll(waits, 2, static_cast<int>(kNap.count()));
-      check_wait(start, member, "the shared memory");
+      check_wait_for_rank(start, group[local], "the shared memory");
+    }
+  }
+  return received;
+}
+
+NodeMemory Communicator::share_node_memory(std::size_t bytes) {
+  state_->check_open();
+  return state_->share_memory(bytes);
+}
+
+NodeMemory Communicator::State::share_memory(std::size_t bytes) {
+  const rendezvous::FileDescriptor own = SharedSegment::create_file(bytes);
+  const std::vector<DescriptorOfRank> received = exchange_descriptors(own, bytes);
+  std::vector<SharedSegment> segments;
+  for (const DescriptorOfRank& one : received) {
+    if (one.file) {
+      segments.emplace_back(one.file, one.bytes);
+    } else {
+      segments.emplace_back(own, bytes);
     }
   }
   return NodeMemory(std::move(segments));
+}
+
+// Messages between the ranks of this node go through its memory from here on.
+void Communicator::State::open_node_streams(StreamTransport& transport) {
+  const std::vector<int>& group = node_members();
+  if (group.size() < 2) return;
+  const int ranks = static_cast<int>(group.size());
+  auto memory = std::make_unique<NodeMemory>(share_memory(NodeStreams::segment_bytes(ranks)));
+  rendezvous::FileDescriptor bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!bell) throw io_error("cannot create", "eventfd", errno);
+  std::vector<DescriptorOfRank> received = exchange_descriptors(bell, 0);
+  std::vector<std::span<std::byte>> segments;
+  std::vector<rendezvous::FileDescriptor> bells;
+  for (int local = 0; local < ranks; ++local) {
+    segments.push_back(memory->segment(local));
+    bells.push_back(local == local_rank
+                        ? std::move(bell)
+                        : std::move(received[static_cast<std::size_t>(local)].file));
+  }
+  transport.use_node_streams(
+      std::make_unique<NodeStreams>(std::move(segments), std::move(bells), local_rank), group);
+  fabric->stream_memory = std::move(memory);
 }
 
 }  // namespace tandem::comm

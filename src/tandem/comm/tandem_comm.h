@@ -26,8 +26,12 @@
 #define TDM_API
 #endif
 
+// A caller in C may pass any int for an enumeration; in C++ that is defined only if int is the type under it.
 #ifdef __cplusplus
+#define TDM_OF_INT : int
 extern "C" {
+#else
+#define TDM_OF_INT
 #endif
 
 // Version of this header: 10000 × major + 100 × minor + patch.
@@ -36,7 +40,7 @@ extern "C" {
 // ---- errors ----
 
 // The numbers are NCCL's; 1 and 7 are not used.
-typedef enum {
+typedef enum TDM_OF_INT {
   tdmSuccess = 0,
   tdmSystemError = 2,      // the operating system refused: memory, descriptors, files
   tdmInternalError = 3,    // an error that nobody expected
@@ -152,7 +156,7 @@ TDM_API tdmResult_t tdmMemFree(tdmComm_t comm, void* memory);
 // ---- collectives ----
 
 // The numbers are NCCL's; there is no type of unsigned 32 bits. float16 and bfloat16 are summed in f32 and rounded once.
-typedef enum {
+typedef enum TDM_OF_INT {
   tdmInt8 = 0,
   tdmUint8 = 1,
   tdmInt32 = 2,
@@ -166,7 +170,7 @@ typedef enum {
 
 // Sums follow one binary tree over the ranks, so that the result has the same bits on all ranks and from run to run.
 // tdmAvg: the sum divided by the number of ranks; of integers towards zero.
-typedef enum { tdmSum = 0, tdmProd = 1, tdmMax = 2, tdmMin = 3, tdmAvg = 4 } tdmRedOp_t;
+typedef enum TDM_OF_INT { tdmSum = 0, tdmProd = 1, tdmMax = 2, tdmMin = 3, tdmAvg = 4 } tdmRedOp_t;
 
 // Errors of all functions below: tdmInvalidArgument, tdmRemoteError, tdmInvalidUsage after tdmCommFinalize.
 

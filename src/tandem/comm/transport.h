@@ -1,4 +1,5 @@
-// Messages between ranks: the interface under which the transports (tcp today) do the same thing.
+// Messages between ranks: the interface under which the transports (streams over tcp and memory, plugins) do the same
+// thing.
 //
 // Between two ranks messages keep their order within a channel. Each carries a header; the receiver states the header it
 // expects, and a difference is an error of both sides' programs that fails the communicator.

@@ -85,6 +85,9 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"SLURM_STEP_NODELIST", "hosts of the job step (Slurm); the first one is rank 0's"},
     {"SLURM_STEP_NUM_TASKS", "number of ranks of the job step that srun started (Slurm)"},
     {"SSL_CERT_FILE", "comes after CURL_CA_BUNDLE (OpenSSL's name)"},
+    {"TANDEM_COMM_TUNING",
+     "milliseconds that measuring the table of collectives may take at the start (default 50; 0: a "
+     "fixed table)"},
     {"TANDEM_FEATURE_CACHE",
      "folder in which features are kept for the next run, or off; unset: tandem/features in "
      "XDG_CACHE_HOME or ~/.cache"},

@@ -97,7 +97,7 @@ void check_gelu() {
     const std::vector<float> ones(count, 1.0f);
     kActivation.f32.backward(Activation::kGelu, count, x, ones.data(), y, nullptr);
   };
-  constexpr double kUnit = 0x1p-24;
+  static constexpr double kUnit = 0x1p-24;
   EXPECT_LE(worst_in_units(
                 value, [&](double x) { return x * phi(x); },
                 [](double x) { return kUnit * std::abs(x) + 1e-30; }),

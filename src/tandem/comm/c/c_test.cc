@@ -182,10 +182,10 @@ TEST(CInterface, WrongArgumentsAreNamedAndHarmless) {
     };
     expect(tdmAllReduce(nullptr, &x, 1, tdmFloat32, tdmSum, comm), tdmInvalidArgument, "'send'");
     expect(tdmAllReduce(&x, nullptr, 1, tdmFloat32, tdmSum, comm), tdmInvalidArgument, "'recv'");
-    expect(tdmAllReduce(&x, &x, 1, static_cast<tdmDataType_t>(3), tdmSum, comm), tdmInvalidArgument,
-           "3 is not a data type");
-    expect(tdmAllReduce(&x, &x, 1, tdmFloat32, static_cast<tdmRedOp_t>(5), comm),
-           tdmInvalidArgument, "5 is not a reduction");
+    expect(tdmAllReduce(&x, &x, 1, static_cast<tdmDataType_t>(300), tdmSum, comm),
+           tdmInvalidArgument, "300 is not a data type");
+    expect(tdmAllReduce(&x, &x, 1, tdmFloat32, static_cast<tdmRedOp_t>(-5), comm),
+           tdmInvalidArgument, "-5 is not a reduction");
     expect(tdmBroadcast(&x, &x, 1, tdmFloat32, 2, comm), tdmInvalidArgument, "the root is 2");
     expect(tdmSend(&x, 1, tdmFloat32, -1, comm), tdmInvalidArgument, "the peer is -1");
     expect(tdmAllGather(&x, &x, SIZE_MAX / 4, tdmFloat32, comm), tdmInvalidArgument,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tandem/comm/c/handle.h"
+#include "tandem/comm/tuning.h"
 #include "tandem/core/env.h"
 #include "tandem/rendezvous/exchange.h"
 
@@ -55,6 +56,7 @@ Options options_of(const tdmConfig_t* given, const Environment& environment, boo
   set_milliseconds(options.stall_timeout, config.stall_timeout_ms, 0, "stall_timeout_ms");
   options.node_id = environment.get("TANDEM_NODE_ID").value_or("");
   options.selection = Selection::from_environment(environment);
+  options.tuning = tuning_from_environment(environment);
   options.transport = choose_transport(config.backend == nullptr ? "ccl" : config.backend,
                                        environment, distributed);
   options.flight_record_folder = config.flight_record_folder != nullptr

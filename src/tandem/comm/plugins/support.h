@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "tandem/comm/transport_plugin.h"
 
@@ -64,7 +66,18 @@ struct Boundary {
   static int wait_descriptor(tandem_fabric* fabric) { return self(fabric).wait_descriptor(); }
   static const char* last_error(tandem_fabric* fabric) { return self(fabric).last_error(); }
   static void close(tandem_fabric* fabric, int in_order) {
-    if (self(fabric).close(in_order != 0)) delete &self(fabric);
+    if (self(fabric).close(in_order != 0)) {
+      delete &self(fabric);
+    } else {
+      keep(self(fabric));
+    }
+  }
+  // What its library cannot close safely stays until the process ends: meant, and reachable, so that no leak checker reports it.
+  static void keep(Fabric& fabric) {
+    static std::mutex mutex;
+    static auto& kept = *new std::vector<Fabric*>;
+    const std::lock_guard lock(mutex);
+    kept.push_back(&fabric);
   }
   // Where the library has them.
   static int exchange(tandem_fabric* fabric, const void* text, std::size_t bytes,
