@@ -74,6 +74,40 @@ TEST_F(HuggingFaceCheckpoint, GoesOnWithTheTrainersLosses) {
   EXPECT_EQ(compared, 20);
 }
 
+TEST_F(HuggingFaceCheckpoint, SaysWhichArgumentsDiffer) {
+  const fs::path checkpoint = path("checkpoint-10");
+  fs::copy(golden() / "checkpoint-10", checkpoint, fs::copy_options::recursive);
+  fs::copy(golden().parent_path() / "torch" / "training_args.bin", checkpoint);
+  const std::string text =
+      run_ok(resume_command(checkpoint, "out", {"--logging_steps", "3", "--group_by_length"})).err;
+  for (const char* line :
+       {"The following arguments do not match the ones within the checkpoint directory: ",
+        "logging_steps: 3 (from args) != 1 (from trainer_state.json)",
+        "save_steps: 500 (from args) != 10 (from trainer_state.json)",
+        "gradient_accumulation_steps: 1 (from args) != 2 (from training_args.bin)",
+        "data_seed: 42 (from args) != 7 (from training_args.bin)",
+        "group_by_length: True (from args) != False (from training_args.bin)"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
+  }
+  EXPECT_EQ(text.find("\tseed:"), std::string::npos) << text;
+  // Equal arguments are not worth a word, and a file that is no pickle ends nothing.
+  const Words equal = {"--gradient_accumulation_steps",
+                       "2",
+                       "--data_seed",
+                       "7",
+                       "--save_steps",
+                       "10",
+                       "--max_steps",
+                       "11"};
+  const std::string quiet = run_ok(resume_command(checkpoint, "equal", equal)).err;
+  EXPECT_EQ(quiet.find("do not match"), std::string::npos) << quiet;
+  write_file(checkpoint / "training_args.bin", "no pickle");
+  const std::string broken = run_ok(resume_command(checkpoint, "broken", equal)).err;
+  EXPECT_NE(broken.find("arguments of the run behind the checkpoint are not known: "),
+            std::string::npos)
+      << broken;
+}
+
 TEST_F(HuggingFaceCheckpoint, ASecondResumeIsTandemsOwn) {
   run_ok(resume_command(golden() / "checkpoint-10", "whole", {"--save_steps", "5"}));
   ASSERT_TRUE(fs::exists(path("whole") / "checkpoint-15" / "optimizer.safetensors"));

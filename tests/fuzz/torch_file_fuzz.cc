@@ -20,6 +20,9 @@ std::size_t walk(const models::TorchValue& value) {
     for (const auto& [key, entry] : value.items()) sum += walk(entry);
   } else if (value.is_list()) {
     for (const models::TorchValue& element : value.elements()) sum += walk(element);
+  } else if (value.is_object()) {
+    sum += value.class_name().size();
+    if (const auto attributes = value.attributes()) sum += walk(*attributes);
   }
   return sum;
 }
@@ -27,8 +30,14 @@ std::size_t walk(const models::TorchValue& value) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto bytes = std::as_bytes(std::span(data, size));
   try {
-    const models::TorchContent content(std::as_bytes(std::span(data, size)), "input");
+    const models::TorchContent content(bytes, "input", models::PickledObjects::kDescribed);
+    fuzz::require(walk(content.root()) > 0);
+  } catch (const DataError&) {
+  }
+  try {
+    const models::TorchContent content(bytes, "input");
     fuzz::require(walk(content.root()) > 0);
     (void)models::state_dict_tensors(content.root());
   } catch (const DataError&) {

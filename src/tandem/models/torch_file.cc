@@ -66,7 +66,8 @@ std::string find_root(const ZipArchive& archive, const std::string& where) {
 
 }  // namespace
 
-TorchContent::TorchContent(Bytes bytes, const std::string& where) : where_(where) {
+TorchContent::TorchContent(Bytes bytes, const std::string& where, PickledObjects objects)
+    : where_(where) {
   if (!ZipArchive::looks_like_one(bytes)) refuse_other_format(bytes, where);
   const ZipArchive archive(bytes, where);
   const std::string root = find_root(archive, where);
@@ -82,11 +83,12 @@ TorchContent::TorchContent(Bytes bytes, const std::string& where) : where_(where
   const FindStorage find_storage = [&](std::string_view key) {
     return archive.find(fmt::format("{}/data/{}", root, key));
   };
-  root_ = &run_pickle(*archive.find(root + std::string(kPickleName)), find_storage, where, nodes_);
+  root_ = &run_pickle(*archive.find(root + std::string(kPickleName)), find_storage, where, objects,
+                      nodes_);
 }
 
-TorchFile::TorchFile(const std::filesystem::path& path)
-    : path_(path), file_(path), content_(file_.bytes(), path.string()) {}
+TorchFile::TorchFile(const std::filesystem::path& path, PickledObjects objects)
+    : path_(path), file_(path), content_(file_.bytes(), path.string(), objects) {}
 
 std::vector<TensorView> state_dict_tensors(const TorchValue& root) {
   if (!root.is_dict()) {

@@ -13,6 +13,7 @@
 
 #include "tandem/core/file.h"
 #include "tandem/models/tensor_view.h"
+#include "tandem/models/torch_pickle.h"
 #include "tandem/models/torch_value.h"
 
 namespace tandem::models {
@@ -23,7 +24,8 @@ namespace tandem::models {
 // torch_names.cc, for tensors that are not contiguous or leave their storage.
 class TorchContent {
  public:
-  TorchContent(std::span<const std::byte> bytes, const std::string& where);
+  TorchContent(std::span<const std::byte> bytes, const std::string& where,
+               PickledObjects objects = PickledObjects::kRefused);
   TorchContent(const TorchContent&) = delete;
   TorchContent& operator=(const TorchContent&) = delete;
 
@@ -39,7 +41,8 @@ class TorchContent {
 class TorchFile {
  public:
   // Throws IoError, and DataError as above.
-  explicit TorchFile(const std::filesystem::path& path);
+  explicit TorchFile(const std::filesystem::path& path,
+                     PickledObjects objects = PickledObjects::kRefused);
 
   const std::filesystem::path& path() const { return path_; }
   TorchValue root() const { return content_.root(); }

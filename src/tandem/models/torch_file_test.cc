@@ -115,6 +115,28 @@ TEST(TorchFile, PlainValues) {
   EXPECT_EQ(file.root()["ordered"]["a"].as_int(), 1);
 }
 
+// The arguments of a Trainer: described where that is asked for, refused otherwise.
+TEST(TorchFile, ObjectsAreDescribedAndNotMade) {
+  const TorchFile file(golden("training_args.bin"), PickledObjects::kDescribed);
+  ASSERT_TRUE(file.root().is_object());
+  EXPECT_EQ(file.root().class_name(), "transformers.training_args TrainingArguments");
+  const TorchValue attributes = *file.root().attributes();
+  EXPECT_EQ(attributes["per_device_train_batch_size"].as_int(), 4);
+  EXPECT_EQ(attributes["gradient_accumulation_steps"].as_int(), 2);
+  EXPECT_EQ(attributes["data_seed"].as_int(), 7);
+  EXPECT_EQ(attributes["output_dir"].as_string(), "out");
+  EXPECT_FALSE(attributes["group_by_length"].as_bool());
+  const TorchValue optimizer = attributes["optim"];
+  EXPECT_EQ(optimizer.class_name(), "transformers.training_args OptimizerNames");
+  EXPECT_FALSE(optimizer.attributes().has_value());
+  EXPECT_EQ(attributes["accelerator_config"].attributes().value()["even_batches"].as_bool(), true);
+  EXPECT_THAT([&] { optimizer.as_string(); },
+              ThrowsMessage<DataError>(HasSubstr("'optim' is an object; expected a string")));
+  EXPECT_THAT([] { TorchFile refused(golden("training_args.bin")); },
+              ThrowsMessage<DataError>(
+                  HasSubstr("wants to import \"transformers.training_args TrainingArguments\"")));
+}
+
 TEST(TorchFile, WrongTypesNameTheirPlace) {
   const TorchFile file(golden("odd_values.pt"));
   const TorchValue root = file.root();

@@ -53,6 +53,8 @@ class TreeCheck {
     } else if (const auto* dict = std::get_if<TorchDict>(&node.value)) {
       check_keys(*dict);
       for (const auto& [key, value] : dict->items) count += 1 + check(*value, depth + 1);
+    } else if (const auto* object = std::get_if<TorchObject>(&node.value)) {
+      if (object->attributes != nullptr) count += check(*object->attributes, depth + 1);
     } else if (std::holds_alternative<TorchGlobalName>(node.value) ||
                std::holds_alternative<TorchStorage>(node.value)) {
       raise<DataError>("{}: {} stands where a value is expected", where_, type_name(node));

@@ -46,6 +46,7 @@ enum Opcode : unsigned char {
   kSetItems = 'u',
   kGlobal = 'c',
   kReduce = 'R',
+  kNewObj = 0x81,
   kBuild = 'b',
   kBinPersId = 'Q',
   kBinPut = 'q',
@@ -57,8 +58,12 @@ enum Opcode : unsigned char {
 class Interpreter {
  public:
   Interpreter(Bytes pickle, const FindStorage& find_storage, const std::string& where,
-              std::deque<TorchNode>& nodes)
-      : pickle_(pickle), find_storage_(find_storage), where_(where), nodes_(nodes) {}
+              PickledObjects objects, std::deque<TorchNode>& nodes)
+      : pickle_(pickle),
+        find_storage_(find_storage),
+        where_(where),
+        describes_objects_(objects == PickledObjects::kDescribed),
+        nodes_(nodes) {}
 
   const TorchNode& run() {
     if (pickle_.size() > kMaxPickleBytes) {
@@ -189,6 +194,8 @@ class Interpreter {
         return find_global();
       case kReduce:
         return reduce();
+      case kNewObj:
+        return new_object();
       case kBuild:
         return build();
       case kBinPersId:
@@ -204,11 +211,15 @@ class Interpreter {
       case kLongBinGet:
         return recall(take<std::uint32_t>());
       default:
-        raise<DataError>(
-            "{}: the pickle instruction 0x{:02x} at byte {} is not one that torch.save writes for "
-            "dicts of tensors; save with torch.save's default protocol, or as safetensors",
-            where_, opcode, at_ - 1);
+        unknown_instruction(opcode);
     }
+  }
+
+  [[noreturn]] void unknown_instruction(unsigned char opcode) const {
+    raise<DataError>(
+        "{}: the pickle instruction 0x{:02x} at byte {} is not one that torch.save writes for "
+        "dicts of tensors; save with torch.save's default protocol, or as safetensors",
+        where_, opcode, at_ - 1);
   }
 
   void check_protocol(int protocol) const {
@@ -265,6 +276,7 @@ class Interpreter {
     const std::string_view module = take_line();
     const std::string name = fmt::format("{} {}", module, take_line());
     if (const auto known = find_torch_name(name)) return push(*known);
+    if (describes_objects_) return push(TorchObject{.class_name = name});
     raise<DataError>(
         "{}: the file wants to import {}, which tandem does not know and will not run; expected "
         "only OrderedDict, tensors, parameters and their storages. Load it where you trust it and "
@@ -275,6 +287,8 @@ class Interpreter {
   void reduce() {
     const TorchNode* arguments_node = pop();
     const TorchNode* callable_node = pop();
+    if (const auto* unknown = std::get_if<TorchObject>(&callable_node->value))
+      return push(TorchObject{.class_name = unknown->class_name});
     const auto* arguments = std::get_if<TorchList>(&arguments_node->value);
     const auto* callable = std::get_if<TorchGlobalName>(&callable_node->value);
     if (arguments == nullptr || callable == nullptr || !arguments->is_tuple)
@@ -296,9 +310,23 @@ class Interpreter {
     }
   }
 
-  // Python attributes of a dict, such as the _metadata of a state dict: of no interest.
-  void build() {
+  // class.__new__(class, *arguments), of which only the class is kept.
+  void new_object() {
+    if (!describes_objects_) unknown_instruction(kNewObj);
     pop();
+    const TorchNode* type = pop();
+    const auto* object = std::get_if<TorchObject>(&type->value);
+    if (object == nullptr) damaged("an instance of {}", type_name(*type));
+    push(TorchObject{.class_name = object->class_name});
+  }
+
+  // Attributes: of an object. Those of a dict, such as the _metadata of a state dict, are of no interest.
+  void build() {
+    const TorchNode* attributes = pop();
+    if (auto* object = std::get_if<TorchObject>(&top()->value)) {
+      if (std::holds_alternative<TorchDict>(attributes->value)) object->attributes = attributes;
+      return;
+    }
     if (!std::holds_alternative<TorchDict>(top()->value))
       damaged("attributes for {}", type_name(*top()));
   }
@@ -312,6 +340,7 @@ class Interpreter {
   Bytes pickle_;
   const FindStorage& find_storage_;
   const std::string& where_;
+  const bool describes_objects_;
   std::deque<TorchNode>& nodes_;
   std::size_t at_ = 0;
   std::vector<std::vector<TorchNode*>> stacks_;  // one per open mark
@@ -321,8 +350,8 @@ class Interpreter {
 }  // namespace
 
 const TorchNode& run_pickle(Bytes pickle, const FindStorage& find_storage, const std::string& where,
-                            std::deque<TorchNode>& nodes) {
-  const TorchNode& result = Interpreter(pickle, find_storage, where, nodes).run();
+                            PickledObjects objects, std::deque<TorchNode>& nodes) {
+  const TorchNode& result = Interpreter(pickle, find_storage, where, objects, nodes).run();
   check_torch_tree(result, where);
   return result;
 }

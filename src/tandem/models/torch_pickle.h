@@ -19,10 +19,16 @@ namespace tandem::models {
 // The bytes of the storage of this key; nothing when there is none.
 using FindStorage = std::function<std::optional<std::span<const std::byte>>(std::string_view key)>;
 
+// What becomes of classes outside the list of torch_names.cc, in files such as training_args.bin:
+// kRefused, or kDescribed: their instances are nodes with the name of the class and the attributes
+// that the file gives them (TorchObject). Nothing is imported or run in either case.
+enum class PickledObjects { kRefused, kDescribed };
+
 // Runs the program `pickle` and returns its result. All nodes are put into `nodes`, whose texts point
 // into `pickle`. The result is a finite tree at most 64 deep whose dicts have strings and ints as
 // keys, each once. Throws DataError that names `where`.
 const TorchNode& run_pickle(std::span<const std::byte> pickle, const FindStorage& find_storage,
-                            const std::string& where, std::deque<TorchNode>& nodes);
+                            const std::string& where, PickledObjects objects,
+                            std::deque<TorchNode>& nodes);
 
 }  // namespace tandem::models

@@ -18,6 +18,7 @@ std::string_view type_name(const TorchNode& node) {
     std::string_view operator()(const TensorView&) const { return "a tensor"; }
     std::string_view operator()(const TorchGlobalName&) const { return "a type"; }
     std::string_view operator()(const TorchStorage&) const { return "a storage"; }
+    std::string_view operator()(const TorchObject&) const { return "an object"; }
   };
   return std::visit(Names(), node.value);
 }
@@ -38,6 +39,20 @@ bool TorchValue::is_number() const {
 bool TorchValue::is_tensor() const { return std::holds_alternative<TensorView>(node_->value); }
 bool TorchValue::is_dict() const { return std::holds_alternative<TorchDict>(node_->value); }
 bool TorchValue::is_list() const { return std::holds_alternative<TorchList>(node_->value); }
+
+bool TorchValue::is_object() const { return std::holds_alternative<TorchObject>(node_->value); }
+
+std::string_view TorchValue::class_name() const {
+  if (const auto* object = std::get_if<TorchObject>(&node_->value)) return object->class_name;
+  wrong_type("an object");
+}
+
+std::optional<TorchValue> TorchValue::attributes() const {
+  const auto* object = std::get_if<TorchObject>(&node_->value);
+  if (object == nullptr) wrong_type("an object");
+  if (object->attributes == nullptr) return std::nullopt;
+  return entry(*object->attributes, "");
+}
 
 bool TorchValue::as_bool() const {
   if (const auto* value = std::get_if<bool>(&node_->value)) return *value;

@@ -29,7 +29,8 @@ class TorchValue {
   // Made by TorchFile; `where` is the file, then the path inside it.
   TorchValue(const TorchNode& node, std::string where) : node_(&node), where_(std::move(where)) {}
 
-  // "None", "a bool", "an int", "a float", "a string", "a tuple", "a list", "a dict", "a tensor"
+  // "None", "a bool", "an int", "a float", "a string", "a tuple", "a list", "a dict", "a tensor",
+  // "an object"
   std::string_view type_name() const;
   bool is_none() const;
   bool is_string() const;
@@ -37,6 +38,7 @@ class TorchValue {
   bool is_tensor() const;
   bool is_dict() const;
   bool is_list() const;  // list or tuple
+  bool is_object() const;
 
   // Each throws DataError when the value is of another type.
   bool as_bool() const;
@@ -57,6 +59,10 @@ class TorchValue {
   std::vector<std::pair<TorchValue, TorchValue>> items() const;
   // Entries of a list or tuple.
   std::vector<TorchValue> elements() const;
+
+  // Of an object: "module name" of its class, and its attributes, a dict (nothing when it has none).
+  std::string_view class_name() const;
+  std::optional<TorchValue> attributes() const;
 
   // The file and the place in it, for messages of the caller.
   const std::string& where() const { return where_; }
@@ -100,9 +106,15 @@ struct TorchDict {
   std::vector<std::pair<TorchNode*, TorchNode*>> items;
 };
 
+// An instance of a class that is not known here, or the class: only described, nothing is made of it.
+struct TorchObject {
+  std::string class_name;
+  const TorchNode* attributes = nullptr;  // a dict
+};
+
 struct TorchNode {
   std::variant<std::monostate, bool, std::int64_t, double, std::string_view, TorchList, TorchDict,
-               TensorView, TorchGlobalName, TorchStorage>
+               TensorView, TorchGlobalName, TorchStorage, TorchObject>
       value;
 };
 

@@ -13,6 +13,7 @@
 #include "tandem/models/weight_files.h"
 #include "tandem/optim/schedule.h"
 #include "tandem/trainer/evaluation.h"
+#include "tandem/trainer/resume_differences.h"
 #include "tandem/trainer/train_step.h"
 
 namespace tandem::trainer {
@@ -192,6 +193,11 @@ void Trainer::resume_from(const fs::path& checkpoint) {
         "'{}' was written by Hugging Face's Trainer: weights, optimizer and steps go on; the state "
         "of PyTorch's random numbers is not used",
         checkpoint.native()));
+  }
+  if (const std::string text =
+          resume_differences(checkpoint, loaded.state, plan_, parts_.arguments);
+      !text.empty()) {
+    parts_.observer.warning(text);
   }
   if (loaded.state.max_steps != plan_.total_steps) {
     parts_.observer.warning(fmt::format(
