@@ -355,8 +355,8 @@ void soak(Communicator& comm) {
       soak.done(), seconds, early.resident / 1024, early.descriptors, late.resident / 1024,
       late.descriptors);
   require(early.descriptors == late.descriptors, text);
-  // The address sanitizer keeps what is freed for a while, to find later uses of it.
-  if (!tandem::testing::kAddressSanitized) require(late.resident <= early.resident + kSteady, text);
+  // Sanitizers keep what is freed for a while, and a shadow of all that was touched.
+  if (!tandem::testing::kSanitized) require(late.resident <= early.resident + kSteady, text);
   comm.barrier();
   comm.close();
   throw Report(text);
