@@ -61,6 +61,9 @@ struct Job {
 void add_all_reduce(SequenceTask& task, const Job& job, const std::byte* in, std::byte* result,
                     std::size_t elements);
 
+// The type in which a node's partial sum travels when numbers of `type` are reduced: what one rank brought is still of that type.
+DataType wire_type(const Subtree& partial, DataType type);
+
 // Operations on blocks, one per rank.
 std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job);
 std::unique_ptr<Task> all_gather_across_nodes(const Job& job);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 
 #include "tandem/comm/across_nodes.h"
 
@@ -67,7 +68,91 @@ std::unique_ptr<Task> reduce_blocks_of(const Job& job, int of, std::byte* wide,
   return std::make_unique<LargeTask>(job.context(), call, std::move(plan), reduction);
 }
 
+// Partial sums as they travel: those of a type wider than the call's that are exact in it are narrowed here. Lives as long as the round.
+struct Wire {
+  std::vector<std::unique_ptr<Bytes>> copies;
+  std::vector<std::function<void()>> widenings;  // of what was received
+
+  std::byte* add_copy(std::size_t bytes) {
+    copies.push_back(std::make_unique<Bytes>(bytes));
+    return copies.back()->data();
+  }
+};
+
+bool is_narrowed(const Job& job, const Subtree& partial) {
+  return wire_type(partial, job.call.type) != accumulator_of(job.call.type);
+}
+
+void send_partial(const Job& job, const Subtree& partial, int peer, std::span<const std::byte> wide,
+                  Round& round, Wire& wire) {
+  if (!is_narrowed(job, partial)) return round.send(peer, wide);
+  std::byte* const copy = wire.add_copy(job.call.block_bytes());
+  finish_reduction(*job.state.kernels, job.call.type, 1, wide.data(), copy, job.call.count);
+  round.send(peer, {copy, job.call.block_bytes()});
+}
+
+void receive_partial(const Job& job, const Subtree& partial, int peer, std::span<std::byte> wide,
+                     Round& round, Wire& wire) {
+  if (!is_narrowed(job, partial)) return round.receive(peer, wide);
+  std::byte* const copy = wire.add_copy(job.call.block_bytes());
+  round.receive(peer, {copy, job.call.block_bytes()});
+  wire.widenings.push_back([job, copy, wide] {
+    const SumProgram alone = {0};
+    const std::byte* const input = copy;
+    std::byte* const output = wide.data();
+    reduce(*job.state.kernels, {job.call.type, job.call.op, 1, /*wide_result=*/true}, alone,
+           std::span(&input, 1), std::span(&output, 1), job.call.count);
+  });
+}
+
+// Rank i of this node and the ranks i of the others: each sends the partial sums of the others' blocks and adds up those of its own.
+// `sums`: this node's partials, by the node they are for; `received`: room for all nodes' partials, in tree order.
+Round exchange_partials(const Job& job, const std::shared_ptr<Bytes>& sums,
+                        const std::shared_ptr<Bytes>& received, std::size_t stride) {
+  const State& state = job.state;
+  const std::vector<int> lane = job.lane_members(state.local_rank);
+  const std::size_t own_bytes = stride * state.node_programs.size();
+  const auto wire = std::make_shared<Wire>();
+  Round round;
+  std::vector<std::size_t> taken(state.nodes.size());  // partials of each node so far
+  std::vector<const std::byte*> operands;
+  for (std::size_t p = 0; p < state.partials.size(); ++p) {
+    const Subtree& partial = state.partials[p];
+    const auto owner = static_cast<std::size_t>(partial.owner);
+    if (partial.owner != job.own_node()) {
+      const std::span to = std::span(*received).subspan(p * stride, stride);
+      receive_partial(job, partial, lane[owner], to, round, *wire);
+      operands.push_back(to.data());
+      continue;
+    }
+    const std::size_t at = taken[owner]++ * stride;
+    for (std::size_t node = 0; node < state.nodes.size(); ++node) {
+      const std::span from = std::span(*sums).subspan(node * own_bytes + at, stride);
+      if (node == owner) {
+        operands.push_back(from.data());
+      } else {
+        send_partial(job, partial, lane[node], from, round, *wire);
+      }
+    }
+  }
+  round.then = [=] {
+    for (const auto& widen : wire->widenings) widen();
+    Bytes total(stride);
+    std::byte* const output = total.data();
+    reduce(*job.state.kernels, {accumulator_of(job.call.type), job.call.op}, job.state.partial_tree,
+           operands, std::span(&output, 1), job.call.count);
+    const int divisor = job.call.op == ReduceOp::kAverage ? job.state.size : 1;
+    finish_reduction(*job.state.kernels, job.call.type, divisor, output, job.call.out,
+                     job.call.count);
+  };
+  return round;
+}
+
 }  // namespace
+
+DataType wire_type(const Subtree& partial, DataType type) {
+  return partial.leaves() == 1 ? type : accumulator_of(type);
+}
 
 // Node by node the ranks here add up what they have for the ranks there; rank i sends it to rank i, which adds up what the
 // nodes have for it. (Nodes of different sizes: as a whole all_reduce.)
@@ -101,41 +186,8 @@ std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job) {
     });
   }
   task->add([=] {
-    const State& s = job.state;
-    const std::vector<int> lane = job.lane_members(s.local_rank);
-    Round round;
-    std::vector<std::size_t> taken(s.nodes.size());  // partials of each node so far
-    for (int node = 0; node < job.num_nodes(); ++node) {
-      if (node == job.own_node()) continue;
-      const std::byte* from = sums->data() + static_cast<std::size_t>(node) * own_bytes;
-      for (std::size_t p = 0; p < s.node_programs.size(); ++p)
-        round.send(lane[static_cast<std::size_t>(node)], {from + p * stride, stride});
-    }
-    std::vector<const std::byte*> operands;
-    for (std::size_t p = 0; p < s.partials.size(); ++p) {
-      const int owner = s.partials[p].owner;
-      if (owner == job.own_node()) {
-        const std::size_t number = taken[static_cast<std::size_t>(owner)]++;
-        operands.push_back(sums->data() + static_cast<std::size_t>(owner) * own_bytes +
-                           number * stride);
-      } else {
-        const std::span to = std::span(*received).subspan(p * stride, stride);
-        round.receive(lane[static_cast<std::size_t>(owner)], to);
-        operands.push_back(to.data());
-      }
-    }
-    round.then = [=] {
-      const DataType wide_type = accumulator_of(job.call.type);
-      const auto total = std::make_unique<Bytes>(stride);
-      std::byte* const output = total->data();
-      reduce(*job.state.kernels, {wide_type, job.call.op}, job.state.partial_tree, operands,
-             std::span(&output, 1), job.call.count);
-      const int divisor = job.call.op == ReduceOp::kAverage ? job.state.size : 1;
-      finish_reduction(*job.state.kernels, job.call.type, divisor, output, job.call.out,
-                       job.call.count);
-    };
     std::vector<Round> rounds;
-    rounds.push_back(std::move(round));
+    rounds.push_back(exchange_partials(job, sums, received, stride));
     return job.messages(std::move(rounds));
   });
   return task;

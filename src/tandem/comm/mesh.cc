@@ -306,11 +306,10 @@ class Builder {
         raise<CommError>("rank {} (host {}) waited {:.1f} s for connections from {}", rank_,
                          own_.host, deadline.elapsed_seconds(), missing());
       }
-      std::vector<pollfd> waits = {{listener_.get(), POLLIN, 0},
-                                   {local_listener_.get(), POLLIN, 0}};
+      std::vector<pollfd> waits = {lobby_.door(listener_), lobby_.door(local_listener_)};
       lobby_.add_to(waits);
       if (vigil_ != nullptr) vigil_->add_to(waits);
-      ::poll(waits.data(), waits.size(), deadline.remaining_ms(milliseconds(500)));
+      ::poll(waits.data(), waits.size(), deadline.remaining_ms(lobby_.nap(milliseconds(500))));
       if (vigil_ != nullptr) vigil_->check();
       lobby_.accept_from(listener_, [&] { return std::string(view_of(greeting_)); });
       lobby_.accept_from(local_listener_, [] { return std::string(); });

@@ -302,7 +302,14 @@ TEST(Bits, AreTheSameForAllPlacements) {
               comm.all_reduce(buffers.in, ReduceOp::kAverage);
               if (!std::equal(buffers.in.begin(), buffers.in.end(), blocks.out.begin()))
                 throw std::runtime_error("reduce_scatter and all_reduce differ");
+              Buffers<bfloat16> narrow_blocks(comm, shared, 6 * count);
+              for (std::size_t i = 0; i < 6 * count; ++i)
+                narrow_blocks.in[i] = narrow.in[i % count];
+              comm.reduce_scatter(std::span<const bfloat16>(narrow_blocks.in),
+                                  narrow_blocks.out.first(count), ReduceOp::kSum);
               comm.all_reduce(narrow.in, ReduceOp::kSum);
+              if (!std::equal(narrow.in.begin(), narrow.in.end(), narrow_blocks.out.begin()))
+                throw std::runtime_error("reduce_scatter and all_reduce differ in 16 bits");
               if (comm.rank() == 5) {
                 results.back().assign(buffers.in.begin(), buffers.in.end());
                 halves.back().assign(narrow.in.begin(), narrow.in.end());

@@ -131,14 +131,14 @@ class Reunion::Host {
   }
 
   void poll_once(const Deadline& deadline) {
-    std::vector<pollfd> waits{{reunion_.listener_.get(), POLLIN, 0}};
+    std::vector<pollfd> waits{lobby_.door(reunion_.listener_)};
     std::vector<int> present;
     for (const auto& [rank, socket] : guests_) {
       waits.push_back({socket.get(), POLLIN, 0});
       present.push_back(rank);
     }
     lobby_.add_to(waits);
-    if (::poll(waits.data(), waits.size(), deadline.remaining_ms(kNap)) < 0) return;
+    if (::poll(waits.data(), waits.size(), deadline.remaining_ms(lobby_.nap(kNap))) < 0) return;
     // A guest says nothing while it waits: it has ended, or comes again by another connection.
     for (std::size_t i = 0; i < present.size(); ++i) {
       if (waits[1 + i].revents != 0) guests_.erase(present[i]);

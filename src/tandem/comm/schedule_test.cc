@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "tandem/comm/across_nodes.h"
 #include "tandem/comm/message_task.h"
 #include "tandem/comm/selection.h"
 #include "tandem/core/error.h"
@@ -353,6 +354,14 @@ TEST(Schedule, HalfFloatsTravelInTwoBytesWhereThatIsExact) {
     EXPECT_EQ(bytes_per_element(type, 1), 2);
     EXPECT_EQ(bytes_per_element(type, 2), 3);
   }
+}
+
+// The same in reduce_scatter, whose partial sums are of whole nodes.
+TEST(Schedule, WhatOneRankBroughtTravelsAsItCame) {
+  EXPECT_EQ(wire_type({3, 4, 1}, DataType::kBfloat16), DataType::kBfloat16);
+  EXPECT_EQ(wire_type({3, 4, 1}, DataType::kFloat16), DataType::kFloat16);
+  EXPECT_EQ(wire_type({2, 4, 1}, DataType::kBfloat16), DataType::kFloat32);
+  EXPECT_EQ(wire_type({2, 4, 1}, DataType::kInt8), DataType::kInt8);
 }
 
 // ---- selection ----

@@ -140,7 +140,7 @@ class Server {
   }
 
   void poll_once() {
-    std::vector<pollfd> waits{{listener_.get(), POLLIN, 0}};
+    std::vector<pollfd> waits{lobby_.door(listener_)};
     std::vector<std::size_t> present;
     for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
       if (!ranks_[rank]) continue;
@@ -148,7 +148,7 @@ class Server {
       present.push_back(rank);
     }
     lobby_.add_to(waits);
-    if (::poll(waits.data(), waits.size(), deadline_.remaining_ms(milliseconds(500))) < 0) return;
+    if (::poll(waits.data(), waits.size(), deadline_.remaining_ms(lobby_.nap(milliseconds(500)))) < 0) return;
     for (std::size_t i = 0; i < present.size(); ++i) {
       if (waits[1 + i].revents != 0) rank_went_away(present[i]);
     }

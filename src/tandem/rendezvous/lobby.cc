@@ -46,6 +46,16 @@ void Lobby::accept_from(const FileDescriptor& listener,
   }
 }
 
+pollfd Lobby::door(const FileDescriptor& listener) const {
+  return {listener.get(), static_cast<short>(has_room() ? POLLIN : 0), 0};
+}
+
+std::chrono::milliseconds Lobby::nap(std::chrono::milliseconds limit) const {
+  if (has_room()) return limit;
+  const double seconds = kProtectedSeconds - waiting_.front().limit.elapsed_seconds();
+  return std::min(limit, std::chrono::milliseconds(static_cast<long>(seconds * 1e3) + 1));
+}
+
 void Lobby::add_to(std::vector<pollfd>& waits) const {
   for (const Waiting& entry : waiting_) waits.push_back({entry.guest.socket.get(), POLLIN, 0});
 }

@@ -30,6 +30,10 @@ class Lobby {
   // Accepts those who knock at `listener`, as far as there is room. `greeting` makes what each is told first (may be empty).
   void accept_from(const FileDescriptor& listener, const std::function<std::string()>& greeting);
   void add_to(std::vector<pollfd>& waits) const;
+  // How to wait for those who knock: not at all while there is no room, which comes from leaving guests or with time.
+  pollfd door(const FileDescriptor& listener) const;
+  // At most `limit`, less if there will be room before.
+  std::chrono::milliseconds nap(std::chrono::milliseconds limit) const;
   // Reads what the guests have to say and returns those who are done. `wanted` tells from the bytes
   // so far how many an introduction has in all (more than there are: not known yet); 0 shows the
   // guest out.
