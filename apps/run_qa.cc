@@ -199,8 +199,9 @@ std::optional<fs::path> prepare_output(const trainer::TrainingArguments& trainin
   std::string resume;
   if (world.is_main()) {
     if (const auto path = find_resume_checkpoint(training, console)) resume = path->native();
-    require_writable(training.output_dir);
   }
+  const bool own_directory = training.save_on_each_node && world.communicator->local_rank() == 0;
+  if (world.is_main() || own_directory) require_writable(training.output_dir);
   resume = world.communicator->broadcast_text(resume, 0);
   return resume.empty() ? std::nullopt : std::optional<fs::path>(resume);
 }
@@ -397,10 +398,12 @@ int Job::train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
                     trainer.state().global_step, output_dir.native(), trainer.state().global_step));
     return kExitPreempted;
   }
-  if (!world_.is_main()) return 0;
+  const bool own_directory = arguments_.training.save_on_each_node && parallel.node_leader();
+  if (!world_.is_main() && !own_directory) return 0;
   console_.saving(output_dir);
   task.save_pretrained(output_dir, parallel.weights());
   write_file(output_dir / "training_args.json", training_args_json(arguments_));
+  if (!world_.is_main()) return 0;
   console_.script_line(
       "INFO",
       "training_args.json takes the place of training_args.bin, which only Python can write");

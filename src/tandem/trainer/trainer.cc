@@ -1,6 +1,7 @@
 #include "tandem/trainer/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <numeric>
@@ -155,9 +156,6 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
           static_cast<double>(epoch) +
           static_cast<double>(end_batch) / static_cast<double>(plan_.batches_per_epoch);
       count_tokens(step.batch);
-      state_.total_flos += 6.0 * static_cast<double>(step.batch.computed_tokens) *
-                           parts_.communicator.size() *
-                           static_cast<double>(parts_.task.num_parameters_without_embeddings());
       const double loss = std::accumulate(step.shard_losses.begin(), step.shard_losses.end(), 0.0) /
                           static_cast<double>(std::max<std::size_t>(1, step.shard_losses.size()));
       state_.epoch = epoch_done;
@@ -416,19 +414,23 @@ void Trainer::load_best_model() {
 
 void Trainer::count_tokens(const tasks::BatchSize& batch) {
   computed_tokens_ += static_cast<double>(batch.computed_tokens);
+  uncounted_computed_tokens_ += static_cast<std::int64_t>(batch.computed_tokens);
   const TokenCount count = parts_.arguments.include_num_input_tokens_seen;
   if (count == TokenCount::kNo) return;
   uncounted_tokens_ += static_cast<std::int64_t>(count == TokenCount::kAll ? batch.computed_tokens
                                                                            : batch.real_tokens);
 }
 
-// Brings state_.num_input_tokens_seen up to date. Collective.
+// Brings state_.num_input_tokens_seen and state_.total_flos up to date. Collective. Ranks compute different numbers of tokens, so
+// each counts its own: the sums do not depend on the number of ranks.
 void Trainer::gather_token_count() {
-  if (parts_.arguments.include_num_input_tokens_seen == TokenCount::kNo) return;
-  std::int64_t tokens = std::exchange(uncounted_tokens_, 0);
+  std::array<std::int64_t, 2> tokens = {std::exchange(uncounted_tokens_, 0),
+                                        std::exchange(uncounted_computed_tokens_, 0)};
   if (parts_.communicator.size() > 1)
-    parts_.communicator.all_reduce(std::span(&tokens, 1), comm::ReduceOp::kSum);
-  state_.num_input_tokens_seen += tokens;
+    parts_.communicator.all_reduce(std::span<std::int64_t>(tokens), comm::ReduceOp::kSum);
+  state_.num_input_tokens_seen += tokens[0];
+  state_.total_flos += 6.0 * static_cast<double>(tokens[1]) *
+                       static_cast<double>(parts_.task.num_parameters_without_embeddings());
 }
 
 bool Trainer::agreed_to_stop() {

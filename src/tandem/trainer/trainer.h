@@ -101,7 +101,8 @@ class Trainer {
   std::optional<LearningRate> learning_rate_;
   std::vector<double> own_losses_;     // per own shard, since the last log
   std::int64_t uncounted_tokens_ = 0;  // of this rank, not in state_.num_input_tokens_seen yet
-  double computed_tokens_ = 0;         // of this rank in this session, padding included
+  std::int64_t uncounted_computed_tokens_ = 0;  // of this rank, not in state_.total_flos yet
+  double computed_tokens_ = 0;                  // of this rank in this session, padding included
   std::chrono::steady_clock::time_point train_start_;
   std::optional<std::int64_t> saved_step_;
   bool warned_not_finite_ = false;
