@@ -25,6 +25,8 @@ std::string affinity_text() {
   return text;
 }
 
+}  // namespace
+
 // OMP_NUM_THREADS may be a list, one number per nesting level: the first one counts.
 std::optional<int> openmp_threads(const Environment& environment) {
   const auto text = environment.get("OMP_NUM_THREADS");
@@ -41,8 +43,6 @@ std::optional<int> openmp_threads(const Environment& environment) {
   if (value == 0) return std::nullopt;
   return value;
 }
-
-}  // namespace
 
 RankThreads threads_for_rank(const Environment& environment, comm::Communicator& communicator) {
   const int cores = available_cores();

@@ -1,6 +1,7 @@
 // How many threads a rank computes with.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "tandem/comm/communicator.h"
@@ -12,6 +13,9 @@ struct RankThreads {
   int count = 1;
   std::string reason;  // for the start-up print
 };
+
+// OMP_NUM_THREADS, or nothing when it is not set or 0. Throws ConfigError.
+std::optional<int> openmp_threads(const Environment& environment);
 
 // OMP_NUM_THREADS if set and not 0; otherwise the cores this rank may use: its own affinity mask
 // when the launcher gave the ranks of this node different ones, else the node's available cores

@@ -85,6 +85,8 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   options.transport = comm::choose_transport(enum_name(training.ddp_backend), environment,
                                              world.identity.distributed());
   options.selection = comm::Selection::from_environment(environment);
+  options.worker =
+      comm::WorkerOptions::from_environment(environment, openmp_threads(environment).value_or(0));
   options.tuning = comm::tuning_from_environment(environment);
   options.flight_record_folder =
       environment.get("TANDEM_FLIGHT_RECORD").value_or(fs::temp_directory_path().native());

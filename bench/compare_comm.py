@@ -68,7 +68,9 @@ class TwoHosts:
             subprocess.run(["ip", "netns", "delete", name], check=False)
 
     def inside(self, rank, command):
-        return ["ip", "netns", "exec", self.names[rank], *command]
+        # Both are number 0 on their host, and one machine: without this tandem's ranks would bind themselves to one core.
+        cores = sorted(os.sched_getaffinity(0))
+        return ["ip", "netns", "exec", self.names[rank], "taskset", "-c", str(cores[rank % len(cores)]), *command]
 
     def environment(self, rank):
         return {"MASTER_ADDR": self.ADDRESSES[0], "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_HOST": self.ADDRESSES[rank]}

@@ -407,11 +407,13 @@ int run_rank(const CommBenchOptions& options, const rendezvous::Identity& identi
   comm::Options comm_options;
   comm_options.timeout = std::chrono::minutes(5);
   comm_options.selection = comm::Selection::from_environment(environment);
+  comm_options.worker = comm::WorkerOptions::from_environment(environment, 1);
   comm_options.tuning = comm::tuning_from_environment(environment);
   if (options.ranks_per_node > 0)
     comm_options.node_id = std::to_string(identity.rank / options.ranks_per_node);
   const auto communicator = Communicator::create(identity, comm_options);
-  if (!options.no_pin) pin_to_core(cores, communicator->local_rank());
+  // The launcher's number on this machine: what counts as several nodes here may share its cores.
+  if (!options.no_pin) pin_to_core(cores, identity.local_rank);
   StartLine line(*communicator);
   std::ostream silent(nullptr);
   Report report(communicator->rank() == 0 ? std::cout : silent, options.json, "comm",

@@ -37,6 +37,7 @@ void Communicator::check_sizes(const char* operation, std::size_t expected, std:
 
 void Communicator::call(const Call& call) {
   State& s = *state_;
+  const auto inside = s.fabric->enter();
   s.check_open();
   s.check_peer(call.root, name_of(call.operation));
   if (call.reduces()) check_reducible(call.type, call.op);
@@ -69,6 +70,7 @@ Begun Communicator::State::begin(const Call& call) {
 
 Request Communicator::start(const Call& call) {
   State& s = *state_;
+  const auto inside = s.fabric->enter();
   s.check_open();
   s.check_peer(call.root, name_of(call.operation));
   if (call.reduces()) check_reducible(call.type, call.op);

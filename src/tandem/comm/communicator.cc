@@ -143,6 +143,7 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   communicator->state_->open_node_streams(streams);
   if (with_plugin) communicator->use_plugin(std::move(plugin), source_address);
   communicator->state_->tune(*communicator);
+  communicator->state_->start_worker(*communicator);
   communicator->forget_operations();
   return communicator;
 }
@@ -207,6 +208,7 @@ std::unique_ptr<Communicator> Communicator::finish(std::unique_ptr<State> state)
       &kernels::select_combine(kernels::CpuFeatures::detect(), state->options.combine_kernels);
   std::unique_ptr<Communicator> communicator(new Communicator(std::move(state)));
   communicator->state_->open_channel();
+  communicator->state_->fabric->states.push_back(communicator->state_.get());
   return communicator;
 }
 
@@ -218,6 +220,7 @@ Communicator::~Communicator() {
     close();
     return;
   }
+  state_->fabric->worker.reset();
   abort("it ended without closing the communicator; look at its output");
 }
 
@@ -225,6 +228,9 @@ void Communicator::close() {
   State& s = *state_;
   if (s.closed) return;
   s.closed = true;
+  if (s.family == 0) s.fabric->worker.reset();
+  const auto inside = s.fabric->enter();
+  std::erase(s.fabric->states, &s);
   s.pending.clear();
   s.outgoing.clear();
   s.channel.reset();
@@ -280,6 +286,7 @@ std::string Communicator::describe() const {
   if (!state_->fabric->network.empty()) {
     text += fmt::format("; between hosts through {}", state_->fabric->network);
   }
+  if (!state_->fabric->progress.empty()) text += "; " + state_->fabric->progress;
   return text;
 }
 
@@ -368,6 +375,8 @@ void Communicator::State::check_peer(int peer, std::string_view operation) const
 
 void Communicator::State::fail(const std::string& message, const std::string& context) {
   fabric->monitor->report(message);
+  // The caller has not been told: its next call does.
+  if (fabric->worker_inside) throw CommError(message);
   const bool ours = fabric->failure->message() == message;
   fabric->failure->raise_failure(ours ? "" : context);
 }

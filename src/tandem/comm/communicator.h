@@ -36,6 +36,7 @@
 #include "tandem/comm/selection.h"
 #include "tandem/comm/transport_options.h"
 #include "tandem/comm/types.h"
+#include "tandem/comm/worker_plan.h"
 #include "tandem/rendezvous/exchange.h"
 #include "tandem/rendezvous/identity.h"
 
@@ -69,6 +70,8 @@ struct Options {
   // How long measuring where the table of algorithms passes from one to the next may take at the start, about; 0: fixed limits. The
   // shortest time that any rank gives counts. Never changes bits.
   std::chrono::milliseconds tuning{0};
+  // A helper thread that advances started operations and messages, where there is a core for it; describe() tells.
+  WorkerOptions worker;
   // Forces an implementation of the sums: "avx512", "avx2", "reference".
   std::string combine_kernels;
 };
@@ -165,7 +168,7 @@ class Communicator {
   // Sizes that do not fit throw InvalidArgument on the rank that has them.
   //
   // Each function blocks. call() is the same with the types as values, start() begins it and returns at once: work happens
-  // inside progress(), wait() and other calls. Operations of a communicator run in the order in which they were started.
+  // inside progress(), wait() and other calls, and in the helper thread if there is one (Options::worker). Operations of a communicator run in the order in which they were started.
 
   // Returns when every rank has called it.
   void barrier() { call(Call{}); }

@@ -1,6 +1,7 @@
 // The inside of Communicator, shared by its source files.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "tandem/comm/plugin_fabric.h"
 #include "tandem/comm/task.h"
 #include "tandem/comm/transport.h"
+#include "tandem/comm/worker.h"
 
 namespace tandem::comm {
 
@@ -29,8 +31,8 @@ struct Begun {
 struct PendingCall {
   Call call;
   Begun begun;
-  std::unique_ptr<Task> task;  // null while it is part of a group
-  bool done = false;
+  std::unique_ptr<Task> task;     // null while it is part of a group
+  std::atomic<bool> done{false};  // a helper thread may have ended it
 };
 
 // A descriptor that another rank of the node has sent.
@@ -62,6 +64,21 @@ struct Fabric {
   // Streams of messages: bit i is set when communicator i of the family uses its channels.
   std::uint64_t families = 1;
   std::uint64_t operations = 0;  // collectives begun, of all communicators
+  // A helper thread, what it advances, and whether it is doing so.
+  std::string progress;  // who advances operations, as text
+  std::vector<Communicator::State*> states;
+  std::vector<std::shared_ptr<const Message>>
+      messages;  // perhaps under way; kept only for the worker
+  bool worker_inside = false;
+  std::unique_ptr<Worker> worker;
+
+  void note_message(const std::shared_ptr<const Message>& message) {
+    if (worker && !message->done) messages.push_back(message);
+  }
+  Progress advance_all();
+  bool has_work();
+  // For as long as a call uses what the worker does, too.
+  Worker::Entry enter() const { return Worker::Entry(worker.get()); }
 };
 
 struct Communicator::State {
@@ -97,8 +114,9 @@ struct Communicator::State {
   bool aligned = false;                   // every node's ranks are one subtree
   int lanes = 1;  // ranks per node that use the network: the smallest node's
 
-  Limits limits;       // of the table of algorithms
-  std::string tuning;  // where they come from
+  Limits limits;              // of the table of algorithms
+  std::string tuning;         // where they come from
+  bool worker_asked = false;  // some rank would like a helper thread
 
   std::deque<std::shared_ptr<PendingCall>> pending;
   std::vector<std::shared_ptr<const Message>> outgoing;  // sends that may still need progress
@@ -108,6 +126,7 @@ struct Communicator::State {
   void group_nodes();
   void plan_sums();
   void open_channel();
+  void start_worker(Communicator& communicator);
   // What the ranks tell each other once they can talk; then the limits are measured. Collective.
   void tune(Communicator& communicator);
   void open_node_streams(StreamTransport& transport);

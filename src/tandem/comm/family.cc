@@ -17,6 +17,7 @@ constexpr int kMaxFamily = 256 / (Communicator::kChannels + 1) - 1;
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   State& s = *state_;
+  const auto inside = s.fabric->enter();
   struct Wish {
     std::int64_t color = 0;
     std::int64_t key = 0;

@@ -39,7 +39,8 @@ void MessageTask::start_round() {
 }
 
 bool MessageTask::round_done() const {
-  return std::all_of(messages_.begin(), messages_.end(), [](const auto& one) { return one->done; });
+  return std::all_of(messages_.begin(), messages_.end(),
+                     [](const auto& one) { return one->done.load(); });
 }
 
 int MessageTask::waiting_for() const {

@@ -25,6 +25,7 @@ Header Communicator::stream_header(DataType type, std::size_t count, std::size_t
 Request Communicator::start_send_bytes(std::span<const std::byte> data, DataType type,
                                        std::size_t count, int peer, int channel) {
   State& s = *state_;
+  const auto inside = s.fabric->enter();
   s.check_open();
   s.check_peer(peer, "send");
   if (peer == rank()) raise<InvalidArgument>("send: rank {} cannot send to itself", peer);
@@ -36,12 +37,14 @@ Request Communicator::start_send_bytes(std::span<const std::byte> data, DataType
   s.record_end(*message, ticket);
   s.has_outgoing();  // forgets what is done
   if (!message->done) s.outgoing.push_back(message);
+  s.fabric->note_message(message);
   return Request(std::move(message));
 }
 
 Request Communicator::start_receive_bytes(std::span<std::byte> data, DataType type,
                                           std::size_t count, int peer, int channel) {
   State& s = *state_;
+  const auto inside = s.fabric->enter();
   s.check_open();
   s.check_peer(peer, "receive");
   if (peer == rank()) raise<InvalidArgument>("receive: rank {} cannot receive from itself", peer);
@@ -53,6 +56,7 @@ Request Communicator::start_receive_bytes(std::span<std::byte> data, DataType ty
   std::shared_ptr<const Message> message =
       s.fabric->transport->receive(s.world(peer), header, data);
   s.record_end(*message, ticket);
+  s.fabric->note_message(message);
   return Request(std::move(message));
 }
 

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "tandem/comm/block_signals.h"
 #include "tandem/comm/flight_recorder.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -69,22 +70,6 @@ bool hear_each_other(std::size_t a, std::size_t b, std::size_t size) {
   const std::size_t distance = a > b ? a - b : b - a;
   return size <= kAllHear || distance <= kNeighbours || size - distance <= kNeighbours;
 }
-
-// The monitor must not take signals that the program handles in its own threads.
-class BlockSignals {
- public:
-  BlockSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockSignals(const BlockSignals&) = delete;
-  BlockSignals& operator=(const BlockSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 

@@ -155,15 +155,18 @@ std::byte* NodeChannel::ring(int local, std::uint32_t band) const {
 // ---- memory of the communicator ----
 
 std::uint32_t NodeChannel::add_allocation(std::vector<std::span<std::byte>> segments) {
+  const std::lock_guard lock(allocations_mutex_);
   allocations_.push_back({next_allocation_, std::move(segments)});
   return next_allocation_++;
 }
 
 void NodeChannel::remove_allocation(std::uint32_t id) {
+  const std::lock_guard lock(allocations_mutex_);
   std::erase_if(allocations_, [&](const Allocation& one) { return one.id == id; });
 }
 
 Location NodeChannel::locate(const std::byte* data, std::size_t bytes) const {
+  const std::lock_guard lock(allocations_mutex_);
   Location location;
   for (const Allocation& one : allocations_) {
     const std::span<std::byte> own = one.segments[static_cast<std::size_t>(local_rank_)];
@@ -178,6 +181,7 @@ Location NodeChannel::locate(const std::byte* data, std::size_t bytes) const {
 }
 
 std::byte* NodeChannel::resolve(int local, const Location& location, std::size_t bytes) const {
+  const std::lock_guard lock(allocations_mutex_);
   for (const Allocation& one : allocations_) {
     if (one.id != location.allocation) continue;
     const std::span<std::byte> theirs = one.segments[static_cast<std::size_t>(local)];

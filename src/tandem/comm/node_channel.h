@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -147,6 +148,7 @@ class NodeChannel {
   bool settled_ = true;  // all ranks are known to have announced it
   std::uint32_t bands_ = 0;
   std::uint32_t next_allocation_ = 1;
+  mutable std::mutex allocations_mutex_;  // memory may be freed while a helper thread works
   std::vector<Allocation> allocations_;
 };
 

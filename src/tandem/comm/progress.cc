@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "tandem/comm/communicator_state.h"
+#include "tandem/core/cores.h"
 #include "tandem/core/error.h"
 
 #if defined(__x86_64__)
@@ -89,10 +90,11 @@ Progress Communicator::State::advance_pending() {
   while (!pending.empty()) {
     const Progress progress = pending.front()->task->advance();
     if (progress != Progress::kDone) return moved ? Progress::kMoved : progress;
-    pending.front()->done = true;
-    fabric->recorder->end(pending.front()->begun.ticket);
-    pending.front()->task.reset();
+    const std::shared_ptr<PendingCall> ended = std::move(pending.front());
     pending.pop_front();
+    fabric->recorder->end(ended->begun.ticket);
+    ended->task.reset();
+    ended->done.store(true, std::memory_order_release);
     moved = true;
   }
   return moved ? Progress::kMoved : Progress::kDone;
@@ -100,7 +102,7 @@ Progress Communicator::State::advance_pending() {
 
 bool Communicator::State::has_outgoing() {
   if (outgoing.empty()) return false;
-  std::erase_if(outgoing, [](const auto& message) { return message->done; });
+  std::erase_if(outgoing, [](const auto& message) { return message->done.load(); });
   return !outgoing.empty();
 }
 
@@ -196,6 +198,57 @@ Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
   fail(fmt::format("{} died: its data connection closed", peer_name()), context());
 }
 
+// ---- the helper thread ----
+
+bool Fabric::has_work() {
+  if (failure->is_set()) return false;
+  std::erase_if(messages, [](const auto& message) { return message->done.load(); });
+  return !messages.empty() || std::any_of(states.begin(), states.end(), [](const auto* state) {
+    return !state->pending.empty();
+  });
+}
+
+// One step of everything that has been started, by the helper thread. Errors have been reported: the caller's next call throws them.
+Progress Fabric::advance_all() {
+  if (!has_work()) return Progress::kDone;
+  worker_inside = true;
+  bool moved = false;
+  try {
+    for (Communicator::State* state : states) {
+      if (!state->pending.empty()) moved = state->advance_pending() != Progress::kWaiting || moved;
+    }
+    if (!messages.empty()) moved = transport->progress({}) || moved;
+  } catch (const std::exception& error) {
+    monitor->report(fmt::format("{}", error.what()));
+  }
+  worker_inside = false;
+  return moved ? Progress::kMoved : Progress::kWaiting;
+}
+
+void Communicator::State::start_worker(Communicator& communicator) {
+  if (!worker_asked) return;
+  RankCores own;
+  own.asks = options.worker.count > 0;
+  own.compute_threads = options.worker.compute_threads;
+  own.usable = available_cores();
+  own.cores = allowed_cores();
+  const std::vector<std::string> texts = communicator.all_gather_texts(own.write());
+  if (options.transport.is_plugin()) {
+    fabric->progress = fmt::format("no helper thread: {} is called by one thread only",
+                                   fabric->transport->describe());
+    return;
+  }
+  std::vector<RankCores> ranks;
+  for (const int member : node_members())
+    ranks.push_back(RankCores::read(texts[static_cast<std::size_t>(member)]));
+  const WorkerPlan plan = plan_worker(ranks, local_rank, options.worker);
+  fabric->progress = plan.text;
+  if (plan.core < 0) return;
+  Fabric* const shared = fabric.get();
+  fabric->worker = std::make_unique<Worker>([shared] { return shared->advance_all(); },
+                                            [shared] { return shared->has_work(); }, plan.core);
+}
+
 // ---- what callers wait with ----
 
 void Communicator::wait(const Request& request) { wait(request, state_->options.timeout); }
@@ -203,6 +256,7 @@ void Communicator::wait(const Request& request) { wait(request, state_->options.
 void Communicator::wait(const Request& request, milliseconds limit) {
   if (request.done()) return;
   State& s = *state_;
+  const auto inside = s.fabric->enter();
   if (request.message_ != nullptr) {
     const Message& message = *request.message_;
     MessageWait task(*s.fabric->transport, message);
@@ -234,6 +288,7 @@ bool Communicator::wait_for(const Request& request, microseconds patience) {
 
 void Communicator::progress(microseconds patience) {
   State& s = *state_;
+  const auto inside = s.fabric->enter();
   throw_if_failed();
   const Progress pending = s.advance_pending();
   if (s.fabric->transport && pending != Progress::kMoved) s.fabric->transport->progress(patience);

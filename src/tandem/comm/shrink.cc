@@ -28,6 +28,7 @@ std::vector<int> job_ranks(const std::vector<int>& ranks, const std::vector<int>
 
 void Communicator::check_may_shrink(const ShrinkOptions& options) const {
   const State& s = *state_;
+  const auto inside = s.fabric->enter();
   if (s.closed) raise<InvalidArgument>("shrink: the communicator is closed");
   for (const int rank : options.exclude) {
     s.check_peer(rank, "shrink");

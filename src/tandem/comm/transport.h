@@ -5,6 +5,7 @@
 // expects, and a difference is an error of both sides' programs that fails the communicator.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -40,14 +41,14 @@ struct Message {
   int peer = 0;
   bool sending = false;
   Header header;
-  bool done = false;
+  std::atomic<bool> done{false};  // a helper thread may have ended it
   // Its place in the flight record, which outlives it; set by who started it.
   mutable FlightRecorder* recorder = nullptr;
   mutable FlightRecorder::Ticket ticket = 0;
 
   void complete() {
-    done = true;
     if (recorder != nullptr) recorder->end(ticket);
+    done.store(true, std::memory_order_release);
   }
 };
 

@@ -158,8 +158,9 @@ std::chrono::milliseconds tuning_from_environment(const Environment& environment
 void Communicator::State::tune(Communicator& communicator) {
   // A rank without a core of its own measures the scheduler.
   const std::int64_t asked = options.tuning.count();
-  std::int64_t facts[] = {may_spin ? asked : 0, asked};
+  std::int64_t facts[] = {may_spin ? asked : 0, asked, -options.worker.count};
   communicator.all_reduce(std::span<std::int64_t>(facts), ReduceOp::kMin);
+  worker_asked = facts[2] < 0;
   if (facts[1] == 0) {
     tuning = "fixed; measuring them at the start is off (TANDEM_COMM_TUNING)";
     return;

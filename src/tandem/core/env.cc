@@ -29,6 +29,8 @@ constexpr EnvironmentVariable kRegistry[] = {
      "the MPI library to load instead of libmpi.so.12 or libmpich.so.12 (MPICH, Intel MPI)"},
     {"CCL_REDUCE", "algorithm of reduce between nodes by size (oneCCL's syntax)"},
     {"CCL_REDUCE_SCATTER", "algorithm of reduce_scatter by size (oneCCL's syntax)"},
+    {"CCL_WORKER_AFFINITY",
+     "cores of the communication threads, for example 22,23 or auto (oneCCL's name)"},
     {"CCL_WORKER_COUNT", "number of communication threads asked for (oneCCL's name)"},
     {"CURL_CA_BUNDLE", "file of certificates that downloads trust, instead of the system's"},
     {"FI_PROVIDER",

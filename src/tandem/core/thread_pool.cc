@@ -7,9 +7,9 @@
 #include <cmath>
 #include <fstream>
 #include <optional>
-#include <set>
 #include <string>
 
+#include "tandem/core/cores.h"
 #include "tandem/core/error.h"
 
 #if defined(__x86_64__)
@@ -148,19 +148,7 @@ void ThreadPool::worker_main(int thread) {
 }
 
 int available_cores() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  std::set<std::string> distinct;  // hardware threads of one core name the same siblings
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0) {
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (!CPU_ISSET(cpu, &mask)) continue;
-      std::ifstream file(
-          fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
-      std::string siblings;
-      distinct.insert(std::getline(file, siblings) ? siblings : fmt::format("cpu {}", cpu));
-    }
-  }
-  int cores = std::max(1, static_cast<int>(distinct.size()));
+  int cores = std::max(1, static_cast<int>(allowed_cores().size()));
   if (const auto quota = cgroup_cpu_quota()) {
     cores = std::min(cores, std::max(1, static_cast<int>(std::ceil(*quota))));
   }

@@ -56,6 +56,7 @@ Options options_of(const tdmConfig_t* given, const Environment& environment, boo
   set_milliseconds(options.stall_timeout, config.stall_timeout_ms, 0, "stall_timeout_ms");
   options.node_id = environment.get("TANDEM_NODE_ID").value_or("");
   options.selection = Selection::from_environment(environment);
+  options.worker = WorkerOptions::from_environment(environment, 1);
   options.tuning = tuning_from_environment(environment);
   options.transport = choose_transport(config.backend == nullptr ? "ccl" : config.backend,
                                        environment, distributed);
