@@ -1,5 +1,5 @@
 // The training loop: epochs, steps, logs, evaluations, checkpoints, resume, preemption. One step is
-// train_step.h.
+// train_step.h; trainer_checkpoints.cc and trainer_log.cc hold what their names say.
 #pragma once
 
 #include <atomic>
@@ -91,7 +91,8 @@ class Trainer {
   void report_progress(double loss, double learning_rate, const tasks::BatchSize& batch,
                        double step_seconds);
   void log(nlohmann::ordered_json entry);
-  nlohmann::ordered_json final_metrics(double seconds);
+  nlohmann::ordered_json final_metrics();
+  double seconds_of_training() const;
 
   TrainerParts parts_;
   MemoryTracker memory_;
