@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -47,9 +48,9 @@ struct Rank {
   NodeStreams& streams;
   int self;
   std::uint64_t total;
+  std::atomic<int>& sleeps;  // of all ranks
   std::mt19937 random{static_cast<unsigned>(self + 1)};
   std::vector<std::uint64_t> sent{}, received{};
-  int sleeps = 0;
 
   void run() {
     sent.resize(static_cast<std::size_t>(streams.size()));
@@ -58,9 +59,9 @@ struct Rank {
       if (move()) continue;
       streams.prepare_sleep();
       if (!move()) {
+        ++sleeps;
         pollfd wait{streams.bell(), POLLIN, 0};
         ASSERT_EQ(::poll(&wait, 1, 20000), 1) << "a wake was lost";
-        ++sleeps;
       }
       streams.wake_up();
     }
@@ -120,9 +121,12 @@ TEST_P(StreamsOneMapping, CarryBytesInOrderAndWake) {
   for (int i = 0; i < ranks; ++i) {
     threads.emplace_back([&, i] {
       NodeStreams streams = node.streams_of(i);
-      Rank rank{streams, i, 1'500'000 + 77};
+      Rank rank{streams, i, 1'500'000 + 77, sleeps};
+      // The others cannot end without rank 0: it comes when one of them sleeps.
+      const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (i == 0 && sleeps == 0 && std::chrono::steady_clock::now() < late)
+        std::this_thread::yield();
       rank.run();
-      sleeps += rank.sleeps;
     });
   }
   for (std::thread& thread : threads) thread.join();
