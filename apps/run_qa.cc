@@ -14,6 +14,7 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/download_progress.h"
+#include "apps/job_output.h"
 #include "apps/memory_plan.h"
 #include "apps/question_data.h"
 #include "apps/rank_threads.h"
@@ -25,7 +26,6 @@
 #include "tandem/comm/tuning.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/core/python_json.h"
 #include "tandem/dist/data_parallel.h"
 #include "tandem/hub/model_files.h"
 #include "tandem/kernels/kernel_set.h"
@@ -152,113 +152,6 @@ std::size_t bucket_elements(const trainer::TrainingArguments& training) {
   return static_cast<std::size_t>(*training.ddp_bucket_cap_mb) * (1 << 20) / sizeof(float);
 }
 
-// --- output_dir ---
-
-void require_writable(const fs::path& directory) {
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) throw io_error("--output_dir: cannot create", directory.native(), error.value());
-  try {
-    AtomicFile probe(directory / ".tandem-writable");
-  } catch (const IoError&) {
-    raise<IoError>(
-        "--output_dir: '{}' is not writable; choose another directory or change its permissions",
-        directory.native());
-  }
-}
-
-// Where to resume from, if anywhere: the flag, else the newest checkpoint that a previous run left
-// in output_dir.
-std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments& training,
-                                               Console& console) {
-  if (training.resume_from_checkpoint) return fs::path(*training.resume_from_checkpoint);
-  const fs::path output_dir = training.output_dir;
-  if (!training.do_train || training.overwrite_output_dir || !fs::is_directory(output_dir))
-    return std::nullopt;
-  trainer::restore_replaced_checkpoints(output_dir);
-  if (const auto last = trainer::last_checkpoint(output_dir)) {
-    console.script_line("INFO",
-                        fmt::format("Checkpoint detected, resuming training at {}. To avoid this "
-                                    "behavior, change the `--output_dir` "
-                                    "or add `--overwrite_output_dir` to train from scratch.",
-                                    last->native()));
-    return last;
-  }
-  for (const auto& entry : fs::directory_iterator(output_dir)) {
-    if (entry.path().filename().string().starts_with("tmp-checkpoint-")) continue;
-    raise<ConfigError>(
-        "Output directory ({}) already exists and is not empty. Use --overwrite_output_dir to "
-        "overcome.",
-        output_dir.native());
-  }
-  return std::nullopt;
-}
-
-// Rank 0 looks at the file system, the others are told: they may see it a moment later, or not at
-// all.
-std::optional<fs::path> prepare_output(const trainer::TrainingArguments& training, World& world,
-                                       Console& console) {
-  std::string resume;
-  if (world.is_main()) {
-    if (const auto path = find_resume_checkpoint(training, console)) resume = path->native();
-    require_writable(training.output_dir);
-  }
-  resume = world.communicator->broadcast_text(resume, 0);
-  return resume.empty() ? std::nullopt : std::optional<fs::path>(resume);
-}
-
-// --split_batches: the batch sizes are those of all shards together.
-void split_batch_sizes(int shards, trainer::TrainingArguments& training) {
-  if (!training.split_batches) return;
-  if (training.per_device_train_batch_size % shards != 0) {
-    raise<ConfigError>(
-        "--split_batches: --per_device_train_batch_size {} cannot be split evenly over {} shards",
-        training.per_device_train_batch_size, shards);
-  }
-  training.per_device_train_batch_size /= shards;
-  training.per_device_eval_batch_size = std::max(1, training.per_device_eval_batch_size / shards);
-}
-
-// What a checkpoint fixes, because the order of data and sums depends on it: logical shards, and (as in Hugging Face) the batch size.
-void adopt_checkpoint_settings(const fs::path& checkpoint, int world_size,
-                               trainer::TrainingArguments& training, Console& console) {
-  const trainer::ResumeState saved = trainer::Trainer::resume_state(checkpoint);
-  if (saved.logical_shards < world_size) {
-    raise<ConfigError>(
-        "'{}' was written with {} logical shards, so at most {} ranks can go on with it, not {}; "
-        "to "
-        "be free to add ranks later, start a run with a larger --logical_shards",
-        checkpoint.native(), saved.logical_shards, saved.logical_shards, world_size);
-  }
-  if (saved.logical_shards != training.logical_shards.value_or(world_size)) {
-    console.script_line("INFO", fmt::format("{} logical shards, as in the checkpoint, on {} ranks",
-                                            saved.logical_shards, world_size));
-  }
-  training.logical_shards = saved.logical_shards;
-  const bool known = saved.per_device_train_batch_size > 0;  // old Trainers did not record it
-  if (known && saved.per_device_train_batch_size != training.per_device_train_batch_size) {
-    console.warning(
-        fmt::format("--per_device_train_batch_size {} is replaced by the checkpoint's {}",
-                    training.per_device_train_batch_size, saved.per_device_train_batch_size));
-    training.per_device_train_batch_size = saved.per_device_train_batch_size;
-  }
-}
-
-// --- results ---
-
-// all_results.json collects what every stage wrote.
-void save_metrics(const fs::path& output_dir, std::string_view split, const ordered_json& metrics) {
-  constexpr PythonJsonOptions kStyle{.indent = 4, .sort_keys = true};
-  write_file(output_dir / fmt::format("{}_results.json", split), python_json(metrics, kStyle));
-  ordered_json all = ordered_json::object();
-  if (const auto text = read_file_if_exists(output_dir / "all_results.json")) {
-    all = ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    if (!all.is_object()) all = ordered_json::object();
-  }
-  for (const auto& [key, value] : metrics.items()) all[key] = value;
-  write_file(output_dir / "all_results.json", python_json(all, kStyle));
-}
-
 class Job {
  public:
   Job(const ParsedRunQa& parsed, const Environment& environment, World& world, Console& console)
@@ -289,7 +182,7 @@ int Job::run() {
   comm::Communicator& communicator = *world_.communicator;
   print_start(parsed_, world_.identity, communicator, console_);
   communicator.agree("command line", describe(arguments_));
-  const std::optional<fs::path> resume = prepare_output(training, world_, console_);
+  const std::optional<fs::path> resume = prepare_output(training, communicator, console_);
   split_batch_sizes(training.logical_shards.value_or(communicator.size()), training);
   if (resume && training.do_train) {
     adopt_checkpoint_settings(*resume, communicator.size(), training, console_);
@@ -399,10 +292,12 @@ int Job::train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
                     trainer.state().global_step, output_dir.native(), trainer.state().global_step));
     return kExitPreempted;
   }
-  if (!world_.is_main()) return 0;
+  const bool own_directory = arguments_.training.save_on_each_node && parallel.node_leader();
+  if (!world_.is_main() && !own_directory) return 0;
   console_.saving(output_dir);
   task.save_pretrained(output_dir, parallel.weights());
   write_file(output_dir / "training_args.json", training_args_json(arguments_));
+  if (!world_.is_main()) return 0;
   console_.script_line(
       "INFO",
       "training_args.json takes the place of training_args.bin, which only Python can write");

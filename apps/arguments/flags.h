@@ -8,7 +8,8 @@ namespace tandem::apps {
 
 FlagTable model_flags();               // hub::ModelArguments
 FlagTable question_answering_flags();  // tasks::QaArguments
-FlagTable training_flags();            // trainer::TrainingArguments
+FlagTable training_flags();            // trainer::TrainingArguments, machine_flags() among them
+FlagTable machine_flags();             // of numbers, devices, ranks and the Hub
 FlagTable quantization_flags();        // of optimum-intel's run_qa.py
 
 // Everything that run_qa accepts.

@@ -288,20 +288,19 @@ void choose_integrations(TrainingArguments& training, std::vector<std::string>& 
   if (tensorboard) training.report_to.emplace_back("tensorboard");
 }
 
-// accelerator_config: split_batches works; two keys cannot be turned off; the others have no effect.
+// accelerator_config: split_batches and even_batches work; the sampler cannot be changed; the others have no effect.
 void finish_accelerator_config(const std::vector<Given>& given, TrainingArguments& training) {
-  constexpr std::pair<const char*, const char*> kAlwaysOn[] = {
-      {"even_batches", "every shard needs a batch in every step"},
-      {"use_seedable_sampler",
-       "the order would depend on the state of PyTorch's global random numbers"}};
+  constexpr const char* kSampler = "use_seedable_sampler";
   for (const Given& one : given) {
     if (one.flag->name != "accelerator_config") continue;
-    for (const auto& [key, reason] : kAlwaysOn) {
-      if (one.value.contains(key) && one.value[key] != Json(true)) {
-        raise<ConfigError>("--accelerator_config: {} {} is not supported: {}; leave it at true",
-                           key, one.value[key].dump(), reason);
-      }
+    if (one.value.contains(kSampler) && one.value[kSampler] != Json(true)) {
+      raise<ConfigError>(
+          "--accelerator_config: {} {} is not supported: in one process the order would depend on "
+          "how many of PyTorch's global random numbers were drawn before; leave it at true",
+          kSampler, one.value[kSampler].dump());
     }
+    if (one.value.contains("even_batches"))
+      training.even_batches = one.value["even_batches"] == Json(true);
     if (one.value.contains("split_batches"))
       training.split_batches = one.value["split_batches"] == Json(true);
   }

@@ -2,6 +2,7 @@
 // (docs/numerics.md).
 #include <signal.h>
 
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "e2e/job.h"
@@ -22,6 +23,14 @@ TEST_F(Bits, ThreadsAndRanksDoNotMatter) {
   expect_equal_results("one", "ranks");
   run_ranks(train_command("ranks_threads", eval_flags()), 2, 2);
   expect_equal_results("one", "ranks_threads");
+  // Ranks compute different numbers of tokens; together they are those of one rank.
+  const auto flops = [&](const std::string& output) {
+    return nlohmann::json::parse(read_file(path(output) / "train_results.json"))
+        .at("total_flos")
+        .get<double>();
+  };
+  EXPECT_GT(flops("one"), 0);
+  EXPECT_EQ(flops("one"), flops("ranks"));
 }
 
 TEST_F(Bits, Bfloat16AndPaddingToo) {
@@ -51,6 +60,17 @@ TEST_F(Bits, ShardsThatDoNotDivideEvenly) {
   expect_equal_results("one", "three");
   run_ranks(train_command("four"), 4);
   expect_equal_results("one", "four");
+}
+
+// 39 features are five rounds of two batches of 4, the last one of 3.
+TEST_F(Bits, UnevenBatches) {
+  const Words uneven = {"--accelerator_config", R"({"even_batches": false})", "--max_train_samples",
+                        "39"};
+  run_ok(train_command("one", with(uneven, {"--logical_shards", "2"})));
+  run_ranks(train_command("ranks", uneven), 2);
+  expect_equal_results("one", "ranks");
+  run_ok(train_command("even", {"--max_train_samples", "39", "--logical_shards", "2"}));
+  EXPECT_FALSE(weights("one") == weights("even"));
 }
 
 TEST_F(Bits, ResumedInsideTheSecondEpoch) {

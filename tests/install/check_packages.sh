@@ -24,7 +24,7 @@ done
 
 # Dependencies: libraries of the program, nothing of MPI; the transports carry those.
 depends() { dpkg-deb -f "$1"_*.deb Depends; }
-for library in libc6 libfmt9 libicu72 libmicrohttpd12 libcurl4 libdnnl2; do
+for library in libc6 libfmt9 libicu72 libmicrohttpd12 libcurl4 libdnnl2 ca-certificates; do
   depends tandem | grep -q "$library" || fail "tandem does not depend on $library: $(depends tandem)"
 done
 ! depends tandem | grep -qiE 'mpich|openmpi|libfabric|gloo|-dev' || fail "tandem depends on what is optional: $(depends tandem)"

@@ -52,7 +52,7 @@ std::vector<std::uint32_t> group_by_length(std::vector<std::uint32_t> order,
 }
 
 EpochBatches::EpochBatches(std::vector<std::uint32_t> order, std::size_t batch_size,
-                           std::size_t num_shards, bool drop_last)
+                           std::size_t num_shards, bool drop_last, bool even_batches)
     : order_(std::move(order)),
       num_samples_(order_.size()),
       batch_size_(batch_size),
@@ -65,6 +65,15 @@ EpochBatches::EpochBatches(std::vector<std::uint32_t> order, std::size_t batch_s
   const std::size_t round = batch_size * num_shards;
   steps_ = drop_last ? num_samples_ / round : (num_samples_ + round - 1) / round;
   if (drop_last || num_shards == 1) return;
+  if (!even_batches) {
+    if (num_samples_ + batch_size_ <= steps_ * round) {
+      raise<InvalidArgument>(
+          "{} samples in batches of {}: not every one of {} shards has one in the "
+          "last round",
+          num_samples_, batch_size, num_shards);
+    }
+    return;
+  }
   order_.reserve(steps_ * round);
   for (std::size_t i = 0; order_.size() < steps_ * round; ++i) {
     order_.push_back(order_[i]);  // cyclic: the repetitions are repeated when there are few samples

@@ -107,6 +107,24 @@ TEST(EpochBatches, DropLastLeavesOutWhatIsNotFull) {
   EXPECT_EQ(EpochBatches(sequential_order(3), 4, 1, true).size(), 0u);
 }
 
+// accelerate 1.15's BatchSamplerShard with even_batches=False, for ranks that all have a last batch.
+TEST(EpochBatches, UnevenBatchesAreNotFilledUp) {
+  const EpochBatches two(sequential_order(11), 2, 2, false, /*even_batches=*/false);
+  ASSERT_EQ(two.size(), 3u);
+  EXPECT_THAT(two.batch(2, 0), ElementsAre(8, 9));
+  EXPECT_THAT(two.batch(2, 1), ElementsAre(10));
+  EXPECT_EQ(two.num_unique(2, 1), 1u);
+  const EpochBatches three(sequential_order(23), 4, 3, false, false);
+  ASSERT_EQ(three.size(), 2u);
+  EXPECT_THAT(three.batch(1, 1), ElementsAre(16, 17, 18, 19));
+  EXPECT_THAT(three.batch(1, 2), ElementsAre(20, 21, 22));
+  // A full last round is the same either way; a shard without a sample is no order.
+  EXPECT_THAT(EpochBatches(sequential_order(12), 2, 2, false, false).batch(2, 1),
+              ElementsAre(10, 11));
+  EXPECT_THROW(EpochBatches(sequential_order(10), 2, 2, false, false), InvalidArgument);
+  EXPECT_EQ(EpochBatches(sequential_order(10), 2, 2, true, false).size(), 2u);
+}
+
 TEST(EpochBatches, BalanceKeepsRoundsAndSizesAndEvensTheWork) {
   constexpr std::size_t kBatch = 6;
   std::vector<float> cost(1000);

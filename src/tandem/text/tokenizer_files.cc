@@ -10,93 +10,17 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/core/python_json.h"
 #include "tandem/text/json_text.h"
+#include "tandem/text/tokenizer_json.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::text {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace dom = simdjson::dom;
 using Path = std::filesystem::path;
 
 constexpr std::size_t kMostIds = std::size_t{1} << 24;
-// What Hugging Face writes for "no limit": int(1e30).
-constexpr std::string_view kUnlimitedDigits = "1000000000000000019884624838656";
-
-// A small JSON file as an object; null when the file does not exist.
-Json read_object_if_exists(const Path& path) {
-  const auto text = read_file_if_exists(path);
-  if (!text) return nullptr;
-  if (const std::string error = describe_json_error(*text); !error.empty()) {
-    raise<DataError>("'{}' is not JSON: {}", path.string(), error);
-  }
-  Json object = Json::parse(*text);
-  if (!object.is_object()) raise<DataError>("'{}': expected a JSON object", path.string());
-  return object;
-}
-
-// tokenizer.json holds its vocabulary as one object with tens of thousands of keys, for which
-// ordered_json takes quadratic time: simdjson reads the file, and everything but the vocabulary
-// becomes ordered_json.
-Json convert(dom::element element);
-
-void append_member(Json& object, std::string_view key, Json value) {
-  object.get_ref<Json::object_t&>().push_back({std::string(key), std::move(value)});
-}
-
-Json convert_object(dom::object members, std::string_view left_out = {}) {
-  Json object = Json::object();
-  for (const auto& member : members) {
-    if (member.key != left_out) append_member(object, member.key, convert(member.value));
-  }
-  return object;
-}
-
-Json convert(dom::element element) {
-  switch (element.type()) {
-    case dom::element_type::ARRAY: {
-      Json array = Json::array();
-      for (const dom::element item : element.get_array()) array.push_back(convert(item));
-      return array;
-    }
-    case dom::element_type::OBJECT:
-      return convert_object(element.get_object());
-    case dom::element_type::INT64:
-      return std::int64_t{element.get_int64()};
-    case dom::element_type::UINT64:
-      return std::uint64_t{element.get_uint64()};
-    case dom::element_type::DOUBLE:
-      return double{element.get_double()};
-    case dom::element_type::STRING:
-      return std::string(std::string_view(element.get_string()));
-    case dom::element_type::BOOL:
-      return bool{element.get_bool()};
-    case dom::element_type::NULL_VALUE:
-      break;
-  }
-  return nullptr;
-}
-
-// The value of `key`, or null when it is absent or the value is no object.
-const Json& member(const Json& object, const std::string& key) {
-  static const Json absent;  // immutable
-  if (!object.is_object()) return absent;
-  const auto found = object.find(key);
-  return found == object.end() ? absent : *found;
-}
-
-template <class T>
-T value_or(const Json& object, const std::string& key, T otherwise, const Path& path) {
-  const Json& value = member(object, key);
-  if (value.is_null()) return otherwise;
-  try {
-    return value.get<T>();
-  } catch (const Json::exception&) {
-    raise<DataError>("'{}': \"{}\" has the wrong type: {}", path.string(), key, value.dump());
-  }
-}
 
 AddedToken parse_added_token(const Json& json, const Path& path, bool special) {
   AddedToken token;
@@ -458,167 +382,10 @@ class DefinitionReader {
   std::map<std::string, AddedToken> special_flags_;  // by name, from the two settings files
 };
 
-Json added_token_json(const AddedToken& token) {
-  return {{"content", token.content},       {"single_word", token.single_word},
-          {"lstrip", token.lstrip},         {"rstrip", token.rstrip},
-          {"normalized", token.normalized}, {"special", token.special}};
-}
-
-Json optional_json(std::optional<bool> value) { return value ? Json(*value) : Json(nullptr); }
-
-Json template_post_processor(const TokenizerDefinition& d) {
-  const auto special = [](const std::string& name, int type) {
-    return Json{{"SpecialToken", {{"id", name}, {"type_id", type}}}};
-  };
-  const auto sequence = [](const char* name, int type) {
-    return Json{{"Sequence", {{"id", name}, {"type_id", type}}}};
-  };
-  const auto entry = [](const std::string& name, std::int32_t id) {
-    return Json{{"id", name}, {"ids", {id}}, {"tokens", {name}}};
-  };
-  const Json cls = special(d.cls_token, 0), sep = special(d.sep_token, 0);
-  Json tokens = Json::object();
-  tokens[d.cls_token] = entry(d.cls_token, d.cls_id);
-  tokens[d.sep_token] = entry(d.sep_token, d.sep_id);
-  return {{"type", "TemplateProcessing"},
-          {"single", Json::array({cls, sequence("A", 0), sep})},
-          {"pair",
-           Json::array({cls, sequence("A", 0), sep, sequence("B", 1), special(d.sep_token, 1)})},
-          {"special_tokens", tokens}};
-}
-
-Json tokenizer_json(const TokenizerDefinition& d) {
-  const Json& source = d.tokenizer_json;
-  const auto keep = [&](const char* key, Json otherwise) {
-    const Json& value = member(source, key);
-    return value.is_null() ? otherwise : value;
-  };
-  Json added = Json::array();
-  for (const AddedToken& token : d.added_tokens) {
-    Json json = {{"id", token.id}};
-    json.update(added_token_json(token));
-    added.push_back(std::move(json));
-  }
-  const bool has_normalizer = source.is_null() || !member(source, "normalizer").is_null();
-  const NormalizerOptions& n = d.normalizer;
-  const Json normalizer = {{"type", "BertNormalizer"},
-                           {"clean_text", n.clean_text},
-                           {"handle_chinese_chars", n.handle_chinese_chars},
-                           {"strip_accents", optional_json(n.strip_accents)},
-                           {"lowercase", n.lowercase}};
-  Json vocabulary = Json::object();
-  for (std::size_t id = 0; id < d.vocabulary.size(); ++id) {
-    if (!d.vocabulary[id].empty()) append_member(vocabulary, d.vocabulary[id], id);
-  }
-  Json model = {{"type", "WordPiece"},
-                {"unk_token", d.unk_token},
-                {"continuing_subword_prefix", d.continuing_subword_prefix},
-                {"max_input_chars_per_word", d.max_input_chars_per_word}};
-  append_member(model, "vocab", std::move(vocabulary));
-  return {
-      {"version", "1.0"},
-      {"truncation", nullptr},
-      {"padding", nullptr},
-      {"added_tokens", added},
-      {"normalizer", has_normalizer ? normalizer : Json(nullptr)},
-      {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-      {"post_processor", keep("post_processor", template_post_processor(d))},
-      {"decoder", keep("decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}})},
-      {"model", std::move(model)}};
-}
-
-Json tokenizer_config(const TokenizerDefinition& d) {
-  Json config = d.tokenizer_config.is_null() ? Json::object() : d.tokenizer_config;
-  for (const char* local : {"name_or_path", "special_tokens_map_file", "tokenizer_file"}) {
-    config.erase(local);
-  }
-  config.erase("added_tokens_decoder");  // made anew in sorted_config
-  if (!config.contains("clean_up_tokenization_spaces")) {
-    config["clean_up_tokenization_spaces"] = true;
-  }
-  config["unk_token"] = d.unk_token;
-  config["sep_token"] = d.sep_token;
-  config["pad_token"] = d.pad_token;
-  config["cls_token"] = d.cls_token;
-  config["mask_token"] = d.mask_token;
-  config["do_lower_case"] = d.normalizer.lowercase;
-  config["strip_accents"] = optional_json(d.normalizer.strip_accents);
-  config["tokenize_chinese_chars"] = d.normalizer.handle_chinese_chars;
-  config["tokenizer_class"] = d.tokenizer_class;
-  config["model_max_length"] =
-      d.model_max_length == Tokenizer::kUnlimited ? Json(1e30) : Json(d.model_max_length);
-  return config;
-}
-
-// Keys in Python's order: strings sorted, except that added_tokens_decoder's keys are integers
-// there.
-Json sorted_config(const TokenizerDefinition& d) {
-  const auto sort = [](const Json& json) { return Json(nlohmann::json(json)); };
-  Json decoder = Json::object();
-  for (const AddedToken& token : d.added_tokens) {  // by id
-    decoder[std::to_string(token.id)] = sort(added_token_json(token));
-  }
-  Json config = tokenizer_config(d);
-  config["added_tokens_decoder"] = nullptr;  // keeps the place
-  config = sort(config);
-  config["added_tokens_decoder"] = decoder;
-  return config;
-}
-
-// JSON numbers of Python have any number of digits; ordered_json's have 64 bits.
-std::string with_unlimited_digits(std::string text) {
-  constexpr std::string_view key = "\"model_max_length\": ", value = "1e+30";
-  const std::size_t at = text.find(std::string(key) + std::string(value));
-  if (at != std::string::npos) text.replace(at + key.size(), value.size(), kUnlimitedDigits);
-  return text;
-}
-
-Json special_tokens_map(const TokenizerDefinition& d) {
-  Json map = d.special_tokens_map.is_null() ? Json::object() : d.special_tokens_map;
-  const std::pair<const char*, const std::string*> names[] = {{"unk_token", &d.unk_token},
-                                                              {"sep_token", &d.sep_token},
-                                                              {"pad_token", &d.pad_token},
-                                                              {"cls_token", &d.cls_token},
-                                                              {"mask_token", &d.mask_token}};
-  for (const auto& [key, name] : names) {
-    if (map.contains(key)) continue;
-    // transformers writes a token in full where tokenizer_config.json names it and tokenizer.json has it among its added
-    // tokens, otherwise its text.
-    const bool named = d.tokenizer_config.is_object() && d.tokenizer_config.contains(key);
-    const auto added =
-        std::find_if(d.added_tokens.begin(), d.added_tokens.end(),
-                     [&text = *name](const AddedToken& token) { return token.content == text; });
-    if (!named || d.tokenizer_json.is_null() || added == d.added_tokens.end()) {
-      map[key] = *name;
-      continue;
-    }
-    map[key] = added_token_json(*added);
-    map[key].erase("special");
-  }
-  return map;
-}
-
-std::string vocab_txt(const TokenizerDefinition& d) {
-  std::string text;
-  for (const std::string& token : d.vocabulary) text += token + "\n";
-  return text;
-}
-
 }  // namespace
 
 TokenizerDefinition read_tokenizer_definition(const Path& directory) {
   return DefinitionReader(directory).read();
-}
-
-void write_tokenizer_definition(const TokenizerDefinition& definition, const Path& directory) {
-  const PythonJsonOptions as_read{.indent = 2, .ensure_ascii = false};
-  const PythonJsonOptions sorted{.indent = 2, .sort_keys = true, .ensure_ascii = false};
-  write_file(directory / "tokenizer.json", python_json(tokenizer_json(definition), as_read));
-  write_file(directory / "vocab.txt", vocab_txt(definition));
-  write_file(directory / "tokenizer_config.json",
-             with_unlimited_digits(python_json(sorted_config(definition), as_read)) + "\n");
-  write_file(directory / "special_tokens_map.json",
-             python_json(special_tokens_map(definition), sorted) + "\n");
 }
 
 }  // namespace tandem::text

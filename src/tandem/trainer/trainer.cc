@@ -10,10 +10,8 @@
 #include "tandem/core/file.h"
 #include "tandem/data/epoch_order.h"
 #include "tandem/kernels/reduce.h"
-#include "tandem/models/weight_files.h"
 #include "tandem/optim/schedule.h"
 #include "tandem/trainer/evaluation.h"
-#include "tandem/trainer/resume_differences.h"
 #include "tandem/trainer/train_step.h"
 
 namespace tandem::trainer {
@@ -50,53 +48,7 @@ ResumeState initial_resume_state(const TrainingPlan& plan, const TrainingArgumen
   return state;
 }
 
-void add_token_rate(ordered_json& entry, double seconds, double tokens) {
-  entry["train_runtime"] = round_digits(seconds, 4);
-  entry["train_tokens_per_second"] = round_digits(tokens / std::max(seconds, 1e-9), 3);
-}
-
-// The exponential moving average that the progress line shows.
-void smooth(double& average, double value) {
-  average = average == 0 ? value : 0.9 * average + 0.1 * value;
-}
-
-// A checkpoint fixes what the order of data and the sums depend on.
-void check_resumable(const ResumeState& saved, const TrainingPlan& plan,
-                     const std::string& fingerprint, const std::string& optimizer,
-                     const fs::path& checkpoint) {
-  const auto check = [&](std::string_view what, std::int64_t found, std::int64_t expected,
-                         std::string_view advice) {
-    if (found != expected) {
-      raise<ConfigError>("'{}' was written with {} {}, this run has {}: {}", checkpoint.native(),
-                         what, found, expected, advice);
-    }
-  };
-  if (saved.from_python) return;  // what it records was adopted, what it does not is this run's
-  check("a training set of", saved.num_features, plan.num_features,
-        "pass the same data and feature flags");
-  check("logical shards:", saved.logical_shards, plan.logical_shards,
-        "pass --logical_shards with the old value");
-  check("--per_device_train_batch_size", saved.per_device_train_batch_size,
-        plan.per_device_batch_size, "pass the old value");
-  check("--gradient_accumulation_steps", saved.gradient_accumulation_steps, plan.accumulation_steps,
-        "pass the old value");
-  if (saved.optimizer != optimizer) {
-    raise<ConfigError>("'{}' was written with --optim {}, this run has {}: pass the old value",
-                       checkpoint.native(), saved.optimizer, optimizer);
-  }
-  if (saved.data_fingerprint != fingerprint) {
-    raise<ConfigError>(
-        "'{}' was trained on other features (fingerprint {}, now {}): pass the same data, "
-        "tokenizer and feature flags",
-        checkpoint.native(), saved.data_fingerprint, fingerprint);
-  }
-}
-
 }  // namespace
-
-ResumeState Trainer::resume_state(const fs::path& checkpoint) {
-  return load_checkpoint_state(checkpoint).resume;
-}
 
 Trainer::Trainer(const TrainerParts& parts)
     : parts_(parts), memory_(!parts.arguments.skip_memory_metrics) {
@@ -155,9 +107,6 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
           static_cast<double>(epoch) +
           static_cast<double>(end_batch) / static_cast<double>(plan_.batches_per_epoch);
       count_tokens(step.batch);
-      state_.total_flos += 6.0 * static_cast<double>(step.batch.computed_tokens) *
-                           parts_.communicator.size() *
-                           static_cast<double>(parts_.task.num_parameters_without_embeddings());
       const double loss = std::accumulate(step.shard_losses.begin(), step.shard_losses.end(), 0.0) /
                           static_cast<double>(std::max<std::size_t>(1, step.shard_losses.size()));
       state_.epoch = epoch_done;
@@ -173,61 +122,10 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   }
 
   if (arguments.load_best_model_at_end) load_best_model();
-  TrainResult result{.preempted = false, .metrics = final_metrics(seconds_since(train_start_))};
+  TrainResult result{.preempted = false, .metrics = final_metrics()};
   log(result.metrics);
   parts_.observer.train_end();
   return result;
-}
-
-TrainedArenas Trainer::trained_arenas() const {
-  return {.weights = parts_.parallel.weights(),
-          .optimizer_state = parts_.parallel.optimizer_state(),
-          .state_tensors = parts_.optimizer->state_tensors()};
-}
-
-void Trainer::resume_from(const fs::path& checkpoint) {
-  LoadedCheckpoint loaded = load_checkpoint_state(checkpoint);
-  check_resumable(loaded.resume, plan_, parts_.data_fingerprint, resume_.optimizer, checkpoint);
-  if (loaded.resume.from_python) {
-    parts_.observer.note(fmt::format(
-        "'{}' was written by Hugging Face's Trainer: weights, optimizer and steps go on; the state "
-        "of PyTorch's random numbers is not used",
-        checkpoint.native()));
-  }
-  if (const std::string text =
-          resume_differences(checkpoint, loaded.state, plan_, parts_.arguments);
-      !text.empty()) {
-    parts_.observer.warning(text);
-  }
-  if (loaded.state.max_steps != plan_.total_steps) {
-    parts_.observer.warning(fmt::format(
-        "'{}' was on its way to {} steps, this run goes to {}: the learning-rate schedule changes",
-        checkpoint.native(), loaded.state.max_steps, plan_.total_steps));
-  }
-  if (parts_.parallel.node_leader()) {
-    load_checkpoint_arenas(checkpoint, parts_.task.layout(), trained_arenas());
-  }
-  parts_.communicator.barrier();
-  // What is about this run (steps, intervals) is the new plan's; what happened so far is the
-  // checkpoint's.
-  state_.epoch = loaded.state.epoch;
-  state_.global_step = loaded.state.global_step;
-  state_.total_flos = loaded.state.total_flos;
-  state_.num_input_tokens_seen = loaded.state.num_input_tokens_seen;
-  state_.best_metric = loaded.state.best_metric;
-  state_.best_model_checkpoint = loaded.state.best_model_checkpoint;
-  state_.best_global_step = loaded.state.best_global_step;
-  state_.log_history = std::move(loaded.state.log_history);
-  resume_.last_log_step = loaded.resume.last_log_step;
-  resume_.total_loss = loaded.resume.total_loss;
-  resume_.repeated_updates = loaded.resume.repeated_updates;
-  if (parts_.arguments.ignore_data_skip)
-    resume_.repeated_updates += updates_into_data() % plan_.updates_per_epoch;
-  learning_rate_->restore(loaded.resume.plateau);
-  const dist::Range shards = parts_.parallel.shards();
-  for (std::size_t i = 0; i < own_losses_.size(); ++i) {
-    own_losses_[i] = loaded.resume.shard_loss_since_log.at(shards.begin + i);
-  }
 }
 
 void Trainer::refresh_bf16_weights() {
@@ -238,23 +136,6 @@ void Trainer::refresh_bf16_weights() {
                      bf16.data() + range.begin);
   }
   parts_.parallel.publish();
-}
-
-void Trainer::warn_if_not_finite(double grad_norm) {
-  if (std::isfinite(grad_norm) || warned_not_finite_) return;
-  warned_not_finite_ = true;
-  parts_.observer.warning(fmt::format(
-      "step {}: the gradient norm is {}: the weights are lost from here on; try a smaller "
-      "--learning_rate, warm-up, or f32 instead of --bf16",
-      state_.global_step, grad_norm));
-}
-
-void Trainer::record_losses(std::span<const double> losses) {
-  const auto steps_since_log = static_cast<double>(1 + state_.global_step - resume_.last_log_step);
-  for (std::size_t i = 0; i < losses.size(); ++i) {
-    const bool count_average = parts_.arguments.logging_nan_inf_filter && !std::isfinite(losses[i]);
-    own_losses_[i] += count_average ? own_losses_[i] / steps_since_log : losses[i];
-  }
 }
 
 void Trainer::after_step(double epoch, double grad_norm, double learning_rate, bool last_of_epoch) {
@@ -283,34 +164,6 @@ void Trainer::after_step(double epoch, double grad_norm, double learning_rate, b
                             state_.best_global_step != best_before);
   }
   if (save_now) save();
-}
-
-void Trainer::log_training(double grad_norm, double learning_rate) {
-  const std::int64_t steps = state_.global_step - resume_.last_log_step;
-  if (steps <= 0) return;
-  const double loss =
-      parts_.parallel.sum_over_shards(own_losses_) / static_cast<double>(plan_.logical_shards);
-  std::fill(own_losses_.begin(), own_losses_.end(), 0.0);
-  resume_.total_loss += loss;
-  resume_.last_log_step = state_.global_step;
-  ordered_json entry;
-  entry["loss"] = round_digits(loss / static_cast<double>(steps), 4);
-  entry["grad_norm"] = grad_norm;
-  entry["learning_rate"] = learning_rate;
-  if (parts_.arguments.include_num_input_tokens_seen != TokenCount::kNo) {
-    gather_token_count();
-    entry["num_input_tokens_seen"] = state_.num_input_tokens_seen;
-    add_token_rate(entry, seconds_since(train_start_),
-                   static_cast<double>(state_.num_input_tokens_seen));
-  }
-  log(std::move(entry));
-}
-
-void Trainer::log(ordered_json entry) {
-  if (!entry.contains("epoch")) entry["epoch"] = state_.epoch;
-  parts_.observer.log(entry);
-  entry["step"] = state_.global_step;
-  state_.log_history.push_back(std::move(entry));
 }
 
 ordered_json Trainer::evaluate(tasks::Split split) {
@@ -357,123 +210,11 @@ ordered_json Trainer::evaluate_and_record() {
   return metrics;
 }
 
-void Trainer::save() {
-  const TrainingArguments& arguments = parts_.arguments;
-  saved_step_ = state_.global_step;
-  resume_.plateau = learning_rate_->state();
-  gather_token_count();
-  // Every rank contributes the losses of its shards; the others' are zeros, so the sum is exact.
-  resume_.shard_loss_since_log.assign(static_cast<std::size_t>(plan_.logical_shards), 0.0);
-  std::copy(own_losses_.begin(), own_losses_.end(),
-            resume_.shard_loss_since_log.begin() +
-                static_cast<std::ptrdiff_t>(parts_.parallel.shards().begin));
-  parts_.communicator.all_reduce(std::span<double>(resume_.shard_loss_since_log),
-                                 comm::ReduceOp::kSum);
-  const fs::path directory =
-      fs::path(arguments.output_dir) / fmt::format("checkpoint-{}", state_.global_step);
-  if (state_.best_metric && state_.best_global_step == state_.global_step)
-    state_.best_model_checkpoint = directory.native();
-  if (!writes_checkpoints()) return;
-
-  parts_.observer.saving(directory);
-  save_checkpoint(arguments.output_dir, {.task = parts_.task,
-                                         .arenas = trained_arenas(),
-                                         .state = state_,
-                                         .resume = resume_,
-                                         .training_arguments_json = parts_.arguments_json,
-                                         .with_optimizer = !arguments.save_only_model});
-  if (arguments.save_total_limit && *arguments.save_total_limit > 0) {
-    for (const fs::path& removed : rotate_checkpoints(
-             arguments.output_dir, *arguments.save_total_limit, state_.best_model_checkpoint)) {
-      parts_.observer.note(fmt::format(
-          "Deleting older checkpoint [{}] due to args.save_total_limit", removed.native()));
-    }
-  }
-}
-
-void Trainer::load_best_model() {
-  if (!state_.best_model_checkpoint) {
-    parts_.observer.warning(
-        "--load_best_model_at_end: no evaluation and checkpoint fell together, the last weights "
-        "stay");
-    return;
-  }
-  parts_.observer.note(fmt::format("Loading best model from {} (score: {}).",
-                                   *state_.best_model_checkpoint, *state_.best_metric));
-  if (parts_.parallel.node_leader()) {
-    const models::WeightFiles file(*state_.best_model_checkpoint);
-    for (const nn::ParameterSpec& parameter : parts_.task.layout().parameters()) {
-      const models::TensorView* tensor = file.find(parameter.name);
-      if (tensor == nullptr)
-        raise<DataError>("'{}' has no tensor '{}'", file.path().native(), parameter.name);
-      models::copy_to_float(*tensor,
-                            parts_.parallel.weights().subspan(parameter.offset, parameter.size));
-    }
-  }
-  parts_.communicator.barrier();
-  refresh_bf16_weights();
-}
-
-void Trainer::count_tokens(const tasks::BatchSize& batch) {
-  computed_tokens_ += static_cast<double>(batch.computed_tokens);
-  const TokenCount count = parts_.arguments.include_num_input_tokens_seen;
-  if (count == TokenCount::kNo) return;
-  uncounted_tokens_ += static_cast<std::int64_t>(count == TokenCount::kAll ? batch.computed_tokens
-                                                                           : batch.real_tokens);
-}
-
-// Brings state_.num_input_tokens_seen up to date. Collective.
-void Trainer::gather_token_count() {
-  if (parts_.arguments.include_num_input_tokens_seen == TokenCount::kNo) return;
-  std::int64_t tokens = std::exchange(uncounted_tokens_, 0);
-  if (parts_.communicator.size() > 1)
-    parts_.communicator.all_reduce(std::span(&tokens, 1), comm::ReduceOp::kSum);
-  state_.num_input_tokens_seen += tokens;
-}
-
 bool Trainer::agreed_to_stop() {
   std::int64_t stop = parts_.stop_requested.load(std::memory_order_relaxed) ? 1 : 0;
   if (parts_.communicator.size() == 1) return stop != 0;
   parts_.communicator.all_reduce(std::span(&stop, 1), comm::ReduceOp::kMax);
   return stop != 0;
-}
-
-void Trainer::report_progress(double loss, double learning_rate, const tasks::BatchSize& batch,
-                              double step_seconds) {
-  smooth(smoothed_step_seconds_, step_seconds);
-  smooth(smoothed_tokens_per_second_, static_cast<double>(batch.real_tokens) / step_seconds);
-  smooth(smoothed_flops_per_second_, batch.flops / step_seconds);
-  parts_.observer.step_end(
-      {.step = state_.global_step,
-       .max_steps = plan_.total_steps,
-       .epoch = state_.epoch,
-       .loss = loss,
-       .learning_rate = learning_rate,
-       .real_tokens_per_second = smoothed_tokens_per_second_ * parts_.communicator.size(),
-       .flops_per_second = smoothed_flops_per_second_,
-       .seconds_left =
-           smoothed_step_seconds_ * static_cast<double>(plan_.total_steps - state_.global_step)});
-}
-
-ordered_json Trainer::final_metrics(double seconds) {
-  const double pending =
-      parts_.parallel.sum_over_shards(own_losses_) / static_cast<double>(plan_.logical_shards);
-  ordered_json metrics;
-  add_speed_metrics(metrics, "train", seconds, plan_.num_train_samples,
-                    static_cast<double>(plan_.total_steps));
-  if (parts_.arguments.include_tokens_per_second) {
-    double tokens = computed_tokens_;
-    if (parts_.communicator.size() > 1)
-      parts_.communicator.all_reduce(std::span(&tokens, 1), comm::ReduceOp::kSum);
-    metrics["train_tokens_per_second"] = round_digits(tokens / std::max(seconds, 1e-9), 3);
-  }
-  gather_token_count();
-  metrics["total_flos"] = state_.total_flos;
-  metrics["train_loss"] = (resume_.total_loss + pending) /
-                          static_cast<double>(std::max<std::int64_t>(1, state_.global_step));
-  memory_.stop_and_report(MemoryTracker::Stage::kTrain, metrics);
-  metrics["epoch"] = state_.epoch;
-  return metrics;
 }
 
 }  // namespace tandem::trainer

@@ -1,5 +1,5 @@
 // The training loop: epochs, steps, logs, evaluations, checkpoints, resume, preemption. One step is
-// train_step.h.
+// train_step.h; trainer_checkpoints.cc and trainer_log.cc hold what their names say.
 #pragma once
 
 #include <atomic>
@@ -91,7 +91,8 @@ class Trainer {
   void report_progress(double loss, double learning_rate, const tasks::BatchSize& batch,
                        double step_seconds);
   void log(nlohmann::ordered_json entry);
-  nlohmann::ordered_json final_metrics(double seconds);
+  nlohmann::ordered_json final_metrics();
+  double seconds_of_training() const;
 
   TrainerParts parts_;
   MemoryTracker memory_;
@@ -101,7 +102,8 @@ class Trainer {
   std::optional<LearningRate> learning_rate_;
   std::vector<double> own_losses_;     // per own shard, since the last log
   std::int64_t uncounted_tokens_ = 0;  // of this rank, not in state_.num_input_tokens_seen yet
-  double computed_tokens_ = 0;         // of this rank in this session, padding included
+  std::int64_t uncounted_computed_tokens_ = 0;  // of this rank, not in state_.total_flos yet
+  double computed_tokens_ = 0;                  // of this rank in this session, padding included
   std::chrono::steady_clock::time_point train_start_;
   std::optional<std::int64_t> saved_step_;
   bool warned_not_finite_ = false;

@@ -71,6 +71,19 @@ TEST(TrainingPlan, DropLastMayLeaveNothing) {
   EXPECT_THROW(make_training_plan(arguments(10, 0), 10, 1), ConfigError);
 }
 
+TEST(TrainingPlan, UnevenBatchesNeedOneForEveryShard) {
+  TrainingArguments arguments;
+  arguments.per_device_train_batch_size = 2;
+  arguments.even_batches = false;
+  EXPECT_EQ(make_training_plan(arguments, 11, 2).batches_per_epoch, 3);
+  EXPECT_EQ(make_training_plan(arguments, 9, 1).batches_per_epoch, 5);
+  EXPECT_THAT([&] { make_training_plan(arguments, 10, 2); },
+              ::testing::ThrowsMessage<ConfigError>(::testing::HasSubstr(
+                  "the last 1 of the 5 batches of an epoch are too few for 2 ranks")));
+  arguments.dataloader_drop_last = true;
+  EXPECT_EQ(make_training_plan(arguments, 10, 2).batches_per_epoch, 2);
+}
+
 TEST(TrainerState, SurvivesTheRoundTrip) {
   TrainerState state;
   state.epoch = 1.5;

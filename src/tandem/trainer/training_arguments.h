@@ -52,7 +52,10 @@ struct TrainingArguments {
   int gradient_accumulation_steps = 1;  // micro-batches per update
   double num_train_epochs = 3.0;        // fractions allowed
   std::int64_t max_steps = -1;          // > 0: wins over num_train_epochs
-  bool dataloader_drop_last = false;    // training only: leave the incomplete tail of an epoch out
+  // false: the last round of an epoch is not filled up with samples from its beginning; its last shard
+  // then has a smaller batch, and a shard without any is refused (accelerate's even_batches).
+  bool even_batches = true;
+  bool dataloader_drop_last = false;  // training only: leave the incomplete tail of an epoch out
   int dataloader_num_workers = 0;
   bool group_by_length = false;
 

@@ -44,6 +44,15 @@ TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t
         "--per_device_train_batch_size",
         num_features, batch, logical_shards);
   }
+  // Without a batch for every shard a rank would stop early and the others wait for its gradient.
+  if (!arguments.even_batches && !arguments.dataloader_drop_last && batches % logical_shards != 0) {
+    raise<ConfigError>(
+        "--accelerator_config: with even_batches false the last {} of the {} batches of an epoch "
+        "are "
+        "too few for {} ranks, and the others would wait for ever; leave even_batches at true, or "
+        "pass --dataloader_drop_last",
+        batches % logical_shards, batches, logical_shards);
+  }
   plan.updates_per_epoch = divide_up(plan.batches_per_epoch, plan.accumulation_steps);
 
   if (arguments.max_steps > 0) {
@@ -92,7 +101,7 @@ data::EpochBatches epoch_batches(const TrainingArguments& arguments, const Train
   }
   data::EpochBatches batches(std::move(order), batch_size,
                              static_cast<std::size_t>(plan.logical_shards),
-                             arguments.dataloader_drop_last);
+                             arguments.dataloader_drop_last, arguments.even_batches);
   const std::span<const float> costs = task.train_costs();
   if (!costs.empty()) batches.balance(costs);
   return batches;

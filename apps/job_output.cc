@@ -1,0 +1,120 @@
+#include "apps/job_output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/core/python_json.h"
+#include "tandem/trainer/trainer.h"
+
+namespace tandem::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+void require_writable(const fs::path& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) throw io_error("--output_dir: cannot create", directory.native(), error.value());
+  try {
+    AtomicFile probe(directory / ".tandem-writable");
+  } catch (const IoError&) {
+    raise<IoError>(
+        "--output_dir: '{}' is not writable; choose another directory or change its permissions",
+        directory.native());
+  }
+}
+
+// Where to resume from, if anywhere: the flag, else the newest checkpoint that a previous run left
+// in output_dir.
+std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments& training,
+                                               Console& console) {
+  if (training.resume_from_checkpoint) return fs::path(*training.resume_from_checkpoint);
+  const fs::path output_dir = training.output_dir;
+  if (!training.do_train || training.overwrite_output_dir || !fs::is_directory(output_dir))
+    return std::nullopt;
+  trainer::restore_replaced_checkpoints(output_dir);
+  if (const auto last = trainer::last_checkpoint(output_dir)) {
+    console.script_line("INFO",
+                        fmt::format("Checkpoint detected, resuming training at {}. To avoid this "
+                                    "behavior, change the `--output_dir` "
+                                    "or add `--overwrite_output_dir` to train from scratch.",
+                                    last->native()));
+    return last;
+  }
+  for (const auto& entry : fs::directory_iterator(output_dir)) {
+    if (entry.path().filename().string().starts_with("tmp-checkpoint-")) continue;
+    raise<ConfigError>(
+        "Output directory ({}) already exists and is not empty. Use --overwrite_output_dir to "
+        "overcome.",
+        output_dir.native());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<fs::path> prepare_output(const trainer::TrainingArguments& training,
+                                       comm::Communicator& communicator, Console& console) {
+  const bool is_main = communicator.rank() == 0;
+  std::string resume;
+  if (is_main) {
+    if (const auto path = find_resume_checkpoint(training, console)) resume = path->native();
+  }
+  const bool own_directory = training.save_on_each_node && communicator.local_rank() == 0;
+  if (is_main || own_directory) require_writable(training.output_dir);
+  resume = communicator.broadcast_text(resume, 0);
+  return resume.empty() ? std::nullopt : std::optional<fs::path>(resume);
+}
+
+void split_batch_sizes(int shards, trainer::TrainingArguments& training) {
+  if (!training.split_batches) return;
+  if (training.per_device_train_batch_size % shards != 0) {
+    raise<ConfigError>(
+        "--split_batches: --per_device_train_batch_size {} cannot be split evenly over {} shards",
+        training.per_device_train_batch_size, shards);
+  }
+  training.per_device_train_batch_size /= shards;
+  training.per_device_eval_batch_size = std::max(1, training.per_device_eval_batch_size / shards);
+}
+
+void adopt_checkpoint_settings(const fs::path& checkpoint, int world_size,
+                               trainer::TrainingArguments& training, Console& console) {
+  const trainer::ResumeState saved = trainer::Trainer::resume_state(checkpoint);
+  if (saved.logical_shards < world_size) {
+    raise<ConfigError>(
+        "'{}' was written with {} logical shards, so at most {} ranks can go on with it, not {}; "
+        "to "
+        "be free to add ranks later, start a run with a larger --logical_shards",
+        checkpoint.native(), saved.logical_shards, saved.logical_shards, world_size);
+  }
+  if (saved.logical_shards != training.logical_shards.value_or(world_size)) {
+    console.script_line("INFO", fmt::format("{} logical shards, as in the checkpoint, on {} ranks",
+                                            saved.logical_shards, world_size));
+  }
+  training.logical_shards = saved.logical_shards;
+  const bool known = saved.per_device_train_batch_size > 0;  // old Trainers did not record it
+  if (known && saved.per_device_train_batch_size != training.per_device_train_batch_size) {
+    console.warning(
+        fmt::format("--per_device_train_batch_size {} is replaced by the checkpoint's {}",
+                    training.per_device_train_batch_size, saved.per_device_train_batch_size));
+    training.per_device_train_batch_size = saved.per_device_train_batch_size;
+  }
+}
+
+void save_metrics(const fs::path& output_dir, std::string_view split,
+                  const nlohmann::ordered_json& metrics) {
+  constexpr PythonJsonOptions kStyle{.indent = 4, .sort_keys = true};
+  write_file(output_dir / fmt::format("{}_results.json", split), python_json(metrics, kStyle));
+  nlohmann::ordered_json all = nlohmann::ordered_json::object();
+  if (const auto text = read_file_if_exists(output_dir / "all_results.json")) {
+    all = nlohmann::ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    if (!all.is_object()) all = nlohmann::ordered_json::object();
+  }
+  for (const auto& [key, value] : metrics.items()) all[key] = value;
+  write_file(output_dir / "all_results.json", python_json(all, kStyle));
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,47 @@
+// The JSON of a tokenizer's files, for its reader and its writer. Internal to text.
+#pragma once
+
+#include <simdjson.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "tandem/core/error.h"
+
+namespace tandem::text {
+
+// Keeps the order of keys.
+using Json = nlohmann::ordered_json;
+
+// A small JSON file as an object; null when the file does not exist. Throws DataError.
+Json read_object_if_exists(const std::filesystem::path& path);
+
+// tokenizer.json holds its vocabulary as one object with tens of thousands of keys, for which
+// ordered_json takes quadratic time: simdjson reads the file, and everything but the vocabulary
+// becomes ordered_json.
+Json convert(simdjson::dom::element element);
+Json convert_object(simdjson::dom::object members, std::string_view left_out = {});
+
+// Without looking whether the key is there.
+void append_member(Json& object, std::string_view key, Json value);
+
+// The value of `key`, or null when it is absent or the value is no object.
+const Json& member(const Json& object, const std::string& key);
+
+// The same as T; DataError that names `path` when it is of another type.
+template <class T>
+T value_or(const Json& object, const std::string& key, T otherwise,
+           const std::filesystem::path& path) {
+  const Json& value = member(object, key);
+  if (value.is_null()) return otherwise;
+  try {
+    return value.get<T>();
+  } catch (const Json::exception&) {
+    raise<DataError>("'{}': \"{}\" has the wrong type: {}", path.string(), key, value.dump());
+  }
+}
+
+}  // namespace tandem::text

@@ -1,0 +1,161 @@
+// Checkpoints as the training loop uses them: going on from one, writing them, coming back to the best.
+#include <algorithm>
+#include <utility>
+
+#include "tandem/core/error.h"
+#include "tandem/models/weight_files.h"
+#include "tandem/trainer/resume_differences.h"
+#include "tandem/trainer/trainer.h"
+
+namespace tandem::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A checkpoint fixes what the order of data and the sums depend on.
+void check_resumable(const ResumeState& saved, const TrainingPlan& plan,
+                     const std::string& fingerprint, const std::string& optimizer,
+                     const fs::path& checkpoint) {
+  const auto check = [&](std::string_view what, std::int64_t found, std::int64_t expected,
+                         std::string_view advice) {
+    if (found != expected) {
+      raise<ConfigError>("'{}' was written with {} {}, this run has {}: {}", checkpoint.native(),
+                         what, found, expected, advice);
+    }
+  };
+  if (saved.from_python) return;  // what it records was adopted, what it does not is this run's
+  check("a training set of", saved.num_features, plan.num_features,
+        "pass the same data and feature flags");
+  check("logical shards:", saved.logical_shards, plan.logical_shards,
+        "pass --logical_shards with the old value");
+  check("--per_device_train_batch_size", saved.per_device_train_batch_size,
+        plan.per_device_batch_size, "pass the old value");
+  check("--gradient_accumulation_steps", saved.gradient_accumulation_steps, plan.accumulation_steps,
+        "pass the old value");
+  if (saved.optimizer != optimizer) {
+    raise<ConfigError>("'{}' was written with --optim {}, this run has {}: pass the old value",
+                       checkpoint.native(), saved.optimizer, optimizer);
+  }
+  if (saved.data_fingerprint != fingerprint) {
+    raise<ConfigError>(
+        "'{}' was trained on other features (fingerprint {}, now {}): pass the same data, "
+        "tokenizer and feature flags",
+        checkpoint.native(), saved.data_fingerprint, fingerprint);
+  }
+}
+
+}  // namespace
+
+ResumeState Trainer::resume_state(const fs::path& checkpoint) {
+  return load_checkpoint_state(checkpoint).resume;
+}
+
+TrainedArenas Trainer::trained_arenas() const {
+  return {.weights = parts_.parallel.weights(),
+          .optimizer_state = parts_.parallel.optimizer_state(),
+          .state_tensors = parts_.optimizer->state_tensors()};
+}
+
+void Trainer::resume_from(const fs::path& checkpoint) {
+  LoadedCheckpoint loaded = load_checkpoint_state(checkpoint);
+  check_resumable(loaded.resume, plan_, parts_.data_fingerprint, resume_.optimizer, checkpoint);
+  if (loaded.resume.from_python) {
+    parts_.observer.note(fmt::format(
+        "'{}' was written by Hugging Face's Trainer: weights, optimizer and steps go on; the state "
+        "of PyTorch's random numbers is not used",
+        checkpoint.native()));
+  }
+  if (const std::string text =
+          resume_differences(checkpoint, loaded.state, plan_, parts_.arguments);
+      !text.empty()) {
+    parts_.observer.warning(text);
+  }
+  if (loaded.state.max_steps != plan_.total_steps) {
+    parts_.observer.warning(fmt::format(
+        "'{}' was on its way to {} steps, this run goes to {}: the learning-rate schedule changes",
+        checkpoint.native(), loaded.state.max_steps, plan_.total_steps));
+  }
+  if (parts_.parallel.node_leader()) {
+    load_checkpoint_arenas(checkpoint, parts_.task.layout(), trained_arenas());
+  }
+  parts_.communicator.barrier();
+  // What is about this run (steps, intervals) is the new plan's; what happened so far is the
+  // checkpoint's.
+  state_.epoch = loaded.state.epoch;
+  state_.global_step = loaded.state.global_step;
+  state_.total_flos = loaded.state.total_flos;
+  state_.num_input_tokens_seen = loaded.state.num_input_tokens_seen;
+  state_.best_metric = loaded.state.best_metric;
+  state_.best_model_checkpoint = loaded.state.best_model_checkpoint;
+  state_.best_global_step = loaded.state.best_global_step;
+  state_.log_history = std::move(loaded.state.log_history);
+  resume_.last_log_step = loaded.resume.last_log_step;
+  resume_.total_loss = loaded.resume.total_loss;
+  resume_.repeated_updates = loaded.resume.repeated_updates;
+  if (parts_.arguments.ignore_data_skip)
+    resume_.repeated_updates += updates_into_data() % plan_.updates_per_epoch;
+  learning_rate_->restore(loaded.resume.plateau);
+  const dist::Range shards = parts_.parallel.shards();
+  for (std::size_t i = 0; i < own_losses_.size(); ++i) {
+    own_losses_[i] = loaded.resume.shard_loss_since_log.at(shards.begin + i);
+  }
+}
+
+void Trainer::save() {
+  const TrainingArguments& arguments = parts_.arguments;
+  saved_step_ = state_.global_step;
+  resume_.plateau = learning_rate_->state();
+  gather_token_count();
+  // Every rank contributes the losses of its shards; the others' are zeros, so the sum is exact.
+  resume_.shard_loss_since_log.assign(static_cast<std::size_t>(plan_.logical_shards), 0.0);
+  std::copy(own_losses_.begin(), own_losses_.end(),
+            resume_.shard_loss_since_log.begin() +
+                static_cast<std::ptrdiff_t>(parts_.parallel.shards().begin));
+  parts_.communicator.all_reduce(std::span<double>(resume_.shard_loss_since_log),
+                                 comm::ReduceOp::kSum);
+  const fs::path directory =
+      fs::path(arguments.output_dir) / fmt::format("checkpoint-{}", state_.global_step);
+  if (state_.best_metric && state_.best_global_step == state_.global_step)
+    state_.best_model_checkpoint = directory.native();
+  if (!writes_checkpoints()) return;
+
+  parts_.observer.saving(directory);
+  save_checkpoint(arguments.output_dir, {.task = parts_.task,
+                                         .arenas = trained_arenas(),
+                                         .state = state_,
+                                         .resume = resume_,
+                                         .training_arguments_json = parts_.arguments_json,
+                                         .with_optimizer = !arguments.save_only_model});
+  if (arguments.save_total_limit && *arguments.save_total_limit > 0) {
+    for (const fs::path& removed : rotate_checkpoints(
+             arguments.output_dir, *arguments.save_total_limit, state_.best_model_checkpoint)) {
+      parts_.observer.note(fmt::format(
+          "Deleting older checkpoint [{}] due to args.save_total_limit", removed.native()));
+    }
+  }
+}
+
+void Trainer::load_best_model() {
+  if (!state_.best_model_checkpoint) {
+    parts_.observer.warning(
+        "--load_best_model_at_end: no evaluation and checkpoint fell together, the last weights "
+        "stay");
+    return;
+  }
+  parts_.observer.note(fmt::format("Loading best model from {} (score: {}).",
+                                   *state_.best_model_checkpoint, *state_.best_metric));
+  if (parts_.parallel.node_leader()) {
+    const models::WeightFiles file(*state_.best_model_checkpoint);
+    for (const nn::ParameterSpec& parameter : parts_.task.layout().parameters()) {
+      const models::TensorView* tensor = file.find(parameter.name);
+      if (tensor == nullptr)
+        raise<DataError>("'{}' has no tensor '{}'", file.path().native(), parameter.name);
+      models::copy_to_float(*tensor,
+                            parts_.parallel.weights().subspan(parameter.offset, parameter.size));
+    }
+  }
+  parts_.communicator.barrier();
+  refresh_bf16_weights();
+}
+
+}  // namespace tandem::trainer

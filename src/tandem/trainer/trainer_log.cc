@@ -1,0 +1,137 @@
+// What the training loop counts, logs and reports.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "tandem/core/error.h"
+#include "tandem/trainer/evaluation.h"
+#include "tandem/trainer/trainer.h"
+
+namespace tandem::trainer {
+namespace {
+
+using nlohmann::ordered_json;
+
+void add_token_rate(ordered_json& entry, double seconds, double tokens) {
+  entry["train_runtime"] = round_digits(seconds, 4);
+  entry["train_tokens_per_second"] = round_digits(tokens / std::max(seconds, 1e-9), 3);
+}
+
+// The exponential moving average that the progress line shows.
+void smooth(double& average, double value) {
+  average = average == 0 ? value : 0.9 * average + 0.1 * value;
+}
+
+}  // namespace
+
+double Trainer::seconds_of_training() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - train_start_).count();
+}
+
+void Trainer::warn_if_not_finite(double grad_norm) {
+  if (std::isfinite(grad_norm) || warned_not_finite_) return;
+  warned_not_finite_ = true;
+  parts_.observer.warning(fmt::format(
+      "step {}: the gradient norm is {}: the weights are lost from here on; try a smaller "
+      "--learning_rate, warm-up, or f32 instead of --bf16",
+      state_.global_step, grad_norm));
+}
+
+void Trainer::record_losses(std::span<const double> losses) {
+  const auto steps_since_log = static_cast<double>(1 + state_.global_step - resume_.last_log_step);
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const bool count_average = parts_.arguments.logging_nan_inf_filter && !std::isfinite(losses[i]);
+    own_losses_[i] += count_average ? own_losses_[i] / steps_since_log : losses[i];
+  }
+}
+
+void Trainer::log_training(double grad_norm, double learning_rate) {
+  const std::int64_t steps = state_.global_step - resume_.last_log_step;
+  if (steps <= 0) return;
+  const double loss =
+      parts_.parallel.sum_over_shards(own_losses_) / static_cast<double>(plan_.logical_shards);
+  std::fill(own_losses_.begin(), own_losses_.end(), 0.0);
+  resume_.total_loss += loss;
+  resume_.last_log_step = state_.global_step;
+  ordered_json entry;
+  entry["loss"] = round_digits(loss / static_cast<double>(steps), 4);
+  entry["grad_norm"] = grad_norm;
+  entry["learning_rate"] = learning_rate;
+  if (parts_.arguments.include_num_input_tokens_seen != TokenCount::kNo) {
+    gather_token_count();
+    entry["num_input_tokens_seen"] = state_.num_input_tokens_seen;
+    add_token_rate(entry, seconds_of_training(), static_cast<double>(state_.num_input_tokens_seen));
+  }
+  log(std::move(entry));
+}
+
+void Trainer::log(ordered_json entry) {
+  if (!entry.contains("epoch")) entry["epoch"] = state_.epoch;
+  parts_.observer.log(entry);
+  entry["step"] = state_.global_step;
+  state_.log_history.push_back(std::move(entry));
+}
+
+void Trainer::count_tokens(const tasks::BatchSize& batch) {
+  computed_tokens_ += static_cast<double>(batch.computed_tokens);
+  uncounted_computed_tokens_ += static_cast<std::int64_t>(batch.computed_tokens);
+  const TokenCount count = parts_.arguments.include_num_input_tokens_seen;
+  if (count == TokenCount::kNo) return;
+  uncounted_tokens_ += static_cast<std::int64_t>(count == TokenCount::kAll ? batch.computed_tokens
+                                                                           : batch.real_tokens);
+}
+
+// Brings state_.num_input_tokens_seen and state_.total_flos up to date. Collective. Ranks compute different numbers of tokens, so
+// each counts its own: the sums do not depend on the number of ranks.
+void Trainer::gather_token_count() {
+  std::array<std::int64_t, 2> tokens = {std::exchange(uncounted_tokens_, 0),
+                                        std::exchange(uncounted_computed_tokens_, 0)};
+  if (parts_.communicator.size() > 1)
+    parts_.communicator.all_reduce(std::span<std::int64_t>(tokens), comm::ReduceOp::kSum);
+  state_.num_input_tokens_seen += tokens[0];
+  state_.total_flos += 6.0 * static_cast<double>(tokens[1]) *
+                       static_cast<double>(parts_.task.num_parameters_without_embeddings());
+}
+
+void Trainer::report_progress(double loss, double learning_rate, const tasks::BatchSize& batch,
+                              double step_seconds) {
+  smooth(smoothed_step_seconds_, step_seconds);
+  smooth(smoothed_tokens_per_second_, static_cast<double>(batch.real_tokens) / step_seconds);
+  smooth(smoothed_flops_per_second_, batch.flops / step_seconds);
+  parts_.observer.step_end(
+      {.step = state_.global_step,
+       .max_steps = plan_.total_steps,
+       .epoch = state_.epoch,
+       .loss = loss,
+       .learning_rate = learning_rate,
+       .real_tokens_per_second = smoothed_tokens_per_second_ * parts_.communicator.size(),
+       .flops_per_second = smoothed_flops_per_second_,
+       .seconds_left =
+           smoothed_step_seconds_ * static_cast<double>(plan_.total_steps - state_.global_step)});
+}
+
+ordered_json Trainer::final_metrics() {
+  const double seconds = seconds_of_training();
+  const double pending =
+      parts_.parallel.sum_over_shards(own_losses_) / static_cast<double>(plan_.logical_shards);
+  ordered_json metrics;
+  add_speed_metrics(metrics, "train", seconds, plan_.num_train_samples,
+                    static_cast<double>(plan_.total_steps));
+  if (parts_.arguments.include_tokens_per_second) {
+    double tokens = computed_tokens_;
+    if (parts_.communicator.size() > 1)
+      parts_.communicator.all_reduce(std::span(&tokens, 1), comm::ReduceOp::kSum);
+    metrics["train_tokens_per_second"] = round_digits(tokens / std::max(seconds, 1e-9), 3);
+  }
+  gather_token_count();
+  metrics["total_flos"] = state_.total_flos;
+  metrics["train_loss"] = (resume_.total_loss + pending) /
+                          static_cast<double>(std::max<std::int64_t>(1, state_.global_step));
+  memory_.stop_and_report(MemoryTracker::Stage::kTrain, metrics);
+  metrics["epoch"] = state_.epoch;
+  return metrics;
+}
+
+}  // namespace tandem::trainer
