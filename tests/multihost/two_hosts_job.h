@@ -1,0 +1,39 @@
+// The demo job on two hosts, one rank on each, started by hand.
+#pragma once
+
+#include "e2e/job.h"
+#include "multihost/hosts.h"
+
+namespace tandem::testing {
+
+class TwoHostsJob : public JobTest {
+ protected:
+  void SetUp() override {
+    const std::string reason = why_no_hosts(/*with_ssh=*/false);
+    if (!reason.empty()) GTEST_SKIP() << "two hosts on one machine: " << reason;
+  }
+
+  // Two ranks, one on each host; what rank 0 printed.
+  std::string run_on_both(const TwoHosts& hosts, const std::string& output, const Words& more) {
+    const int port = free_port();
+    std::vector<std::unique_ptr<Process>> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      Variables variables = rank_variables(rank, 2, port);
+      variables["LOCAL_RANK"] = "0";
+      variables["LOCAL_WORLD_SIZE"] = "1";
+      variables["MASTER_ADDR"] = "node0";
+      const Host& host = rank == 0 ? hosts.node0 : hosts.node1;
+      ranks.push_back(
+          std::make_unique<Process>(host.inside(train_command(output, more)), variables));
+    }
+    std::string out;
+    for (auto& rank : ranks) {
+      const ProcessResult result = rank->wait(std::chrono::seconds(60));
+      EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+      if (out.empty()) out = result.out;
+    }
+    return out;
+  }
+};
+
+}  // namespace tandem::testing
