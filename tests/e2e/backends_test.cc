@@ -1,6 +1,7 @@
 // The same bits whatever library carries the messages: jobs of two ranks on two nodes and of four on two, against one rank that
 // does all the shards. Nodes are made of one machine by TANDEM_NODE_ID, so what they exchange goes through the library.
 #include "e2e/job.h"
+#include "support/sanitizers.h"
 
 namespace tandem::testing {
 namespace {
@@ -24,6 +25,7 @@ class Backends : public JobTest, public ::testing::WithParamInterface<Backend> {
     const auto plugins = std::filesystem::path(TANDEM_BINARY_DIR) / TANDEM_PLUGIN_FOLDER;
     if (!backend.plugin.empty() && !std::filesystem::exists(plugins / backend.plugin))
       GTEST_SKIP() << backend.plugin << " was not built: its library is not installed";
+    if (backend.said.find("MPI") != std::string::npos) expect_leaks_of_mpi();
   }
 
   static void add_variable(Words& words, const std::string& name, const std::string& value) {

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/sanitizers.h"
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/socket.h"
 
@@ -166,6 +167,7 @@ class Backends : public ::testing::TestWithParam<Backend> {
     const Backend& backend = GetParam();
     if (!built(backend.plugin)) GTEST_SKIP() << "the plugin " << backend.plugin << " is not built";
     if (!installed(backend.program)) GTEST_SKIP() << backend.program << " is not installed";
+    if (backend.argument == "mpi") tandem::testing::expect_leaks_of_mpi();
   }
   // `size` ranks on each of the nodes, which are made by their names.
   static std::string command(const std::vector<std::string>& nodes, int size,
@@ -220,6 +222,7 @@ TEST(Backend, IntelMpi) {
   const std::string root = std::string(TANDEM_SOURCE_DIR) + "/build/test-data/venv";
   if (!built("mpich") || !installed(root + "/bin/mpirun"))
     GTEST_SKIP() << "needs impi-rt (scripts/fetch_python_packages.sh) and the plugin mpich";
+  tandem::testing::expect_leaks_of_mpi();
   const Result result = shell(
       kClean + fmt::format("timeout 60 env PATH={0}/bin:$PATH FI_PROVIDER_PATH={0}/lib "
                            "CCL_MPI_LIBRARY_PATH={0}/lib/libmpi.so.12 {0}/bin/mpirun -n 2 {1} mpi",
