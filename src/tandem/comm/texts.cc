@@ -33,7 +33,8 @@ std::vector<std::string> Communicator::all_gather_texts(std::string_view text) {
   std::vector<char> all(longest * lengths.size());
   std::copy(text.begin(), text.end(), own.begin());
   all_gather(std::span<const char>(own), std::span(all));
-  for (std::size_t r = 0; r < texts.size(); ++r) texts[r].assign(all.data() + r * longest, lengths[r]);
+  for (std::size_t r = 0; r < texts.size(); ++r)
+    texts[r].assign(all.data() + r * longest, lengths[r]);
   return texts;
 }
 

@@ -148,7 +148,8 @@ class Server {
       present.push_back(rank);
     }
     lobby_.add_to(waits);
-    if (::poll(waits.data(), waits.size(), deadline_.remaining_ms(lobby_.nap(milliseconds(500)))) < 0) return;
+    const int patience = deadline_.remaining_ms(lobby_.nap(milliseconds(500)));
+    if (::poll(waits.data(), waits.size(), patience) < 0) return;
     for (std::size_t i = 0; i < present.size(); ++i) {
       if (waits[1 + i].revents != 0) rank_went_away(present[i]);
     }
