@@ -94,6 +94,7 @@ def compare(options, script):
         for number in range(options.rounds):
             for side in (list(sides) if number % 2 == 0 else list(sides)[::-1]):
                 times[side].append(sides[side]())
+                print(f"round {number + 1}: {kind} {side} {times[side][-1]:.4f}", file=sys.stderr, flush=True)  # so that a run that is cut is not lost
         ours = statistics.median(times["tandem"])
         for side, values in times.items():
             median = statistics.median(values)
