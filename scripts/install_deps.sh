@@ -22,7 +22,7 @@ if [ "${1:-}" = --tests ]; then
   # missing. In a container the package is just a program.
   [ -d /run/systemd/system ] || packages+=(openssh-server openssh-client)
 elif [ "${1:-}" = --dev ]; then
-  packages+=(clang clang-format clang-tidy ccache)
+  packages+=(clang libclang-rt-dev llvm clang-format clang-tidy ccache)  # the second and third: sanitizers, and names in their reports
 elif [ $# -gt 0 ]; then
   echo "usage: scripts/install_deps.sh [--tests | --dev]" >&2
   exit 2

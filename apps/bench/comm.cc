@@ -15,6 +15,7 @@
 #include "apps/bench/options.h"
 #include "apps/bench/report.h"
 #include "tandem/comm/tuning.h"
+#include "tandem/core/cores.h"
 #include "tandem/core/error.h"
 #include "tandem/core/float16.h"
 
@@ -403,7 +404,7 @@ std::vector<std::size_t> sizes_of(const CommBenchOptions& options) {
 
 int run_rank(const CommBenchOptions& options, const rendezvous::Identity& identity,
              const Environment& environment) {
-  const std::vector<int> cores = own_cores();
+  const std::vector<int> cores = allowed_cores();
   comm::Options comm_options;
   comm_options.timeout = std::chrono::minutes(5);
   comm_options.selection = comm::Selection::from_environment(environment);

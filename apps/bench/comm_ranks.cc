@@ -27,18 +27,8 @@ Pages::Pages(std::size_t bytes, bool huge) : bytes_(std::max<std::size_t>(bytes,
 
 Pages::~Pages() { ::munmap(data_, bytes_); }
 
-std::vector<int> own_cores() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  ::sched_getaffinity(0, sizeof mask, &mask);
-  std::vector<int> cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &mask)) cores.push_back(core);
-  }
-  return cores;
-}
-
 void pin_to_core(const std::vector<int>& cores, int index) {
+  if (cores.empty()) return;
   cpu_set_t mask;
   CPU_ZERO(&mask);
   CPU_SET(static_cast<std::size_t>(cores[static_cast<std::size_t>(index) % cores.size()]), &mask);

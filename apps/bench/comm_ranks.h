@@ -26,9 +26,7 @@ class Pages {
   std::size_t bytes_ = 0;
 };
 
-// Cores of this process's affinity mask, in order.
-std::vector<int> own_cores();
-// Binds the calling thread to the core of `index`, counted modulo the cores there are.
+// Binds the calling thread to the core of `index`, counted modulo the cores there are. None: nothing happens.
 void pin_to_core(const std::vector<int>& cores, int index);
 
 // Starts `ranks` child processes that run `body` with their identity, and waits for all. Returns the first exit code that is

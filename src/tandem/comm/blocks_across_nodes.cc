@@ -70,12 +70,13 @@ std::unique_ptr<Task> reduce_blocks_of(const Job& job, int of, std::byte* wide,
 
 // Partial sums as they travel: those of a type wider than the call's that are exact in it are narrowed here. Lives as long as the round.
 struct Wire {
-  std::vector<std::unique_ptr<Bytes>> copies;
+  std::vector<std::unique_ptr<std::byte[]>> copies;
   std::vector<std::function<void()>> widenings;  // of what was received
 
+  // Not cleared: all of it is written.
   std::byte* add_copy(std::size_t bytes) {
-    copies.push_back(std::make_unique<Bytes>(bytes));
-    return copies.back()->data();
+    copies.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
+    return copies.back().get();
   }
 };
 
@@ -97,11 +98,7 @@ void receive_partial(const Job& job, const Subtree& partial, int peer, std::span
   std::byte* const copy = wire.add_copy(job.call.block_bytes());
   round.receive(peer, {copy, job.call.block_bytes()});
   wire.widenings.push_back([job, copy, wide] {
-    const SumProgram alone = {0};
-    const std::byte* const input = copy;
-    std::byte* const output = wide.data();
-    reduce(*job.state.kernels, {job.call.type, job.call.op, 1, /*wide_result=*/true}, alone,
-           std::span(&input, 1), std::span(&output, 1), job.call.count);
+    widen(*job.state.kernels, job.call.type, copy, wide.data(), job.call.count);
   });
 }
 

@@ -161,12 +161,7 @@ class RoundWriter {
     std::byte* copy = add_scratch(count * size_of(finish_.type));
     round.receive(peer(step), {copy, count * size_of(finish_.type)});
     works_.back().push_back([copy, count, to = range(step).data(), &kernels = kernels_,
-                             how = Reduction{finish_.type, reduction_.op, 1, true}] {
-      const SumProgram alone = {0};
-      const std::byte* const input = copy;
-      std::byte* const output = to;
-      reduce(kernels, how, alone, std::span(&input, 1), std::span(&output, 1), count);
-    });
+                             type = finish_.type] { widen(kernels, type, copy, to, count); });
   }
 
   void accumulate(const Step& step) {

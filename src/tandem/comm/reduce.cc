@@ -56,12 +56,6 @@ Combine combine_of(ReduceOp op) {
 
 bool is_half(DataType type) { return type == DataType::kBfloat16 || type == DataType::kFloat16; }
 
-void widen(const CombineKernels& kernels, DataType type, const void* from, void* to,
-           std::size_t count) {
-  const auto convert = type == DataType::kBfloat16 ? kernels.widen_bfloat16 : kernels.widen_float16;
-  convert(count, from, static_cast<float*>(to));
-}
-
 void narrow(const CombineKernels& kernels, DataType type, const void* from, void* to,
             std::size_t count) {
   const auto convert =
@@ -181,6 +175,13 @@ void reduce(const CombineKernels& kernels, const Reduction& reduction, const Sum
     }
     copy_to_others(outputs, begin * out_size, length * out_size);
   }
+}
+
+void widen(const CombineKernels& kernels, DataType type, const std::byte* from, std::byte* to,
+           std::size_t count) {
+  TANDEM_CHECK(is_half(type), "{} is its own accumulator", name_of(type));
+  const auto convert = type == DataType::kBfloat16 ? kernels.widen_bfloat16 : kernels.widen_float16;
+  convert(count, from, reinterpret_cast<float*>(to));
 }
 
 void finish_reduction(const CombineKernels& kernels, DataType type, int divisor,

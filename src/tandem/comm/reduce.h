@@ -31,6 +31,10 @@ void reduce(const kernels::CombineKernels& kernels, const Reduction& reduction,
             const SumProgram& program, std::span<const std::byte* const> operands,
             std::span<std::byte* const> outputs, std::size_t count);
 
+// to = from, of the 16-bit float `type`, in f32: exact. No overlap.
+void widen(const kernels::CombineKernels& kernels, DataType type, const std::byte* from,
+           std::byte* to, std::size_t count);
+
 // to = from divided and rounded to `type`, where `from` is of accumulator_of(type). May be in place if these are equal.
 void finish_reduction(const kernels::CombineKernels& kernels, DataType type, int divisor,
                       const std::byte* from, std::byte* to, std::size_t count);

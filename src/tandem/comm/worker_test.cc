@@ -265,10 +265,11 @@ TEST(Workers, StopWithTheirRank) {
   const auto ended = run_processes(
       2,
       [](Communicator& comm) {
-        std::vector<float> data(3'000'000);
-        const Request request = comm.start_all_reduce(std::span(data), ReduceOp::kSum);
-        if (comm.rank() == 1) ::raise(SIGKILL);
-        comm.wait(request);
+        std::vector<float> first(3'000'000);
+        std::vector<float> second(3'000'000);
+        comm.start_all_reduce(std::span(first), ReduceOp::kSum);
+        if (comm.rank() == 1) ::raise(SIGKILL);  // the helper may have finished the first by now; the second never comes
+        comm.wait(comm.start_all_reduce(std::span(second), ReduceOp::kSum));
       },
       with_worker);
   EXPECT_TRUE(ended[0].exited_with(200));
