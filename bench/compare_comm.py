@@ -5,8 +5,9 @@
 
 A round runs each program once, so all meet the same state of the machine. Two ranks, one core each, private buffers of 4 KiB pages (and
 tandem's communicator memory beside it); bench/comm_mpi.c is compiled with each rival's own mpicc, bench/comm_gloo.cc with g++. Rivals: mpich,
-openmpi, gloo, and impi (Intel MPI: pip install --target DIR impi-rt, then --impi DIR). A ratio is the best rival's median over tandem's; above 1
-tandem is faster. --json FILE writes all figures.
+openmpi, gloo, impi (Intel MPI: pip install impi-rt into an environment DIR, then --impi DIR) and oneccl (pip install --no-deps oneccl
+oneccl-devel intel-cmplr-lib-rt into an environment DIR, then, because they write the same files, oneccl-cpu with --force-reinstall; then
+--oneccl DIR). A ratio is the best rival's median over tandem's; above 1 tandem is faster. --json FILE writes all figures.
 
 --hosts runs the two ranks on two hosts, made of two network namespaces of this machine that a pair of virtual interfaces connects (needs
 root, and ip of iproute2); they are removed at the end. Rival there: gloo.
@@ -24,15 +25,16 @@ import subprocess
 import sys
 import tempfile
 
-MPI_SOURCE, GLOO_SOURCE = "comm_mpi.c", "comm_gloo.cc"
+MPI_SOURCE, GLOO_SOURCE, ONECCL_SOURCE = "comm_mpi.c", "comm_gloo.cc", "comm_oneccl.cc"
 RIVALS = {
     "mpich": {"cc": "mpicc.mpich", "run": ["mpiexec.mpich", "-n", "2"]},
     "openmpi": {"cc": "mpicc.openmpi",
                 "run": ["mpiexec.openmpi", "-n", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]},
     "gloo": {"cc": "g++", "flags": ["-std=c++17"], "source": GLOO_SOURCE, "libraries": ["-lgloo", "-pthread"]},
     "impi": {"cc": "mpicc.mpich", "run": ["mpiexec.hydra", "-n", "2"]},  # one binary interface with MPICH
+    "oneccl": {"cc": "g++", "flags": ["-std=c++17"], "source": ONECCL_SOURCE, "libraries": ["-lccl", "-Wl,--allow-shlib-undefined"]},
 }
-PACKAGES = {"mpich": "libmpich-dev mpich", "openmpi": "libopenmpi-dev openmpi-bin", "gloo": "libgloo-dev", "impi": "libmpich-dev"}
+PACKAGES = {"mpich": "libmpich-dev mpich", "openmpi": "libopenmpi-dev openmpi-bin", "gloo": "libgloo-dev", "impi": "libmpich-dev", "oneccl": "g++"}
 OUT_OF_PLACE = {"all_gather", "reduce_scatter", "all_to_all", "reduce", "gather"}
 
 
@@ -82,13 +84,14 @@ def free_port():
         return found.getsockname()[1]
 
 
-def run_ranks(hosts, command, timeout):
+def run_ranks(hosts, command, timeout, environment=None):
     """Two processes; what rank 0 printed."""
     port = str(free_port())
     ranks = []
     for rank in range(2):
         variables = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
-                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **hosts.environment(rank)}
+                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **hosts.environment(rank),
+                     **(environment(rank) if environment else {})}
         ranks.append(subprocess.Popen(hosts.inside(rank, command), env=variables, stdout=subprocess.PIPE, text=True))
     texts = [rank.communicate(timeout=timeout)[0] for rank in ranks]
     for rank in ranks:
@@ -119,7 +122,7 @@ def run_rival(rival, binary, operation, sizes, seconds, hosts):
         command = [*rival["run"], *command]
         text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600, env=variables).stdout
     else:
-        text = run_ranks(hosts, command, 600)
+        text = run_ranks(hosts, command, 600, rival.get("rank_environment"))
     line.unlink(missing_ok=True)
     shutil.rmtree(store, ignore_errors=True)
     return {int(size): float(time) for _, size, time in (row.split() for row in text.splitlines())}
@@ -137,6 +140,15 @@ def use_intel_mpi(folder):
                                      "I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"}
 
 
+def use_oneccl(folder):
+    """Its headers and libraries where pip put them; over libfabric's tcp and its own shared memory, without a helper thread, for which there is no core."""
+    RIVALS["oneccl"]["flags"] += [f"-I{folder}/include"]
+    RIVALS["oneccl"]["libraries"] += [f"-L{folder}/lib"]
+    RIVALS["oneccl"]["rank_environment"] = lambda rank: {
+        "LD_LIBRARY_PATH": f"{folder}/lib", "CCL_ROOT": str(folder), "CCL_ATL_TRANSPORT": "ofi", "CCL_PROCESS_LAUNCHER": "none",
+        "CCL_LOCAL_RANK": str(rank), "CCL_LOCAL_SIZE": "2", "CCL_WORKER_OFFLOAD": "0", "CCL_LOG_LEVEL": "error"}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tandem")
@@ -147,10 +159,13 @@ def main():
     parser.add_argument("--rivals", default="mpich,openmpi")
     parser.add_argument("--json")
     parser.add_argument("--impi", metavar="DIR", help="where pip installed impi-rt")
+    parser.add_argument("--oneccl", metavar="DIR", help="where pip installed oneccl, oneccl-cpu and oneccl-devel")
     parser.add_argument("--hosts", action="store_true", help="two hosts, over tcp")
     arguments = parser.parse_args()
     if arguments.impi:
         use_intel_mpi(arguments.impi)
+    if arguments.oneccl:
+        use_oneccl(arguments.oneccl)
     sizes = [int(size) for size in arguments.sizes.split(",")]
     if arguments.hosts:
         arguments.rivals = "gloo"

@@ -121,7 +121,9 @@ TEST_F(Memory, CheckpointingChangesNoBit) {
 }
 
 TEST_F(Memory, Bf16SaysWhatItIsWorth) {
-  EXPECT_THAT(run_ok(train_command("job", {"--bf16", "--max_steps", "1"})).out,
+  const auto job = run_ok(train_command("job", {"--bf16", "--max_steps", "1"}));
+  // A line of the start, or a warning if bf16 was not faster: what is measured here depends on what else the machine does.
+  EXPECT_THAT(job.out + job.err,
               ContainsRegex("products: [0-9]+ GFLOP/s in bf16, [0-9]+ GFLOP/s in f32"));
 }
 
