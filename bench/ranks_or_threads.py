@@ -4,7 +4,8 @@
     bench/ranks_or_threads.py MODEL_DIR TRAIN_FILE [--global_batch 12] [--seq 384] [--dtype bf16] [--steps 6] [--rounds 5]
 
 Both train on the same padded batches. A step's time is the difference of the runtimes of a short and a longer job over the difference of their steps, so
-that start-up and the first steps do not count. Printed are the medians, their spread, and the tokens per second of two ranks as a share of those of two threads.
+that start-up and the first steps do not count. Printed are the medians, their spread, the tokens per second of two ranks as a share of those of two threads,
+and what the jobs say of sums of gradients and waits (all steps of the longer job).
 """
 import argparse
 import os
@@ -27,11 +28,13 @@ def runtime(arguments, ranks, steps):
                               env={**os.environ, "OMP_NUM_THREADS": str(2 // ranks)})
     if done.returncode:
         sys.exit(f"{' '.join(command)}\n{done.stdout[-3000:]}")
-    return float(re.findall(r"'train_runtime': '?([0-9.]+)", done.stdout)[-1])
+    gradients = float(re.search(r"([0-9.]+) % sums of gradients", done.stdout).group(1))
+    return float(re.findall(r"'train_runtime': '?([0-9.]+)", done.stdout)[-1]), gradients
 
 
-def step_seconds(arguments, ranks):
-    return (runtime(arguments, ranks, SHORT + arguments.steps) - runtime(arguments, ranks, SHORT)) / arguments.steps
+def measure(arguments, ranks):
+    longer, gradients = runtime(arguments, ranks, SHORT + arguments.steps)
+    return (longer - runtime(arguments, ranks, SHORT)[0]) / arguments.steps, gradients
 
 
 def main():
@@ -46,13 +49,15 @@ def main():
     parser.add_argument("--mpirun", default="mpirun", help="the launcher; any that tandem knows")
     parser.add_argument("--tandem", default="build/release/bin/tandem")
     arguments = parser.parse_args()
-    times = {1: [], 2: []}
+    times, shares = {1: [], 2: []}, {1: [], 2: []}
     for number in range(arguments.rounds):
         for ranks in ((1, 2) if number % 2 == 0 else (2, 1)):
-            times[ranks].append(step_seconds(arguments, ranks))
-            print(f"round {number + 1}: {ranks} rank(s) {times[ranks][-1]:.4f} s per step", file=sys.stderr, flush=True)
+            for values, value in zip((times[ranks], shares[ranks]), measure(arguments, ranks)):
+                values.append(value)
+            print(f"round {number + 1}: {ranks} rank(s) {times[ranks][-1]:.4f} s per step, gradients {shares[ranks][-1]} %", file=sys.stderr, flush=True)
     for ranks, seconds in times.items():
-        print(f"{ranks} rank(s) x {2 // ranks} thread(s): {statistics.median(seconds):.4f} s per step ({min(seconds):.4f} - {max(seconds):.4f})")
+        print(f"{ranks} rank(s) x {2 // ranks} thread(s): {statistics.median(seconds):.4f} s per step ({min(seconds):.4f} - {max(seconds):.4f}); "
+              f"sums of gradients and waits {statistics.median(shares[ranks]):.1f} % ({min(shares[ranks])} - {max(shares[ranks])})")
     print(f"two ranks reach {100 * statistics.median(times[1]) / statistics.median(times[2]):.1f} % of the tokens per second of two threads")
 
 

@@ -1,5 +1,5 @@
-// What a job takes: the plan it prints holds, memory stays flat, and --gradient_checkpointing
-// changes no bit.
+// What a job takes: the plan it prints holds, memory stays flat, --gradient_checkpointing changes no bit, and the time of its
+// steps is told.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -117,6 +117,20 @@ TEST_F(Memory, CheckpointingChangesNoBit) {
     EXPECT_TRUE(weights("kept") == weights("again"));
     run_ranks(train_command("ranks", with(more, {"--gradient_checkpointing"})), 2);
     EXPECT_TRUE(weights("kept") == weights("ranks"));
+  }
+}
+
+TEST_F(Memory, TheTimeOfTheStepsIsTold) {
+  static const std::regex kLine(
+      R"(time of the steps: ([0-9.]+) % forward and backward, ([0-9.]+) % sums of gradients and waits for other ranks, ([0-9.]+) % optimizer)");
+  for (const int ranks : {1, 2}) {
+    const std::string out = output_of(
+        train_command("time" + std::to_string(ranks), {"--max_steps", "3", "--save_strategy", "no"}),
+        ranks);
+    std::smatch match;
+    ASSERT_TRUE(std::regex_search(out, match, kLine)) << out;
+    for (const int part : {1, 2, 3}) EXPECT_GT(std::stod(match[part]), 0) << ranks;
+    EXPECT_NEAR(std::stod(match[1]) + std::stod(match[2]) + std::stod(match[3]), 100, 0.2);
   }
 }
 

@@ -22,11 +22,6 @@ class GradientBytes : public TwoHostsJob {
     return count() - before;
   }
 };
-    const double before = count();
-    run_on_both(hosts, output, more);
-    return count() - before;
-  }
-};
 
 // Each host sends the half of its gradient that the other one sums, and the sums of its own half: the
 // whole gradient once a step, 12 steps. The rest (the weights at the start, headers, heartbeats) is
