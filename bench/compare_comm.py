@@ -10,7 +10,7 @@ oneccl-devel intel-cmplr-lib-rt into an environment DIR, then, because they writ
 --oneccl DIR). A ratio is the best rival's median over tandem's; above 1 tandem is faster. --json FILE writes all figures.
 
 --hosts runs the two ranks on two hosts, made of two network namespaces of this machine that a pair of virtual interfaces connects (needs
-root, and ip of iproute2); they are removed at the end. Rival there: gloo.
+root, and ip of iproute2); they are removed at the end. Rivals there: gloo, and mpich over UCX's tcp.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 MPI_SOURCE, GLOO_SOURCE, ONECCL_SOURCE = "comm_mpi.c", "comm_gloo.cc", "comm_oneccl.cc"
 RIVALS = {
@@ -42,6 +43,9 @@ class OneHost:
     def inside(self, rank, command):
         return command
 
+    def mpi_run(self, command):
+        return command
+
     def environment(self, rank):
         return {}
 
@@ -53,6 +57,7 @@ class TwoHosts:
 
     def __init__(self):
         self.names = [f"tdm{os.getpid()}{side}" for side in "ab"]
+        self.folder = pathlib.Path(tempfile.mkdtemp())
 
     def __enter__(self):
         for name in self.names:
@@ -63,16 +68,31 @@ class TwoHosts:
         for name, address in zip(self.names, self.ADDRESSES):
             subprocess.run(["ip", "-n", name, "address", "add", f"{address}/24", "dev", "eth7"], check=True)
             subprocess.run(["ip", "-n", name, "link", "set", "eth7", "up"], check=True)
+        for name in self.names:  # UCX does not see a link that is not running yet
+            for _ in range(500):
+                if "LOWER_UP" in subprocess.run(["ip", "-n", name, "link", "show", "eth7"], check=True, capture_output=True, text=True).stdout:
+                    break
+                time.sleep(0.01)
         return self
 
     def __exit__(self, *_):
         for name in self.names:
             subprocess.run(["ip", "netns", "delete", name], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def inside(self, rank, command):
         # Both are number 0 on their host, and one machine: without this tandem's ranks would bind themselves to one core.
         cores = sorted(os.sched_getaffinity(0))
         return ["ip", "netns", "exec", self.names[rank], "taskset", "-c", str(cores[rank % len(cores)]), *command]
+
+    def mpi_run(self, command):
+        """Hydra, started on the first host, with a launcher that enters the other one instead of ssh."""
+        launcher = self.folder / "launcher"
+        launcher.write_text("#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nshift\n"
+                            f"exec ip netns exec {self.names[1]} sh -c \"$*\"\n")
+        launcher.chmod(0o755)
+        return ["ip", "netns", "exec", self.names[0], command[0], "-launcher", "ssh", "-launcher-exec", str(launcher), "-hosts", ",".join(self.ADDRESSES), "-ppn", "1",
+                "-genv", "UCX_TLS", "tcp,self", "-genv", "UCX_NET_DEVICES", "eth7", *command[1:]]
 
     def environment(self, rank):
         return {"MASTER_ADDR": self.ADDRESSES[0], "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_HOST": self.ADDRESSES[rank]}
@@ -119,13 +139,14 @@ def run_rival(rival, binary, operation, sizes, seconds, hosts):
     command = [str(binary), str(line), way, str(seconds), "1", operation, *map(str, sizes)]
     if "run" in rival:
         variables = {**os.environ, **rival.get("environment", {})}
-        command = [*rival["run"], *command]
+        command = [*hosts.mpi_run(rival["run"]), *command]
         text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600, env=variables).stdout
     else:
         text = run_ranks(hosts, command, 600, rival.get("rank_environment"))
     line.unlink(missing_ok=True)
     shutil.rmtree(store, ignore_errors=True)
-    return {int(size): float(time) for _, size, time in (row.split() for row in text.splitlines())}
+    rows = (line.split() for line in text.splitlines() if line.startswith(operation + " "))  # and what the library says
+    return {int(size): float(microseconds) for _, size, microseconds in rows}
 
 
 def use_intel_mpi(folder):
@@ -168,7 +189,7 @@ def main():
         use_oneccl(arguments.oneccl)
     sizes = [int(size) for size in arguments.sizes.split(",")]
     if arguments.hosts:
-        arguments.rivals = "gloo"
+        arguments.rivals = ",".join(name for name in arguments.rivals.split(",") if name in ("gloo", "mpich"))
     rivals = {name: RIVALS[name] for name in arguments.rivals.split(",") if name in RIVALS and shutil.which(RIVALS[name]["cc"])}
     for name in arguments.rivals.split(","):
         if name not in rivals:
