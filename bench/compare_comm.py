@@ -137,9 +137,9 @@ def run_rival(rival, binary, operation, sizes, seconds, hosts):
     shutil.rmtree(store, ignore_errors=True)
     way = "out_of_place" if operation in OUT_OF_PLACE else "in_place"
     command = [str(binary), str(line), way, str(seconds), "1", operation, *map(str, sizes)]
-    if "run" in rival:
+    if "run" in rival or "arguments" in rival:
         variables = {**os.environ, **rival.get("environment", {})}
-        command = [*hosts.mpi_run(rival["run"]), *command]
+        command = rival["arguments"](command) if "arguments" in rival else [*hosts.mpi_run(rival["run"]), *command]
         text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600, env=variables).stdout
     else:
         text = run_ranks(hosts, command, 600, rival.get("rank_environment"))
@@ -162,12 +162,20 @@ def use_intel_mpi(folder):
 
 
 def use_oneccl(folder):
-    """Its headers and libraries where pip put them; over libfabric's tcp and its own shared memory, without a helper thread, for which there is no core."""
-    RIVALS["oneccl"]["flags"] += [f"-I{folder}/include"]
-    RIVALS["oneccl"]["libraries"] += [f"-L{folder}/lib"]
-    RIVALS["oneccl"]["rank_environment"] = lambda rank: {
-        "LD_LIBRARY_PATH": f"{folder}/lib", "CCL_ROOT": str(folder), "CCL_ATL_TRANSPORT": "ofi", "CCL_PROCESS_LAUNCHER": "none",
-        "CCL_LOCAL_RANK": str(rank), "CCL_LOCAL_SIZE": "2", "CCL_WORKER_OFFLOAD": "0", "CCL_LOG_LEVEL": "error"}
+    """Its headers and libraries where pip put them, without a helper thread, for which there is no core; over Intel MPI, its default, if that is
+    there, else over libfabric's tcp."""
+    rival = RIVALS["oneccl"]
+    rival["flags"] += [f"-I{folder}/include"]
+    rival["libraries"] += [f"-L{folder}/lib"]
+    variables = {"LD_LIBRARY_PATH": f"{folder}/lib", "CCL_ROOT": str(folder), "CCL_WORKER_OFFLOAD": "0", "CCL_LOG_LEVEL": "error"}
+    mpi = RIVALS["impi"].get("environment")
+    if not mpi:
+        rival["rank_environment"] = lambda rank: {**variables, "CCL_ATL_TRANSPORT": "ofi", "CCL_PROCESS_LAUNCHER": "none", "CCL_LOCAL_RANK": str(rank),
+                                                  "CCL_LOCAL_SIZE": "2"}
+        return
+    rival["environment"] = {**mpi, **variables, "LD_LIBRARY_PATH": f"{folder}/lib:{mpi['LD_LIBRARY_PATH']}", "CCL_ATL_TRANSPORT": "mpi"}
+    rank = lambda number, command: ["-n", "1", "-env", "RANK", str(number), "-env", "WORLD_SIZE", "2", *command]
+    rival["arguments"] = lambda command: [RIVALS["impi"]["run"][0], *rank(0, command), ":", *rank(1, command)]
 
 
 def main():
