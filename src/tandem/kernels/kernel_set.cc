@@ -141,6 +141,10 @@ const std::vector<Table>& tables() {
 #endif
            {"reference", Needs::kNothing, [](KernelSet& set) { set.reduce = &kReduceReference; }},
        }},
+      {"int8",
+       {
+           {"reference", Needs::kNothing, [](KernelSet& set) { set.int8 = &kInt8Reference; }},
+       }},
   };
   return all;
 }

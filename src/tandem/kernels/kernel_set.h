@@ -19,6 +19,7 @@ struct ActivationKernels;
 struct DropoutKernels;
 struct OptimizerKernels;
 struct ReduceKernels;
+struct Int8Kernels;
 
 // One line of the start-up print.
 struct KernelChoice {
@@ -65,6 +66,7 @@ class KernelSet {
   const DropoutKernels* dropout = nullptr;
   const OptimizerKernels* optimizer = nullptr;
   const ReduceKernels* reduce = nullptr;
+  const Int8Kernels* int8 = nullptr;
 
   // Measured on this machine, or the kernels' own; by the type of the operands.
   GemmTiles gemm_tiles_f32;
