@@ -56,6 +56,10 @@ class Trainer {
   // ConfigError (a checkpoint of other data or another model), CommError.
   TrainResult train(const std::optional<std::filesystem::path>& resume);
 
+  // Evaluations from here on run the linear layers of `int8`, which outlives the trainer, on 8-bit
+  // integers, the others in f32 (which the task must expect). Null: as trained.
+  void evaluate_int8(const nn::Int8Linears* int8) { int8_ = int8; }
+
   // Evaluates the current weights; metrics with prefix "eval" or "test". Writes prediction files
   // into output_dir. Collective.
   nlohmann::ordered_json evaluate(tasks::Split split);
@@ -72,6 +76,7 @@ class Trainer {
   // Where the next update's data lies, counted in updates: behind --ignore_data_skip not the step.
   std::int64_t updates_into_data() const { return state_.global_step - resume_.repeated_updates; }
   nn::Weights weights() const {
+    if (int8_ != nullptr) return {parts_.parallel.weights(), {}, int8_};
     return {parts_.parallel.weights(), parts_.parallel.bf16_weights()};
   }
   TrainedArenas trained_arenas() const;
@@ -95,6 +100,7 @@ class Trainer {
   double seconds_of_training() const;
 
   TrainerParts parts_;
+  const nn::Int8Linears* int8_ = nullptr;
   MemoryTracker memory_;
   TrainingPlan plan_;
   TrainerState state_;
