@@ -17,8 +17,15 @@ struct RunQaArguments {
   hub::ModelArguments model;
   tasks::QaArguments data;
   trainer::TrainingArguments training;
+  quant::QuantizationArguments quantization;
 
-  ArgumentParts parts() { return {&model, &data, &training}; }
+  ArgumentParts parts() { return {&model, &data, &training, &quantization}; }
+  // Whether --do_train changes weights: with --apply_quantization it only gives the questions for
+  // calibration unless training was asked for by name.
+  bool trains() const {
+    return training.do_train &&
+           (!quantization.apply_quantization || quantization.train_before_quantization);
+  }
 };
 
 struct ParsedRunQa {
