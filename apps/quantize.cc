@@ -211,8 +211,8 @@ void Quantizer::reject(const quant::TuningResult& tuning) {
     std::error_code ignored;
     fs::remove(output_dir() / file, ignored);
   }
-  parts_.console.script_line(
-      "ERROR",
+  parts_.console.library_line(
+      "ERROR", "tandem",
       fmt::format(
           "no int8 model is within the tolerance: {} is {:.4f} in f32 and at best {:.4f} in int8 "
           "after {} trials, a drop of {:.2f} %, allowed are {:.2f} %; the best one is in {}. Try a "
@@ -241,8 +241,8 @@ bool Quantizer::verify() const {
     return true;
   }
   if (!is_main()) return false;
-  parts_.console.script_line(
-      "ERROR",
+  parts_.console.library_line(
+      "ERROR", "tandem",
       fmt::format("The quantized model was not successfully loaded: its logits differ from "
                   "those before saving ({} was {}, is {})",
                   metric_, metric_of(evaluated_), metric_of(again)));
