@@ -136,13 +136,14 @@ ConsoleOptions console_options(const trainer::TrainingArguments& training, const
 kernels::KernelSet agree_on_kernels(comm::Communicator& communicator,
                                     const Environment& environment) {
   kernels::CpuFeatures features = kernels::CpuFeatures::detect();
-  std::array<std::int64_t, 4> flags{features.avx2, features.avx512, features.avx512_bf16,
-                                    features.amx_bf16};
+  std::array<std::int64_t, 5> flags{features.avx2, features.avx512, features.avx512_bf16,
+                                    features.avx512_vnni, features.amx_bf16};
   communicator.all_reduce(std::span<std::int64_t>(flags), comm::ReduceOp::kMin);
   features.avx2 = flags[0] != 0;
   features.avx512 = flags[1] != 0;
   features.avx512_bf16 = flags[2] != 0;
-  features.amx_bf16 = flags[3] != 0;
+  features.avx512_vnni = flags[3] != 0;
+  features.amx_bf16 = flags[4] != 0;
   auto kernels = kernels::select_kernels(features, environment.get("TANDEM_KERNELS").value_or(""));
   communicator.agree("choice of kernels (TANDEM_KERNELS)", kernels.signature());
   return kernels;

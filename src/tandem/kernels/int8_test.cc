@@ -10,7 +10,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/kernels/kernel_test_support.h"
-#include "tandem/kernels/linear.h"
+#include "tandem/kernels/simd_kernels.h"
 
 namespace tandem::kernels::testing {
 namespace {
@@ -143,52 +143,165 @@ TEST(Int8, ErrorIsWithinTheBoundOfTheScheme) {
   EXPECT_GT(nearest_miss, 0.01);  // a bound that means something
 }
 
+// The reference, and what stands before it in the table.
+std::vector<std::string> all_implementations() {
+  std::vector<std::string> names = fast_implementations("int8");
+  names.emplace_back("reference");
+  return names;
+}
+
+// Uniform values, among them many that lie halfway between two integers of the range.
+std::vector<float> values_with_ties(std::size_t count, const Range& range) {
+  std::vector<float> x = random_values(count, 1);
+  const float half = (range ? range->scale : 0.02f) / 2;
+  for (std::size_t i = 0; i < count; i += 3) x[i] = half * static_cast<float>(i % 1001) - 0.7f;
+  for (std::size_t i = 1; i < count; i += 3) x[i] = half * (static_cast<float>(i % 601) - 300.0f);
+  return x;
+}
+
+TEST(Int8, EveryImplementationGivesTheBitsOfTheReference) {
+  Runtime plain("int8=reference");
+  for (const std::string& name : fast_implementations("int8")) {
+    Runtime runtime("int8=" + name);
+    for (const auto& [M, N, K] : kShapes) {
+      const Layer layer(N, K);
+      const Int8Weight weight = layer.pack(plain.context());
+      for (const Range& range : kRanges) {
+        const std::vector<float> x = values_with_ties(M * K, range);
+        for (const float* bias : {static_cast<const float*>(nullptr), layer.bias.data()}) {
+          EXPECT_TRUE(same_bits(run(runtime.context(), weight, range, x, bias),
+                                run(plain.context(), weight, range, x, bias)))
+              << name << ": " << M << " rows, " << N << " x " << K;
+        }
+      }
+    }
+  }
+}
+
 TEST(Int8, BitsDoNotDependOnThreads) {
   const Layer layer(211, 130);
-  const std::vector<float> x = random_values(301 * layer.K, 1);
-  for (const Range& range : kRanges) {
-    std::vector<std::vector<float>> results;
-    for (const int threads : {1, 2}) {
-      Runtime runtime("", threads);
-      const Context ctx = runtime.context();
-      results.push_back(run(ctx, layer.pack(ctx), range, x, layer.bias.data()));
+  for (const std::string& name : all_implementations()) {
+    for (const Range& range : kRanges) {
+      const std::vector<float> x = values_with_ties(301 * layer.K, range);
+      std::vector<std::vector<float>> results;
+      for (const int threads : {1, 2}) {
+        Runtime runtime("int8=" + name, threads);
+        const Context ctx = runtime.context();
+        results.push_back(run(ctx, layer.pack(ctx), range, x, layer.bias.data()));
+      }
+      EXPECT_TRUE(same_bits(results[0], results[1])) << name;
     }
-    EXPECT_TRUE(same_bits(results[0], results[1]));
+  }
+}
+
+// The same row alone and among others: what a sequence gets does not depend on its batch.
+TEST(Int8, BitsDoNotDependOnTheOtherRows) {
+  const Layer layer(50, 67);
+  for (const std::string& name : all_implementations()) {
+    Runtime runtime("int8=" + name);
+    const Context ctx = runtime.context();
+    const Int8Weight weight = layer.pack(ctx);
+    for (const Range& range : kRanges) {
+      const std::vector<float> x = random_values(11 * layer.K, 1);
+      const std::vector<float> all = run(ctx, weight, range, x, layer.bias.data());
+      const std::vector<float> last(x.end() - static_cast<long>(layer.K), x.end());
+      const std::vector<float> alone = run(ctx, weight, range, last, layer.bias.data());
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.end() - 50)) << name;
+    }
   }
 }
 
 TEST(Int8, ANanInARowMakesTheRowNan) {
   constexpr std::size_t K = 70;
-  Runtime runtime("int8=reference");
-  const Context ctx = runtime.context();
   const Layer layer(5, K);
-  const Int8Weight weight = layer.pack(ctx);
   const float inf = std::numeric_limits<float>::infinity();
-  for (const Range& range : kRanges) {
-    for (const float bad : {std::nanf(""), inf, -inf}) {
-      if (range && !std::isnan(bad)) continue;  // clamped
-      std::vector<float> x = random_values(3 * K, 1);
-      const std::vector<float> good = run(ctx, weight, range, x, layer.bias.data());
-      x[K + 68] = bad;
-      const std::vector<float> y = run(ctx, weight, range, x, layer.bias.data());
-      EXPECT_TRUE(std::equal(y.begin(), y.begin() + 5, good.begin()));
-      EXPECT_THAT(std::vector<float>(y.begin() + 5, y.begin() + 10), Each(IsNan()));
-      EXPECT_TRUE(std::equal(y.begin() + 10, y.end(), good.begin() + 10));
+  for (const std::string& name : all_implementations()) {
+    Runtime runtime("int8=" + name);
+    const Context ctx = runtime.context();
+    const Int8Weight weight = layer.pack(ctx);
+    for (const Range& range : kRanges) {
+      for (const float bad : {std::nanf(""), inf, -inf}) {
+        if (range && !std::isnan(bad)) continue;  // clamped
+        for (const std::size_t at : {0, 68}) {
+          std::vector<float> x = random_values(3 * K, 1);
+          const std::vector<float> good = run(ctx, weight, range, x, layer.bias.data());
+          x[K + at] = bad;
+          const std::vector<float> y = run(ctx, weight, range, x, layer.bias.data());
+          EXPECT_TRUE(std::equal(y.begin(), y.begin() + 5, good.begin())) << name;
+          EXPECT_THAT(std::vector<float>(y.begin() + 5, y.begin() + 10), Each(IsNan())) << name;
+          EXPECT_TRUE(std::equal(y.begin() + 10, y.end(), good.begin() + 10)) << name;
+        }
+      }
     }
   }
 }
 
 TEST(Int8, ClampsWhatIsOutsideAStaticRange) {
-  Runtime runtime("int8=reference");
-  const Context ctx = runtime.context();
-  const std::vector<std::int8_t> one = {1};
-  const std::vector<float> scale = {1};
-  const Int8Weight weight = Int8Weight::pack(ctx, 1, 1, one, scale);
   const float inf = std::numeric_limits<float>::infinity();
-  const Int8Range range{0.5f, 100};
   const std::vector<float> x = {0, 77.5f, 1e30f, inf, -50, -1e30f, -inf, 0.25f, 0.75f, -0.25f};
-  const std::vector<float> y = run(ctx, weight, range, x, nullptr);
-  EXPECT_EQ(y, (std::vector<float>{0, 77.5f, 77.5f, 77.5f, -50, -50, -50, 0, 1, 0}));
+  const std::vector<float> want = {0, 77.5f, 77.5f, 77.5f, -50, -50, -50, 0, 1, 0};
+  // One output feature per element of x, which passes that element.
+  const std::size_t K = x.size();
+  std::vector<std::int8_t> identity(K * K);
+  for (std::size_t k = 0; k < K; ++k) identity[k * K + k] = 1;
+  const std::vector<float> scale(K, 1.0f);
+  for (const std::string& name : all_implementations()) {
+    Runtime runtime("int8=" + name);
+    const Context ctx = runtime.context();
+    const Int8Weight weight = Int8Weight::pack(ctx, K, K, identity, scale);
+    EXPECT_EQ(run(ctx, weight, Int8Range{0.5f, 100}, x, nullptr), want) << name;
+  }
+}
+
+// The largest sums that there are.
+TEST(Int8, SumsOfTheLongestRowsAreExact) {
+  constexpr std::size_t K = Int8Weight::kMaxInFeatures;
+  for (const std::string& name : all_implementations()) {
+    Runtime runtime("int8=" + name);
+    const Context ctx = runtime.context();
+    for (const int w : {-128, 127}) {
+      const std::vector<std::int8_t> weight(K, static_cast<std::int8_t>(w));
+      const std::vector<float> scale = {1};
+      const Int8Weight packed = Int8Weight::pack(ctx, 1, K, weight, scale);
+      for (const std::uint8_t zero_point : {0, 255}) {
+        const std::vector<float> x(K, zero_point == 0 ? 1e9f : -1e9f);
+        const float want = static_cast<float>((zero_point == 0 ? 255 : -255) * w) * 65536.0f;
+        EXPECT_EQ(run(ctx, packed, Int8Range{1, zero_point}, x, nullptr).at(0), want) << name;
+      }
+    }
+  }
+}
+
+// Four products of u8 and s8 and a sum that may wrap; 127 · 255 · 4 would saturate in s16.
+TEST(EmulatedVpdpbusd, IsItsDefinition) {
+  const std::uint32_t a[] = {0xFFFFFFFFu, 0xFFFFFFFFu, 0x04030201u, 0x000000FFu};
+  const std::uint32_t b[] = {0x7F7F7F7Fu, 0x80808080u, 0xFF01FE02u, 0x00000001u};
+  std::int32_t sums[] = {5, 0, 100, std::numeric_limits<std::int32_t>::max()};
+  byte_dots_emulated(4, a, b, sums);
+  EXPECT_EQ(sums[0], 4 * 255 * 127 + 5);
+  EXPECT_EQ(sums[1], 4 * 255 * -128);
+  EXPECT_EQ(sums[2], 100 + 1 * 2 + 2 * -2 + 3 * 1 + 4 * -1);
+  EXPECT_EQ(sums[3], std::numeric_limits<std::int32_t>::min() + 254);
+}
+
+TEST(EmulatedVpdpbusd, EqualsTheHardware) {
+#if defined(__x86_64__)
+  if (!CpuFeatures::detect().avx512_vnni) GTEST_SKIP() << "this CPU has no AVX512_VNNI";
+  constexpr std::size_t kCount = 160'000;
+  std::vector<std::uint32_t> a(kCount), b(kCount);
+  std::vector<std::int32_t> hardware(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    a[i] = static_cast<std::uint32_t>(splitmix64(3 * i));
+    b[i] = static_cast<std::uint32_t>(splitmix64(3 * i + 1));
+    hardware[i] = static_cast<std::int32_t>(splitmix64(3 * i + 2));
+  }
+  std::vector<std::int32_t> twin = hardware;
+  byte_dots_avx512vnni(kCount, a.data(), b.data(), hardware.data());
+  byte_dots_emulated(kCount, a.data(), b.data(), twin.data());
+  EXPECT_EQ(hardware, twin);
+#else
+  GTEST_SKIP() << "not an x86-64 CPU";
+#endif
 }
 
 TEST(Int8Range, HoldsZeroAndTheLimits) {
@@ -248,23 +361,6 @@ TEST(Int8Weight, RefusesWhatDoesNotFit) {
   }
   EXPECT_THAT([&] { int8_linear_forward_dynamic(ctx, 0, Int8Weight(), nullptr, nullptr, nullptr); },
               ThrowsMessage<InvalidArgument>(HasSubstr("empty")));
-}
-
-// The largest sums that there are.
-TEST(Int8, SumsOfTheLongestRowsAreExact) {
-  Runtime runtime("int8=reference");
-  const Context ctx = runtime.context();
-  constexpr std::size_t K = Int8Weight::kMaxInFeatures;
-  for (const int w : {-128, 127}) {
-    const std::vector<std::int8_t> weight(K, static_cast<std::int8_t>(w));
-    const std::vector<float> scale = {1};
-    const Int8Weight packed = Int8Weight::pack(ctx, 1, K, weight, scale);
-    for (const std::uint8_t zero_point : {0, 255}) {
-      const std::vector<float> x(K, zero_point == 0 ? 1e9f : -1e9f);
-      const float want = static_cast<float>((zero_point == 0 ? 255 : -255) * w) * 65536.0f;
-      EXPECT_EQ(run(ctx, packed, Int8Range{1, zero_point}, x, nullptr).at(0), want);
-    }
-  }
 }
 
 }  // namespace
