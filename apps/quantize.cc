@@ -288,8 +288,15 @@ std::optional<Quantized> quantize(const QuantizeParts& parts) { return Quantizer
 void prepare_for_int8(const models::ModelConfig& config, const fs::path& directory,
                       const RunQaArguments& arguments, trainer::TrainingArguments& training,
                       Console& console) {
-  if (!quant::quantization_of(config, (directory / "config.json").string())) return;
   const bool quantizes = arguments.quantization.apply_quantization;
+  std::error_code no_such_directory;
+  if (quantizes && fs::equivalent(directory, training.output_dir, no_such_directory)) {
+    raise<ConfigError>(
+        "--output_dir '{}' is where the model in f32 lies, which the int8 model would replace; "
+        "choose another directory",
+        training.output_dir);
+  }
+  if (!quant::quantization_of(config, (directory / "config.json").string())) return;
   if (quantizes || arguments.training.do_train) {
     raise<ConfigError>(
         "'{}' holds an int8 model, which cannot be {}: its weights are rounded; give the f32 model "

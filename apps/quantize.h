@@ -42,8 +42,9 @@ struct Quantized {
 // ConfigError, DataError, IoError, CommError.
 std::optional<Quantized> quantize(const QuantizeParts& parts);
 
-// What a job may do with the model of `config`: one in int8 (directory: where it is) is neither trained
-// nor quantized, ConfigError, and computes in f32 what is not int8, whatever --bf16 says.
+// What a job may do with the model of `config`, which lies in `directory`: one in int8 is neither
+// trained nor quantized, and computes in f32 what is not int8, whatever --bf16 says; one in f32 is
+// not quantized in its own place. Throws ConfigError.
 void prepare_for_int8(const models::ModelConfig& config, const std::filesystem::path& directory,
                       const RunQaArguments& arguments, trainer::TrainingArguments& training,
                       Console& console);

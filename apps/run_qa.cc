@@ -226,7 +226,7 @@ int Job::run() {
       hub::resolve_model(arguments_.model, environment_, &downloads);
   const text::Tokenizer tokenizer = text::Tokenizer::load(location.tokenizer_directory);
   const models::ModelConfig model_config = models::ModelConfig::load(location.config_directory);
-  prepare_for_int8(model_config, location.config_directory, arguments_, training, console_);
+  prepare_for_int8(model_config, location.model.directory, arguments_, training, console_);
   QuestionAnsweringTask task(
       model_config, tokenizer,
       {.padding = padding_of(arguments_.data),
@@ -264,8 +264,9 @@ int Job::run() {
     print_load_report(loaded.report, arguments_.model.model_name_or_path, console_);
   parallel.broadcast_weights();
   print_estimates(training, task, parallel, console_);
-  const std::size_t planned_memory = print_memory_plan(
-      plan_memory(training, context, communicator, parallel, task), communicator, console_);
+  MemoryPlan plan = plan_memory(training, context, communicator, parallel, task);
+  plan.quantization = quantization_bytes(arguments_, task);
+  const std::size_t planned_memory = print_memory_plan(plan, communicator, console_);
 
   const models::ModelConfig& config = task.model().config();
   RunReports reports(

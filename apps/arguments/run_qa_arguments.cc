@@ -257,6 +257,11 @@ void finish_quantization(RunQaArguments& arguments, std::vector<std::string>& no
   if (quantization.train_before_quantization && !training.do_train) {
     raise<ConfigError>("--train_before_quantization needs --do_train and its file");
   }
+  if (!training.save_safetensors) {
+    raise<ConfigError>(
+        "--save_safetensors false: an int8 model is written as safetensors only; leave the flag "
+        "out, or --apply_quantization");
+  }
   check_metric_name("metric", quantization.metric, arguments.data);
   if (training.bf16 && !arguments.trains()) {
     training.bf16 = false;

@@ -62,7 +62,7 @@ std::string training_args_json(const RunQaArguments& arguments);
 CommandDescription run_qa_description();
 
 // The text of `tandem run_qa --help`: every flag with default and meaning under its heading, then
-// the flags without effect, those that are not there yet, and the refused ones, with the reasons.
+// the flags without effect and the refused ones, with the reasons.
 std::string run_qa_help();
 
 }  // namespace tandem::apps

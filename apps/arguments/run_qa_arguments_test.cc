@@ -23,7 +23,7 @@ using trainer::DdpBackend;
 using trainer::IntervalStrategy;
 
 // The oracle: every flag of run_qa.py and TrainingArguments, transformers 4.0 to 5.1, and tandem's
-// own, with what tandem does. W works, N note, R refused, T not there yet.
+// own, with what tandem does. W works, N note, R refused.
 constexpr std::pair<const char*, const char*> kVerdicts[] = {
     {"W",
      "model_name_or_path config_name tokenizer_name cache_dir model_revision dataset_name "
@@ -570,6 +570,8 @@ TEST(RunQaArguments, QuantizationSaysWhatItNeeds) {
               AllOf(HasSubstr("--metric eval_loss"), HasSubstr("f1")));
   EXPECT_THAT(failure_more("--quantization_approach aware_training").message,
               HasSubstr("quantization-aware training is not there"));
+  EXPECT_THAT(failure_more("--apply_quantization --do_eval --save_safetensors false").message,
+              HasSubstr("safetensors only"));
   EXPECT_THAT(parse_more("--verify_loading").notes,
               ElementsAre(HasSubstr("belongs to --apply_quantization")));
 }

@@ -177,7 +177,31 @@ TEST_F(Quantization, DynamicNeedsNoTrainingFile) {
             "token");
   EXPECT_EQ(tensors("one").count("bert.encoder.layer.0.output.dense.input_scale"), 0u);
   run_ok(eval_command("one", "again"));
-  expect_equal_files("one", "again", {"eval_nbest_predictions.json"});
+  run_ranks(eval_command("one", "ranks"), 2);
+  for (const char* output : {"again", "ranks"}) {
+    expect_equal_files("one", output, {"eval_nbest_predictions.json"});
+  }
+}
+
+// Training computes in bf16, what follows in int8 and f32; predictions are the int8 model's too.
+TEST_F(Quantization, AJobTrainsInBf16AndPredictsInInt8) {
+  const Words predict = {"--do_predict", "--test_file", (kDemo / "held_out.json").native(),
+                         "--max_predict_samples", "10"};
+  const Words flags = {"--bf16",
+                       "--save_strategy",
+                       "no",
+                       "--apply_quantization",
+                       "--train_before_quantization",
+                       "--tolerance_criterion",
+                       "1"};
+  run_ranks(train_command("int8", with(with(flags, eval_flags()), predict)), 2);
+  EXPECT_EQ(tensors("int8").at("bert.encoder.layer.1.output.dense.weight").at("dtype"), "I8");
+  EXPECT_THAT(read_file(path("int8") / "README.md"), HasSubstr("a fine-tuned version in int8 of"));
+  Words command = with(eval_command("int8", "again"), predict);
+  command.insert(command.end(), {"--max_seq_length", "128"});
+  run_ok(command);
+  expect_equal_files("int8", "again",
+                     {"eval_nbest_predictions.json", "predict_nbest_predictions.json"});
 }
 
 TEST_F(Quantization, AnImpossibleToleranceEndsWithTheNumbersAndTheBestModelAside) {
@@ -213,6 +237,7 @@ TEST_F(Quantization, Int8IsNeitherTrainedNorQuantizedAgainAndBrokenConfigsAreRef
   expect_failure(with(train_command("out"), {"--model_name_or_path", path("int8").native()}),
                  {path("int8").native(), "cannot be trained", "give the f32 model"});
   expect_failure(quantize_command("int8", "out", {}), {"cannot be quantized again"});
+  expect_failure(quantize_command("f32", "f32", {}), {"where the model in f32 lies"});
   EXPECT_FALSE(fs::exists(path("out") / "model.safetensors"));
 
   EXPECT_THAT(run_ok(with(eval_command("int8", "bf16"), {"--bf16"})).err,
