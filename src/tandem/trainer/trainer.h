@@ -48,6 +48,7 @@ struct TrainResult {
 
 class Trainer {
  public:
+  // Collective: makes the bf16 copy of the weights, if there is one.
   explicit Trainer(const TrainerParts& parts);
 
   // Trains to the end of the plan, or until stop_requested; continues exactly where `resume`
