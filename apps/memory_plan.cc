@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tandem/core/memory_usage.h"
+#include "tandem/quant/linear_layers.h"
 #include "tandem/trainer/training_plan.h"
 
 namespace tandem::apps {
@@ -72,6 +73,21 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
   return plan;
 }
 
+std::size_t quantization_bytes(const RunQaArguments& arguments, QuestionAnsweringTask& task) {
+  const quant::QuantizationArguments& options = arguments.quantization;
+  if (!options.apply_quantization) return 0;
+  std::size_t bytes = 0;
+  for (const quant::LinearLayer& layer : quant::linear_layers(task.layout()))
+    bytes += 3 * layer.out_features * layer.in_features;
+  if (options.verify_loading) bytes += task.layout().size() * sizeof(float);
+  // Training needs more in the same place.
+  if (options.quantization_approach == quant::Approach::kStatic && !arguments.trains()) {
+    bytes += task.plan_calibration(
+        static_cast<std::size_t>(arguments.training.per_device_eval_batch_size));
+  }
+  return bytes;
+}
+
 std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& communicator,
                               Console& console) {
   const std::size_t steady = sum_over_node(plan.of_rank(), communicator) + plan.node.total();
@@ -83,11 +99,15 @@ std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& commun
           "memory: {:.0f} MiB on this node at the peak: weights {:.0f}, bf16 copy {:.0f}, "
           "optimizer "
           "{:.0f}, gradients {:.0f}; in each of {} rank{} activations {:.0f} (batch of {} rows), "
-          "scratch {:.0f}, evaluation {:.0f}, program and data {:.0f}",
+          "scratch {:.0f}, evaluation {:.0f}, {}program and data {:.0f}",
           mebibytes(peak), mebibytes(node.weights), mebibytes(node.bf16_weights),
           mebibytes(node.optimizer_state), mebibytes(node.gradients), communicator.local_size(),
           communicator.local_size() == 1 ? "" : "s", mebibytes(plan.activations), plan.batch_rows,
-          mebibytes(plan.scratch), mebibytes(plan.evaluation), mebibytes(plan.process)));
+          mebibytes(plan.scratch), mebibytes(plan.evaluation),
+          plan.quantization == 0
+              ? ""
+              : fmt::format("quantization {:.0f}, ", mebibytes(plan.quantization)),
+          mebibytes(plan.process)));
   return peak;
 }
 

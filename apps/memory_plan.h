@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "apps/arguments/run_qa_arguments.h"
 #include "apps/console.h"
 #include "tandem/comm/communicator.h"
 #include "tandem/dist/data_parallel.h"
@@ -15,14 +16,17 @@ namespace tandem::apps {
 struct MemoryPlan {
   dist::MemoryPerNode node;  // weights, gradients and optimizer state
   // Of this rank:
-  std::size_t activations = 0;  // of the largest batch of the run
-  std::size_t batch_rows = 0;   // its rows
-  std::size_t scratch = 0;      // what the kernels use of their scratch memory
-  std::size_t evaluation = 0;   // activations and logits of the evaluation
-  std::size_t process = 0;      // measured: program, data set, vocabulary
-  std::size_t loading = 0;      // measured: the peak while they were loaded
+  std::size_t activations = 0;   // of the largest batch of the run
+  std::size_t batch_rows = 0;    // its rows
+  std::size_t scratch = 0;       // what the kernels use of their scratch memory
+  std::size_t evaluation = 0;    // activations and logits of the evaluation
+  std::size_t quantization = 0;  // quantization_bytes()
+  std::size_t process = 0;       // measured: program, data set, vocabulary
+  std::size_t loading = 0;       // measured: the peak while they were loaded
 
-  std::size_t of_rank() const { return activations + scratch + evaluation + process; }
+  std::size_t of_rank() const {
+    return activations + scratch + evaluation + quantization + process;
+  }
 };
 
 // Allocates what training and evaluation need (as address space) and says how much of it they will
@@ -30,6 +34,13 @@ struct MemoryPlan {
 MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels::Context& context,
                        const comm::Communicator& communicator, const dist::DataParallel& parallel,
                        question_answering::QuestionAnsweringTask& task);
+
+// What a rank of a job with --apply_quantization holds beside its plan: the weights of the encoder's
+// linear layers in int8, three times at the peak (as rows, packed, and those of the trial before),
+// the activations of calibration, and what --verify_loading reads. Allocates the second of these,
+// so it comes after plan_memory().
+std::size_t quantization_bytes(const RunQaArguments& arguments,
+                               question_answering::QuestionAnsweringTask& task);
 
 // Prints the plan and returns the peak of this rank's node, in bytes. Collective.
 std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& communicator,

@@ -16,6 +16,7 @@
 #include "apps/download_progress.h"
 #include "apps/job_output.h"
 #include "apps/memory_plan.h"
+#include "apps/quantize.h"
 #include "apps/question_data.h"
 #include "apps/rank_threads.h"
 #include "apps/run_reports.h"
@@ -29,7 +30,7 @@
 #include "tandem/dist/data_parallel.h"
 #include "tandem/hub/model_files.h"
 #include "tandem/kernels/kernel_set.h"
-#include "tandem/models/pretrained.h"
+#include "tandem/quant/load_model.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/tasks/question_answering/question_answering_task.h"
 #include "tandem/text/tokenizer.h"
@@ -43,6 +44,7 @@ using nlohmann::ordered_json;
 using question_answering::QuestionAnsweringTask;
 using tasks::Split;
 
+constexpr int kExitFailed = 1;
 constexpr int kExitPreempted = 143;
 constexpr std::size_t kMistakesShown = 300;  // wrong answers in report.html, with their texts
 
@@ -134,13 +136,14 @@ ConsoleOptions console_options(const trainer::TrainingArguments& training, const
 kernels::KernelSet agree_on_kernels(comm::Communicator& communicator,
                                     const Environment& environment) {
   kernels::CpuFeatures features = kernels::CpuFeatures::detect();
-  std::array<std::int64_t, 4> flags{features.avx2, features.avx512, features.avx512_bf16,
-                                    features.amx_bf16};
+  std::array<std::int64_t, 5> flags{features.avx2, features.avx512, features.avx512_bf16,
+                                    features.avx512_vnni, features.amx_bf16};
   communicator.all_reduce(std::span<std::int64_t>(flags), comm::ReduceOp::kMin);
   features.avx2 = flags[0] != 0;
   features.avx512 = flags[1] != 0;
   features.avx512_bf16 = flags[2] != 0;
-  features.amx_bf16 = flags[3] != 0;
+  features.avx512_vnni = flags[3] != 0;
+  features.amx_bf16 = flags[4] != 0;
   auto kernels = kernels::select_kernels(features, environment.get("TANDEM_KERNELS").value_or(""));
   communicator.agree("choice of kernels (TANDEM_KERNELS)", kernels.signature());
   return kernels;
@@ -179,6 +182,11 @@ class Job {
             RunReports& reports);
   void evaluate(trainer::Trainer& trainer, QuestionAnsweringTask& task, Split split,
                 RunReports& reports);
+  void report_metrics(const QuestionAnsweringTask& task, Split split, ordered_json metrics,
+                      RunReports& reports);
+  bool saves_model(const dist::DataParallel& parallel) const {
+    return world_.is_main() || (arguments_.training.save_on_each_node && parallel.node_leader());
+  }
 
   const ParsedRunQa& parsed_;
   const RunQaArguments& arguments_;
@@ -189,8 +197,15 @@ class Job {
 
 int Job::run() {
   trainer::TrainingArguments training = arguments_.training;
+  training.do_train = arguments_.trains();
   comm::Communicator& communicator = *world_.communicator;
   print_start(parsed_, world_.identity, communicator, console_);
+  if (world_.is_main() && arguments_.training.do_train && !training.do_train) {
+    console_.script_line(
+        "WARNING",
+        "calibration only, no fine-tuning: with --apply_quantization, --do_train gives the "
+        "questions to calibrate on; --train_before_quantization trains first");
+  }
   communicator.agree("command line", describe(arguments_));
   const std::optional<fs::path> resume = prepare_output(training, communicator, console_);
   split_batch_sizes(training.logical_shards.value_or(communicator.size()), training);
@@ -220,8 +235,10 @@ int Job::run() {
   const hub::ModelLocation location =
       hub::resolve_model(arguments_.model, environment_, &downloads);
   const text::Tokenizer tokenizer = text::Tokenizer::load(location.tokenizer_directory);
+  const models::ModelConfig model_config = models::ModelConfig::load(location.config_directory);
+  prepare_for_int8(model_config, location.model.directory, arguments_, training, console_);
   QuestionAnsweringTask task(
-      models::ModelConfig::load(location.config_directory), tokenizer,
+      model_config, tokenizer,
       {.padding = padding_of(arguments_.data),
        .precision = training.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32,
        .gradient_checkpointing = training.gradient_checkpointing,
@@ -236,7 +253,7 @@ int Job::run() {
   print_model(location.model.directory, task, console_);
   load_questions(arguments_, files, location.tokenizer_directory, tokenizer, environment_, threads,
                  console_, task);
-  const std::string fingerprint = training.do_train ? task.train_fingerprint() : "";
+  const std::string fingerprint = arguments_.training.do_train ? task.train_fingerprint() : "";
   communicator.agree("training data", fingerprint);
 
   const std::unique_ptr<optim::Optimizer> optimizer =
@@ -249,16 +266,17 @@ int Job::run() {
        .bf16_gradients = training.gradient_dtype == trainer::GradientDtype::kBfloat16,
        .optimizer_state_elements = optimizer ? optimizer->state_elements() : 0,
        .bucket_elements = bucket_elements(training)});
-  if (parallel.node_leader()) {
-    const auto report =
-        models::load_pretrained(location.model.directory, task.model().config(), task.layout(),
-                                parallel.weights(), static_cast<std::uint64_t>(training.seed));
-    print_load_report(report, arguments_.model.model_name_or_path, console_);
-  }
+  const quant::LoadedModel loaded =
+      quant::load_model(location.model.directory, task.model().config(), task.layout(), context,
+                        parallel.node_leader() ? parallel.weights() : std::span<float>(),
+                        static_cast<std::uint64_t>(training.seed));
+  if (parallel.node_leader())
+    print_load_report(loaded.report, arguments_.model.model_name_or_path, console_);
   parallel.broadcast_weights();
   print_estimates(training, task, parallel, console_);
-  const std::size_t planned_memory = print_memory_plan(
-      plan_memory(training, context, communicator, parallel, task), communicator, console_);
+  MemoryPlan plan = plan_memory(training, context, communicator, parallel, task);
+  plan.quantization = quantization_bytes(arguments_, task);
+  const std::size_t planned_memory = print_memory_plan(plan, communicator, console_);
 
   const models::ModelConfig& config = task.model().config();
   RunReports reports(
@@ -280,10 +298,20 @@ int Job::run() {
                             .stop_requested = g_stop_requested,
                             .arguments_json = training_args_json(arguments_),
                             .data_fingerprint = fingerprint});
+  if (loaded.int8) trainer.evaluate_int8(&*loaded.int8);
   if (training.do_train) {
     if (const int code = train(trainer, task, parallel, resume, reports); code != 0) return code;
   }
-  if (training.do_eval) evaluate(trainer, task, Split::kEval, reports);
+  std::optional<Quantized> quantized;
+  if (arguments_.quantization.apply_quantization) {
+    quantized = quantize({arguments_.quantization, training, task, tokenizer, context, communicator,
+                          parallel.weights(), saves_model(parallel), reports.observer(), console_});
+    if (!quantized) return kExitFailed;
+    report_metrics(task, Split::kEval, quantized->metrics, reports);
+    trainer.evaluate_int8(&quantized->linears);
+  } else if (training.do_eval) {
+    evaluate(trainer, task, Split::kEval, reports);
+  }
   if (training.do_predict) evaluate(trainer, task, Split::kPredict, reports);
   print_memory_used(planned_memory, communicator, console_);
   reports.write(trainer.state(), task.mistakes(kMistakesShown));
@@ -302,8 +330,7 @@ int Job::train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
                     trainer.state().global_step, output_dir.native(), trainer.state().global_step));
     return kExitPreempted;
   }
-  const bool own_directory = arguments_.training.save_on_each_node && parallel.node_leader();
-  if (!world_.is_main() && !own_directory) return 0;
+  if (!saves_model(parallel)) return 0;
   console_.saving(output_dir);
   task.save_pretrained(output_dir, parallel.weights());
   write_file(output_dir / "training_args.json", training_args_json(arguments_));
@@ -328,6 +355,12 @@ void Job::evaluate(trainer::Trainer& trainer, QuestionAnsweringTask& task, Split
   // As in run_qa.py predictions are not logged, and the log is what adds the epoch.
   if (eval && arguments_.training.do_train) metrics["epoch"] = trainer.state().epoch;
   if (eval) reports.observer().log(metrics);
+  report_metrics(task, split, std::move(metrics), reports);
+}
+
+void Job::report_metrics(const QuestionAnsweringTask& task, Split split, ordered_json metrics,
+                         RunReports& reports) {
+  const bool eval = split == Split::kEval;
   metrics[eval ? "eval_samples" : "predict_samples"] = task.num_features(split);
   if (!world_.is_main()) return;
   console_.metrics_table(eval ? "eval" : "predict", metrics);

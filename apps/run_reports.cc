@@ -149,6 +149,10 @@ std::string RunReports::model_card(const trainer::TrainerState& state) const {
       .hyperparameters = hyperparameters(parts_.arguments.training, parts_.world_size),
       .evaluations = evaluations(state),
       .frameworks = {{"tandem", TANDEM_VERSION}}};
+  if (parts_.arguments.quantization.apply_quantization) {
+    card.relation = parts_.arguments.trains() ? "a fine-tuned version in int8"
+                                              : "a version in int8, without further training,";
+  }
   for (const auto& [stage, metrics] : results_) {
     if (stage == "eval") card.eval_metrics = metrics;
   }

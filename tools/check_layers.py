@@ -34,7 +34,7 @@ LAYERS = {
     "text": [],
     "data": ["text", "hub"],
     "tasks": ["models", "data", "text", "nn", "kernels"],
-    "quant": ["tasks", "data", "models", "kernels"],
+    "quant": ["tasks", "data", "models", "comm", "nn", "kernels"],
     "trainer": ["tasks", "dist", "optim", "data", "models", "comm", "nn", "kernels"],
     "report": ["trainer", "tasks"],
     "launch": ["rendezvous"],

@@ -7,7 +7,7 @@
 #include "apps/download_progress.h"
 #include "tandem/core/error.h"
 #include "tandem/data/question_example.h"
-#include "tandem/models/pretrained.h"
+#include "tandem/quant/load_model.h"
 #include "tandem/tasks/question_answering/features.h"
 
 namespace tandem::apps {
@@ -91,9 +91,11 @@ Reader::Reader(const hub::ModelArguments& arguments, const Environment& environm
       tokenizer_(text::Tokenizer::load(location_.tokenizer_directory)),
       task_(models::ModelConfig::load(location_.config_directory), tokenizer_, {}),
       weights_(task_.layout().size() * sizeof(float)) {
-  const models::LoadReport report =
-      models::load_pretrained(location_.model.directory, task_.model().config(), task_.layout(),
-                              weights_.as<float>(), /*seed=*/42);
+  quant::LoadedModel loaded =
+      quant::load_model(location_.model.directory, task_.model().config(), task_.layout(),
+                        {threads_, kernels_, scratch_}, weights_.as<float>(), /*seed=*/42);
+  int8_ = std::move(loaded.int8);
+  const models::LoadReport& report = loaded.report;
   if (!report.newly_initialized.empty()) {
     warning_ = fmt::format(
         "{} has no {}: the model was not trained for question answering, answers are random",
@@ -113,8 +115,9 @@ std::vector<float> Reader::logits_of(const FeatureSet& features) {
         batch_of(features, begin, std::min(begin + kBatchSize, features.size()));
     const std::size_t size = batch.rows() * models::QuestionAnsweringModel::kNumLabels;
     logits.resize(logits.size() + size);
-    model.forward({threads_, kernels_, scratch_}, {weights_.as<float>(), {}}, batch, {},
-                  activations, std::span(logits).last(size));
+    model.forward({threads_, kernels_, scratch_},
+                  {weights_.as<float>(), {}, int8_ ? &*int8_ : nullptr}, batch, {}, activations,
+                  std::span(logits).last(size));
   }
   return logits;
 }

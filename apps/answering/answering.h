@@ -13,6 +13,7 @@
 #include "tandem/hub/model_files.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/kernels/scratch.h"
+#include "tandem/nn/int8_linear.h"
 #include "tandem/tasks/question_answering/postprocess.h"
 #include "tandem/tasks/question_answering/question_answering_task.h"
 #include "tandem/text/tokenizer.h"
@@ -70,6 +71,7 @@ class Reader {
   text::Tokenizer tokenizer_;
   question_answering::QuestionAnsweringTask task_;
   Buffer weights_;
+  std::optional<nn::Int8Linears> int8_;  // of an int8 model
   std::string warning_;
 };
 

@@ -1,10 +1,11 @@
-// The command line's names of the enumerators in trainer/training_arguments.h, in the enumerators'
-// order.
+// The command line's names of the enumerators in trainer/training_arguments.h and
+// quant/quantization_arguments.h, in the enumerators' order.
 #pragma once
 
 #include <span>
 #include <string_view>
 
+#include "tandem/quant/quantization_arguments.h"
 #include "tandem/trainer/training_arguments.h"
 
 namespace tandem::apps {
@@ -16,6 +17,7 @@ inline constexpr std::string_view kLogLevelNames[] = {"detail", "debug",    "inf
                                                       "error",  "critical", "passive"};
 inline constexpr std::string_view kTokenCountNames[] = {"no", "all", "non_padding"};
 inline constexpr std::string_view kGradientDtypeNames[] = {"float32", "bf16"};
+inline constexpr std::string_view kApproachNames[] = {"dynamic", "static"};
 
 using Names = std::span<const std::string_view>;
 inline Names enum_names(trainer::IntervalStrategy) { return kIntervalStrategyNames; }
@@ -26,6 +28,7 @@ inline Names enum_names(trainer::DdpBackend) { return kDdpBackendNames; }
 inline Names enum_names(trainer::LogLevel) { return kLogLevelNames; }
 inline Names enum_names(trainer::TokenCount) { return kTokenCountNames; }
 inline Names enum_names(trainer::GradientDtype) { return kGradientDtypeNames; }
+inline Names enum_names(quant::Approach) { return kApproachNames; }
 
 // The name of one enumerator, for messages.
 template <class E>

@@ -89,11 +89,12 @@ Flag flag(std::string_view name, Binding binding, std::string_view help) {
   hub::ModelArguments model;
   tasks::QaArguments question_answering;
   trainer::TrainingArguments training;
+  quant::QuantizationArguments quantization;
   Flag row;
   row.name = name;
   row.binding = binding;
   row.help = help;
-  row.initial = binding.get({&model, &question_answering, &training});
+  row.initial = binding.get({&model, &question_answering, &training, &quantization});
   row.bare = binding.kind == Kind::kBool && !binding.optional;
   row.negatable = row.initial == Json(true);
   for (const std::string_view value : binding.names) {
@@ -120,10 +121,6 @@ Flag note(std::string_view name, Kind kind, Json initial, std::string_view reaso
 
 Flag refused(std::string_view name, Kind kind, Json initial, std::string_view reason) {
   return without_field(name, kind, std::move(initial), Verdict::kRefused, reason);
-}
-
-Flag not_yet(std::string_view name, Kind kind, Json initial, std::string_view reason) {
-  return without_field(name, kind, std::move(initial), Verdict::kNotYet, reason);
 }
 
 FlagTable grouped(std::string_view group, FlagTable rows) {

@@ -15,8 +15,7 @@ namespace tandem::apps {
 enum class Verdict {
   kWorks,
   kNote,     // accepted; one line says why it changes nothing
-  kRefused,  // will not be built; the reason names what to use instead
-  kNotYet,   // will be built
+  kRefused,  // the reason names what to use instead
 };
 
 // A value of a flag with a fixed set of values. A synonym has the same meaning as `canonical`.
@@ -73,12 +72,11 @@ Flag flag(std::string_view name, Binding binding, std::string_view help);
 // A truth value without a field of its own: giving it sets another one (binding.get is null).
 Flag setter(std::string_view name, Binding binding, std::string_view help);
 
-// A flag of Hugging Face's that has no field: always true anyway; accepted without effect; refused;
-// or not there yet.
+// A flag of Hugging Face's that has no field: always true anyway; accepted without effect; or
+// refused.
 Flag accepted(std::string_view name, Kind kind, Json initial, std::string_view help);
 Flag note(std::string_view name, Kind kind, Json initial, std::string_view reason);
 Flag refused(std::string_view name, Kind kind, Json initial, std::string_view reason);
-Flag not_yet(std::string_view name, Kind kind, Json initial, std::string_view reason);
 
 // All rows of a program, in help order.
 using FlagTable = std::vector<Flag>;

@@ -21,9 +21,7 @@ constexpr std::string_view kDescription =
 
 // The flags that do not work come last, by verdict.
 constexpr std::pair<Verdict, std::string_view> kOtherHeadings[] = {
-    {Verdict::kNote, "Accepted, without effect"},
-    {Verdict::kNotYet, "Not there yet"},
-    {Verdict::kRefused, "Not supported"}};
+    {Verdict::kNote, "Accepted, without effect"}, {Verdict::kRefused, "Not supported"}};
 
 std::string metavar(const Flag& flag) {
   switch (flag.kind()) {
@@ -90,16 +88,11 @@ std::string entry(const std::string& left, const std::string& right) {
 }
 
 std::string choices_text(const Flag& flag) {
-  std::string works, not_yet;
+  std::string works;
   for (const Choice& choice : flag.choices) {
-    std::string* list = choice.verdict == Verdict::kWorks    ? &works
-                        : choice.verdict == Verdict::kNotYet ? &not_yet
-                                                             : nullptr;
-    if (list != nullptr) *list += (list->empty() ? "" : ", ") + choice.value;
+    if (choice.verdict == Verdict::kWorks) works += (works.empty() ? "" : ", ") + choice.value;
   }
-  if (works.empty()) return "";
-  return fmt::format(": {}{}", works,
-                     not_yet.empty() ? "" : fmt::format("; not there yet: {}", not_yet));
+  return works.empty() ? "" : ": " + works;
 }
 
 std::string working_flags(const FlagTable& table) {

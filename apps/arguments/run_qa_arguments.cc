@@ -90,10 +90,6 @@ class Applier {
         refusals_.push_back(
             fmt::format("--{}{} is not supported: {}", given.spelled, shown(given), reason));
         break;
-      case Verdict::kNotYet:
-        refusals_.push_back(
-            fmt::format("--{}{} is not there yet: {}", given.spelled, shown(given), reason));
-        break;
     }
   }
 
@@ -173,15 +169,16 @@ std::vector<std::string> metrics_of(const tasks::QaArguments& data) {
   return {"exact_match", "f1"};
 }
 
-void check_metric_name(const std::string& metric, const tasks::QaArguments& data) {
+void check_metric_name(std::string_view flag, const std::string& metric,
+                       const tasks::QaArguments& data) {
   const std::vector<std::string> metrics = metrics_of(data);
   const std::string name = metric.starts_with("eval_") ? metric.substr(5) : metric;
   if (std::find(metrics.begin(), metrics.end(), name) != metrics.end()) return;
   const auto suggestion = nearest(name, metrics);
-  raise<ConfigError>(
-      "--metric_for_best_model {}: evaluation does not measure it; choose one of {}{}{}", metric,
-      fmt::join(metrics, ", "), suggestion ? fmt::format(" (did you mean {}?)", *suggestion) : "",
-      name == "loss" ? " (run_qa's evaluation has no loss)" : "");
+  raise<ConfigError>("--{} {}: evaluation does not measure it; choose one of {}{}{}", flag, metric,
+                     fmt::join(metrics, ", "),
+                     suggestion ? fmt::format(" (did you mean {}?)", *suggestion) : "",
+                     name == "loss" ? " (run_qa's evaluation has no loss)" : "");
 }
 
 // A checkpoint of the best evaluation can only be loaded when there is a checkpoint of every
@@ -211,7 +208,7 @@ void finish_best_model(RunQaArguments& arguments, std::vector<std::string>& note
   const bool saves_best = training.save_strategy == SaveStrategy::kBest;
   if (!training.load_best_model_at_end && !saves_best && !plateau) {
     if (training.metric_for_best_model) {
-      check_metric_name(*training.metric_for_best_model, arguments.data);
+      check_metric_name("metric_for_best_model", *training.metric_for_best_model, arguments.data);
       if (!training.greater_is_better)
         training.greater_is_better = !training.metric_for_best_model->ends_with("loss");
     }
@@ -230,9 +227,45 @@ void finish_best_model(RunQaArguments& arguments, std::vector<std::string>& note
     notes.push_back(
         fmt::format("{} compares f1; --metric_for_best_model names another metric", asked_by));
   }
-  check_metric_name(*training.metric_for_best_model, arguments.data);
+  check_metric_name("metric_for_best_model", *training.metric_for_best_model, arguments.data);
   if (!training.greater_is_better) {
     training.greater_is_better = !training.metric_for_best_model->ends_with("loss");
+  }
+}
+
+// What --apply_quantization needs beside itself, as the original demands it.
+void finish_quantization(RunQaArguments& arguments, std::vector<std::string>& notes) {
+  const quant::QuantizationArguments& quantization = arguments.quantization;
+  TrainingArguments& training = arguments.training;
+  if (!quantization.apply_quantization) {
+    if (quantization.verify_loading || quantization.train_before_quantization) {
+      notes.push_back(fmt::format(
+          "--{} belongs to --apply_quantization, which is not given",
+          quantization.verify_loading ? "verify_loading" : "train_before_quantization"));
+    }
+    return;
+  }
+  if (!training.do_eval) {
+    raise<ConfigError>(
+        "--apply_quantization needs --do_eval: the int8 model is accepted by its evaluation");
+  }
+  if (quantization.quantization_approach == quant::Approach::kStatic && !training.do_train) {
+    raise<ConfigError>(
+        "--quantization_approach static needs --do_train and its file, whose first features are "
+        "calibrated on (nothing is trained); --quantization_approach dynamic needs neither");
+  }
+  if (quantization.train_before_quantization && !training.do_train) {
+    raise<ConfigError>("--train_before_quantization needs --do_train and its file");
+  }
+  if (!training.save_safetensors) {
+    raise<ConfigError>(
+        "--save_safetensors false: an int8 model is written as safetensors only; leave the flag "
+        "out, or --apply_quantization");
+  }
+  check_metric_name("metric", quantization.metric, arguments.data);
+  if (training.bf16 && !arguments.trains()) {
+    training.bf16 = false;
+    notes.emplace_back("--bf16 has no effect: what is not int8 is f32 in a quantized model");
   }
 }
 
@@ -373,6 +406,7 @@ ParsedRunQa parse_run_qa(std::span<const std::string> words, const std::filesyst
   finish_precision(parsed.arguments.training, parsed.notes);
   finish_intervals(parsed.arguments.training);
   finish_best_model(parsed.arguments, parsed.notes);
+  finish_quantization(parsed.arguments, parsed.notes);
   check_optimization(parsed.arguments.training, parsed.notes);
   check_lengths(parsed.arguments.data);
   check_data(parsed.arguments);

@@ -17,8 +17,15 @@ struct RunQaArguments {
   hub::ModelArguments model;
   tasks::QaArguments data;
   trainer::TrainingArguments training;
+  quant::QuantizationArguments quantization;
 
-  ArgumentParts parts() { return {&model, &data, &training}; }
+  ArgumentParts parts() { return {&model, &data, &training, &quantization}; }
+  // Whether --do_train changes weights: with --apply_quantization it only gives the questions for
+  // calibration unless training was asked for by name.
+  bool trains() const {
+    return training.do_train &&
+           (!quantization.apply_quantization || quantization.train_before_quantization);
+  }
 };
 
 struct ParsedRunQa {
@@ -55,7 +62,7 @@ std::string training_args_json(const RunQaArguments& arguments);
 CommandDescription run_qa_description();
 
 // The text of `tandem run_qa --help`: every flag with default and meaning under its heading, then
-// the flags without effect, those that are not there yet, and the refused ones, with the reasons.
+// the flags without effect and the refused ones, with the reasons.
 std::string run_qa_help();
 
 }  // namespace tandem::apps

@@ -23,7 +23,7 @@ using trainer::DdpBackend;
 using trainer::IntervalStrategy;
 
 // The oracle: every flag of run_qa.py and TrainingArguments, transformers 4.0 to 5.1, and tandem's
-// own, with what tandem does. W works, N note, R refused, T not there yet.
+// own, with what tandem does. W works, N note, R refused.
 constexpr std::pair<const char*, const char*> kVerdicts[] = {
     {"W",
      "model_name_or_path config_name tokenizer_name cache_dir model_revision dataset_name "
@@ -54,7 +54,9 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "log_level_replica log_on_each_node include_tokens_per_second skip_memory_metrics "
      "include_num_input_tokens_seen "
      "adafactor lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
-     "split_batches"},
+     "split_batches "
+     "apply_quantization quantization_approach num_calibration_samples metric tune_metric "
+     "tolerance_criterion max_trials verify_loading train_before_quantization"},
     {"N",
      "trust_remote_code no_cuda "
      "use_ipex jit_mode_eval "
@@ -82,12 +84,8 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "neftune_noise_alpha "
      "push_to_hub deepspeed fsdp fsdp_config fsdp_min_num_params "
      "fsdp_transformer_layer_cls_to_wrap sharded_ddp "
-     "parallelism_config tp_size"},
-    {"T",
-     "apply_quantization quantization_approach quantization_config "
-     "num_calibration_samples metric "
-     "tolerance_criterion verify_loading train_before_quantization apply_pruning target_sparsity "
-     "pruning_config "
+     "parallelism_config tp_size "
+     "quantization_config apply_pruning target_sparsity pruning_config "
      "apply_distillation teacher_model_name_or_path distillation_config generate_teacher_logits"}};
 
 std::vector<std::string> split(const std::string& text) {
@@ -130,6 +128,7 @@ std::string companions(std::string_view name) {
   if (name == "max_seq_length") return " --doc_stride 2";
   if (name == "load_best_model_at_end") return " --eval_strategy epoch --save_strategy epoch";
   if (name == "optim_args") return " --optim sgd";
+  if (name == "apply_quantization") return " --do_eval";
   if (name == "lr_scheduler_kwargs") return " --lr_scheduler_type cosine";
   return "";
 }
@@ -137,6 +136,7 @@ std::string companions(std::string_view name) {
 // A value that asks for something other than the default.
 std::string example_value(const Flag& flag) {
   if (flag.name == "metric_for_best_model") return "f1";
+  if (flag.name == "metric") return "eval_exact_match";
   if (flag.name == "optim_args") return "momentum=0.9";
   if (flag.name == "lr_scheduler_kwargs") return "{\"num_cycles\":2}";
   switch (flag.kind()) {
@@ -165,10 +165,8 @@ TEST(RunQaFlags, EveryFlagOfTheContractHasItsVerdict) {
     for (const Alias& alias : flag.aliases)
       EXPECT_TRUE(rows.emplace(alias.name, flag.verdict).second) << alias.name;
   }
-  const std::map<std::string, Verdict> letters = {{"W", Verdict::kWorks},
-                                                  {"N", Verdict::kNote},
-                                                  {"R", Verdict::kRefused},
-                                                  {"T", Verdict::kNotYet}};
+  const std::map<std::string, Verdict> letters = {
+      {"W", Verdict::kWorks}, {"N", Verdict::kNote}, {"R", Verdict::kRefused}};
   std::size_t expected_rows = 0;
   for (const auto& [letter, names] : kVerdicts) {
     for (const std::string& name : split(names)) {
@@ -207,11 +205,9 @@ TEST(RunQaFlags, EveryRowParsesNotesOrRefusesAsItSays) {
     } else {
       const Failure failed = failure_of(words);
       EXPECT_EQ(failed.exit_code, 1);
-      EXPECT_THAT(
-          failed.message,
-          AllOf(HasSubstr(fmt::format("--{}", flag.name)), HasSubstr(std::string(flag.reason)),
-                HasSubstr(flag.verdict == Verdict::kNotYet ? "is not there yet"
-                                                           : "is not supported")));
+      EXPECT_THAT(failed.message,
+                  AllOf(HasSubstr(fmt::format("--{}", flag.name)),
+                        HasSubstr(std::string(flag.reason)), HasSubstr("is not supported")));
     }
   }
 }
@@ -544,6 +540,40 @@ TEST(RunQaArguments, SerialisedArgumentsReadBackAsTheSame) {
   const ParsedRunQa again =
       parse_run_qa(std::vector<std::string>{"again.json"}, folder.path(), kEnvironment);
   EXPECT_EQ(training_args_json(again.arguments), text);
+}
+
+TEST(RunQaArguments, QuantizationSaysWhatItNeeds) {
+  const auto parsed = parse(
+      "--model_name_or_path m --apply_quantization --quantization_approach static --do_train "
+      "--do_eval --train_file t.json --validation_file v.json --verify_loading --bf16");
+  EXPECT_TRUE(parsed.arguments.quantization.verify_loading);
+  EXPECT_EQ(parsed.arguments.quantization.num_calibration_samples, 100);
+  EXPECT_EQ(parsed.arguments.quantization.tolerance_criterion, 0.05);
+  EXPECT_FALSE(parsed.arguments.trains());
+  EXPECT_FALSE(parsed.arguments.training.bf16);
+  EXPECT_THAT(parsed.notes, ElementsAre(HasSubstr("--bf16 has no effect")));
+
+  const std::string both = "--apply_quantization --do_train --do_eval --train_file t.json ";
+  EXPECT_TRUE(parse_more(both + "--train_before_quantization --bf16").arguments.training.bf16);
+  EXPECT_TRUE(parse_more(both + "--train_before_quantization").arguments.trains());
+  EXPECT_TRUE(parse_more("--do_train --train_file t.json").arguments.trains());
+  EXPECT_EQ(
+      parse_more("--do_eval --apply_quantization").arguments.quantization.quantization_approach,
+      quant::Approach::kDynamic);  // needs no training file
+
+  EXPECT_THAT(failure_more("--apply_quantization").message, HasSubstr("needs --do_eval"));
+  EXPECT_THAT(failure_more("--apply_quantization --quantization_approach static --do_eval").message,
+              HasSubstr("needs --do_train"));
+  EXPECT_THAT(failure_more("--apply_quantization --train_before_quantization --do_eval").message,
+              HasSubstr("needs --do_train"));
+  EXPECT_THAT(failure_more("--apply_quantization --do_eval --metric eval_loss").message,
+              AllOf(HasSubstr("--metric eval_loss"), HasSubstr("f1")));
+  EXPECT_THAT(failure_more("--quantization_approach aware_training").message,
+              HasSubstr("quantization-aware training is not there"));
+  EXPECT_THAT(failure_more("--apply_quantization --do_eval --save_safetensors false").message,
+              HasSubstr("safetensors only"));
+  EXPECT_THAT(parse_more("--verify_loading").notes,
+              ElementsAre(HasSubstr("belongs to --apply_quantization")));
 }
 
 TEST(RunQaHelp, ShowsEveryFlagOnce) {

@@ -17,6 +17,7 @@
 #include "apps/arguments/enum_names.h"
 #include "tandem/core/error.h"
 #include "tandem/hub/model_arguments.h"
+#include "tandem/quant/quantization_arguments.h"
 #include "tandem/tasks/question_answering/qa_arguments.h"
 #include "tandem/trainer/training_arguments.h"
 
@@ -30,6 +31,7 @@ struct ArgumentParts {
   hub::ModelArguments* model = nullptr;
   tasks::QaArguments* question_answering = nullptr;
   trainer::TrainingArguments* training = nullptr;
+  quant::QuantizationArguments* quantization = nullptr;
 };
 
 inline hub::ModelArguments& part(const ArgumentParts& parts, hub::ModelArguments*) {
@@ -40,6 +42,10 @@ inline tasks::QaArguments& part(const ArgumentParts& parts, tasks::QaArguments*)
 }
 inline trainer::TrainingArguments& part(const ArgumentParts& parts, trainer::TrainingArguments*) {
   return *parts.training;
+}
+inline quant::QuantizationArguments& part(const ArgumentParts& parts,
+                                          quant::QuantizationArguments*) {
+  return *parts.quantization;
 }
 
 enum class Kind { kBool, kInteger, kNumber, kString, kChoice, kList, kDict };

@@ -206,6 +206,26 @@ TEST(BenchProgram, Gemm) {
   }
 }
 
+// Beside f32 and bf16 in the same run; the int8 kernels agree with the reference to the bit.
+TEST(BenchProgram, GemmInInt8) {
+  const std::string name = "minilm attention output 384x384 forward";
+  const json results = results_of({"gemm", "--model", "minilm", "--batch", "1", "--seq", "70",
+                                   "--dtype", "int8", "--only", name});
+  std::vector<std::string> found;
+  for (const json& result : results) {
+    expect_verified_and_timed(result);
+    found.push_back(result["dtype"].get<std::string>() + " " + result["name"].get<std::string>());
+    if (result["dtype"] == "int8") {
+      EXPECT_EQ(result["error"], 0);
+    }
+  }
+  EXPECT_THAT(found, ::testing::ElementsAre("f32 " + name, "bf16 " + name, "int8 " + name,
+                                            "int8 " + name + ", dynamic"));
+  const auto tune = bench({"gemm", "--tune", "--dtype", "int8"});
+  EXPECT_EQ(tune.exit_code, 2);
+  EXPECT_THAT(tune.err, HasSubstr("leave --dtype int8 out"));
+}
+
 TEST(BenchProgram, AgainstAnotherImplementation) {
   const json results =
       results_of({"gemm", "--model", "minilm", "--batch", "1", "--seq", "64", "--dtype", "f32",

@@ -2,12 +2,12 @@
 
 namespace tandem::apps::bench {
 
-void Options::add_to(CLI::App& app) {
+void Options::add_to(CLI::App& app, const std::vector<std::string>& dtypes) {
   app.add_option("--threads", threads,
                  "threads; not given: OMP_NUM_THREADS, else the available cores")
       ->check(CLI::Range(1, 4096));
   app.add_option("--kernels", kernels, "forces implementations, as TANDEM_KERNELS does");
-  app.add_option("--dtype", dtype, "type of the operands")->check(CLI::IsMember({"f32", "bf16"}));
+  app.add_option("--dtype", dtype, "type of the operands")->check(CLI::IsMember(dtypes));
   app.add_option("--rounds", rounds, "how often each thing is timed")->check(CLI::Range(1, 100000));
   app.add_flag("--json", json, "print one JSON object instead of a table");
 }

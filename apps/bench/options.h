@@ -14,13 +14,13 @@ namespace tandem::apps::bench {
 struct Options {
   int threads = 0;      // 0: OMP_NUM_THREADS, else the available cores
   std::string kernels;  // empty: TANDEM_KERNELS
-  std::string dtype;    // "f32", "bf16", or empty: what the bench does by default
+  std::string dtype;    // one of those of add_to(), or empty: what the bench does by default
   int rounds = 5;
   std::string only;     // substring of the names that run
   std::string against;  // another implementation to time in turns, or empty
   bool json = false;
 
-  void add_to(CLI::App& app);
+  void add_to(CLI::App& app, const std::vector<std::string>& dtypes = {"f32", "bf16"});
   // --only and --against, for the benches that time kernels one by one.
   void add_filters_to(CLI::App& app);
 };

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <ctime>
+#include <map>
 
 #include "apps/tuned_tiles.h"
 #include "tandem/core/error.h"
@@ -43,7 +44,17 @@ std::string percent(const Statistics& share) {
 
 }  // namespace
 
-std::string_view to_string(Dtype dtype) { return dtype == Dtype::kF32 ? "f32" : "bf16"; }
+std::string_view to_string(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kF32:
+      return "f32";
+    case Dtype::kBf16:
+      return "bf16";
+    case Dtype::kInt8:
+      return "int8";
+  }
+  return "";
+}
 
 Machine::Machine(ThreadPool& threads, std::string_view overrides)
     : kernels_(kernels::select_kernels(kernels::CpuFeatures::detect(), overrides)),
@@ -70,6 +81,7 @@ Session::Session(std::string_view bench, const Options& options, const Environme
 std::vector<Dtype> Session::dtypes() const {
   if (options_.dtype == "f32") return {Dtype::kF32};
   if (options_.dtype == "bf16") return {Dtype::kBf16};
+  if (options_.dtype == "int8") return {Dtype::kInt8};
   return {Dtype::kF32, Dtype::kBf16};
 }
 
@@ -78,8 +90,10 @@ bool Session::wants(std::string_view name) const {
 }
 
 double Session::peak_flops(Dtype dtype) const {
-  return kernels::measure_peak_flops(
-      context(), dtype == Dtype::kF32 ? kernels::PeakType::kF32 : kernels::PeakType::kBf16);
+  const std::map<Dtype, kernels::PeakType> types = {{Dtype::kF32, kernels::PeakType::kF32},
+                                                    {Dtype::kBf16, kernels::PeakType::kBf16},
+                                                    {Dtype::kInt8, kernels::PeakType::kInt8}};
+  return kernels::measure_peak_flops(context(), types.at(dtype));
 }
 
 Streams& Session::streams() {

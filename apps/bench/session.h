@@ -17,7 +17,7 @@
 
 namespace tandem::apps::bench {
 
-enum class Dtype { kF32, kBf16 };
+enum class Dtype { kF32, kBf16, kInt8 };
 std::string_view to_string(Dtype dtype);
 template <class T>
 constexpr Dtype kDtypeOf = std::is_same_v<T, float> ? Dtype::kF32 : Dtype::kBf16;
@@ -63,7 +63,7 @@ class Session {
   ThreadPool& threads() { return threads_; }
   const kernels::Context& context() const { return machine_.context(); }
   const kernels::Context& reference() const { return reference_.context(); }
-  // Both types unless --dtype names one.
+  // f32 and bf16 unless --dtype names one.
   std::vector<Dtype> dtypes() const;
   // --only.
   bool wants(std::string_view name) const;

@@ -183,6 +183,20 @@ TEST_F(Options, EvaluationAloneAndVersionTwo) {
   EXPECT_FALSE(fs::exists(path("job") / "model.safetensors"));
 }
 
+// The bf16 copy of the weights is there without training.
+TEST_F(Options, EvaluationAloneInBf16IsThatAfterTraining) {
+  run_ok(train_command("trained", with(eval_flags(), {"--bf16", "--save_strategy", "no"})));
+  const Words evaluate = with({kProgram, "run_qa", "--model_name_or_path", path("trained").native(),
+                               "--bf16", "--max_seq_length", "128", "--doc_stride", "32"},
+                              eval_flags());
+  run_ok(with(evaluate, {"--output_dir", path("alone").native()}));
+  run_ranks(with(evaluate, {"--output_dir", path("ranks").native()}), 2);
+  const std::string expected = read_file(path("trained") / "eval_nbest_predictions.json");
+  for (const char* output : {"alone", "ranks"}) {
+    EXPECT_TRUE(read_file(path(output) / "eval_nbest_predictions.json") == expected) << output;
+  }
+}
+
 TEST_F(Options, EpochStrategies) {
   run_ok(train_command(
       "job", with(eval_flags(), {"--max_steps", "-1", "--num_train_epochs", "2",

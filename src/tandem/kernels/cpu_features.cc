@@ -81,6 +81,7 @@ CpuFeatures CpuFeatures::detect() {
   features.avx512 = features.avx2 && covers(state, kZmm) && bit(leaf7.ebx, 16) &&
                     bit(leaf7.ebx, 17) && bit(leaf7.ebx, 30) && bit(leaf7.ebx, 31);
   features.avx512_bf16 = features.avx512 && bit(cpuid(7, 1).eax, 5);
+  features.avx512_vnni = features.avx512 && bit(leaf7.ecx, 11);
   if (features.avx512 && bit(leaf7.edx, 24) && bit(leaf7.edx, 22)) {
     features.amx_obstacle = covers(state, kTiles)
                                 ? request_tile_permission()
@@ -101,6 +102,7 @@ std::string CpuFeatures::describe() const {
   add(avx2, "AVX2");
   add(avx512, "AVX-512");
   add(avx512_bf16, "AVX512_BF16");
+  add(avx512_vnni, "AVX512_VNNI");
   add(amx_bf16, "AMX-BF16");
   return text.empty() ? "no vector extension that tandem uses" : text;
 }

@@ -10,6 +10,7 @@ struct CpuFeatures {
   bool avx2 = false;         // AVX2, FMA and F16C
   bool avx512 = false;       // AVX-512 F, BW, DQ, VL
   bool avx512_bf16 = false;  // vdpbf16ps
+  bool avx512_vnni = false;  // vpdpbusd
   bool amx_bf16 = false;     // AMX tiles with bf16, which this process may use
   // Why amx_bf16 is false although the processor has it; otherwise empty.
   std::string_view amx_obstacle = {};
@@ -17,7 +18,7 @@ struct CpuFeatures {
   // On processors with AMX, asks Linux for the permission to use tiles. Once granted it holds for
   // all threads of the process. May be called at any time from any thread.
   static CpuFeatures detect();
-  // "AVX2, AVX-512, AVX512_BF16", or "no vector extension that tandem uses".
+  // "AVX2, AVX-512, AVX512_BF16, AVX512_VNNI", or "no vector extension that tandem uses".
   std::string describe() const;
 };
 

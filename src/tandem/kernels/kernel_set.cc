@@ -25,7 +25,15 @@ constexpr AttentionKernels kAttentionAvx512Bf16 = {.f32 = &kAttentionFloat512,
 #endif
 
 // What a row of a table needs of the processor; the strings end up in refusals.
-enum class Needs { kNothing, kAvx2, kAvx512, kAvx512Bf16, kFullRateAvx512Bf16, kAmxBf16 };
+enum class Needs {
+  kNothing,
+  kAvx2,
+  kAvx512,
+  kAvx512Bf16,
+  kFullRateAvx512Bf16,
+  kAvx512Vnni,
+  kAmxBf16
+};
 
 std::string refusal(Needs needs, const CpuFeatures& cpu) {
   const auto unless = [](bool present, std::string_view text) {
@@ -43,6 +51,8 @@ std::string refusal(Needs needs, const CpuFeatures& cpu) {
     case Needs::kFullRateAvx512Bf16:
       if (cpu.amx_bf16) return "with AMX, vdpbf16ps runs at half the rate of f32 multiply-adds";
       return unless(cpu.avx512_bf16, "this CPU has no AVX512_BF16");
+    case Needs::kAvx512Vnni:
+      return unless(cpu.avx512_vnni, "this CPU has no AVX512_VNNI");
     case Needs::kAmxBf16:
       return unless(cpu.amx_bf16,
                     cpu.amx_obstacle.empty() ? "this CPU has no AMX-BF16" : cpu.amx_obstacle);
@@ -140,6 +150,16 @@ const std::vector<Table>& tables() {
            {"avx2", Needs::kAvx2, [](KernelSet& set) { set.reduce = &kReduceAvx2; }},
 #endif
            {"reference", Needs::kNothing, [](KernelSet& set) { set.reduce = &kReduceReference; }},
+       }},
+      {"int8",
+       {
+#if defined(__x86_64__)
+           {"avx512vnni", Needs::kAvx512Vnni, [](KernelSet& set) { set.int8 = &kInt8Avx512Vnni; }},
+           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.int8 = &kInt8Avx2; }},
+#endif
+           {"avx512vnni_emulated", Needs::kNothing,
+            [](KernelSet& set) { set.int8 = &int8_avx512vnni_emulated(); }, kOnlyWhenForced},
+           {"reference", Needs::kNothing, [](KernelSet& set) { set.int8 = &kInt8Reference; }},
        }},
   };
   return all;
@@ -241,6 +261,20 @@ Forced parse_overrides(const CpuFeatures& cpu, std::string_view overrides) {
   return forced;
 }
 
+using PeakLoop = double (*)(std::size_t iterations);
+
+PeakLoop peak_loop(const KernelSet& kernels, PeakType type) {
+  switch (type) {
+    case PeakType::kF32:
+      return kernels.gemm->peak_f32;
+    case PeakType::kBf16:
+      return kernels.gemm->peak_bf16;
+    case PeakType::kInt8:
+      return kernels.int8->peak;
+  }
+  raise<InvalidArgument>("unknown type of a peak: {}", static_cast<int>(type));
+}
+
 }  // namespace
 
 KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides) {
@@ -307,8 +341,7 @@ std::vector<std::string> operations() {
 
 double measure_peak_flops(const Context& ctx, PeakType type) {
   using Clock = std::chrono::steady_clock;
-  const auto loop =
-      type == PeakType::kF32 ? ctx.kernels.gemm->peak_f32 : ctx.kernels.gemm->peak_bf16;
+  const PeakLoop loop = peak_loop(ctx.kernels, type);
   constexpr std::size_t kIterations = 20000;  // some 40 µs
   // Many chunks a thread, so that waking the threads and dealing the last chunk are small beside the work.
   const auto chunks = static_cast<std::size_t>(ctx.threads.num_threads()) * 32;

@@ -19,6 +19,7 @@ struct ActivationKernels;
 struct DropoutKernels;
 struct OptimizerKernels;
 struct ReduceKernels;
+struct Int8Kernels;
 
 // One line of the start-up print.
 struct KernelChoice {
@@ -65,6 +66,7 @@ class KernelSet {
   const DropoutKernels* dropout = nullptr;
   const OptimizerKernels* optimizer = nullptr;
   const ReduceKernels* reduce = nullptr;
+  const Int8Kernels* int8 = nullptr;
 
   // Measured on this machine, or the kernels' own; by the type of the operands.
   GemmTiles gemm_tiles_f32;
@@ -94,9 +96,9 @@ std::vector<Implementation> implementations(std::string_view operation, const Cp
 // The operations that have a table.
 std::vector<std::string> operations();
 
-enum class PeakType { kF32, kBf16 };
-// FLOP/s of a register-only loop of the best multiply-add instruction of the chosen gemm
-// implementation, all threads together; takes about 20 ms. The trainer prints its speed as a share
+enum class PeakType { kF32, kBf16, kInt8 };
+// FLOP/s of a register-only loop of the best multiply-add instruction of the chosen gemm (kInt8:
+// int8) implementation, all threads together; takes about 20 ms. The trainer prints its speed as a share
 // of this.
 double measure_peak_flops(const Context& ctx, PeakType type);
 

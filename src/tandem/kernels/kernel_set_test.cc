@@ -14,9 +14,10 @@ using ::testing::Not;
 
 constexpr CpuFeatures kPlain{};
 constexpr CpuFeatures kAvx2Only{.avx2 = true};
-constexpr CpuFeatures kZen5{.avx2 = true, .avx512 = true, .avx512_bf16 = true};
+constexpr CpuFeatures kZen5{.avx2 = true, .avx512 = true, .avx512_bf16 = true, .avx512_vnni = true};
 constexpr CpuFeatures kSapphireRapids{
-    .avx2 = true, .avx512 = true, .avx512_bf16 = true, .amx_bf16 = true};
+    .avx2 = true, .avx512 = true, .avx512_bf16 = true, .avx512_vnni = true, .amx_bf16 = true};
+constexpr CpuFeatures kSkylakeServer{.avx2 = true, .avx512 = true};
 
 std::string error_of(const CpuFeatures& cpu, std::string_view overrides) {
   try {
@@ -34,11 +35,13 @@ TEST(KernelSet, TakesTheFirstRowThatTheCpuRuns) {
   EXPECT_EQ(select_kernels(kZen5).implementation("gemm"), "avx512bf16");
   EXPECT_EQ(select_kernels(kZen5).implementation("layer_norm"), "avx512");
   EXPECT_EQ(select_kernels(kSapphireRapids).implementation("gemm"), "amx");
+  EXPECT_EQ(select_kernels(kZen5).implementation("int8"), "avx512vnni");
+  EXPECT_EQ(select_kernels(kSkylakeServer).implementation("int8"), "avx2");
 }
 
 // Emulations run everywhere, but slowly: they must be asked for by name.
 TEST(KernelSet, EmulationsAreChosenOnlyWhenForced) {
-  for (const CpuFeatures& cpu : {kPlain, kAvx2Only, kZen5, kSapphireRapids}) {
+  for (const CpuFeatures& cpu : {kPlain, kAvx2Only, kSkylakeServer, kZen5, kSapphireRapids}) {
     const KernelSet set = select_kernels(cpu);
     for (const KernelChoice& choice : set.describe()) {
       EXPECT_THAT(choice.implementation, Not(HasSubstr("emulated"))) << choice.operation;
@@ -132,6 +135,14 @@ TEST(KernelSet, PeakCountsTheWorkOfItsLoop) {
     EXPECT_DOUBLE_EQ(gemm.peak_bf16(200), 2 * gemm.peak_bf16(100)) << row.implementation;
     EXPECT_GT(measure_peak_flops(runtime.context(), PeakType::kF32), 0.0);
     EXPECT_GT(measure_peak_flops(runtime.context(), PeakType::kBf16), 0.0);
+  }
+  for (const auto& row : implementations("int8", CpuFeatures::detect())) {
+    if (!row.reason.empty()) continue;
+    Runtime runtime("int8=" + row.implementation);
+    const Int8Kernels& int8 = *runtime.context().kernels.int8;
+    EXPECT_GE(int8.peak(100), 200.0) << row.implementation;
+    EXPECT_DOUBLE_EQ(int8.peak(200), 2 * int8.peak(100)) << row.implementation;
+    EXPECT_GT(measure_peak_flops(runtime.context(), PeakType::kInt8), 0.0);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "tandem/core/bfloat16.h"
 #include "tandem/kernels/activation.h"
 #include "tandem/kernels/dropout.h"
+#include "tandem/kernels/int8.h"
 
 namespace tandem::kernels {
 
@@ -208,6 +209,52 @@ struct ReduceKernels {
   void (*to_f32)(std::size_t count, const bfloat16* from, float* to);
 };
 
+// --- int8: int8.h ---
+
+// The packed weight: panels of 16 output features, each [groups of 4 input features][16][4] bytes, so
+// that vpdpbusd (and tdpbusd) reads four neighbours of the reduction as one 32-bit lane. Byte (n, k) is
+// at n / 16 panel_bytes + k / 4 · 64 + n % 16 · 4 + k % 4; zeros beyond both edges.
+inline constexpr std::size_t kInt8Panel = 16;
+inline constexpr std::size_t kInt8Group = 4;
+inline constexpr std::size_t kInt8GroupBytes = kInt8Panel * kInt8Group;
+
+// What the epilogue needs of one quantized row of x. scale is NaN where the result shall be NaN.
+struct Int8Row {
+  float scale;
+  std::int32_t zero_point;
+};
+
+// Some rows of x times some panels of the weight.
+struct Int8Product {
+  std::size_t rows = 0;     // of x and y
+  std::size_t columns = 0;  // of y: output features
+  std::size_t groups = 0;   // of the reduction
+  // Elements as the implementation's quantize() stores them; up to a multiple of its row_block,
+  // further rows may be read.
+  const std::byte* x = nullptr;
+  std::size_t row_bytes = 0;  // between the rows of x
+  const Int8Row* row = nullptr;
+  const std::int8_t* panels = nullptr;
+  std::size_t panel_bytes = 0;
+  const float* scale = nullptr;            // [columns] and zeros up to a whole panel
+  const std::int32_t* row_sums = nullptr;  // as scale
+  const float* bias = nullptr;             // [columns] or null
+  float* y = nullptr;
+  std::size_t ld = 0;  // elements between the rows of y
+};
+
+struct Int8Kernels {
+  std::size_t element_bytes;  // of a quantized activation
+  std::size_t row_block;      // rows that multiply() takes at once
+  // The smallest and the largest of x and 0; NaNs do not count.
+  void (*min_max)(std::size_t count, const float* x, float* min, float* max);
+  // Returns whether a NaN is among x.
+  bool (*quantize)(std::size_t count, const float* x, Int8Range range, std::byte* q);
+  void (*multiply)(const Int8Product&);
+  // As GemmKernels::peak_f32: rounds on registers; returns the operations done.
+  double (*peak)(std::size_t iterations);
+};
+
 // The reference of each operation.
 extern const GemmKernels kGemmReference;
 extern const AttentionKernels kAttentionReference;
@@ -216,5 +263,6 @@ extern const ActivationKernels kActivationReference;
 extern const DropoutKernels kDropoutReference;
 extern const OptimizerKernels kOptimizerReference;
 extern const ReduceKernels kReduceReference;
+extern const Int8Kernels kInt8Reference;
 
 }  // namespace tandem::kernels

@@ -50,6 +50,16 @@ void pair_dots_emulated(std::size_t count, const std::uint32_t* a, const std::ui
                         float* sums);
 void tile_dot_emulated(const TileConfig& config, const TileDot& dot);
 
+// int8.h. The twin of vpdpbusd is tested alone, too: byte_dots adds the four products of the bytes of
+// a[i] (u8) and b[i] (s8) to sums[i]; counts are multiples of 16.
+extern const Int8Kernels kInt8Avx2;
+extern const Int8Kernels kInt8Avx512Vnni;
+const Int8Kernels& int8_avx512vnni_emulated();
+void byte_dots_avx512vnni(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
+                          std::int32_t* sums);
+void byte_dots_emulated(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
+                        std::int32_t* sums);
+
 // For peak.h.
 double l1_peak_avx2(std::size_t iterations, const float* block);
 double l1_peak_avx512(std::size_t iterations, const float* block);
@@ -57,7 +67,6 @@ double l1_peak_avx512bf16(std::size_t iterations, const float* block);
 double l1_peak_amx(std::size_t iterations, const float* block);
 extern const StreamLoops kStreamsAvx2;
 extern const StreamLoops kStreamsAvx512;
-
 
 extern const AttentionOf<float> kAttentionFloat256;
 extern const AttentionOf<bfloat16> kAttentionWidened256;

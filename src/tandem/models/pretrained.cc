@@ -134,6 +134,13 @@ void check_size(const nn::ParameterLayout& layout, std::size_t size) {
 LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                            const nn::ParameterLayout& layout, std::span<float> weights,
                            std::uint64_t seed) {
+  return load_pretrained(model_dir, config, layout, weights, seed,
+                         [](const TensorView&, const nn::ParameterSpec*) { return false; });
+}
+
+LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
+                           const nn::ParameterLayout& layout, std::span<float> weights,
+                           std::uint64_t seed, TensorTaken taken) {
   check_size(layout, weights.size());
   const WeightFiles files(model_dir);
   const std::string_view prefix = Encoder::base_prefix(config.model_type);
@@ -145,7 +152,9 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
   for (std::size_t i = 0; i < files.tensors().size(); ++i) {
     const TensorView& tensor = files.tensors()[i];
     const nn::ParameterSpec* parameter = target_of(layout, prefix, tensor.name);
+    const bool caller_reads = taken(tensor, parameter);
     if (parameter == nullptr) {
+      if (caller_reads) continue;
       (belongs_to_other_tasks(tensor.name) ? report.ignored : report.unused).push_back(tensor.name);
       continue;
     }
@@ -155,9 +164,10 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
           "{}: tensor '{}' is a second value of {}; expected one (with or without the prefix '{}')",
           files.file_of(i).string(), tensor.name, parameter->name, prefix);
     }
+    loaded[index] = true;
+    if (caller_reads) continue;
     check_fits(tensor, *parameter, files.file_of(i));
     copy_to_float(tensor, values_of(*parameter, weights));
-    loaded[index] = true;
   }
   if (std::find(loaded.begin(), loaded.end(), true) == loaded.end()) {
     raise<DataError>(

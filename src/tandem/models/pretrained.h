@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/core/thread_pool.h"
 #include "tandem/models/model_config.h"
+#include "tandem/models/tensor_view.h"
 #include "tandem/nn/parameter_layout.h"
 
 namespace tandem::models {
@@ -35,6 +37,13 @@ struct LoadReport {
 LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                            const nn::ParameterLayout& layout, std::span<float> weights,
                            std::uint64_t seed);
+
+// Whether the caller reads a tensor itself: one for a parameter of the model, whose values the caller
+// writes afterwards, or (parameter null) one that the model has no parameter for.
+using TensorTaken = FunctionRef<bool(const TensorView& tensor, const nn::ParameterSpec* parameter)>;
+LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
+                           const nn::ParameterLayout& layout, std::span<float> weights,
+                           std::uint64_t seed, TensorTaken taken);
 
 // Draws all parameters anew: weights and embeddings ~ N(0, initializer_range), biases 0, LayerNorm
 // 1 and 0, padding row 0.

@@ -103,6 +103,10 @@ void QuestionAnsweringModel::check_pass(const nn::Weights& weights, const nn::Pa
         "the weights have {} f32 and {} bf16 elements; expected {} (bf16: or none)",
         weights.f32.size(), weights.bf16.size(), layout_.size());
   }
+  if ((weights.int8 != nullptr || weights.observer != nullptr) && !weights.bf16.empty()) {
+    raise<InvalidArgument>(
+        "int8 layers and observers of linear layers need f32; found bf16 weights");
+  }
   if (weights.precision() != activations.precision()) {
     raise<InvalidArgument>("the activations were made for another precision than the weights have");
   }
@@ -164,6 +168,9 @@ void QuestionAnsweringModel::backward(const kernels::Context& context, const nn:
   check_pass(weights, batch, activations, grad_logits.size());
   if (!is_training(activations.kind())) {
     raise<InvalidArgument>("backward needs activations of a training pass; found inference");
+  }
+  if (weights.int8 != nullptr) {
+    raise<InvalidArgument>("backward through int8 layers; they are for evaluation only");
   }
   if (grads.size() != layout_.size()) {
     raise<InvalidArgument>("room for {} gradients; expected {}", grads.size(), layout_.size());

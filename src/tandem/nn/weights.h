@@ -14,11 +14,16 @@ namespace tandem::nn {
 // both.
 enum class Precision { kFloat32, kBfloat16 };
 
+class Int8Linears;     // int8_linear.h
+class LinearObserver;  // int8_linear.h
+
 // The weights of one step: the f32 masters and, when products are to run in bf16, their rounded
-// copy.
+// copy. `int8` and `observer` are for forward passes without bf16 that no backward follows.
 struct Weights {
-  std::span<const float> f32;      // [layout.size()]
-  std::span<const bfloat16> bf16;  // [layout.size()], or empty
+  std::span<const float> f32;          // [layout.size()]
+  std::span<const bfloat16> bf16;      // [layout.size()], or empty
+  const Int8Linears* int8 = nullptr;   // the layers in it run on 8-bit integers; or null
+  LinearObserver* observer = nullptr;  // sees what the linear layers read; or null
 
   Precision precision() const { return bf16.empty() ? Precision::kFloat32 : Precision::kBfloat16; }
   // The operand of a product at `offset`.

@@ -177,8 +177,8 @@ std::string model_card_markdown(const ModelCard& card) {
   text += fmt::format(
       "\n<!-- Written by tandem from what it knows of the run. Please complete it, and then remove "
       "this "
-      "comment. -->\n\n# {}\n\nThis model is a fine-tuned version of {} on {}\n",
-      card.name, base_model_text(card.base_model), dataset_text(card));
+      "comment. -->\n\n# {}\n\nThis model is {} of {} on {}\n",
+      card.name, card.relation, base_model_text(card.base_model), dataset_text(card));
   if (const auto metrics = metrics_of(card.eval_metrics); !metrics.empty()) {
     text += "It achieves the following results on the evaluation set:\n";
     for (const auto& [name, value] : metrics)

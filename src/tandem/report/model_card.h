@@ -12,6 +12,7 @@ namespace tandem::report {
 struct ModelCard {
   std::string name;                                         // basename of output_dir
   std::string base_model;                                   // as given on the command line
+  std::string relation = "a fine-tuned version";            // what the model is of base_model
   std::optional<std::string> dataset_name, dataset_config;  // --dataset_name and its configuration
   std::optional<std::string> language, license;             // from a card that was there before
   nlohmann::ordered_json eval_metrics =

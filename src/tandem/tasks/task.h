@@ -60,6 +60,8 @@ class Task {
   // Allocates what training batches of up to `batch_size` features need, so that steps allocate
   // nothing; returns the bytes.
   virtual std::size_t plan_training(std::size_t batch_size) = 0;
+  // As plan_training() for batches that only go forward, which may need less.
+  virtual std::size_t plan_calibration(std::size_t batch_size) { return plan_training(batch_size); }
   // Packs the features into the current batch. `first_sample` is the index of the first one in the
   // step's global batch: the key of the dropout masks, so that they depend neither on ranks nor on
   // threads.

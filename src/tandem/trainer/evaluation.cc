@@ -105,6 +105,7 @@ ordered_json evaluate(const EvaluationRequest& request, const kernels::Context& 
   const LocalOutput own =
       predict_own_batches(request, context, communicator, task, weights, observer);
   const std::vector<std::string> parts = communicator.gather_texts(serialize(own), 0);
+  if (request.own_output != nullptr) *request.own_output = own.values;
 
   std::string text;
   if (communicator.rank() == 0) {

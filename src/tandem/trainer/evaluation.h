@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tandem/comm/communicator.h"
 #include "tandem/kernels/context.h"
@@ -16,10 +17,11 @@ namespace tandem::trainer {
 
 struct EvaluationRequest {
   tasks::Split split = tasks::Split::kEval;
-  std::string metric_prefix = "eval";  // of the keys of the result
-  std::string file_prefix = "eval";    // of the prediction files
-  std::filesystem::path directory;     // where rank 0 writes them; empty: nowhere
-  std::size_t batch_size = 8;          // per rank
+  std::string metric_prefix = "eval";        // of the keys of the result
+  std::string file_prefix = "eval";          // of the prediction files
+  std::filesystem::path directory;           // where rank 0 writes them; empty: nowhere
+  std::size_t batch_size = 8;                // per rank
+  std::vector<float>* own_output = nullptr;  // not null: becomes what this rank's batches gave
 };
 
 // Runs the model over the split; batch k is computed by rank k mod W, so the same batches exist

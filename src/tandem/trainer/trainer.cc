@@ -54,6 +54,7 @@ Trainer::Trainer(const TrainerParts& parts)
     : parts_(parts), memory_(!parts.arguments.skip_memory_metrics) {
   memory_.start(MemoryTracker::Stage::kInit);
   memory_.stop(MemoryTracker::Stage::kInit);  // weights and data were there before
+  refresh_bf16_weights();                     // an evaluation without training reads them too
 }
 
 TrainResult Trainer::train(const std::optional<fs::path>& resume) {

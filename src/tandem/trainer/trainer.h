@@ -57,6 +57,7 @@ struct TrainResult {
 
 class Trainer {
  public:
+  // Collective: makes the bf16 copy of the weights, if there is one.
   explicit Trainer(const TrainerParts& parts);
 
   // Trains to the end of the plan, or until stop_requested; continues exactly where `resume`
@@ -64,6 +65,10 @@ class Trainer {
   // with load_best_model_at_end, the best) ones. Throws IoError (nothing half-written), DataError,
   // ConfigError (a checkpoint of other data or another model), CommError.
   TrainResult train(const std::optional<std::filesystem::path>& resume);
+
+  // Evaluations from here on run the linear layers of `int8`, which outlives the trainer, on 8-bit
+  // integers, the others in f32 (which the task must expect). Null: as trained.
+  void evaluate_int8(const nn::Int8Linears* int8) { int8_ = int8; }
 
   // Evaluates the current weights; metrics with prefix "eval" or "test". Writes prediction files
   // into output_dir. Collective.
@@ -81,6 +86,7 @@ class Trainer {
   // Where the next update's data lies, counted in updates: behind --ignore_data_skip not the step.
   std::int64_t updates_into_data() const { return state_.global_step - resume_.repeated_updates; }
   nn::Weights weights() const {
+    if (int8_ != nullptr) return {parts_.parallel.weights(), {}, int8_};
     return {parts_.parallel.weights(), parts_.parallel.bf16_weights()};
   }
   TrainedArenas trained_arenas() const;
@@ -105,6 +111,7 @@ class Trainer {
   double seconds_of_training() const;
 
   TrainerParts parts_;
+  const nn::Int8Linears* int8_ = nullptr;
   MemoryTracker memory_;
   TrainingPlan plan_;
   TrainerState state_;

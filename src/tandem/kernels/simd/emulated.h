@@ -79,6 +79,11 @@ struct Vec {
   std::array<float, kLanes> v;
 
   static Vec zero() { return {}; }
+  static Vec set1(float x) {
+    Vec a;
+    a.v.fill(x);
+    return a;
+  }
   template <class T>
   static Vec load(const T* p) {
     return load_partial(p, kLanes);
@@ -100,6 +105,10 @@ struct Vec {
 
   friend Vec operator+(Vec a, const Vec& b) {
     for (std::size_t i = 0; i < kLanes; ++i) a.v[i] += b.v[i];
+    return a;
+  }
+  friend Vec operator*(Vec a, const Vec& b) {
+    for (std::size_t i = 0; i < kLanes; ++i) a.v[i] *= b.v[i];
     return a;
   }
   static Vec fma(const Vec& a, const Vec& b, Vec c) {

@@ -168,6 +168,13 @@ std::unique_ptr<QuestionAnsweringTask::Pass> QuestionAnsweringTask::make_pass(
   return pass;
 }
 
+void QuestionAnsweringTask::set_precision(nn::Precision precision) {
+  if (precision == options_.precision) return;
+  options_.precision = precision;
+  training_.reset();
+  inference_.reset();
+}
+
 std::size_t QuestionAnsweringTask::train_batch_rows(std::span<const std::uint32_t> features) const {
   return batch_rows(train_features_, features, options_.padding);
 }
@@ -180,6 +187,13 @@ std::size_t QuestionAnsweringTask::plan_training(std::size_t batch_size, std::si
   const auto kind = options_.gradient_checkpointing ? models::PassKind::kCheckpointed
                                                     : models::PassKind::kTraining;
   training_ = make_pass({.rows = max_rows, .sequences = batch_size}, kind);
+  return training_->activations.bytes();
+}
+
+std::size_t QuestionAnsweringTask::plan_calibration(std::size_t batch_size) {
+  const std::size_t rows = max_batch_rows(train_features_, options_.padding, batch_size);
+  training_ = make_pass({.rows = rows, .sequences = batch_size}, models::PassKind::kInference);
+  training_->logits.resize(rows * kNumLabels);  // forward() computes the loss from them
   return training_->activations.bytes();
 }
 

@@ -48,6 +48,8 @@ class QuestionAnsweringTask final : public tasks::Task {
   void set_evaluation(tasks::Split split, EvaluationSet set);
 
   const models::QuestionAnsweringModel& model() const { return model_; }
+  // What products read from here on; passes in the other precision, with their memory, are forgotten.
+  void set_precision(nn::Precision precision);
   // Allocates what the evaluation sets need and returns the bytes of activations; the first
   // predict() does it otherwise.
   std::size_t plan_evaluation();
@@ -72,6 +74,8 @@ class QuestionAnsweringTask final : public tasks::Task {
   std::size_t plan_training(std::size_t batch_size) override;
   // Batches of up to `max_rows` rows: who knows the order of the batches needs less memory.
   std::size_t plan_training(std::size_t batch_size, std::size_t max_rows);
+  // Activations of one layer.
+  std::size_t plan_calibration(std::size_t batch_size) override;
   // Rows of the matrices when these features are a batch.
   std::size_t train_batch_rows(std::span<const std::uint32_t> features) const;
   tasks::BatchSize load_train_batch(std::span<const std::uint32_t> features,
@@ -109,7 +113,7 @@ class QuestionAnsweringTask final : public tasks::Task {
 
   models::QuestionAnsweringModel model_;
   const text::Tokenizer& tokenizer_;
-  const Options options_;
+  Options options_;
   FeatureSet train_features_;
   std::vector<float> train_costs_;
   std::optional<OrderedSet> eval_set_;

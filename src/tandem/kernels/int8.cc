@@ -1,0 +1,206 @@
+#include "tandem/kernels/int8.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "tandem/core/error.h"
+#include "tandem/kernels/kernel_tables.h"
+
+namespace tandem::kernels {
+namespace {
+
+// A tile of y is one chunk of work. Its panels are read from the cache for every block of rows, its
+// rows for every block of panels; many tiles keep many cores busy with one sequence.
+constexpr std::size_t kTileRows = 128;
+constexpr std::size_t kTilePanels = 12;
+// Rows that are quantized in one chunk.
+constexpr std::size_t kQuantizedRows = 16;
+
+void check_sizes(std::size_t out_features, std::size_t in_features, std::size_t weights,
+                 std::size_t scales) {
+  if (out_features == 0 || in_features == 0 || in_features > Int8Weight::kMaxInFeatures) {
+    raise<InvalidArgument>(
+        "an int8 weight of {} x {}; expected at least 1 output feature and 1 to {} input features",
+        out_features, in_features, Int8Weight::kMaxInFeatures);
+  }
+  if (weights != out_features * in_features || scales != out_features) {
+    raise<InvalidArgument>(
+        "an int8 weight of {} x {} comes with {} elements and {} scales; expected {} and {}",
+        out_features, in_features, weights, scales, out_features * in_features, out_features);
+  }
+}
+
+bool is_scale(float scale) { return std::isfinite(scale) && scale > 0; }
+
+// The quantized rows of a call, in shared scratch.
+struct QuantizedRows {
+  QuantizedRows(const Context& ctx, std::size_t rows, std::size_t in_features)
+      : kernels(*ctx.kernels.int8),
+        count(rows),
+        elements(in_features),
+        // One line more than the elements need: rows a multiple of 4 KB apart would share a few
+        // sets of the cache.
+        row_bytes(
+            align_up(align_up(in_features, kInt8Group) * kernels.element_bytes, kTensorAlignment) +
+            kTensorAlignment) {
+    const std::size_t ranges = align_up(rows * sizeof(Int8Row), kTensorAlignment);
+    const std::size_t padded = align_up(rows, kernels.row_block);
+    std::byte* memory = ctx.scratch.shared<std::byte>(ranges + padded * row_bytes).data();
+    row = reinterpret_cast<Int8Row*>(memory);
+    x = memory + ranges;
+    std::memset(x + rows * row_bytes, 0, (padded - rows) * row_bytes);
+  }
+
+  void quantize(std::size_t r, const float* from, const Int8Range* static_range) const {
+    Int8Range range;
+    bool is_nan = false;
+    if (static_range != nullptr) {
+      range = *static_range;
+    } else {
+      is_nan = !dynamic_range(from, range);
+    }
+    std::byte* to = x + r * row_bytes;
+    is_nan = kernels.quantize(elements, from, range, to) || is_nan;
+    std::memset(to + elements * kernels.element_bytes, 0,
+                (align_up(elements, kInt8Group) - elements) * kernels.element_bytes);
+    row[r] = {is_nan ? std::numeric_limits<float>::quiet_NaN() : range.scale, range.zero_point};
+  }
+
+  const Int8Kernels& kernels;
+  std::size_t count, elements;
+  std::size_t row_bytes;
+  Int8Row* row;
+  std::byte* x;
+
+ private:
+  // False when the row has no range: it is not finite.
+  bool dynamic_range(const float* from, Int8Range& range) const {
+    float min = 0;
+    float max = 0;
+    kernels.min_max(elements, from, &min, &max);
+    if (!std::isfinite(max - min)) return false;
+    range = int8_range(min, max);
+    return true;
+  }
+};
+
+void multiply_tile(const QuantizedRows& x, const Int8Weight& weight, std::size_t first_row,
+                   std::size_t first_panel, const float* bias, float* y) {
+  const std::size_t column = first_panel * kInt8Panel;
+  const std::size_t out_features = weight.out_features();
+  x.kernels.multiply({.rows = std::min(kTileRows, x.count - first_row),
+                      .columns = std::min(kTilePanels * kInt8Panel, out_features - column),
+                      .groups = num_chunks(weight.in_features(), kInt8Group),
+                      .x = x.x + first_row * x.row_bytes,
+                      .row_bytes = x.row_bytes,
+                      .row = x.row + first_row,
+                      .panels = weight.panels() + first_panel * weight.panel_bytes(),
+                      .panel_bytes = weight.panel_bytes(),
+                      .scale = weight.panel_scale() + column,
+                      .row_sums = weight.row_sums() + column,
+                      .bias = bias == nullptr ? nullptr : bias + column,
+                      .y = y + first_row * out_features + column,
+                      .ld = out_features});
+}
+
+// range: null where each row has its own.
+void forward(const Context& ctx, std::size_t rows, const Int8Weight& weight, const Int8Range* range,
+             const float* x, const float* bias, float* y) {
+  if (weight.out_features() == 0) raise<InvalidArgument>("the int8 weight is empty; pack() one");
+  if (rows == 0) return;
+  const QuantizedRows quantized(ctx, rows, weight.in_features());
+  ctx.threads.parallel_for(num_chunks(rows, kQuantizedRows), [&](std::size_t chunk, int) {
+    const std::size_t end = std::min(rows, (chunk + 1) * kQuantizedRows);
+    for (std::size_t r = chunk * kQuantizedRows; r < end; ++r) {
+      quantized.quantize(r, x + r * weight.in_features(), range);
+    }
+  });
+  const std::size_t row_tiles = num_chunks(rows, kTileRows);
+  const std::size_t column_tiles = num_chunks(weight.out_features(), kTilePanels * kInt8Panel);
+  // Tiles of one band of columns follow one another, so that its panels stay in the cache.
+  ctx.threads.parallel_for(row_tiles * column_tiles, [&](std::size_t tile, int) {
+    multiply_tile(quantized, weight, tile % row_tiles * kTileRows, tile / row_tiles * kTilePanels,
+                  bias, y);
+  });
+}
+
+}  // namespace
+
+Int8Range int8_range(float min, float max) {
+  const float low = std::min(min, 0.0f);
+  const float high = std::max(max, 0.0f);
+  // A NaN passes min() or max() unseen.
+  if (std::isnan(min) || std::isnan(max) || !std::isfinite(high - low)) {
+    raise<InvalidArgument>("a range of {} to {} for int8; expected finite limits", min, max);
+  }
+  const float scale = (high - low) / 255.0f;
+  if (scale == 0) return {};  // all zeros, or too small to tell from them
+  const float zero_point = std::nearbyint(-low / scale);
+  return {scale, static_cast<std::uint8_t>(std::min(zero_point, 255.0f))};
+}
+
+Int8Weight Int8Weight::pack(const Context& ctx, std::size_t out_features, std::size_t in_features,
+                            std::span<const std::int8_t> weight, std::span<const float> scale) {
+  check_sizes(out_features, in_features, weight.size(), scale.size());
+  const auto wrong = std::find_if_not(scale.begin(), scale.end(), is_scale);
+  if (wrong != scale.end()) {
+    raise<InvalidArgument>("the int8 scale of output feature {} is {}; expected a positive number",
+                           wrong - scale.begin(), *wrong);
+  }
+  Int8Weight packed;
+  packed.out_features_ = out_features;
+  packed.in_features_ = in_features;
+  packed.panel_bytes_ = num_chunks(in_features, kInt8Group) * kInt8GroupBytes;
+  const std::size_t panels = num_chunks(out_features, kInt8Panel);
+  packed.panels_ = Buffer(panels * packed.panel_bytes_);  // zeros
+  packed.scale_.assign(panels * kInt8Panel, 0);
+  std::copy(scale.begin(), scale.end(), packed.scale_.begin());
+  packed.row_sums_.assign(panels * kInt8Panel, 0);
+  ctx.threads.parallel_for(panels, [&](std::size_t panel, int) {
+    std::int8_t* to = packed.panels_.as<std::int8_t>().data() + panel * packed.panel_bytes_;
+    const std::size_t end = std::min(out_features, (panel + 1) * kInt8Panel);
+    for (std::size_t n = panel * kInt8Panel; n < end; ++n) {
+      const std::int8_t* row = weight.data() + n * in_features;
+      for (std::size_t k = 0; k < in_features; ++k) {
+        to[k / kInt8Group * kInt8GroupBytes + n % kInt8Panel * kInt8Group + k % kInt8Group] =
+            row[k];
+        packed.row_sums_[n] += row[k];
+      }
+    }
+  });
+  return packed;
+}
+
+std::vector<std::int8_t> Int8Weight::unpack() const {
+  std::vector<std::int8_t> weight(out_features_ * in_features_);
+  for (std::size_t n = 0; n < out_features_; ++n) {
+    const std::int8_t* from =
+        panels() + n / kInt8Panel * panel_bytes_ + n % kInt8Panel * kInt8Group;
+    for (std::size_t k = 0; k < in_features_; ++k) {
+      weight[n * in_features_ + k] = from[k / kInt8Group * kInt8GroupBytes + k % kInt8Group];
+    }
+  }
+  return weight;
+}
+
+std::size_t Int8Weight::bytes() const {
+  return panels_.size() + scale_.size() * sizeof(float) + row_sums_.size() * sizeof(std::int32_t);
+}
+
+void int8_linear_forward(const Context& ctx, std::size_t rows, const Int8Weight& weight,
+                         const Int8Range& range, const float* x, const float* bias, float* y) {
+  if (!is_scale(range.scale)) {
+    raise<InvalidArgument>("an int8 range with the scale {}; expected a positive number",
+                           range.scale);
+  }
+  forward(ctx, rows, weight, &range, x, bias, y);
+}
+
+void int8_linear_forward_dynamic(const Context& ctx, std::size_t rows, const Int8Weight& weight,
+                                 const float* x, const float* bias, float* y) {
+  forward(ctx, rows, weight, nullptr, x, bias, y);
+}
+
+}  // namespace tandem::kernels

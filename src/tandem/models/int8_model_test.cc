@@ -1,0 +1,253 @@
+// Models whose linear layers run on 8-bit integers, and observers of linear layers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "tandem/core/error.h"
+#include "tandem/models/test_models.h"
+#include "tandem/nn/int8_linear.h"
+
+namespace tandem::models {
+namespace {
+
+using models::testing::TestContext;
+using models::testing::TestModel;
+using models::testing::tiny_batch;
+using models::testing::tiny_config;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+// Keeps all that it sees.
+struct Recorder : nn::LinearObserver {
+  struct Input {
+    std::size_t offset, rows, in_features;
+    std::vector<float> x;
+  };
+  void saw(std::size_t weight_offset, std::size_t rows, std::size_t in_features,
+           const float* x) override {
+    inputs.push_back({weight_offset, rows, in_features, {x, x + rows * in_features}});
+  }
+  std::vector<Input> inputs;
+};
+
+std::vector<float> infer(const kernels::Context& context, const TestModel& test,
+                         const nn::Int8Linears* int8, nn::LinearObserver* observer = nullptr) {
+  const nn::PackedBatch batch = tiny_batch(false);
+  Activations activations = test.model.make_activations(
+      {batch.rows(), batch.num_sequences()}, nn::Precision::kFloat32, PassKind::kInference);
+  std::vector<float> logits(batch.rows() * QuestionAnsweringModel::kNumLabels);
+  nn::Weights weights = test.weights(nn::Precision::kFloat32);
+  weights.int8 = int8;
+  weights.observer = observer;
+  test.model.forward(context, weights, batch, {}, activations, logits);
+  return logits;
+}
+
+// Symmetric per output feature, as the scheme says: scale = max |w| / 127.
+nn::Int8Linear quantized(const kernels::Context& context, const TestModel& test, std::size_t offset,
+                         std::size_t out_features, std::size_t in_features) {
+  std::vector<float> scale;
+  std::vector<std::int8_t> weight;
+  for (std::size_t n = 0; n < out_features; ++n) {
+    const std::span<const float> row(test.f32.data() + offset + n * in_features, in_features);
+    float most = 0;
+    for (const float w : row) most = std::max(most, std::abs(w));
+    scale.push_back(most / 127);
+    for (const float w : row) {
+      weight.push_back(static_cast<std::int8_t>(std::nearbyint(w / scale.back())));
+    }
+  }
+  return {kernels::Int8Weight::pack(context, out_features, in_features, weight, scale), {}};
+}
+
+const nn::ParameterSpec& parameter_at(const TestModel& test, std::size_t offset) {
+  const auto& all = test.model.layout().parameters();
+  return *std::find_if(all.begin(), all.end(),
+                       [&](const nn::ParameterSpec& p) { return p.offset == offset; });
+}
+
+bool is_query(const std::string& name) {
+  return name.find("query") != std::string::npos || name.find("q_lin") != std::string::npos;
+}
+
+// All linear layers in int8, with the ranges that one f32 pass saw (static) or without (dynamic).
+nn::Int8Linears all_quantized(const kernels::Context& context, const TestModel& test,
+                              bool dynamic) {
+  Recorder seen;
+  infer(context, test, nullptr, &seen);
+  nn::Int8Linears linears;
+  for (const Recorder::Input& input : seen.inputs) {
+    const nn::ParameterSpec& parameter = parameter_at(test, input.offset);
+    const std::size_t out = parameter.shape[0] * (is_query(parameter.name) ? 3 : 1);
+    nn::Int8Linear linear = quantized(context, test, input.offset, out, input.in_features);
+    const auto [min, max] = std::minmax_element(input.x.begin(), input.x.end());
+    if (!dynamic) linear.input = kernels::int8_range(*min, *max);
+    linears.set(input.offset, std::move(linear));
+  }
+  return linears;
+}
+
+double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+class Int8ModelTest : public ::testing::TestWithParam<ModelFamily> {
+ protected:
+  TestContext context_;
+  TestModel test_{tiny_config(GetParam())};
+};
+
+TEST_P(Int8ModelTest, AnObserverSeesEachLinearLayerOnceInOrder) {
+  Recorder seen;
+  const std::vector<float> logits = infer(context_, test_, nullptr, &seen);
+  EXPECT_EQ(logits, infer(context_, test_, nullptr));  // it changes nothing
+  const ModelConfig& config = test_.model.config();
+  const std::size_t H = config.hidden_size;
+  const std::size_t I = config.intermediate_size;
+  const bool is_bert = GetParam() == ModelFamily::kBert;
+  std::vector<std::string> names, want_names;
+  std::vector<std::size_t> in_features, want_in_features;
+  for (const Recorder::Input& input : seen.inputs) {
+    EXPECT_EQ(input.rows, tiny_batch(false).rows());
+    names.push_back(parameter_at(test_, input.offset).name);
+    in_features.push_back(input.in_features);
+  }
+  const std::vector<const char*> parts =
+      is_bert ? std::vector{".attention.self.query", ".attention.output.dense",
+                            ".intermediate.dense", ".output.dense"}
+              : std::vector{".attention.q_lin", ".attention.out_lin", ".ffn.lin1", ".ffn.lin2"};
+  for (const std::string layer : {"0", "1"}) {
+    const std::string base =
+        (is_bert ? "bert.encoder.layer." : "distilbert.transformer.layer.") + layer;
+    for (const char* part : parts) {
+      want_names.push_back(base + part + ".weight");
+    }
+    want_in_features.insert(want_in_features.end(), {H, H, H, I});
+  }
+  want_names.push_back("qa_outputs.weight");
+  want_in_features.push_back(H);
+  EXPECT_THAT(names, ElementsAreArray(want_names));
+  EXPECT_THAT(in_features, ElementsAreArray(want_in_features));
+  // What it saw of the head is what the head computed with.
+  const Recorder::Input& head = seen.inputs.back();
+  const float* w = test_.f32.data() + head.offset;
+  double logit = test_.f32[test_.model.layout().find("qa_outputs.bias")->offset];
+  for (std::size_t k = 0; k < H; ++k) logit += static_cast<double>(w[k]) * head.x[k];
+  EXPECT_NEAR(logit, logits[0], 1e-5);
+}
+
+// Only the head, whose output are the logits: the bound of kernels/int8.h for each of them.
+TEST_P(Int8ModelTest, AnInt8HeadIsWithinTheBoundOfItsProduct) {
+  Recorder seen;
+  const std::vector<float> exact = infer(context_, test_, nullptr, &seen);
+  const Recorder::Input& input = seen.inputs.back();
+  const auto [min, max] = std::minmax_element(input.x.begin(), input.x.end());
+  nn::Int8Linear head = quantized(context_, test_, input.offset, 2, input.in_features);
+  const kernels::Int8Range range = kernels::int8_range(*min, *max);
+  head.input = range;
+  const std::vector<float> scale(head.weight.scale().begin(), head.weight.scale().end());
+  nn::Int8Linears linears;
+  linears.set(input.offset, std::move(head));
+  const std::vector<float> logits = infer(context_, test_, &linears);
+  EXPECT_NE(logits, exact);
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const float* x = input.x.data() + i / 2 * input.in_features;
+    const float* w = test_.f32.data() + input.offset + i % 2 * input.in_features;
+    double bound = 1e-5;  // the roundings of f32
+    for (std::size_t k = 0; k < input.in_features; ++k) {
+      bound += range.scale / 2.0 * std::abs(w[k]) +
+               scale[i % 2] / 2.0 * (std::abs(x[k]) + range.scale / 2.0);
+    }
+    EXPECT_NEAR(logits[i], exact[i], bound);
+  }
+  // Without the layer all is as before; with it again, too.
+  auto taken = linears.take(input.offset);
+  EXPECT_EQ(infer(context_, test_, &linears), exact);
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_FALSE(linears.take(input.offset).has_value());
+  linears.set(input.offset, *std::move(taken));
+  EXPECT_EQ(infer(context_, test_, &linears), logits);
+}
+
+// A weight is wrong by at most half a step of max|w| / 127, an activation by half of its range / 255:
+// with 32 to 48 normal weights in a row and some hundred values in a range, that is about 0.7 % and
+// 0.8 % of their magnitude on average, and as much of a product, 1.1 % together. The errors of nine
+// products in a row are independent: 3.2 %. Twice that is allowed.
+TEST_P(Int8ModelTest, AWholeModelInInt8IsCloseToF32) {
+  const std::vector<float> exact = infer(context_, test_, nullptr);
+  for (const bool dynamic : {false, true}) {
+    const nn::Int8Linears linears = all_quantized(context_, test_, dynamic);
+    EXPECT_EQ(linears.size(), 9u);
+    const double distance = relative_distance(infer(context_, test_, &linears), exact);
+    EXPECT_LE(distance, 0.064) << (dynamic ? "dynamic" : "static");
+    EXPECT_GE(distance, 0.001) << (dynamic ? "dynamic" : "static");  // int8 did run
+  }
+}
+
+TEST_P(Int8ModelTest, BitsAreTheSameForAllThreadsAndImplementations) {
+  const auto cpu = kernels::CpuFeatures::detect();
+  for (const bool dynamic : {false, true}) {
+    const nn::Int8Linears linears = all_quantized(context_, test_, dynamic);
+    const std::vector<float> logits = infer(context_, test_, &linears);
+    for (const auto& row : kernels::implementations("int8", cpu)) {
+      if (!row.reason.empty()) continue;
+      for (const int threads : {1, 2}) {
+        TestContext other(threads, "int8=" + row.implementation);
+        EXPECT_EQ(infer(other, test_, &linears), logits) << row.implementation << ", " << threads;
+      }
+    }
+  }
+}
+
+TEST_P(Int8ModelTest, RefusesWhatInt8CannotDo) {
+  const nn::PackedBatch batch = tiny_batch(false);
+  const BatchShape shape{batch.rows(), batch.num_sequences()};
+  std::vector<float> logits(batch.rows() * 2);
+  nn::Int8Linears linears;
+  Recorder recorder;
+  nn::Weights weights = test_.weights(nn::Precision::kBfloat16);
+  Activations bf16 =
+      test_.model.make_activations(shape, nn::Precision::kBfloat16, PassKind::kInference);
+  const auto forward = [&](Activations& activations) {
+    test_.model.forward(context_, weights, batch, {}, activations, logits);
+  };
+  weights.int8 = &linears;
+  EXPECT_THAT([&] { forward(bf16); }, ThrowsMessage<InvalidArgument>(HasSubstr("need f32")));
+  weights.int8 = nullptr;
+  weights.observer = &recorder;
+  EXPECT_THAT([&] { forward(bf16); }, ThrowsMessage<InvalidArgument>(HasSubstr("need f32")));
+
+  weights = test_.weights(nn::Precision::kFloat32);
+  weights.int8 = &linears;
+  Activations training =
+      test_.model.make_activations(shape, nn::Precision::kFloat32, PassKind::kTraining);
+  forward(training);
+  std::vector<float> grads(test_.model.layout().size());
+  EXPECT_THAT(
+      [&] {
+        test_.model.backward(context_, weights, batch, {}, logits, training, grads, false,
+                             [](std::size_t) {});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("backward through int8 layers")));
+
+  const std::size_t head = test_.model.layout().find("qa_outputs.weight")->offset;
+  linears.set(head, quantized(context_, test_, head, 3, 32));
+  EXPECT_THAT([&] { forward(training); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("is 3 x 32; the layer is 2 x 32")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Int8ModelTest,
+                         ::testing::Values(ModelFamily::kBert, ModelFamily::kDistilBert),
+                         [](const auto& family) { return std::string(to_string(family.param)); });
+
+}  // namespace
+}  // namespace tandem::models

@@ -1,0 +1,61 @@
+// Which linear layers of a model run on 8-bit integers (kernels/int8.h), and who watches the inputs of
+// linear layers in order to choose their ranges. Both hang on nn::Weights and are for evaluation.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "tandem/kernels/int8.h"
+#include "tandem/nn/weights.h"
+
+namespace tandem::nn {
+
+struct Int8Linear {
+  kernels::Int8Weight weight;
+  // Of the layer's input; nothing: each row has its own (dynamic).
+  std::optional<kernels::Int8Range> input;
+};
+
+// Linear layers by the offset of their weight in the arena (LinearParameters::weight). Query, key and
+// value are one layer, [3H, H]. Layers that are not here run as without int8.
+class Int8Linears {
+ public:
+  // Puts a layer in the place of one at the same offset.
+  void set(std::size_t offset, Int8Linear linear) {
+    linears_.insert_or_assign(offset, std::move(linear));
+  }
+  // Takes a layer out, so that it runs in f32 again; nothing if there is none. set() brings it back.
+  std::optional<Int8Linear> take(std::size_t offset) {
+    auto node = linears_.extract(offset);
+    if (node.empty()) return std::nullopt;
+    return std::move(node.mapped());
+  }
+  // Null when the layer does not run in int8.
+  const Int8Linear* find(std::size_t offset) const {
+    const auto found = linears_.find(offset);
+    return found == linears_.end() ? nullptr : &found->second;
+  }
+  std::size_t size() const { return linears_.size(); }
+
+ private:
+  std::map<std::size_t, Int8Linear> linears_;
+};
+
+// The int8 layer whose weight is at `offset`, or null.
+inline const Int8Linear* int8_at(const Weights& weights, std::size_t offset) {
+  return weights.int8 == nullptr ? nullptr : weights.int8->find(offset);
+}
+
+// Sees the input of every linear layer of a forward pass, in the order in which they run.
+class LinearObserver {
+ public:
+  virtual ~LinearObserver() = default;
+  // Called before the product, by the thread that runs the pass.   x: [rows, in_features] f32, what
+  // the product is about to read.
+  virtual void saw(std::size_t weight_offset, std::size_t rows, std::size_t in_features,
+                   const float* x) = 0;
+};
+
+}  // namespace tandem::nn
