@@ -73,10 +73,9 @@ struct Int8Unit {
     _mm_store_si128(reinterpret_cast<__m128i*>(all), words);
     for (std::size_t i = 0; i < n; ++i) to[i] = all[i];
   }
+  TANDEM_SIMD void opaque(__m256i& x) { __asm__ volatile("" : "+v"(x)); }
   TANDEM_SIMD void opaque(Sums& sums) {
-    unroll<4>([&](auto i) __attribute__((always_inline)) {
-      __asm__ volatile("" : "+v"(sums.v[i]));
-    });
+    unroll<4>([&](auto i) __attribute__((always_inline)) { opaque(sums.v[i]); });
   }
 };
 

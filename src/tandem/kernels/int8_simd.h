@@ -10,7 +10,7 @@
 //   add_products(X, Weights, Sums)
 //   to_float(Sums, zero_point, row_sums, V (&)[16 / lanes])   sum - zero_point row_sums, rounded
 //   to_elements(V, zero_point, Element*, n)   whole numbers + zero_point, the first n of them stored
-//   opaque(Sums&)          the compiler must believe that these are new
+//   opaque(Sums&), opaque(X&)   the compiler must believe that these are new
 #pragma once
 
 #include <cstddef>
@@ -154,11 +154,12 @@ double int8_peak(std::size_t iterations) {
     Unit::opaque(sums[i]);
   });
   alignas(64) std::int8_t bytes[kInt8GroupBytes] = {};
+  __asm__ volatile("" : "+m"(bytes));  // not known to be zeros: products by them must be made
   const typename Unit::Weights weights = Unit::load(bytes);
   typename Unit::X x = Unit::broadcast(reinterpret_cast<const std::byte*>(bytes));
   for (std::size_t n = 0; n < iterations; ++n) {
-    __asm__ volatile("" : "+v"(x));  // new in every round
     unroll<kChains>([&](auto i) __attribute__((always_inline)) {
+      Unit::opaque(x);  // so that no product is shared
       sums[i] = Unit::add_products(x, weights, sums[i]);
     });
   }

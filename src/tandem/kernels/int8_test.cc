@@ -312,12 +312,12 @@ TEST(Int8Range, HoldsZeroAndTheLimits) {
   EXPECT_EQ(int8_range(0, 0), (Int8Range{1, 0}));
   EXPECT_EQ(int8_range(-1e-45f, 1e-45f), (Int8Range{1, 0}));  // smaller than any scale
   const float inf = std::numeric_limits<float>::infinity();
-  for (const auto& [min, max] : {std::pair{std::nanf(""), 1.0f},
-                                 {0.0f, std::nanf("")},
-                                 {0.0f, inf},
-                                 {-inf, 0.0f},
-                                 {-3e38f, 3e38f}}) {
-    EXPECT_THAT([&] { int8_range(min, max); },
+  for (const auto& limits : {std::pair{std::nanf(""), 1.0f},
+                             {0.0f, std::nanf("")},
+                             {0.0f, inf},
+                             {-inf, 0.0f},
+                             {-3e38f, 3e38f}}) {
+    EXPECT_THAT([&] { int8_range(limits.first, limits.second); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("expected finite limits")));
   }
 }

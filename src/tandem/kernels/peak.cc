@@ -39,6 +39,8 @@ std::vector<PeakFamily> peak_families([[maybe_unused]] const CpuFeatures& cpu) {
     families.push_back({"avx512bf16", "bf16", peak_avx512bf16, l1_peak_avx512bf16});
   }
   if (cpu.amx_bf16) families.push_back({"amx", "bf16", peak_amx, l1_peak_amx});
+  if (cpu.avx2) families.push_back({"avx2", "int8", kInt8Avx2.peak, nullptr});
+  if (cpu.avx512_vnni) families.push_back({"avx512vnni", "int8", kInt8Avx512Vnni.peak, nullptr});
 #endif
   if (families.empty()) families.push_back({"scalar", "f32", kGemmReference.peak_f32, nullptr});
   return families;

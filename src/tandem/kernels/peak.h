@@ -17,13 +17,14 @@ inline constexpr std::size_t kL1Floats = 2048;
 // The multiply-add of one instruction set. Both loops return the FLOPs done.
 struct PeakFamily {
   std::string_view name;   // "avx512"
-  std::string_view dtype;  // of the operands: "f32" or "bf16"
+  std::string_view dtype;  // of the operands: "f32", "bf16" or "int8"
   double (*registers)(std::size_t iterations) = nullptr;
-  // Each multiply-add takes one operand from `block`: [kL1Floats], 64-byte aligned, zeros.
+  // Each multiply-add takes one operand from `block`: [kL1Floats], 64-byte aligned, zeros. Null where
+  // there is no such loop.
   double (*l1)(std::size_t iterations, const float* block) = nullptr;
 };
 
-// Those that `cpu` has, the slowest first.
+// Those that `cpu` has; of each type the slowest first.
 std::vector<PeakFamily> peak_families(const CpuFeatures& cpu);
 
 // Streams over arrays of `count` elements, a multiple of 128.
