@@ -172,6 +172,10 @@ TEST_F(Quantization, DynamicNeedsNoTrainingFile) {
   run_ranks(quantize_command("f32", "two", any), 2);
   expect_equal_files("one", "two",
                      {"model.safetensors", "config.json", "eval_nbest_predictions.json"});
+  const Words file = {"--do_train", "--train_file", (kDemo / "train.json").native()};
+  EXPECT_THAT(run_ok(quantize_command("f32", "file", with(any, file))).out,
+              HasSubstr("WARNING - __main__ - no fine-tuning"));
+  expect_equal_files("one", "file", {"model.safetensors"});
   const json section = read("one", "config.json").at("quantization_config");
   EXPECT_EQ(section.at("config_groups").at("group_0").at("input_activations").at("strategy"),
             "token");
