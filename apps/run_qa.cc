@@ -155,6 +155,16 @@ std::size_t bucket_elements(const trainer::TrainingArguments& training) {
   return static_cast<std::size_t>(*training.ddp_bucket_cap_mb) * (1 << 20) / sizeof(float);
 }
 
+void print_step_times(const trainer::StepTimes& times, Console& console) {
+  if (times.total <= 0) return;  // a run that had nothing left to do
+  const double gradients = 100 * times.gradients / times.total;
+  const double optimizer = 100 * times.optimizer / times.total;
+  console.script_line(
+      "INFO", fmt::format("time of the steps: {:.1f} % forward and backward, {:.1f} % sums of "
+                          "gradients and waits for other ranks, {:.1f} % optimizer",
+                          100 - gradients - optimizer, gradients, optimizer));
+}
+
 class Job {
  public:
   Job(const ParsedRunQa& parsed, const Environment& environment, World& world, Console& console)
@@ -323,6 +333,7 @@ int Job::train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
   console_.script_line(
       "INFO",
       "training_args.json takes the place of training_args.bin, which only Python can write");
+  print_step_times(result.step_times, console_);
   result.metrics["train_samples"] = task.num_train_features();
   console_.metrics_table("train", result.metrics);
   save_metrics(output_dir, "train", result.metrics);

@@ -5,11 +5,12 @@
 
 A round runs each program once, so all meet the same state of the machine. Two ranks, one core each, private buffers of 4 KiB pages (and
 tandem's communicator memory beside it); bench/comm_mpi.c is compiled with each rival's own mpicc, bench/comm_gloo.cc with g++. Rivals: mpich,
-openmpi, gloo, and impi (Intel MPI: pip install --target DIR impi-rt, then --impi DIR). A ratio is the best rival's median over tandem's; above 1
-tandem is faster. --json FILE writes all figures.
+openmpi, gloo, impi (Intel MPI: pip install impi-rt into an environment DIR, then --impi DIR) and oneccl (pip install --no-deps oneccl
+oneccl-devel intel-cmplr-lib-rt into an environment DIR, then, because they write the same files, oneccl-cpu with --force-reinstall; then
+--oneccl DIR). A ratio is the best rival's median over tandem's; above 1 tandem is faster. --json FILE writes all figures.
 
 --hosts runs the two ranks on two hosts, made of two network namespaces of this machine that a pair of virtual interfaces connects (needs
-root, and ip of iproute2); they are removed at the end. Rival there: gloo.
+root, and ip of iproute2); they are removed at the end. Rivals there: gloo, and mpich over UCX's tcp.
 """
 
 import argparse
@@ -23,21 +24,26 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
-MPI_SOURCE, GLOO_SOURCE = "comm_mpi.c", "comm_gloo.cc"
+MPI_SOURCE, GLOO_SOURCE, ONECCL_SOURCE = "comm_mpi.c", "comm_gloo.cc", "comm_oneccl.cc"
 RIVALS = {
     "mpich": {"cc": "mpicc.mpich", "run": ["mpiexec.mpich", "-n", "2"]},
     "openmpi": {"cc": "mpicc.openmpi",
                 "run": ["mpiexec.openmpi", "-n", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]},
     "gloo": {"cc": "g++", "flags": ["-std=c++17"], "source": GLOO_SOURCE, "libraries": ["-lgloo", "-pthread"]},
     "impi": {"cc": "mpicc.mpich", "run": ["mpiexec.hydra", "-n", "2"]},  # one binary interface with MPICH
+    "oneccl": {"cc": "g++", "flags": ["-std=c++17"], "source": ONECCL_SOURCE, "libraries": ["-lccl", "-Wl,--allow-shlib-undefined"]},
 }
-PACKAGES = {"mpich": "libmpich-dev mpich", "openmpi": "libopenmpi-dev openmpi-bin", "gloo": "libgloo-dev", "impi": "libmpich-dev"}
+PACKAGES = {"mpich": "libmpich-dev mpich", "openmpi": "libopenmpi-dev openmpi-bin", "gloo": "libgloo-dev", "impi": "libmpich-dev", "oneccl": "g++"}
 OUT_OF_PLACE = {"all_gather", "reduce_scatter", "all_to_all", "reduce", "gather"}
 
 
 class OneHost:
     def inside(self, rank, command):
+        return command
+
+    def mpi_run(self, command):
         return command
 
     def environment(self, rank):
@@ -51,6 +57,7 @@ class TwoHosts:
 
     def __init__(self):
         self.names = [f"tdm{os.getpid()}{side}" for side in "ab"]
+        self.folder = pathlib.Path(tempfile.mkdtemp())
 
     def __enter__(self):
         for name in self.names:
@@ -61,16 +68,31 @@ class TwoHosts:
         for name, address in zip(self.names, self.ADDRESSES):
             subprocess.run(["ip", "-n", name, "address", "add", f"{address}/24", "dev", "eth7"], check=True)
             subprocess.run(["ip", "-n", name, "link", "set", "eth7", "up"], check=True)
+        for name in self.names:  # UCX does not see a link that is not running yet
+            for _ in range(500):
+                if "LOWER_UP" in subprocess.run(["ip", "-n", name, "link", "show", "eth7"], check=True, capture_output=True, text=True).stdout:
+                    break
+                time.sleep(0.01)
         return self
 
     def __exit__(self, *_):
         for name in self.names:
             subprocess.run(["ip", "netns", "delete", name], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def inside(self, rank, command):
         # Both are number 0 on their host, and one machine: without this tandem's ranks would bind themselves to one core.
         cores = sorted(os.sched_getaffinity(0))
         return ["ip", "netns", "exec", self.names[rank], "taskset", "-c", str(cores[rank % len(cores)]), *command]
+
+    def mpi_run(self, command):
+        """Hydra, started on the first host, with a launcher that enters the other one instead of ssh."""
+        launcher = self.folder / "launcher"
+        launcher.write_text("#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nshift\n"
+                            f"exec ip netns exec {self.names[1]} sh -c \"$*\"\n")
+        launcher.chmod(0o755)
+        return ["ip", "netns", "exec", self.names[0], command[0], "-launcher", "ssh", "-launcher-exec", str(launcher), "-hosts", ",".join(self.ADDRESSES), "-ppn", "1",
+                "-genv", "UCX_TLS", "tcp,self", "-genv", "UCX_NET_DEVICES", "eth7", *command[1:]]
 
     def environment(self, rank):
         return {"MASTER_ADDR": self.ADDRESSES[0], "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_HOST": self.ADDRESSES[rank]}
@@ -82,13 +104,14 @@ def free_port():
         return found.getsockname()[1]
 
 
-def run_ranks(hosts, command, timeout):
+def run_ranks(hosts, command, timeout, environment=None):
     """Two processes; what rank 0 printed."""
     port = str(free_port())
     ranks = []
     for rank in range(2):
         variables = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
-                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **hosts.environment(rank)}
+                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **hosts.environment(rank),
+                     **(environment(rank) if environment else {})}
         ranks.append(subprocess.Popen(hosts.inside(rank, command), env=variables, stdout=subprocess.PIPE, text=True))
     texts = [rank.communicate(timeout=timeout)[0] for rank in ranks]
     for rank in ranks:
@@ -114,15 +137,16 @@ def run_rival(rival, binary, operation, sizes, seconds, hosts):
     shutil.rmtree(store, ignore_errors=True)
     way = "out_of_place" if operation in OUT_OF_PLACE else "in_place"
     command = [str(binary), str(line), way, str(seconds), "1", operation, *map(str, sizes)]
-    if "run" in rival:
+    if "run" in rival or "arguments" in rival:
         variables = {**os.environ, **rival.get("environment", {})}
-        command = [*rival["run"], *command]
+        command = rival["arguments"](command) if "arguments" in rival else [*hosts.mpi_run(rival["run"]), *command]
         text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600, env=variables).stdout
     else:
-        text = run_ranks(hosts, command, 600)
+        text = run_ranks(hosts, command, 600, rival.get("rank_environment"))
     line.unlink(missing_ok=True)
     shutil.rmtree(store, ignore_errors=True)
-    return {int(size): float(time) for _, size, time in (row.split() for row in text.splitlines())}
+    rows = (line.split() for line in text.splitlines() if line.startswith(operation + " "))  # and what the library says
+    return {int(size): float(microseconds) for _, size, microseconds in rows}
 
 
 def use_intel_mpi(folder):
@@ -137,6 +161,23 @@ def use_intel_mpi(folder):
                                      "I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"}
 
 
+def use_oneccl(folder):
+    """Its headers and libraries where pip put them, without a helper thread, for which there is no core; over Intel MPI, its default, if that is
+    there, else over libfabric's tcp."""
+    rival = RIVALS["oneccl"]
+    rival["flags"] += [f"-I{folder}/include"]
+    rival["libraries"] += [f"-L{folder}/lib"]
+    variables = {"LD_LIBRARY_PATH": f"{folder}/lib", "CCL_ROOT": str(folder), "CCL_WORKER_OFFLOAD": "0", "CCL_LOG_LEVEL": "error"}
+    mpi = RIVALS["impi"].get("environment")
+    if not mpi:
+        rival["rank_environment"] = lambda rank: {**variables, "CCL_ATL_TRANSPORT": "ofi", "CCL_PROCESS_LAUNCHER": "none", "CCL_LOCAL_RANK": str(rank),
+                                                  "CCL_LOCAL_SIZE": "2"}
+        return
+    rival["environment"] = {**mpi, **variables, "LD_LIBRARY_PATH": f"{folder}/lib:{mpi['LD_LIBRARY_PATH']}", "CCL_ATL_TRANSPORT": "mpi"}
+    rank = lambda number, command: ["-n", "1", "-env", "RANK", str(number), "-env", "WORLD_SIZE", "2", *command]
+    rival["arguments"] = lambda command: [RIVALS["impi"]["run"][0], *rank(0, command), ":", *rank(1, command)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tandem")
@@ -147,13 +188,16 @@ def main():
     parser.add_argument("--rivals", default="mpich,openmpi")
     parser.add_argument("--json")
     parser.add_argument("--impi", metavar="DIR", help="where pip installed impi-rt")
+    parser.add_argument("--oneccl", metavar="DIR", help="where pip installed oneccl, oneccl-cpu and oneccl-devel")
     parser.add_argument("--hosts", action="store_true", help="two hosts, over tcp")
     arguments = parser.parse_args()
     if arguments.impi:
         use_intel_mpi(arguments.impi)
+    if arguments.oneccl:
+        use_oneccl(arguments.oneccl)
     sizes = [int(size) for size in arguments.sizes.split(",")]
     if arguments.hosts:
-        arguments.rivals = "gloo"
+        arguments.rivals = ",".join(name for name in arguments.rivals.split(",") if name in ("gloo", "mpich"))
     rivals = {name: RIVALS[name] for name in arguments.rivals.split(",") if name in RIVALS and shutil.which(RIVALS[name]["cc"])}
     for name in arguments.rivals.split(","):
         if name not in rivals:

@@ -14,8 +14,6 @@ import subprocess
 import sys
 import time
 
-SKIP = 3  # steps that no side counts: memory, caches, tracing
-
 MODELS = {
     "minilm": {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536},
     "bert-base": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
@@ -34,6 +32,7 @@ def parse(description, variants):
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--skip", type=int, default=3, help="first steps that no side counts: memory, caches, tracing")
     parser.add_argument("--types", default="f32,bf16")
     parser.add_argument("--variants", default=",".join(variants), help=f"of {', '.join(variants)}")
     parser.add_argument("--tcmalloc", metavar="FILE", help="preload this library into the rival, as Hugging Face's guides do; a column more")
@@ -53,10 +52,10 @@ def numpy_batch(options):
 def time_steps(options, step):
     """Prints the median seconds of a step; `step` returns when the step is done."""
     seconds = []
-    for number in range(SKIP + options.steps):
+    for number in range(options.skip + options.steps):
         begin = time.perf_counter()
         step()
-        if number >= SKIP:
+        if number >= options.skip:
             seconds.append(time.perf_counter() - begin)
     print(statistics.median(seconds))
 
@@ -70,14 +69,14 @@ def run(command, environment):
 
 def tandem_step(options, kind):
     output = run([options.tandem, "bench", "step", "--model", options.model, "--batch", options.batch, "--seq", options.seq, "--lengths", options.lengths, "--dtype", kind,
-                  "--threads", options.threads, "--rounds", SKIP + options.steps, "--json"], {})
+                  "--threads", options.threads, "--rounds", options.skip + options.steps, "--json"], {})
     return json.loads(output)["results"][0]["seconds"]["median"]
 
 
 def rival_step(options, script, variant, kind, preload):
     environment = {"OMP_NUM_THREADS": str(options.threads), **({"LD_PRELOAD": preload} if preload else {})}
     output = run([sys.executable, script, "--side", variant, "--model", options.model, "--batch", options.batch, "--seq", options.seq, "--threads", options.threads,
-                  "--steps", options.steps, "--types", kind], environment)
+                  "--steps", options.steps, "--skip", options.skip, "--types", kind], environment)
     return float(output.strip().split("\n")[-1])
 
 

@@ -13,15 +13,16 @@ class TwoHostsJob : public JobTest {
     if (!reason.empty()) GTEST_SKIP() << "two hosts on one machine: " << reason;
   }
 
-  // Two ranks, one on each host; what rank 0 printed.
-  std::string run_on_both(const TwoHosts& hosts, const std::string& output, const Words& more) {
+  // Two ranks, one on each host, with more environment; what rank 0 printed.
+  std::string run_on_both(const TwoHosts& hosts, const std::string& output, const Words& more,
+                          const Variables& environment = {}) {
     const int port = free_port();
     std::vector<std::unique_ptr<Process>> ranks;
     for (int rank = 0; rank < 2; ++rank) {
-      Variables variables = rank_variables(rank, 2, port);
-      variables["LOCAL_RANK"] = "0";
-      variables["LOCAL_WORLD_SIZE"] = "1";
-      variables["MASTER_ADDR"] = "node0";
+      Variables variables = {
+          {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}, {"MASTER_ADDR", "node0"}};
+      variables.merge(rank_variables(rank, 2, port));  // what is there stays
+      variables.insert(environment.begin(), environment.end());
       const Host& host = rank == 0 ? hosts.node0 : hosts.node1;
       ranks.push_back(
           std::make_unique<Process>(host.inside(train_command(output, more)), variables));

@@ -1,8 +1,10 @@
 // What the flight recorder keeps, and that it reaches the disk when a job fails or a signal asks for it.
 #include "tandem/comm/flight_recorder.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -81,8 +83,10 @@ TEST(FlightRecorder, IsReadWhileItIsWritten) {
 
 TEST(FlightRecorder, AFolderThatCannotBeWrittenIsReplaced) {
   const FlightRecorder recorder;
-  const auto path = recorder.write("/no/such/folder", "test-of-fallback", "x");
-  EXPECT_EQ(path, std::filesystem::temp_directory_path() / "tandem-flight-test-of-fallback.txt");
+  // The same test runs for every transport at once.
+  const std::string name = fmt::format("test-of-fallback-{}", ::getpid());
+  const auto path = recorder.write("/no/such/folder", name, "x");
+  EXPECT_EQ(path, std::filesystem::temp_directory_path() / ("tandem-flight-" + name + ".txt"));
   EXPECT_TRUE(std::filesystem::remove(path));
 }
 

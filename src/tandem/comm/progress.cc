@@ -290,8 +290,15 @@ void Communicator::progress(microseconds patience) {
   State& s = *state_;
   const auto inside = s.fabric->enter();
   throw_if_failed();
-  const Progress pending = s.advance_pending();
-  if (s.fabric->transport && pending != Progress::kMoved) s.fabric->transport->progress(patience);
+  // A turn of the transport moves only what its links take turn by turn. The caller will be away for a while: all goes that can
+  // go now, within bounds.
+  constexpr int kTurns = 64;
+  bool moved = s.advance_pending() == Progress::kMoved;
+  if (!moved && s.fabric->transport) moved = s.fabric->transport->progress(patience);
+  for (int turn = 1; moved && turn < kTurns; ++turn) {
+    moved = s.advance_pending() == Progress::kMoved;
+    if (!moved && s.fabric->transport) moved = s.fabric->transport->progress({});
+  }
   throw_if_failed();
 }
 
@@ -329,12 +336,13 @@ void Communicator::State::check_wait_for_rank(Clock::time_point since, int await
 void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int writer,
                                  std::string_view what) {
   const Clock::time_point start = Clock::now();
+  const microseconds spin = state_->may_spin ? kSpin : microseconds(0);
   while (true) {
     for (int i = 0; i < 64; ++i) {
       if (flag_reached(flag, target)) return;
       cpu_relax();
     }
-    if (Clock::now() - start > kSpin) break;
+    if (Clock::now() - start > spin) break;
   }
   std::optional<Monitor::Waiting> note;
   if (state_->fabric->monitor) note.emplace(*state_->fabric->monitor);

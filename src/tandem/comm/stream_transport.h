@@ -5,7 +5,10 @@
 // receive was posted is kept in memory of its own, so ranks may run ahead of each other without deadlock.
 #pragma once
 
+#include <cstddef>
 #include <deque>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "tandem/comm/inbox.h"
@@ -47,6 +50,11 @@ class StreamTransport final : public Transport {
     std::size_t header_read = 0;
     std::shared_ptr<Incoming> incoming;  // once the header is complete
     std::size_t read = 0;
+    // What a read of the socket brought beyond what was asked for: [ahead_begin, ahead_end).
+    std::unique_ptr<std::byte[]> ahead;
+    std::size_t ahead_begin = 0;
+    std::size_t ahead_end = 0;
+    bool drained = false;  // the last read took all there was
   };
 
   static constexpr std::ptrdiff_t kNothingNow = -1;
@@ -56,7 +64,8 @@ class StreamTransport final : public Transport {
   std::ptrdiff_t put(Link& link, std::span<const std::byte> first,
                      std::span<const std::byte> second);
   std::ptrdiff_t get(Link& link, std::span<std::byte> target);
-  bool move_streams();
+  std::ptrdiff_t get_from_socket(Link& link, std::span<std::byte> target);
+  bool move(std::span<const std::size_t> peers);
   bool poll_sockets(bool all, std::chrono::microseconds patience);
   void look_at_connection(Link& link);
   void finish_message(std::size_t peer);
@@ -65,7 +74,7 @@ class StreamTransport final : public Transport {
   std::vector<Inbox> inboxes_;
   std::unique_ptr<NodeStreams> streams_;  // none for a rank alone on its node
   std::vector<std::size_t> neighbours_;   // the ranks at their other ends
-  bool all_are_neighbours_ = false;
+  std::vector<std::size_t> far_;          // the ranks behind sockets
   unsigned calls_ = 0;
   Failure& failure_;
   bool disagreed_ = false;  // a header was not the expected one: nothing is delivered any more

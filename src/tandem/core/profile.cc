@@ -10,6 +10,14 @@ Profile::Duration Profile::total() const {
   return sum;
 }
 
+Profile::Duration Profile::time_of(std::string_view name) const {
+  Duration sum{};
+  for (const Stage& stage : stages()) {
+    if (stage.name == name) sum += stage.time;
+  }
+  return sum;
+}
+
 // A stage inside a stage would be counted twice.
 void Profile::begin() {
   TANDEM_CHECK(!running_, "a stage began inside another one");

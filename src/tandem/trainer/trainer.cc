@@ -64,7 +64,9 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
                              parts_.parallel.logical_shards());
   TANDEM_CHECK(parts_.optimizer != nullptr, "a trainer without an optimizer cannot train");
   learning_rate_.emplace(arguments, plan_);
-  const StepContext step_context{.kernels = parts_.kernels,
+  const kernels::Context profiled{parts_.kernels.threads, parts_.kernels.kernels,
+                                  parts_.kernels.scratch, &profile_};
+  const StepContext step_context{.kernels = profiled,
                                  .task = parts_.task,
                                  .parallel = parts_.parallel,
                                  .optimizer = *parts_.optimizer,
@@ -100,6 +102,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
       step = train_step(step_context, order, static_cast<std::size_t>(first_batch),
                         static_cast<std::size_t>(end_batch - first_batch), state_.global_step,
                         learning_rate, std::move(step));
+      step_seconds_ += seconds_since(step_start);
 
       record_losses(step.shard_losses);
       ++state_.global_step;
@@ -117,13 +120,14 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
       if (agreed_to_stop()) {
         if (saved_step_ != state_.global_step) save();
         parts_.observer.train_end();
-        return {.preempted = true, .metrics = {}};
+        return {.preempted = true, .metrics = {}, .step_times = step_times()};
       }
     }
   }
 
   if (arguments.load_best_model_at_end) load_best_model();
-  TrainResult result{.preempted = false, .metrics = final_metrics()};
+  TrainResult result{
+      .preempted = false, .metrics = final_metrics(), .step_times = step_times()};
   log(result.metrics);
   parts_.observer.train_end();
   return result;

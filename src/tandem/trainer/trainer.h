@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tandem/comm/communicator.h"
+#include "tandem/core/profile.h"
 #include "tandem/dist/data_parallel.h"
 #include "tandem/kernels/context.h"
 #include "tandem/optim/optimizer.h"
@@ -40,10 +41,18 @@ struct TrainerParts {
   std::string data_fingerprint;  // of the training features; a resumed run must have the same
 };
 
+// Where this rank's time in the steps went, in seconds; what is neither part is forward and backward.
+struct StepTimes {
+  double total = 0;
+  double gradients = 0;  // sums over the shards that backward did not hide, waits for other ranks, the norm
+  double optimizer = 0;
+};
+
 struct TrainResult {
   bool preempted = false;          // stop_requested; a checkpoint of the last step was written
   nlohmann::ordered_json metrics;  // train_runtime, train_samples_per_second,
                                    // train_steps_per_second, total_flos, train_loss, epoch
+  StepTimes step_times;
 };
 
 class Trainer {
@@ -98,6 +107,7 @@ class Trainer {
                        double step_seconds);
   void log(nlohmann::ordered_json entry);
   nlohmann::ordered_json final_metrics();
+  StepTimes step_times() const;
   double seconds_of_training() const;
 
   TrainerParts parts_;
@@ -112,6 +122,8 @@ class Trainer {
   std::int64_t uncounted_computed_tokens_ = 0;  // of this rank, not in state_.total_flos yet
   double computed_tokens_ = 0;                  // of this rank in this session, padding included
   std::chrono::steady_clock::time_point train_start_;
+  Profile profile_;  // of the steps, together with:
+  double step_seconds_ = 0;
   std::optional<std::int64_t> saved_step_;
   bool warned_not_finite_ = false;
   double smoothed_step_seconds_ = 0;

@@ -134,4 +134,13 @@ ordered_json Trainer::final_metrics() {
   return metrics;
 }
 
+StepTimes Trainer::step_times() const {
+  const auto seconds = [](Profile::Duration time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  return {.total = step_seconds_,
+          .gradients = seconds(profile_.time_of("gradient")),
+          .optimizer = seconds(profile_.time_of("optimizer"))};
+}
+
 }  // namespace tandem::trainer

@@ -1,0 +1,143 @@
+// What the rivals of compare_comm.py share that are written in C++ (comm_gloo.cc, comm_oneccl.cc): every timed call starts from a spin
+// barrier in a file that the ranks map, so one rank's lateness is not another one's time; a round's figure is the median over its calls
+// of the slowest rank's time. comm_mpi.c does the same in C, for whatever compiler an MPI wraps.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace rival {
+
+struct alignas(64) Line {
+  std::atomic<unsigned> value;
+};
+
+class StartLine {
+ public:
+  StartLine(const std::string& path, int rank, int size) : rank_(rank), size_(size) {
+    const int file = open(path.c_str(), O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ftruncate(file, 4096) != 0) std::exit(4);
+    lines_ = static_cast<Line*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+  }
+  void wait() {
+    lines_[rank_].value.store(++round_);
+    for (int i = 0; i < size_; ++i) {
+      while (static_cast<int>(lines_[i].value.load(std::memory_order_acquire) - round_) < 0)
+        __builtin_ia32_pause();
+    }
+  }
+
+ private:
+  int rank_;
+  int size_;
+  Line* lines_;
+  unsigned round_ = 0;
+};
+
+inline float* pages(std::size_t bytes) {
+  return static_cast<float*>(
+      mmap(nullptr, bytes + 64, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+}
+
+inline int number(const char* name) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) std::exit(2);
+  return std::atoi(text);
+}
+
+// What main() was given: FILE in_place|out_of_place SECONDS ROUNDS OPERATION BYTES ...
+struct Work {
+  std::string file;
+  bool in_place;
+  double seconds;
+  int rounds;
+  std::string operation;
+  std::vector<std::size_t> sizes;
+  int rank = number("RANK");
+  int size = number("WORLD_SIZE");
+
+  Work(int argc, char** argv) {
+    if (argc < 7) std::exit(2);
+    file = argv[1];
+    in_place = std::string(argv[2]) == "in_place";
+    seconds = std::atof(argv[3]);
+    rounds = std::atoi(argv[4]);
+    operation = argv[5];
+    for (int a = 6; a < argc; ++a) sizes.push_back(std::strtoull(argv[a], nullptr, 10));
+  }
+};
+
+// The buffers of a call: `count` floats each; `out` is also the input of a call in place.
+struct Buffers {
+  std::size_t count;
+  float* in;
+  float* out;
+};
+
+// Sums of (i + rank) mod 7 must come out.
+template <class Call>
+void verify_sums(int rank, int size, const Buffers& buffers, const Call& call) {
+  for (std::size_t i = 0; i < buffers.count; ++i)
+    buffers.in[i] = buffers.out[i] = static_cast<float>((i + static_cast<std::size_t>(rank)) % 7);
+  call(buffers);
+  for (std::size_t i = 0; i < buffers.count; ++i) {
+    float expected = 0;
+    for (int r = 0; r < size; ++r) expected += static_cast<float>((i + static_cast<std::size_t>(r)) % 7);
+    if (buffers.out[i] == expected) continue;
+    std::fprintf(stderr, "wrong sum at %zu of %zu\n", i, buffers.count);
+    std::exit(3);
+  }
+}
+
+// Times `call(buffers)` for every size; `slowest(times)` replaces each time by the largest of all ranks. The sums of all_reduce are
+// looked at first.
+template <class Call, class Slowest>
+void time_calls(const Work& work, const Call& call, const Slowest& slowest) {
+  StartLine line(work.file, work.rank, work.size);
+  const auto timed = [&](std::size_t calls, const Buffers& buffers) {
+    std::vector<double> times(calls);
+    for (double& time : times) {
+      line.wait();
+      const auto start = std::chrono::steady_clock::now();
+      call(buffers);
+      time = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+    slowest(times);
+    std::sort(times.begin(), times.end());
+    return times[calls / 2];
+  };
+  for (const std::size_t bytes : work.sizes) {
+    const Buffers buffers{bytes / sizeof(float), pages(bytes), pages(bytes)};
+    if (work.operation == "all_reduce") verify_sums(work.rank, work.size, buffers, call);
+    std::memset(buffers.in, 0, bytes);
+    std::memset(buffers.out, 0, bytes);
+    const double trial = timed(5, buffers);
+    const int calls = std::clamp(static_cast<int>(work.seconds / std::max(trial, 1e-7)), 5, 2000);
+    for (int round = 0; round < work.rounds; ++round) {
+      const double seconds = timed(static_cast<std::size_t>(calls), buffers);
+      if (work.rank == 0) std::printf("%s %zu %.3f\n", work.operation.c_str(), bytes, seconds * 1e6);
+    }
+    munmap(buffers.in, bytes + 64);
+    munmap(buffers.out, bytes + 64);
+  }
+  line.wait();
+  if (work.rank == 0) unlink(work.file.c_str());
+}
+
+[[noreturn]] inline void no_operation(const Work& work) {
+  std::fprintf(stderr, "no operation %s here\n", work.operation.c_str());
+  std::exit(2);
+}
+
+}  // namespace rival
