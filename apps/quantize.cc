@@ -285,6 +285,17 @@ std::optional<Quantized> Quantizer::run() {
 
 std::optional<Quantized> quantize(const QuantizeParts& parts) { return Quantizer(parts).run(); }
 
+void warn_of_no_training(const RunQaArguments& arguments, bool is_main, Console& console) {
+  if (!is_main || !arguments.training.do_train || arguments.trains()) return;
+  const bool calibrates = arguments.quantization.quantization_approach == quant::Approach::kStatic;
+  console.script_line("WARNING",
+                      fmt::format("{}no fine-tuning: with --apply_quantization, --do_train {}; "
+                                  "--train_before_quantization trains first",
+                                  calibrates ? "calibration only, " : "",
+                                  calibrates ? "gives the questions to calibrate on"
+                                             : "is needed by --quantization_approach static only"));
+}
+
 void prepare_for_int8(const models::ModelConfig& config, const fs::path& directory,
                       const RunQaArguments& arguments, trainer::TrainingArguments& training,
                       Console& console) {

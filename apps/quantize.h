@@ -42,6 +42,9 @@ struct Quantized {
 // ConfigError, DataError, IoError, CommError.
 std::optional<Quantized> quantize(const QuantizeParts& parts);
 
+// Says on the main process that --do_train trains nothing, where that is so.
+void warn_of_no_training(const RunQaArguments& arguments, bool is_main, Console& console);
+
 // What a job may do with the model of `config`, which lies in `directory`: one in int8 is neither
 // trained nor quantized, and computes in f32 what is not int8, whatever --bf16 says; one in f32 is
 // not quantized in its own place. Throws ConfigError.

@@ -200,12 +200,7 @@ int Job::run() {
   training.do_train = arguments_.trains();
   comm::Communicator& communicator = *world_.communicator;
   print_start(parsed_, world_.identity, communicator, console_);
-  if (world_.is_main() && arguments_.training.do_train && !training.do_train) {
-    console_.script_line(
-        "WARNING",
-        "calibration only, no fine-tuning: with --apply_quantization, --do_train gives the "
-        "questions to calibrate on; --train_before_quantization trains first");
-  }
+  warn_of_no_training(arguments_, world_.is_main(), console_);
   communicator.agree("command line", describe(arguments_));
   const std::optional<fs::path> resume = prepare_output(training, communicator, console_);
   split_batch_sizes(training.logical_shards.value_or(communicator.size()), training);

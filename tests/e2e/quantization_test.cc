@@ -20,28 +20,6 @@ class Quantization : public JobTest {
   // A model that was trained for a moment, in the folder "f32".
   void train_f32() const { run_ok(train_command("f32", {"--save_strategy", "no"})); }
 
-  Words quantize_command(const std::string& model, const std::string& output,
-                         const Words& more) const {
-    const Words words = {kProgram,
-                         "run_qa",
-                         "--model_name_or_path",
-                         path(model).native(),
-                         "--apply_quantization",
-                         "--output_dir",
-                         path(output).native(),
-                         "--max_seq_length",
-                         "96",
-                         "--doc_stride",
-                         "32"};
-    return with(with(words, eval_flags()), more);
-  }
-  Words static_flags() const {
-    return {"--quantization_approach", "static", "--do_train", "--train_file",
-            (kDemo / "train.json").native(), "--max_train_samples", "50",
-            "--num_calibration_samples", "30",
-            // The model hardly knows anything: any metric will do.
-            "--tolerance_criterion", "1"};
-  }
   Words eval_command(const std::string& model, const std::string& output) const {
     const Words words = {kProgram,
                          "run_qa",
@@ -54,6 +32,17 @@ class Quantization : public JobTest {
                          "--doc_stride",
                          "32"};
     return with(words, eval_flags());
+  }
+  Words quantize_command(const std::string& model, const std::string& output,
+                         const Words& more) const {
+    return with(with(eval_command(model, output), {"--apply_quantization"}), more);
+  }
+  Words static_flags() const {
+    return {"--quantization_approach", "static", "--do_train", "--train_file",
+            (kDemo / "train.json").native(), "--max_train_samples", "50",
+            "--num_calibration_samples", "30",
+            // The model hardly knows anything: any metric will do.
+            "--tolerance_criterion", "1"};
   }
   json read(const std::string& output, const std::string& file) const {
     return json::parse(read_file(path(output) / file));
@@ -172,6 +161,10 @@ TEST_F(Quantization, DynamicNeedsNoTrainingFile) {
   run_ranks(quantize_command("f32", "two", any), 2);
   expect_equal_files("one", "two",
                      {"model.safetensors", "config.json", "eval_nbest_predictions.json"});
+  const Words file = {"--do_train", "--train_file", (kDemo / "train.json").native()};
+  EXPECT_THAT(run_ok(quantize_command("f32", "file", with(any, file))).out,
+              HasSubstr("WARNING - __main__ - no fine-tuning"));
+  expect_equal_files("one", "file", {"model.safetensors"});
   const json section = read("one", "config.json").at("quantization_config");
   EXPECT_EQ(section.at("config_groups").at("group_0").at("input_activations").at("strategy"),
             "token");

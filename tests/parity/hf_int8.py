@@ -19,14 +19,13 @@ import tempfile
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+from transformers import AutoTokenizer
 
-import hf_reference as reference
-from hf_roundtrip import DEMO, MAX_LENGTH, MODELS, STRIDE
+from hf_roundtrip import DEMO, MAX_LENGTH, MODELS, STRIDE, load, results_of
 
-FLAGS = ["--max_seq_length", MAX_LENGTH, "--doc_stride", STRIDE, "--pad_to_max_length", "true", "--n_best_size", 20,
-         "--validation_file", DEMO / "held_out.json", "--do_eval"]
 N_BEST = 20
+FLAGS = ["--max_seq_length", MAX_LENGTH, "--doc_stride", STRIDE, "--pad_to_max_length", "true", "--n_best_size", N_BEST,
+         "--validation_file", DEMO / "held_out.json", "--do_eval"]
 
 
 def run_qa(tandem, *flags):
@@ -36,31 +35,11 @@ def run_qa(tandem, *flags):
         sys.exit(f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stderr[-3000:]}")
 
 
-def load(folder):
-    """The model in f32, and what loading complained about."""
-    model, info = AutoModelForQuestionAnswering.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
-    return model.eval(), [f"{kind}: {sorted(names)}" for kind, names in info.items() if names]
-
-
 def stored_bytes_differ(model, folder):
     """Quantized tensors of the loaded model that are not those of the file."""
     stored, loaded = load_file(folder / "model.safetensors"), model.state_dict()
     names = [name for name in stored if name.endswith((".weight_scale", ".input_scale", ".input_zero_point")) or stored[name].dtype == torch.int8]
     return len(names), [name for name in names if name not in loaded or not torch.equal(loaded[name], stored[name])]
-
-
-def nbest_of(model, folder):
-    tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True)
-    rows = reference.read_squad(DEMO / "held_out.json")
-    features = reference.features(tokenizer, rows, MAX_LENGTH, STRIDE, True)
-    names = ["input_ids", "attention_mask"] + (["token_type_ids"] if model.config.model_type == "bert" else [])
-    start, end = [], []
-    with torch.no_grad():
-        for low in range(0, len(features), 32):
-            output = model(**{name: torch.tensor([f[name] for f in features[low:low + 32]]) for name in names})
-            start += list(output.start_logits.numpy())
-            end += list(output.end_logits.numpy())
-    return reference.postprocess(rows, features, start, end, v2=False, n_best=N_BEST)[1]
 
 
 def read_nbest(folder):
@@ -91,7 +70,7 @@ def check(tandem, name, approach, f32, scratch):
     model, complaints = load(folder)
     tensors, differing = stored_bytes_differ(model, folder)
     ours = read_nbest(folder)
-    theirs_mean, theirs_same = difference(ours, nbest_of(model, folder))
+    theirs_mean, theirs_same = difference(ours, results_of(model, folder, False, N_BEST)[1])
     f32_mean, f32_same = difference(ours, read_nbest(f32))
 
     saved = scratch / f"{name}-{approach}-saved"

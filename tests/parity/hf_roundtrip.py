@@ -38,25 +38,30 @@ def run_qa(tandem, *flags):
         sys.exit(f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stderr[-3000:]}")
 
 
-def transformers_results(folder, v2):
-    """(answers, n-best lists, null odds) of the held-out questions by transformers, and what loading complained about."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True)
+def load(folder):
+    """The model in f32, and what loading it complained about."""
     model, info = AutoModelForQuestionAnswering.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
-    complaints = [f"{kind}: {sorted(names)}" for kind, names in info.items() if names]
+    return model.eval(), [f"{kind}: {sorted(names)}" for kind, names in info.items() if names]
+
+
+def results_of(model, folder, v2, n_best=N_BEST):
+    """(answers, n-best lists, null odds) of the held-out questions with the tokenizer of the folder."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True)
     rows = reference.read_squad(DEMO / "held_out.json")
     feats = reference.features(tokenizer, rows, MAX_LENGTH, STRIDE, True)
     names = ["input_ids", "attention_mask"] + (["token_type_ids"] if model.config.model_type == "bert" else [])
     start, end = [], []
     with torch.no_grad():
         for low in range(0, len(feats), 32):
-            output = model.eval()(**{name: torch.tensor([f[name] for f in feats[low:low + 32]]) for name in names})
+            output = model(**{name: torch.tensor([f[name] for f in feats[low:low + 32]]) for name in names})
             start += list(output.start_logits.numpy())
             end += list(output.end_logits.numpy())
-    return reference.postprocess(rows, feats, start, end, v2=v2, n_best=N_BEST), complaints
+    return reference.postprocess(rows, feats, start, end, v2=v2, n_best=n_best)
 
 
 def compare(name, folder, tandem_output, v2):
-    (answers, theirs, odds), complaints = transformers_results(folder, v2)
+    model, complaints = load(folder)
+    answers, theirs, odds = results_of(model, folder, v2)
     ours = json.loads((tandem_output / "eval_nbest_predictions.json").read_text())
     our_answers = json.loads((tandem_output / "eval_predictions.json").read_text())
     worst, texts, total = 0.0, 0, 0
