@@ -60,6 +60,9 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
         [&](std::span<const std::uint32_t> batch) { return task.train_batch_rows(batch); });
     plan.activations = task.plan_training(
         static_cast<std::size_t>(training.per_device_train_batch_size), plan.batch_rows);
+  } else {
+    plan.node.gradients = 0;  // address space that nobody touches
+    plan.node.messages = 0;
   }
   plan.scratch = scratch_bytes(task.model().config(), training.bf16, context.threads.num_threads());
   if (training.do_eval || training.do_predict) {

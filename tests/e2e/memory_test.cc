@@ -70,6 +70,16 @@ TEST_F(Memory, ThePlanHolds) {
   }
 }
 
+TEST_F(Memory, AnEvaluationPlansNoGradients) {
+  const std::string out =
+      run_ok(with({kProgram, "run_qa", "--model_name_or_path", (kDemo / "model").native(),
+                   "--output_dir", path("job").native()},
+                  eval_flags()))
+          .out;
+  EXPECT_THAT(out, ContainsRegex("memory: .* gradients 0[;,]"));
+  EXPECT_THAT(run_ok(train_command("trained")).out, ContainsRegex("memory: .* gradients [1-9]"));
+}
+
 TEST_F(Memory, IsFlatOver500Steps) {
   if (kSanitized) GTEST_SKIP() << "the address sanitizer keeps what is freed";
   const auto used_after = [&](const std::string& steps) {
