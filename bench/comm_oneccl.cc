@@ -61,7 +61,8 @@ void call(const ccl::communicator& comm, const rival::Work& work, const rival::B
 
 int main(int argc, char** argv) {
   const rival::Work work(argc, argv);
-  cpu_set_t cores;  // a core each; the thread that oneCCL would start beside is turned off (CCL_WORKER_OFFLOAD=0)
+  cpu_set_t
+      cores;  // a core each; the thread that oneCCL would start beside is turned off (CCL_WORKER_OFFLOAD=0)
   CPU_ZERO(&cores);
   CPU_SET(work.rank, &cores);
   sched_setaffinity(0, sizeof cores, &cores);
@@ -70,6 +71,8 @@ int main(int argc, char** argv) {
   rival::time_calls(
       work, [&](const rival::Buffers& buffers) { call(comm, work, buffers); },
       [&](std::vector<double>& times) {
-        ccl::allreduce(times.data(), times.data(), times.size(), ccl::datatype::float64, ccl::reduction::max, comm).wait();
+        ccl::allreduce(times.data(), times.data(), times.size(), ccl::datatype::float64,
+                       ccl::reduction::max, comm)
+            .wait();
       });
 }

@@ -93,7 +93,8 @@ void verify_sums(int rank, int size, const Buffers& buffers, const Call& call) {
   call(buffers);
   for (std::size_t i = 0; i < buffers.count; ++i) {
     float expected = 0;
-    for (int r = 0; r < size; ++r) expected += static_cast<float>((i + static_cast<std::size_t>(r)) % 7);
+    for (int r = 0; r < size; ++r)
+      expected += static_cast<float>((i + static_cast<std::size_t>(r)) % 7);
     if (buffers.out[i] == expected) continue;
     std::fprintf(stderr, "wrong sum at %zu of %zu\n", i, buffers.count);
     std::exit(3);
@@ -126,7 +127,8 @@ void time_calls(const Work& work, const Call& call, const Slowest& slowest) {
     const int calls = std::clamp(static_cast<int>(work.seconds / std::max(trial, 1e-7)), 5, 2000);
     for (int round = 0; round < work.rounds; ++round) {
       const double seconds = timed(static_cast<std::size_t>(calls), buffers);
-      if (work.rank == 0) std::printf("%s %zu %.3f\n", work.operation.c_str(), bytes, seconds * 1e6);
+      if (work.rank == 0)
+        std::printf("%s %zu %.3f\n", work.operation.c_str(), bytes, seconds * 1e6);
     }
     munmap(buffers.in, bytes + 64);
     munmap(buffers.out, bytes + 64);

@@ -134,9 +134,9 @@ TEST_F(Memory, TheTimeOfTheStepsIsTold) {
   static const std::regex kLine(
       R"(time of the steps: ([0-9.]+) % forward and backward, ([0-9.]+) % sums of gradients and waits for other ranks, ([0-9.]+) % optimizer)");
   for (const int ranks : {1, 2}) {
-    const std::string out = output_of(
-        train_command("time" + std::to_string(ranks), {"--max_steps", "3", "--save_strategy", "no"}),
-        ranks);
+    const std::string out = output_of(train_command("time" + std::to_string(ranks),
+                                                    {"--max_steps", "3", "--save_strategy", "no"}),
+                                      ranks);
     std::smatch match;
     ASSERT_TRUE(std::regex_search(out, match, kLine)) << out;
     for (const int part : {1, 2, 3}) EXPECT_GT(std::stod(match[part]), 0) << ranks;

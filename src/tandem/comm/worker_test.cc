@@ -268,7 +268,9 @@ TEST(Workers, StopWithTheirRank) {
         std::vector<float> first(3'000'000);
         std::vector<float> second(3'000'000);
         comm.start_all_reduce(std::span(first), ReduceOp::kSum);
-        if (comm.rank() == 1) ::raise(SIGKILL);  // the helper may have finished the first by now; the second never comes
+        if (comm.rank() == 1)
+          ::raise(
+              SIGKILL);  // the helper may have finished the first by now; the second never comes
         comm.wait(comm.start_all_reduce(std::span(second), ReduceOp::kSum));
       },
       with_worker);

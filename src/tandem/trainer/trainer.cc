@@ -126,8 +126,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   }
 
   if (arguments.load_best_model_at_end) load_best_model();
-  TrainResult result{
-      .preempted = false, .metrics = final_metrics(), .step_times = step_times()};
+  TrainResult result{.preempted = false, .metrics = final_metrics(), .step_times = step_times()};
   log(result.metrics);
   parts_.observer.train_end();
   return result;
