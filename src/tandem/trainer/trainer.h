@@ -44,8 +44,8 @@ struct TrainerParts {
 // Where this rank's time in the steps went, in seconds; what is neither part is forward and backward.
 struct StepTimes {
   double total = 0;
-  double gradients =
-      0;  // sums over the shards that backward did not hide, waits for other ranks, the norm
+  // Sums over the shards that backward did not hide, waits for other ranks, the norm.
+  double gradients = 0;
   double optimizer = 0;
 };
 
