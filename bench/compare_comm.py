@@ -10,7 +10,7 @@ oneccl-devel intel-cmplr-lib-rt into an environment DIR, then, because they writ
 --oneccl DIR). A ratio is the best rival's median over tandem's; above 1 tandem is faster. --json FILE writes all figures.
 
 --hosts runs the two ranks on two hosts, made of two network namespaces of this machine that a pair of virtual interfaces connects (needs
-root, and ip of iproute2); they are removed at the end. Rivals there: gloo, and mpich over UCX's tcp.
+root, and ip of iproute2); they are removed at the end. --before PROGRAM adds a column: another build of tandem, in turns with this one. Rivals there: gloo, and mpich over UCX's tcp.
 """
 
 import argparse
@@ -187,6 +187,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.1)
     parser.add_argument("--rivals", default="mpich,openmpi")
     parser.add_argument("--json")
+    parser.add_argument("--before", metavar="PROGRAM", help="another build of tandem, with private buffers")
     parser.add_argument("--impi", metavar="DIR", help="where pip installed impi-rt")
     parser.add_argument("--oneccl", metavar="DIR", help="where pip installed oneccl, oneccl-cpu and oneccl-devel")
     parser.add_argument("--hosts", action="store_true", help="two hosts, over tcp")
@@ -203,7 +204,7 @@ def main():
         if name not in rivals:
             print(f"{name}: no {RIVALS[name]['cc']} (Debian: {PACKAGES[name]})",
                   file=sys.stderr)
-    columns = ["tandem private", *([] if arguments.hosts else ["tandem communicator"]), *rivals]
+    columns = ["tandem private", *([] if arguments.hosts else ["tandem communicator"]), *(["before private"] if arguments.before else []), *rivals]
     times = {column: {size: [] for size in sizes} for column in columns}
     with tempfile.TemporaryDirectory() as scratch, (TwoHosts() if arguments.hosts else contextlib.nullcontext(OneHost())) as hosts:
         binaries = {}
@@ -216,7 +217,9 @@ def main():
                 if column in rivals:
                     found = run_rival(rivals[column], binaries[column], arguments.op, sizes, arguments.seconds, hosts)
                 else:
-                    found = run_tandem(arguments.tandem, arguments.op, sizes, column.split()[1], arguments.seconds, "f32", hosts)
+                    build, memory = column.split()
+                    program = arguments.tandem if build == "tandem" else arguments.before
+                    found = run_tandem(program, arguments.op, sizes, memory, arguments.seconds, "f32", hosts)
                 for size, time in found.items():
                     times[column][size].append(time)
     place = "on two hosts, " if arguments.hosts else ""
