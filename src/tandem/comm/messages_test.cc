@@ -89,6 +89,34 @@ TEST_P(Messages, ArriveInOrderInAllLengths) {
     EXPECT_THAT(run_threads(ranks, exchange_all, options_of), Each(IsEmpty()));
 }
 
+// More than one read takes at its turn, with ends of messages anywhere in what was read ahead.
+TEST_P(Messages, SmallOnesThatPileUpArriveWhole) {
+  constexpr std::size_t kMessages = 2000;
+  const auto length = [](std::size_t n) { return n * 37 % 1500; };
+  const auto errors = run_threads(
+      2,
+      [&](Communicator& comm) {
+        if (comm.rank() == 0) {
+          std::vector<std::vector<std::byte>> kept;
+          std::vector<Request> sends;
+          for (std::size_t n = 0; n < kMessages; ++n) {
+            kept.push_back(text_of(0, 1, n, length(n)));
+            sends.push_back(comm.start_send(std::span<const std::byte>(kept.back()), 1));
+          }
+          for (const Request& request : sends) comm.wait(request);
+          return;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        for (std::size_t n = 0; n < kMessages; ++n) {
+          std::vector<std::byte> found(length(n));
+          comm.wait(comm.start_receive(std::span(found), 0));
+          require(found == text_of(0, 1, n, length(n)), fmt::format("message {}", n));
+        }
+      },
+      options_of);
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
 TEST_P(Messages, ArriveBetweenProcesses) {
   for (const auto& ended : run_processes(3, exchange_all, options_of))
     EXPECT_TRUE(ended.exited_with(0)) << ended.output;
