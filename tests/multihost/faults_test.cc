@@ -38,6 +38,8 @@ constexpr double kDeathHere = 100;
 constexpr double kDeathElsewhere = 2000;
 constexpr double kStall = 1000 + 2 * 250 + 500;
 constexpr double kSilence = 2500;
+// One that stops while the ranks connect to each other is given up when the time for that is over (4 s in the probe).
+constexpr double kStart = 4000 + 1000;
 
 class Faults : public MultiHost, public ::testing::WithParamInterface<Case> {};
 
@@ -83,13 +85,25 @@ std::vector<Case> all_cases() {
         cases.push_back({kind, phase, victim, kDeathHere, kDeathElsewhere, {"died"}});
       }
     }
+    cases.push_back({"stop", "init", victim, kStart, kStart, {"connect"}});
     for (const auto* phase : {"middle", "end"}) {
       cases.push_back({"stop", phase, victim, kStall, kStall, {"stalled", "TANDEM_STALL_TIMEOUT"}});
     }
   }
-  for (const auto* phase : {"middle", "end"}) {
-    cases.push_back(
-        {"mismatch", phase, 3, kDeathHere, kDeathElsewhere, {"disagree", "of 7 float64 (max)"}});
+  const std::pair<const char*, const char*> mismatches[] = {
+      {"count", "of 9999 float32 (sum)"},
+      {"type", "of 10000 int32 (sum)"},
+      {"op", "of 10000 float32 (max)"},
+      {"order", "broadcast"}};
+  for (const auto* phase : {"init", "middle", "end"}) {
+    for (const auto& [kind, called] : mismatches) {
+      cases.push_back({kind,
+                       phase,
+                       3,
+                       kDeathHere,
+                       kDeathElsewhere,
+                       {"disagree", "of 10000 float32 (sum)", called}});
+    }
   }
   return cases;
 }
@@ -99,11 +113,20 @@ INSTANTIATE_TEST_SUITE_P(All, Faults, ::testing::ValuesIn(all_cases()), [](const
                      instance.param.victim);
 });
 
-// The host of ranks 2 and 3 answers nothing any more. Either side names a rank of the other.
-TEST_F(Faults, AHostThatFallsSilent) {
+// The host of ranks 2 and 3 answers nothing any more, while rank 3 does nothing (at the start and at the end the others wait for
+// it) or in the middle of operations. Either side names a rank of the other.
+class SilentHost : public MultiHost, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(SilentHost, IsNamedByAllInTime) {
+  const std::string phase = GetParam();
   const TwoHosts hosts(folder());
-  ProbeJob job(hosts.node0, hosts.node1, {"fault", "none", "middle", "3"});
-  job.wait_for_all_to_say("is in the middle");
+  ProbeJob job(hosts.node0, hosts.node1,
+               {"fault", phase == "middle" ? "none" : "pause", phase, "3"});
+  if (phase == "middle") {
+    job.wait_for_all_to_say("is in the middle");
+  } else {
+    job.wait_until_said(3, "fault at");
+  }
   hosts.node1.shell("ip link set wire down");
   const double start = now_ms();
   for (int rank = 0; rank < 4; ++rank) {
@@ -112,11 +135,19 @@ TEST_F(Faults, AHostThatFallsSilent) {
     const double delay = time_after(result.out, "failed at ") - start;
     RecordProperty(fmt::format("rank_{}_ms", rank), fmt::format("{:.1f}", delay));
     EXPECT_LT(delay, kSilence) << result.out;
+    if (phase == "init") {
+      EXPECT_THAT(result.out, HasSubstr("died while the ranks were connecting"));
+      EXPECT_THAT(result.out, HasSubstr("its host is silent"));
+      continue;
+    }
     EXPECT_THAT(result.out, HasSubstr(rank < 2 ? "(host node1, pid" : "(host node0, pid"));
     EXPECT_THAT(result.out, HasSubstr("died: its host has answered nothing for 2."));
   }
   expect_nothing_left(hosts);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, SilentHost, ::testing::Values("init", "middle", "end"),
+                         [](const auto& instance) { return std::string(instance.param); });
 
 // A switch that wakes up after the job has started does no harm.
 TEST_F(Faults, ACableThatComesLate) {

@@ -2,14 +2,17 @@
 //   host_probe meet
 //     meets the others, adds, prints "rank R: <what Communicator::describe says>"
 //   host_probe fault KIND PHASE VICTIM
-//     the victim does KIND (kill, stop, exit, mismatch, none) in PHASE (init, middle, end) and says "fault at T"; the others
-//     say "failed at T: <message>" (T: milliseconds of the clock that all processes of a machine share)
+//     the victim does KIND in PHASE (init, middle, end) and says "fault at T"; the others say "failed at T: <message>"
+//     (T: milliseconds of the clock that all processes of a machine share). KIND: kill, stop, exit; pause (sleeps for a second,
+//     while the test does something to its host); count, type, op, order (calls something else than the others, who add 10000
+//     float32; at init as the first operation of all); none
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tandem/comm/communicator.h"
@@ -38,22 +41,36 @@ double now_ms() {
       .count();
 }
 
+bool is_mismatch(const Fault& fault) {
+  return fault.kind == "count" || fault.kind == "type" || fault.kind == "op" ||
+         fault.kind == "order";
+}
+
+void disagree(const std::string& how, Communicator& communicator) {
+  std::vector<float> data(10000);
+  std::vector<std::int32_t> integers(10000);
+  if (how == "count") communicator.all_reduce(std::span(data).first(9999), ReduceOp::kSum);
+  if (how == "type") communicator.all_reduce(std::span(integers), ReduceOp::kSum);
+  if (how == "op") communicator.all_reduce(std::span(data), ReduceOp::kMax);
+  if (how == "order") communicator.broadcast(std::span(data), 0);
+}
+
+// `communicator` is null while the ranks are still connecting to each other.
 void commit(const Fault& fault, int rank, const std::string& phase, Communicator* communicator) {
-  if (fault.victim != rank || fault.phase != phase) return;
-  if (fault.kind == "none") return;
+  if (fault.victim != rank || fault.phase != phase || fault.kind == "none") return;
+  if (is_mismatch(fault) && communicator == nullptr) return;
   say(rank, fmt::format("fault at {:.1f}", now_ms()));
   if (fault.kind == "kill") ::raise(SIGKILL);
   if (fault.kind == "stop") ::raise(SIGSTOP);
   if (fault.kind == "exit") ::_exit(0);
-  if (fault.kind == "mismatch" && communicator != nullptr) {
-    std::vector<double> other(7);
-    communicator->all_reduce(std::span(other), ReduceOp::kMax);
-  }
+  if (fault.kind == "pause") std::this_thread::sleep_for(std::chrono::seconds(1));
+  if (communicator != nullptr) disagree(fault.kind, *communicator);
 }
 
 void work(Communicator& communicator, const Fault& fault) {
   const int rank = communicator.rank();
   std::vector<float> data(10000, 1.0f);
+  if (is_mismatch(fault)) commit(fault, rank, "init", &communicator);
   for (int i = 0; i < 20; ++i) communicator.all_reduce(std::span(data), ReduceOp::kSum);
   say(rank, "is in the middle");
   if (fault.phase == "middle") {
@@ -63,12 +80,15 @@ void work(Communicator& communicator, const Fault& fault) {
     }
   }
   commit(fault, rank, "end", &communicator);
+  communicator.all_reduce(std::span(data), ReduceOp::kSum);
   communicator.barrier();
 }
 
-tandem::comm::Options options_of() {
+// A rank that stops while it connects is given up at the timeout, for nobody watches it yet.
+tandem::comm::Options options_of(const Fault& fault) {
   tandem::comm::Options options;
-  options.timeout = std::chrono::seconds(20);
+  const bool stops_at_start = fault.kind == "stop" && fault.phase == "init";
+  options.timeout = std::chrono::seconds(stops_at_start ? 4 : 20);
   options.stall_timeout = std::chrono::seconds(1);
   options.log = [](const std::string& line) { say(-1, line); };
   return options;
@@ -84,21 +104,21 @@ int main(int argc, char** argv) {
     const auto identity = tandem::rendezvous::identify(tandem::Environment::from_process());
     rank = identity.rank;
     tandem::rendezvous::ExchangeOptions meeting;
-    meeting.timeout = options_of().timeout;
-    meeting.log = options_of().log;
+    meeting.timeout = std::chrono::seconds(20);
+    meeting.log = options_of(fault).log;
     const auto exchange = [&](const std::string& card) {
       auto met = tandem::rendezvous::exchange_cards(identity, card, meeting);
       commit(fault, rank, "init", nullptr);
       return met;
     };
     const auto communicator = fault.victim < 0
-                                  ? Communicator::create(identity, options_of())
+                                  ? Communicator::create(identity, options_of(fault))
                                   : Communicator::create(rank, identity.world_size, exchange,
-                                                         /*loopback_only=*/false, options_of());
+                                                         /*loopback_only=*/false, options_of(fault));
     say(rank, communicator->describe());
+    if (fault.victim >= 0) work(*communicator, fault);
     std::int64_t sum = communicator->rank();
     communicator->all_reduce(std::span(&sum, 1), ReduceOp::kSum);
-    if (fault.victim >= 0) work(*communicator, fault);
     say(rank, fmt::format("sum {}", sum));
     communicator->close();
   } catch (const tandem::Error& error) {

@@ -37,19 +37,21 @@ class ProbeJob {
     }
     return false;
   }
-  // Waits until all ranks have said it, or fails the test.
-  void wait_for_all_to_say(const std::string& text) const {
+  // Waits until a rank has said it, or fails the test.
+  void wait_until_said(int rank, const std::string& text) {
+    Process& process = (*this)[rank];
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    for (const auto& rank : ranks_) {
-      while (rank->out_so_far().find(text) == std::string::npos) {
-        if (std::chrono::steady_clock::now() > end || !rank->running()) {
-          ADD_FAILURE() << "no '" << text << "' from a rank: " << rank->out_so_far()
-                        << rank->err_so_far();
-          return;
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    while (process.out_so_far().find(text) == std::string::npos) {
+      if (std::chrono::steady_clock::now() > end || !process.running()) {
+        ADD_FAILURE() << "no '" << text << "' from rank " << rank << ": " << process.out_so_far()
+                      << process.err_so_far();
+        return;
       }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
+  }
+  void wait_for_all_to_say(const std::string& text) {
+    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) wait_until_said(rank, text);
   }
   Process& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
   // Every rank must end well; their words by rank.

@@ -94,6 +94,7 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   }
   MeshOptions mesh_options;
   mesh_options.timeout = options.timeout;
+  mesh_options.host_timeout = options.host_timeout;
   mesh_options.loopback_only = loopback_only;
   mesh_options.interface = interface;
   mesh_options.node_id = options.node_id;

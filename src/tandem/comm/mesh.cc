@@ -162,6 +162,7 @@ class Builder {
     vigil_ = meeting.vigil.get();
     TANDEM_CHECK(meeting.met.size() == size_, "{} cards for {} ranks", meeting.met.size(), size_);
     const Deadline deadline(std::min(options_.timeout, kConnectPhase));
+    if (vigil_ != nullptr) vigil_->watch_hosts(options_.host_timeout);
     try {
       connect_all(meeting.met, deadline);
     } catch (const Error& error) {
@@ -236,6 +237,9 @@ class Builder {
     handshake.answer_bytes = sizeof(MeshGreeting);
     handshake.accept = [&](const std::string& answer) {
       return is_greeting_of(answer, i, cards_[i].listener);
+    };
+    handshake.check = [this] {
+      if (vigil_ != nullptr) vigil_->check();
     };
     std::string failure;
     do {

@@ -37,6 +37,7 @@ struct Mesh {
 
 struct MeshOptions {
   std::chrono::milliseconds timeout{60000};
+  std::chrono::milliseconds host_timeout{2000};  // of silence, once the cards are exchanged
   bool loopback_only = false;
   std::string interface;  // which interfaces are advertised (rendezvous/interfaces.h)
   std::string node_id;    // part of the node key

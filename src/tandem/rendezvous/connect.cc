@@ -178,6 +178,7 @@ Connected connect_first(std::span<const std::string> hosts, int port, const Hand
     const milliseconds nap(head_start.passed() ? 100 : head_start.remaining_ms());
     ::poll(waits.data(), waits.size(), deadline.remaining_ms(nap));
     for (std::size_t i = 0; i < attempts.size(); ++i) attempts[i]->advance(waits[i].revents != 0);
+    if (handshake.check) handshake.check();
   }
   failure = describe(failures);
   return {};

@@ -17,6 +17,8 @@ struct Handshake {
   std::string say;
   std::size_t answer_bytes = 0;
   std::function<bool(const std::string& answer)> accept;
+  // Asked ten times a second while nobody has won; throws what ends the attempt. May be empty.
+  std::function<void()> check;
 };
 
 struct Connected {

@@ -1,6 +1,7 @@
 #include "tandem/rendezvous/exchange.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 
 #include "tandem/core/error.h"
@@ -78,6 +79,10 @@ std::string make_secret() {
 }
 
 }  // namespace
+
+std::string_view silence_if(int error_number) {
+  return error_number == ETIMEDOUT || error_number == EHOSTUNREACH ? ": its host is silent" : "";
+}
 
 Meeting exchange_cards(const Identity& identity, const std::string& card,
                        const ExchangeOptions& options) {

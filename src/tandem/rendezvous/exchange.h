@@ -28,6 +28,8 @@ struct Met {
 class Vigil {
  public:
   virtual ~Vigil() = default;
+  // From now on a host that answers nothing for this long has gone. The meeting itself is more patient: 5 s.
+  virtual void watch_hosts(std::chrono::milliseconds silence) = 0;
   // What to poll while doing something else; when one of them is readable, call check().
   virtual void add_to(std::vector<pollfd>& waits) const = 0;
   // Throws CommError when a rank has ended or given up.

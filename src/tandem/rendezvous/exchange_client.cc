@@ -141,6 +141,8 @@ class ClientVigil final : public Vigil {
  public:
   ClientVigil(int rank, Line line) : rank_(rank), line_(std::move(line)) {}
 
+  void watch_hosts(milliseconds silence) override { watch_host(line_.socket(), silence); }
+
   void add_to(std::vector<pollfd>& waits) const override {
     waits.push_back({line_.socket().get(), POLLIN, 0});
   }
@@ -150,8 +152,8 @@ class ClientVigil final : public Vigil {
     const ssize_t count = ::recv(line_.socket().get(), &byte, 1, MSG_PEEK);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (count <= 0) {
-      raise<CommError>("rank 0 (at {}) died while the ranks were connecting to each other",
-                       line_.where());
+      raise<CommError>("rank 0 (at {}) died while the ranks were connecting to each other{}",
+                       line_.where(), silence_if(count < 0 ? errno : 0));
     }
     line_.hear(Deadline(kGrace));
     all_ready_ = true;

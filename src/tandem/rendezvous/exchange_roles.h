@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tandem/rendezvous/exchange.h"
@@ -35,6 +36,9 @@ class Notices {
 constexpr std::chrono::milliseconds kGrace{5000};
 // A host that does not answer this long while the job starts has gone.
 constexpr std::chrono::milliseconds kStartSilence{5000};
+
+// What to add to the news that a connection has ended with this error number.
+std::string_view silence_if(int error_number);
 
 Meeting receive_ranks(const Identity& identity, const std::string& card,
                       const ExchangeOptions& options, FileDescriptor listener, std::uint64_t job);

@@ -267,6 +267,12 @@ class ServerVigil final : public Vigil {
  public:
   explicit ServerVigil(Ranks ranks) : ranks_(std::move(ranks)) {}
 
+  void watch_hosts(milliseconds silence) override {
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
+      watch_host(ranks_[rank]->socket, silence);
+    }
+  }
+
   void add_to(std::vector<pollfd>& waits) const override {
     for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
       waits.push_back({const_cast<Ranks&>(ranks_)[rank]->socket.get(), POLLIN, 0});
@@ -315,10 +321,11 @@ class ServerVigil final : public Vigil {
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && errno == EAGAIN) return take_words(rank);
       if (count <= 0) {
+        const int error = count < 0 ? errno : 0;
         take_words(rank);
         ranks_.fail(wire::kCommError, fmt::format("rank {} ({}) died while the ranks were "
-                                                  "connecting to each other; look at its output",
-                                                  rank, one.address));
+                                                  "connecting to each other{}; look at its output",
+                                                  rank, one.address, silence_if(error)));
       }
       one.said.append(bytes, static_cast<std::size_t>(count));
     }
