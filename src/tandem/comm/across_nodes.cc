@@ -243,9 +243,8 @@ std::unique_ptr<Task> broadcast(const Job& job) {
 
 }  // namespace
 
-std::unique_ptr<Task> make_task_across_nodes(State& state, const Call& call,
-                                             std::uint64_t sequence) {
-  const Job job{state, call, sequence};
+std::unique_ptr<Task> make_task_across_nodes(State& state, const Call& call, const Begun& begun) {
+  const Job job{state, call, begun};
   switch (call.operation) {
     case Operation::kBarrier:
       return barrier(job);

@@ -11,15 +11,17 @@ namespace tandem::comm {
 
 // `state` must outlive the task.
 std::unique_ptr<Task> make_task_across_nodes(Communicator::State& state, const Call& call,
-                                             std::uint64_t sequence);
+                                             const Begun& begun);
 
 // What all stages of one operation share.
 struct Job {
   Communicator::State& state;
   Call call;
-  std::uint64_t sequence;
+  Begun begun;
 
-  NodeContext context() const { return {*state.channel, *state.kernels, sequence}; }
+  NodeContext context() const {
+    return {*state.channel, *state.kernels, begun.sequence, {call, begun.history}};
+  }
   int local_size() const { return static_cast<int>(state.node_members().size()); }
   int own_node() const { return state.node_index[static_cast<std::size_t>(state.rank)]; }
   int num_nodes() const { return static_cast<int>(state.nodes.size()); }
@@ -34,7 +36,8 @@ struct Job {
     result.type = call.type;
     result.op = call.op;
     result.root = call.root;
-    result.sequence = sequence;
+    result.history = static_cast<std::uint32_t>(begun.history);
+    result.sequence = begun.sequence;
     result.count = call.count;
     return result;
   }

@@ -55,7 +55,7 @@ void Communicator::call(const Call& call) {
                   whole_reduction(call, s.size, s.node_programs));
     s.drive(task, describe, s.options.timeout);
   } else {
-    const std::unique_ptr<Task> task = s.make_task(call, begun.sequence);
+    const std::unique_ptr<Task> task = s.make_task(call, begun);
     s.drive(*task, describe, s.options.timeout);
   }
   s.fabric->recorder->end(begun.ticket);
@@ -63,9 +63,14 @@ void Communicator::call(const Call& call) {
 
 Begun Communicator::State::begin(const Call& call) {
   fabric->monitor->note_operations(++fabric->operations);
-  const std::uint64_t number = sequence++;
-  return {number, fabric->recorder->begin(
-                      {number, call.operation, call.type, call.op, call.root, call.count})};
+  FlightRecorder::Entry entry{sequence++, call.operation, call.type,
+                              call.op,    call.root,      call.count};
+  // Inside one node announcements carry the hash (node_channel.h).
+  if (nodes.size() > 1) {
+    entry.communicator = identity;
+    entry.history = history = hash_of_calls(history, call, entry.sequence);
+  }
+  return {entry.sequence, entry.history, fabric->recorder->begin(entry)};
 }
 
 Request Communicator::start(const Call& call) {
@@ -85,15 +90,15 @@ Request Communicator::start(const Call& call) {
     return {};
   }
   started->begun = s.begin(call);
-  started->task = s.make_task(call, started->begun.sequence);
+  started->task = s.make_task(call, started->begun);
   s.pending.push_back(started);
   s.advance_pending();
   return Request(started);
 }
 
-std::unique_ptr<Task> Communicator::State::make_task(const Call& call, std::uint64_t number) {
-  if (nodes.size() > 1) return make_task_across_nodes(*this, call, number);
-  const NodeContext context{*channel, *kernels, number};
+std::unique_ptr<Task> Communicator::State::make_task(const Call& call, const Begun& begun) {
+  if (nodes.size() > 1) return make_task_across_nodes(*this, call, begun);
+  const NodeContext context{*channel, *kernels, begun.sequence};
   const NodeReduction reduction = whole_reduction(call, size, node_programs);
   if (select_node_way(call.operation, call.in_bytes(size), limits) != NodeWay::kStaged)
     return std::make_unique<SlotTask>(context, call, reduction);

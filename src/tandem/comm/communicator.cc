@@ -126,6 +126,7 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   monitor_options.host_timeout = options.host_timeout;
   monitor_options.stall_timeout = options.stall_timeout;
   monitor_options.failure_grace = options.failure_grace;
+  monitor_options.recorder = fabric.recorder.get();
   monitor_options.on_failure = options.on_failure;
   if (!options.flight_record_folder.empty()) {
     monitor_options.on_record_request = [write_record] { write_record("asked for by a signal"); };
@@ -176,6 +177,7 @@ void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin,
 // Meeting is no operation of the user; errors count those.
 void Communicator::forget_operations() {
   state_->sequence = 0;
+  state_->identify(mix(state_->identity, 0));
   state_->fabric->operations = 0;
   std::fill(state_->streams.begin(), state_->streams.end(), State::StreamCounters());
 }
@@ -340,10 +342,8 @@ void Communicator::State::open_channel() {
     segments.push_back(channel_memory->segment(static_cast<int>(i)));
   const auto disagree = [this, group](int local, const std::string& own,
                                       const std::string& theirs) {
-    fail(fmt::format("the ranks disagree: {} called {}, {} called {}; all ranks must make the same "
-                     "calls in the same order",
-                     peer(group[static_cast<std::size_t>(local)]).describe(), theirs,
-                     self().describe(), own),
+    fail(disagreement(peer(group[static_cast<std::size_t>(local)]).describe(), theirs,
+                      self().describe(), own),
          "");
   };
   channel = std::make_shared<NodeChannel>(std::move(segments), local_rank, disagree);

@@ -21,9 +21,11 @@
 
 namespace tandem::comm {
 
-// An operation under way: its number among those of its communicator, and its place in the flight record.
+// An operation under way: its number among those of its communicator, the hash of the calls up to it (across nodes; else 0), and
+// its place in the flight record.
 struct Begun {
   std::uint64_t sequence = 0;
+  std::uint64_t history = 0;
   FlightRecorder::Ticket ticket = 0;
 };
 
@@ -95,6 +97,10 @@ struct Communicator::State {
   const kernels::CombineKernels* kernels = nullptr;
 
   std::uint64_t sequence = 0;  // of the next collective
+  // The same on all ranks of the communicator, and of no other that they ever were in; where its hashes begin.
+  std::uint64_t identity = 1;
+  std::uint64_t history = 1;  // hash_of_calls() so far; kept across nodes only
+  void identify(std::uint64_t as) { identity = history = as; }
   struct StreamCounters {
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
@@ -152,7 +158,7 @@ struct Communicator::State {
   Begun begin(const Call& call);
 
   // ---- progress ----
-  std::unique_ptr<Task> make_task(const Call& call, std::uint64_t sequence);
+  std::unique_ptr<Task> make_task(const Call& call, const Begun& begun);
   // Advances the started collectives, oldest first.
   Progress advance_pending();
   // Whether sends are under way that need this rank's help; forgets those that are done.

@@ -53,6 +53,8 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   state->options = s.options;
   state->fabric = s.fabric;
   state->family = number;
+  state->identify(
+      mix(mix(s.history, static_cast<std::uint64_t>(number)), static_cast<std::uint64_t>(color)));
   state->size = static_cast<int>(chosen.size());
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     state->members.push_back(s.world(chosen[i]));

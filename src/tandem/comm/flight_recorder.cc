@@ -97,6 +97,8 @@ FlightRecorder::Ticket FlightRecorder::begin(const Entry& entry) noexcept {
   slot.sequence.store(entry.sequence, std::memory_order_release);
   slot.kind.store(pack(entry), std::memory_order_release);
   slot.count.store(entry.count, std::memory_order_release);
+  slot.communicator.store(entry.communicator, std::memory_order_release);
+  slot.history.store(entry.history, std::memory_order_release);
   slot.begun.store(now_ticks(), std::memory_order_release);
   slot.ended.store(0, std::memory_order_release);
   slot.ticket.store(number + 1, std::memory_order_release);
@@ -118,6 +120,8 @@ std::optional<FlightRecorder::Kept> FlightRecorder::read(std::uint64_t number) c
   kept.entry = unpack(slot.kind.load(std::memory_order_acquire));
   kept.entry.sequence = slot.sequence.load(std::memory_order_acquire);
   kept.entry.count = slot.count.load(std::memory_order_acquire);
+  kept.entry.communicator = slot.communicator.load(std::memory_order_acquire);
+  kept.entry.history = slot.history.load(std::memory_order_acquire);
   kept.begun = slot.begun.load(std::memory_order_acquire);
   kept.ended = slot.ended.load(std::memory_order_acquire);
   if (slot.ticket.load(std::memory_order_relaxed) != number + 1) return std::nullopt;
@@ -131,6 +135,27 @@ std::vector<FlightRecorder::Entry> FlightRecorder::entries() const {
     if (const auto kept = read(number)) entries.push_back(kept->entry);
   }
   return entries;
+}
+
+template <class Condition>
+std::optional<FlightRecorder::Entry> FlightRecorder::newest(Condition condition) const {
+  const std::uint64_t last = operations();
+  for (std::uint64_t back = 1; back <= std::min<std::uint64_t>(last, kCapacity); ++back) {
+    const auto kept = read(last - back);
+    if (kept && condition(kept->entry)) return kept->entry;
+  }
+  return std::nullopt;
+}
+
+std::optional<FlightRecorder::Entry> FlightRecorder::newest_collective() const {
+  return newest([](const Entry& entry) { return entry.communicator != 0; });
+}
+
+std::optional<FlightRecorder::Entry> FlightRecorder::find_collective(std::uint64_t communicator,
+                                                                     std::uint64_t sequence) const {
+  return newest([&](const Entry& entry) {
+    return entry.communicator == communicator && entry.sequence == sequence;
+  });
 }
 
 std::string FlightRecorder::text(const std::string& heading) const {

@@ -37,6 +37,10 @@ class FlightRecorder {
     std::int32_t root = 0;  // of send and receive: the peer
     std::uint64_t count = 0;
     Kind what = Kind::kOperation;
+    // Of collectives across nodes: which communicator, and hash_of_calls() up to this one. 0: neither.
+    std::uint64_t communicator = 0;
+    std::uint64_t history = 0;
+    friend bool operator==(const Entry&, const Entry&) = default;
   };
   using Ticket = std::uint64_t;
 
@@ -48,6 +52,9 @@ class FlightRecorder {
 
   // What is kept, oldest first.
   std::vector<Entry> entries() const;
+  // The newest collective across nodes, and the one with this number of that communicator. Any thread.
+  std::optional<Entry> newest_collective() const;
+  std::optional<Entry> find_collective(std::uint64_t communicator, std::uint64_t sequence) const;
   // A table, oldest first, under the lines `heading` (without newline).
   std::string text(const std::string& heading) const;
   // Writes text(heading) to a file in `folder`, or in the directory for temporary files when that cannot be. Returns where
@@ -62,6 +69,8 @@ class FlightRecorder {
     std::atomic<std::uint64_t> sequence{0};
     std::atomic<std::uint64_t> kind{0};  // everything else but the count, packed
     std::atomic<std::uint64_t> count{0};
+    std::atomic<std::uint64_t> communicator{0};
+    std::atomic<std::uint64_t> history{0};
     std::atomic<std::int64_t> begun{0};  // in ticks
     std::atomic<std::int64_t> ended{0};  // 0: not yet
   };
@@ -78,6 +87,8 @@ class FlightRecorder {
     std::int64_t ended = 0;
   };
   std::optional<Kept> read(std::uint64_t number) const;
+  template <class Condition>
+  std::optional<Entry> newest(Condition condition) const;
   const Moment start_;
   std::atomic<std::uint64_t> next_{0};
   std::array<Slot, kCapacity> slots_;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "tandem/comm/call.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
@@ -72,10 +73,8 @@ bool Inbox::matches(const Header& expected, const Header& found) {
   const std::string size = expected.bytes == found.bytes
                                ? ""
                                : fmt::format(" ({} bytes against {})", found.bytes, expected.bytes);
-  monitor_.report(fmt::format(
-      "the ranks disagree: {} called {}, {} called {}{}; all ranks must make the same "
-      "calls in the same order",
-      peer_.describe(), comm::describe(found), self_.describe(), comm::describe(expected), size));
+  monitor_.report(disagreement(peer_.describe(), comm::describe(found), self_.describe(),
+                               comm::describe(expected) + size));
   return false;
 }
 

@@ -62,7 +62,7 @@ void LargeTask::announce() {
     where.in = channel.locate(call_.in, call_.in_bytes(channel.size()));
   if (!plan_ && call_.out != nullptr)
     where.out = channel.locate(call_.out, call_.out_bytes(channel.size()));
-  channel.announce(call_, context_.collective, std::as_bytes(std::span(&where, 1)));
+  channel.announce(call_, context_.collective, context_.whole, std::as_bytes(std::span(&where, 1)));
 }
 
 namespace {

@@ -86,7 +86,7 @@ Card own_card(const MeshOptions& options, int port) {
 }
 
 std::string write_card(const Card& card) {
-  return fmt::format("2\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", card.host, card.host_key,
+  return fmt::format("3\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", card.host, card.host_key,
                      card.node_key, card.pid_namespace, card.pid, card.port, card.listener,
                      card.secret, card.addresses);
 }
@@ -104,7 +104,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
 
 Card read_card(const std::string& text, std::size_t rank) {
   const std::vector<std::string> lines = split(text, '\n');
-  if (lines.size() != 10 || lines[0] != "2") {
+  if (lines.size() != 10 || lines[0] != "3") {
     raise<CommError>(
         "rank {} introduced itself in a form this version does not know: run the same tandem "
         "everywhere",

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "tandem/comm/block_signals.h"
+#include "tandem/comm/call.h"
 #include "tandem/comm/flight_recorder.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -192,11 +193,7 @@ void Monitor::take_frames(std::size_t rank) {
     if (header.frame == static_cast<std::uint32_t>(Frame::kGoodbye)) {
       left_[rank].store(true, std::memory_order_release);
     } else if (header.frame == static_cast<std::uint32_t>(Frame::kHeartbeat)) {
-      Activity activity;
-      if (text.size() == sizeof activity) std::memcpy(&activity, text.data(), sizeof activity);
-      const std::lock_guard lock(activity_mutex_);
-      if (!(activity == watched_[rank].activity)) watched_[rank].activity_since = Clock::now();
-      watched_[rank].activity = activity;
+      take_heartbeat(rank, text);
     } else if (header.frame == static_cast<std::uint32_t>(Frame::kExpelled)) {
       if (is_rank(header.subject)) mark_gone(static_cast<std::size_t>(header.subject), text);
       // Who is expelled alive learns it from its next call.
@@ -207,6 +204,27 @@ void Monitor::take_frames(std::size_t rank) {
       spread(fmt::format("{} (reported by rank {})", text, rank), text, header.subject);
     }
   }
+}
+
+void Monitor::take_heartbeat(std::size_t rank, const std::string& text) {
+  Activity activity;
+  if (text.size() == sizeof activity) std::memcpy(&activity, text.data(), sizeof activity);
+  {
+    const std::lock_guard lock(activity_mutex_);
+    if (!(activity == watched_[rank].activity)) watched_[rank].activity_since = Clock::now();
+    watched_[rank].activity = activity;
+  }
+  compare_calls(rank, activity.call);
+}
+
+// The other rank is in this call; what did this one call at that place? A rank that is not there yet has nothing to compare, and
+// will be told by the other when it is.
+void Monitor::compare_calls(std::size_t rank, const FlightRecorder::Entry& theirs) {
+  if (theirs.communicator == 0 || options_.recorder == nullptr || failure_.is_set()) return;
+  const auto own = options_.recorder->find_collective(theirs.communicator, theirs.sequence);
+  if (!own || own->history == theirs.history) return;
+  report(disagreement(peers_[rank].describe(), describe(theirs),
+                      peers_[static_cast<std::size_t>(options_.rank)].describe(), describe(*own)));
 }
 
 void Monitor::control_ended(std::size_t rank, const std::string& how) {
@@ -264,8 +282,12 @@ void Monitor::beat() {
   last_beat_ = now;
   if (leaving_.load(std::memory_order_acquire)) return;
   judge_silence();
-  const Activity activity{operations_.load(std::memory_order_relaxed),
-                          waiting_.load(std::memory_order_relaxed) ? 1u : 0u};
+  Activity activity{operations_.load(std::memory_order_relaxed),
+                    waiting_.load(std::memory_order_relaxed) ? 1u : 0u,
+                    {}};
+  if (activity.waiting != 0 && options_.recorder != nullptr) {
+    activity.call = options_.recorder->newest_collective().value_or(FlightRecorder::Entry());
+  }
   send_to_all(Frame::kHeartbeat,
               std::string(reinterpret_cast<const char*>(&activity), sizeof activity));
 }

@@ -9,7 +9,8 @@
 // Heartbeats go to all ranks of a small job, to the neighbours in a ring of the ranks in a large one, four times a second.
 // They go on after a failure, because the ranks that are left may meet again (reunion.h) and must not wait for a stopped one. They
 // say what the rank is doing, so that a wait that takes too long can name who holds up the job, which need not be the
-// rank that is waited for.
+// rank that is waited for. And they say what it has called: ranks that wait for each other in different operations (one
+// gathers to rank 0, the other to rank 1) exchange no message that could show it.
 #pragma once
 
 #include <atomic>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "tandem/comm/failure.h"
+#include "tandem/comm/flight_recorder.h"
 #include "tandem/comm/peer.h"
 #include "tandem/rendezvous/socket.h"
 
@@ -34,6 +36,8 @@ class Monitor {
     std::chrono::milliseconds host_timeout{2000};
     std::chrono::milliseconds stall_timeout{10000};  // 0: no limit
     std::chrono::milliseconds failure_grace{300};
+    const FlightRecorder* recorder =
+        nullptr;  // of this rank's calls, for comparison with the others'; may be null
     std::function<void(const std::string&)> on_failure;
     std::function<void()> on_record_request;  // see request_flight_records()
   };
@@ -85,6 +89,8 @@ class Monitor {
   struct Activity {
     std::uint64_t operations = 0;
     std::uint64_t waiting = 0;
+    FlightRecorder::Entry
+        call;  // the newest collective across nodes, while waiting; else communicator 0
     friend bool operator==(const Activity&, const Activity&) = default;
   };
   struct Watched {
@@ -109,6 +115,8 @@ class Monitor {
   void judge_ended_processes();
   void beat();
   void judge_silence();
+  void take_heartbeat(std::size_t rank, const std::string& text);
+  void compare_calls(std::size_t rank, const FlightRecorder::Entry& theirs);
   void call_on_failure_when_due();
   void mark_gone(std::size_t rank, const std::string& why);
   void spread(const std::string& message, const std::string& text, int dead) noexcept;

@@ -27,12 +27,6 @@ void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
             0);
 }
 
-// One step of a multiplicative hash (the constant is 2^64 divided by the golden ratio).
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
-  return hash ^ (hash >> 32);
-}
-
 bool same_call(const CallRecord& a, const CallRecord& b) {
   return a.sequence == b.sequence && a.operation == b.operation && a.type == b.type &&
          a.op == b.op && a.count == b.count && a.root == b.root && a.collective == b.collective;
@@ -50,15 +44,6 @@ std::string describe(const CallRecord& record) {
 
 }  // namespace
 
-std::string describe(const Call& call, std::uint64_t sequence) {
-  std::string text = fmt::format("{} #{}", name_of(call.operation), sequence);
-  if (call.operation == Operation::kBarrier) return text;
-  text += fmt::format(" of {} {}", call.count, name_of(call.type));
-  if (call.op != ReduceOp::kNone) text += fmt::format(" ({})", name_of(call.op));
-  if (has_root(call.operation)) text += fmt::format(" with root {}", call.root);
-  return text;
-}
-
 std::size_t NodeChannel::segment_bytes() {
   return page_aligned(sizeof(Shared)) + 2 * kSlotBytes + kRingDepth * kRingStride;
 }
@@ -74,22 +59,22 @@ bool NodeChannel::may_announce(int& missing) {
   return all_announced(missing);
 }
 
-void NodeChannel::announce(const Call& call, std::uint64_t collective,
+void NodeChannel::announce(const Call& call, std::uint64_t collective, const Whole& whole,
                            std::span<const std::byte> data) {
   ++sequence_;
+  const bool is_stage = whole.history != 0;
+  const Call& named = is_stage ? whole.call : call;
   CallRecord& record = shared(local_rank_).history[sequence_ % kHistory];
   record.sequence = sequence_;
-  record.count = call.count;
-  record.root = call.root;
-  record.operation = call.operation;
-  record.type = call.type;
-  record.op = call.op;
+  record.count = named.count;
+  record.root = named.root;
+  record.operation = named.operation;
+  record.type = named.type;
+  record.op = named.op;
   record.collective = collective;
-  const std::uint64_t kind = (static_cast<std::uint64_t>(call.operation) << 48) |
-                             (static_cast<std::uint64_t>(call.type) << 40) |
-                             (static_cast<std::uint64_t>(call.op) << 32) |
-                             static_cast<std::uint32_t>(call.root);
-  signature_ = static_cast<std::uint32_t>(mix(mix(mix(signature_, kind), call.count), collective));
+  std::uint64_t signature = hash_of_calls(signature_, call, collective);
+  if (is_stage) signature = mix(signature, whole.history);
+  signature_ = static_cast<std::uint32_t>(signature);
   Line& own = line(local_rank_, sequence_);
   own.signature = signature_;
   if (!data.empty()) std::memcpy(own.data, data.data(), data.size());

@@ -40,7 +40,14 @@ struct Locations {
   Location out;
 };
 
-// An announcement, as the others can read it.
+// The operation across nodes that an announced one is a stage of: errors name it, and its hash makes ranks differ that call
+// different operations with equal stages.
+struct Whole {
+  Call call;
+  std::uint64_t history = 0;  // hash_of_calls() up to it; 0: what is announced is no stage
+};
+
+// An announcement, as the others can read it: of a stage, the operation it belongs to.
 struct CallRecord {
   std::uint64_t sequence = 0;  // among the operations of the node
   std::uint64_t count = 0;
@@ -77,7 +84,8 @@ class NodeChannel {
   // The next operation may be announced; sets `missing` to a rank that is still to announce the last one.
   bool may_announce(int& missing);
   // `data`: up to kTinyBytes that the others find in tiny().
-  void announce(const Call& call, std::uint64_t collective, std::span<const std::byte> data);
+  void announce(const Call& call, std::uint64_t collective, const Whole& whole,
+                std::span<const std::byte> data);
   // Local rank `local` has announced this operation, the same as this rank's.
   bool announced(int local);
   // All have; sets `missing`.

@@ -28,6 +28,7 @@ struct NodeContext {
   NodeChannel& channel;
   const kernels::CombineKernels& kernels;
   std::uint64_t collective = 0;  // for messages
+  Whole whole = {};
 };
 
 // Up to NodeChannel::kSlotBytes from each rank, in one step: everybody writes what it gives into its line (up to 56 bytes)

@@ -34,7 +34,7 @@ void SlotTask::announce() {
     std::memcpy(channel.next_slot(), data.data(), data.size());
     data = {};
   }
-  channel.announce(call_, context_.collective, data);
+  channel.announce(call_, context_.collective, context_.whole, data);
 }
 
 bool SlotTask::is_source(int local) const {

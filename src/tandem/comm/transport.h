@@ -26,7 +26,8 @@ struct Header {
   DataType type = DataType::kByte;
   ReduceOp op = ReduceOp::kNone;
   std::int32_t root = 0;
-  std::uint32_t unused = 0;
+  // Of hash_of_calls() up to this operation; 0 for send. So ranks that parted earlier, where no message could tell, do so now.
+  std::uint32_t history = 0;
   std::uint64_t sequence = 0;  // of the collective; of the message within its channel for send
   std::uint64_t count = 0;     // elements of the whole operation
   std::uint64_t bytes = 0;     // of this message
