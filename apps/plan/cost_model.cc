@@ -30,7 +30,8 @@ std::vector<Slices> slices_of_ranks(std::size_t elements, int world_size) {
   for (std::size_t begin = 0; begin < elements; begin += bucket) {
     const dist::Range range{begin, std::min(elements, begin + bucket)};
     for (int rank = 0; rank < world_size; ++rank) {
-      const std::size_t size = dist::slice_of(range, rank, world_size, kChunk).size();
+      const std::size_t size =
+          dist::slice_of_bucket(range, begin / bucket, rank, world_size, kChunk).size();
       if (size == 0) continue;
       slices[static_cast<std::size_t>(rank)] += {static_cast<double>(size), 1};
     }

@@ -37,7 +37,7 @@
 // nodes are sent. So communication overlaps with the rest of backward, in the caller's thread and
 // thread pool.
 //
-// Several nodes. Slice r of a bucket is reduced by rank r. For each other node, the local rank (r
+// Several nodes. Each rank r reduces a slice of a bucket (slice_of_bucket). For each other node, the local rank (r
 // mod node size) there computes that node's partials of the slice in tree order and sends them to
 // r; r adds all nodes' partials in tree order and sends the reduced slice back to the same rank,
 // which stores it for its node. All local ranks drive the network.

@@ -144,7 +144,7 @@ struct DataParallel::State {
     return {.f32 = reinterpret_cast<const float*>(at)};
   }
   Range slice(std::size_t bucket, int part) const {
-    return slice_of(buckets[bucket], part, world_size, kChunk);
+    return slice_of_bucket(buckets[bucket], bucket, part, world_size, kChunk);
   }
   std::vector<SumOperand>& cleared_inputs(int thread) {
     std::vector<SumOperand>& own_inputs = inputs[static_cast<std::size_t>(thread)];

@@ -45,6 +45,14 @@ Range slice_of(const Range& range, int part, int parts, std::size_t chunk) {
   return {cut(part), cut(part + 1)};
 }
 
+Range slice_of_bucket(const Range& range, std::size_t bucket, int rank, int world_size,
+                      std::size_t chunk) {
+  const auto ranks = static_cast<std::size_t>(world_size);
+  const std::size_t turn = ranks > num_chunks(range.size(), chunk) ? bucket % ranks : 0;
+  const std::size_t part = (static_cast<std::size_t>(rank) + ranks - turn) % ranks;
+  return slice_of(range, static_cast<int>(part), world_size, chunk);
+}
+
 ShardPlan plan_shards(const Range& run, int logical_shards) {
   const auto is_own = [&](int shard) {
     const auto s = static_cast<std::size_t>(shard);

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 namespace tandem::dist {
 namespace {
@@ -83,6 +85,40 @@ TEST(ShardPlan, SlicesTileABucketAtChunkBoundaries) {
       EXPECT_EQ(next, range.end);
     }
   }
+}
+
+TEST(ShardPlan, SlicesOfABucketTileItWhoeverHasThem) {
+  for (const std::size_t bucket : {0u, 1u, 6u, 7u, 100u}) {
+    for (const int ranks : {1, 2, 7, 40}) {
+      const Range range{500, 1490};
+      std::vector<Range> slices;
+      for (int rank = 0; rank < ranks; ++rank) {
+        slices.push_back(slice_of_bucket(range, bucket, rank, ranks, 100));
+        if (ranks <= 10) EXPECT_EQ(slices.back(), slice_of(range, rank, ranks, 100));
+      }
+      std::sort(slices.begin(), slices.end(),
+                [](const Range& a, const Range& b) { return a.end < b.end; });
+      std::size_t next = range.begin;
+      for (const Range& slice : slices) {
+        if (slice.size() == 0) continue;
+        EXPECT_EQ(slice.begin, next);
+        next = slice.end;
+      }
+      EXPECT_EQ(next, range.end);
+    }
+  }
+}
+
+TEST(ShardPlan, ManyRanksTakeTurns) {
+  constexpr int kRanks = 512;
+  std::vector<std::size_t> chunks(kRanks);
+  for (std::size_t bucket = 0; bucket < kRanks; ++bucket) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      chunks[static_cast<std::size_t>(rank)] +=
+          slice_of_bucket({0, 1600}, bucket, rank, kRanks, 100).size() / 100;
+    }
+  }
+  EXPECT_EQ(chunks, std::vector<std::size_t>(kRanks, 16));
 }
 
 }  // namespace
