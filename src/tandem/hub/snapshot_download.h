@@ -54,7 +54,7 @@ class SnapshotDownload {
   DownloadObserver& observer_;
   std::optional<FileLock> lock_;
   HubClient client_;
-  std::string progress_ = "started";
+  std::string progress_;  // the file that is being fetched
 };
 
 }  // namespace tandem::hub
