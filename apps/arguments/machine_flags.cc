@@ -80,6 +80,7 @@ FlagTable rank_flags() {
           note("local_rank", Kind::kInteger, -1,
                "the launcher's environment says who this rank is"),
           note("ddp_find_unused_parameters", Kind::kBool, nullptr, "every parameter is used"),
+          note("ddp_static_graph", Kind::kBool, nullptr, "every step computes the same anyway"),
           note("ddp_broadcast_buffers", Kind::kBool, nullptr, "these models have no buffers"),
           note("average_tokens_across_devices", Kind::kBool, false,
                "the loss is a mean over features, as Hugging Face's is here"),

@@ -50,7 +50,8 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "load_best_model_at_end metric_for_best_model greater_is_better disable_tqdm optim report_to "
      "run_name logging_dir "
      "logical_shards "
-     "gradient_dtype ddp_bucket_cap_mb evaluate_during_training group_by_length optim_args "
+     "gradient_dtype ddp_bucket_cap_mb evaluate_during_training train_sampling_strategy "
+     "group_by_length optim_args "
      "log_level_replica log_on_each_node include_tokens_per_second skip_memory_metrics "
      "include_num_input_tokens_seen "
      "adafactor lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
@@ -68,13 +69,13 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "include_inputs_for_metrics include_for_metrics "
      "batch_eval_metrics eval_do_concat_batches eval_use_gather_object use_legacy_prediction_loop "
      "past_index use_cache "
-     "project trackio_space_id debug "
+     "project trackio_space_id trackio_bucket_id trackio_static_space_id debug "
      "restore_callback_states_from_checkpoint gradient_checkpointing_kwargs torch_compile "
      "torch_compile_backend "
      "torch_compile_mode torchdynamo use_liger_kernel liger_kernel_config fp16_opt_level "
      "fp16_backend "
      "half_precision_backend tf32 torch_empty_cache_steps local_rank ddp_find_unused_parameters "
-     "ddp_broadcast_buffers "
+     "ddp_static_graph ddp_broadcast_buffers "
      "average_tokens_across_devices accelerator_config dispatch_batches ray_scope mp_parameters "
      "_n_gpu hub_model_id "
      "hub_strategy hub_token hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
@@ -374,6 +375,22 @@ TEST(RunQaArguments, ReduceLrOnPlateauNeedsEvaluations) {
   EXPECT_EQ(parsed.arguments.training.metric_for_best_model, "f1");
   EXPECT_THAT(parsed.notes,
               ElementsAre(HasSubstr("compares f1"), HasSubstr("a greater f1 is better")));
+}
+
+// The name of transformers 5 and the truth value before it.
+TEST(RunQaArguments, OrderOfTheSamples) {
+  using trainer::SamplingStrategy;
+  const auto order = [](const std::string& line) {
+    return parse_more(line).arguments.training.train_sampling_strategy;
+  };
+  EXPECT_EQ(order(""), SamplingStrategy::kRandom);
+  EXPECT_EQ(order("--train_sampling_strategy random"), SamplingStrategy::kRandom);
+  EXPECT_EQ(order("--train_sampling_strategy sequential"), SamplingStrategy::kSequential);
+  EXPECT_EQ(order("--train_sampling_strategy group_by_length"), SamplingStrategy::kGroupByLength);
+  EXPECT_EQ(order("--group_by_length"), SamplingStrategy::kGroupByLength);
+  EXPECT_EQ(order("--train_sampling_strategy sequential --group_by_length false"),
+            SamplingStrategy::kSequential);
+  EXPECT_EQ(failure_more("--train_sampling_strategy shuffled").exit_code, 2);
 }
 
 TEST(RunQaArguments, Bf16EvaluationWithoutTraining) {

@@ -63,6 +63,17 @@ Binding evaluate_during_training_binding() {
   return binding;
 }
 
+// --group_by_length of transformers 4.
+Binding group_by_length_binding() {
+  Binding binding;
+  binding.kind = Kind::kBool;
+  binding.set = [](const ArgumentParts& parts, const Json& value) {
+    if (value.get<bool>())
+      parts.training->train_sampling_strategy = trainer::SamplingStrategy::kGroupByLength;
+  };
+  return binding;
+}
+
 // A name since transformers 4.57, a truth value before: true means all.
 Flag token_count_flag() {
   Flag row = flag("include_num_input_tokens_seen",
@@ -125,9 +136,12 @@ FlagTable step_flags() {
               .at_least(-1),
           flag("dataloader_drop_last", field<&TrainingArguments::dataloader_drop_last>(),
                "training leaves the incomplete last batches of an epoch out"),
-          flag("group_by_length", field<&TrainingArguments::group_by_length>(),
-               "batches of similar length, as Hugging Face makes them; without padding it saves "
-               "nothing"),
+          flag("train_sampling_strategy", field<&TrainingArguments::train_sampling_strategy>(),
+               "order of the training features: random is another one each epoch, sequential "
+               "always that of the file; group_by_length makes batches of similar length, which "
+               "saves nothing without padding"),
+          setter("group_by_length", group_by_length_binding(),
+                 "the old way to say --train_sampling_strategy group_by_length"),
           note("length_column_name", Kind::kString, "length", "lengths are always known"),
           flag("dataloader_num_workers", field<&TrainingArguments::dataloader_num_workers>(),
                "read-ahead threads")
@@ -293,6 +307,9 @@ FlagTable logging_flags() {
                "false: the results have the resident memory that each stage took"),
           note("project", Kind::kString, "huggingface", "there is no Trackio integration"),
           note("trackio_space_id", Kind::kString, "trackio", "there is no Trackio integration"),
+          note("trackio_bucket_id", Kind::kString, nullptr, "there is no Trackio integration"),
+          note("trackio_static_space_id", Kind::kString, nullptr,
+               "there is no Trackio integration"),
           note("debug", Kind::kString, "", "there are no such debug options").with_bare(),
       });
 }

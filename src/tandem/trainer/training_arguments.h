@@ -21,6 +21,10 @@ enum class IntervalStrategy { kNo, kSteps, kEpoch };
 // When a checkpoint is written; kBest: whenever the metric improves.
 enum class SaveStrategy { kNo, kSteps, kEpoch, kBest };
 
+// Order of the training samples: a new permutation in every epoch, always that of the file, or the
+// permutation with samples of similar length side by side.
+enum class SamplingStrategy { kRandom, kSequential, kGroupByLength };
+
 using LrSchedulerType = optim::ScheduleType;
 using OptimizerName = optim::OptimizerName;
 
@@ -57,7 +61,7 @@ struct TrainingArguments {
   bool even_batches = true;
   bool dataloader_drop_last = false;  // training only: leave the incomplete tail of an epoch out
   int dataloader_num_workers = 0;
-  bool group_by_length = false;
+  SamplingStrategy train_sampling_strategy = SamplingStrategy::kRandom;
 
   // --- optimizer ---
   OptimizerName optim = OptimizerName::kAdamwTorch;
