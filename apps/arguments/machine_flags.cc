@@ -1,5 +1,6 @@
 // The flags of TrainingArguments about where and how a job computes: types of numbers, devices and
 // compilers, ranks, the Hub.
+#include "apps/arguments/accelerator_config.h"
 #include "apps/arguments/flags.h"
 
 namespace tandem::apps {
@@ -84,9 +85,9 @@ FlagTable rank_flags() {
           note("ddp_broadcast_buffers", Kind::kBool, nullptr, "these models have no buffers"),
           note("average_tokens_across_devices", Kind::kBool, false,
                "the loss is a mean over features, as Hugging Face's is here"),
-          // Its keys are ruled when the arguments are finished.
-          note("accelerator_config", Kind::kDict, nullptr,
-               "what can be set in it has no effect here"),
+          flag("accelerator_config", accelerator_config_binding(),
+               "even_batches, split_batches and gradient_accumulation_kwargs.num_steps "
+               "(docs/training.md)"),
           flag("split_batches", field<&TrainingArguments::split_batches>(),
                "per_device_train_batch_size is that of all ranks together"),
           note("dispatch_batches", Kind::kBool, nullptr, "every rank reads its own batches"),

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <utility>
 
+#include "apps/arguments/accelerator_config.h"
 #include "apps/arguments/grammar.h"
 #include "apps/arguments/suggest.h"
 #include "tandem/core/file.h"
@@ -321,24 +322,6 @@ void choose_integrations(TrainingArguments& training, std::vector<std::string>& 
   if (tensorboard) training.report_to.emplace_back("tensorboard");
 }
 
-// accelerator_config: split_batches and even_batches work; the sampler cannot be changed; the others have no effect.
-void finish_accelerator_config(const std::vector<Given>& given, TrainingArguments& training) {
-  constexpr const char* kSampler = "use_seedable_sampler";
-  for (const Given& one : given) {
-    if (one.flag->name != "accelerator_config") continue;
-    if (one.value.contains(kSampler) && one.value[kSampler] != Json(true)) {
-      raise<ConfigError>(
-          "--accelerator_config: {} {} is not supported: in one process the order would depend on "
-          "how many of PyTorch's global random numbers were drawn before; leave it at true",
-          kSampler, one.value[kSampler].dump());
-    }
-    if (one.value.contains("even_batches"))
-      training.even_batches = one.value["even_batches"] == Json(true);
-    if (one.value.contains("split_batches"))
-      training.split_batches = one.value["split_batches"] == Json(true);
-  }
-}
-
 void finish_precision(TrainingArguments& training, std::vector<std::string>& notes) {
   if (!training.bf16_full_eval || training.bf16) return;
   if (training.do_train) {
@@ -400,8 +383,11 @@ ParsedRunQa parse_run_qa(std::span<const std::string> words, const std::filesyst
     parsed.given.emplace(one.flag->name);
   }
   applier.throw_refusals();
-  finish_accelerator_config(given, parsed.arguments.training);
   parsed.notes.insert(parsed.notes.end(), applier.notes().begin(), applier.notes().end());
+  for (const Given& one : given) {
+    if (one.flag->name == "accelerator_config")
+      apply_accelerator_config(one.value, parsed.arguments.training, parsed.notes);
+  }
   choose_integrations(parsed.arguments.training, parsed.notes);
   finish_precision(parsed.arguments.training, parsed.notes);
   finish_intervals(parsed.arguments.training);

@@ -55,7 +55,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "log_level_replica log_on_each_node include_tokens_per_second skip_memory_metrics "
      "include_num_input_tokens_seen "
      "adafactor lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
-     "split_batches "
+     "split_batches accelerator_config "
      "apply_quantization quantization_approach num_calibration_samples metric tune_metric "
      "tolerance_criterion max_trials verify_loading train_before_quantization"},
     {"N",
@@ -76,7 +76,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "fp16_backend "
      "half_precision_backend tf32 torch_empty_cache_steps local_rank ddp_find_unused_parameters "
      "ddp_static_graph ddp_broadcast_buffers "
-     "average_tokens_across_devices accelerator_config dispatch_batches ray_scope mp_parameters "
+     "average_tokens_across_devices dispatch_batches ray_scope mp_parameters "
      "_n_gpu hub_model_id "
      "hub_strategy hub_token hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
      "push_to_hub_organization push_to_hub_token"},
@@ -140,6 +140,7 @@ std::string example_value(const Flag& flag) {
   if (flag.name == "metric") return "eval_exact_match";
   if (flag.name == "optim_args") return "momentum=0.9";
   if (flag.name == "lr_scheduler_kwargs") return "{\"num_cycles\":2}";
+  if (flag.name == "accelerator_config") return "{\"split_batches\":true}";
   switch (flag.kind()) {
     case Kind::kBool:
       return flag.initial == Json(true) ? "false" : "true";
@@ -492,15 +493,18 @@ TEST(RunQaArguments, WarmupBelowOneIsAShare) {
 }
 
 TEST(RunQaArguments, AcceleratorConfig) {
-  EXPECT_EQ(parse_more("--accelerator_config {\"even_batches\":\"true\"}").notes.size(), 1u);
   EXPECT_TRUE(
       parse_more("--accelerator_config {\"split_batches\":true}").arguments.training.split_batches);
   EXPECT_TRUE(parse_more("--split_batches true").arguments.training.split_batches);
   EXPECT_TRUE(parse_more("").arguments.training.even_batches);
-  EXPECT_FALSE(
-      parse_more("--accelerator_config {\"even_batches\":false}").arguments.training.even_batches);
   EXPECT_THAT(failure_more("--accelerator_config {\"use_seedable_sampler\":false}").message,
               HasSubstr("use_seedable_sampler false is not supported"));
+  const ParsedRunQa uneven = parse_more("--accelerator_config {\"even_batches\":false}");
+  EXPECT_FALSE(uneven.arguments.training.even_batches);
+  EXPECT_THAT(uneven.notes, IsEmpty());
+  // Ranks compare this text, and training_args.json keeps it.
+  EXPECT_THAT(describe(uneven.arguments),
+              HasSubstr("accelerator_config={\"even_batches\":false,\"split_batches\":false}\n"));
 }
 
 TEST(RunQaArguments, Reporting) {
@@ -550,7 +554,8 @@ TEST(RunQaArguments, SecretsAreNeverShown) {
 TEST(RunQaArguments, SerialisedArgumentsReadBackAsTheSame) {
   const std::string text =
       training_args_json(parse_more("--seed 3 --eval_strategy steps --pad_to_max_length false "
-                                    "--max_train_samples 10 --lr_scheduler_type constant")
+                                    "--max_train_samples 10 --lr_scheduler_type constant "
+                                    "--accelerator_config {\"even_batches\":false}")
                              .arguments);
   testing::TemporaryFolder folder;
   write_file(folder / "again.json", text);
