@@ -94,13 +94,13 @@ FlagTable rank_flags() {
           note("ray_scope", Kind::kString, "last", "there is no hyperparameter search"),
           note("mp_parameters", Kind::kString, "", "it belongs to SageMaker"),
           note("_n_gpu", Kind::kInteger, -1, "there are no GPUs"),
-          refused("deepspeed", Kind::kString, nullptr, kDataParallel),
+          refused("deepspeed", Kind::kDict, nullptr, kDataParallel),
           refused("fsdp", Kind::kList, nullptr, kDataParallel),
-          refused("fsdp_config", Kind::kString, nullptr, kDataParallel),
+          refused("fsdp_config", Kind::kDict, nullptr, kDataParallel),
           refused("fsdp_min_num_params", Kind::kInteger, 0, kDataParallel),
           refused("fsdp_transformer_layer_cls_to_wrap", Kind::kString, nullptr, kDataParallel),
           refused("sharded_ddp", Kind::kString, "", kDataParallel),
-          refused("parallelism_config", Kind::kString, nullptr, kDataParallel),
+          refused("parallelism_config", Kind::kDict, nullptr, kDataParallel),
           refused("tp_size", Kind::kInteger, 0, kDataParallel),
       });
 }

@@ -26,10 +26,15 @@ std::string expand_home(const std::string& path, const Environment& environment)
   return *home + path.substr(1);
 }
 
-// A value that asks for nothing, whatever the default: false, an empty text, list or dictionary.
+// A value that asks for nothing, whatever the default: false, an empty text, and lists and
+// dictionaries of nothing else, such as the fsdp_config that transformers saves for every run.
 bool asks_for_nothing(const Json& value) {
-  return value.is_null() || value == Json(false) || value == Json("") ||
-         (value.is_structured() && value.empty());
+  if (value.is_structured()) {
+    return std::all_of(value.begin(), value.end(), [](const Json& item) {
+      return item == Json(0) || asks_for_nothing(item);
+    });
+  }
+  return value.is_null() || value == Json(false) || value == Json("");
 }
 
 std::string shown(const Given& given) {

@@ -349,6 +349,36 @@ TEST(RunQaArguments, AllRefusalsAreToldAtOnce) {
                     HasSubstr("--optim lion_8bit")));
 }
 
+// What transformers saves of a run without these, and what launchers pass on when nothing is set.
+TEST(RunQaArguments, RefusedFlagsThatAskForNothing) {
+  for (const char* flag : {"fsdp", "fsdp_config", "deepspeed", "parallelism_config"})
+    EXPECT_NO_THROW(parse_more(fmt::format("--{}=", flag))) << flag;
+  const auto parse_file = [](const std::string& members) {
+    testing::TemporaryFolder folder;
+    write_file(folder / "job.json",
+               R"({"model_name_or_path": "m", "validation_file": "v.json", )" + members + "}");
+    return parse_run_qa(std::vector<std::string>{"job.json"}, folder.path(), kEnvironment);
+  };
+  for (const char* nothing :
+       {R"("fsdp": "")", R"("fsdp": [])", R"("fsdp": [""])", R"("fsdp": false)",
+        R"("fsdp_config": {})", R"("deepspeed": null)",
+        R"("fsdp_config": {"min_num_params": 0, "xla": false, "transformer_layer": [""]})"}) {
+    EXPECT_NO_THROW(parse_file(nothing)) << nothing;
+  }
+  for (const char* something : {R"("fsdp": "full_shard")", R"("fsdp": true)",
+                                R"("fsdp_config": {"min_num_params": 1})",
+                                R"("deepspeed": {"zero_optimization": {"stage": 2}})",
+                                R"("parallelism_config": {"tp_size": 2})"}) {
+    try {
+      parse_file(something);
+      ADD_FAILURE() << something;
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(error.exit_code(), 1);
+      EXPECT_THAT(error.what(), HasSubstr("every rank holds the whole model")) << something;
+    }
+  }
+}
+
 TEST(RunQaArguments, OptimizerSynonymsAndChoices) {
   EXPECT_EQ(parse_more("--optim adamw_torch_fused").arguments.training.optim,
             trainer::OptimizerName::kAdamwTorch);
@@ -408,7 +438,7 @@ TEST(RunQaArguments, TokensAreCountedByNameOrTruthValue) {
   };
   EXPECT_EQ(count(""), TokenCount::kNo);
   EXPECT_EQ(count("--include_num_input_tokens_seen"), TokenCount::kAll);
-  EXPECT_EQ(count("--include_num_input_tokens_seen True"), TokenCount::kAll);
+  EXPECT_EQ(count("--include_num_input_tokens_seen TRUE"), TokenCount::kAll);
   EXPECT_EQ(count("--include_num_input_tokens_seen false"), TokenCount::kNo);
   EXPECT_EQ(count("--include_num_input_tokens_seen non_padding"), TokenCount::kNonPadding);
 }

@@ -74,16 +74,6 @@ Binding group_by_length_binding() {
   return binding;
 }
 
-// A name since transformers 4.57, a truth value before: true means all.
-Flag token_count_flag() {
-  Flag row = flag("include_num_input_tokens_seen",
-                  field<&TrainingArguments::include_num_input_tokens_seen>(),
-                  "count the tokens that were trained on, in the log and trainer_state.json");
-  for (const char* yes : {"true", "True", "yes", "1"}) row.synonym(yes, "all");
-  for (const char* no : {"false", "False", "0"}) row.synonym(no, "no");
-  return row.with_bare();
-}
-
 FlagTable job_flags() {
   return grouped(
       "Job", {
@@ -302,7 +292,12 @@ FlagTable logging_flags() {
               .as_path(),
           flag("include_tokens_per_second", field<&TrainingArguments::include_tokens_per_second>(),
                "train_tokens_per_second in the results of training"),
-          token_count_flag(),
+          flag("include_num_input_tokens_seen",
+               field<&TrainingArguments::include_num_input_tokens_seen>(),
+               "count the tokens that were trained on, in the log and trainer_state.json; true "
+               "(its values before transformers 4.57 were truth values) means all")
+              .with_truth_values("all", "no")
+              .with_bare(),
           flag("skip_memory_metrics", field<&TrainingArguments::skip_memory_metrics>(),
                "false: the results have the resident memory that each stage took"),
           note("project", Kind::kString, "huggingface", "there is no Trackio integration"),
