@@ -327,6 +327,16 @@ void choose_integrations(TrainingArguments& training, std::vector<std::string>& 
   if (tensorboard) training.report_to.emplace_back("tensorboard");
 }
 
+// What transformers fills in when it reads the arguments.
+void finish_output(TrainingArguments& training) {
+  using trainer::LogLevel;
+  if (!training.disable_tqdm) {
+    training.disable_tqdm =
+        training.log_level == LogLevel::kError || training.log_level == LogLevel::kCritical;
+  }
+  if (training.save_total_limit.value_or(0) <= 0) training.save_total_limit.reset();
+}
+
 void finish_precision(TrainingArguments& training, std::vector<std::string>& notes) {
   if (!training.bf16_full_eval || training.bf16) return;
   if (training.do_train) {
@@ -394,6 +404,7 @@ ParsedRunQa parse_run_qa(std::span<const std::string> words, const std::filesyst
       apply_accelerator_config(one.value, parsed.arguments.training, parsed.notes);
   }
   choose_integrations(parsed.arguments.training, parsed.notes);
+  finish_output(parsed.arguments.training);
   finish_precision(parsed.arguments.training, parsed.notes);
   finish_intervals(parsed.arguments.training);
   finish_best_model(parsed.arguments, parsed.notes);

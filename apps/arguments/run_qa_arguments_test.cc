@@ -379,6 +379,29 @@ TEST(RunQaArguments, RefusedFlagsThatAskForNothing) {
   }
 }
 
+TEST(RunQaArguments, ALimitOfNoCheckpointsIsNone) {
+  const auto limit = [](const std::string& line) {
+    return parse_more(line).arguments.training.save_total_limit;
+  };
+  EXPECT_EQ(limit("--save_total_limit 2"), 2);
+  EXPECT_EQ(limit("--save_total_limit 0"), std::nullopt);
+  EXPECT_EQ(limit("--save_total_limit -1"), std::nullopt);
+}
+
+// Off only above warning, and what the flag says wins.
+TEST(RunQaArguments, ProgressBarsFollowTheLogLevel) {
+  const auto disabled = [](const std::string& line) {
+    return parse_more(line).arguments.training.disable_tqdm;
+  };
+  EXPECT_EQ(disabled(""), false);
+  EXPECT_EQ(disabled("--log_level info"), false);
+  EXPECT_EQ(disabled("--log_level warning"), false);
+  EXPECT_EQ(disabled("--log_level error"), true);
+  EXPECT_EQ(disabled("--log_level critical"), true);
+  EXPECT_EQ(disabled("--log_level critical --disable_tqdm false"), false);
+  EXPECT_EQ(disabled("--disable_tqdm true"), true);
+}
+
 TEST(RunQaArguments, OptimizerSynonymsAndChoices) {
   EXPECT_EQ(parse_more("--optim adamw_torch_fused").arguments.training.optim,
             trainer::OptimizerName::kAdamwTorch);

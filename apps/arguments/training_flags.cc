@@ -274,9 +274,11 @@ FlagTable logging_flags() {
                "log the first update too"),
           flag("logging_nan_inf_filter", field<&TrainingArguments::logging_nan_inf_filter>(),
                "count a loss that is not finite as the average in the log"),
-          flag("disable_tqdm", field<&TrainingArguments::disable_tqdm>(), "no progress bars"),
+          flag("disable_tqdm", field<&TrainingArguments::disable_tqdm>(),
+               "no progress bars; unset: --log_level decides"),
           flag("log_level", field<&TrainingArguments::log_level>(),
-               "of the main process: from warning on no lines of the library and no progress bars"),
+               "of the main process: from warning on no lines of the library, from error on no "
+               "progress bars unless --disable_tqdm false is given"),
           flag("log_level_replica", field<&TrainingArguments::log_level_replica>(),
                "of the other ranks: from info on they write lines of the library too"),
           flag("log_on_each_node", field<&TrainingArguments::log_on_each_node>(),
@@ -319,8 +321,8 @@ FlagTable checkpoint_flags() {
                "updates between checkpoints; below 1: share of all updates")
               .at_least(0),
           flag("save_total_limit", field<&TrainingArguments::save_total_limit>(),
-               "keep the newest n checkpoints and the best; unset: all")
-              .between(1, kMaxCount),
+               "keep the newest n checkpoints and the best; unset, 0 or less: all")
+              .between(-kMaxCount, kMaxCount),
           flag("save_only_model", field<&TrainingArguments::save_only_model>(),
                "checkpoints without optimizer state, from which nothing can be resumed"),
           flag("save_on_each_node", field<&TrainingArguments::save_on_each_node>(),
