@@ -239,18 +239,31 @@ void finish_best_model(RunQaArguments& arguments, std::vector<std::string>& note
   }
 }
 
+// A line for each setting of quantization that asks for something and cannot change anything.
+void note_settings_without_quantization(RunQaArguments& arguments,
+                                        std::vector<std::string>& notes) {
+  const quant::QuantizationArguments& quantization = arguments.quantization;
+  for (const Flag& flag : quantization_flags()) {
+    if (flag.binding.get == nullptr || flag.binding.get(arguments.parts()) == flag.initial)
+      continue;
+    if (!quantization.apply_quantization) {
+      notes.push_back(
+          fmt::format("--{} belongs to --apply_quantization, which is not given", flag.name));
+    } else if (flag.name == "num_calibration_samples" &&
+               quantization.quantization_approach == quant::Approach::kDynamic) {
+      notes.emplace_back(
+          "--num_calibration_samples has no effect: --quantization_approach dynamic measures no "
+          "ranges beforehand");
+    }
+  }
+}
+
 // What --apply_quantization needs beside itself, as the original demands it.
 void finish_quantization(RunQaArguments& arguments, std::vector<std::string>& notes) {
   const quant::QuantizationArguments& quantization = arguments.quantization;
   TrainingArguments& training = arguments.training;
-  if (!quantization.apply_quantization) {
-    if (quantization.verify_loading || quantization.train_before_quantization) {
-      notes.push_back(fmt::format(
-          "--{} belongs to --apply_quantization, which is not given",
-          quantization.verify_loading ? "verify_loading" : "train_before_quantization"));
-    }
-    return;
-  }
+  note_settings_without_quantization(arguments, notes);
+  if (!quantization.apply_quantization) return;
   if (!training.do_eval) {
     raise<ConfigError>(
         "--apply_quantization needs --do_eval: the int8 model is accepted by its evaluation");

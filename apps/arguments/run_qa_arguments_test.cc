@@ -647,8 +647,15 @@ TEST(RunQaArguments, QuantizationSaysWhatItNeeds) {
               HasSubstr("quantization-aware training is not there"));
   EXPECT_THAT(failure_more("--apply_quantization --do_eval --save_safetensors false").message,
               HasSubstr("safetensors only"));
-  EXPECT_THAT(parse_more("--verify_loading").notes,
-              ElementsAre(HasSubstr("belongs to --apply_quantization")));
+  EXPECT_THAT(parse_more("--quantization_approach static --tolerance_criterion 0.01 "
+                         "--verify_loading --train_before_quantization --max_trials 4")
+                  .notes,
+              ElementsAre(HasSubstr("--quantization_approach belongs to --apply_quantization"),
+                          HasSubstr("--tolerance_criterion belongs to"),
+                          HasSubstr("--verify_loading belongs to"),
+                          HasSubstr("--train_before_quantization belongs to")));
+  EXPECT_THAT(parse_more("--apply_quantization --do_eval --num_calibration_samples 7").notes,
+              ElementsAre(HasSubstr("dynamic measures no ranges")));
 }
 
 TEST(RunQaHelp, ShowsEveryFlagOnce) {
