@@ -55,10 +55,14 @@ std::string python_dict(const ordered_json& entry) {
   std::string text = "{";
   for (const auto& [key, value] : entry.items()) {
     if (text.size() > 1) text += ", ";
-    const bool epoch = key == "epoch" && value.is_number_float();
-    text += fmt::format(
-        "'{}': {}", key,
-        epoch ? python_repr(std::round(value.get<double>() * 100) / 100) : python_json(value));
+    std::string shown;
+    if (value.is_number_float()) {  // repr() says nan where JSON says NaN
+      const double number = value.get<double>();
+      shown = python_repr(key == "epoch" ? std::round(number * 100) / 100 : number);
+    } else {
+      shown = python_json(value);
+    }
+    text += fmt::format("'{}': {}", key, shown);
   }
   return text + "}";
 }

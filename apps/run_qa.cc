@@ -127,7 +127,7 @@ ConsoleOptions console_options(const trainer::TrainingArguments& training, const
   return {.main_process = world.is_main(),
           .script_lines = leads,
           .library_lines = !is_silent(level) && (leads || level != LogLevel::kPassive),
-          .progress_bars = !training.disable_tqdm.value_or(is_silent(training.log_level)),
+          .progress_bars = !training.disable_tqdm.value_or(false),
           .world_size = communicator.size()};
 }
 

@@ -12,6 +12,8 @@ namespace tandem::apps {
 
 inline constexpr std::string_view kIntervalStrategyNames[] = {"no", "steps", "epoch"};
 inline constexpr std::string_view kSaveStrategyNames[] = {"no", "steps", "epoch", "best"};
+inline constexpr std::string_view kSamplingStrategyNames[] = {"random", "sequential",
+                                                              "group_by_length"};
 inline constexpr std::string_view kDdpBackendNames[] = {"ccl", "mpi", "gloo"};
 inline constexpr std::string_view kLogLevelNames[] = {"detail", "debug",    "info",   "warning",
                                                       "error",  "critical", "passive"};
@@ -22,6 +24,7 @@ inline constexpr std::string_view kApproachNames[] = {"dynamic", "static"};
 using Names = std::span<const std::string_view>;
 inline Names enum_names(trainer::IntervalStrategy) { return kIntervalStrategyNames; }
 inline Names enum_names(trainer::SaveStrategy) { return kSaveStrategyNames; }
+inline Names enum_names(trainer::SamplingStrategy) { return kSamplingStrategyNames; }
 inline Names enum_names(trainer::LrSchedulerType) { return optim::kScheduleTypeNames; }
 inline Names enum_names(trainer::OptimizerName) { return optim::kOptimizerNames; }
 inline Names enum_names(trainer::DdpBackend) { return kDdpBackendNames; }

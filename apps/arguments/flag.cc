@@ -49,6 +49,12 @@ Flag& Flag::synonym(std::string_view value, std::string_view canonical) {
   return *this;
 }
 
+Flag& Flag::with_truth_values(std::string_view yes, std::string_view no) {
+  when_true = yes;
+  when_false = no;
+  return *this;
+}
+
 Flag& Flag::ruled(Verdict row_verdict, std::string_view why) {
   verdict = row_verdict;
   reason = why;

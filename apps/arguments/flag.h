@@ -47,6 +47,7 @@ struct Flag {
   bool secret = false;   // never printed
   bool is_path = false;  // a leading ~ is expanded
   std::vector<Choice> choices;
+  std::string when_true, when_false;  // of a choice that takes truth values too: what they mean
   std::vector<Alias> aliases;
 
   Kind kind() const { return binding.kind; }
@@ -57,6 +58,7 @@ struct Flag {
   Flag& alias(std::string_view other, std::string_view note = {});
   Flag& rule(std::string_view value, Verdict value_verdict, std::string_view why);
   Flag& synonym(std::string_view value, std::string_view canonical);
+  Flag& with_truth_values(std::string_view yes, std::string_view no);
   Flag& ruled(Verdict row_verdict, std::string_view why);
   Flag& with_default(Json value);
   Flag& with_bare();

@@ -103,6 +103,12 @@ void convert_texts(Json& dictionary) {
 }
 
 Json parse_dictionary(const Flag& flag, std::string_view text) {
+  if (text.empty()) return Json::object();
+  // Of a flag that is refused the reason is worth more than what is wrong with a file.
+  if (flag.verdict == Verdict::kRefused) {
+    const Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    return value.is_object() ? value : Json(text);
+  }
   const bool is_inline = text.starts_with("{");
   std::string content(text);
   if (!is_inline) {
@@ -175,6 +181,8 @@ Json parse_choice_value(const Flag& flag, std::string_view text) {
     if (choice.value == text) return choice.value;
     values.push_back(choice.value);
   }
+  if (const auto truth = parse_bool(text); truth && !flag.when_true.empty())
+    return *truth ? flag.when_true : flag.when_false;
   const auto suggestion = nearest(text, values);
   bad_argument(flag, fmt::format("invalid choice: '{}'{} (choose from {})", text,
                                  suggestion ? fmt::format(", did you mean '{}'?", *suggestion) : "",
@@ -197,7 +205,7 @@ std::string value_name(const Flag& flag) {
 Json value_from_words(const Flag& flag, std::span<const std::string> words) {
   if (words.empty()) {
     if (!flag.bare) bad_argument(flag, fmt::format("expected {}", value_name(flag)));
-    return flag.kind() == Kind::kBool ? Json(true) : Json("true");
+    return parse_value(flag, "true");
   }
   if (flag.kind() != Kind::kList) return parse_value(flag, words.front());
   Json list = Json::array();
@@ -237,6 +245,8 @@ Json value_from_json(const Flag& flag, const Json& value) {
       if (value.is_boolean()) return parse_choice_value(flag, value.get<bool>() ? "true" : "false");
       break;
   }
+  // What becomes of a flag without a field does not depend on its value.
+  if (flag.verdict != Verdict::kWorks && flag.binding.set == nullptr) return value;
   bad_argument(flag, fmt::format("a value of the wrong type: {}", value.dump()));
 }
 

@@ -32,6 +32,11 @@ FlagTable small_table() {
       flag("report_to", field<&TrainingArguments::report_to>(), ""),
       note("lr_scheduler_kwargs", Kind::kDict, Json::object(), ""),
       note("debug", Kind::kString, "", "").with_bare(),
+      refused("deepspeed", Kind::kDict, nullptr, ""),
+      flag("include_num_input_tokens_seen",
+           field<&TrainingArguments::include_num_input_tokens_seen>(), "")
+          .with_truth_values("all", "no")
+          .with_bare(),
   };
 }
 
@@ -142,6 +147,28 @@ TEST(Grammar, DictionariesInlineOrFromAFile) {
               HasSubstr("the value is not a JSON object"));
   EXPECT_THAT(error_of({"--lr_scheduler_kwargs", "/no/such.json"}),
               HasSubstr("neither inline JSON"));
+}
+
+// The reason why a flag is refused must not hide behind what is wrong with its value.
+TEST(Grammar, DictionariesOfRefusedFlagsAreNotLookedAt) {
+  EXPECT_EQ(read({"--deepspeed", "/no/such.json"}), (Json{{"deepspeed", "/no/such.json"}}));
+  EXPECT_EQ(read({"--deepspeed", "{\"stage\": 2}"}), (Json{{"deepspeed", {{"stage", 2}}}}));
+  EXPECT_EQ(read({"--deepspeed", ""}), (Json{{"deepspeed", Json::object()}}));
+}
+
+TEST(Grammar, ChoicesThatTakeTruthValues) {
+  const auto value = [](const std::vector<std::string>& words) {
+    return read(words).at("include_num_input_tokens_seen");
+  };
+  const std::string name = "--include_num_input_tokens_seen";
+  EXPECT_EQ(value({name}), "all");
+  for (const char* yes : {"TRUE", "True", "t", "Y", "yes", "1"})
+    EXPECT_EQ(value({name, yes}), "all") << yes;
+  for (const char* no : {"FALSE", "f", "N", "NO", "no", "0"})
+    EXPECT_EQ(value({name, no}), "no") << no;
+  EXPECT_EQ(value({name, "non_padding"}), "non_padding");
+  EXPECT_THAT(error_of({name, "some"}), HasSubstr("(choose from no, all, non_padding)"));
+  EXPECT_THAT(error_of({"--eval_strategy", "true"}), HasSubstr("invalid choice"));
 }
 
 TEST(Grammar, ChoicesNameTheirValues) {

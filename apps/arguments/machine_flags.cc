@@ -1,5 +1,6 @@
 // The flags of TrainingArguments about where and how a job computes: types of numbers, devices and
 // compilers, ranks, the Hub.
+#include "apps/arguments/accelerator_config.h"
 #include "apps/arguments/flags.h"
 
 namespace tandem::apps {
@@ -80,25 +81,26 @@ FlagTable rank_flags() {
           note("local_rank", Kind::kInteger, -1,
                "the launcher's environment says who this rank is"),
           note("ddp_find_unused_parameters", Kind::kBool, nullptr, "every parameter is used"),
+          note("ddp_static_graph", Kind::kBool, nullptr, "every step computes the same anyway"),
           note("ddp_broadcast_buffers", Kind::kBool, nullptr, "these models have no buffers"),
           note("average_tokens_across_devices", Kind::kBool, false,
                "the loss is a mean over features, as Hugging Face's is here"),
-          // Its keys are ruled when the arguments are finished.
-          note("accelerator_config", Kind::kDict, nullptr,
-               "what can be set in it has no effect here"),
+          flag("accelerator_config", accelerator_config_binding(),
+               "even_batches, split_batches and gradient_accumulation_kwargs.num_steps "
+               "(docs/training.md)"),
           flag("split_batches", field<&TrainingArguments::split_batches>(),
                "per_device_train_batch_size is that of all ranks together"),
           note("dispatch_batches", Kind::kBool, nullptr, "every rank reads its own batches"),
           note("ray_scope", Kind::kString, "last", "there is no hyperparameter search"),
           note("mp_parameters", Kind::kString, "", "it belongs to SageMaker"),
           note("_n_gpu", Kind::kInteger, -1, "there are no GPUs"),
-          refused("deepspeed", Kind::kString, nullptr, kDataParallel),
+          refused("deepspeed", Kind::kDict, nullptr, kDataParallel),
           refused("fsdp", Kind::kList, nullptr, kDataParallel),
-          refused("fsdp_config", Kind::kString, nullptr, kDataParallel),
+          refused("fsdp_config", Kind::kDict, nullptr, kDataParallel),
           refused("fsdp_min_num_params", Kind::kInteger, 0, kDataParallel),
           refused("fsdp_transformer_layer_cls_to_wrap", Kind::kString, nullptr, kDataParallel),
           refused("sharded_ddp", Kind::kString, "", kDataParallel),
-          refused("parallelism_config", Kind::kString, nullptr, kDataParallel),
+          refused("parallelism_config", Kind::kDict, nullptr, kDataParallel),
           refused("tp_size", Kind::kInteger, 0, kDataParallel),
       });
 }

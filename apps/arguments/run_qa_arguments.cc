@@ -5,6 +5,7 @@
 #include <sstream>
 #include <utility>
 
+#include "apps/arguments/accelerator_config.h"
 #include "apps/arguments/grammar.h"
 #include "apps/arguments/suggest.h"
 #include "tandem/core/file.h"
@@ -25,10 +26,15 @@ std::string expand_home(const std::string& path, const Environment& environment)
   return *home + path.substr(1);
 }
 
-// A value that asks for nothing, whatever the default: false, an empty text, list or dictionary.
+// A value that asks for nothing, whatever the default: false, an empty text, and lists and
+// dictionaries of nothing else, such as the fsdp_config that transformers saves for every run.
 bool asks_for_nothing(const Json& value) {
-  return value.is_null() || value == Json(false) || value == Json("") ||
-         (value.is_structured() && value.empty());
+  if (value.is_structured()) {
+    return std::all_of(value.begin(), value.end(), [](const Json& item) {
+      return item == Json(0) || asks_for_nothing(item);
+    });
+  }
+  return value.is_null() || value == Json(false) || value == Json("");
 }
 
 std::string shown(const Given& given) {
@@ -233,18 +239,31 @@ void finish_best_model(RunQaArguments& arguments, std::vector<std::string>& note
   }
 }
 
+// A line for each setting of quantization that asks for something and cannot change anything.
+void note_settings_without_quantization(RunQaArguments& arguments,
+                                        std::vector<std::string>& notes) {
+  const quant::QuantizationArguments& quantization = arguments.quantization;
+  for (const Flag& flag : quantization_flags()) {
+    if (flag.binding.get == nullptr || flag.binding.get(arguments.parts()) == flag.initial)
+      continue;
+    if (!quantization.apply_quantization) {
+      notes.push_back(
+          fmt::format("--{} belongs to --apply_quantization, which is not given", flag.name));
+    } else if (flag.name == "num_calibration_samples" &&
+               quantization.quantization_approach == quant::Approach::kDynamic) {
+      notes.emplace_back(
+          "--num_calibration_samples has no effect: --quantization_approach dynamic measures no "
+          "ranges beforehand");
+    }
+  }
+}
+
 // What --apply_quantization needs beside itself, as the original demands it.
 void finish_quantization(RunQaArguments& arguments, std::vector<std::string>& notes) {
   const quant::QuantizationArguments& quantization = arguments.quantization;
   TrainingArguments& training = arguments.training;
-  if (!quantization.apply_quantization) {
-    if (quantization.verify_loading || quantization.train_before_quantization) {
-      notes.push_back(fmt::format(
-          "--{} belongs to --apply_quantization, which is not given",
-          quantization.verify_loading ? "verify_loading" : "train_before_quantization"));
-    }
-    return;
-  }
+  note_settings_without_quantization(arguments, notes);
+  if (!quantization.apply_quantization) return;
   if (!training.do_eval) {
     raise<ConfigError>(
         "--apply_quantization needs --do_eval: the int8 model is accepted by its evaluation");
@@ -321,22 +340,14 @@ void choose_integrations(TrainingArguments& training, std::vector<std::string>& 
   if (tensorboard) training.report_to.emplace_back("tensorboard");
 }
 
-// accelerator_config: split_batches and even_batches work; the sampler cannot be changed; the others have no effect.
-void finish_accelerator_config(const std::vector<Given>& given, TrainingArguments& training) {
-  constexpr const char* kSampler = "use_seedable_sampler";
-  for (const Given& one : given) {
-    if (one.flag->name != "accelerator_config") continue;
-    if (one.value.contains(kSampler) && one.value[kSampler] != Json(true)) {
-      raise<ConfigError>(
-          "--accelerator_config: {} {} is not supported: in one process the order would depend on "
-          "how many of PyTorch's global random numbers were drawn before; leave it at true",
-          kSampler, one.value[kSampler].dump());
-    }
-    if (one.value.contains("even_batches"))
-      training.even_batches = one.value["even_batches"] == Json(true);
-    if (one.value.contains("split_batches"))
-      training.split_batches = one.value["split_batches"] == Json(true);
+// What transformers fills in when it reads the arguments.
+void finish_output(TrainingArguments& training) {
+  using trainer::LogLevel;
+  if (!training.disable_tqdm) {
+    training.disable_tqdm =
+        training.log_level == LogLevel::kError || training.log_level == LogLevel::kCritical;
   }
+  if (training.save_total_limit.value_or(0) <= 0) training.save_total_limit.reset();
 }
 
 void finish_precision(TrainingArguments& training, std::vector<std::string>& notes) {
@@ -400,9 +411,13 @@ ParsedRunQa parse_run_qa(std::span<const std::string> words, const std::filesyst
     parsed.given.emplace(one.flag->name);
   }
   applier.throw_refusals();
-  finish_accelerator_config(given, parsed.arguments.training);
   parsed.notes.insert(parsed.notes.end(), applier.notes().begin(), applier.notes().end());
+  for (const Given& one : given) {
+    if (one.flag->name == "accelerator_config")
+      apply_accelerator_config(one.value, parsed.arguments.training, parsed.notes);
+  }
   choose_integrations(parsed.arguments.training, parsed.notes);
+  finish_output(parsed.arguments.training);
   finish_precision(parsed.arguments.training, parsed.notes);
   finish_intervals(parsed.arguments.training);
   finish_best_model(parsed.arguments, parsed.notes);

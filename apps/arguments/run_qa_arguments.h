@@ -44,7 +44,7 @@ struct ParsedRunQa {
 //   for most people, whose
 //     sibling run_qa.args the original reads) come before the given ones, with a note that says so;
 //   - a leading ~ of paths becomes HOME.
-// The result is complete: eval_steps, do_eval, metric_for_best_model and greater_is_better are
+// The result is complete: disable_tqdm, eval_steps, do_eval, metric_for_best_model and greater_is_better are
 // filled in by Hugging Face's rules. Reads nothing but the files named here. Throws ConfigError;
 // usage errors (grammar.h, a missing required flag) exit with 2, refused flags and contradictions
 // with 1.

@@ -50,11 +50,12 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "load_best_model_at_end metric_for_best_model greater_is_better disable_tqdm optim report_to "
      "run_name logging_dir "
      "logical_shards "
-     "gradient_dtype ddp_bucket_cap_mb evaluate_during_training group_by_length optim_args "
+     "gradient_dtype ddp_bucket_cap_mb evaluate_during_training train_sampling_strategy "
+     "group_by_length optim_args "
      "log_level_replica log_on_each_node include_tokens_per_second skip_memory_metrics "
      "include_num_input_tokens_seen "
      "adafactor lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
-     "split_batches "
+     "split_batches accelerator_config "
      "apply_quantization quantization_approach num_calibration_samples metric tune_metric "
      "tolerance_criterion max_trials verify_loading train_before_quantization"},
     {"N",
@@ -68,14 +69,14 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "include_inputs_for_metrics include_for_metrics "
      "batch_eval_metrics eval_do_concat_batches eval_use_gather_object use_legacy_prediction_loop "
      "past_index use_cache "
-     "project trackio_space_id debug "
+     "project trackio_space_id trackio_bucket_id trackio_static_space_id debug "
      "restore_callback_states_from_checkpoint gradient_checkpointing_kwargs torch_compile "
      "torch_compile_backend "
      "torch_compile_mode torchdynamo use_liger_kernel liger_kernel_config fp16_opt_level "
      "fp16_backend "
      "half_precision_backend tf32 torch_empty_cache_steps local_rank ddp_find_unused_parameters "
-     "ddp_broadcast_buffers "
-     "average_tokens_across_devices accelerator_config dispatch_batches ray_scope mp_parameters "
+     "ddp_static_graph ddp_broadcast_buffers "
+     "average_tokens_across_devices dispatch_batches ray_scope mp_parameters "
      "_n_gpu hub_model_id "
      "hub_strategy hub_token hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
      "push_to_hub_organization push_to_hub_token"},
@@ -139,6 +140,7 @@ std::string example_value(const Flag& flag) {
   if (flag.name == "metric") return "eval_exact_match";
   if (flag.name == "optim_args") return "momentum=0.9";
   if (flag.name == "lr_scheduler_kwargs") return "{\"num_cycles\":2}";
+  if (flag.name == "accelerator_config") return "{\"split_batches\":true}";
   switch (flag.kind()) {
     case Kind::kBool:
       return flag.initial == Json(true) ? "false" : "true";
@@ -347,6 +349,59 @@ TEST(RunQaArguments, AllRefusalsAreToldAtOnce) {
                     HasSubstr("--optim lion_8bit")));
 }
 
+// What transformers saves of a run without these, and what launchers pass on when nothing is set.
+TEST(RunQaArguments, RefusedFlagsThatAskForNothing) {
+  for (const char* flag : {"fsdp", "fsdp_config", "deepspeed", "parallelism_config"})
+    EXPECT_NO_THROW(parse_more(fmt::format("--{}=", flag))) << flag;
+  const auto parse_file = [](const std::string& members) {
+    testing::TemporaryFolder folder;
+    write_file(folder / "job.json",
+               R"({"model_name_or_path": "m", "validation_file": "v.json", )" + members + "}");
+    return parse_run_qa(std::vector<std::string>{"job.json"}, folder.path(), kEnvironment);
+  };
+  for (const char* nothing :
+       {R"("fsdp": "")", R"("fsdp": [])", R"("fsdp": [""])", R"("fsdp": false)",
+        R"("fsdp_config": {})", R"("deepspeed": null)",
+        R"("fsdp_config": {"min_num_params": 0, "xla": false, "transformer_layer": [""]})"}) {
+    EXPECT_NO_THROW(parse_file(nothing)) << nothing;
+  }
+  for (const char* something : {R"("fsdp": "full_shard")", R"("fsdp": true)",
+                                R"("fsdp_config": {"min_num_params": 1})",
+                                R"("deepspeed": {"zero_optimization": {"stage": 2}})",
+                                R"("parallelism_config": {"tp_size": 2})"}) {
+    try {
+      parse_file(something);
+      ADD_FAILURE() << something;
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(error.exit_code(), 1);
+      EXPECT_THAT(error.what(), HasSubstr("every rank holds the whole model")) << something;
+    }
+  }
+}
+
+TEST(RunQaArguments, ALimitOfNoCheckpointsIsNone) {
+  const auto limit = [](const std::string& line) {
+    return parse_more(line).arguments.training.save_total_limit;
+  };
+  EXPECT_EQ(limit("--save_total_limit 2"), 2);
+  EXPECT_EQ(limit("--save_total_limit 0"), std::nullopt);
+  EXPECT_EQ(limit("--save_total_limit -1"), std::nullopt);
+}
+
+// Off only above warning, and what the flag says wins.
+TEST(RunQaArguments, ProgressBarsFollowTheLogLevel) {
+  const auto disabled = [](const std::string& line) {
+    return parse_more(line).arguments.training.disable_tqdm;
+  };
+  EXPECT_EQ(disabled(""), false);
+  EXPECT_EQ(disabled("--log_level info"), false);
+  EXPECT_EQ(disabled("--log_level warning"), false);
+  EXPECT_EQ(disabled("--log_level error"), true);
+  EXPECT_EQ(disabled("--log_level critical"), true);
+  EXPECT_EQ(disabled("--log_level critical --disable_tqdm false"), false);
+  EXPECT_EQ(disabled("--disable_tqdm true"), true);
+}
+
 TEST(RunQaArguments, OptimizerSynonymsAndChoices) {
   EXPECT_EQ(parse_more("--optim adamw_torch_fused").arguments.training.optim,
             trainer::OptimizerName::kAdamwTorch);
@@ -376,6 +431,22 @@ TEST(RunQaArguments, ReduceLrOnPlateauNeedsEvaluations) {
               ElementsAre(HasSubstr("compares f1"), HasSubstr("a greater f1 is better")));
 }
 
+// The name of transformers 5 and the truth value before it.
+TEST(RunQaArguments, OrderOfTheSamples) {
+  using trainer::SamplingStrategy;
+  const auto order = [](const std::string& line) {
+    return parse_more(line).arguments.training.train_sampling_strategy;
+  };
+  EXPECT_EQ(order(""), SamplingStrategy::kRandom);
+  EXPECT_EQ(order("--train_sampling_strategy random"), SamplingStrategy::kRandom);
+  EXPECT_EQ(order("--train_sampling_strategy sequential"), SamplingStrategy::kSequential);
+  EXPECT_EQ(order("--train_sampling_strategy group_by_length"), SamplingStrategy::kGroupByLength);
+  EXPECT_EQ(order("--group_by_length"), SamplingStrategy::kGroupByLength);
+  EXPECT_EQ(order("--train_sampling_strategy sequential --group_by_length false"),
+            SamplingStrategy::kSequential);
+  EXPECT_EQ(failure_more("--train_sampling_strategy shuffled").exit_code, 2);
+}
+
 TEST(RunQaArguments, Bf16EvaluationWithoutTraining) {
   EXPECT_TRUE(parse_more("--bf16_full_eval").arguments.training.bf16);
   const ParsedRunQa training = parse_more("--do_train --train_file t.json --bf16_full_eval");
@@ -390,7 +461,7 @@ TEST(RunQaArguments, TokensAreCountedByNameOrTruthValue) {
   };
   EXPECT_EQ(count(""), TokenCount::kNo);
   EXPECT_EQ(count("--include_num_input_tokens_seen"), TokenCount::kAll);
-  EXPECT_EQ(count("--include_num_input_tokens_seen True"), TokenCount::kAll);
+  EXPECT_EQ(count("--include_num_input_tokens_seen TRUE"), TokenCount::kAll);
   EXPECT_EQ(count("--include_num_input_tokens_seen false"), TokenCount::kNo);
   EXPECT_EQ(count("--include_num_input_tokens_seen non_padding"), TokenCount::kNonPadding);
 }
@@ -475,15 +546,18 @@ TEST(RunQaArguments, WarmupBelowOneIsAShare) {
 }
 
 TEST(RunQaArguments, AcceleratorConfig) {
-  EXPECT_EQ(parse_more("--accelerator_config {\"even_batches\":\"true\"}").notes.size(), 1u);
   EXPECT_TRUE(
       parse_more("--accelerator_config {\"split_batches\":true}").arguments.training.split_batches);
   EXPECT_TRUE(parse_more("--split_batches true").arguments.training.split_batches);
   EXPECT_TRUE(parse_more("").arguments.training.even_batches);
-  EXPECT_FALSE(
-      parse_more("--accelerator_config {\"even_batches\":false}").arguments.training.even_batches);
   EXPECT_THAT(failure_more("--accelerator_config {\"use_seedable_sampler\":false}").message,
               HasSubstr("use_seedable_sampler false is not supported"));
+  const ParsedRunQa uneven = parse_more("--accelerator_config {\"even_batches\":false}");
+  EXPECT_FALSE(uneven.arguments.training.even_batches);
+  EXPECT_THAT(uneven.notes, IsEmpty());
+  // Ranks compare this text, and training_args.json keeps it.
+  EXPECT_THAT(describe(uneven.arguments),
+              HasSubstr("accelerator_config={\"even_batches\":false,\"split_batches\":false}\n"));
 }
 
 TEST(RunQaArguments, Reporting) {
@@ -533,7 +607,8 @@ TEST(RunQaArguments, SecretsAreNeverShown) {
 TEST(RunQaArguments, SerialisedArgumentsReadBackAsTheSame) {
   const std::string text =
       training_args_json(parse_more("--seed 3 --eval_strategy steps --pad_to_max_length false "
-                                    "--max_train_samples 10 --lr_scheduler_type constant")
+                                    "--max_train_samples 10 --lr_scheduler_type constant "
+                                    "--accelerator_config {\"even_batches\":false}")
                              .arguments);
   testing::TemporaryFolder folder;
   write_file(folder / "again.json", text);
@@ -572,8 +647,15 @@ TEST(RunQaArguments, QuantizationSaysWhatItNeeds) {
               HasSubstr("quantization-aware training is not there"));
   EXPECT_THAT(failure_more("--apply_quantization --do_eval --save_safetensors false").message,
               HasSubstr("safetensors only"));
-  EXPECT_THAT(parse_more("--verify_loading").notes,
-              ElementsAre(HasSubstr("belongs to --apply_quantization")));
+  EXPECT_THAT(parse_more("--quantization_approach static --tolerance_criterion 0.01 "
+                         "--verify_loading --train_before_quantization --max_trials 4")
+                  .notes,
+              ElementsAre(HasSubstr("--quantization_approach belongs to --apply_quantization"),
+                          HasSubstr("--tolerance_criterion belongs to"),
+                          HasSubstr("--verify_loading belongs to"),
+                          HasSubstr("--train_before_quantization belongs to")));
+  EXPECT_THAT(parse_more("--apply_quantization --do_eval --num_calibration_samples 7").notes,
+              ElementsAre(HasSubstr("dynamic measures no ranges")));
 }
 
 TEST(RunQaHelp, ShowsEveryFlagOnce) {

@@ -63,14 +63,15 @@ Binding evaluate_during_training_binding() {
   return binding;
 }
 
-// A name since transformers 4.57, a truth value before: true means all.
-Flag token_count_flag() {
-  Flag row = flag("include_num_input_tokens_seen",
-                  field<&TrainingArguments::include_num_input_tokens_seen>(),
-                  "count the tokens that were trained on, in the log and trainer_state.json");
-  for (const char* yes : {"true", "True", "yes", "1"}) row.synonym(yes, "all");
-  for (const char* no : {"false", "False", "0"}) row.synonym(no, "no");
-  return row.with_bare();
+// --group_by_length of transformers 4.
+Binding group_by_length_binding() {
+  Binding binding;
+  binding.kind = Kind::kBool;
+  binding.set = [](const ArgumentParts& parts, const Json& value) {
+    if (value.get<bool>())
+      parts.training->train_sampling_strategy = trainer::SamplingStrategy::kGroupByLength;
+  };
+  return binding;
 }
 
 FlagTable job_flags() {
@@ -125,9 +126,12 @@ FlagTable step_flags() {
               .at_least(-1),
           flag("dataloader_drop_last", field<&TrainingArguments::dataloader_drop_last>(),
                "training leaves the incomplete last batches of an epoch out"),
-          flag("group_by_length", field<&TrainingArguments::group_by_length>(),
-               "batches of similar length, as Hugging Face makes them; without padding it saves "
-               "nothing"),
+          flag("train_sampling_strategy", field<&TrainingArguments::train_sampling_strategy>(),
+               "order of the training features: random is another one each epoch, sequential "
+               "always that of the file; group_by_length makes batches of similar length, which "
+               "saves nothing without padding"),
+          setter("group_by_length", group_by_length_binding(),
+                 "the old way to say --train_sampling_strategy group_by_length"),
           note("length_column_name", Kind::kString, "length", "lengths are always known"),
           flag("dataloader_num_workers", field<&TrainingArguments::dataloader_num_workers>(),
                "read-ahead threads")
@@ -270,9 +274,11 @@ FlagTable logging_flags() {
                "log the first update too"),
           flag("logging_nan_inf_filter", field<&TrainingArguments::logging_nan_inf_filter>(),
                "count a loss that is not finite as the average in the log"),
-          flag("disable_tqdm", field<&TrainingArguments::disable_tqdm>(), "no progress bars"),
+          flag("disable_tqdm", field<&TrainingArguments::disable_tqdm>(),
+               "no progress bars; unset: --log_level decides"),
           flag("log_level", field<&TrainingArguments::log_level>(),
-               "of the main process: from warning on no lines of the library and no progress bars"),
+               "of the main process: from warning on no lines of the library, from error on no "
+               "progress bars unless --disable_tqdm false is given"),
           flag("log_level_replica", field<&TrainingArguments::log_level_replica>(),
                "of the other ranks: from info on they write lines of the library too"),
           flag("log_on_each_node", field<&TrainingArguments::log_on_each_node>(),
@@ -288,11 +294,19 @@ FlagTable logging_flags() {
               .as_path(),
           flag("include_tokens_per_second", field<&TrainingArguments::include_tokens_per_second>(),
                "train_tokens_per_second in the results of training"),
-          token_count_flag(),
+          flag("include_num_input_tokens_seen",
+               field<&TrainingArguments::include_num_input_tokens_seen>(),
+               "count the tokens that were trained on, in the log and trainer_state.json; true "
+               "(its values before transformers 4.57 were truth values) means all")
+              .with_truth_values("all", "no")
+              .with_bare(),
           flag("skip_memory_metrics", field<&TrainingArguments::skip_memory_metrics>(),
                "false: the results have the resident memory that each stage took"),
           note("project", Kind::kString, "huggingface", "there is no Trackio integration"),
           note("trackio_space_id", Kind::kString, "trackio", "there is no Trackio integration"),
+          note("trackio_bucket_id", Kind::kString, nullptr, "there is no Trackio integration"),
+          note("trackio_static_space_id", Kind::kString, nullptr,
+               "there is no Trackio integration"),
           note("debug", Kind::kString, "", "there are no such debug options").with_bare(),
       });
 }
@@ -307,8 +321,8 @@ FlagTable checkpoint_flags() {
                "updates between checkpoints; below 1: share of all updates")
               .at_least(0),
           flag("save_total_limit", field<&TrainingArguments::save_total_limit>(),
-               "keep the newest n checkpoints and the best; unset: all")
-              .between(1, kMaxCount),
+               "keep the newest n checkpoints and the best; unset, 0 or less: all")
+              .between(-kMaxCount, kMaxCount),
           flag("save_only_model", field<&TrainingArguments::save_only_model>(),
                "checkpoints without optimizer state, from which nothing can be resumed"),
           flag("save_on_each_node", field<&TrainingArguments::save_on_each_node>(),

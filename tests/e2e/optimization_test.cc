@@ -73,6 +73,18 @@ TEST_F(Optimization, GroupingByLengthHasTheSameBitsFromTwoRanksAndChangesTheOrde
   EXPECT_NE(weights("plain"), weights("one"));
 }
 
+// The order of the file does not depend on a seed, as the permutations do.
+TEST_F(Optimization, SequentialSamplesHaveNoSeed) {
+  const Words sequential = {"--logical_shards", "2", "--train_sampling_strategy", "sequential"};
+  run_ok(train_command("one", with(sequential, {"--data_seed", "1"})));
+  run_ok(train_command("two", with(sequential, {"--data_seed", "2"})));
+  run_ranks(train_command("ranks", {"--train_sampling_strategy", "sequential"}), 2);
+  EXPECT_TRUE(weights("one") == weights("two"));
+  expect_equal_results("one", "ranks");
+  run_ok(train_command("shuffled", {"--logical_shards", "2", "--data_seed", "1"}));
+  EXPECT_FALSE(weights("shuffled") == weights("one"));
+}
+
 // 5 updates an epoch: a run resumed at step 7 with --ignore_data_skip is at the begin of its second
 // epoch, so its last step is in the middle of the third epoch's data.
 TEST_F(Optimization, IgnoreDataSkipBeginsTheEpochAnew) {

@@ -281,7 +281,13 @@ DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& envir
           fmt::format("{} is set: nothing was asked of {}", *settings.offline, settings.endpoint));
     }
     DownloadObserver silent;
-    return download(query, environment, settings, observer != nullptr ? *observer : silent);
+    DatasetFiles files;
+    download_under_any_name(query.name, wanted.type, [&](const std::string& name) {
+      DatasetQuery form = query;
+      form.name = name;
+      files = download(form, environment, settings, observer != nullptr ? *observer : silent);
+    });
+    return files;
   } catch (const DataError& failure) {
     throw DataError(failure.what() + others);
   } catch (const IoError& failure) {

@@ -178,6 +178,34 @@ TEST_F(DownloadTest, ARenamedRepositoryIsFollowed) {
             repository("models--bert-old-name") / "snapshots" / kCommit);
 }
 
+// A mirror that has a repository under its old or its new name only, and redirects nobody.
+TEST_F(DownloadTest, TheOtherCanonicalNameIsAskedForWhenThereIsNone) {
+  static constexpr std::array<std::string_view, 1> kExtensions = {".json"};
+  put_model("google-bert/bert-tiny");
+  EXPECT_EQ(resolve("bert-tiny", environment()).model.directory,
+            repository("models--google-bert--bert-tiny") / "snapshots" / kCommit);
+  put_model("distilbert-tiny");
+  EXPECT_EQ(resolve("distilbert/distilbert-tiny", environment()).model.directory,
+            repository("models--distilbert-tiny") / "snapshots" / kCommit);
+  put(root() / "datasets/rajpurkar/squad/train.json", "[]");
+  const auto squad = [&](const char* name) {
+    return resolve_dataset({name, {}, {}, kExtensions}, environment(), &watcher_);
+  };
+  EXPECT_EQ(squad("squad").directory,
+            repository("datasets--rajpurkar--squad") / "snapshots" / kCommit);
+  const std::size_t asked = requests().size();
+  squad("squad");  // from the cache
+  EXPECT_EQ(requests().size(), asked);
+  // A server that has no error codes.
+  put_model("bert-small");
+  put_faults({{{"path", "/google-bert/bert-small"}, {"status", 404}}});
+  EXPECT_EQ(resolve("google-bert/bert-small", environment()).model.directory,
+            repository("models--bert-small") / "snapshots" / kCommit);
+  EXPECT_THAT(error_of([&] { squad("squad_v2"); }),
+              AllOf(HasSubstr("has no data set 'squad_v2'"),
+                    HasSubstr("there is no 'rajpurkar/squad_v2' either")));
+}
+
 TEST_F(DownloadTest, ShardsAndOnlyWhatIsMissing) {
   const fs::path model = root() / "models/org/tiny";
   fs::remove(model / "model.safetensors");

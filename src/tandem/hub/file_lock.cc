@@ -57,14 +57,13 @@ int try_lock(const fs::path& path) {
       path.string(), std::generic_category().message(error));
 }
 
-std::string holder_of(const fs::path& path) {
-  std::string text;
+// What the holder wrote: a line for people, then a line that changes as long as it lives.
+std::string text_of(const fs::path& path) {
   try {
-    text = read_file_if_exists(path).value_or("").substr(0, 500);
+    return read_file_if_exists(path).value_or("").substr(0, 500);
   } catch (const IoError&) {  // only words for a message
+    return "";
   }
-  while (!text.empty() && static_cast<unsigned char>(text.back()) <= ' ') text.pop_back();
-  return text;
 }
 
 }  // namespace
@@ -76,10 +75,11 @@ FileLock::FileLock(fs::path path, const LockOptions& options) : path_(std::move(
   bool told = false;
   auto pause = std::chrono::milliseconds(5);
   while ((descriptor_ = try_lock(path_)) < 0) {
-    const std::string holder = holder_of(path_);
+    const std::string text = text_of(path_);
+    const std::string holder = text.substr(0, text.find('\n'));
     if (!told && options.waiting) options.waiting(holder);
     told = true;
-    const std::string sign = holder + (options.sign_of_life ? options.sign_of_life() : "");
+    const std::string sign = text + (options.sign_of_life ? options.sign_of_life() : "");
     if (sign != last_sign) {
       last_sign = sign;
       last_change = Clock::now();
@@ -94,7 +94,7 @@ FileLock::FileLock(fs::path path, const LockOptions& options) : path_(std::move(
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::milliseconds(200));
   }
-  write_text("started");
+  write_text("");
 }
 
 FileLock::~FileLock() {
@@ -111,9 +111,10 @@ void FileLock::heartbeat(const std::string& progress) {
 
 void FileLock::write_text(const std::string& progress) {
   last_heartbeat_ = Clock::now();
-  const std::string text = fmt::format("{}, process {}: {}, sign of life {}\n", host_name(),
-                                       static_cast<long>(::getpid()), progress,
-                                       last_heartbeat_.time_since_epoch().count());
+  const std::string text = fmt::format(
+      "process {} on {}{}\nsign of life {}\n", static_cast<long>(::getpid()), host_name(),
+      progress.empty() ? "" : fmt::format(" ({})", progress),
+      last_heartbeat_.time_since_epoch().count());
   // Only words for others: that a full disk has no room for them is no error.
   if (::ftruncate(descriptor_, 0) != 0) return;
   [[maybe_unused]] const auto written = ::pwrite(descriptor_, text.data(), text.size(), 0);

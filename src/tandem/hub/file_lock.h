@@ -16,8 +16,8 @@ struct LockOptions {
   // Another sign of progress than the lock's text, for holders that write none, such as the size of
   // the file being written. May be empty.
   std::function<std::string()> sign_of_life;
-  // Called once when another process holds the lock, with its own words ("node1, process 4711: …", or
-  // empty).
+  // Called once when another process holds the lock, with its own words ("process 4711 on node1
+  // (model.safetensors)", or empty).
   std::function<void(const std::string& holder)> waiting;
 };
 

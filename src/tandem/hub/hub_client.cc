@@ -315,7 +315,7 @@ void HubClient::refuse(const RemoteRepository& repository, const std::string& re
                   repository.type == RepositoryType::kDataset ? "datasets/" : "", repository.name);
   switch (problem) {
     case HubProblem::kNoRepository:
-      raise<DataError>(
+      raise<RepositoryNotFound>(
           "the Hub at {} has no {} '{}' (HTTP status {}), or it is private; check the spelling at "
           "{}{}",
           settings_.endpoint, what, repository.name, answer.headers.status, page,

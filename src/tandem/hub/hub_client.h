@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tandem/core/error.h"
 #include "tandem/hub/download_observer.h"
 #include "tandem/hub/hub_protocol.h"
 #include "tandem/hub/hub_settings.h"
@@ -16,6 +17,12 @@ namespace tandem::hub {
 struct RemoteRepository {
   std::string name;  // "name" or "org/name"
   RepositoryType type = RepositoryType::kModel;
+};
+
+// The Hub has no repository of this name, or does not show it.
+class RepositoryNotFound : public DataError {
+ public:
+  using DataError::DataError;
 };
 
 class HubClient {
@@ -31,7 +38,7 @@ class HubClient {
     bool exists = false;
     RemoteFile file;  // without commit: the Hub did not name it
   };
-  // Throws DataError when there is no such repository or revision, or no right to it; IoError when
+  // Throws RepositoryNotFound; DataError when there is no such revision, or no right to it; IoError when
   // the Hub cannot be reached. A file that does not exist is an answer, not an error.
   FileAnswer ask(const RemoteRepository& repository, const std::string& revision,
                  const std::string& file);

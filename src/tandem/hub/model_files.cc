@@ -74,10 +74,14 @@ std::string fetch_first(SnapshotDownload& download, const std::vector<std::strin
 
 [[noreturn]] void lacks(SnapshotDownload& download, const std::string& name,
                         const std::string& what, const std::vector<std::string>& files) {
-  raise<DataError>(
+  // A server without error codes says the same of a repository that it does not have.
+  const bool unknown = !download.commit();
+  const std::string problem = fmt::format(
       "the repository '{}' on the Hub has no {} ({} does not exist){}; choose another "
       "model or revision",
       name, what, download.url(files.front()), what_there_is(download));
+  if (unknown) throw RepositoryNotFound(problem);
+  throw DataError(problem);
 }
 
 void fetch_parts(SnapshotDownload& download, const std::string& name, const ModelParts& parts) {
@@ -108,23 +112,24 @@ std::string places(const std::vector<Attempt>& attempts) {
   return text;
 }
 
+struct BegunDownload {
+  std::string name, commit;
+};
+
 // The name and commit under which a part of the wanted revision is in the cache already.
-std::pair<std::string, std::optional<std::string>> begun_download(Query query,
-                                                                  const Environment& environment) {
-  query.needs.clear();
-  const std::string given = query.name;
-  for (const std::string& name : aliases(given, query.type)) {
+std::optional<BegunDownload> begun_download(const Query& query, const Environment& environment) {
+  for (const std::string& name : aliases(query.name, query.type)) {
     const fs::path folder =
         cache_root(query.type, query.cache_dir, environment) / cache_folder_name(name, query.type);
     const auto reference = has_entry(folder / "refs" / query.revision) &&
                                    !fs::is_directory(folder / "refs" / query.revision)
                                ? read_file_if_exists(folder / "refs" / query.revision)
                                : std::nullopt;
-    if (reference && is_commit_id(*reference)) return {name, *reference};
+    if (reference && is_commit_id(*reference)) return BegunDownload{name, *reference};
     if (is_commit_id(query.revision) && has_entry(folder / "snapshots" / query.revision))
-      return {name, query.revision};
+      return BegunDownload{name, query.revision};
   }
-  return {given, std::nullopt};
+  return std::nullopt;
 }
 
 }  // namespace
@@ -153,8 +158,8 @@ Resolved locate_model(const Query& query, const ModelParts& parts, const Environ
         fmt::format("{} is set: nothing was asked of {}", *settings.offline, settings.endpoint));
   }
   DownloadObserver silent;
-  const auto download_parts = [&]() -> Resolved {
-    const auto [name, commit] = begun_download(complete, environment);
+  const auto download_parts = [&](const std::string& name,
+                                  const std::optional<std::string>& commit) -> Resolved {
     SnapshotDownload download(cache_root(query.type, query.cache_dir, environment),
                               {name, query.type}, query.revision, commit, settings,
                               observer != nullptr ? *observer : silent);
@@ -163,7 +168,13 @@ Resolved locate_model(const Query& query, const ModelParts& parts, const Environ
     return {download.directory(), download.commit()};
   };
   try {
-    return download_parts();
+    if (const auto begun = begun_download(complete, environment))
+      return download_parts(begun->name, begun->commit);
+    Resolved resolved;
+    download_under_any_name(query.name, query.type, [&](const std::string& name) {
+      resolved = download_parts(name, std::nullopt);
+    });
+    return resolved;
   } catch (const DataError& error) {
     throw DataError(error.what() + places(attempts));
   } catch (const IoError& error) {

@@ -43,6 +43,19 @@ void check_room(const fs::path& folder, std::uint64_t bytes, const std::string& 
 
 }  // namespace
 
+void download_under_any_name(std::string_view name, RepositoryType type,
+                             const std::function<void(const std::string& name)>& download) {
+  std::string problem;
+  for (const std::string& form : aliases(name, type)) {
+    try {
+      return download(form);
+    } catch (const RepositoryNotFound& error) {
+      problem += problem.empty() ? error.what() : fmt::format("; there is no '{}' either", form);
+    }
+  }
+  throw DataError(problem);
+}
+
 SnapshotDownload::SnapshotDownload(const fs::path& cache_root, const RemoteRepository& repository,
                                    const std::string& revision,
                                    std::optional<std::string> known_commit,

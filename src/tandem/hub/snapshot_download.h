@@ -2,8 +2,10 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tandem/hub/cache_folder.h"
@@ -11,6 +13,12 @@
 #include "tandem/hub/hub_client.h"
 
 namespace tandem::hub {
+
+// Calls download(name), and where that throws RepositoryNotFound, download() with the other canonical
+// form of the name (hub_cache.h, aliases): mirrors may have either. Throws what the first call threw, as
+// a DataError that names all forms, when none is there.
+void download_under_any_name(std::string_view name, RepositoryType type,
+                             const std::function<void(const std::string& name)>& download);
 
 class SnapshotDownload {
  public:
@@ -54,7 +62,7 @@ class SnapshotDownload {
   DownloadObserver& observer_;
   std::optional<FileLock> lock_;
   HubClient client_;
-  std::string progress_ = "started";
+  std::string progress_;  // the file that is being fetched
 };
 
 }  // namespace tandem::hub

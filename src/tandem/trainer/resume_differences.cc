@@ -69,7 +69,9 @@ void compare_arguments(const TorchValue& attributes, const TrainingArguments& ar
                         kArgumentsFile);
   }
   compare_flag("dataloader_drop_last", arguments.dataloader_drop_last);
-  compare_flag("group_by_length", arguments.group_by_length);
+  // A truth value before transformers 5.
+  compare_flag("group_by_length",
+               arguments.train_sampling_strategy == SamplingStrategy::kGroupByLength);
 }
 
 }  // namespace

@@ -21,6 +21,10 @@ enum class IntervalStrategy { kNo, kSteps, kEpoch };
 // When a checkpoint is written; kBest: whenever the metric improves.
 enum class SaveStrategy { kNo, kSteps, kEpoch, kBest };
 
+// Order of the training samples: a new permutation in every epoch, always that of the file, or the
+// permutation with samples of similar length side by side.
+enum class SamplingStrategy { kRandom, kSequential, kGroupByLength };
+
 using LrSchedulerType = optim::ScheduleType;
 using OptimizerName = optim::OptimizerName;
 
@@ -57,7 +61,7 @@ struct TrainingArguments {
   bool even_batches = true;
   bool dataloader_drop_last = false;  // training only: leave the incomplete tail of an epoch out
   int dataloader_num_workers = 0;
-  bool group_by_length = false;
+  SamplingStrategy train_sampling_strategy = SamplingStrategy::kRandom;
 
   // --- optimizer ---
   OptimizerName optim = OptimizerName::kAdamwTorch;
@@ -98,7 +102,7 @@ struct TrainingArguments {
   bool include_tokens_per_second = false;
   bool skip_memory_metrics =
       true;  // false: the metrics have what each stage took (memory_tracker.h)
-  std::optional<bool> disable_tqdm;  // unset: progress bars unless the log level is above warning
+  std::optional<bool> disable_tqdm;  // set after parsing: true when the log level is above warning
   std::optional<std::string> run_name;     // unset: output_dir
   std::vector<std::string> report_to;      // what works of it: "tensorboard", or empty
   std::optional<std::string> logging_dir;  // of TensorBoard; unset: output_dir/runs/<time>_<host>
@@ -106,7 +110,7 @@ struct TrainingArguments {
   // --- checkpoints ---
   SaveStrategy save_strategy = SaveStrategy::kSteps;
   double save_steps = 500;
-  std::optional<int> save_total_limit;  // keep the newest n (and the best)
+  std::optional<int> save_total_limit;  // keep the newest n (and the best); > 0 after parsing
   bool save_only_model = false;         // no optimizer state: such a checkpoint cannot be resumed
   bool save_safetensors = true;         // false: weights as pytorch_model.bin
   bool save_on_each_node = false;

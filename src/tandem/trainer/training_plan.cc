@@ -89,17 +89,29 @@ TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t
   return plan;
 }
 
+namespace {
+
+std::vector<std::uint32_t> sample_order(const TrainingArguments& arguments,
+                                        const TrainingPlan& plan, const tasks::Task& task,
+                                        std::int64_t epoch) {
+  const auto samples = static_cast<std::size_t>(plan.num_features);
+  if (arguments.train_sampling_strategy == SamplingStrategy::kSequential)
+    return data::sequential_order(samples);
+  const auto seed = static_cast<std::uint64_t>(arguments.data_seed.value_or(arguments.seed));
+  std::vector<std::uint32_t> order =
+      data::epoch_permutation(samples, seed, static_cast<std::uint64_t>(epoch));
+  if (arguments.train_sampling_strategy == SamplingStrategy::kRandom) return order;
+  const std::int64_t batch_size = plan.per_device_batch_size * plan.accumulation_steps;
+  return data::group_by_length(std::move(order), task.train_lengths(),
+                               static_cast<std::size_t>(batch_size));
+}
+
+}  // namespace
+
 data::EpochBatches epoch_batches(const TrainingArguments& arguments, const TrainingPlan& plan,
                                  const tasks::Task& task, std::int64_t epoch) {
-  const auto seed = static_cast<std::uint64_t>(arguments.data_seed.value_or(arguments.seed));
-  const auto batch_size = static_cast<std::size_t>(plan.per_device_batch_size);
-  std::vector<std::uint32_t> order = data::epoch_permutation(
-      static_cast<std::size_t>(plan.num_features), seed, static_cast<std::uint64_t>(epoch));
-  if (arguments.group_by_length) {
-    order = data::group_by_length(std::move(order), task.train_lengths(),
-                                  batch_size * static_cast<std::size_t>(plan.accumulation_steps));
-  }
-  data::EpochBatches batches(std::move(order), batch_size,
+  data::EpochBatches batches(sample_order(arguments, plan, task, epoch),
+                             static_cast<std::size_t>(plan.per_device_batch_size),
                              static_cast<std::size_t>(plan.logical_shards),
                              arguments.dataloader_drop_last, arguments.even_batches);
   const std::span<const float> costs = task.train_costs();
