@@ -163,6 +163,25 @@ struct Attention {
     for (std::size_t i = first; i < last; ++i) row[i] = Element{};
   }
 
+  // Several chains, because one alone would wait for each comparison.
+  static float largest_of(std::size_t count, const float* x) {
+    constexpr int kChains = 4;
+    V chains[kChains];
+    unroll<kChains>([&](auto i) __attribute__((always_inline)) { chains[i] = V::set1(x[0]); });
+    std::size_t at = 0;
+    for (; at + kChains * V::kLanes <= count; at += kChains * V::kLanes) {
+      unroll<kChains>([&](auto i) __attribute__((always_inline)) {
+        chains[i] = V::max(chains[i], V::load(x + at + i * V::kLanes));
+      });
+    }
+    V largest = V::max(V::max(chains[0], chains[1]), V::max(chains[2], chains[3]));
+    for_each_vector<V>(
+        count - at, [&](auto rest) __attribute__((always_inline)) {
+          largest = V::max(largest, rest.keep_or(rest.load(x + at), largest));
+        });
+    return V::largest(largest);
+  }
+
   // Turns a row of scores into exp(scale (score - largest)), dropped; gives the sum before dropout,
   // and the log-sum-exp.
   struct RowSum {
@@ -170,12 +189,7 @@ struct Attention {
   };
   static RowSum softmax_row(const DropoutMask& mask, std::uint32_t row, std::size_t num_keys,
                             float scale, float* scores) {
-    V largest = V::set1(scores[0]);
-    for_each_vector<V>(
-        num_keys, [&](auto at) __attribute__((always_inline)) {
-          largest = V::max(largest, at.keep_or(at.load(scores), largest));
-        });
-    const float most = V::largest(largest) * scale;
+    const float most = largest_of(num_keys, scores) * scale;
     const V shift = V::set1(most);
     const V scales = V::set1(scale);
     V total = V::zero();
