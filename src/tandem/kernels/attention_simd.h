@@ -1,20 +1,32 @@
-// Internal: attention of one (sequence, head), written once over the units of an instruction set.
-//
-// `Input` reads the tensors of type T, `Inner` is what the products multiply: f32, or pairs of bf16
-// (kernels_avx512bf16.cc), in which case P and dS are rounded to bf16 as in PyTorch's autocast.
+// Internal: attention of one (sequence, head), written once over a class `Products`: what the
+// products multiply (f32, or pairs of bf16, in which case P and dS are rounded to bf16 as in
+// PyTorch's autocast) and how, with vectors (attention_vectors.h) or AMX tiles
+// (amx/attention_tiles.h).
 //
 // K and V are packed once per head into panels. Then blocks of kBlock queries pass: a block's scores
-// against all keys (at most some 100 KB) stay in the L2 cache between the product that makes them
+// against all keys (some 100 or 200 KB) stay in the L2 cache between the product that makes them
 // and the one that consumes them. A row of scores is complete, so its softmax needs no rescaling.
 // Backward makes the scores again and P from the saved log-sum-exp:
 //   dV = (factor P)^T dO,   dS = P (factor dO V^T - delta),   dQ = scale dS K,   dK = scale dS^T Q,
 //   delta = row sums of dO O.
-// All products run on the micro-kernel of the matrix product, with rows padded to kMr and columns to
-// kNr; padding is zero or is never read as part of a reduction.
+// Rows are padded to kMr, columns to kNr and reductions to kDepth units; padding is zero or is never
+// read as part of a reduction.
+//
+// What `Products` has, serial and over raw memory; an object of it lives as long as a call for one
+// head:
+//   Input, Unit      the units (gemm_simd.h) that read the tensors and that are multiplied
+//   kBlock, kMr, kNr, kDepth
+//   multiply()       C[rows, columns] = A B; A has rows [depth], B panels [columns / kNr][depth][kNr]
+//   pack_block()     dO or Q of a block of queries, as multiply_transposed() wants it
+//   pairs_at()       where unit u of P or dS, reduced over queries, begins for kNr keys
+//   multiply_transposed()   gradient = or += the product of such pairs and such a block
+//   gradient_rows()  the rows [first, first + count) of a gradient, `columns` apart: the gradient's
+//                    own, or `buffer`, filled
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "tandem/kernels/gemm_simd.h"
 #include "tandem/kernels/kernel_tables.h"
@@ -23,41 +35,50 @@
 
 namespace tandem::kernels::simd {
 
-template <class Input, class Inner, int kMr, int kNv>
+template <class Products>
 struct Attention {
+  using Input = typename Products::Input;
+  using Inner = typename Products::Unit;
   using V = typename Inner::V;
   using T = typename Input::T;
   using Element = typename Inner::T;  // of P and dS
   static constexpr std::size_t kReduced = Inner::kReduced;
   static_assert(Input::kReduced == kReduced);
-  static constexpr std::size_t kBlock = 64;  // queries
-  static constexpr std::size_t kNr = kNv * V::kLanes;
-  static_assert(kBlock % kMr == 0 && kNr % kMr == 0 && kBlock % kReduced == 0);
+  static constexpr std::size_t kBlock = Products::kBlock;  // queries
+  static constexpr std::size_t kMr = Products::kMr;
+  static constexpr std::size_t kNr = Products::kNr;
+  static constexpr std::size_t kDepth = Products::kDepth;
+  static_assert(kBlock % kMr == 0 && kBlock % (kReduced * kDepth) == 0);
+  static_assert(kNr % (kReduced * kDepth) == 0);  // so rows of P and dS are padded enough
 
-  static constexpr std::size_t padded(std::size_t n) { return (n + kNr - 1) / kNr * kNr; }
+  static constexpr std::size_t round_up(std::size_t n, std::size_t granule) {
+    return (n + granule - 1) / granule * granule;
+  }
+  static constexpr std::size_t padded(std::size_t n) { return round_up(n, kNr); }
+  static constexpr std::size_t whole_groups(std::size_t rows) { return round_up(rows, kMr); }
   static constexpr std::size_t units(std::size_t reduced) {
     return (reduced + kReduced - 1) / kReduced;
   }
-  static constexpr std::size_t whole_groups(std::size_t rows) {
-    return (rows + kMr - 1) / kMr * kMr;
+  static constexpr std::size_t depth(std::size_t reduced) {
+    return round_up(units(reduced), kDepth);
   }
 
-  // Matrices of one head in scratch memory. Panels of B are [columns / kNr][units][kNr].
+  // Matrices of one head in scratch memory.
   struct Scratch {
     std::size_t keys, columns;                   // padded: of scores, of a head
-    std::size_t head_units;                      // of a reduction over the columns of a head
+    std::size_t head_depth;                      // of a reduction over the columns of a head
     GemmUnit *k_along, *v_across;                // B: reduced over columns; over keys
-    GemmUnit* queries;                           // A: rows [kBlock][head_units]
+    GemmUnit* queries;                           // A: rows [kBlock][head_depth]
     float *scores, *out;                         // [kBlock, keys], [kBlock, columns]
     GemmUnit *v_along, *k_across;                // from here on for backward
-    GemmUnit* grad_out;                          // A: rows [kBlock][head_units]
-    GemmUnit *queries_across, *grad_out_across;  // B: reduced over the block's queries
-    GemmUnit* transposed;                        // A: [kBlock / kReduced][keys]
+    GemmUnit* grad_out;                          // A: rows [kBlock][head_depth]
+    GemmUnit *queries_across, *grad_out_across;  // of pack_block()
+    GemmUnit* transposed;                        // [kBlock / kReduced] units of `keys`: pairs_at()
     float* grad_scores;                          // [kBlock, keys]
-    float *grad_k, *grad_v;                      // [keys, columns]
+    float *grad_k, *grad_v;                      // of multiply_transposed(), keys times columns
 
     Scratch(float* memory, std::size_t num_keys, std::size_t head_dim)
-        : keys(padded(num_keys)), columns(padded(head_dim)), head_units(units(head_dim)) {
+        : keys(padded(num_keys)), columns(padded(head_dim)), head_depth(depth(head_dim)) {
       const auto take = [&memory](std::size_t count) {
         float* piece = memory;
         memory += count;
@@ -88,43 +109,51 @@ struct Attention {
     }
   };
 
-  // c[rows, columns] = or += A B over `depth` units. kTransposed: A is [depth][rows].
-  template <bool kTransposed>
-  static void product(std::size_t rows, std::size_t columns, std::size_t depth, const GemmUnit* a,
-                      std::size_t a_stride, const GemmUnit* b, float* c, bool accumulate) {
-    for (std::size_t column = 0; column < columns; column += kNr) {
-      for (std::size_t row = 0; row < rows; row += kMr) {
-        micro_kernel<Inner, kMr, kNv, kTransposed>(depth, a + (kTransposed ? row : row * a_stride),
-                                                   a_stride, b + column * depth, kNr,
-                                                   c + row * columns + column, columns, accumulate);
-      }
-    }
-  }
-
   static GemmOperand<T> operand(const T* data, std::size_t ld, bool reduction_is_row) {
     return {.data = data, .ld = ld, .reduction_is_row = reduction_is_row};
+  }
+
+  static void clear_units(GemmUnit* units, std::size_t count) {
+    std::memset(units, 0, count * sizeof(GemmUnit));
+  }
+
+  // Zeros after the units of a reduction in every panel of B.
+  static void pad_panels(std::size_t columns, std::size_t reduced, GemmUnit* panels) {
+    const std::size_t used = units(reduced);
+    const std::size_t whole = depth(reduced);
+    if (used == whole) return;
+    for (std::size_t column = 0; column < columns; column += kNr)
+      clear_units(panels + column * whole + used * kNr, (whole - used) * kNr);
   }
 
   // B of a reduction over the columns of a head: the product with the transpose of `matrix`.
   static void pack_transpose(std::size_t rows, std::size_t head_dim, const T* matrix,
                              std::size_t ld, GemmUnit* to) {
-    pack_along<Input, kNr>(operand(matrix, ld, true), 0, rows, 0, head_dim, units(head_dim) * kNr,
+    pack_along<Input, kNr>(operand(matrix, ld, true), 0, rows, 0, head_dim, depth(head_dim) * kNr,
                            to);
+    pad_panels(rows, head_dim, to);
   }
   // B of a reduction over the rows of `matrix`.
   static void pack_rows(std::size_t rows, std::size_t head_dim, const T* matrix, std::size_t ld,
                         GemmUnit* to) {
-    pack_across<Input, kNr>(operand(matrix, ld, false), 0, head_dim, 0, rows, units(rows) * kNr,
+    pack_across<Input, kNr>(operand(matrix, ld, false), 0, head_dim, 0, rows, depth(rows) * kNr,
                             to);
+    pad_panels(head_dim, rows, to);
+  }
+  // A of a reduction over the columns of a head: a block of rows.
+  static void stage(std::size_t rows, std::size_t head_dim, const T* matrix, std::size_t ld,
+                    GemmUnit* to) {
+    const std::size_t whole = depth(head_dim);
+    if (whole != units(head_dim)) clear_units(to, whole_groups(rows) * whole);
+    stage_rows<Input, kMr>(operand(matrix, ld, true), 0, rows, 0, head_dim, whole, to);
   }
 
   // scores = the queries of a block against all keys, not scaled.
-  static void block_scores(const AttentionHead<T>& h, const Scratch& s, std::size_t first,
-                           std::size_t rows) {
-    stage_rows<Input, kMr>(operand(h.q, h.ld_qkv, true), first, rows, 0, h.head_dim, s.head_units,
-                           s.queries);
-    product<false>(whole_groups(rows), s.keys, s.head_units, s.queries, s.head_units, s.k_along,
-                   s.scores, false);
+  static void block_scores(Products& products, const AttentionHead<T>& h, const Scratch& s,
+                           std::size_t first, std::size_t rows) {
+    stage(rows, h.head_dim, h.q + first * h.ld_qkv, h.ld_qkv, s.queries);
+    products.multiply(whole_groups(rows), s.keys, s.head_depth, s.queries, s.head_depth, s.k_along,
+                      s.scores);
   }
 
   // P and dS take the place of the scores: a row of them begins where the row of scores began.
@@ -134,6 +163,25 @@ struct Attention {
     for (std::size_t i = first; i < last; ++i) row[i] = Element{};
   }
 
+  // Several chains, because one alone would wait for each comparison.
+  static float largest_of(std::size_t count, const float* x) {
+    constexpr int kChains = 4;
+    V chains[kChains];
+    unroll<kChains>([&](auto i) __attribute__((always_inline)) { chains[i] = V::set1(x[0]); });
+    std::size_t at = 0;
+    for (; at + kChains * V::kLanes <= count; at += kChains * V::kLanes) {
+      unroll<kChains>([&](auto i) __attribute__((always_inline)) {
+        chains[i] = V::max(chains[i], V::load(x + at + i * V::kLanes));
+      });
+    }
+    V largest = V::max(V::max(chains[0], chains[1]), V::max(chains[2], chains[3]));
+    for_each_vector<V>(
+        count - at, [&](auto rest) __attribute__((always_inline)) {
+          largest = V::max(largest, rest.keep_or(rest.load(x + at), largest));
+        });
+    return V::largest(largest);
+  }
+
   // Turns a row of scores into exp(scale (score - largest)), dropped; gives the sum before dropout,
   // and the log-sum-exp.
   struct RowSum {
@@ -141,12 +189,7 @@ struct Attention {
   };
   static RowSum softmax_row(const DropoutMask& mask, std::uint32_t row, std::size_t num_keys,
                             float scale, float* scores) {
-    V largest = V::set1(scores[0]);
-    for_each_vector<V>(
-        num_keys, [&](auto at) __attribute__((always_inline)) {
-          largest = V::max(largest, at.keep_or(at.load(scores), largest));
-        });
-    const float most = V::largest(largest) * scale;
+    const float most = largest_of(num_keys, scores) * scale;
     const V shift = V::set1(most);
     const V scales = V::set1(scale);
     V total = V::zero();
@@ -162,12 +205,13 @@ struct Attention {
   }
 
   static void forward(const AttentionHead<T>& h) {
+    Products products;
     const Scratch s(h.scratch, h.keys, h.head_dim);
     pack_transpose(h.keys, h.head_dim, h.k, h.ld_qkv, s.k_along);
     pack_rows(h.keys, h.head_dim, h.v, h.ld_qkv, s.v_across);
     for (std::size_t first = 0; first < h.rows; first += kBlock) {
       const std::size_t rows = h.rows - first < kBlock ? h.rows - first : kBlock;
-      block_scores(h, s, first, rows);
+      block_scores(products, h, s, first, rows);
       float inverse_sum[kBlock];
       for (std::size_t i = 0; i < rows; ++i) {
         const RowSum row = softmax_row(h.mask, static_cast<std::uint32_t>(first + i), h.keys,
@@ -175,8 +219,8 @@ struct Attention {
         inverse_sum[i] = 1.0f / row.sum;
         h.log_sum_exp[first + i] = row.log_sum_exp;
       }
-      product<false>(whole_groups(rows), s.columns, units(h.keys), as_units(s.scores), s.keys,
-                     s.v_across, s.out, false);
+      products.multiply(whole_groups(rows), s.columns, depth(h.keys), as_units(s.scores), s.keys,
+                        s.v_across, s.out);
       for (std::size_t i = 0; i < rows; ++i) {
         store_row(h.head_dim, s.out + i * s.columns, inverse_sum[i],
                   h.out + (first + i) * h.ld_out);
@@ -223,23 +267,27 @@ struct Attention {
     clear(in_place(grad_scores), num_keys, padded(num_keys));
   }
 
-  // The rows of P or dS as A of a reduction over them, [units][keys]: f32 rows are that already.
+  // The rows of P or dS as an operand of a reduction over them: f32 rows are that already.
   static const GemmUnit* transpose_rows(const Scratch& s, std::size_t rows, const float* scores) {
     if constexpr (kReduced == 1) {
       return as_units(scores);
     } else {
-      for (std::size_t row = 0; row < rows; row += kReduced) {
-        const auto* even = reinterpret_cast<const Element*>(scores + row * s.keys);
-        const auto* odd = row + 1 == rows
-                              ? nullptr
-                              : reinterpret_cast<const Element*>(scores + (row + 1) * s.keys);
-        GemmUnit* to = s.transposed + row / kReduced * s.keys;
+      const auto* elements = reinterpret_cast<const Element*>(scores);
+      const std::size_t ld = s.keys * sizeof(float) / sizeof(Element);
+      for (std::size_t u = 0; u < units(rows); ++u) {
+        const Element* even = elements + u * kReduced * ld;
+        const Element* odd = u * kReduced + 1 == rows ? nullptr : even + ld;
         for (std::size_t c = 0; c < s.keys; c += 2 * V::kLanes) {
+          GemmUnit* to = s.transposed + Products::pairs_at(s.keys, depth(rows), u, c);
           typename V::Words pairs[2];
           V::interleave_two(even + c, odd == nullptr ? nullptr : odd + c, pairs[0], pairs[1]);
-          V::store_words(pairs[0], to + c);
-          V::store_words(pairs[1], to + c + V::kLanes);
+          V::store_words(pairs[0], to);
+          V::store_words(pairs[1], to + V::kLanes);
         }
+      }
+      for (std::size_t u = units(rows); u < depth(rows); ++u) {
+        for (std::size_t c = 0; c < s.keys; c += kNr)
+          clear_units(s.transposed + Products::pairs_at(s.keys, depth(rows), u, c), kNr);
       }
       return s.transposed;
     }
@@ -247,32 +295,26 @@ struct Attention {
 
   static void backward(const AttentionHeadBackward<T>& b) {
     const AttentionHead<T>& h = b.head;
+    Products products;
     const Scratch s(h.scratch, h.keys, h.head_dim);
     pack_transpose(h.keys, h.head_dim, h.k, h.ld_qkv, s.k_along);
     pack_transpose(h.keys, h.head_dim, h.v, h.ld_qkv, s.v_along);
     pack_rows(h.keys, h.head_dim, h.k, h.ld_qkv, s.k_across);
-    for (std::size_t first = 0; first < h.rows; first += kBlock) {
-      backward_block(b, s, first, h.rows - first < kBlock ? h.rows - first : kBlock);
-    }
-    for (std::size_t key = 0; key < h.rows; ++key) {
-      const bool real = key < h.keys;
-      store_key_row(h.head_dim, real ? s.grad_k + key * s.columns : nullptr, h.scale,
-                    b.grad_k + key * h.ld_qkv);
-      store_key_row(h.head_dim, real ? s.grad_v + key * s.columns : nullptr, 1.0f,
-                    b.grad_v + key * h.ld_qkv);
-    }
+    for (std::size_t first = 0; first < h.rows; first += kBlock)
+      backward_block(products, b, s, first, h.rows - first < kBlock ? h.rows - first : kBlock);
+    store_key_gradient(h, s, s.grad_k, h.scale, b.grad_k);
+    store_key_gradient(h, s, s.grad_v, 1.0f, b.grad_v);
   }
 
-  static void backward_block(const AttentionHeadBackward<T>& b, const Scratch& s, std::size_t first,
-                             std::size_t rows) {
+  static void backward_block(Products& products, const AttentionHeadBackward<T>& b,
+                             const Scratch& s, std::size_t first, std::size_t rows) {
     const AttentionHead<T>& h = b.head;
     const std::size_t groups = whole_groups(rows);
     const T* grad_out = b.grad_out + first * h.ld_out;
-    block_scores(h, s, first, rows);
-    stage_rows<Input, kMr>(operand(grad_out, h.ld_out, true), 0, rows, 0, h.head_dim, s.head_units,
-                           s.grad_out);
-    product<false>(groups, s.keys, s.head_units, s.grad_out, s.head_units, s.v_along, s.grad_scores,
-                   false);
+    block_scores(products, h, s, first, rows);
+    stage(rows, h.head_dim, grad_out, h.ld_out, s.grad_out);
+    products.multiply(groups, s.keys, s.head_depth, s.grad_out, s.head_depth, s.v_along,
+                      s.grad_scores);
     for (std::size_t i = 0; i < rows; ++i) {
       const std::size_t row = first + i;
       const float delta = dot_row(h.head_dim, grad_out + i * h.ld_out, b.out + row * h.ld_out);
@@ -280,31 +322,41 @@ struct Attention {
                    delta, s.scores + i * s.keys, s.grad_scores + i * s.keys);
     }
     const bool later = first > 0;
-    const std::size_t depth = units(rows);
-    pack_rows(rows, h.head_dim, grad_out, h.ld_out, s.grad_out_across);
-    product<true>(s.keys, s.columns, depth, transpose_rows(s, rows, s.scores), s.keys,
-                  s.grad_out_across, s.grad_v, later);
-    pack_rows(rows, h.head_dim, h.q + first * h.ld_qkv, h.ld_qkv, s.queries_across);
-    product<true>(s.keys, s.columns, depth, transpose_rows(s, rows, s.grad_scores), s.keys,
-                  s.queries_across, s.grad_k, later);
-    product<false>(groups, s.columns, units(h.keys), as_units(s.grad_scores), s.keys, s.k_across,
-                   s.out, false);
+    Products::pack_block(rows, h.head_dim, operand(grad_out, h.ld_out, false), s.grad_out_across);
+    products.multiply_transposed(s.keys, s.columns, depth(rows), transpose_rows(s, rows, s.scores),
+                                 s.grad_out_across, s.grad_v, later);
+    Products::pack_block(rows, h.head_dim, operand(h.q + first * h.ld_qkv, h.ld_qkv, false),
+                         s.queries_across);
+    products.multiply_transposed(s.keys, s.columns, depth(rows),
+                                 transpose_rows(s, rows, s.grad_scores), s.queries_across, s.grad_k,
+                                 later);
+    products.multiply(groups, s.columns, depth(h.keys), as_units(s.grad_scores), s.keys, s.k_across,
+                      s.out);
     for (std::size_t i = 0; i < rows; ++i) {
       store_row(h.head_dim, s.out + i * s.columns, h.scale, b.grad_q + (first + i) * h.ld_qkv);
     }
   }
 
-  // A row of the gradient of keys or values; null: the row of a pad token, zeros.
-  static void store_key_row(std::size_t head_dim, const float* from, float factor, T* to) {
-    if (from != nullptr) return store_row(head_dim, from, factor, to);
-    for_each_vector<V>(
-        head_dim, [&](auto at) __attribute__((always_inline)) { at.store(V::zero(), to); });
+  // The gradient of keys or values; zeros for pad tokens.
+  static void store_key_gradient(const AttentionHead<T>& h, const Scratch& s, const float* gradient,
+                                 float factor, T* to) {
+    for (std::size_t first = 0; first < h.keys; first += kBlock) {
+      const std::size_t count = h.keys - first < kBlock ? h.keys - first : kBlock;
+      const float* rows = Products::gradient_rows(s.keys, s.columns, first, count, gradient, s.out);
+      for (std::size_t i = 0; i < count; ++i)
+        store_row(h.head_dim, rows + i * s.columns, factor, to + (first + i) * h.ld_qkv);
+    }
+    for (std::size_t key = h.keys; key < h.rows; ++key) {
+      T* row = to + key * h.ld_qkv;
+      for_each_vector<V>(
+          h.head_dim, [&](auto at) __attribute__((always_inline)) { at.store(V::zero(), row); });
+    }
   }
 };
 
-template <class Input, class Inner, int kMr, int kNv>
-constexpr AttentionOf<typename Input::T> attention_of() {
-  using A = Attention<Input, Inner, kMr, kNv>;
+template <class Products>
+constexpr AttentionOf<typename Products::Input::T> attention_of() {
+  using A = Attention<Products>;
   return {.forward = A::forward, .backward = A::backward, .scratch_size = A::Scratch::size};
 }
 

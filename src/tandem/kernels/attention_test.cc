@@ -13,7 +13,7 @@ struct Shape {
 
 const Shape kShapes[] = {{{1}, 0, 1, 32},       {{5, 1, 7}, 0, 2, 32},   {{17, 65}, 3, 2, 64},
                          {{384, 33}, 5, 1, 32}, {{129, 64}, 64, 1, 128}, {{40, 9}, 2, 3, 20},
-                         {{70}, 1, 1, 256},     {{31}, 0, 2, 7}};
+                         {{70}, 1, 1, 256},     {{31}, 0, 2, 7},         {{145}, 20, 1, 33}};
 
 template <class T>
 struct Case {
@@ -127,7 +127,8 @@ void compare(const std::string& implementation, const Shape& shape, float p) {
       8.0 * kFloatEpsilon * std::sqrt(static_cast<double>(c.batch.rows() + shape.head_dim));
   const double out_bound = rounding * largest_magnitude(c.qkv) / (1.0 - static_cast<double>(p));
   const double grad_bound = rounding * std::max(1.0, largest_magnitude(want.grad_qkv)) * 2.0;
-  const bool rounds = std::is_same_v<T, bfloat16> && implementation.starts_with("avx512bf16");
+  const bool rounds = std::is_same_v<T, bfloat16> && (implementation.starts_with("avx512bf16") ||
+                                                      implementation.starts_with("amx"));
   const OperandRounding operands(c, want);
   const double share = rounds ? 1.0 : 0.0;
   const auto allowed = [share](double f32, const std::vector<double>& bf16) {
@@ -152,6 +153,45 @@ TEST(Attention, FastVersionsAgreeWithTheReference) {
   }
 }
 
+template <class T>
+void expect_same_bits(const std::string& implementation, const std::string& twin, const Case<T>& c,
+                      const std::string& what) {
+  Runtime fast("attention=" + implementation);
+  Runtime slow("attention=" + twin);
+  const Results<T> got = run(fast.context(), c);
+  const Results<T> want = run(slow.context(), c);
+  EXPECT_TRUE(same_bits(got.out, want.out)) << what;
+  EXPECT_TRUE(same_bits(got.log_sum_exp, want.log_sum_exp)) << what;
+  EXPECT_TRUE(same_bits(got.grad_qkv, want.grad_qkv)) << what;
+}
+
+class EmulatedAttention : public ::testing::TestWithParam<const char*> {};
+
+// Layouts, padding, rounding and the order of sums are in the emulation, so it is the whole kernel
+// that is compared here; see also bf16_instructions_test.cc.
+TEST_P(EmulatedAttention, ComputesTheBitsOfTheHardware) {
+  const std::string name = GetParam();
+  for (const auto& row : implementations("attention", CpuFeatures::detect())) {
+    if (row.implementation == name && !row.reason.empty()) GTEST_SKIP() << row.reason;
+  }
+  for (const Shape& shape : kShapes) {
+    for (const float p : {0.0f, 0.1f}) {
+      const std::string what =
+          fmt::format("{} heads {}x{} p {}", name, shape.heads, shape.head_dim, p);
+      Case<bfloat16> c(shape, p);
+      expect_same_bits(name, name + "_emulated", c, what);
+      expect_same_bits(name, name + "_emulated", Case<float>(shape, p), what + " f32");
+      // Probabilities, and products with them, that are denormal.
+      for (bfloat16& x : c.qkv) x = to_bfloat16(to_float(x) * 30.0f);
+      for (bfloat16& x : c.grad_out) x = to_bfloat16(to_float(x) * 0x1p-120f);
+      expect_same_bits(name, name + "_emulated", c, what + " denormal");
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, EmulatedAttention, ::testing::Values("avx512", "avx512bf16", "amx"),
+                         [](const auto& test) { return std::string(test.param); });
+
 TEST(Attention, ReferenceBackwardIsTheDerivativeOfForward) {
   for (const float p : {0.0f, 0.25f}) {
     Case<float> c({{6, 4}, 1, 2, 5}, p);
@@ -159,6 +199,22 @@ TEST(Attention, ReferenceBackwardIsTheDerivativeOfForward) {
     const Results<float> r = run(runtime.context(), c);
     const auto loss = [&] { return weighted_sum(run(runtime.context(), c).out, c.grad_out); };
     expect_gradient(c.qkv, r.grad_qkv, loss, fmt::format("p = {}", p));
+  }
+}
+
+// What reductions are padded with must be zeros, whatever the scratch memory held before.
+TEST(Attention, ScratchMayHoldAnything) {
+  for (const std::string& name : fast_implementations("attention")) {
+    for (const Shape& shape : {Shape{{17, 3}, 1, 2, 20}, Shape{{150}, 3, 1, 64}}) {
+      const Case<bfloat16> c(shape, 0.1f);
+      Runtime runtime("attention=" + name, 1);
+      const Results<bfloat16> want = run(runtime.context(), c);
+      for (float& x : runtime.context().scratch.of_thread<float>(0, Scratch::kThreadBytes / 4))
+        x = std::nanf("");
+      const Results<bfloat16> got = run(runtime.context(), c);
+      EXPECT_TRUE(same_bits(got.out, want.out)) << name;
+      EXPECT_TRUE(same_bits(got.grad_qkv, want.grad_qkv)) << name;
+    }
   }
 }
 

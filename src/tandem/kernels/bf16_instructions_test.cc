@@ -1,4 +1,4 @@
-// The plain C++ twins of VDPBF16PS and TDPBF16PS: by hand against the published definition on every
+// The plain C++ twins of VDPBF16PS, VCVTNEPS2BF16 and TDPBF16PS: by hand against the published definition on every
 // CPU, and bit for bit against the instruction itself where there is one.
 #include <gmock/gmock.h>
 
@@ -262,6 +262,38 @@ TEST(EmulatedVdpbf16ps, EqualsTheHardware) {
       }
     }
     EXPECT_EQ(different, 0u) << "kind " << kind;
+  }
+#else
+  GTEST_SKIP() << "not an x86 CPU";
+#endif
+}
+
+TEST(EmulatedVcvtneps2bf16, RoundsToEvenAndFlushesDenormals) {
+  const auto rounded = [](std::uint32_t x) { return emulated::rounded_operand(of_bits(x)).bits; };
+  EXPECT_EQ(rounded(0x3F808000), 0x3F80);  // ties to even
+  EXPECT_EQ(rounded(0x3F818000), 0x3F82);
+  EXPECT_EQ(rounded(0x3F808001), 0x3F81);
+  EXPECT_EQ(rounded(0x7F7FFFFF), 0x7F80);
+  EXPECT_EQ(rounded(0x007FFFFF), 0x0000);
+  EXPECT_EQ(rounded(0x80400000), 0x8000);
+  EXPECT_EQ(rounded(0x7F800001), 0x7FC0);
+}
+
+TEST(EmulatedVcvtneps2bf16, EqualsTheHardware) {
+#if defined(__x86_64__)
+  if (!CpuFeatures::detect().avx512_bf16) GTEST_SKIP() << "this CPU has no AVX512_BF16";
+  constexpr std::size_t kCount = 100'000;
+  Words words(4);
+  for (int kind = 0; kind < kKinds; ++kind) {
+    std::vector<float> x(kCount);
+    for (float& value : x) value = random_sum(words, static_cast<Kind>(kind));
+    std::vector<bfloat16> hardware(kCount);
+    std::vector<bfloat16> twin(kCount);
+    round_operands_avx512bf16(kCount, x.data(), hardware.data());
+    round_operands_emulated(kCount, x.data(), twin.data());
+    for (std::size_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(hardware[i].bits, twin[i].bits) << fmt::format("kind {}: {:08x}", kind, bits(x[i]));
+    }
   }
 #else
   GTEST_SKIP() << "not an x86 CPU";

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "tandem/kernels/gemm_packed.h"
+#include "tandem/kernels/simd/loop.h"
 #include "tandem/kernels/simd/unroll.h"
 
 namespace tandem::kernels::simd {
@@ -258,7 +259,8 @@ struct FloatUnit {
 };
 
 // A unit is a pair of bf16 that follow one another in the reduction, the first one in the low half.
-// `Dot` is the instruction: Dot::dot(a, b, sum) adds both products of every lane to its f32 sum.
+// `Dot` is the instruction: Dot::dot(a, b, sum) adds both products of every lane to its f32 sum, or
+// the tiles of amx/tile_config.h. Dot::rounded(x) is what store() writes as 16 operands.
 template <class Vector, class Dot>
 struct PairUnit {
   using V = Vector;
@@ -300,6 +302,13 @@ struct PairUnit {
     V::store_transposed(block, to, ld_to);
   }
 };
+
+// The rounding of a PairUnit alone: to[i] = x[i] as an operand; counts are multiples of the lanes.
+template <class Unit>
+void round_operands(std::size_t count, const float* x, bfloat16* to) {
+  for (std::size_t i = 0; i < count; i += Unit::V::kLanes)
+    Unit::store_operand(Whole<typename Unit::V>{i}, Unit::V::load(x + i), to);
+}
 
 // The instruction of a PairUnit alone: sums[i] += the dot product of the pairs a[i] and b[i].
 template <class Unit>

@@ -22,7 +22,14 @@ constexpr AttentionKernels kAttentionAvx512 = {.f32 = &kAttentionFloat512,
                                                .bf16 = &kAttentionWidened512};
 constexpr AttentionKernels kAttentionAvx512Bf16 = {.f32 = &kAttentionFloat512,
                                                    .bf16 = &kAttentionPairs};
+constexpr AttentionKernels kAttentionAmx = {.f32 = &kAttentionFloat512, .bf16 = &kAttentionTiles};
 #endif
+constexpr AttentionKernels kAttentionAvx512Emulated = {.f32 = &kAttentionFloatEmulated,
+                                                       .bf16 = &kAttentionWidenedEmulated};
+constexpr AttentionKernels kAttentionAvx512Bf16Emulated = {.f32 = &kAttentionFloatEmulated,
+                                                           .bf16 = &kAttentionPairsEmulated};
+constexpr AttentionKernels kAttentionAmxEmulated = {.f32 = &kAttentionFloatEmulated,
+                                                    .bf16 = &kAttentionTilesEmulated};
 
 // What a row of a table needs of the processor; the strings end up in refusals.
 enum class Needs {
@@ -30,9 +37,9 @@ enum class Needs {
   kAvx2,
   kAvx512,
   kAvx512Bf16,
-  kFullRateAvx512Bf16,
   kAvx512Vnni,
-  kAmxBf16
+  kAmxBf16,
+  kAmxBf16AndAvx512Bf16
 };
 
 std::string refusal(Needs needs, const CpuFeatures& cpu) {
@@ -48,14 +55,15 @@ std::string refusal(Needs needs, const CpuFeatures& cpu) {
       return unless(cpu.avx512, "this CPU has no AVX-512 (F, BW, DQ, VL)");
     case Needs::kAvx512Bf16:
       return unless(cpu.avx512_bf16, "this CPU has no AVX512_BF16");
-    case Needs::kFullRateAvx512Bf16:
-      if (cpu.amx_bf16) return "with AMX, vdpbf16ps runs at half the rate of f32 multiply-adds";
-      return unless(cpu.avx512_bf16, "this CPU has no AVX512_BF16");
     case Needs::kAvx512Vnni:
       return unless(cpu.avx512_vnni, "this CPU has no AVX512_VNNI");
     case Needs::kAmxBf16:
       return unless(cpu.amx_bf16,
                     cpu.amx_obstacle.empty() ? "this CPU has no AMX-BF16" : cpu.amx_obstacle);
+    case Needs::kAmxBf16AndAvx512Bf16: {
+      const std::string reason = refusal(Needs::kAmxBf16, cpu);
+      return reason.empty() ? refusal(Needs::kAvx512Bf16, cpu) : reason;
+    }
   }
   return {};
 }
@@ -100,11 +108,19 @@ const std::vector<Table>& tables() {
       {"attention",
        {
 #if defined(__x86_64__)
-           {"avx512bf16", Needs::kFullRateAvx512Bf16,
+           {"amx", Needs::kAmxBf16AndAvx512Bf16,
+            [](KernelSet& set) { set.attention = &kAttentionAmx; }},
+           {"avx512bf16", Needs::kAvx512Bf16,
             [](KernelSet& set) { set.attention = &kAttentionAvx512Bf16; }},
            {"avx512", Needs::kAvx512, [](KernelSet& set) { set.attention = &kAttentionAvx512; }},
            {"avx2", Needs::kAvx2, [](KernelSet& set) { set.attention = &kAttentionAvx2; }},
 #endif
+           {"amx_emulated", Needs::kNothing,
+            [](KernelSet& set) { set.attention = &kAttentionAmxEmulated; }, kOnlyWhenForced},
+           {"avx512bf16_emulated", Needs::kNothing,
+            [](KernelSet& set) { set.attention = &kAttentionAvx512Bf16Emulated; }, kOnlyWhenForced},
+           {"avx512_emulated", Needs::kNothing,
+            [](KernelSet& set) { set.attention = &kAttentionAvx512Emulated; }, kOnlyWhenForced},
            {"reference", Needs::kNothing,
             [](KernelSet& set) { set.attention = &kAttentionReference; }},
        }},

@@ -34,7 +34,9 @@ TEST(KernelSet, TakesTheFirstRowThatTheCpuRuns) {
   EXPECT_EQ(select_kernels(kAvx2Only).implementation("attention"), "avx2");
   EXPECT_EQ(select_kernels(kZen5).implementation("gemm"), "avx512bf16");
   EXPECT_EQ(select_kernels(kZen5).implementation("layer_norm"), "avx512");
+  EXPECT_EQ(select_kernels(kZen5).implementation("attention"), "avx512bf16");
   EXPECT_EQ(select_kernels(kSapphireRapids).implementation("gemm"), "amx");
+  EXPECT_EQ(select_kernels(kSapphireRapids).implementation("attention"), "amx");
   EXPECT_EQ(select_kernels(kZen5).implementation("int8"), "avx512vnni");
   EXPECT_EQ(select_kernels(kSkylakeServer).implementation("int8"), "avx2");
 }
@@ -49,18 +51,21 @@ TEST(KernelSet, EmulationsAreChosenOnlyWhenForced) {
         EXPECT_THAT(refusal.implementation, Not(HasSubstr("emulated"))) << refusal.reason;
     }
   }
-  int emulations = 0;
-  for (const auto& row : implementations("gemm", kPlain)) {
-    EXPECT_EQ(row.only_when_forced, row.implementation.ends_with("_emulated"));
-    if (!row.only_when_forced) continue;
-    ++emulations;
-    EXPECT_EQ(row.reason, "") << row.implementation;
-    const KernelSet forced = select_kernels(kPlain, "gemm=" + row.implementation);
-    EXPECT_EQ(forced.implementation("gemm"), row.implementation);
-    EXPECT_EQ(select_kernels(kZen5, forced.signature()).signature(), forced.signature());
-    EXPECT_EQ(select_kernels(kZen5, row.implementation).implementation("gemm"), row.implementation);
+  for (const std::string operation : {"gemm", "attention"}) {
+    int emulations = 0;
+    for (const auto& row : implementations(operation, kPlain)) {
+      EXPECT_EQ(row.only_when_forced, row.implementation.ends_with("_emulated"));
+      if (!row.only_when_forced) continue;
+      ++emulations;
+      EXPECT_EQ(row.reason, "") << row.implementation;
+      const KernelSet forced = select_kernels(kPlain, operation + "=" + row.implementation);
+      EXPECT_EQ(forced.implementation(operation), row.implementation);
+      EXPECT_EQ(select_kernels(kZen5, forced.signature()).signature(), forced.signature());
+      EXPECT_EQ(select_kernels(kZen5, row.implementation).implementation(operation),
+                row.implementation);
+    }
+    EXPECT_EQ(emulations, 3) << operation;
   }
-  EXPECT_EQ(emulations, 3);
 }
 
 TEST(KernelSet, SaysWhyAmxIsNotUsed) {
@@ -70,6 +75,13 @@ TEST(KernelSet, SaysWhyAmxIsNotUsed) {
   EXPECT_THAT(error_of(refused, "gemm=amx"),
               HasSubstr("asks for gemm=amx, but Linux refuses it; found: AVX2"));
   EXPECT_THAT(error_of(kZen5, "gemm=amx"), HasSubstr("but this CPU has no AMX-BF16"));
+  EXPECT_THAT(error_of(kZen5, "attention=amx"), HasSubstr("but this CPU has no AMX-BF16"));
+  // Attention on tiles rounds with AVX512_BF16, which a virtual machine may hide.
+  CpuFeatures hidden = kSapphireRapids;
+  hidden.avx512_bf16 = false;
+  EXPECT_EQ(select_kernels(hidden).implementation("gemm"), "amx");
+  EXPECT_EQ(select_kernels(hidden).implementation("attention"), "avx512");
+  EXPECT_THAT(error_of(hidden, "attention=amx"), HasSubstr("but this CPU has no AVX512_BF16"));
   const CpuFeatures here = CpuFeatures::detect();
   EXPECT_TRUE(here.amx_obstacle.empty() || !here.amx_bf16);
 }

@@ -1,14 +1,28 @@
 // Products with tdpbf16ps (AMX-BF16: Sapphire Rapids and later); f32 products are those of
-// kernels_avx512.cc.
+// kernels_avx512.cc. Attention also needs AVX512_BF16, to round.
+#include "tandem/kernels/amx/attention_tiles.h"
 #include "tandem/kernels/amx/gemm_tiles.h"
 #include "tandem/kernels/amx/tiles_hardware.h"
-#include "tandem/kernels/simd/avx512.h"
+#include "tandem/kernels/simd/avx512bf16.h"
 #include "tandem/kernels/simd_kernels.h"
 
 namespace tandem::kernels {
+namespace amx {
 
-constinit const PackedGemmOf<bfloat16> kPackedGemmTiles =
-    simd::tiled_gemm_of<simd::PairUnit<avx512::Vec, amx::Tiles>>();
+struct RoundingTiles : Tiles {
+  using Tiles::Tiles;
+  [[gnu::always_inline]] static inline avx512bf16::Rounded rounded(avx512::Vec x) {
+    return avx512bf16::Vdpbf16ps::rounded(x);
+  }
+};
+
+using Unit = simd::PairUnit<avx512::Vec, RoundingTiles>;
+
+}  // namespace amx
+
+constinit const PackedGemmOf<bfloat16> kPackedGemmTiles = simd::tiled_gemm_of<amx::Unit>();
+constinit const AttentionOf<bfloat16> kAttentionTiles =
+    simd::attention_of<simd::TileProducts<amx::Unit>>();
 
 double peak_amx(std::size_t iterations) { return simd::peak_tiles<amx::Tiles>(iterations); }
 

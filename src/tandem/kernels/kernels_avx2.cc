@@ -1,5 +1,5 @@
 // Every operation on 256-bit vectors of f32.
-#include "tandem/kernels/attention_simd.h"
+#include "tandem/kernels/attention_vectors.h"
 #include "tandem/kernels/elementwise_simd.h"
 #include "tandem/kernels/gemm_simd.h"
 #include "tandem/kernels/optimizer_simd.h"
@@ -24,9 +24,9 @@ double l1_peak_avx2(std::size_t iterations, const float* block) {
 constinit const StreamLoops kStreamsAvx2 = simd::streams<Vec>();
 
 constinit const AttentionOf<float> kAttentionFloat256 =
-    simd::attention_of<simd::FloatUnit<Vec, float>, simd::FloatUnit<Vec, float>, 4, 2>();
+    simd::vector_attention_of<simd::FloatUnit<Vec, float>, simd::FloatUnit<Vec, float>, 4, 2>();
 constinit const AttentionOf<bfloat16> kAttentionWidened256 =
-    simd::attention_of<simd::FloatUnit<Vec, bfloat16>, simd::FloatUnit<Vec, float>, 4, 2>();
+    simd::vector_attention_of<simd::FloatUnit<Vec, bfloat16>, simd::FloatUnit<Vec, float>, 4, 2>();
 constinit const LayerNormKernels kLayerNormAvx2 = simd::layer_norm_kernels<Vec>();
 constinit const ActivationKernels kActivationAvx2 = simd::activation_kernels<Vec>();
 constinit const DropoutKernels kDropoutAvx2 = simd::dropout_kernels<Vec>();

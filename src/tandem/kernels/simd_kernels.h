@@ -29,6 +29,7 @@ double peak_avx512(std::size_t iterations);
 // The bf16 instructions alone, for the test of their twins.
 // pair_dots: sums[i] += the two products of the pairs a[i] and b[i] (low halves first in the
 // reduction); counts are multiples of 16.
+// round_operands: to[i] = x[i] as an operand; counts are multiples of 16.
 // tile_dot: see amx/tile_config.h.
 
 extern const PackedGemmOf<bfloat16> kPackedGemmPairs;
@@ -36,8 +37,10 @@ extern const AttentionOf<bfloat16> kAttentionPairs;
 double peak_avx512bf16(std::size_t iterations);
 void pair_dots_avx512bf16(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
                           float* sums);
+void round_operands_avx512bf16(std::size_t count, const float* x, bfloat16* to);
 
 extern const PackedGemmOf<bfloat16> kPackedGemmTiles;
+extern const AttentionOf<bfloat16> kAttentionTiles;
 double peak_amx(std::size_t iterations);
 void tile_dot_amx(const TileConfig& config, const TileDot& dot);
 
@@ -46,8 +49,13 @@ extern const PackedGemmOf<float> kPackedGemmFloatEmulated;
 extern const PackedGemmOf<bfloat16> kPackedGemmWidenedEmulated;
 extern const PackedGemmOf<bfloat16> kPackedGemmPairsEmulated;
 extern const PackedGemmOf<bfloat16> kPackedGemmTilesEmulated;
+extern const AttentionOf<float> kAttentionFloatEmulated;
+extern const AttentionOf<bfloat16> kAttentionWidenedEmulated;
+extern const AttentionOf<bfloat16> kAttentionPairsEmulated;
+extern const AttentionOf<bfloat16> kAttentionTilesEmulated;
 void pair_dots_emulated(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
                         float* sums);
+void round_operands_emulated(std::size_t count, const float* x, bfloat16* to);
 void tile_dot_emulated(const TileConfig& config, const TileDot& dot);
 
 // int8.h. The twin of vpdpbusd is tested alone, too: byte_dots adds the four products of the bytes of

@@ -1,5 +1,5 @@
-// Internal: the plain C++ twins of the AVX-512 vector (simd/avx512.h, as far as products need it)
-// and of the arithmetic of the bf16 dot-product instructions. They compute the bits of the
+// Internal: the plain C++ twins of the AVX-512 vector (simd/avx512.h, as far as products and
+// attention need it) and of the arithmetic of the bf16 instructions. They compute the bits of the
 // hardware on every CPU, slowly, so that kernels built on those instructions can be tested where
 // the hardware is absent.
 #pragma once
@@ -68,6 +68,9 @@ inline float dot_pair(std::uint32_t a, std::uint32_t b, float sum) {
   return std::bit_cast<float>(0xFFC00000u);
 }
 
+// VCVTNEPS2BF16: to nearest even, denormals to zero.
+inline bfloat16 rounded_operand(float x) { return to_bfloat16(flushed(x)); }
+
 // --- 16 lanes ---
 
 struct Vec {
@@ -107,6 +110,10 @@ struct Vec {
     for (std::size_t i = 0; i < kLanes; ++i) a.v[i] += b.v[i];
     return a;
   }
+  friend Vec operator-(Vec a, const Vec& b) {
+    for (std::size_t i = 0; i < kLanes; ++i) a.v[i] -= b.v[i];
+    return a;
+  }
   friend Vec operator*(Vec a, const Vec& b) {
     for (std::size_t i = 0; i < kLanes; ++i) a.v[i] *= b.v[i];
     return a;
@@ -114,6 +121,88 @@ struct Vec {
   static Vec fma(const Vec& a, const Vec& b, Vec c) {
     for (std::size_t i = 0; i < kLanes; ++i) c.v[i] = std::fma(a.v[i], b.v[i], c.v[i]);
     return c;
+  }
+  // c - a b
+  static Vec fnma(Vec a, const Vec& b, const Vec& c) {
+    for (float& x : a.v) x = -x;
+    return fma(a, b, c);
+  }
+  // b where either is NaN.
+  static Vec min(Vec a, const Vec& b) {
+    for (std::size_t i = 0; i < kLanes; ++i) a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
+    return a;
+  }
+  static Vec max(Vec a, const Vec& b) {
+    for (std::size_t i = 0; i < kLanes; ++i) a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+    return a;
+  }
+  static Vec round(Vec a) {
+    for (float& x : a.v) x = std::nearbyint(x);
+    return a;
+  }
+  // a 2^n for integral n within the range of int.
+  static Vec scale_by_power(Vec a, const Vec& n) {
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      a.v[i] = std::isnan(n.v[i]) ? n.v[i] : std::ldexp(a.v[i], static_cast<int>(n.v[i]));
+    }
+    return a;
+  }
+  static std::size_t lanes_below(std::size_t n) { return n; }
+  static Vec select(std::size_t lanes, const Vec& yes, Vec no) {
+    for (std::size_t i = 0; i < lanes; ++i) no.v[i] = yes.v[i];
+    return no;
+  }
+
+  // Across lanes: halves are joined until one lane is left.
+  template <class Join>
+  static float joined(Vec a, Join join) {
+    for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
+      for (std::size_t i = 0; i < half; ++i) a.v[i] = join(a.v[i], a.v[i + half]);
+    }
+    return a.v[0];
+  }
+  static float sum(const Vec& a) {
+    return joined(a, [](float x, float y) { return x + y; });
+  }
+  static float largest(const Vec& a) {
+    return joined(a, [](float x, float y) { return x > y ? x : y; });
+  }
+
+  // 32-bit integers, for the dropout generator.
+  static Words words(std::uint32_t x) {
+    Words a;
+    a.w.fill(x);
+    return a;
+  }
+  static Words iota() {
+    Words a;
+    for (std::size_t i = 0; i < kLanes; ++i) a.w[i] = static_cast<std::uint32_t>(i);
+    return a;
+  }
+  static Words add(Words a, const Words& b) {
+    for (std::size_t i = 0; i < kLanes; ++i) a.w[i] += b.w[i];
+    return a;
+  }
+  static Words multiply(Words a, const Words& b) {
+    for (std::size_t i = 0; i < kLanes; ++i) a.w[i] *= b.w[i];
+    return a;
+  }
+  static Words exclusive_or(Words a, const Words& b) {
+    for (std::size_t i = 0; i < kLanes; ++i) a.w[i] ^= b.w[i];
+    return a;
+  }
+  template <int kBits>
+  static Words shift_right(Words a) {
+    for (std::uint32_t& w : a.w) w >>= kBits;
+    return a;
+  }
+  static void keep_factors(const Words& word, std::uint32_t threshold, const Vec& scale,
+                           Vec& first_half, Vec& second_half) {
+    for (std::size_t i = 0; i < 2 * kLanes; ++i) {
+      const std::uint32_t drawn = (word.w[i / 2] >> (i % 2 == 0 ? 0 : 16)) & 0xFFFFu;
+      Vec& half = i < kLanes ? first_half : second_half;
+      half.v[i % kLanes] = drawn >= threshold ? scale.v[i % kLanes] : 0.0f;
+    }
   }
 
   static Words load_words(const void* p) {
@@ -167,7 +256,18 @@ struct Vec {
   }
 };
 
+// 16 elements rounded for a product.
+struct Rounded {
+  Vec v;
+
+  static void store(const Rounded& x, bfloat16* p) { store_partial(x, p, Vec::kLanes); }
+  static void store_partial(const Rounded& x, bfloat16* p, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) p[i] = rounded_operand(x.v.v[i]);
+  }
+};
+
 struct Vdpbf16ps {
+  static Rounded rounded(const Vec& x) { return {x}; }
   static Vec dot(const Vec::Words& a, const Vec::Words& b, Vec sum) {
     for (std::size_t i = 0; i < Vec::kLanes; ++i) sum.v[i] = dot_pair(a.w[i], b.w[i], sum.v[i]);
     return sum;

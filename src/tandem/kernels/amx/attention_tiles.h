@@ -1,0 +1,101 @@
+// Internal: the products of attention (attention_simd.h) on AMX tiles, written once over a PairUnit
+// whose `Instruction` is a class Tiles with the rounding of operands: the hardware's or its plain
+// C++ twin (amx/tile_config.h).
+//
+// Panels of B are those of the matrix product's tiles, and A is read where it lies: 16 rows of 16
+// units are a tile. The two products that are reduced over queries would need A = P^T in rows of
+// pairs. They are made as their transposes instead, dV^T = dO^T P and dK^T = Q^T dS: then P and dS
+// are B, for which their rows need only be interleaved in pairs, and A is a block of dO or Q, small
+// enough to be transposed. The gradients [columns, keys] are transposed once per head.
+//
+// The order of every sum is that of amx/gemm_tiles.h: one TDPBF16PS for every 32 elements.
+#pragma once
+
+#include <cstddef>
+
+#include "tandem/kernels/amx/gemm_tiles.h"
+#include "tandem/kernels/attention_simd.h"
+
+namespace tandem::kernels::simd {
+
+template <class PairsOfTiles>
+class TileProducts {
+ public:
+  using Input = PairsOfTiles;
+  using Unit = PairsOfTiles;
+  // The gradients of keys and values are read and written once per block: 4 KB of them for 64
+  // cycles of dot products every 32 queries. With 128 queries a block's matrices fill 0.7 MB of an
+  // L2 cache of 2 MB at 512 keys. Derived; on AMX hardware nothing is measured yet.
+  static constexpr std::size_t kBlock = 128;
+  static constexpr std::size_t kMr = kTileRows;
+  static constexpr std::size_t kNr = kTileBlock;
+  static constexpr std::size_t kDepth = kTileUnits;
+
+  void multiply(std::size_t rows, std::size_t columns, std::size_t depth, const GemmUnit* a,
+                std::size_t a_stride, const GemmUnit* b, float* c) {
+    const std::size_t steps = depth / kTileUnits;
+    for (std::size_t column = 0; column < columns; column += kTileBlock) {
+      const GemmUnit* panel = b + column * depth;
+      std::size_t row = 0;
+      for (; row + kTileBlock <= rows; row += kTileBlock) {
+        multiply_tile_block<2>(tiles_, steps, rows_of(a + row * a_stride, a_stride, steps), panel,
+                               c + row * columns + column, columns, false);
+      }
+      if (row == rows) continue;
+      multiply_tile_block<1>(tiles_, steps, rows_of(a + row * a_stride, a_stride, steps), panel,
+                             c + row * columns + column, columns, false);
+    }
+  }
+
+  static void pack_block(std::size_t rows, std::size_t head_dim, const GemmOperand<bfloat16>& block,
+                         GemmUnit* to) {
+    const std::size_t panel_stride = tile_steps((rows + 1) / 2) * kStepUnits;
+    pack_tiles_across<Unit>(block, 0, head_dim, 0, rows, panel_stride, to);
+  }
+  static constexpr std::size_t pairs_at(std::size_t, std::size_t depth, std::size_t u,
+                                        std::size_t key) {
+    return key / kTileBlock * (depth * kTileBlock) + u * kTileBlock + key % kTileBlock;
+  }
+  void multiply_transposed(std::size_t keys, std::size_t columns, std::size_t depth,
+                           const GemmUnit* pairs, const GemmUnit* block, float* gradient,
+                           bool accumulate) {
+    const std::size_t steps = depth / kTileUnits;
+    for (std::size_t key = 0; key < keys; key += kTileBlock) {
+      for (std::size_t column = 0; column < columns; column += kTileBlock) {
+        const GemmUnit* panel = block + column / kTileBlock * steps * kStepUnits;
+        multiply_tile_block<2>(tiles_, steps, TileRows::of_panel(panel), pairs + key * depth,
+                               gradient + column * keys + key, keys, accumulate);
+      }
+    }
+  }
+  static const float* gradient_rows(std::size_t keys, std::size_t columns, std::size_t first,
+                                    std::size_t count, const float* gradient, float* buffer) {
+    auto* to = reinterpret_cast<GemmUnit*>(buffer);
+    for (std::size_t key = 0; key < count; key += 8) {
+      for (std::size_t column = 0; column < columns; column += 8) {
+        typename Unit::V::Eight block[8];
+        for (std::size_t i = 0; i < 8; ++i)
+          block[i] = Unit::V::load_8(gradient + (column + i) * keys + first + key);
+        Unit::V::store_transposed(block, to + key * columns + column, columns);
+      }
+    }
+    return buffer;
+  }
+
+ private:
+  using Tiles = typename Unit::Instruction;
+
+  // A stored in rows of units. Long ones come from the L2 cache.
+  [[gnu::always_inline]] static TileRows rows_of(const GemmUnit* a, std::size_t stride,
+                                                 std::size_t steps) {
+    return {.data = a,
+            .stride = stride,
+            .lower = kTileRows * stride,
+            .step = kTileUnits,
+            .prefetch = steps > kTileStepsAhead};
+  }
+
+  Tiles tiles_{TileConfig::full()};
+};
+
+}  // namespace tandem::kernels::simd
