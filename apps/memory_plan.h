@@ -19,7 +19,7 @@ struct MemoryPlan {
   std::size_t activations = 0;   // of the largest batch of the run
   std::size_t batch_rows = 0;    // its rows
   std::size_t scratch = 0;       // what the kernels use of their scratch memory
-  std::size_t evaluation = 0;    // activations and logits of the evaluation
+  std::size_t evaluation = 0;    // logits, and activations beyond those above
   std::size_t quantization = 0;  // quantization_bytes()
   std::size_t process = 0;       // measured: program, data set, vocabulary
   std::size_t loading = 0;       // measured: the peak while they were loaded
@@ -37,8 +37,8 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
 
 // What a rank of a job with --apply_quantization holds beside its plan: the weights of the encoder's
 // linear layers in int8, three times at the peak (as rows, packed, and those of the trial before),
-// the activations of calibration, and what --verify_loading reads. Allocates the second of these,
-// so it comes after plan_memory().
+// the activations of calibration, and what --verify_loading reads. Allocates the second of these
+// unless training has more: it comes before plan_memory(), for evaluations run in the same memory.
 std::size_t quantization_bytes(const RunQaArguments& arguments,
                                question_answering::QuestionAnsweringTask& task);
 

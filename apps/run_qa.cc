@@ -269,8 +269,9 @@ int Job::run() {
     print_load_report(loaded.report, arguments_.model.model_name_or_path, console_);
   parallel.broadcast_weights();
   print_estimates(training, task, parallel, console_);
+  const std::size_t of_quantization = quantization_bytes(arguments_, task);
   MemoryPlan plan = plan_memory(training, context, communicator, parallel, task);
-  plan.quantization = quantization_bytes(arguments_, task);
+  plan.quantization = of_quantization;
   const std::size_t planned_memory = print_memory_plan(plan, communicator, console_);
 
   const models::ModelConfig& config = task.model().config();

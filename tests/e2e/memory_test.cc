@@ -61,7 +61,8 @@ TEST_F(Memory, ThePlanHolds) {
   for (const int ranks : {1, 2}) {
     for (const Words& flags :
          {Words{}, Words{"--bf16"}, Words{"--gradient_checkpointing"},
-          Words{"--pad_to_max_length", "true"}, with({"--bf16"}, eval_flags())}) {
+          Words{"--pad_to_max_length", "true"}, with({"--bf16"}, eval_flags()),
+          with(eval_flags(), {"--gradient_checkpointing", "--per_device_eval_batch_size", "30"})}) {
       SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, flags.empty() ? "f32" : flags.back()));
       const auto [planned, used] =
           planned_and_used(output_of(train_command("job", with(larger_batches, flags)), ranks));
@@ -78,6 +79,21 @@ TEST_F(Memory, AnEvaluationPlansNoGradients) {
           .out;
   EXPECT_THAT(out, ContainsRegex("memory: .* gradients 0[;,]"));
   EXPECT_THAT(run_ok(train_command("trained")).out, ContainsRegex("memory: .* gradients [1-9]"));
+}
+
+// After training an evaluation needs nothing but room for its logits, which are less than half a MiB
+// here; alone it has an arena.
+TEST_F(Memory, AnEvaluationRunsInTheMemoryOfTraining) {
+  const Words padded =
+      with(eval_flags(), {"--pad_to_max_length", "true", "--max_seq_length", "128", "--doc_stride",
+                          "32", "--per_device_eval_batch_size", "4"});
+  EXPECT_THAT(run_ok(train_command("trained", padded)).out,
+              ContainsRegex("memory: .* evaluation 0,"));
+  EXPECT_THAT(run_ok(with({kProgram, "run_qa", "--model_name_or_path", (kDemo / "model").native(),
+                           "--output_dir", path("alone").native()},
+                          padded))
+                  .out,
+              ContainsRegex("memory: .* evaluation [1-9]"));
 }
 
 TEST_F(Memory, IsFlatOver500Steps) {

@@ -41,17 +41,17 @@ struct Gelu {
 // and the derivative s + x s (1 - s) (2u)'.
 template <class V>
 struct GeluNew {
-  [[gnu::always_inline]] static V gate(V x) {
+  [[gnu::always_inline]] static Sigmoid<V> gate(V x) {
     const V cubic = V::fma(x * x * x, V::set1(kGeluNewCubic), x);
     return sigmoid(cubic * V::set1(kGeluNewSlope));
   }
-  [[gnu::always_inline]] static V value(V x) { return x * gate(x); }
+  [[gnu::always_inline]] static V value(V x) { return x * gate(x).value; }
   [[gnu::always_inline]] static V derivative(V x, V& value) {
-    const V s = gate(x);
-    value = x * s;
+    const Sigmoid<V> s = gate(x);
+    value = x * s.value;
     const V slope =
         V::fma(x * x, V::set1(3.0f * kGeluNewCubic * kGeluNewSlope), V::set1(kGeluNewSlope));
-    return V::fma(x * s * (V::set1(1.0f) - s), slope, s);
+    return V::fma(value * s.rest, slope, s.value);
   }
 };
 

@@ -85,36 +85,66 @@ double worst_in_units(void (*f)(std::size_t, const float*, float*), Exact exact,
   return worst;
 }
 
-// GELU's errors in units of 2^-24, the spacing of f32 below 1: of the value x Phi(x) relative to
-// |x|, of the derivative, which lies around 1, as they are.
-template <const ActivationKernels& kActivation>
-void check_gelu() {
-  const auto phi = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };
+// Of a function with |f(x)| <= |x| and its derivative, in f64.
+struct ExactActivation {
+  double (*value)(double);
+  double (*slope)(double);
+};
+
+constexpr ExactActivation kExactGelu = {
+    [](double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); },
+    [](double x) {
+      return 0.5 * std::erfc(-x / std::sqrt(2.0)) +
+             x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::acos(-1.0));
+    }};
+
+// 0.5 (1 + tanh u) = 1 / (1 + e^-2u), with the constants as f32 has them.
+double gelu_new_argument(double x) {
+  return 2 * std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
+}
+constexpr ExactActivation kExactGeluNew = {
+    [](double x) { return x / (1 + std::exp(-gelu_new_argument(x))); },
+    [](double x) {
+      const double s = 1 / (1 + std::exp(-gelu_new_argument(x)));
+      const double rest = 1 / (1 + std::exp(gelu_new_argument(x)));
+      return s + x * s * rest * 2 * std::sqrt(2 / std::acos(-1.0)) * (1 + 3 * 0.044715 * x * x);
+    }};
+
+// The errors in units of 2^-24, the spacing of f32 below 1: of the value relative to |x|, of the
+// derivative, which lies around 1, as they are.
+struct ActivationErrors {
+  double value, slope;
+};
+
+template <const ActivationKernels& kKernels, Activation kActivation>
+ActivationErrors activation_errors(const ExactActivation& exact) {
+  static constexpr double kUnit = 0x1p-24;
   const auto value = [](std::size_t count, const float* x, float* y) {
-    kActivation.f32.forward(Activation::kGelu, count, x, y);
+    kKernels.f32.forward(kActivation, count, x, y);
   };
   const auto slope = [](std::size_t count, const float* x, float* y) {
     const std::vector<float> ones(count, 1.0f);
-    kActivation.f32.backward(Activation::kGelu, count, x, ones.data(), y, nullptr);
+    kKernels.f32.backward(kActivation, count, x, ones.data(), y, nullptr);
   };
-  static constexpr double kUnit = 0x1p-24;
-  EXPECT_LE(worst_in_units(
-                value, [&](double x) { return x * phi(x); },
-                [](double x) { return kUnit * std::abs(x) + 1e-30; }),
-            1.5);
-  EXPECT_LE(worst_in_units(
-                slope,
-                [&](double x) {
-                  return phi(x) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::acos(-1.0));
-                },
-                [](double) { return kUnit; }),
-            2.0);
+  return {.value = worst_in_units(value, exact.value,
+                                  [](double x) { return kUnit * std::abs(x) + 1e-30; }),
+          .slope = worst_in_units(slope, exact.slope, [](double) { return kUnit; })};
 }
 
-TEST(SimdMath, GeluKeepsItsBounds) {
+template <const ActivationKernels& kKernels>
+void check_activations() {
+  const auto gelu = activation_errors<kKernels, Activation::kGelu>(kExactGelu);
+  EXPECT_LE(gelu.value, 1.5);
+  EXPECT_LE(gelu.slope, 2.0);
+  const auto gelu_new = activation_errors<kKernels, Activation::kGeluNew>(kExactGeluNew);
+  EXPECT_LE(gelu_new.value, 2.5);
+  EXPECT_LE(gelu_new.slope, 3.5);
+}
+
+TEST(SimdMath, ActivationsKeepTheirBounds) {
   if (!CpuFeatures::detect().avx2) GTEST_SKIP() << "this CPU has no AVX2";
-  check_gelu<kActivationAvx2>();
-  if (CpuFeatures::detect().avx512) check_gelu<kActivationAvx512>();
+  check_activations<kActivationAvx2>();
+  if (CpuFeatures::detect().avx512) check_activations<kActivationAvx512>();
 }
 
 }  // namespace

@@ -64,8 +64,10 @@ void QuestionAnsweringModel::plan(Arena& arena, std::size_t rows, PassKind kind,
 }
 
 Activations QuestionAnsweringModel::make_activations(const BatchShape& capacity,
-                                                     nn::Precision precision, PassKind kind) const {
+                                                     nn::Precision precision, PassKind kind,
+                                                     const Activations* within) const {
   Activations activations;
+  if (within != nullptr) activations.memory_ = within->memory_;
   activations.capacity_ = capacity;
   activations.kind_ = kind;
   if (precision == nn::Precision::kBfloat16) activations.tensors_.emplace<Tensors<bfloat16>>();
@@ -73,8 +75,11 @@ Activations QuestionAnsweringModel::make_activations(const BatchShape& capacity,
       [&](auto& tensors) {
         Arena measure;
         plan(measure, capacity.rows, kind, tensors);
-        activations.arena_ = Arena(measure.used());
-        plan(activations.arena_, capacity.rows, kind, tensors);
+        Activations::Memory& memory = *activations.memory_;
+        ++memory.passes;  // whatever lay in it is given up
+        if (memory.arena.capacity() < measure.used()) memory.arena = Arena(measure.used());
+        memory.arena.reset();
+        plan(memory.arena, capacity.rows, kind, tensors);
       },
       activations.tensors_);
   return activations;
@@ -151,8 +156,10 @@ void QuestionAnsweringModel::forward(const kernels::Context& context, const nn::
   const nn::Pass pass{context, weights, batch.sequences(), dropout};
   std::visit(
       [&](auto& tensors) {
-        activations.arena_.reset();
-        plan(activations.arena_, batch.rows(), activations.kind(), tensors);
+        Activations::Memory& memory = *activations.memory_;
+        activations.pass_ = ++memory.passes;
+        memory.arena.reset();
+        plan(memory.arena, batch.rows(), activations.kind(), tensors);
         encoder_.forward(pass, batch, tensors.encoder);
         forward_head(pass, tensors, logits);
       },
@@ -168,6 +175,10 @@ void QuestionAnsweringModel::backward(const kernels::Context& context, const nn:
   check_pass(weights, batch, activations, grad_logits.size());
   if (!is_training(activations.kind())) {
     raise<InvalidArgument>("backward needs activations of a training pass; found inference");
+  }
+  if (activations.pass_ != activations.memory_->passes) {
+    raise<InvalidArgument>(
+        "backward after another pass in the same memory; it must follow its own forward");
   }
   if (weights.int8 != nullptr) {
     raise<InvalidArgument>("backward through int8 layers; they are for evaluation only");

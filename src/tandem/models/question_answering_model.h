@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <span>
 #include <variant>
 
@@ -32,8 +34,9 @@ struct BatchShape {
 };
 
 // The memory of one pass at a time, allocated once for the largest batch; forward lays it out anew
-// for each batch's rows and allocates nothing. Made by QuestionAnsweringModel::make_activations().
-// Not thread-safe.
+// for each batch's rows and allocates nothing. Made by QuestionAnsweringModel::make_activations(),
+// in memory of its own or in that of others; forward then ends the pass of the others. Not
+// thread-safe.
 class Activations {
  public:
   const BatchShape& capacity() const { return capacity_; }
@@ -41,9 +44,10 @@ class Activations {
   nn::Precision precision() const {
     return tensors_.index() == 0 ? nn::Precision::kFloat32 : nn::Precision::kBfloat16;
   }
-  std::size_t bytes() const { return arena_.capacity(); }
+  // Of the memory, whoever shares it.
+  std::size_t bytes() const { return memory_->arena.capacity(); }
   // Of the last batch; equals bytes() when that had as many rows as there is room for.
-  std::size_t bytes_used() const { return arena_.used(); }
+  std::size_t bytes_used() const { return memory_->arena.used(); }
 
   // The rows [R, H] between layers after the last forward: k = 0 the embeddings' output, k = l + 1
   // the output of layer l. T is what products read: float for kFloat32, bfloat16 for kBfloat16. Every
@@ -63,9 +67,15 @@ class Activations {
     std::span<float> head_input;  // [R, H] the encoder's output after dropout
   };
 
+  struct Memory {
+    Arena arena;
+    std::uint64_t passes = 0;  // that began in it
+  };
+
   BatchShape capacity_;
   PassKind kind_ = PassKind::kInference;
-  Arena arena_;
+  std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
+  std::uint64_t pass_ = 0;  // memory_->passes when forward began the last one
   std::variant<Tensors<float>, Tensors<bfloat16>> tensors_;
 };
 
@@ -81,8 +91,9 @@ class QuestionAnsweringModel {
   const nn::ParameterLayout& layout() const { return layout_; }
 
   // Room for batches of up to `capacity`. precision = weights.precision() of the passes to come.
-  Activations make_activations(const BatchShape& capacity, nn::Precision precision,
-                               PassKind kind) const;
+  // within: not null: these passes use its memory, which grows if they need more.
+  Activations make_activations(const BatchShape& capacity, nn::Precision precision, PassKind kind,
+                               const Activations* within = nullptr) const;
 
   // logits [rows, 2] f32 = qa_outputs(dropout(encoder(batch))), overwritten. The encoder's products
   // are in bf16 iff weights.bf16 is not empty; the head is always f32. Activations of a
@@ -97,8 +108,8 @@ class QuestionAnsweringModel {
   // touched) from grad_logits [rows, 2] f32. batch, weights, dropout and activations are those of
   // the last forward, whose activations are used up. gradient_ready(end) is called on this thread
   // when grads [0, end) are final: after the head, after each layer from last to first, and with
-  // end = layout().size() after the embeddings. Throws InvalidArgument for inference activations or
-  // spans of a wrong size.
+  // end = layout().size() after the embeddings. Throws InvalidArgument for inference activations,
+  // for spans of a wrong size, and when another pass has used the memory since forward.
   void backward(const kernels::Context& context, const nn::Weights& weights,
                 const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
                 std::span<const float> grad_logits, Activations& activations,

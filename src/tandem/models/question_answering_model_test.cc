@@ -45,10 +45,8 @@ struct StepResult {
 // Forward, loss and backward of one batch.
 StepResult run_step(const kernels::Context& context, const TestModel& test, Precision precision,
                     const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
-                    PassKind kind = PassKind::kTraining) {
+                    Activations& activations) {
   const QuestionAnsweringModel& model = test.model;
-  Activations activations =
-      model.make_activations({batch.rows(), batch.num_sequences()}, precision, kind);
   StepResult result;
   result.logits.resize(batch.rows() * 2);
   std::vector<float> grad_logits(batch.rows() * 2);
@@ -60,6 +58,14 @@ StepResult run_step(const kernels::Context& context, const TestModel& test, Prec
   model.backward(context, weights, batch, dropout, grad_logits, activations, result.grads, false,
                  [&](std::size_t end) { result.ready.push_back(end); });
   return result;
+}
+
+StepResult run_step(const kernels::Context& context, const TestModel& test, Precision precision,
+                    const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
+                    PassKind kind = PassKind::kTraining) {
+  Activations activations =
+      test.model.make_activations({batch.rows(), batch.num_sequences()}, precision, kind);
+  return run_step(context, test, precision, batch, dropout, activations);
 }
 
 // (mean start loss + mean end loss) / 2, as kernels::span_cross_entropy.
@@ -309,6 +315,54 @@ TEST_P(QuestionAnsweringModelTest, UsesExactlyThePlannedMemory) {
     EXPECT_LT(activations.bytes_used(), activations.bytes());
     EXPECT_THAT(logits, ElementsAreArray(infer(context_, test_, precision_, smaller)));
   }
+}
+
+// An evaluation in the memory of training, between two steps: each computes what it computes alone,
+// also when the memory has to grow for it.
+TEST_P(QuestionAnsweringModelTest, PassesTakeTurnsInOneMemory) {
+  const nn::PackedBatch batch = tiny_batch(true);
+  const nn::PackedBatch smaller = tiny_batch(false);
+  const BatchShape fits = {batch.rows(), batch.num_sequences()};
+  for (const PassKind kind : {PassKind::kTraining, PassKind::kCheckpointed}) {
+    const StepResult alone = run_step(context_, test_, precision_, batch, kDropout, kind);
+    Activations training = test_.model.make_activations(fits, precision_, kind);
+    const std::size_t of_training = training.bytes();
+    for (const BatchShape& shape : {fits, BatchShape{100 * batch.rows(), 3}}) {
+      Activations inference =
+          test_.model.make_activations(shape, precision_, PassKind::kInference, &training);
+      EXPECT_EQ(training.bytes(), inference.bytes());
+      EXPECT_EQ(training.bytes() > of_training, shape.rows > fits.rows);
+      for (const nn::PackedBatch* evaluated : {&batch, &smaller}) {
+        const StepResult step = run_step(context_, test_, precision_, batch, kDropout, training);
+        EXPECT_EQ(step.loss, alone.loss);
+        EXPECT_EQ(step.grads, alone.grads);
+        std::vector<float> logits(evaluated->rows() * 2);
+        test_.model.forward(context_, test_.weights(precision_), *evaluated, kNoDropout, inference,
+                            logits);
+        EXPECT_EQ(logits, infer(context_, test_, precision_, *evaluated));
+      }
+    }
+  }
+}
+
+TEST_P(QuestionAnsweringModelTest, BackwardNeedsItsOwnForward) {
+  const nn::PackedBatch batch = tiny_batch(false);
+  const BatchShape shape = {batch.rows(), batch.num_sequences()};
+  const nn::Weights weights = test_.weights(precision_);
+  Activations training = test_.model.make_activations(shape, precision_, PassKind::kTraining);
+  Activations inference =
+      test_.model.make_activations(shape, precision_, PassKind::kInference, &training);
+  std::vector<float> logits(batch.rows() * 2);
+  std::vector<float> grads(test_.model.layout().size());
+  const auto backward = [&] {
+    test_.model.backward(context_, weights, batch, kNoDropout, logits, training, grads, false,
+                         [](std::size_t) {});
+  };
+  test_.model.forward(context_, weights, batch, kNoDropout, training, logits);
+  test_.model.forward(context_, weights, batch, kNoDropout, inference, logits);
+  EXPECT_THAT(backward, ThrowsMessage<InvalidArgument>(HasSubstr("another pass")));
+  test_.model.forward(context_, weights, batch, kNoDropout, training, logits);
+  backward();
 }
 
 // Recomputing a layer in backward gives the same bits as keeping it: dropout is a function of the

@@ -84,8 +84,9 @@ void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
 class StepAllocations : public ::testing::TestWithParam<Case> {};
 
-// Steps of the demo's job, called as the trainer calls them. The first two warm up; later ones have
-// longer batches than these, shorter ones, and the incomplete one of the epoch's end.
+// Steps of the demo's job, called as the trainer calls them, with evaluations in between. The first
+// two warm up; later ones have longer batches than these, shorter ones, and the incomplete one of
+// the epoch's end.
 TEST_P(StepAllocations, AreNone) {
   const Case& param = GetParam();
   const fs::path demo = fs::path(TANDEM_SOURCE_DIR) / "examples" / "demo";
@@ -113,6 +114,15 @@ TEST_P(StepAllocations, AreNone) {
                                .optimizer_state_elements = optimizer->state_elements()});
   models::load_pretrained(demo / "model", task.model().config(), task.layout(), parallel.weights(),
                           42);
+  data::QuestionSet held_out = data::read_questions(demo / "held_out.json", {});
+  auto evaluated = question_answering::build_features(tokenizer, held_out.examples(),
+                                                      {.max_seq_length = 128,
+                                                       .doc_stride = 32,
+                                                       .labels = false,
+                                                       .padding = param.padding,
+                                                       .max_samples = 16},
+                                                      threads);
+  task.set_evaluation(tasks::Split::kEval, {std::move(held_out), std::move(evaluated)});
   constexpr std::size_t kBatch = 4;
   task.plan_training(kBatch);
   TrainingPlan plan;
@@ -140,6 +150,9 @@ TEST_P(StepAllocations, AreNone) {
     counting = false;
     EXPECT_EQ(allocations, 0u) << "step " << step;
     EXPECT_GT(result.grad_norm, 0) << "step " << step;
+    std::vector<float> logits;
+    task.predict(context, {parallel.weights(), parallel.bf16_weights()}, tasks::Split::kEval, 0, 8,
+                 logits);
   }
   EXPECT_EQ(scratch.bytes(), scratch_bytes);
 }

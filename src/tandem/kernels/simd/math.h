@@ -89,10 +89,20 @@ template <class V>
   return {bell * polynomial(t, kMills), bell * V::set1(kInverseSqrt2Pi)};
 }
 
-// 1 / (1 + e^-x).
+// s = 1 / (1 + e^-x) and 1 - s: both from e^-|x|, so that the smaller one is as good as the larger.
 template <class V>
-[[gnu::always_inline]] inline V sigmoid(V x) {
-  return V::set1(1.0f) / (V::set1(1.0f) + exp(V::zero() - x));
+struct Sigmoid {
+  V value;  // s
+  V rest;   // 1 - s
+};
+
+template <class V>
+[[gnu::always_inline]] inline Sigmoid<V> sigmoid(V x) {
+  const V bell = exp(V::zero() - V::abs(x));
+  const V larger = V::set1(1.0f) / (V::set1(1.0f) + bell);
+  const V smaller = bell * larger;
+  const auto negative = V::less(x, V::zero());
+  return {V::select(negative, smaller, larger), V::select(negative, larger, smaller)};
 }
 
 }  // namespace tandem::kernels::simd

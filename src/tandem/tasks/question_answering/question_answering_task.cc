@@ -154,8 +154,9 @@ std::string QuestionAnsweringTask::train_fingerprint() const {
 }
 
 std::unique_ptr<QuestionAnsweringTask::Pass> QuestionAnsweringTask::make_pass(
-    const models::BatchShape& capacity, models::PassKind kind) const {
-  auto pass = std::make_unique<Pass>(model_.make_activations(capacity, options_.precision, kind));
+    const models::BatchShape& capacity, models::PassKind kind, const Pass* within) const {
+  auto pass = std::make_unique<Pass>(model_.make_activations(
+      capacity, options_.precision, kind, within == nullptr ? nullptr : &within->activations));
   // Loading a batch swaps the two sets of vectors, so both have room for the largest one.
   pass->batch.reserve(capacity.rows, capacity.sequences);
   reserve(pass->rows, capacity.rows, capacity.sequences);
@@ -166,6 +167,12 @@ std::unique_ptr<QuestionAnsweringTask::Pass> QuestionAnsweringTask::make_pass(
     pass->grad_logits.resize(capacity.rows * kNumLabels);
   }
   return pass;
+}
+
+void QuestionAnsweringTask::set_training(const models::BatchShape& capacity,
+                                         models::PassKind kind) {
+  inference_.reset();
+  training_ = make_pass(capacity, kind);
 }
 
 void QuestionAnsweringTask::set_precision(nn::Precision precision) {
@@ -186,13 +193,13 @@ std::size_t QuestionAnsweringTask::plan_training(std::size_t batch_size) {
 std::size_t QuestionAnsweringTask::plan_training(std::size_t batch_size, std::size_t max_rows) {
   const auto kind = options_.gradient_checkpointing ? models::PassKind::kCheckpointed
                                                     : models::PassKind::kTraining;
-  training_ = make_pass({.rows = max_rows, .sequences = batch_size}, kind);
+  set_training({.rows = max_rows, .sequences = batch_size}, kind);
   return training_->activations.bytes();
 }
 
 std::size_t QuestionAnsweringTask::plan_calibration(std::size_t batch_size) {
   const std::size_t rows = max_batch_rows(train_features_, options_.padding, batch_size);
-  training_ = make_pass({.rows = rows, .sequences = batch_size}, models::PassKind::kInference);
+  set_training({.rows = rows, .sequences = batch_size}, models::PassKind::kInference);
   training_->logits.resize(rows * kNumLabels);  // forward() computes the loss from them
   return training_->activations.bytes();
 }
@@ -217,9 +224,10 @@ std::size_t QuestionAnsweringTask::plan_evaluation() {
     });
     num_evaluation_rows_ = std::max(num_evaluation_rows_, rows_of_set);
   }
+  const std::size_t of_training = training_ == nullptr ? 0 : training_->activations.bytes();
   inference_ = make_pass({.rows = rows, .sequences = options_.eval_batch_size},
-                         models::PassKind::kInference);
-  return inference_->activations.bytes();
+                         models::PassKind::kInference, training_.get());
+  return inference_->activations.bytes() - of_training;
 }
 
 void QuestionAnsweringTask::fill(const FeatureSet& features, std::span<const std::uint32_t> indices,

@@ -50,8 +50,9 @@ class QuestionAnsweringTask final : public tasks::Task {
   const models::QuestionAnsweringModel& model() const { return model_; }
   // What products read from here on; passes in the other precision, with their memory, are forgotten.
   void set_precision(nn::Precision precision);
-  // Allocates what the evaluation sets need and returns the bytes of activations; the first
-  // predict() does it otherwise.
+  // Allocates what the evaluation sets need and returns the bytes of activations. After
+  // plan_training() an evaluation runs in the memory of training, which is idle between two steps:
+  // the bytes are then what it needs beyond that. The first predict() does it otherwise.
   std::size_t plan_evaluation();
   // Rows of all batches of the evaluation set that has most of them.
   std::size_t num_evaluation_rows() const { return num_evaluation_rows_; }
@@ -107,7 +108,10 @@ class QuestionAnsweringTask final : public tasks::Task {
   void for_each_batch(const OrderedSet& set,
                       FunctionRef<void(std::span<const std::uint32_t>)> visit) const;
   OrderedLogits in_order(const OrderedSet& set, std::span<const float> output) const;
-  std::unique_ptr<Pass> make_pass(const models::BatchShape& capacity, models::PassKind kind) const;
+  std::unique_ptr<Pass> make_pass(const models::BatchShape& capacity, models::PassKind kind,
+                                  const Pass* within = nullptr) const;
+  // The training pass anew; an evaluation that ran in its memory is forgotten with it.
+  void set_training(const models::BatchShape& capacity, models::PassKind kind);
   void fill(const FeatureSet& features, std::span<const std::uint32_t> indices,
             std::uint64_t first_sample, Pass& pass) const;
 

@@ -50,7 +50,7 @@ struct Written {
   friend bool operator==(const Written&, const Written&) = default;
 };
 
-Written evaluate(Padding padding, std::size_t batch_size) {
+Written evaluate(Padding padding, std::size_t batch_size, std::size_t train_batch_size = 0) {
   const text::Tokenizer tokenizer = text::Tokenizer::load(demo("model"));
   models::testing::TestContext context;
   QuestionAnsweringTask task(
@@ -61,6 +61,11 @@ Written evaluate(Padding padding, std::size_t batch_size) {
   task.set_evaluation(tasks::Split::kEval, {std::move(questions), std::move(features)});
   std::vector<float> weights(task.layout().size());
   models::load_pretrained(demo("model"), task.model().config(), task.layout(), weights, 42);
+  if (train_batch_size > 0) {
+    const auto more = data::read_questions(demo("train.json"), {});
+    task.set_train_features(features_of(tokenizer, more, padding));
+    task.plan_training(train_batch_size);
+  }
 
   std::vector<float> output;
   const std::size_t num_features = task.num_features(tasks::Split::kEval);
@@ -84,6 +89,28 @@ TEST(QuestionAnsweringTask, AnswersDoNotDependOnTheBatches) {
     EXPECT_EQ(evaluate(padding, 8), one_by_one);
     EXPECT_EQ(evaluate(padding, 3), one_by_one);
   }
+}
+
+// Between two steps an evaluation takes the memory of training, and more only if it needs more.
+TEST(QuestionAnsweringTask, EvaluatesInTheMemoryOfTraining) {
+  const Written alone = evaluate(Padding::kNone, 8);
+  EXPECT_EQ(evaluate(Padding::kNone, 8, /*train_batch_size=*/8), alone);
+  EXPECT_EQ(evaluate(Padding::kNone, 8, /*train_batch_size=*/1), alone);
+
+  const text::Tokenizer tokenizer = text::Tokenizer::load(demo("model"));
+  QuestionAnsweringTask task(models::ModelConfig::load(demo("model")), tokenizer,
+                             {.eval_batch_size = 32, .postprocess = {}});
+  auto questions = data::read_questions(demo("held_out.json"), {});
+  FeatureSet features = features_of(tokenizer, questions, Padding::kNone);
+  task.set_train_features(features_of(tokenizer, questions, Padding::kNone));
+  task.set_evaluation(tasks::Split::kEval, {std::move(questions), std::move(features)});
+  const std::size_t evaluation = task.plan_evaluation();
+  EXPECT_GT(evaluation, 0u);
+  EXPECT_GT(task.plan_training(32), evaluation);
+  EXPECT_EQ(task.plan_evaluation(), 0u);
+  const std::size_t training = task.plan_training(1);
+  EXPECT_LT(training, evaluation);
+  EXPECT_EQ(task.plan_evaluation(), evaluation - training);
 }
 
 }  // namespace
