@@ -88,6 +88,25 @@ TEST_F(Options, CachedFeaturesTrainTheSame) {
   }
 }
 
+// A tokenizer that does not know the longest sequence: the model's positions do.
+TEST_F(Options, MaxSeqLengthIsClippedToTheModelsPositions) {
+  const fs::path model = path("model");
+  fs::copy(kDemo / "model", model, fs::copy_options::recursive);
+  std::string config = read_file(model / "tokenizer_config.json");
+  const std::string key = "\"model_max_length\": 128,";
+  write_file(model / "tokenizer_config.json", config.erase(config.find(key), key.size()));
+  const Words flags = {"--model_name_or_path", model.native(), "--max_steps",     "3",
+                       "--pad_to_max_length",  "true",         "--save_strategy", "no"};
+  const ProcessResult clipped =
+      run_ok(train_command("clipped", with(flags, {"--max_seq_length", "384"})));
+  EXPECT_THAT(
+      clipped.out + clipped.err,
+      HasSubstr("max_seq_length (384) is larger than the longest sequence of the model, 128 "
+                "(max_position_embeddings of its config.json): using 128"));
+  run_ok(train_command("fits", flags));
+  EXPECT_TRUE(weights("clipped") == weights("fits"));
+}
+
 TEST_F(Options, UnusableExamplesEndTheJobOrAreSkipped) {
   write_file(
       path("q.jsonl"),
