@@ -142,6 +142,7 @@ TEST_F(Options, EverythingAUserExpectsIsWritten) {
                           "eval_f1", "eval_samples", "predict_samples", "epoch"}) {
     EXPECT_TRUE(all.contains(key)) << key;
   }
+  EXPECT_FALSE(all.contains("eval_model_preparation_time")) << "only of runs without training";
   EXPECT_EQ(read("job", "predict_predictions.json").size(), 10u);
   EXPECT_FALSE(read_file(path("job") / "eval_results.json").ends_with("\n"));
   EXPECT_TRUE(read_file(path("job") / "eval_predictions.json").ends_with("\n"));
@@ -198,6 +199,7 @@ TEST_F(Options, EvaluationAloneAndVersionTwo) {
     EXPECT_TRUE(results.contains(key)) << key;
   }
   EXPECT_FALSE(results.contains("epoch"));
+  EXPECT_GE(results.at("eval_model_preparation_time").get<double>(), 0.0);
   EXPECT_EQ(read("job", "eval_null_odds.json").size(), 2u);
   EXPECT_FALSE(fs::exists(path("job") / "model.safetensors"));
 }

@@ -54,7 +54,9 @@ Trainer::Trainer(const TrainerParts& parts)
     : parts_(parts), memory_(!parts.arguments.skip_memory_metrics) {
   memory_.start(MemoryTracker::Stage::kInit);
   memory_.stop(MemoryTracker::Stage::kInit);  // weights and data were there before
-  refresh_bf16_weights();                     // an evaluation without training reads them too
+  const auto start = Clock::now();
+  refresh_bf16_weights();  // an evaluation without training reads them too
+  preparation_seconds_ = seconds_since(start);
 }
 
 TrainResult Trainer::train(const std::optional<fs::path>& resume) {
@@ -174,12 +176,14 @@ ordered_json Trainer::evaluate(tasks::Split split) {
   const bool eval = split == tasks::Split::kEval;
   const auto stage = eval ? MemoryTracker::Stage::kEval : MemoryTracker::Stage::kPredict;
   memory_.start(stage);
+  const bool trained = plan_.total_steps > 0;
   ordered_json metrics = trainer::evaluate(
       {.split = split,
        .metric_prefix = eval ? "eval" : "test",
        .file_prefix = eval ? "eval" : "predict",
        .directory = parts_.arguments.output_dir,
-       .batch_size = static_cast<std::size_t>(parts_.arguments.per_device_eval_batch_size)},
+       .batch_size = static_cast<std::size_t>(parts_.arguments.per_device_eval_batch_size),
+       .preparation_seconds = trained ? std::nullopt : std::optional(preparation_seconds_)},
       parts_.kernels, parts_.communicator, parts_.task, weights(), parts_.observer);
   memory_.stop_and_report(stage, metrics);
   return metrics;
