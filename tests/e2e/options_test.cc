@@ -231,6 +231,10 @@ TEST_F(Options, EpochStrategies) {
     if (entry.contains("loss")) logged.push_back(entry.at("step"));
   }
   EXPECT_EQ(logged, (std::vector<int>{10, 20}));
+  // The arguments, whatever the strategies make of them; 500 where there is none.
+  EXPECT_EQ(state.at("logging_steps"), 4);
+  EXPECT_EQ(state.at("save_steps"), 7);
+  EXPECT_EQ(state.at("eval_steps"), 500);
 }
 
 // 12 steps of 8 features padded to 128 tokens, by two ranks; the resumed run goes on counting.

@@ -25,14 +25,16 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-TrainerState initial_state(const TrainingPlan& plan) {
+// The intervals are the arguments, as in the Trainer: also where a strategy does not count steps.
+TrainerState initial_state(const TrainingPlan& plan, const TrainingArguments& arguments) {
   TrainerState state;
   state.max_steps = plan.total_steps;
   state.num_train_epochs = plan.num_epochs;
   state.train_batch_size = plan.per_device_batch_size;
-  state.logging_steps = plan.logging_steps;
-  state.eval_steps = plan.eval_steps;
-  state.save_steps = plan.save_steps;
+  state.logging_steps = resolve_steps(arguments.logging_steps, plan.total_steps);
+  if (arguments.eval_steps)
+    state.eval_steps = resolve_steps(*arguments.eval_steps, plan.total_steps);
+  state.save_steps = resolve_steps(arguments.save_steps, plan.total_steps);
   return state;
 }
 
@@ -75,7 +77,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
                                  .plan = plan_,
                                  .dropout_seed = static_cast<std::uint64_t>(arguments.seed),
                                  .max_grad_norm = arguments.max_grad_norm};
-  state_ = initial_state(plan_);
+  state_ = initial_state(plan_, arguments);
   resume_ = initial_resume_state(plan_, arguments, parts_.data_fingerprint);
   own_losses_.assign(parts_.parallel.shards().size(), 0.0);
   if (resume) resume_from(*resume);
