@@ -208,14 +208,17 @@ TEST_F(Options, EvaluationAloneAndVersionTwo) {
 TEST_F(Options, EvaluationAloneInBf16IsThatAfterTraining) {
   run_ok(train_command("trained", with(eval_flags(), {"--bf16", "--save_strategy", "no"})));
   const Words evaluate = with({kProgram, "run_qa", "--model_name_or_path", path("trained").native(),
-                               "--bf16", "--max_seq_length", "128", "--doc_stride", "32"},
+                               "--max_seq_length", "128", "--doc_stride", "32"},
                               eval_flags());
-  run_ok(with(evaluate, {"--output_dir", path("alone").native()}));
-  run_ranks(with(evaluate, {"--output_dir", path("ranks").native()}), 2);
+  run_ok(with(evaluate, {"--bf16", "--output_dir", path("alone").native()}));
+  run_ok(with(evaluate, {"--bf16_full_eval", "--output_dir", path("full_eval").native()}));
+  run_ok(with(evaluate, {"--output_dir", path("f32").native()}));
+  run_ranks(with(evaluate, {"--bf16", "--output_dir", path("ranks").native()}), 2);
   const std::string expected = read_file(path("trained") / "eval_nbest_predictions.json");
-  for (const char* output : {"alone", "ranks"}) {
+  for (const char* output : {"alone", "full_eval", "ranks"}) {
     EXPECT_TRUE(read_file(path(output) / "eval_nbest_predictions.json") == expected) << output;
   }
+  EXPECT_FALSE(read_file(path("f32") / "eval_nbest_predictions.json") == expected);
 }
 
 TEST_F(Options, EpochStrategies) {

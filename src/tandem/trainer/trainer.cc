@@ -167,7 +167,9 @@ void Trainer::after_step(double epoch, double grad_norm, double learning_rate, b
   if (log_now) log_training(grad_norm, learning_rate);
   if (evaluate_now) {
     const std::int64_t best_before = state_.best_global_step;
-    follow_metric(evaluate_and_record());
+    const ordered_json metrics = evaluate_and_record();
+    remember_best(metrics);
+    follow_metric(metrics);
     save_now = save_now || (arguments.save_strategy == SaveStrategy::kBest &&
                             state_.best_global_step != best_before);
   }
@@ -191,18 +193,23 @@ ordered_json Trainer::evaluate(tasks::Split split) {
   return metrics;
 }
 
-// reduce_lr_on_plateau looks at the evaluations of training, not at that of eval_on_start.
+ordered_json Trainer::evaluate_and_record() {
+  ordered_json metrics = evaluate(tasks::Split::kEval);
+  log(metrics);
+  return metrics;
+}
+
+// The best model and reduce_lr_on_plateau look at the evaluations of training, not at that of
+// eval_on_start.
 void Trainer::follow_metric(const ordered_json& metrics) {
   if (!learning_rate_->follows_metric()) return;
   const std::string key = with_eval_prefix(parts_.arguments.metric_for_best_model.value_or("f1"));
   learning_rate_->measured(metrics.at(key).get<double>());
 }
 
-ordered_json Trainer::evaluate_and_record() {
+void Trainer::remember_best(const ordered_json& metrics) {
   const TrainingArguments& arguments = parts_.arguments;
-  const ordered_json metrics = evaluate(tasks::Split::kEval);
-  log(metrics);
-  if (!arguments.metric_for_best_model) return metrics;
+  if (!arguments.metric_for_best_model) return;
   const std::string key = with_eval_prefix(*arguments.metric_for_best_model);
   if (!metrics.contains(key)) {
     std::string known;
@@ -217,7 +224,6 @@ ordered_json Trainer::evaluate_and_record() {
     state_.best_metric = value;
     state_.best_global_step = state_.global_step;
   }
-  return metrics;
 }
 
 bool Trainer::agreed_to_stop() {

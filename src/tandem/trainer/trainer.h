@@ -98,6 +98,7 @@ class Trainer {
   void record_losses(std::span<const double> losses);
   void log_training(double grad_norm, double learning_rate);
   nlohmann::ordered_json evaluate_and_record();
+  void remember_best(const nlohmann::ordered_json& metrics);
   void follow_metric(const nlohmann::ordered_json& metrics);
   void save();
   void load_best_model();
