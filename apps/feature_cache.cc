@@ -40,10 +40,12 @@ std::string key_of(const FeatureSources& sources) {
   }
   const auto& options = sources.options;
   key += fmt::format(
-      "max_seq_length: {}\ndoc_stride: {}\nlabels: {}\npadding: {}\nfix_last_token_labels: {}\n"
+      "max_seq_length: {}\nmax_positions: {}\ndoc_stride: {}\nlabels: {}\npadding: "
+      "{}\nfix_last_token_labels: {}\n"
       "skip_unusable: {}\nmax_samples: {}\n",
-      options.max_seq_length, options.doc_stride, options.labels, static_cast<int>(options.padding),
-      options.fix_last_token_labels, options.skip_unusable, options.max_samples);
+      options.max_seq_length, options.max_positions, options.doc_stride, options.labels,
+      static_cast<int>(options.padding), options.fix_last_token_labels, options.skip_unusable,
+      options.max_samples);
   return key;
 }
 

@@ -80,6 +80,8 @@ TEST_F(FeatureCacheTest, WhateverMakesOtherFeaturesMakesAnotherKey) {
   expect_another("nothing yet");
   options_.max_seq_length = 128;
   expect_another("max_seq_length");
+  options_.max_positions = 256;
+  expect_another("max_positions");
   options_.doc_stride = 32;
   expect_another("doc_stride");
   options_.labels = false;
@@ -97,7 +99,7 @@ TEST_F(FeatureCacheTest, WhateverMakesOtherFeaturesMakesAnotherKey) {
   write_file(model_ / "tokenizer_config.json", R"({"do_lower_case": false})");
   expect_another("the tokenizer");
   get();
-  EXPECT_EQ(made_, 10) << "and nothing else does";
+  EXPECT_EQ(made_, 11) << "and nothing else does";
 }
 
 TEST_F(FeatureCacheTest, OverwriteMakesThemAnewOnceForAllRanks) {

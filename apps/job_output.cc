@@ -54,6 +54,29 @@ std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments&
   return std::nullopt;
 }
 
+// Shards of the run that goes on from `checkpoint`: those that --logical_shards asks for, else the
+// checkpoint's, which keep the order of the data and the bits. Hugging Face has no shards but ranks,
+// so a checkpoint of fewer of them goes on with those of this run, as it would there.
+int shards_of_resumed_run(const fs::path& checkpoint, const trainer::ResumeState& saved,
+                          int world_size, const trainer::TrainingArguments& training,
+                          Console& console) {
+  if (training.logical_shards) return *training.logical_shards;
+  if (saved.logical_shards < world_size) {
+    if (saved.from_python) return world_size;
+    raise<ConfigError>(
+        "'{}' was written with {} logical shards, so at most {} ranks can go on with it bit by "
+        "bit, "
+        "not {}; pass --logical_shards {} to go on at the same step with another order of the data "
+        "and other bits",
+        checkpoint.native(), saved.logical_shards, saved.logical_shards, world_size, world_size);
+  }
+  if (saved.logical_shards != world_size) {
+    console.script_line("INFO", fmt::format("{} logical shards, as in the checkpoint, on {} ranks",
+                                            saved.logical_shards, world_size));
+  }
+  return saved.logical_shards;
+}
+
 }  // namespace
 
 std::optional<fs::path> prepare_output(const trainer::TrainingArguments& training,
@@ -83,18 +106,7 @@ void split_batch_sizes(int shards, trainer::TrainingArguments& training) {
 void adopt_checkpoint_settings(const fs::path& checkpoint, int world_size,
                                trainer::TrainingArguments& training, Console& console) {
   const trainer::ResumeState saved = trainer::Trainer::resume_state(checkpoint);
-  if (saved.logical_shards < world_size) {
-    raise<ConfigError>(
-        "'{}' was written with {} logical shards, so at most {} ranks can go on with it, not {}; "
-        "to "
-        "be free to add ranks later, start a run with a larger --logical_shards",
-        checkpoint.native(), saved.logical_shards, saved.logical_shards, world_size);
-  }
-  if (saved.logical_shards != training.logical_shards.value_or(world_size)) {
-    console.script_line("INFO", fmt::format("{} logical shards, as in the checkpoint, on {} ranks",
-                                            saved.logical_shards, world_size));
-  }
-  training.logical_shards = saved.logical_shards;
+  training.logical_shards = shards_of_resumed_run(checkpoint, saved, world_size, training, console);
   const bool known = saved.per_device_train_batch_size > 0;  // old Trainers did not record it
   if (known && saved.per_device_train_batch_size != training.per_device_train_batch_size) {
     console.warning(

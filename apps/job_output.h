@@ -22,8 +22,8 @@ std::optional<std::filesystem::path> prepare_output(const trainer::TrainingArgum
 // --split_batches: the batch sizes are those of all shards together. Throws ConfigError.
 void split_batch_sizes(int shards, trainer::TrainingArguments& training);
 
-// What a checkpoint fixes, because the order of data and sums depends on it: logical shards, and (as
-// in Hugging Face) the batch size. Throws ConfigError.
+// What a checkpoint fixes, because the order of data and sums depends on it: logical shards, unless
+// --logical_shards says otherwise, and (as in Hugging Face) the batch size. Throws ConfigError.
 void adopt_checkpoint_settings(const std::filesystem::path& checkpoint, int world_size,
                                trainer::TrainingArguments& training, Console& console);
 

@@ -20,10 +20,11 @@ using question_answering::FeatureSet;
 using question_answering::Padding;
 using tasks::Split;
 
-FeatureOptions feature_options(const tasks::QaArguments& data, bool labels,
-                               const std::optional<std::int64_t>& max_samples) {
+FeatureOptions feature_options(const tasks::QaArguments& data, std::size_t max_positions,
+                               bool labels, const std::optional<std::int64_t>& max_samples) {
   FeatureOptions options;
   options.max_seq_length = static_cast<std::size_t>(data.max_seq_length);
+  options.max_positions = max_positions;
   options.doc_stride = static_cast<std::size_t>(data.doc_stride);
   options.labels = labels;
   options.padding = padding_of(data);
@@ -38,10 +39,11 @@ FeatureOptions feature_options(const tasks::QaArguments& data, bool labels,
 // The features of a job's parts.
 class Loader {
  public:
-  Loader(const RunQaArguments& arguments, const fs::path& tokenizer_directory,
-         const text::Tokenizer& tokenizer, const Environment& environment, ThreadPool& threads,
-         Console& console)
+  Loader(const RunQaArguments& arguments, std::size_t max_positions,
+         const fs::path& tokenizer_directory, const text::Tokenizer& tokenizer,
+         const Environment& environment, ThreadPool& threads, Console& console)
       : data_(arguments.data),
+        max_positions_(max_positions),
         tokenizer_directory_(tokenizer_directory),
         tokenizer_(tokenizer),
         threads_(threads),
@@ -49,7 +51,8 @@ class Loader {
         cache_(FeatureCache::default_folder(environment), arguments.data.overwrite_cache) {}
 
   FeatureSet train(std::span<const fs::path> files, std::optional<std::size_t> rows) {
-    const FeatureOptions options = feature_options(data_, true, data_.max_train_samples);
+    const FeatureOptions options =
+        feature_options(data_, max_positions_, true, data_.max_train_samples);
     FeatureSet features = cache_.get({files, tokenizer_directory_, options}, [&] {
       return build(data::read_questions(files, {.require_id = false, .num_questions = rows}),
                    options);
@@ -62,8 +65,8 @@ class Loader {
   EvaluationSet evaluation(Split split, std::span<const fs::path> files,
                            std::optional<std::size_t> rows) {
     const bool eval = split == Split::kEval;
-    const FeatureOptions options =
-        feature_options(data_, false, eval ? data_.max_eval_samples : data_.max_predict_samples);
+    const FeatureOptions options = feature_options(
+        data_, max_positions_, false, eval ? data_.max_eval_samples : data_.max_predict_samples);
     EvaluationSet set{
         .questions = data::read_questions(files, {.require_answers = eval, .num_questions = rows}),
         .features = {}};
@@ -86,6 +89,7 @@ class Loader {
   }
 
   const tasks::QaArguments& data_;
+  const std::size_t max_positions_;
   const fs::path& tokenizer_directory_;
   const text::Tokenizer& tokenizer_;
   ThreadPool& threads_;
@@ -135,8 +139,8 @@ void load_questions(const RunQaArguments& arguments, const hub::DatasetFiles& fi
       count && *count != threads.num_threads()) {
     workers.emplace(*count);
   }
-  Loader loader(arguments, tokenizer_directory, tokenizer, environment,
-                workers ? *workers : threads, console);
+  Loader loader(arguments, task.model().config().max_position_embeddings, tokenizer_directory,
+                tokenizer, environment, workers ? *workers : threads, console);
   if (arguments.training.do_train)
     task.set_train_features(loader.train(files.train, files.train_rows));
   if (arguments.training.do_eval) {

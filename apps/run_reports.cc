@@ -147,6 +147,7 @@ std::string RunReports::model_card(const trainer::TrainerState& state) const {
       .license = std::nullopt,
       .eval_metrics = ordered_json::object(),
       .hyperparameters = hyperparameters(parts_.arguments.training, parts_.world_size),
+      .trained = parts_.arguments.trains(),
       .evaluations = evaluations(state),
       .frameworks = {{"tandem", TANDEM_VERSION}}};
   if (parts_.arguments.quantization.apply_quantization) {

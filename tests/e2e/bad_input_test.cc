@@ -138,6 +138,16 @@ TEST_F(BadInput, Data) {
   expect_failure({"--train_file", path("absent.json").native()}, 1, {"absent.json"});
 }
 
+TEST_F(BadInput, UnanswerableValidationDataAreRefusedBeforeTraining) {
+  const fs::path file = path("validation.json");
+  write(file, dataset({record("q1", "Where is it?", "It is in the old harbour.", "harbour", 17),
+                       R"({"id": "q2", "question": "Who?", "context": "It is here.",)"
+                       R"( "answers": {"text": [], "answer_start": []}})"}));
+  const Words flags = {"--do_eval", "--validation_file", file.native()};
+  expect_failure(flags, 1, {"question 'q2' has no answer", "--version_2_with_negative"});
+  run_ok(train_command("v2", with(flags, {"--version_2_with_negative", "--max_steps", "1"})));
+}
+
 TEST_F(BadInput, Flags) {
   expect_failure({"--lerning_rate", "1e-3"}, 2, {"--lerning_rate", "--learning_rate"});
   expect_failure({"--learning_rate", "fast"}, 2, {"--learning_rate", "fast"});

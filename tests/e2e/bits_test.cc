@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <thread>
 
 #include "e2e/job.h"
@@ -138,7 +139,36 @@ TEST_F(Bits, ACheckpointKeepsItsBatchAndShards) {
   }
   const ProcessResult zero = ranks[0]->wait();
   EXPECT_NE(zero.err.find("at most 2 ranks"), std::string::npos) << zero.err;
+  EXPECT_NE(zero.err.find("pass --logical_shards 3"), std::string::npos) << zero.err;
   for (auto& rank : ranks) EXPECT_NE(rank->wait().exit_code, 0);
+}
+
+// As in Hugging Face more ranks than before go on at the same step, once asked to; three ranks and one
+// then have the same bits again.
+TEST_F(Bits, MoreShardsGoOnFromACheckpoint) {
+  const Words two_shards = {"--logical_shards", "2"};
+  run_ok(train_command("every", with(two_shards, {"--logging_steps", "1"})));
+  run_ok(train_command("two", with(two_shards, {"--logging_steps", "5"})));
+  const auto resumed = [&](const std::string& from, const std::string& logging_steps) {
+    return Words{"--resume_from_checkpoint", (path(from) / "checkpoint-7").native(),
+                 "--logical_shards",         "3",
+                 "--logging_steps",          logging_steps};
+  };
+  const ProcessResult result = run_ok(train_command("one", resumed("every", "1")));
+  EXPECT_NE(
+      result.err.find("was written with 2: the run goes on at step 7 of 12 with 12 features a "
+                      "step instead of 8"),
+      std::string::npos)
+      << result.err;
+  run_ranks(train_command("three", resumed("every", "1")), 3);
+  expect_equal_results("one", "three");
+  EXPECT_FALSE(weights("one") == weights("every"));
+  // The log over steps 6 to 10 counts what two shards lost before the change.
+  run_ok(train_command("long", resumed("two", "5")));
+  const std::vector<double> single = losses("one");
+  EXPECT_EQ(single.size(), 12u);
+  const double mean = std::accumulate(single.begin() + 5, single.begin() + 10, 0.0) / 5;
+  EXPECT_NEAR(losses("long").at(1), mean, 2e-4);  // the log has four digits
 }
 
 TEST_F(Bits, TerminatedRunsWriteACheckpointAndGoOn) {

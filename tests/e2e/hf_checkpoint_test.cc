@@ -74,6 +74,20 @@ TEST_F(HuggingFaceCheckpoint, GoesOnWithTheTrainersLosses) {
   EXPECT_EQ(compared, 20);
 }
 
+// One rank wrote it; where two go on, a step has two batches.
+TEST_F(HuggingFaceCheckpoint, MoreRanksGoOnWithIt) {
+  const Words command = resume_command(golden() / "checkpoint-10", "ranks");
+  run_ranks(command, 2);
+  const std::string said =
+      run_ok(resume_command(golden() / "checkpoint-10", "shards", {"--logical_shards", "2"})).err;
+  EXPECT_NE(said.find("was written with 1: the run goes on at step 10 of 20 with 8 features a step "
+                      "instead of 4"),
+            std::string::npos)
+      << said;
+  expect_equal_results("ranks", "shards");
+  EXPECT_EQ(losses("ranks").size(), 20u);
+}
+
 TEST_F(HuggingFaceCheckpoint, SaysWhichArgumentsDiffer) {
   const fs::path checkpoint = path("checkpoint-10");
   fs::copy(golden() / "checkpoint-10", checkpoint, fs::copy_options::recursive);

@@ -120,6 +120,16 @@ class JobTest : public ::testing::Test {
     EXPECT_FALSE(text.empty());
     return text;
   }
+  // The losses of the log, in its order.
+  std::vector<double> losses(const std::string& output) const {
+    const auto state =
+        trainer::TrainerState::parse(read_file(path(output) / "trainer_state.json"), output);
+    std::vector<double> values;
+    for (const auto& entry : state.log_history) {
+      if (entry.contains("loss")) values.push_back(entry.at("loss").get<double>());
+    }
+    return values;
+  }
   static Words with(Words words, const Words& more) {
     words.insert(words.end(), more.begin(), more.end());
     return words;

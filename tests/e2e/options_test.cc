@@ -88,6 +88,25 @@ TEST_F(Options, CachedFeaturesTrainTheSame) {
   }
 }
 
+// A tokenizer that does not know the longest sequence: the model's positions do.
+TEST_F(Options, MaxSeqLengthIsClippedToTheModelsPositions) {
+  const fs::path model = path("model");
+  fs::copy(kDemo / "model", model, fs::copy_options::recursive);
+  std::string config = read_file(model / "tokenizer_config.json");
+  const std::string key = "\"model_max_length\": 128,";
+  write_file(model / "tokenizer_config.json", config.erase(config.find(key), key.size()));
+  const Words flags = {"--model_name_or_path", model.native(), "--max_steps",     "3",
+                       "--pad_to_max_length",  "true",         "--save_strategy", "no"};
+  const ProcessResult clipped =
+      run_ok(train_command("clipped", with(flags, {"--max_seq_length", "384"})));
+  EXPECT_THAT(
+      clipped.out + clipped.err,
+      HasSubstr("max_seq_length (384) is larger than the longest sequence of the model, 128 "
+                "(max_position_embeddings of its config.json): using 128"));
+  run_ok(train_command("fits", flags));
+  EXPECT_TRUE(weights("clipped") == weights("fits"));
+}
+
 TEST_F(Options, UnusableExamplesEndTheJobOrAreSkipped) {
   write_file(
       path("q.jsonl"),
@@ -123,6 +142,7 @@ TEST_F(Options, EverythingAUserExpectsIsWritten) {
                           "eval_f1", "eval_samples", "predict_samples", "epoch"}) {
     EXPECT_TRUE(all.contains(key)) << key;
   }
+  EXPECT_FALSE(all.contains("eval_model_preparation_time")) << "only of runs without training";
   EXPECT_EQ(read("job", "predict_predictions.json").size(), 10u);
   EXPECT_FALSE(read_file(path("job") / "eval_results.json").ends_with("\n"));
   EXPECT_TRUE(read_file(path("job") / "eval_predictions.json").ends_with("\n"));
@@ -179,6 +199,7 @@ TEST_F(Options, EvaluationAloneAndVersionTwo) {
     EXPECT_TRUE(results.contains(key)) << key;
   }
   EXPECT_FALSE(results.contains("epoch"));
+  EXPECT_GE(results.at("eval_model_preparation_time").get<double>(), 0.0);
   EXPECT_EQ(read("job", "eval_null_odds.json").size(), 2u);
   EXPECT_FALSE(fs::exists(path("job") / "model.safetensors"));
 }
@@ -187,14 +208,17 @@ TEST_F(Options, EvaluationAloneAndVersionTwo) {
 TEST_F(Options, EvaluationAloneInBf16IsThatAfterTraining) {
   run_ok(train_command("trained", with(eval_flags(), {"--bf16", "--save_strategy", "no"})));
   const Words evaluate = with({kProgram, "run_qa", "--model_name_or_path", path("trained").native(),
-                               "--bf16", "--max_seq_length", "128", "--doc_stride", "32"},
+                               "--max_seq_length", "128", "--doc_stride", "32"},
                               eval_flags());
-  run_ok(with(evaluate, {"--output_dir", path("alone").native()}));
-  run_ranks(with(evaluate, {"--output_dir", path("ranks").native()}), 2);
+  run_ok(with(evaluate, {"--bf16", "--output_dir", path("alone").native()}));
+  run_ok(with(evaluate, {"--bf16_full_eval", "--output_dir", path("full_eval").native()}));
+  run_ok(with(evaluate, {"--output_dir", path("f32").native()}));
+  run_ranks(with(evaluate, {"--bf16", "--output_dir", path("ranks").native()}), 2);
   const std::string expected = read_file(path("trained") / "eval_nbest_predictions.json");
-  for (const char* output : {"alone", "ranks"}) {
+  for (const char* output : {"alone", "full_eval", "ranks"}) {
     EXPECT_TRUE(read_file(path(output) / "eval_nbest_predictions.json") == expected) << output;
   }
+  EXPECT_FALSE(read_file(path("f32") / "eval_nbest_predictions.json") == expected);
 }
 
 TEST_F(Options, EpochStrategies) {
@@ -210,6 +234,10 @@ TEST_F(Options, EpochStrategies) {
     if (entry.contains("loss")) logged.push_back(entry.at("step"));
   }
   EXPECT_EQ(logged, (std::vector<int>{10, 20}));
+  // The arguments, whatever the strategies make of them; 500 where there is none.
+  EXPECT_EQ(state.at("logging_steps"), 4);
+  EXPECT_EQ(state.at("save_steps"), 7);
+  EXPECT_EQ(state.at("eval_steps"), 500);
 }
 
 // 12 steps of 8 features padded to 128 tokens, by two ranks; the resumed run goes on counting.

@@ -3,13 +3,14 @@
 
     compare_output_files.py TANDEM [bert|distilbert] [v1|v2]      with a Python that has torch and transformers; default: all four
 
-Both train some steps with evaluations and a checkpoint, evaluate and predict, as run_qa.py does; its QuestionAnsweringTrainer is restated here around
-hf_reference.py. Compared are the names of the files, and of each its structure: keys and their order, types, indentation, escapes, end of file; for the
+Both train some steps with evaluations and a checkpoint, evaluate and predict, as run_qa.py does, and evaluate and predict once more without training; its
+QuestionAnsweringTrainer is restated here around hf_reference.py. Compared are the names of the files, and of each its structure: keys and their order, types, indentation, escapes, end of file; for the
 tokenizer and the configuration the values too; for models names, shapes, types and metadata. The numbers are compared elsewhere (trajectory
 and golden tests). Differences that are meant are listed in EXPECTED with their reasons; the script fails on any other, and on
 an entry of EXPECTED that no longer occurs.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -105,7 +106,7 @@ class QuestionAnsweringTrainer(Trainer):
         output, logits = self.run_loop(prefix)
         write_predictions(pathlib.Path(self.args.output_dir), files, self.rows, self.features, logits, self.v2)
         metrics = {f"{prefix}_{key}": value for key, value in METRICS[self.v2].items()}
-        return {**metrics, **speed_metrics(prefix, start, num_samples=output.num_samples, num_steps=len(self.rows))}
+        return {**metrics, **output.metrics, **speed_metrics(prefix, start, num_samples=output.num_samples, num_steps=len(self.rows))}
 
     def evaluate(self, *_, **__):
         metrics = self.measure("eval", "eval")
@@ -114,24 +115,25 @@ class QuestionAnsweringTrainer(Trainer):
         return metrics
 
 
-def run_transformers(model_dir, out, v2):
+def run_transformers(model_dir, out, v2, trains):
     tokenizer = AutoTokenizer.from_pretrained(model_dir, use_fast=True)
     model = AutoModelForQuestionAnswering.from_pretrained(model_dir, config=AutoConfig.from_pretrained(model_dir), dtype=torch.float32)
     token_types = model.config.model_type == "bert"
     rows, eval_rows = reference.read_squad(DEMO / "train.json")[:TRAIN], reference.read_squad(DEMO / "held_out.json")[:EVAL]
     train, evaluation = (reference.features(tokenizer, part, MAX_LENGTH, STRIDE, True) for part in (rows, eval_rows))
     arguments = TrainingArguments(
-        output_dir=str(out), do_train=True, do_eval=True, max_steps=STEPS, per_device_train_batch_size=8, logging_steps=2, eval_strategy="steps", eval_steps=3,
+        output_dir=str(out), do_train=trains, do_eval=True, max_steps=STEPS, per_device_train_batch_size=8, logging_steps=2, eval_strategy="steps", eval_steps=3,
         save_strategy="steps", save_steps=STEPS, seed=42, use_cpu=True, report_to=[], disable_tqdm=False)  # without bars its printer takes total_flos out
     trainer = QuestionAnsweringTrainer(
         model=model, args=arguments, train_dataset=Dataset(train, True, token_types), eval_dataset=Dataset(evaluation, False, token_types),
         processing_class=tokenizer, data_collator=default_data_collator).configure(eval_rows, evaluation, v2)
-    result = trainer.train()
-    trainer.save_model()
-    metrics = {**result.metrics, "train_samples": len(train)}
-    trainer.log_metrics("train", metrics)
-    trainer.save_metrics("train", metrics)
-    trainer.save_state()
+    if trains:
+        result = trainer.train()
+        trainer.save_model()
+        metrics = {**result.metrics, "train_samples": len(train)}
+        trainer.log_metrics("train", metrics)
+        trainer.save_metrics("train", metrics)
+        trainer.save_state()
     metrics = {**trainer.evaluate(), "eval_samples": len(evaluation)}
     trainer.log_metrics("eval", metrics)
     trainer.save_metrics("eval", metrics)
@@ -141,13 +143,13 @@ def run_transformers(model_dir, out, v2):
     trainer.create_model_card(finetuned_from=str(model_dir), tasks="question-answering")
 
 
-def run_tandem(tandem, model_dir, out, v2):
+def run_tandem(tandem, model_dir, out, v2, trains):
+    training = ["--do_train", "--logging_steps", 2, "--eval_strategy", "steps", "--eval_steps", 3, "--save_steps", STEPS]
     command = [tandem, "run_qa", "--model_name_or_path", model_dir, "--train_file", DEMO / "train.json", "--validation_file", DEMO / "held_out.json",
-               "--output_dir", out, "--do_train", "--do_eval", "--max_steps", STEPS, "--per_device_train_batch_size", 8, "--logging_steps", 2,
-               "--eval_strategy", "steps", "--eval_steps", 3, "--save_steps", STEPS, "--max_seq_length", MAX_LENGTH, "--doc_stride", STRIDE,
+               "--output_dir", out, "--do_eval", "--max_steps", STEPS, "--per_device_train_batch_size", 8, "--max_seq_length", MAX_LENGTH, "--doc_stride", STRIDE,
                "--max_train_samples", TRAIN, "--max_eval_samples", EVAL,
                "--do_predict", "--test_file", DEMO / "held_out.json", "--max_predict_samples", EVAL, "--pad_to_max_length", "true", "--report_to", "none",
-               *(["--version_2_with_negative"] if v2 else [])]
+               *(["--version_2_with_negative"] if v2 else []), *(training if trains else [])]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stderr[-3000:]}")
@@ -279,11 +281,11 @@ def main():
     print(f"transformers {transformers.__version__}, torch {torch.__version__}")
     unexpected, used = 0, set()
     for family in families:
-        for version in versions:
+        for version, trains in itertools.product(versions, (True, False)):
             with tempfile.TemporaryDirectory() as scratch:
                 theirs, ours = pathlib.Path(scratch) / "a/run", pathlib.Path(scratch) / "b/run"
-                run_transformers(MODELS[family], theirs, version == "v2")
-                run_tandem(tandem, MODELS[family], ours, version == "v2")
+                run_transformers(MODELS[family], theirs, version == "v2", trains)
+                run_tandem(tandem, MODELS[family], ours, version == "v2", trains)
                 differences = list(compare(theirs, ours))
                 count = sum(1 for p in theirs.rglob("*") if p.is_file())
             surprises = []
@@ -292,7 +294,7 @@ def main():
                 used.add(match)
                 if match is None:
                     surprises.append(f"  {name}: {difference}")
-            print(f"{family} {version}: {count} files of transformers compared, {len(differences) - len(surprises)} differences that are meant, {len(surprises)} others")
+            print(f"{family} {version}{'' if trains else ', evaluation alone'}: {count} files of transformers compared, {len(differences) - len(surprises)} differences that are meant, {len(surprises)} others")
             print("\n".join(surprises), end="\n" if surprises else "", flush=True)
             unexpected += len(surprises)
     if families == list(MODELS) and versions == ["v1", "v2"]:

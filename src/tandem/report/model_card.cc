@@ -192,7 +192,8 @@ std::string model_card_markdown(const ModelCard& card) {
       "were used during training:\n";
   for (const auto& [name, value] : card.hyperparameters)
     text += fmt::format("- {}: {}\n", name, value);
-  text += "\n### Training results\n\n" + training_results(card) + "\n\n### Framework versions\n\n";
+  if (card.trained) text += "\n### Training results\n\n" + training_results(card) + "\n";
+  text += "\n### Framework versions\n\n";
   for (const auto& [name, value] : card.frameworks) text += fmt::format("- {} {}\n", name, value);
   return text;
 }

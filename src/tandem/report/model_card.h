@@ -18,6 +18,7 @@ struct ModelCard {
   nlohmann::ordered_json eval_metrics =
       nlohmann::ordered_json::object();  // with the prefix eval_; empty: not evaluated
   std::vector<std::pair<std::string, std::string>> hyperparameters;
+  bool trained = true;  // false: only evaluated, so there is no section of training results
   // Evaluations during training, in order: the log entries, with the training loss that was logged before each.
   std::vector<nlohmann::ordered_json> evaluations;
   std::vector<std::pair<std::string, std::string>> frameworks;  // ("tandem", "0.1.0")

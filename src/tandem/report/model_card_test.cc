@@ -71,6 +71,15 @@ TEST(ModelCard, HasTheHeadingsOfTransformers) {
   EXPECT_THAT(text, HasSubstr("### Framework versions\n\n- tandem 0.1.0\n"));
 }
 
+TEST(ModelCard, OfAnEvaluationAloneHasNoTrainingResults) {
+  ModelCard card = squad_card();
+  card.trained = false;
+  card.evaluations.clear();
+  const std::string text = model_card_markdown(card);
+  EXPECT_THAT(text, Not(HasSubstr("Training results")));
+  EXPECT_THAT(text, HasSubstr("- learning_rate: 3e-05\n\n### Framework versions\n"));
+}
+
 TEST(ModelCard, OfLocalFilesNamesThemWithoutLinks) {
   ModelCard card = squad_card();
   card.dataset_name.reset();

@@ -115,6 +115,10 @@ ordered_json evaluate(const EvaluationRequest& request, const kernels::Context& 
     ordered_json metrics = ordered_json::object();
     for (const auto& [key, value] : evaluation.metrics.items())
       metrics[request.metric_prefix + "_" + key] = value;
+    if (request.preparation_seconds) {
+      metrics[request.metric_prefix + "_model_preparation_time"] =
+          round_digits(*request.preparation_seconds, 4);
+    }
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const auto num_batches = static_cast<double>(num_chunks(

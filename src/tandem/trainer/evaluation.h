@@ -17,10 +17,12 @@ namespace tandem::trainer {
 
 struct EvaluationRequest {
   tasks::Split split = tasks::Split::kEval;
-  std::string metric_prefix = "eval";        // of the keys of the result
-  std::string file_prefix = "eval";          // of the prediction files
-  std::filesystem::path directory;           // where rank 0 writes them; empty: nowhere
-  std::size_t batch_size = 8;                // per rank
+  std::string metric_prefix = "eval";  // of the keys of the result
+  std::string file_prefix = "eval";    // of the prediction files
+  std::filesystem::path directory;     // where rank 0 writes them; empty: nowhere
+  std::size_t batch_size = 8;          // per rank
+  // Written as <prefix>_model_preparation_time, if there.
+  std::optional<double> preparation_seconds;
   std::vector<float>* own_output = nullptr;  // not null: becomes what this rank's batches gave
 };
 

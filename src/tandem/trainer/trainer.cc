@@ -25,14 +25,16 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-TrainerState initial_state(const TrainingPlan& plan) {
+// The intervals are the arguments, as in the Trainer: also where a strategy does not count steps.
+TrainerState initial_state(const TrainingPlan& plan, const TrainingArguments& arguments) {
   TrainerState state;
   state.max_steps = plan.total_steps;
   state.num_train_epochs = plan.num_epochs;
   state.train_batch_size = plan.per_device_batch_size;
-  state.logging_steps = plan.logging_steps;
-  state.eval_steps = plan.eval_steps;
-  state.save_steps = plan.save_steps;
+  state.logging_steps = resolve_steps(arguments.logging_steps, plan.total_steps);
+  if (arguments.eval_steps)
+    state.eval_steps = resolve_steps(*arguments.eval_steps, plan.total_steps);
+  state.save_steps = resolve_steps(arguments.save_steps, plan.total_steps);
   return state;
 }
 
@@ -54,7 +56,9 @@ Trainer::Trainer(const TrainerParts& parts)
     : parts_(parts), memory_(!parts.arguments.skip_memory_metrics) {
   memory_.start(MemoryTracker::Stage::kInit);
   memory_.stop(MemoryTracker::Stage::kInit);  // weights and data were there before
-  refresh_bf16_weights();                     // an evaluation without training reads them too
+  const auto start = Clock::now();
+  refresh_bf16_weights();  // an evaluation without training reads them too
+  preparation_seconds_ = seconds_since(start);
 }
 
 TrainResult Trainer::train(const std::optional<fs::path>& resume) {
@@ -73,7 +77,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
                                  .plan = plan_,
                                  .dropout_seed = static_cast<std::uint64_t>(arguments.seed),
                                  .max_grad_norm = arguments.max_grad_norm};
-  state_ = initial_state(plan_);
+  state_ = initial_state(plan_, arguments);
   resume_ = initial_resume_state(plan_, arguments, parts_.data_fingerprint);
   own_losses_.assign(parts_.parallel.shards().size(), 0.0);
   if (resume) resume_from(*resume);
@@ -163,7 +167,9 @@ void Trainer::after_step(double epoch, double grad_norm, double learning_rate, b
   if (log_now) log_training(grad_norm, learning_rate);
   if (evaluate_now) {
     const std::int64_t best_before = state_.best_global_step;
-    follow_metric(evaluate_and_record());
+    const ordered_json metrics = evaluate_and_record();
+    remember_best(metrics);
+    follow_metric(metrics);
     save_now = save_now || (arguments.save_strategy == SaveStrategy::kBest &&
                             state_.best_global_step != best_before);
   }
@@ -174,29 +180,36 @@ ordered_json Trainer::evaluate(tasks::Split split) {
   const bool eval = split == tasks::Split::kEval;
   const auto stage = eval ? MemoryTracker::Stage::kEval : MemoryTracker::Stage::kPredict;
   memory_.start(stage);
+  const bool trained = plan_.total_steps > 0;
   ordered_json metrics = trainer::evaluate(
       {.split = split,
        .metric_prefix = eval ? "eval" : "test",
        .file_prefix = eval ? "eval" : "predict",
        .directory = parts_.arguments.output_dir,
-       .batch_size = static_cast<std::size_t>(parts_.arguments.per_device_eval_batch_size)},
+       .batch_size = static_cast<std::size_t>(parts_.arguments.per_device_eval_batch_size),
+       .preparation_seconds = trained ? std::nullopt : std::optional(preparation_seconds_)},
       parts_.kernels, parts_.communicator, parts_.task, weights(), parts_.observer);
   memory_.stop_and_report(stage, metrics);
   return metrics;
 }
 
-// reduce_lr_on_plateau looks at the evaluations of training, not at that of eval_on_start.
+ordered_json Trainer::evaluate_and_record() {
+  ordered_json metrics = evaluate(tasks::Split::kEval);
+  log(metrics);
+  return metrics;
+}
+
+// The best model and reduce_lr_on_plateau look at the evaluations of training, not at that of
+// eval_on_start.
 void Trainer::follow_metric(const ordered_json& metrics) {
   if (!learning_rate_->follows_metric()) return;
   const std::string key = with_eval_prefix(parts_.arguments.metric_for_best_model.value_or("f1"));
   learning_rate_->measured(metrics.at(key).get<double>());
 }
 
-ordered_json Trainer::evaluate_and_record() {
+void Trainer::remember_best(const ordered_json& metrics) {
   const TrainingArguments& arguments = parts_.arguments;
-  const ordered_json metrics = evaluate(tasks::Split::kEval);
-  log(metrics);
-  if (!arguments.metric_for_best_model) return metrics;
+  if (!arguments.metric_for_best_model) return;
   const std::string key = with_eval_prefix(*arguments.metric_for_best_model);
   if (!metrics.contains(key)) {
     std::string known;
@@ -211,7 +224,6 @@ ordered_json Trainer::evaluate_and_record() {
     state_.best_metric = value;
     state_.best_global_step = state_.global_step;
   }
-  return metrics;
 }
 
 bool Trainer::agreed_to_stop() {

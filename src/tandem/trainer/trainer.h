@@ -98,6 +98,7 @@ class Trainer {
   void record_losses(std::span<const double> losses);
   void log_training(double grad_norm, double learning_rate);
   nlohmann::ordered_json evaluate_and_record();
+  void remember_best(const nlohmann::ordered_json& metrics);
   void follow_metric(const nlohmann::ordered_json& metrics);
   void save();
   void load_best_model();
@@ -123,7 +124,8 @@ class Trainer {
   std::int64_t uncounted_computed_tokens_ = 0;  // of this rank, not in state_.total_flos yet
   double computed_tokens_ = 0;                  // of this rank in this session, padding included
   std::chrono::steady_clock::time_point train_start_;
-  Profile profile_;  // of the steps, together with:
+  double preparation_seconds_ = 0;  // making the weights ready for an evaluation without training
+  Profile profile_;                 // of the steps, together with:
   double step_seconds_ = 0;
   std::optional<std::int64_t> saved_step_;
   bool warned_not_finite_ = false;

@@ -1,5 +1,6 @@
 // Checkpoints as the training loop uses them: going on from one, writing them, coming back to the best.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "tandem/core/error.h"
@@ -26,8 +27,6 @@ void check_resumable(const ResumeState& saved, const TrainingPlan& plan,
   if (saved.from_python) return;  // what it records was adopted, what it does not is this run's
   check("a training set of", saved.num_features, plan.num_features,
         "pass the same data and feature flags");
-  check("logical shards:", saved.logical_shards, plan.logical_shards,
-        "pass --logical_shards with the old value");
   check("--per_device_train_batch_size", saved.per_device_train_batch_size,
         plan.per_device_batch_size, "pass the old value");
   check("--gradient_accumulation_steps", saved.gradient_accumulation_steps, plan.accumulation_steps,
@@ -42,6 +41,15 @@ void check_resumable(const ResumeState& saved, const TrainingPlan& plan,
         "tokenizer and feature flags",
         checkpoint.native(), saved.data_fingerprint, fingerprint);
   }
+}
+
+// The losses since the last log for another number of shards: their mean, which is what the log
+// shows, stays.
+std::vector<double> losses_per_shard(std::vector<double> saved, int logical_shards) {
+  const auto shards = static_cast<std::size_t>(logical_shards);
+  if (saved.size() == shards || saved.empty()) return saved;
+  const double sum = std::accumulate(saved.begin(), saved.end(), 0.0);
+  return std::vector<double>(shards, sum / static_cast<double>(saved.size()));
 }
 
 }  // namespace
@@ -64,6 +72,16 @@ void Trainer::resume_from(const fs::path& checkpoint) {
         "'{}' was written by Hugging Face's Trainer: weights, optimizer and steps go on; the state "
         "of PyTorch's random numbers is not used",
         checkpoint.native()));
+  }
+  if (loaded.resume.logical_shards != plan_.logical_shards) {
+    parts_.observer.warning(fmt::format(
+        "this run has {} logical shards, '{}' was written with {}: the run goes on at step {} of "
+        "{} "
+        "with {} features a step instead of {}; the order of the data and the bits are others from "
+        "here on",
+        plan_.logical_shards, checkpoint.native(), loaded.resume.logical_shards,
+        loaded.state.global_step, plan_.total_steps, plan_.total_train_batch_size(),
+        plan_.total_train_batch_size() / plan_.logical_shards * loaded.resume.logical_shards));
   }
   if (const std::string text =
           resume_differences(checkpoint, loaded.state, plan_, parts_.arguments);
@@ -95,10 +113,10 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   if (parts_.arguments.ignore_data_skip)
     resume_.repeated_updates += updates_into_data() % plan_.updates_per_epoch;
   learning_rate_->restore(loaded.resume.plateau);
+  const std::vector<double> losses =
+      losses_per_shard(std::move(loaded.resume.shard_loss_since_log), plan_.logical_shards);
   const dist::Range shards = parts_.parallel.shards();
-  for (std::size_t i = 0; i < own_losses_.size(); ++i) {
-    own_losses_[i] = loaded.resume.shard_loss_since_log.at(shards.begin + i);
-  }
+  for (std::size_t i = 0; i < own_losses_.size(); ++i) own_losses_[i] = losses.at(shards.begin + i);
 }
 
 void Trainer::save() {

@@ -17,9 +17,9 @@ struct TrainerState {
   std::int64_t max_steps = 0;
   std::int64_t num_train_epochs = 0;
   std::int64_t train_batch_size = 0;
-  std::int64_t logging_steps = 0;
-  std::int64_t eval_steps = 0;
-  std::int64_t save_steps = 0;
+  std::int64_t logging_steps = 500;
+  std::int64_t eval_steps = 500;  // stays where the arguments have none
+  std::int64_t save_steps = 500;
   double total_flos = 0;
   std::int64_t num_input_tokens_seen = 0;  // by all ranks, when asked for
   std::optional<double> best_metric;

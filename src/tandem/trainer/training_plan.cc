@@ -10,15 +10,14 @@ namespace {
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// "0.1" of *_steps is a share of the run, anything else a number of steps.
+}  // namespace
+
 std::int64_t resolve_steps(double steps, std::int64_t total_steps) {
   if (steps > 0 && steps < 1) {
     return static_cast<std::int64_t>(std::ceil(static_cast<double>(total_steps) * steps));
   }
   return static_cast<std::int64_t>(steps);
 }
-
-}  // namespace
 
 TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t num_features,
                                 int logical_shards) {

@@ -37,6 +37,10 @@ struct TrainingPlan {
   double num_train_samples = 0;
 };
 
+// --logging_steps, --eval_steps or --save_steps in a run of total_steps: a number below 1 is a share of
+// it, rounded up.
+std::int64_t resolve_steps(double steps, std::int64_t total_steps);
+
 // Throws ConfigError when nothing would be trained (no features; dataloader_drop_last leaves no
 // batch).
 TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t num_features,

@@ -131,12 +131,15 @@ class FeatureBuilder {
 
   void choose_max_seq_length() {
     set_.max_seq_length_ = options_.max_seq_length;
-    const std::size_t most = tokenizer_.model_max_length();
+    const bool by_model = options_.max_positions < tokenizer_.model_max_length();
+    const std::size_t most = by_model ? options_.max_positions : tokenizer_.model_max_length();
     if (options_.max_seq_length > most) {
-      set_.statistics_.warnings.push_back(
-          fmt::format("max_seq_length ({}) is larger than the longest sequence of the model, {} "
-                      "(model_max_length of the tokenizer): using {}",
-                      options_.max_seq_length, most, most));
+      set_.statistics_.warnings.push_back(fmt::format(
+          "max_seq_length ({}) is larger than the longest sequence of the model, {} ({}): using {}",
+          options_.max_seq_length, most,
+          by_model ? "max_position_embeddings of its config.json"
+                   : "model_max_length of the tokenizer",
+          most));
       set_.max_seq_length_ = most;
     }
     if (set_.max_seq_length_ <= kSpecialTokens) {

@@ -32,8 +32,9 @@ struct FeatureOptions {
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
   std::size_t max_seq_length = 384;
-  std::size_t doc_stride = 128;  // overlap of neighbouring windows, in tokens
-  bool labels = true;            // training; false: evaluation and prediction
+  std::size_t max_positions = kAll;  // the model's max_position_embeddings: no feature is longer
+  std::size_t doc_stride = 128;      // overlap of neighbouring windows, in tokens
+  bool labels = true;                // training; false: evaluation and prediction
   Padding padding =
       Padding::kNone;  // decides the feature length that the labels see, see FeatureStatistics
   bool fix_last_token_labels = false;
@@ -72,7 +73,7 @@ class FeatureSet {
   const FeatureStatistics& statistics() const { return statistics_; }
   // Memory of the features and tokens, in bytes: heap, or a part of a mapped file (feature_file.h).
   std::size_t bytes() const;
-  // The options' max_seq_length, clipped to the tokenizer's model_max_length.
+  // The options' max_seq_length, clipped to the model's positions and the tokenizer's model_max_length.
   std::size_t max_seq_length() const { return max_seq_length_; }
 
   // Tokens of feature i with [CLS] and both [SEP], without padding.

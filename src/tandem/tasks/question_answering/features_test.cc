@@ -314,8 +314,15 @@ TEST(Features, MaxSeqLengthIsClippedToTheModel) {
   EXPECT_THAT(
       features.statistics().warnings,
       ElementsAre(HasSubstr("max_seq_length (384) is larger than the longest sequence of the "
-                            "model, 8")));
+                            "model, 8 (model_max_length of the tokenizer)")));
   EXPECT_EQ(features.size(), 3u);
+
+  options.max_positions = 7;  // the smaller of the two counts
+  const FeatureSet shorter = build_features(letter_tokenizer(8), set.examples(), options, pool);
+  EXPECT_EQ(shorter.max_seq_length(), 7u);
+  EXPECT_THAT(shorter.statistics().warnings,
+              ElementsAre(HasSubstr("7 (max_position_embeddings of its config.json): using 7")));
+  for (std::size_t i = 0; i < shorter.size(); ++i) EXPECT_LE(shorter.num_real_tokens(i), 7u);
 }
 
 // --- batches ---

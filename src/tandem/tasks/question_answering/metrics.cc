@@ -180,17 +180,22 @@ Score squad_v2_score(std::string_view prediction, std::span<const std::string_vi
   return best;
 }
 
+void check_answered(std::span<const data::QuestionExample> examples) {
+  for (const data::QuestionExample& example : examples) {
+    if (!example.answers.empty()) continue;
+    raise<DataError>(
+        "question '{}' has no answer to compare with, which the squad metric does not allow; for "
+        "data with unanswerable questions pass --version_2_with_negative",
+        example.id);
+  }
+}
+
 Metrics squad_metrics(std::span<const data::QuestionExample> examples,
                       std::span<const std::string_view> predictions) {
   check_sizes(examples.size(), predictions.size());
+  check_answered(examples);
   Total total;
   for (std::size_t i = 0; i < examples.size(); ++i) {
-    if (examples[i].answers.empty()) {
-      raise<DataError>(
-          "question '{}' has no answer to compare with, which the squad metric does not allow; for "
-          "data with unanswerable questions pass --version_2_with_negative",
-          examples[i].id);
-    }
     total.add(squad_score(predictions[i], gold_texts(examples[i])));
   }
   return {{"exact_match", total.percent(total.exact)}, {"f1", total.percent(total.f1)}};

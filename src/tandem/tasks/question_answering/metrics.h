@@ -19,9 +19,12 @@ using Metrics = std::vector<std::pair<std::string, double>>;
 // single spaces.
 std::string normalize_answer(std::string_view answer);
 
-// exact_match, f1. predictions[i] answers examples[i]. Throws DataError if an example has no gold
-// answer (with the hint to use --version_2_with_negative), InvalidArgument if the sizes differ or
-// are 0.
+// Throws DataError, with the hint to use --version_2_with_negative, if an example has no gold answer:
+// squad_metrics() cannot score it.
+void check_answered(std::span<const data::QuestionExample> examples);
+
+// exact_match, f1. predictions[i] answers examples[i]. Throws DataError as check_answered(),
+// InvalidArgument if the sizes differ or are 0.
 Metrics squad_metrics(std::span<const data::QuestionExample> examples,
                       std::span<const std::string_view> predictions);
 

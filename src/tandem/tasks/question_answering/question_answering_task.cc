@@ -33,9 +33,16 @@ class Fingerprint {
   std::uint64_t hash_ = 0xcbf29ce484222325;
 };
 
-bool has_answers(const data::QuestionSet& questions) {
-  return std::any_of(questions.begin(), questions.end(),
+// Validation data always are; those to predict only where they have answers.
+bool is_scored(tasks::Split split, const data::QuestionSet& questions) {
+  return split == tasks::Split::kEval ||
+         std::any_of(questions.begin(), questions.end(),
                      [](const data::QuestionExample& example) { return !example.answers.empty(); });
+}
+
+// The questions of a set that have features.
+std::span<const data::QuestionExample> used_examples(const EvaluationSet& set) {
+  return set.questions.examples().first(set.features.statistics().num_examples);
 }
 
 }  // namespace
@@ -109,6 +116,8 @@ std::vector<std::uint32_t> QuestionAnsweringTask::train_lengths() const {
 }
 
 void QuestionAnsweringTask::set_evaluation(tasks::Split split, EvaluationSet set) {
+  if (!options_.postprocess.version_2_with_negative && is_scored(split, set.questions))
+    check_answered(used_examples(set));
   std::vector<std::uint32_t> order = by_length(set.features);
   (split == tasks::Split::kEval ? eval_set_ : predict_set_)
       .emplace(OrderedSet{std::move(set), std::move(order)});
@@ -339,7 +348,7 @@ tasks::Evaluation QuestionAnsweringTask::evaluate(tasks::Split split, std::span<
   const OrderedSet& ordered = evaluation_set(split);
   const EvaluationSet& set = ordered.set;
   const OrderedLogits logits = in_order(ordered, output);
-  const auto examples = set.questions.examples().first(set.features.statistics().num_examples);
+  const auto examples = used_examples(set);
   Predictions answers =
       postprocess(examples, set.features, {logits.start, logits.end, logits.row_begin},
                   options_.postprocess, threads);
@@ -349,7 +358,7 @@ tasks::Evaluation QuestionAnsweringTask::evaluate(tasks::Split split, std::span<
   }
   tasks::Evaluation evaluation{.metrics = nlohmann::ordered_json::object(),
                                .warnings = std::move(answers.warnings)};
-  if (split == tasks::Split::kPredict && !has_answers(set.questions)) return evaluation;
+  if (!is_scored(split, set.questions)) return evaluation;
   std::vector<std::string_view> texts;
   for (const Prediction& prediction : answers.predictions) texts.push_back(prediction.text);
   const Metrics metrics = options_.postprocess.version_2_with_negative

@@ -43,7 +43,8 @@ class QuestionAnsweringTask final : public tasks::Task {
                         const Options& options);
   ~QuestionAnsweringTask() override;
 
-  // Each is set at most once, before training or evaluating on it.
+  // Each is set at most once, before training or evaluating on it. set_evaluation() throws DataError for
+  // questions that the metrics could not score: better now than behind the training.
   void set_train_features(FeatureSet features);
   void set_evaluation(tasks::Split split, EvaluationSet set);
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "support/test_support.h"
+#include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/data/read_questions.h"
 #include "tandem/models/pretrained.h"
@@ -111,6 +112,43 @@ TEST(QuestionAnsweringTask, EvaluatesInTheMemoryOfTraining) {
   const std::size_t training = task.plan_training(1);
   EXPECT_LT(training, evaluation);
   EXPECT_EQ(task.plan_evaluation(), evaluation - training);
+}
+
+// What the metrics cannot score is refused with the data, not behind the training.
+TEST(QuestionAnsweringTask, QuestionsWithoutAnAnswerAreRefusedAtOnce) {
+  const TemporaryFolder folder;
+  const auto set = [&](const std::string& answers) {
+    write_file(folder / "q.json",
+               R"({"data": [{"id": "a", "question": "Who?", "context": "Tom sat.", "answers": )" +
+                   answers + R"(}, {"id": "b", "question": "Why?", "context": "Tom sat.",
+                   "answers": {"text": [], "answer_start": []}}]})");
+    return data::read_questions(folder / "q.json", {});
+  };
+  const std::string tom = R"({"text": ["Tom"], "answer_start": [0]})";
+  const std::string nobody = R"({"text": [], "answer_start": []})";
+  const auto error_of = [&](tasks::Split split, const std::string& answers, bool version_2,
+                            std::size_t max_samples = FeatureOptions::kAll) -> std::string {
+    const text::Tokenizer tokenizer = text::Tokenizer::load(demo("model"));
+    ThreadPool threads(1);
+    data::QuestionSet questions = set(answers);
+    FeatureSet features = build_features(tokenizer, questions.examples(),
+                                         {.labels = false, .max_samples = max_samples}, threads);
+    QuestionAnsweringTask task(models::ModelConfig::load(demo("model")), tokenizer,
+                               {.postprocess = {.version_2_with_negative = version_2}});
+    try {
+      task.set_evaluation(split, {std::move(questions), std::move(features)});
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  constexpr tasks::Split kEval = tasks::Split::kEval, kPredict = tasks::Split::kPredict;
+  const std::string error = error_of(kEval, tom, false);
+  EXPECT_NE(error.find("question 'b' has no answer to compare with"), std::string::npos) << error;
+  EXPECT_EQ(error_of(kPredict, tom, false), error);
+  EXPECT_EQ(error_of(kPredict, nobody, false), "") << "without answers nothing is scored";
+  EXPECT_EQ(error_of(kEval, tom, true), "");
+  EXPECT_EQ(error_of(kEval, tom, false, 1), "") << "question 'b' is not used";
 }
 
 }  // namespace

@@ -1,0 +1,161 @@
+// When a job logs, evaluates and saves, who says it and where it is kept.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "e2e/job.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kTrainingBegins = "***** Running training *****";
+
+class LogAndSave : public JobTest {
+ protected:
+  json read(const std::string& output, const std::string& file) const {
+    return json::parse(read_file(path(output) / file));
+  }
+  // Steps of the entries of the log that have `key`.
+  std::vector<int> steps_with(const std::string& output, const std::string& key) const {
+    std::vector<int> steps;
+    const json state = read(output, "trainer_state.json");
+    for (const auto& entry : state.at("log_history")) {
+      if (entry.contains(key)) steps.push_back(entry.at("step"));
+    }
+    return steps;
+  }
+  std::set<int> checkpoints(const std::string& output) const {
+    std::set<int> steps;
+    for (const auto& entry : fs::directory_iterator(path(output))) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("checkpoint-")) steps.insert(std::stoi(name.substr(11)));
+    }
+    return steps;
+  }
+  // Steps whose evaluation had a better F1 than all before it.
+  std::set<int> improvements(const std::string& output) const {
+    std::set<int> steps;
+    double best = -1;
+    const json state = read(output, "trainer_state.json");
+    for (const auto& entry : state.at("log_history")) {
+      if (!entry.contains("eval_f1") || entry.at("step") == 0) continue;
+      if (entry.at("eval_f1") <= best) continue;
+      best = entry.at("eval_f1");
+      steps.insert(entry.at("step").get<int>());
+    }
+    return steps;
+  }
+  // What rank 1 of two says when each has a node of its own.
+  std::string second_node_says(const std::string& output, const Words& flags) const {
+    const int port = free_port();
+    const Words command =
+        train_command(output, with(flags, {"--max_steps", "1", "--save_strategy", "no"}));
+    std::vector<std::unique_ptr<Process>> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      Variables variables = rank_variables(rank, 2, port);
+      variables["LOCAL_RANK"] = "0";
+      variables["LOCAL_WORLD_SIZE"] = "1";
+      variables["TANDEM_NODE_ID"] = std::to_string(rank);
+      ranks.push_back(std::make_unique<Process>(command, variables));
+    }
+    const ProcessResult first = ranks[0]->wait();
+    const ProcessResult second = ranks[1]->wait();
+    EXPECT_EQ(first.exit_code, 0) << first.err;
+    EXPECT_EQ(second.exit_code, 0) << second.err;
+    EXPECT_THAT(first.err, HasSubstr(kTrainingBegins));
+    return second.err;
+  }
+};
+
+TEST_F(LogAndSave, TheFirstStepTheStartAndTheDelay) {
+  run_ok(train_command("plain", {"--save_strategy", "no"}));
+  const Words flags =
+      with(eval_flags(), {"--eval_on_start", "--eval_delay", "6", "--save_strategy", "no"});
+  run_ok(train_command("job", with(flags, {"--eval_strategy", "steps", "--eval_steps", "3",
+                                           "--logging_first_step", "--logging_steps", "5"})));
+  EXPECT_THAT(steps_with("job", "eval_f1"), ElementsAre(0, 6, 9, 12));
+  EXPECT_THAT(steps_with("job", "loss"), ElementsAre(1, 5, 10));
+  // Each step's loss is counted once, whenever it is logged.
+  EXPECT_NEAR(read("job", "train_results.json").at("train_loss").get<double>(),
+              read("plain", "train_results.json").at("train_loss").get<double>(), 1e-9);
+  EXPECT_TRUE(weights("job") == weights("plain"));
+  // With epochs the delay counts them: 10 steps are one, the run ends after 1.2.
+  run_ok(train_command("epochs", with(flags, {"--eval_strategy", "epoch", "--eval_delay", "1.1"})));
+  EXPECT_THAT(steps_with("epochs", "eval_f1"), ElementsAre(0, 12));
+}
+
+TEST_F(LogAndSave, OnlyImprovementsAreSavedAndOnlyTheModel) {
+  const Words flags =
+      with(eval_flags(), {"--eval_strategy", "steps", "--eval_steps", "2", "--save_strategy",
+                          "best", "--metric_for_best_model", "f1", "--save_only_model"});
+  run_ok(train_command("job", with(flags, {"--max_steps", "24"})));
+  const std::set<int> expected = improvements("job");
+  EXPECT_EQ(checkpoints("job"), expected);
+  EXPECT_GE(expected.size(), 1u);
+  EXPECT_LT(expected.size(), 12u);
+  EXPECT_EQ(read("job", "trainer_state.json").at("best_global_step"), *expected.rbegin());
+  const fs::path checkpoint = path("job") / fmt::format("checkpoint-{}", *expected.rbegin());
+  EXPECT_TRUE(fs::exists(checkpoint / "model.safetensors"));
+  EXPECT_FALSE(fs::exists(checkpoint / "optimizer.safetensors"));
+  const ProcessResult resumed =
+      run(train_command("resumed", {"--resume_from_checkpoint", checkpoint.native()}), {});
+  EXPECT_EQ(resumed.exit_code, 1);
+  EXPECT_THAT(resumed.err, HasSubstr("written with --save_only_model"));
+  // What was there before the training is no rival: here it has the same F1 as every evaluation.
+  run_ok(train_command("still", with(flags, {"--model_name_or_path", path("job").native(),
+                                             "--learning_rate", "1e-12", "--eval_on_start"})));
+  EXPECT_THAT(steps_with("still", "eval_f1"), ElementsAre(0, 2, 4, 6, 8, 10, 12));
+  EXPECT_EQ(checkpoints("still"), std::set<int>{2});
+}
+
+TEST_F(LogAndSave, ALossThatIsNotFiniteIsLoggedOnlyWithoutTheFilter) {
+  const Words flags = {"--learning_rate", "1e30", "--save_strategy", "no",
+                       "--max_steps",     "4",    "--logging_steps", "1"};
+  const auto log = [&](const std::string& output, const std::string& filter) {
+    run_ok(train_command(output, with(flags, {"--logging_nan_inf_filter", filter})));
+    return read_file(path(output) / "trainer_state.json");
+  };
+  const std::string filtered = log("filtered", "true");
+  EXPECT_THAT(filtered, HasSubstr("\"grad_norm\": NaN"));
+  EXPECT_THAT(filtered, Not(HasSubstr("\"loss\": NaN")));
+  EXPECT_THAT(log("all", "false"), HasSubstr("\"loss\": NaN"));
+}
+
+TEST_F(LogAndSave, WhichRanksSpeak) {
+  EXPECT_THAT(second_node_says("each", {}), HasSubstr(kTrainingBegins));
+  EXPECT_THAT(second_node_says("first", {"--log_on_each_node", "false"}),
+              Not(HasSubstr(kTrainingBegins)));
+  EXPECT_THAT(
+      second_node_says("replica", {"--log_on_each_node", "false", "--log_level_replica", "info"}),
+      HasSubstr(kTrainingBegins));
+}
+
+TEST_F(LogAndSave, TensorBoardsFolder) {
+  const auto has_events = [&](const std::string& folder) {
+    if (!fs::is_directory(path(folder))) return false;
+    const fs::directory_iterator files(path(folder));
+    return std::any_of(begin(files), end(files), [](const fs::directory_entry& entry) {
+      return entry.path().filename().native().starts_with("events.out.tfevents");
+    });
+  };
+  const Words flags = {"--report_to", "tensorboard", "--max_steps", "1", "--save_strategy", "no"};
+  const Variables variables = {{"OMP_NUM_THREADS", "1"},
+                               {"TENSORBOARD_LOGGING_DIR", path("variable").native()}};
+  run_ok(train_command("job", flags), variables);
+  EXPECT_TRUE(has_events("variable"));
+  EXPECT_FALSE(fs::exists(path("job") / "runs"));
+  fs::remove_all(path("variable"));
+  run_ok(train_command("given", with(flags, {"--logging_dir", path("flag").native()})), variables);
+  EXPECT_TRUE(has_events("flag"));
+  EXPECT_FALSE(has_events("variable"));
+}
+
+}  // namespace
+}  // namespace tandem::testing
