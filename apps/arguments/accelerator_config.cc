@@ -54,8 +54,8 @@ bool truth_value(const Json& value, const Key& key) {
   for (const Key& key : keys) known.emplace_back(key.name);
   const auto suggestion = nearest(name, known);
   throw ConfigError(
-      fmt::format("argument --accelerator_config: unknown key '{}'{}; it has {}", name,
-                  suggestion ? fmt::format(", did you mean '{}'?", *suggestion) : "",
+      fmt::format("argument --accelerator_config: unknown key '{}'{}; its keys are {}", name,
+                  suggestion ? fmt::format(" (did you mean {}?)", *suggestion) : "",
                   fmt::join(known, ", ")),
       /*usage=*/true);
 }
@@ -69,8 +69,7 @@ void rule_keys(const Json& config, std::span<const Key> keys, std::vector<std::s
         std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.name == wanted; });
     if (key == keys.end()) unknown_key(name, keys);
     if (!key->reason.empty() && truth_value(value, *key) != key->initial) {
-      notes.push_back(
-          fmt::format("--accelerator_config: {} has no effect: {}", name, key->reason));
+      notes.push_back(fmt::format("--accelerator_config: {} has no effect: {}", name, key->reason));
     }
   }
 }

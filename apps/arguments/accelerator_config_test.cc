@@ -6,7 +6,6 @@
 namespace tandem::apps {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -68,8 +67,7 @@ TEST_F(AcceleratorConfig, EachKeyWithoutEffectIsNoted) {
 
 TEST_F(AcceleratorConfig, MisspeltKeysAndWrongValuesAreErrors) {
   EXPECT_THAT(error_of(R"({"split_batch": true})"),
-              AllOf(HasSubstr("unknown key 'split_batch'"), HasSubstr("did you mean "),
-                    HasSubstr("split_batches")));
+              HasSubstr("unknown key 'split_batch' (did you mean split_batches?); its keys are "));
   EXPECT_THAT(error_of(R"({"gradient_accumulation_kwargs": {"steps": 2}})"),
               HasSubstr("unknown key 'steps'"));
   EXPECT_THAT(error_of(R"({"even_batches": "no"})"),
@@ -81,10 +79,10 @@ TEST_F(AcceleratorConfig, MisspeltKeysAndWrongValuesAreErrors) {
 
 TEST_F(AcceleratorConfig, TwoCountsOfMicroBatchesAreAContradiction) {
   training_.gradient_accumulation_steps = 2;
-  EXPECT_THROW(apply_accelerator_config(
-                   Json::parse(R"({"gradient_accumulation_kwargs": {"num_steps": 4}})"), training_,
-                   notes_),
-               ConfigError);
+  EXPECT_THROW(
+      apply_accelerator_config(Json::parse(R"({"gradient_accumulation_kwargs": {"num_steps": 4}})"),
+                               training_, notes_),
+      ConfigError);
 }
 
 }  // namespace

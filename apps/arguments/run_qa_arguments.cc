@@ -1,23 +1,16 @@
 #include "apps/arguments/run_qa_arguments.h"
 
 #include <algorithm>
-#include <cmath>
 #include <sstream>
 #include <utility>
 
 #include "apps/arguments/accelerator_config.h"
+#include "apps/arguments/complete_arguments.h"
 #include "apps/arguments/grammar.h"
-#include "apps/arguments/suggest.h"
 #include "tandem/core/file.h"
-#include "tandem/data/read_questions.h"
-#include "tandem/trainer/optimization.h"
 
 namespace tandem::apps {
 namespace {
-
-using trainer::IntervalStrategy;
-using trainer::SaveStrategy;
-using trainer::TrainingArguments;
 
 std::string expand_home(const std::string& path, const Environment& environment) {
   if (path != "~" && !path.starts_with("~/")) return path;
@@ -30,17 +23,16 @@ std::string expand_home(const std::string& path, const Environment& environment)
 // dictionaries of nothing else, such as the fsdp_config that transformers saves for every run.
 bool asks_for_nothing(const Json& value) {
   if (value.is_structured()) {
-    return std::all_of(value.begin(), value.end(), [](const Json& item) {
-      return item == Json(0) || asks_for_nothing(item);
-    });
+    return std::all_of(value.begin(), value.end(),
+                       [](const Json& item) { return item == Json(0) || asks_for_nothing(item); });
   }
   return value.is_null() || value == Json(false) || value == Json("");
 }
 
 std::string shown(const Given& given) {
-  return given.flag->secret ? std::string()
-                            : " " + (given.value.is_string() ? given.value.get<std::string>()
-                                                             : given.value.dump());
+  if (given.flag->secret) return "";
+  return fmt::format(" {}",
+                     given.value.is_string() ? given.value.get<std::string>() : given.value.dump());
 }
 
 // Applies rows to the structs, and collects what has to be said about them.
@@ -105,262 +97,6 @@ class Applier {
   std::vector<std::string> refusals_;
 };
 
-// Whether a is a whole multiple of b; shares are compared in millionths, as transformers does.
-bool is_multiple(double a, double b) {
-  const double scale = a < 1 || b < 1 ? 1e6 : 1;
-  return std::fmod(std::round(a * scale), std::round(b * scale)) == 0;
-}
-
-void check_whole_or_share(std::string_view name, double steps) {
-  if (steps > 1 && std::floor(steps) != steps) {
-    raise<ConfigError>("--{} {}: must be a whole number, or a share of all steps below 1", name,
-                       steps);
-  }
-}
-
-std::string plain(double value) {
-  return std::floor(value) == value ? fmt::format("{}", static_cast<std::int64_t>(value))
-                                    : fmt::format("{}", value);
-}
-
-void finish_intervals(TrainingArguments& training) {
-  check_whole_or_share("logging_steps", training.logging_steps);
-  check_whole_or_share("save_steps", training.save_steps);
-  if (training.eval_on_start) training.do_eval = true;
-  if (training.logging_strategy == IntervalStrategy::kSteps && training.logging_steps == 0) {
-    raise<ConfigError>(
-        "--logging_strategy steps needs --logging_steps above 0; to log nothing give "
-        "--logging_strategy no");
-  }
-  if (training.eval_strategy == IntervalStrategy::kNo) return;
-  training.do_eval = true;
-  if (training.eval_strategy != IntervalStrategy::kSteps) return;
-  if (training.eval_steps.value_or(0) == 0) {
-    if (training.logging_steps == 0) {
-      raise<ConfigError>("--eval_strategy steps needs --eval_steps or --logging_steps above 0");
-    }
-    training.eval_steps = training.logging_steps;
-  }
-  check_whole_or_share("eval_steps", *training.eval_steps);
-}
-
-// Finds mistakes in the settings of optimizer and schedule before anything is loaded.
-void check_optimization(TrainingArguments& training, std::vector<std::string>& notes) {
-  trainer::optimizer_options(training);
-  const trainer::LearningRate rate(training, {});
-  if (rate.follows_metric()) {
-    if (training.eval_strategy == IntervalStrategy::kNo) {
-      raise<ConfigError>(
-          "--lr_scheduler_type reduce_lr_on_plateau needs evaluation during training: give "
-          "--eval_strategy steps or epoch");
-    }
-    const bool says_mode = Json::parse(training.lr_scheduler_kwargs).contains("mode");
-    if (!says_mode) {
-      notes.push_back(fmt::format(
-          "--lr_scheduler_type reduce_lr_on_plateau: {} {} is better (Hugging Face would take mode "
-          "min; --lr_scheduler_kwargs sets it)",
-          *training.greater_is_better ? "a greater" : "a smaller",
-          *training.metric_for_best_model));
-    }
-  }
-  if (!training.optim_args.empty()) {
-    notes.push_back(fmt::format("--optim_args: {} uses them, which Hugging Face's Trainer does not",
-                                enum_name(training.optim)));
-  }
-}
-
-// What evaluation of question answering measures (without the prefix "eval_").
-std::vector<std::string> metrics_of(const tasks::QaArguments& data) {
-  if (data.version_2_with_negative) return {"exact", "f1", "HasAns_exact", "HasAns_f1"};
-  return {"exact_match", "f1"};
-}
-
-void check_metric_name(std::string_view flag, const std::string& metric,
-                       const tasks::QaArguments& data) {
-  const std::vector<std::string> metrics = metrics_of(data);
-  const std::string name = metric.starts_with("eval_") ? metric.substr(5) : metric;
-  if (std::find(metrics.begin(), metrics.end(), name) != metrics.end()) return;
-  const auto suggestion = nearest(name, metrics);
-  raise<ConfigError>("--{} {}: evaluation does not measure it; choose one of {}{}{}", flag, metric,
-                     fmt::join(metrics, ", "),
-                     suggestion ? fmt::format(" (did you mean {}?)", *suggestion) : "",
-                     name == "loss" ? " (run_qa's evaluation has no loss)" : "");
-}
-
-// A checkpoint of the best evaluation can only be loaded when there is a checkpoint of every
-// evaluation.
-void check_best_model_intervals(const TrainingArguments& training) {
-  if (training.save_strategy == SaveStrategy::kBest) return;
-  if (static_cast<int>(training.eval_strategy) != static_cast<int>(training.save_strategy)) {
-    raise<ConfigError>(
-        "--load_best_model_at_end needs the same --eval_strategy and --save_strategy, found {} and "
-        "{}",
-        enum_name(training.eval_strategy), enum_name(training.save_strategy));
-  }
-  if (training.eval_strategy != IntervalStrategy::kSteps) return;
-  const double evaluate = *training.eval_steps, save = training.save_steps;
-  const bool mixed = (evaluate < 1) != (save < 1);
-  if (mixed || !is_multiple(save, evaluate)) {
-    raise<ConfigError>(
-        "--load_best_model_at_end needs --save_steps to be a multiple of --eval_steps{}, found {} "
-        "and {}",
-        mixed ? ", both as counts or both as shares" : "", plain(save), plain(evaluate));
-  }
-}
-
-void finish_best_model(RunQaArguments& arguments, std::vector<std::string>& notes) {
-  TrainingArguments& training = arguments.training;
-  const bool plateau = training.lr_scheduler_type == trainer::LrSchedulerType::kReduceLrOnPlateau;
-  const bool saves_best = training.save_strategy == SaveStrategy::kBest;
-  if (!training.load_best_model_at_end && !saves_best && !plateau) {
-    if (training.metric_for_best_model) {
-      check_metric_name("metric_for_best_model", *training.metric_for_best_model, arguments.data);
-      if (!training.greater_is_better)
-        training.greater_is_better = !training.metric_for_best_model->ends_with("loss");
-    }
-    return;
-  }
-  const std::string_view asked_by = training.load_best_model_at_end ? "--load_best_model_at_end"
-                                    : saves_best                    ? "--save_strategy best"
-                                                 : "--lr_scheduler_type reduce_lr_on_plateau";
-  if (training.load_best_model_at_end) check_best_model_intervals(training);
-  if (training.eval_strategy == IntervalStrategy::kNo) {
-    raise<ConfigError>("{} needs evaluation during training: give --eval_strategy steps or epoch",
-                       asked_by);
-  }
-  if (!training.metric_for_best_model) {
-    training.metric_for_best_model = "f1";
-    notes.push_back(
-        fmt::format("{} compares f1; --metric_for_best_model names another metric", asked_by));
-  }
-  check_metric_name("metric_for_best_model", *training.metric_for_best_model, arguments.data);
-  if (!training.greater_is_better) {
-    training.greater_is_better = !training.metric_for_best_model->ends_with("loss");
-  }
-}
-
-// A line for each setting of quantization that asks for something and cannot change anything.
-void note_settings_without_quantization(RunQaArguments& arguments,
-                                        std::vector<std::string>& notes) {
-  const quant::QuantizationArguments& quantization = arguments.quantization;
-  for (const Flag& flag : quantization_flags()) {
-    if (flag.binding.get == nullptr || flag.binding.get(arguments.parts()) == flag.initial)
-      continue;
-    if (!quantization.apply_quantization) {
-      notes.push_back(
-          fmt::format("--{} belongs to --apply_quantization, which is not given", flag.name));
-    } else if (flag.name == "num_calibration_samples" &&
-               quantization.quantization_approach == quant::Approach::kDynamic) {
-      notes.emplace_back(
-          "--num_calibration_samples has no effect: --quantization_approach dynamic measures no "
-          "ranges beforehand");
-    }
-  }
-}
-
-// What --apply_quantization needs beside itself, as the original demands it.
-void finish_quantization(RunQaArguments& arguments, std::vector<std::string>& notes) {
-  const quant::QuantizationArguments& quantization = arguments.quantization;
-  TrainingArguments& training = arguments.training;
-  note_settings_without_quantization(arguments, notes);
-  if (!quantization.apply_quantization) return;
-  if (!training.do_eval) {
-    raise<ConfigError>(
-        "--apply_quantization needs --do_eval: the int8 model is accepted by its evaluation");
-  }
-  if (quantization.quantization_approach == quant::Approach::kStatic && !training.do_train) {
-    raise<ConfigError>(
-        "--quantization_approach static needs --do_train and its file, whose first features are "
-        "calibrated on (nothing is trained); --quantization_approach dynamic needs neither");
-  }
-  if (quantization.train_before_quantization && !training.do_train) {
-    raise<ConfigError>("--train_before_quantization needs --do_train and its file");
-  }
-  if (!training.save_safetensors) {
-    raise<ConfigError>(
-        "--save_safetensors false: an int8 model is written as safetensors only; leave the flag "
-        "out, or --apply_quantization");
-  }
-  check_metric_name("metric", quantization.metric, arguments.data);
-  if (training.bf16 && !arguments.trains()) {
-    training.bf16 = false;
-    notes.emplace_back("--bf16 has no effect: what is not int8 is f32 in a quantized model");
-  }
-}
-
-void check_question_file(std::string_view flag, const std::optional<std::string>& file) {
-  if (!file || data::is_question_file(*file)) return;
-  raise<ConfigError>("--{} {}: expected a file that ends in {}", flag, *file,
-                     fmt::join(data::question_file_extensions(), ", "));
-}
-
-void check_data(const RunQaArguments& arguments) {
-  const tasks::QaArguments& data = arguments.data;
-  const TrainingArguments& training = arguments.training;
-  check_question_file("train_file", data.train_file);
-  check_question_file("validation_file", data.validation_file);
-  check_question_file("test_file", data.test_file);
-  if (data.dataset_name) return;
-  if (!data.train_file && !data.validation_file && !data.test_file) {
-    raise<ConfigError>("no data: give --dataset_name, or --train_file and --validation_file");
-  }
-  if (training.do_train && !data.train_file)
-    raise<ConfigError>("--do_train needs --train_file or --dataset_name");
-  if (training.do_eval && !data.validation_file) {
-    raise<ConfigError>(
-        "{} needs --validation_file or --dataset_name",
-        training.eval_strategy != IntervalStrategy::kNo ? "--eval_strategy" : "--do_eval");
-  }
-  if (training.do_predict && !data.test_file)
-    raise<ConfigError>("--do_predict needs --test_file or --dataset_name");
-}
-
-void check_lengths(const tasks::QaArguments& data) {
-  if (data.doc_stride >= data.max_seq_length) {
-    raise<ConfigError>(
-        "--doc_stride {} must be smaller than --max_seq_length {}: it is the overlap of two "
-        "windows",
-        data.doc_stride, data.max_seq_length);
-  }
-}
-
-// report_to is a list of integrations; what is left of it is {"tensorboard"} or nothing.
-void choose_integrations(TrainingArguments& training, std::vector<std::string>& notes) {
-  bool tensorboard = false;
-  for (const std::string& name : training.report_to) {
-    if (name == "none") continue;
-    if (name == "tensorboard" || name == "all") {
-      tensorboard = true;
-    } else {
-      notes.push_back(
-          fmt::format("--report_to {} has no effect: there is no such integration", name));
-    }
-  }
-  training.report_to.clear();
-  if (tensorboard) training.report_to.emplace_back("tensorboard");
-}
-
-// What transformers fills in when it reads the arguments.
-void finish_output(TrainingArguments& training) {
-  using trainer::LogLevel;
-  if (!training.disable_tqdm) {
-    training.disable_tqdm =
-        training.log_level == LogLevel::kError || training.log_level == LogLevel::kCritical;
-  }
-  if (training.save_total_limit.value_or(0) <= 0) training.save_total_limit.reset();
-}
-
-void finish_precision(TrainingArguments& training, std::vector<std::string>& notes) {
-  if (!training.bf16_full_eval || training.bf16) return;
-  if (training.do_train) {
-    notes.emplace_back(
-        "--bf16_full_eval has no effect: evaluation computes as training does, in f32; --bf16 is "
-        "for both");
-  } else {
-    training.bf16 = true;
-  }
-}
-
 void check_required(const FlagTable& table, const std::vector<Given>& given) {
   std::string missing;
   for (const Flag& flag : table) {
@@ -416,15 +152,7 @@ ParsedRunQa parse_run_qa(std::span<const std::string> words, const std::filesyst
     if (one.flag->name == "accelerator_config")
       apply_accelerator_config(one.value, parsed.arguments.training, parsed.notes);
   }
-  choose_integrations(parsed.arguments.training, parsed.notes);
-  finish_output(parsed.arguments.training);
-  finish_precision(parsed.arguments.training, parsed.notes);
-  finish_intervals(parsed.arguments.training);
-  finish_best_model(parsed.arguments, parsed.notes);
-  finish_quantization(parsed.arguments, parsed.notes);
-  check_optimization(parsed.arguments.training, parsed.notes);
-  check_lengths(parsed.arguments.data);
-  check_data(parsed.arguments);
+  complete_arguments(parsed.arguments, parsed.notes);
   return parsed;
 }
 

@@ -365,10 +365,10 @@ TEST(RunQaArguments, RefusedFlagsThatAskForNothing) {
         R"("fsdp_config": {"min_num_params": 0, "xla": false, "transformer_layer": [""]})"}) {
     EXPECT_NO_THROW(parse_file(nothing)) << nothing;
   }
-  for (const char* something : {R"("fsdp": "full_shard")", R"("fsdp": true)",
-                                R"("fsdp_config": {"min_num_params": 1})",
-                                R"("deepspeed": {"zero_optimization": {"stage": 2}})",
-                                R"("parallelism_config": {"tp_size": 2})"}) {
+  for (const char* something :
+       {R"("fsdp": "full_shard")", R"("fsdp": true)", R"("fsdp_config": {"min_num_params": 1})",
+        R"("deepspeed": {"zero_optimization": {"stage": 2}})",
+        R"("parallelism_config": {"tp_size": 2})"}) {
     try {
       parse_file(something);
       ADD_FAILURE() << something;

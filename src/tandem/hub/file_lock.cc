@@ -111,10 +111,10 @@ void FileLock::heartbeat(const std::string& progress) {
 
 void FileLock::write_text(const std::string& progress) {
   last_heartbeat_ = Clock::now();
-  const std::string text = fmt::format(
-      "process {} on {}{}\nsign of life {}\n", static_cast<long>(::getpid()), host_name(),
-      progress.empty() ? "" : fmt::format(" ({})", progress),
-      last_heartbeat_.time_since_epoch().count());
+  const std::string text =
+      fmt::format("process {} on {}{}\nsign of life {}\n", static_cast<long>(::getpid()),
+                  host_name(), progress.empty() ? "" : fmt::format(" ({})", progress),
+                  last_heartbeat_.time_since_epoch().count());
   // Only words for others: that a full disk has no room for them is no error.
   if (::ftruncate(descriptor_, 0) != 0) return;
   [[maybe_unused]] const auto written = ::pwrite(descriptor_, text.data(), text.size(), 0);
