@@ -76,7 +76,8 @@ FlagTable rank_flags() {
                "size of the gradient ranges that are reduced together")
               .between(1, 1 << 20),
           flag("logical_shards", field<&TrainingArguments::logical_shards>(),
-               "tandem's own: shards of a step; unset: the number of ranks")
+               "tandem's own: shards of a step; unset: the number of ranks, or what a checkpoint "
+               "has")
               .between(1, 1 << 20),
           note("local_rank", Kind::kInteger, -1,
                "the launcher's environment says who this rank is"),

@@ -169,6 +169,12 @@ TEST_F(Bits, MoreShardsGoOnFromACheckpoint) {
   EXPECT_EQ(single.size(), 12u);
   const double mean = std::accumulate(single.begin() + 5, single.begin() + 10, 0.0) / 5;
   EXPECT_NEAR(losses("long").at(1), mean, 2e-4);  // the log has four digits
+  // 4 updates are an epoch of three shards.
+  const ProcessResult finished = run_ok(train_command(
+      "finished", with(resumed("two", "5"), {"--max_steps", "-1", "--num_train_epochs", "1"})));
+  EXPECT_NE(finished.err.find("is at step 7, this run has 4: nothing is left to train"),
+            std::string::npos)
+      << finished.err;
 }
 
 TEST_F(Bits, TerminatedRunsWriteACheckpointAndGoOn) {

@@ -82,6 +82,7 @@ TEST_F(LogAndSave, TheFirstStepTheStartAndTheDelay) {
                                            "--logging_first_step", "--logging_steps", "5"})));
   EXPECT_THAT(steps_with("job", "eval_f1"), ElementsAre(0, 6, 9, 12));
   EXPECT_THAT(steps_with("job", "loss"), ElementsAre(1, 5, 10));
+  EXPECT_EQ(read("job", "trainer_state.json").at("log_history").at(0).at("epoch").dump(), "0");
   // Each step's loss is counted once, whenever it is logged.
   EXPECT_NEAR(read("job", "train_results.json").at("train_loss").get<double>(),
               read("plain", "train_results.json").at("train_loss").get<double>(), 1e-9);

@@ -76,9 +76,8 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   if (loaded.resume.logical_shards != plan_.logical_shards) {
     parts_.observer.warning(fmt::format(
         "this run has {} logical shards, '{}' was written with {}: the run goes on at step {} of "
-        "{} "
-        "with {} features a step instead of {}; the order of the data and the bits are others from "
-        "here on",
+        "{} with {} features a step instead of {}; the order of the data and the bits are others "
+        "from here on",
         plan_.logical_shards, checkpoint.native(), loaded.resume.logical_shards,
         loaded.state.global_step, plan_.total_steps, plan_.total_train_batch_size(),
         plan_.total_train_batch_size() / plan_.logical_shards * loaded.resume.logical_shards));
@@ -92,6 +91,11 @@ void Trainer::resume_from(const fs::path& checkpoint) {
     parts_.observer.warning(fmt::format(
         "'{}' was on its way to {} steps, this run goes to {}: the learning-rate schedule changes",
         checkpoint.native(), loaded.state.max_steps, plan_.total_steps));
+  }
+  if (loaded.state.global_step >= plan_.total_steps) {
+    parts_.observer.warning(
+        fmt::format("'{}' is at step {}, this run has {}: nothing is left to train",
+                    checkpoint.native(), loaded.state.global_step, plan_.total_steps));
   }
   if (parts_.parallel.node_leader()) {
     load_checkpoint_arenas(checkpoint, parts_.task.layout(), trained_arenas());

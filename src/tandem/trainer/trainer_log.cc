@@ -68,7 +68,9 @@ void Trainer::log_training(double grad_norm, double learning_rate) {
 }
 
 void Trainer::log(ordered_json entry) {
-  if (!entry.contains("epoch")) entry["epoch"] = state_.epoch;
+  // Before the first step the Trainer has the whole number.
+  if (!entry.contains("epoch"))
+    entry["epoch"] = state_.epoch == 0 ? ordered_json(0) : ordered_json(state_.epoch);
   parts_.observer.log(entry);
   entry["step"] = state_.global_step;
   state_.log_history.push_back(std::move(entry));
