@@ -98,7 +98,7 @@ struct Sigmoid {
 
 template <class V>
 [[gnu::always_inline]] inline Sigmoid<V> sigmoid(V x) {
-  const V bell = exp(V::zero() - V::abs(x));
+  const V bell = exp_within(V::max(V::set1(-105.0f), V::zero() - V::abs(x)));
   const V larger = V::set1(1.0f) / (V::set1(1.0f) + bell);
   const V smaller = bell * larger;
   const auto negative = V::less(x, V::zero());
