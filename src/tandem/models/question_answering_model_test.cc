@@ -491,15 +491,18 @@ TEST_P(QuestionAnsweringModelTest, BackwardNeedsATrainingPass) {
 TEST_P(QuestionAnsweringModelTest, Bfloat16IsCloseToFloat32) {
   const nn::PackedBatch batch = tiny_batch(false);
   const StepResult f32 = run_step(context_, test_, Precision::kFloat32, batch, kNoDropout);
-  for (const auto& gemm : kernels::implementations("gemm", kernels::CpuFeatures::detect())) {
-    if (!gemm.reason.empty()) continue;
-    SCOPED_TRACE(gemm.implementation);
-    TestContext context(2, "gemm=" + gemm.implementation);
-    const StepResult bf16 = run_step(context, test_, Precision::kBfloat16, batch, kNoDropout);
-    const double logit_error = distance(f32.logits, bf16.logits) / norm(f32.logits);
-    EXPECT_GT(logit_error, 1e-5);  // it did run in bf16
-    EXPECT_LT(logit_error, 0.04);
-    EXPECT_LT(distance(f32.grads, bf16.grads) / norm(f32.grads), 0.08);
+  for (const std::string operation : {"gemm", "attention"}) {
+    for (const auto& row : kernels::implementations(operation, kernels::CpuFeatures::detect())) {
+      if (!row.reason.empty()) continue;
+      const std::string choice = operation + "=" + row.implementation;
+      SCOPED_TRACE(choice);
+      TestContext context(2, choice);
+      const StepResult bf16 = run_step(context, test_, Precision::kBfloat16, batch, kNoDropout);
+      const double logit_error = distance(f32.logits, bf16.logits) / norm(f32.logits);
+      EXPECT_GT(logit_error, 1e-5);  // it did run in bf16
+      EXPECT_LT(logit_error, 0.04);
+      EXPECT_LT(distance(f32.grads, bf16.grads) / norm(f32.grads), 0.08);
+    }
   }
 }
 
