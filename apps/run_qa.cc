@@ -12,6 +12,7 @@
 #include "apps/arguments/enum_names.h"
 #include "apps/arguments/run_qa_arguments.h"
 #include "apps/commands.h"
+#include "apps/communication_log.h"
 #include "apps/console.h"
 #include "apps/download_progress.h"
 #include "apps/job_output.h"
@@ -65,21 +66,8 @@ struct World {
   bool is_main() const { return communicator->rank() == 0; }
 };
 
-// CCL_LOG_LEVEL: error, no progress of a slow start; warn (the default); info and more, every rank says where it stands.
-enum class LogLevel { kError, kWarn, kInfo };
-
-LogLevel log_level(const Environment& environment) {
-  const std::string level = environment.get("CCL_LOG_LEVEL").value_or("warn");
-  if (level == "error") return LogLevel::kError;
-  if (level == "warn") return LogLevel::kWarn;
-  if (level == "info" || level == "debug" || level == "trace") return LogLevel::kInfo;
-  raise<ConfigError>(
-      "the environment variable CCL_LOG_LEVEL is '{}', expected error, warn, info, debug or trace",
-      level);
-}
-
 World join_world(const Environment& environment, const trainer::TrainingArguments& training) {
-  const LogLevel level = log_level(environment);
+  const CommunicationLog level = communication_log(environment);
   World world{.identity = rendezvous::identify(environment), .communicator = nullptr};
   comm::Options options;
   options.timeout = std::chrono::seconds(training.ddp_timeout);
@@ -95,9 +83,7 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   if (const auto seconds = environment.get_int("TANDEM_STALL_TIMEOUT", 0, 1000000)) {
     options.stall_timeout = std::chrono::seconds(*seconds);
   }
-  if (level != LogLevel::kError) {
-    options.log = [](const std::string& line) { fmt::print(stderr, "tandem: {}\n", line); };
-  }
+  options.log = log_printer(level);
   // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
   // process.
   options.on_failure = [](const std::string& message) {
@@ -106,9 +92,13 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
     _exit(CommError("").exit_code());
   };
   world.communicator = comm::Communicator::create(world.identity, std::move(options));
-  if (level == LogLevel::kInfo) {
+  if (level == CommunicationLog::kInfo) {
     fmt::print(stderr, "tandem: {}; {}\n", rendezvous::describe(world.identity),
                world.communicator->describe());
+  }
+  if (level != CommunicationLog::kError && world.is_main()) {
+    for (const std::string& note : world.communicator->options().selection.notes)
+      fmt::print(stderr, "tandem: {}\n", note);
   }
   return world;
 }

@@ -341,43 +341,6 @@ TEST(BenchProgram, TheStagesOfAStepAddUp) {
   }
 }
 
-TEST(BenchProgram, Comm) {
-  for (const char* type : {"f32", "bf16", "i8"}) {
-    const auto done = bench({"comm",
-                             "--ranks",
-                             "3",
-                             "--op",
-                             "all_reduce,reduce_scatter,all_to_all,send_receive,barrier",
-                             "--ranks-per-node",
-                             std::string(type) == "bf16" ? "2" : "3",
-                             "--dtype",
-                             type,
-                             "--memory",
-                             "both",
-                             "--min",
-                             "48",
-                             "--max",
-                             "60K",
-                             "--factor",
-                             "1024",
-                             "--rounds",
-                             "1",
-                             "--seconds",
-                             "0.001",
-                             "--json"});
-    ASSERT_EQ(done.exit_code, 0) << done.err;
-    const json object = json::parse(done.out, nullptr, /*allow_exceptions=*/false);
-    ASSERT_TRUE(object.is_object()) << done.out;
-    EXPECT_EQ(object["results"].size(), 4u * 2 * 2 + 2);
-    for (const json& result : object["results"])
-      EXPECT_GT(result["microseconds"]["median"].get<double>(), 0) << result;
-  }
-  const auto wrong = bench({"comm", "--op", "all_reduc"});
-  EXPECT_EQ(wrong.exit_code, 1);
-  EXPECT_THAT(wrong.err, HasSubstr("unknown operation 'all_reduc'; there are all_reduce, reduce"));
-  EXPECT_THAT(bench({"comm", "--backend", "nccl"}).err, HasSubstr("no such backend"));
-}
-
 TEST(BenchProgram, Tokenize) {
   const fs::path demo = fs::path(TANDEM_SOURCE_DIR) / "examples" / "demo";
   const json results = results_of(

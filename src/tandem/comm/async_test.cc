@@ -325,7 +325,14 @@ TEST(Large, MoreThanTwoToThe31Elements) {
     comm.all_reduce(std::span(data), ReduceOp::kSum);
     for (std::size_t i = 0; i < kCount - 1; i += 4093) require(data[i] == 3, "sum");
     require(data[kCount - 2] == 3 && data[kCount - 1] == 200, "the end");
+    if (comm.rank() == 1) {
+      for (std::size_t i = 0; i < kCount; i += 4093) data[i] = static_cast<std::uint8_t>(i % 251);
+      data[kCount - 1] = 77;
+    }
     comm.broadcast(std::span(data), 1);
+    for (std::size_t i = 0; i < kCount - 1; i += 4093)
+      require(data[i] == static_cast<std::uint8_t>(i % 251), "what was broadcast");
+    require(data[kCount - 2] == 3 && data[kCount - 1] == 77, "the end of what was broadcast");
   });
   EXPECT_THAT(errors, Each(IsEmpty()));
 }

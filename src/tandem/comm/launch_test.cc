@@ -235,7 +235,7 @@ TEST(Backend, MpiWithoutItsLauncherSaysSo) {
   const Result by_hand = shell(kClean + "RANK=0 WORLD_SIZE=2 " + kProbe + " mpi");
   EXPECT_EQ(by_hand.exit_code, 1);
   EXPECT_THAT(by_hand.output,
-              HasSubstr("--ddp_backend mpi needs ranks that were started by an MPI"));
+              HasSubstr("the communication backend mpi needs ranks that were started by an MPI"));
   if (!built("openmpi")) return;
   const Result other =
       shell(kClean + "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 timeout 30 " + kProbe + " mpi");

@@ -9,7 +9,6 @@
 
 #include "tandem/comm/across_nodes.h"
 #include "tandem/comm/message_task.h"
-#include "tandem/comm/selection.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
@@ -362,67 +361,6 @@ TEST(Schedule, WhatOneRankBroughtTravelsAsItCame) {
   EXPECT_EQ(wire_type({3, 4, 1}, DataType::kFloat16), DataType::kFloat16);
   EXPECT_EQ(wire_type({2, 4, 1}, DataType::kBfloat16), DataType::kFloat32);
   EXPECT_EQ(wire_type({2, 4, 1}, DataType::kInt8), DataType::kInt8);
-}
-
-// ---- selection ----
-
-TEST(Selection, ReadsOneCclSyntax) {
-  const Environment environment(
-      {{"CCL_ALLREDUCE", "recursive_doubling:0-8192;ring:8193-max"}, {"CCL_REDUCE", "tree"}});
-  const Selection selection = Selection::from_environment(environment);
-  EXPECT_EQ(selection.find(Operation::kAllReduce, 8192), "recursive_doubling");
-  EXPECT_EQ(selection.find(Operation::kAllReduce, 8193), "ring");
-  EXPECT_EQ(selection.find(Operation::kReduce, 1), "tree");
-  EXPECT_EQ(selection.find(Operation::kBroadcast, 1), std::nullopt);
-  EXPECT_EQ(selection.describe(),
-            "allreduce:recursive_doubling:0-8192;ring:8193-max reduce:tree:0-max");
-  EXPECT_EQ(
-      select_between_nodes(selection, Limits::fixed(1, 3), Operation::kAllReduce, 1 << 20, 3, true),
-      Algorithm::kRing);
-}
-
-TEST(Selection, TheDefaultIsCanonicalEverywhere) {
-  const auto select = [](std::size_t short_bytes, std::size_t bytes, int nodes, bool aligned) {
-    return select_between_nodes(Selection(), {0, short_bytes}, Operation::kAllReduce, bytes, nodes,
-                                aligned);
-  };
-  for (int nodes = 1; nodes <= 64; ++nodes) {
-    for (std::size_t bytes = 1; bytes <= std::size_t{1} << 32; bytes *= 2) {
-      // Whatever was measured.
-      for (const std::size_t short_bytes :
-           {std::size_t{0}, Limits::fixed(1, nodes).short_bytes, std::size_t{1} << 20, SIZE_MAX}) {
-        EXPECT_TRUE(is_canonical(select(short_bytes, bytes, nodes, true), nodes));
-        EXPECT_EQ(select(short_bytes, bytes, nodes, false), Algorithm::kExchange);
-      }
-    }
-  }
-}
-
-TEST(Selection, MistakesAreNamed) {
-  const auto message = [](const char* text) {
-    Selection selection;
-    try {
-      selection.set(Operation::kAllReduce, text, "CCL_ALLREDUCE");
-    } catch (const ConfigError& error) {
-      return std::string(error.what());
-    }
-    return std::string("accepted");
-  };
-  EXPECT_NE(message("rong").find(
-                "unknown algorithm 'rong' for allreduce; there are topo, exchange, tree"),
-            std::string::npos);
-  EXPECT_NE(message("ring:8").find("lacks the range"), std::string::npos);
-  EXPECT_NE(message("ring:8-x").find("the size 'x'"), std::string::npos);
-  EXPECT_NE(message("ring:9-8").find("begins at 9"), std::string::npos);
-  EXPECT_EQ(message("allreduce:ring:0-max;"), "accepted");
-}
-
-TEST(Selection, TheTableIsPrinted) {
-  const std::string text = describe_selection(Selection(), {12345, 8192}, 2, 4, true);
-  EXPECT_NE(text.find("within a node of 2 ranks"), std::string::npos);
-  EXPECT_NE(text.find("57-12345"), std::string::npos);
-  EXPECT_NE(text.find("between 4 nodes"), std::string::npos);
-  EXPECT_NE(text.find("recursive_doubling"), std::string::npos);
 }
 
 }  // namespace

@@ -24,11 +24,13 @@ struct AlgorithmRange {
 // What was asked for, by operation. Empty: the table of this library, whose sums are canonical.
 struct Selection {
   std::map<Operation, std::vector<AlgorithmRange>> asked;
+  // To be printed: where oneCCL has an algorithm of a name and this library uses another one, which.
+  std::vector<std::string> notes;
 
-  // Reads CCL_ALLREDUCE, CCL_REDUCE, CCL_REDUCE_SCATTER, CCL_ALLGATHER, CCL_ALLTOALL, CCL_BCAST, CCL_BARRIER.
+  // Reads CCL_ALLREDUCE, CCL_REDUCE, CCL_REDUCE_SCATTER, CCL_ALLGATHER, CCL_ALLGATHERV, CCL_ALLTOALL, CCL_BCAST, CCL_BARRIER.
   // Throws ConfigError that names the variable, the part that was not understood, and the names that exist.
   static Selection from_environment(const Environment& environment);
-  // One operation's text: "ring", "ring:0-max", "recursive_doubling:0-8192;ring:8193-max". `source` names it in errors.
+  // One operation's text, in this library's names or oneCCL's: "ring", "ring:0-max", "recursive_doubling:0-8192;ring:8193-max". `source` names it in errors.
   void set(Operation operation, std::string_view text, std::string_view source);
   // What was asked for an operation of `bytes`; nothing: the default.
   std::optional<std::string_view> find(Operation operation, std::size_t bytes) const;
@@ -60,7 +62,7 @@ Algorithm select_between_nodes(const Selection& selection, const Limits& limits,
 // Ranks per node that use the network for an operation of `bytes`: all, unless there is too little for each.
 int select_lanes(std::size_t bytes, int lanes);
 
-// The table for this job, to print.
+// The table for this job, to print: every operation that has a choice, every size at which it changes; what was asked for; the notes.
 std::string describe_selection(const Selection& selection, const Limits& limits, int ranks_of_node,
                                int nodes, bool aligned);
 

@@ -15,10 +15,8 @@ std::string mpi_of_launcher(const Environment& environment, std::string_view ask
   }
   raise<ConfigError>(
       "{} needs ranks that were started by an MPI launcher: found none of PMI_SIZE (mpirun of "
-      "MPICH "
-      "or Intel MPI), OMPI_COMM_WORLD_SIZE (mpirun of Open MPI), SLURM_PROCID (srun); start the "
-      "job "
-      "with mpirun, or use --ddp_backend ccl without CCL_ATL_TRANSPORT",
+      "MPICH or Intel MPI), OMPI_COMM_WORLD_SIZE (mpirun of Open MPI), SLURM_PROCID (srun); start "
+      "the job with mpirun, or use the backend ccl without CCL_ATL_TRANSPORT",
       asked_by);
 }
 
@@ -36,7 +34,8 @@ TransportOptions choose_transport(std::string_view backend, const Environment& e
   if (backend == "gloo") {
     options.name = "gloo";
   } else if (backend == "mpi" || transport == "mpi") {
-    const auto* asked_by = backend == "mpi" ? "--ddp_backend mpi" : "CCL_ATL_TRANSPORT=mpi";
+    const auto* asked_by =
+        backend == "mpi" ? "the communication backend mpi" : "CCL_ATL_TRANSPORT=mpi";
     if (distributed) options.name = mpi_of_launcher(environment, asked_by);
   } else if (transport == "ofi" || transport == "tcp") {
     options.name = transport;

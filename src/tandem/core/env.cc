@@ -14,6 +14,7 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"ALL_PROXY",
      "proxy for downloads where neither http_proxy nor https_proxy is set; lower case too"},
     {"CCL_ALLGATHER", "algorithm of all_gather by size (oneCCL's syntax)"},
+    {"CCL_ALLGATHERV", "the same as CCL_ALLGATHER (older versions of oneCCL)"},
     {"CCL_ALLREDUCE",
      "algorithm of all_reduce between nodes by size, for example "
      "recursive_doubling:0-8192;ring:8193-max (oneCCL's syntax)"},

@@ -1,0 +1,26 @@
+#include "apps/communication_log.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "tandem/core/error.h"
+
+namespace tandem::apps {
+
+CommunicationLog communication_log(const Environment& environment) {
+  const std::string level = environment.get("CCL_LOG_LEVEL").value_or("warn");
+  if (level == "error") return CommunicationLog::kError;
+  if (level == "warn") return CommunicationLog::kWarn;
+  if (level == "info" || level == "debug" || level == "trace") return CommunicationLog::kInfo;
+  raise<ConfigError>(
+      "the environment variable CCL_LOG_LEVEL is '{}', expected error, warn, info, debug or trace",
+      level);
+}
+
+std::function<void(const std::string& line)> log_printer(CommunicationLog level) {
+  if (level == CommunicationLog::kError) return {};
+  return [](const std::string& line) { fmt::print(stderr, "tandem: {}\n", line); };
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,20 @@
+// What CCL_LOG_LEVEL asks the communication layer to say.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "tandem/core/env.h"
+
+namespace tandem::apps {
+
+// error: no progress of a slow start; warn (the default); info, debug and trace: every rank says where it stands.
+enum class CommunicationLog { kError, kWarn, kInfo };
+
+// Throws ConfigError for another word.
+CommunicationLog communication_log(const Environment& environment);
+
+// For comm::Options::log: prints to standard error; empty for kError.
+std::function<void(const std::string& line)> log_printer(CommunicationLog level);
+
+}  // namespace tandem::apps
