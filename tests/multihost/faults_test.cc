@@ -90,11 +90,10 @@ std::vector<Case> all_cases() {
       cases.push_back({"stop", phase, victim, kStall, kStall, {"stalled", "TANDEM_STALL_TIMEOUT"}});
     }
   }
-  const std::pair<const char*, const char*> mismatches[] = {
-      {"count", "of 9999 float32 (sum)"},
-      {"type", "of 10000 int32 (sum)"},
-      {"op", "of 10000 float32 (max)"},
-      {"order", "broadcast"}};
+  const std::pair<const char*, const char*> mismatches[] = {{"count", "of 9999 float32 (sum)"},
+                                                            {"type", "of 10000 int32 (sum)"},
+                                                            {"op", "of 10000 float32 (max)"},
+                                                            {"order", "broadcast"}};
   for (const auto* phase : {"init", "middle", "end"}) {
     for (const auto& [kind, called] : mismatches) {
       cases.push_back({kind,

@@ -111,10 +111,10 @@ int main(int argc, char** argv) {
       commit(fault, rank, "init", nullptr);
       return met;
     };
-    const auto communicator = fault.victim < 0
-                                  ? Communicator::create(identity, options_of(fault))
-                                  : Communicator::create(rank, identity.world_size, exchange,
-                                                         /*loopback_only=*/false, options_of(fault));
+    const auto communicator =
+        fault.victim < 0 ? Communicator::create(identity, options_of(fault))
+                         : Communicator::create(rank, identity.world_size, exchange,
+                                                /*loopback_only=*/false, options_of(fault));
     say(rank, communicator->describe());
     if (fault.victim >= 0) work(*communicator, fault);
     std::int64_t sum = communicator->rank();
