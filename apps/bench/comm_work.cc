@@ -76,10 +76,10 @@ Work::Work(Communicator& communicator, const WorkShape& shape, std::shared_ptr<P
     : size_(communicator.size()), rank_(communicator.rank()), pages_(std::move(pages)) {
   const auto ranks = static_cast<std::size_t>(size_);
   call_.operation = shape.operation;
+  if (shape.operation == Operation::kBarrier) return;
   call_.type = shape.type;
   if (call_.reduces()) call_.op = shape.reduction;
   call_.count = shape.bytes / comm::size_of(shape.type) / (is_whole(shape.operation) ? 1 : ranks);
-  if (shape.operation == Operation::kBarrier) return;
   if (!pages_) memory_ = communicator.mem_alloc(shape.memory_bytes());
   std::byte* const data = pages_ ? pages_->data() : memory_.bytes().data();
   call_.in = data;

@@ -1,7 +1,7 @@
 // Algorithms between nodes that are asked for by name, on real messages; more ranks than product_test.cc has; and operations that are
 // started instead of called.
 //
-// Left out: roots are all tried up to 4,096 elements, then one per case; algorithms other than the table's run with sums, averages and
+// Left out: all roots beyond 17 elements (f32: but for 4,096), as in product_test.cc; algorithms other than the table's run with sums, averages and
 // maxima only, since how two numbers become one is nothing that an algorithm knows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class ProductOfAlgorithms
 
 template <class T>
 void check_sums(Communicator& comm) {
-  for (const std::size_t count : {0ul, 1ul, 17ul, 4096ul, 32771ul}) {
+  for (const std::size_t count : {1ul, 17ul, 4096ul, 32771ul}) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
       check_reductions<T>(comm, /*shared=*/false, count, op);
       check_reduce_scatter<T>(comm, /*shared=*/false, count, op);

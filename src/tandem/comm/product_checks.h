@@ -20,8 +20,8 @@ T number(double x) {
   if constexpr (std::is_arithmetic_v<T>) return static_cast<T>(x);
 }
 
-// Element i of a buffer is pattern[i % kPeriod]. No block or piece of the library is a multiple of 13 long.
-constexpr std::size_t kPeriod = 13;
+// Element i of a buffer is pattern[i % kPeriod]. No size that is tested is a multiple of it, nor a piece of the library (a power of two).
+constexpr std::size_t kPeriod = 11;
 template <class T>
 using Pattern = std::array<T, kPeriod>;
 
@@ -31,7 +31,7 @@ inline double raw_value(int rank, std::size_t i) {
 
 inline double value_for(int rank, std::size_t i, ReduceOp op) {
   const double x = raw_value(rank, i);
-  return op == ReduceOp::kProduct ? (x > 9 ? 2.0 : 1.0) : x;
+  return op == ReduceOp::kProduct ? (x > 7 ? 2.0 : 1.0) : x;
 }
 
 template <class T>
@@ -110,9 +110,11 @@ class Buffers {
   std::vector<T> heap_;
 };
 
-// All roots where that costs little, else one that differs from case to case.
-inline std::vector<int> roots_for(int size, std::size_t count, std::size_t which) {
-  if (count > 4096) return {static_cast<int>(which % static_cast<std::size_t>(size))};
+// All roots where that costs little or is worth it, else one that differs from case to case.
+template <class T>
+std::vector<int> roots_for(int size, std::size_t count, std::size_t which) {
+  if (count > 17 && !(count == 4096 && std::is_same_v<T, float>))
+    return {static_cast<int>(which % static_cast<std::size_t>(size))};
   std::vector<int> roots;
   for (int root = 0; root < size; ++root) roots.push_back(root);
   return roots;
@@ -135,7 +137,7 @@ void check_reductions(Communicator& comm, bool shared, std::size_t count, Reduce
   fill(buffers.in, own);
   comm.all_reduce(std::span<const T>(buffers.in), buffers.out, op);
   require_equal<T>(buffers.out, sums, 0, what("all_reduce"));
-  for (const int root : roots_for(comm.size(), count, count + static_cast<std::size_t>(op))) {
+  for (const int root : roots_for<T>(comm.size(), count, count + static_cast<std::size_t>(op))) {
     std::fill(buffers.out.begin(), buffers.out.end(), T{});
     comm.reduce(std::span<const T>(buffers.in), buffers.out, op, root);
     if (comm.rank() == root) require_equal<T>(buffers.out, sums, 0, what("reduce"));
@@ -174,7 +176,7 @@ class MoveChecks {
 
   void run() {
     all_gather();
-    const auto roots = roots_for(comm_.size(), count_, count_);
+    const auto roots = roots_for<T>(comm_.size(), count_, count_);
     for (const int root : roots) broadcast(root);
     for (const int root : roots) gather(root);
     for (const int root : roots) scatter(root);
