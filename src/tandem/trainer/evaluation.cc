@@ -100,10 +100,11 @@ std::vector<float> interleave(const std::vector<std::string>& parts) {
 // of them lives longer than it must.
 std::vector<float> gather(LocalOutput own, comm::Communicator& communicator) {
   if (communicator.size() == 1) return std::move(own.values);
-  std::string message = serialize(own);
-  own = {};
-  const std::vector<std::string> parts = communicator.gather_texts(message, 0);
-  message = {};
+  const std::vector<std::string> parts = [&] {
+    const std::string message = serialize(own);
+    own = {};
+    return communicator.gather_texts(message, 0);
+  }();
   return parts.empty() ? std::vector<float>() : interleave(parts);
 }
 
