@@ -26,12 +26,24 @@ std::size_t scratch_bytes(const models::ModelConfig& config, bool bf16, int num_
          static_cast<std::size_t>(num_threads) * (std::size_t{1} << 20);
 }
 
-// The logits of a rank's share of the features in a growing vector and as a message; at rank 0
-// those of all ranks, in order, and once more by column.
+// The logits of a rank's share of the features and as a message; at rank 0 those of all ranks, as
+// they came and in order, or in order and by column.
 std::size_t logits_bytes(std::size_t rows, const comm::Communicator& communicator) {
   const std::size_t all = rows * models::QuestionAnsweringModel::kNumLabels * sizeof(float);
-  const std::size_t own = 3 * all / static_cast<std::size_t>(communicator.size());
-  return communicator.rank() == 0 ? own + 3 * all : own;
+  return communicator.rank() == 0 ? 2 * all
+                                  : 2 * all / static_cast<std::size_t>(communicator.size());
+}
+
+// The n-best lists of all questions and their text as JSON, at rank 0: some 256 bytes per answer
+// (measured on SQuAD). A question has at least one feature, seldom more in SQuAD.
+std::size_t answers_bytes(const trainer::TrainingArguments& training, std::size_t n_best,
+                          const comm::Communicator& communicator,
+                          const QuestionAnsweringTask& task) {
+  if (communicator.rank() != 0) return 0;
+  std::size_t features = 0;
+  if (training.do_eval) features = task.num_features(tasks::Split::kEval);
+  if (training.do_predict) features = std::max(features, task.num_features(tasks::Split::kPredict));
+  return features * n_best * 256;
 }
 
 // The sum of `value` over the ranks of this rank's node.
@@ -47,9 +59,9 @@ std::size_t sum_over_node(std::size_t value, comm::Communicator& communicator) {
 
 }  // namespace
 
-MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels::Context& context,
-                       const comm::Communicator& communicator, const dist::DataParallel& parallel,
-                       QuestionAnsweringTask& task) {
+MemoryPlan plan_memory(const trainer::TrainingArguments& training, std::size_t n_best,
+                       const kernels::Context& context, const comm::Communicator& communicator,
+                       const dist::DataParallel& parallel, QuestionAnsweringTask& task) {
   MemoryPlan plan;
   plan.node = parallel.memory_of_node();
   if (training.do_train) {
@@ -66,8 +78,9 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
   }
   plan.scratch = scratch_bytes(task.model().config(), training.bf16, context.threads.num_threads());
   if (training.do_eval || training.do_predict) {
-    plan.evaluation =
-        task.plan_evaluation() + logits_bytes(task.num_evaluation_rows(), communicator);
+    plan.evaluation = task.plan_evaluation() +
+                      logits_bytes(task.num_evaluation_rows(), communicator) +
+                      answers_bytes(training, n_best, communicator, task);
   }
   const MemoryUsage now = memory_usage();
   const std::size_t counted = plan.node.shared ? 0 : plan.node.weights;  // they are filled already

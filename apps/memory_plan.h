@@ -19,7 +19,7 @@ struct MemoryPlan {
   std::size_t activations = 0;   // of the largest batch of the run
   std::size_t batch_rows = 0;    // its rows
   std::size_t scratch = 0;       // what the kernels use of their scratch memory
-  std::size_t evaluation = 0;    // logits, and activations beyond those above
+  std::size_t evaluation = 0;    // logits, answers, and activations beyond those above
   std::size_t quantization = 0;  // quantization_bytes()
   std::size_t process = 0;       // measured: program, data set, vocabulary
   std::size_t loading = 0;       // measured: the peak while they were loaded
@@ -30,9 +30,10 @@ struct MemoryPlan {
 };
 
 // Allocates what training and evaluation need (as address space) and says how much of it they will
-// use. The data is loaded and the weights are filled.
-MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels::Context& context,
-                       const comm::Communicator& communicator, const dist::DataParallel& parallel,
+// use. The data is loaded and the weights are filled. n_best: answers per question.
+MemoryPlan plan_memory(const trainer::TrainingArguments& training, std::size_t n_best,
+                       const kernels::Context& context, const comm::Communicator& communicator,
+                       const dist::DataParallel& parallel,
                        question_answering::QuestionAnsweringTask& task);
 
 // What a rank of a job with --apply_quantization holds beside its plan: the weights of the encoder's

@@ -260,7 +260,8 @@ int Job::run() {
   parallel.broadcast_weights();
   print_estimates(training, task, parallel, console_);
   const std::size_t of_quantization = quantization_bytes(arguments_, task);
-  MemoryPlan plan = plan_memory(training, context, communicator, parallel, task);
+  MemoryPlan plan = plan_memory(training, static_cast<std::size_t>(arguments_.data.n_best_size),
+                                context, communicator, parallel, task);
   plan.quantization = of_quantization;
   const std::size_t planned_memory = print_memory_plan(plan, communicator, console_);
 

@@ -24,12 +24,15 @@ LocalOutput predict_own_batches(const EvaluationRequest& request, const kernels:
   LocalOutput output;
   const std::size_t num_features = task.num_features(request.split);
   const auto world_size = static_cast<std::size_t>(communicator.size());
+  const std::size_t own_batches = num_chunks(num_features, request.batch_size * world_size);
   for (std::size_t batch = static_cast<std::size_t>(communicator.rank());
        batch * request.batch_size < num_features; batch += world_size) {
     const std::size_t begin = batch * request.batch_size;
     const std::size_t end = std::min(begin + request.batch_size, num_features);
     output.batch_begin.push_back(output.values.size());
     task.predict(context, weights, request.split, begin, end, output.values);
+    // No batch is larger than the first: memory that grew by copying would be there twice.
+    if (output.batch_begin.size() == 1) output.values.reserve(output.values.size() * own_batches);
     observer.evaluation_progress(std::min(num_features, (batch + world_size) * request.batch_size),
                                  num_features);
   }
@@ -39,45 +42,70 @@ LocalOutput predict_own_batches(const EvaluationRequest& request, const kernels:
 
 // Messages carry raw bytes: first the batch boundaries, then the values.
 std::string serialize(const LocalOutput& output) {
-  std::string bytes;
   const std::uint64_t num_boundaries = output.batch_begin.size();
+  std::string bytes;
+  bytes.reserve((1 + num_boundaries) * sizeof(std::uint64_t) +
+                output.values.size() * sizeof(float));
   const auto append = [&](const void* data, std::size_t size) {
     bytes.append(static_cast<const char*>(data), size);
   };
   append(&num_boundaries, sizeof num_boundaries);
-  append(output.batch_begin.data(), output.batch_begin.size() * sizeof(std::size_t));
+  append(output.batch_begin.data(), num_boundaries * sizeof(std::size_t));
   append(output.values.data(), output.values.size() * sizeof(float));
   return bytes;
 }
 
-LocalOutput deserialize(const std::string& bytes) {
-  LocalOutput output;
-  std::uint64_t num_boundaries = 0;
-  std::memcpy(&num_boundaries, bytes.data(), sizeof num_boundaries);
-  output.batch_begin.resize(num_boundaries);
-  const char* at = bytes.data() + sizeof num_boundaries;
-  std::memcpy(output.batch_begin.data(), at, num_boundaries * sizeof(std::size_t));
-  at += num_boundaries * sizeof(std::size_t);
-  output.values.resize(static_cast<std::size_t>(bytes.data() + bytes.size() - at) / sizeof(float));
-  std::memcpy(output.values.data(), at, output.values.size() * sizeof(float));
-  return output;
-}
+// A rank's message, read where it lies.
+class ReceivedOutput {
+ public:
+  explicit ReceivedOutput(const std::string& bytes) {
+    std::uint64_t num_boundaries = 0;
+    std::memcpy(&num_boundaries, bytes.data(), sizeof num_boundaries);
+    batch_begin_.resize(num_boundaries);
+    const char* at = bytes.data() + sizeof num_boundaries;
+    std::memcpy(batch_begin_.data(), at, num_boundaries * sizeof(std::size_t));
+    values_ = at + num_boundaries * sizeof(std::size_t);
+  }
+  std::size_t batches() const { return batch_begin_.size() - 1; }
+  std::size_t size() const { return batch_begin_.back(); }
+  void append_batch(std::size_t batch, std::vector<float>& to) const {
+    const std::size_t begin = batch_begin_[batch];
+    const std::size_t count = batch_begin_[batch + 1] - begin;
+    to.resize(to.size() + count);
+    std::memcpy(to.data() + to.size() - count, values_ + begin * sizeof(float),
+                count * sizeof(float));
+  }
+
+ private:
+  std::vector<std::size_t> batch_begin_;
+  const char* values_;
+};
 
 // Batch k came from rank k mod W: put them back in order.
 std::vector<float> interleave(const std::vector<std::string>& parts) {
-  std::vector<LocalOutput> outputs;
-  for (const std::string& part : parts) outputs.push_back(deserialize(part));
+  const std::vector<ReceivedOutput> outputs(parts.begin(), parts.end());
+  std::size_t total = 0;
+  for (const ReceivedOutput& output : outputs) total += output.size();
   std::vector<float> values;
-  for (std::size_t round = 0; round + 1 < outputs[0].batch_begin.size(); ++round) {
-    for (const LocalOutput& output : outputs) {
-      if (round + 1 >= output.batch_begin.size()) continue;
-      values.insert(
-          values.end(),
-          output.values.begin() + static_cast<std::ptrdiff_t>(output.batch_begin[round]),
-          output.values.begin() + static_cast<std::ptrdiff_t>(output.batch_begin[round + 1]));
+  values.reserve(total);
+  for (std::size_t round = 0; round < outputs[0].batches(); ++round) {
+    for (const ReceivedOutput& output : outputs) {
+      if (round < output.batches()) output.append_batch(round, values);
     }
   }
   return values;
+}
+
+// The outputs of all ranks in order, at rank 0. Logits of a large set are many megabytes: no copy
+// of them lives longer than it must.
+std::vector<float> gather(LocalOutput own, comm::Communicator& communicator) {
+  if (communicator.size() == 1) return std::move(own.values);
+  const std::vector<std::string> parts = [&] {
+    const std::string message = serialize(own);
+    own = {};
+    return communicator.gather_texts(message, 0);
+  }();
+  return parts.empty() ? std::vector<float>() : interleave(parts);
 }
 
 }  // namespace
@@ -102,15 +130,14 @@ ordered_json evaluate(const EvaluationRequest& request, const kernels::Context& 
   const std::size_t num_features = task.num_features(request.split);
   observer.evaluation_begin(request.split == tasks::Split::kEval ? "Evaluation" : "Prediction",
                             num_features, static_cast<int>(request.batch_size));
-  const LocalOutput own =
-      predict_own_batches(request, context, communicator, task, weights, observer);
-  const std::vector<std::string> parts = communicator.gather_texts(serialize(own), 0);
+  LocalOutput own = predict_own_batches(request, context, communicator, task, weights, observer);
   if (request.own_output != nullptr) *request.own_output = own.values;
+  const std::vector<float> output = gather(std::move(own), communicator);
 
   std::string text;
   if (communicator.rank() == 0) {
-    tasks::Evaluation evaluation = task.evaluate(
-        request.split, interleave(parts), request.directory, request.file_prefix, context.threads);
+    tasks::Evaluation evaluation = task.evaluate(request.split, output, request.directory,
+                                                 request.file_prefix, context.threads);
     for (const std::string& warning : evaluation.warnings) observer.warning(warning);
     ordered_json metrics = ordered_json::object();
     for (const auto& [key, value] : evaluation.metrics.items())
