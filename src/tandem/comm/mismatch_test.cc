@@ -113,7 +113,8 @@ TEST_P(Mismatch, OfAnyTwoCallsIsSaidByAllRanks) {
   const std::size_t step = testing::test_transport().is_plugin() ? 40 : 1;
   const auto pairs = all_pairs();
   for (std::size_t i = 0; i < pairs.size(); i += step) {
-    const auto& [right, wrong] = pairs[i];
+    const Wrong& right = pairs[i].first;
+    const Wrong& wrong = pairs[i].second;
     const std::string what = describe(right) + " against " + describe(wrong);
     const auto start = std::chrono::steady_clock::now();
     const auto errors = run_threads(
