@@ -45,7 +45,7 @@ class Greeter {
 };
 
 Handshake expects(const std::string& text) {
-  return {"", text.size(), [text](const std::string& answer) { return answer == text; }};
+  return {"", text.size(), [text](const std::string& answer) { return answer == text; }, {}};
 }
 
 Connected connect_to(const std::vector<std::string>& hosts, int port, const Handshake& handshake,
