@@ -36,6 +36,8 @@ def measured(tandem, arguments):
         key = (result["name"], result.get("dtype", ""))
         if "seconds" in result:
             values[key] = (result["seconds"]["median"] * 1e3, "ms", False)
+        elif "microseconds" in result:
+            values[key] = (result["microseconds"]["median"], "us", False)
         else:
             values[key] = (result["rate"]["median"], result["unit"], True)
         for stage in result.get("breakdown", []):
