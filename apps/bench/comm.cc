@@ -134,15 +134,16 @@ struct Rank {
 
 // The limits are threads of rank 0 on the cores of all ranks, which sleep meanwhile.
 CommLimits limits_of(Communicator& communicator, const std::vector<int>& cores,
-                     const CommBenchOptions& options, const CommRow& row) {
-  const bool comparable = row.operation == "all_reduce" && options.type == "f32" &&
+                     const CommBenchOptions& options, comm::Operation operation,
+                     const CommRow& row) {
+  const bool comparable = has_comm_limits(operation) && options.type == "f32" &&
                           communicator.nodes().size() == 1 && communicator.size() > 1 &&
                           static_cast<std::size_t>(communicator.size()) <= cores.size();
   if (options.no_limits || !comparable) return {};
   CommLimits limits;
   if (communicator.rank() == 0) {
     std::thread measuring([&] {
-      limits = measure_comm_limits(communicator.size(), cores, row.count,
+      limits = measure_comm_limits(operation, communicator.size(), cores, row.count,
                                    std::max(5, row.iterations), options.huge_pages);
     });
     measuring.join();
@@ -187,7 +188,8 @@ std::vector<CommRow> measure_size(Rank& rank, const CommBenchOptions& options,
       seconds[i].push_back(
           round_of(rank.sides[i], rank.lines[i], works[i].call(), rows[i].iterations));
     }
-    const CommLimits limits = limits_of(rank.sides[sides - 1], rank.cores, options, rows[0]);
+    const CommLimits limits =
+        limits_of(rank.sides[sides - 1], rank.cores, options, shape.operation, rows[0]);
     direct.push_back(limits.direct);
     staged.push_back(limits.staged);
   }

@@ -29,11 +29,14 @@ void reach(const Counter& counter, std::uint32_t value) {
   }
 }
 
-// The shared part of one measurement.
+// The shared part of one measurement. `elements` is what is cut into slices, or one block of an all_gather, whose
+// `blocks` lie in each thread's buffer.
 struct Stage {
-  explicit Stage(int threads, std::size_t count, bool huge) : ranks(threads), elements(count) {
+  Stage(int threads, std::size_t count, std::size_t blocks, bool huge)
+      : ranks(threads), elements(count) {
     for (int i = 0; i < threads; ++i) {
-      buffers.push_back(std::make_unique<Pages>(count * sizeof(float) + 64, huge));
+      buffers.push_back(std::make_unique<Pages>(count * blocks * sizeof(float) + 64, huge));
+      if (blocks > 1) inputs.push_back(std::make_unique<Pages>(count * sizeof(float) + 64, huge));
       rings.push_back(std::make_unique<Pages>(
           kDepth * static_cast<std::size_t>(threads) * kPiece * sizeof(float), huge));
     }
@@ -44,12 +47,14 @@ struct Stage {
     sum = kernels::select_combine(kernels::CpuFeatures::detect())
               .of(kernels::Element::kFloat32, kernels::Combine::kSum);
   }
-  float* buffer(int i) const {
-    return reinterpret_cast<float*>(buffers[static_cast<std::size_t>(i)]->data());
+  float* buffer(int i) const { return floats(buffers, i); }
+  float* block(int owner, int i) const {
+    return buffer(owner) + static_cast<std::size_t>(i) * elements;
   }
-  // Piece for (or, own: result of) `reader` in the ring of `owner`.
+  float* input(int i) const { return floats(inputs, i); }
+  // Piece for (or, own: for all) `reader` in the ring of `owner`.
   float* cell(int owner, std::uint32_t band, int reader) const {
-    return reinterpret_cast<float*>(rings[static_cast<std::size_t>(owner)]->data()) +
+    return floats(rings, owner) +
            ((band % kDepth) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(reader)) *
                kPiece;
   }
@@ -57,21 +62,49 @@ struct Stage {
     return elements / 16 * static_cast<std::size_t>(i) / static_cast<std::size_t>(ranks) * 16 +
            (i == ranks ? elements % 16 : 0);
   }
+  std::size_t longest_slice() const {
+    std::size_t longest = 0;
+    for (int i = 0; i < ranks; ++i) longest = std::max(longest, cut(i + 1) - cut(i));
+    return longest;
+  }
+  template <class Visit>
+  void for_others(int me, Visit visit) const {
+    for (int other = 0; other < ranks; ++other) {
+      if (other != me) visit(other);
+    }
+  }
   // All threads leave at about the same time.
   void line_up(int me, std::uint32_t round) {
     starts[static_cast<std::size_t>(me)].value.store(round, std::memory_order_seq_cst);
     for (const Counter& one : starts) reach(one, round);
   }
+  void wait_for_room(int reader, std::uint32_t band) const {
+    reach(consumed[static_cast<std::size_t>(reader)], band + 1 - kDepth);
+  }
 
   int ranks;
   std::size_t elements;
   std::vector<std::unique_ptr<Pages>> buffers;
+  std::vector<std::unique_ptr<Pages>> inputs;
   std::vector<std::unique_ptr<Pages>> rings;
   std::vector<Counter> starts, staged, reduced, consumed;
   kernels::CombineKernels::Pair sum;
+
+ private:
+  static float* floats(const std::vector<std::unique_ptr<Pages>>& pages, int i) {
+    return reinterpret_cast<float*>(pages[static_cast<std::size_t>(i)]->data());
+  }
 };
 
-void direct(Stage& stage, int me, std::uint32_t) {
+std::uint32_t pieces_of(std::size_t elements) {
+  return static_cast<std::uint32_t>((elements + kPiece - 1) / kPiece);
+}
+
+void copy(float* to, const float* from, std::size_t elements) {
+  std::memcpy(to, from, elements * sizeof(float));
+}
+
+void sum_directly(Stage& stage, int me, std::uint32_t) {
   constexpr std::size_t kBlock =
       1024;  // the sum stays in the L1 cache until all copies are written
   const std::size_t end = stage.cut(me + 1);
@@ -81,33 +114,34 @@ void direct(Stage& stage, int me, std::uint32_t) {
       stage.sum(length, stage.buffer(0) + i, stage.buffer(other) + i, stage.buffer(0) + i);
     }
     for (int other = 1; other < stage.ranks; ++other) {
-      std::memcpy(stage.buffer(other) + i, stage.buffer(0) + i, length * sizeof(float));
+      copy(stage.buffer(other) + i, stage.buffer(0) + i, length);
     }
   }
 }
 
-void staged(Stage& stage, int me, std::uint32_t base) {
+void broadcast_directly(Stage& stage, int me, std::uint32_t) {
+  const std::size_t begin = stage.cut(me);
+  for (int other = 1; other < stage.ranks; ++other)
+    copy(stage.buffer(other) + begin, stage.buffer(0) + begin, stage.cut(me + 1) - begin);
+}
+
+void gather_directly(Stage& stage, int me, std::uint32_t) {
+  for (int i = 0; i < stage.ranks; ++i) copy(stage.block(me, i), stage.input(i), stage.elements);
+}
+
+void sum_staged(Stage& stage, int me, std::uint32_t base) {
   const auto own = static_cast<std::size_t>(me);
-  std::size_t longest = 0;
-  for (int i = 0; i < stage.ranks; ++i)
-    longest = std::max(longest, stage.cut(i + 1) - stage.cut(i));
-  const auto bands = static_cast<std::uint32_t>((longest + kPiece - 1) / kPiece);
+  const std::uint32_t bands = pieces_of(stage.longest_slice());
   const auto piece = [&](int slice, std::uint32_t band) {
     const std::size_t begin = std::min(stage.cut(slice + 1), stage.cut(slice) + band * kPiece);
     return std::pair(begin, std::min(kPiece, stage.cut(slice + 1) - begin));
   };
-  const auto for_others = [&](auto visit) {
-    for (int other = 0; other < stage.ranks; ++other) {
-      if (other != me) visit(other);
-    }
-  };
   for (std::uint32_t step = 0; step < bands + 2; ++step) {
     if (step < bands) {
-      for_others([&](int other) {
-        reach(stage.consumed[static_cast<std::size_t>(other)], base + step + 1 - kDepth);
+      stage.for_others(me, [&](int other) {
+        stage.wait_for_room(other, base + step);
         const auto [begin, length] = piece(other, step);
-        std::memcpy(stage.cell(me, base + step, other), stage.buffer(me) + begin,
-                    length * sizeof(float));
+        copy(stage.cell(me, base + step, other), stage.buffer(me) + begin, length);
       });
       stage.staged[own].value.store(base + step + 1, std::memory_order_release);
     }
@@ -115,24 +149,62 @@ void staged(Stage& stage, int me, std::uint32_t base) {
       const std::uint32_t band = step - 1;
       const auto [begin, length] = piece(me, band);
       float* result = stage.buffer(me) + begin;
-      for_others([&, length = length](int other) {
+      stage.for_others(me, [&, length = length](int other) {
         reach(stage.staged[static_cast<std::size_t>(other)], base + band + 1);
         stage.sum(length, result, stage.cell(other, base + band, me), result);
       });
-      std::memcpy(stage.cell(me, base + band, me), result, length * sizeof(float));
+      copy(stage.cell(me, base + band, me), result, length);
       stage.reduced[own].value.store(base + band + 1, std::memory_order_release);
     }
     if (step >= 2) {
       const std::uint32_t band = step - 2;
-      for_others([&](int other) {
+      stage.for_others(me, [&](int other) {
         reach(stage.reduced[static_cast<std::size_t>(other)], base + band + 1);
         const auto [begin, length] = piece(other, band);
-        std::memcpy(stage.buffer(me) + begin, stage.cell(other, base + band, other),
-                    length * sizeof(float));
+        copy(stage.buffer(me) + begin, stage.cell(other, base + band, other), length);
       });
       stage.consumed[own].value.store(base + band + 1, std::memory_order_release);
     }
   }
+}
+
+// Every thread gives a block (all_gather), or the first one alone does (broadcast).
+void spread_staged(Stage& stage, int me, std::uint32_t base, bool all_give) {
+  const auto own = static_cast<std::size_t>(me);
+  const std::uint32_t bands = pieces_of(stage.elements);
+  const bool gives = all_give || me == 0;
+  const bool takes = all_give || me != 0;
+  for (std::uint32_t step = 0; step < bands + 1; ++step) {
+    if (step < bands && gives) {
+      const std::size_t begin = step * kPiece;
+      const std::size_t length = std::min(kPiece, stage.elements - begin);
+      const float* from = (all_give ? stage.input(me) : stage.buffer(me)) + begin;
+      stage.for_others(me, [&](int other) { stage.wait_for_room(other, base + step); });
+      copy(stage.cell(me, base + step, me), from, length);
+      if (all_give) copy(stage.block(me, me) + begin, from, length);
+      stage.staged[own].value.store(base + step + 1, std::memory_order_release);
+    }
+    if (step >= 1 && takes) {
+      const std::uint32_t band = step - 1;
+      const std::size_t begin = band * kPiece;
+      const std::size_t length = std::min(kPiece, stage.elements - begin);
+      stage.for_others(me, [&](int other) {
+        if (!all_give && other != 0) return;
+        reach(stage.staged[static_cast<std::size_t>(other)], base + band + 1);
+        copy((all_give ? stage.block(me, other) : stage.buffer(me)) + begin,
+             stage.cell(other, base + band, other), length);
+      });
+      stage.consumed[own].value.store(base + band + 1, std::memory_order_release);
+    }
+  }
+}
+
+void broadcast_staged(Stage& stage, int me, std::uint32_t base) {
+  spread_staged(stage, me, base, false);
+}
+
+void gather_staged(Stage& stage, int me, std::uint32_t base) {
+  spread_staged(stage, me, base, true);
 }
 
 double median_seconds(Stage& stage, const std::vector<int>& cores, int rounds,
@@ -164,16 +236,23 @@ double median_seconds(Stage& stage, const std::vector<int>& cores, int rounds,
 
 }  // namespace
 
-CommLimits measure_comm_limits(int threads, const std::vector<int>& cores, std::size_t count,
-                               int rounds, bool huge_pages) {
-  Stage stage(threads, count, huge_pages);
-  std::size_t longest = 0;
-  for (int i = 0; i < threads; ++i) longest = std::max(longest, stage.cut(i + 1) - stage.cut(i));
-  CommLimits limits;
-  limits.direct = median_seconds(stage, cores, rounds, direct, 0);
-  limits.staged = median_seconds(stage, cores, rounds, staged,
-                                 static_cast<std::uint32_t>((longest + kPiece - 1) / kPiece));
-  return limits;
+bool has_comm_limits(comm::Operation operation) {
+  return operation == comm::Operation::kAllReduce || operation == comm::Operation::kBroadcast ||
+         operation == comm::Operation::kAllGather;
+}
+
+CommLimits measure_comm_limits(comm::Operation operation, int threads,
+                               const std::vector<int>& cores, std::size_t count, int rounds,
+                               bool huge_pages) {
+  const bool gathers = operation == comm::Operation::kAllGather;
+  Stage stage(threads, count, gathers ? static_cast<std::size_t>(threads) : 1, huge_pages);
+  const auto seconds = [&](auto work, std::size_t piece_elements) {
+    return median_seconds(stage, cores, rounds, work, pieces_of(piece_elements));
+  };
+  if (gathers) return {seconds(gather_directly, 0), seconds(gather_staged, count)};
+  if (operation == comm::Operation::kBroadcast)
+    return {seconds(broadcast_directly, 0), seconds(broadcast_staged, count)};
+  return {seconds(sum_directly, 0), seconds(sum_staged, stage.longest_slice())};
 }
 
 }  // namespace tandem::apps::bench

@@ -5,17 +5,23 @@
 #include <cstddef>
 #include <vector>
 
+#include "tandem/comm/types.h"
+
 namespace tandem::apps::bench {
 
 struct CommLimits {
-  double direct =
-      0;  // seconds: each thread sums its slice of all buffers in place and writes it to all of them
+  // Seconds. all_reduce: each thread sums its slice of all buffers in place and writes it to all of them. broadcast: each
+  // copies its slice of the first buffer to all others. all_gather: each copies all blocks to its own buffer.
+  double direct = 0;
   double staged = 0;  // private buffers, exchanged through a ring of 4 pieces of 64 KiB
 };
 
-// Medians of `rounds` all_reduces of `count` f32 by `threads` threads.
-// Thread i runs on cores[i].
-CommLimits measure_comm_limits(int threads, const std::vector<int>& cores, std::size_t count,
-                               int rounds, bool huge_pages);
+bool has_comm_limits(comm::Operation operation);
+
+// Medians of `rounds` operations of `count` f32 (of each block, for all_gather) by `threads` threads. Thread i runs on
+// cores[i]. Only where has_comm_limits().
+CommLimits measure_comm_limits(comm::Operation operation, int threads,
+                               const std::vector<int>& cores, std::size_t count, int rounds,
+                               bool huge_pages);
 
 }  // namespace tandem::apps::bench

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <numeric>
 
 #include "support/sanitizers.h"
 #include "tandem/comm/test_ranks.h"
@@ -293,6 +294,14 @@ TEST(Memory, MayComeAndGoAndMix) {
       require(shared[99967] == 6.0f, "shared");
       comm.broadcast(comm.rank() == 0 ? shared : std::span(own), 0);
       require(comm.rank() == 0 || own[77] == 6.0f, "broadcast out of shared memory");
+      // Rank 1's result is private: it fetches all of it, while the root writes a part of rank 2's.
+      std::fill(shared.begin(), shared.end(), static_cast<float>(comm.rank()));
+      std::fill(own.begin(), own.end(), 1.0f);
+      const std::span<float> result = comm.rank() == 1 ? std::span(own) : shared;
+      if (comm.rank() == 0) std::iota(shared.begin(), shared.end(), 0.0f);
+      comm.broadcast(result, 0);
+      for (std::size_t k = 0; k < result.size(); ++k)
+        require(result[k] == static_cast<float>(k), "broadcast to both kinds of memory");
     }
     const CommunicatorMemory none = comm.mem_alloc(0);
     require(none.bytes().empty(), "nothing");

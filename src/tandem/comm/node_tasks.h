@@ -126,6 +126,9 @@ class LargeTask final : public Task {
   bool all_reachable() const;
   void work_directly();
   void reduce_directly();
+  void broadcast_directly();
+  void gather_directly();
+  bool others_may_write(int local) const;
   std::byte* in_of(int local) const;
   std::byte* out_of(int local) const;
 

@@ -14,7 +14,10 @@ using kernels::CombineKernels;
 using kernels::Element;
 
 constexpr std::size_t kBlockBytes = 4096;  // a few operands and temporaries fit the L1 cache
-constexpr std::size_t kMaxDepth = 16;      // the logarithm of the ranks, and a little
+// Two operands and a result fit it, too, and the copies to further outputs are long enough for `rep movsb`, which memcpy
+// uses and which writes whole cache lines without fetching them first.
+constexpr std::size_t kPairBlockBytes = 8192;
+constexpr std::size_t kMaxDepth = 16;  // the logarithm of the ranks, and a little
 
 Element element_of(DataType type) {
   switch (type) {
@@ -145,7 +148,7 @@ void reduce(const CombineKernels& kernels, const Reduction& reduction, const Sum
     const auto combine = kernels.of(element_of(reduction.type), combine_of(reduction.op));
     const std::byte* a = operands[static_cast<std::size_t>(program[0])];
     const std::byte* b = operands[static_cast<std::size_t>(program[1])];
-    const std::size_t step = outputs.size() == 1 ? count : block;
+    const std::size_t step = outputs.size() == 1 ? count : kPairBlockBytes / in_size;
     for (std::size_t begin = 0; begin < count; begin += step) {
       const std::size_t length = std::min(step, count - begin);
       const std::size_t at = begin * in_size;
