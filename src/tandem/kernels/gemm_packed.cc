@@ -62,9 +62,8 @@ class Product {
         k_(k),
         plan_(plan_of(kernel, tiles, m, n, k, a.reduction_is_row)) {
     slice_units_ = plan_.slice / kernel.reduced_per_unit;
-    // A stride of rows that is no multiple of 4 KB keeps the rows of a micro-kernel in different
-    // sets of the cache.
-    a_units_ = plan_.tile_rows * (a_in_panels() ? slice_units_ : row_stride());
+    a_units_ = a_in_panels() ? plan_.tile_rows / kernel.mr * panel_stride()
+                             : plan_.tile_rows * row_stride();
     b_units_ = plan_.b_packed_ahead ? 0 : plan_.tile_columns * slice_units_;
   }
 
@@ -105,16 +104,25 @@ class Product {
     for (std::size_t slice = 0; slice < plan_.slices; ++slice) {
       const std::size_t begin = slice * plan_.slice;
       const std::size_t count = std::min(plan_.slice, k_ - std::min(k_, begin));
-      const GemmBlockA a = stage_a(tile, begin, count, memory + tile_units);
-      const GemmBlockB b = stage_b(tile, begin, count, memory + tile_units + a_units_);
-      kernel_.multiply(num_chunks(count, kernel_.reduced_per_unit), round_up(tile.rows, kernel_.mr),
-                       round_up(tile.columns, kernel_.nr), a, b, sums, tile.ld, slice > 0);
+      GemmSlice work{.units = num_chunks(count, kernel_.reduced_per_unit),
+                     .rows = round_up(tile.rows, kernel_.mr),
+                     .columns = round_up(tile.columns, kernel_.nr),
+                     .a = stage_a(tile, begin, count, memory + tile_units),
+                     .b = stage_b(tile, begin, count, memory + tile_units + a_units_),
+                     .tile = sums,
+                     .ld = tile.ld,
+                     .accumulate = slice > 0};
+      if (begin + count < k_) look_ahead(tile, begin + count, work.ahead);
+      kernel_.multiply(work);
     }
     return tile;
   }
 
  private:
+  // Rows and panels of A are a cache line more than a slice apart: strides of 4 KB or so would put what a micro-kernel reads,
+  // or what packing writes, into few sets of a cache.
   std::size_t row_stride() const { return slice_units_ + 16; }
+  std::size_t panel_stride() const { return slice_units_ * kernel_.mr + 16; }
   bool a_in_panels() const { return !a_.reduction_is_row || kernel_.stage_rows == nullptr; }
 
   // Rows of A that are units already are read where they are.
@@ -127,7 +135,7 @@ class Product {
 
   GemmBlockA stage_a(const Tile& tile, std::size_t begin, std::size_t count, GemmUnit* to) const {
     if (a_in_panels()) {
-      const std::size_t stride = slice_units_ * kernel_.mr;
+      const std::size_t stride = panel_stride();
       kernel_.pack_a(a_, tile.row, tile.rows, begin, count, stride, to);
       return {.data = to, .panels = true, .stride = stride};
     }
@@ -150,6 +158,27 @@ class Product {
     const std::size_t stride = slice_units_ * kernel_.nr;
     kernel_.pack_b(b_, tile.column, tile.columns, begin, count, stride, to);
     return {.data = to, .panel_stride = stride};
+  }
+
+  // What the slice at `begin` will be packed from. Rows lie far apart, so the hardware would not fetch them.
+  void look_ahead(const Tile& tile, std::size_t begin, GemmAhead (&ahead)[2]) const {
+    if (plan_.b_packed_ahead) return;
+    const std::size_t count = std::min(plan_.slice, k_ - begin);
+    ahead[0] = lines_of(a_, tile.row, tile.rows, begin, count);
+    ahead[1] = lines_of(b_, tile.column, tile.columns, begin, count);
+  }
+  static GemmAhead lines_of(const GemmOperand<T>& from, std::size_t outer, std::size_t outer_count,
+                            std::size_t reduced, std::size_t count) {
+    constexpr std::uintptr_t kLine = 64;
+    const bool rows_are_outer = from.reduction_is_row;
+    const T* first = rows_are_outer ? from.data + outer * from.ld + reduced
+                                    : from.data + reduced * from.ld + outer;
+    const std::size_t bytes = (rows_are_outer ? count : outer_count) * sizeof(T);
+    const std::uintptr_t into_line = reinterpret_cast<std::uintptr_t>(first) % kLine;
+    return {.data = reinterpret_cast<const std::byte*>(first),
+            .stride = from.ld * sizeof(T),
+            .rows = rows_are_outer ? outer_count : count,
+            .lines = (into_line + bytes + kLine - 1) / kLine};
   }
 
   const PackedGemmOf<T>& kernel_;

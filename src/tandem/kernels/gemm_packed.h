@@ -39,6 +39,24 @@ struct GemmBlockB {
   std::size_t panel_stride = 0;  // units between panels
 };
 
+// Where one operand's next slice lies in memory: `rows` rows of `lines` cache lines, `stride` bytes apart. A kernel may
+// fetch them into the L2 cache while it multiplies.
+struct GemmAhead {
+  const std::byte* data = nullptr;
+  std::size_t stride = 0, rows = 0, lines = 0;
+};
+
+// tile[rows, columns] = or += A B over a slice of the reduction; rows and columns are multiples of mr and nr.
+struct GemmSlice {
+  std::size_t units = 0, rows = 0, columns = 0;
+  GemmBlockA a;
+  GemmBlockB b;
+  float* tile = nullptr;
+  std::size_t ld = 0;
+  bool accumulate = false;
+  GemmAhead ahead[2];  // of A and B; empty where nothing follows
+};
+
 // The instruction set's part. All functions are serial.
 template <class T>
 struct PackedGemmOf {
@@ -57,9 +75,7 @@ struct PackedGemmOf {
                  std::size_t reduced, std::size_t count, std::size_t panel_stride, GemmUnit* to);
   void (*pack_b)(const GemmOperand<T>&, std::size_t outer, std::size_t outer_count,
                  std::size_t reduced, std::size_t count, std::size_t panel_stride, GemmUnit* to);
-  // tile[rows, columns] = or += A B; rows and columns are multiples of mr and nr.
-  void (*multiply)(std::size_t units, std::size_t rows, std::size_t columns, const GemmBlockA&,
-                   const GemmBlockB&, float* tile, std::size_t ld, bool accumulate);
+  void (*multiply)(const GemmSlice&);
   // c[rows, columns] = (c +) tile + bias.
   void (*store_f32)(std::size_t rows, std::size_t columns, const float* tile, std::size_t ld_tile,
                     const float* bias, bool accumulate, float* c, std::size_t ld);

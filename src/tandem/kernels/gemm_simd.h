@@ -16,13 +16,19 @@
 
 namespace tandem::kernels::simd {
 
+// Cache lines to fetch, one with each unit of the reduction.
+struct Strip {
+  const std::byte* line = nullptr;
+  std::size_t stride = 0;
+};
+
 // c[kMr, kNv * lanes] = or += A B over `units`.
 //   rows:   a + r a_stride + u,   panels: a + u a_stride + r;   b + u b_stride + column.
-template <class Unit, int kMr, int kNv, bool kPanels>
+template <class Unit, int kMr, int kNv, bool kPanels, bool kFetches = false>
 [[gnu::always_inline]] inline void micro_kernel(std::size_t units, const GemmUnit* a,
                                                 std::size_t a_stride, const GemmUnit* b,
                                                 std::size_t b_stride, float* c, std::size_t ldc,
-                                                bool accumulate) {
+                                                bool accumulate, Strip strip = {}) {
   using V = typename Unit::V;
   constexpr std::size_t kLanes = V::kLanes;
   V sum[kMr][kNv];
@@ -32,6 +38,10 @@ template <class Unit, int kMr, int kNv, bool kPanels>
     });
   });
   for (std::size_t u = 0; u < units; ++u) {
+    if constexpr (kFetches) {
+      __builtin_prefetch(strip.line, 0, 2);  // into the L2 cache
+      strip.line += strip.stride;
+    }
     typename V::Words panel[kNv];
     unroll<kNv>([&](auto v)
                     __attribute__((always_inline)) { panel[v] = V::load_words(b + v * kLanes); });
@@ -51,27 +61,65 @@ template <class Unit, int kMr, int kNv, bool kPanels>
   });
 }
 
+// The next slice's lines as strips (columns of lines, at most `units` long), spread over the calls of micro-kernels.
+class Strips {
+ public:
+  Strips(const GemmAhead (&ahead)[2], std::size_t units, std::size_t calls)
+      : ahead_(ahead), units_(units), calls_(calls) {
+    for (std::size_t i = 0; i < 2; ++i)
+      of_[i] = ahead[i].lines * ((ahead[i].rows + units - 1) / units);
+  }
+  // What the next call fetches, if it should.
+  void next(Strip& strip) {
+    const std::size_t all = of_[0] + of_[1];
+    const bool due = given_ < all && given_ * calls_ <= call_ * all;
+    ++call_;
+    if (!due) return;
+    const bool first = given_ < of_[0];
+    const GemmAhead& ahead = ahead_[first ? 0 : 1];
+    const std::size_t index = first ? given_ : given_ - of_[0];
+    ++given_;
+    strip = {ahead.data + index / ahead.lines * units_ * ahead.stride + index % ahead.lines * 64,
+             ahead.stride};
+  }
+
+ private:
+  const GemmAhead (&ahead_)[2];
+  std::size_t units_;
+  std::size_t calls_;
+  std::size_t of_[2];
+  std::size_t call_ = 0;
+  std::size_t given_ = 0;
+};
+
 // One panel of B at a time: it stays in the L1 cache while all rows of A pass.
-template <class Unit, int kMr, int kNv, bool kPanels>
-void multiply_panels(std::size_t units, std::size_t rows, std::size_t columns, const GemmBlockA& a,
-                     const GemmBlockB& b, float* tile, std::size_t ld, bool accumulate) {
+template <class Unit, int kMr, int kNv, bool kPanels, bool kFetches>
+void multiply_panels(const GemmSlice& slice) {
   constexpr std::size_t kNr = kNv * Unit::V::kLanes;
-  for (std::size_t column = 0; column < columns; column += kNr) {
-    const GemmUnit* panel = b.data + column / kNr * b.panel_stride;
-    for (std::size_t row = 0; row < rows; row += kMr) {
-      const GemmUnit* rows_of_a = a.data + (kPanels ? row / kMr : row) * a.stride;
-      micro_kernel<Unit, kMr, kNv, kPanels>(units, rows_of_a, kPanels ? kMr : a.stride, panel, kNr,
-                                            tile + row * ld + column, ld, accumulate);
+  const std::size_t a_stride = kPanels ? kMr : slice.a.stride;
+  Strips strips(slice.ahead, slice.units, slice.rows / kMr * (slice.columns / kNr));
+  for (std::size_t column = 0; column < slice.columns; column += kNr) {
+    const GemmUnit* panel = slice.b.data + column / kNr * slice.b.panel_stride;
+    for (std::size_t row = 0; row < slice.rows; row += kMr) {
+      const GemmUnit* rows_of_a = slice.a.data + (kPanels ? row / kMr : row) * slice.a.stride;
+      // Calls without a strip fetch again what they read: one loop is faster than two.
+      Strip strip{reinterpret_cast<const std::byte*>(rows_of_a), 0};
+      if constexpr (kFetches) strips.next(strip);
+      micro_kernel<Unit, kMr, kNv, kPanels, kFetches>(slice.units, rows_of_a, a_stride, panel, kNr,
+                                                      slice.tile + row * slice.ld + column,
+                                                      slice.ld, slice.accumulate, strip);
     }
   }
 }
 
 template <class Unit, int kMr, int kNv>
-void multiply(std::size_t units, std::size_t rows, std::size_t columns, const GemmBlockA& a,
-              const GemmBlockB& b, float* tile, std::size_t ld, bool accumulate) {
-  const auto f =
-      a.panels ? multiply_panels<Unit, kMr, kNv, true> : multiply_panels<Unit, kMr, kNv, false>;
-  f(units, rows, columns, a, b, tile, ld, accumulate);
+void multiply(const GemmSlice& slice) {
+  const bool fetches = slice.ahead[0].lines + slice.ahead[1].lines != 0;
+  const auto f = slice.a.panels ? (fetches ? multiply_panels<Unit, kMr, kNv, true, true>
+                                           : multiply_panels<Unit, kMr, kNv, true, false>)
+                                : (fetches ? multiply_panels<Unit, kMr, kNv, false, true>
+                                           : multiply_panels<Unit, kMr, kNv, false, false>);
+  f(slice);
 }
 
 // Rows of A whose reduction is contiguous.
@@ -354,15 +402,15 @@ template <class Unit, int kMr, int kNv>
 constexpr PackedGemmOf<typename Unit::T> packed_gemm_of() {
   constexpr std::size_t kNr = kNv * Unit::V::kLanes;
   // A B panel of a slice should stay in the L1 cache beside some rows of A: 208 units x 48 columns
-  // are 40 KB. The tile, a slice of A and, when B is packed slice by slice, a slice of B should
-  // stay together in an L2 cache of 1 MB.
+  // are 40 KB. The tile, a slice of A and, when B is packed slice by slice, a slice of B and what
+  // the next two are packed from should stay together in an L2 cache of 1 MB.
   constexpr std::size_t kPanelUnits = 40 * 1024 / (kNr * sizeof(GemmUnit)) / 16 * 16;
   return {.mr = kMr,
           .nr = kNr,
           .reduced_per_unit = Unit::kReduced,
           .slice_granule = 8,
           .blocks_b_ahead = {.tile_rows = 48, .tile_columns = 384, .slice_units = kPanelUnits},
-          .blocks_b_staged = {.tile_rows = 192, .tile_columns = 384, .slice_units = 192},
+          .blocks_b_staged = {.tile_rows = 192, .tile_columns = 384, .slice_units = 96},
           .every_b_ahead = false,
           .stage_rows = stage_rows<Unit, kMr>,
           .pack_a = pack_across<Unit, kMr>,

@@ -201,15 +201,15 @@ template <int kRowTiles, class Tiles>
 
 // One panel of B at a time, so that it stays in the L1 cache while all panels of A pass.
 template <class Unit>
-void multiply_tiles(std::size_t units, std::size_t rows, std::size_t columns, const GemmBlockA& a,
-                    const GemmBlockB& b, float* sums, std::size_t ld, bool accumulate) {
+void multiply_tiles(const GemmSlice& slice) {
   typename Unit::Instruction tiles(TileConfig::full());
-  const std::size_t steps = tile_steps(units);
-  for (std::size_t column = 0; column < columns; column += kTileBlock) {
-    const GemmUnit* panel = b.data + column / kTileBlock * b.panel_stride;
-    for (std::size_t row = 0; row < rows; row += kTileBlock) {
-      multiply_tile_block<2>(tiles, steps, TileRows::of_panel(a.data + row / kTileBlock * a.stride),
-                             panel, sums + row * ld + column, ld, accumulate);
+  const std::size_t steps = tile_steps(slice.units);
+  for (std::size_t column = 0; column < slice.columns; column += kTileBlock) {
+    const GemmUnit* panel = slice.b.data + column / kTileBlock * slice.b.panel_stride;
+    for (std::size_t row = 0; row < slice.rows; row += kTileBlock) {
+      const GemmUnit* rows_of_a = slice.a.data + row / kTileBlock * slice.a.stride;
+      multiply_tile_block<2>(tiles, steps, TileRows::of_panel(rows_of_a), panel,
+                             slice.tile + row * slice.ld + column, slice.ld, slice.accumulate);
     }
   }
 }
