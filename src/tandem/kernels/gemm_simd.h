@@ -66,8 +66,9 @@ class Strips {
  public:
   Strips(const GemmAhead (&ahead)[2], std::size_t units, std::size_t calls)
       : ahead_(ahead), units_(units), calls_(calls) {
-    for (std::size_t i = 0; i < 2; ++i)
-      of_[i] = ahead[i].lines * ((ahead[i].rows + units - 1) / units);
+    for (std::size_t i = 0; i < 2; ++i) {  // an empty product has no units, and nothing ahead
+      of_[i] = ahead[i].lines == 0 ? 0 : ahead[i].lines * ((ahead[i].rows + units - 1) / units);
+    }
   }
   // What the next call fetches, if it should.
   void next(Strip& strip) {
