@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -11,6 +10,7 @@
 
 #include "apps/bench/comm_ranks.h"
 #include "apps/bench/measure.h"
+#include "tandem/comm/copy_bytes.h"
 #include "tandem/kernels/combine.h"
 
 namespace tandem::apps::bench {
@@ -100,11 +100,9 @@ std::uint32_t pieces_of(std::size_t elements) {
   return static_cast<std::uint32_t>((elements + kPiece - 1) / kPiece);
 }
 
-// In pieces that glibc copies without fetching what it overwrites (see comm::copy_bytes).
 void copy(float* to, const float* from, std::size_t elements) {
-  constexpr std::size_t kCopied = std::size_t{128} << 10;
-  for (std::size_t i = 0; i < elements; i += kCopied)
-    std::memcpy(to + i, from + i, std::min(kCopied, elements - i) * sizeof(float));
+  comm::copy_bytes(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
+                   elements * sizeof(float));
 }
 
 void sum_directly(Stage& stage, int me, std::uint32_t) {

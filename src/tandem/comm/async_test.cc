@@ -302,6 +302,15 @@ TEST(Memory, MayComeAndGoAndMix) {
       comm.broadcast(result, 0);
       for (std::size_t k = 0; k < result.size(); ++k)
         require(result[k] == static_cast<float>(k), "broadcast to both kinds of memory");
+      // A root with a private result fetches the blocks; into a shared one every rank writes its own.
+      const std::span<float> block = shared.first(20000);
+      const std::span<float> blocks = shared.subspan(20000, 60000);
+      std::fill(block.begin(), block.end(), static_cast<float>(comm.rank() + 1));
+      for (const std::span<float> gathered : {std::span(own).first(60000), blocks}) {
+        comm.gather(std::span<const float>(block), gathered, 2);
+        for (std::size_t k = 0; comm.rank() == 2 && k < gathered.size(); ++k)
+          require(gathered[k] == static_cast<float>(k / 20000 + 1), "gather to both kinds");
+      }
     }
     const CommunicatorMemory none = comm.mem_alloc(0);
     require(none.bytes().empty(), "nothing");

@@ -113,7 +113,8 @@ class Request {
 };
 
 // Memory that all ranks of the node have mapped, from Communicator::mem_alloc(). Movable; its end frees this rank's mapping.
-// It must not be destroyed while an operation uses it, and not outlive its communicator.
+// It must not be destroyed while an operation uses it, and not outlive its communicator. Collectives on buffers in it need the
+// mappings of all ranks of the node: on a rank that has freed its own they may throw InvalidArgument.
 class CommunicatorMemory {
  public:
   CommunicatorMemory();  // no memory

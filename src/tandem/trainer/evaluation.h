@@ -22,7 +22,7 @@ struct EvaluationRequest {
   std::filesystem::path directory;     // where rank 0 writes them; empty: nowhere
   std::size_t batch_size = 8;          // per rank
   // Written as <prefix>_model_preparation_time, if there.
-  std::optional<double> preparation_seconds;
+  std::optional<double> preparation_seconds = std::nullopt;
   std::vector<float>* own_output = nullptr;  // not null: becomes what this rank's batches gave
 };
 
