@@ -65,6 +65,8 @@ class Product {
     a_units_ = a_in_panels() ? plan_.tile_rows / kernel.mr * panel_stride()
                              : plan_.tile_rows * row_stride();
     b_units_ = plan_.b_packed_ahead ? 0 : plan_.tile_columns * slice_units_;
+    const bool packs = a_in_panels() || !plan_.b_packed_ahead;
+    buffers_ = packs && kernel.packs_next_slice ? 2 : 1;
   }
 
   std::size_t tiles() const { return plan_.row_tiles * plan_.column_tiles; }
@@ -89,36 +91,54 @@ class Product {
   };
 
   // Tiles of one band of columns follow one another, so that its part of B stays in the cache.
-  Tile compute(const Context& ctx, std::size_t index, int thread) const {
+  Tile compute(const Context& ctx, std::size_t which, int thread) const {
     Tile tile;
-    tile.row = index % plan_.row_tiles * plan_.tile_rows;
-    tile.column = index / plan_.row_tiles * plan_.tile_columns;
+    tile.row = which % plan_.row_tiles * plan_.tile_rows;
+    tile.column = which / plan_.row_tiles * plan_.tile_columns;
     tile.rows = std::min(plan_.tile_rows, m_ - tile.row);
     tile.columns = std::min(plan_.tile_columns, n_ - tile.column);
     tile.ld = plan_.tile_columns;
     const std::size_t tile_units = plan_.tile_rows * plan_.tile_columns;
+    const std::size_t staged_units = a_units_ + b_units_;
     GemmUnit* memory =
-        ctx.scratch.of_thread<GemmUnit>(thread, tile_units + a_units_ + b_units_).data();
+        ctx.scratch.of_thread<GemmUnit>(thread, tile_units + buffers_ * staged_units).data();
     auto* sums = reinterpret_cast<float*>(memory);
     tile.sums = sums;
-    for (std::size_t slice = 0; slice < plan_.slices; ++slice) {
-      const std::size_t begin = slice * plan_.slice;
-      const std::size_t count = std::min(plan_.slice, k_ - std::min(k_, begin));
-      GemmSlice work{.units = num_chunks(count, kernel_.reduced_per_unit),
-                     .rows = round_up(tile.rows, kernel_.mr),
-                     .columns = round_up(tile.columns, kernel_.nr),
-                     .a = stage_a(tile, begin, count, memory + tile_units),
-                     .b = stage_b(tile, begin, count, memory + tile_units + a_units_),
-                     .tile = sums,
-                     .ld = tile.ld,
-                     .accumulate = slice > 0};
-      if (begin + count < k_) look_ahead(tile, begin + count, work.ahead);
+    const auto slice_at = [&](std::size_t number) {
+      GemmUnit* staged = memory + tile_units + number % buffers_ * staged_units;
+      return slice_of(tile, number, staged);
+    };
+    Slice next = slice_at(0);
+    for (std::size_t index = 0; index < plan_.slices; ++index) {
+      const Slice slice = next;
+      stage(tile, slice);
+      GemmSlice<T> work{.units = num_chunks(slice.count, kernel_.reduced_per_unit),
+                        .rows = tile.rows,
+                        .columns = tile.columns,
+                        .a = block_a(tile, slice),
+                        .b = block_b(tile, slice),
+                        .tile = sums,
+                        .ld = tile.ld,
+                        .accumulate = index > 0};
+      if (index + 1 < plan_.slices) {
+        next = slice_at(index + 1);
+        if (a_in_panels()) work.next_a = &next.a;
+        if (!plan_.b_packed_ahead) work.next_b = &next.b;
+      }
       kernel_.multiply(work);
     }
     return tile;
   }
 
  private:
+  // A slice of the reduction: where its operands are brought, and what of that is still to be done.
+  struct Slice {
+    std::size_t begin = 0, count = 0;  // elements of the reduction
+    GemmUnit* staged_a = nullptr;
+    GemmUnit* staged_b = nullptr;
+    GemmPacking<T> a, b;
+  };
+
   // Rows and panels of A are a cache line more than a slice apart: strides of 4 KB or so would put what a micro-kernel reads,
   // or what packing writes, into few sets of a cache.
   std::size_t row_stride() const { return slice_units_ + 16; }
@@ -133,53 +153,63 @@ class Product {
            reinterpret_cast<std::uintptr_t>(a_.data) % sizeof(GemmUnit) == 0;
   }
 
-  GemmBlockA stage_a(const Tile& tile, std::size_t begin, std::size_t count, GemmUnit* to) const {
+  Slice slice_of(const Tile& tile, std::size_t index, GemmUnit* staged) const {
+    Slice slice;
+    slice.begin = index * plan_.slice;
+    slice.count = std::min(plan_.slice, k_ - std::min(k_, slice.begin));
+    slice.staged_a = staged;
+    slice.staged_b = staged + a_units_;
+    slice.a = {.from = a_,
+               .outer = tile.row,
+               .outer_count = tile.rows,
+               .reduced = slice.begin,
+               .count = slice.count,
+               .to = slice.staged_a,
+               .panel_stride = panel_stride()};
+    slice.b = {.from = b_,
+               .outer = tile.column,
+               .outer_count = tile.columns,
+               .reduced = slice.begin,
+               .count = slice.count,
+               .to = slice.staged_b,
+               .panel_stride = b_panel_stride()};
+    return slice;
+  }
+
+  // Does what is left to do before the slice can be multiplied.
+  void stage(const Tile& tile, const Slice& slice) const {
     if (a_in_panels()) {
-      const std::size_t stride = panel_stride();
-      kernel_.pack_a(a_, tile.row, tile.rows, begin, count, stride, to);
-      return {.data = to, .panels = true, .stride = stride};
+      pack(kernel_.pack_a, slice.a);
+    } else if (!read_in_place(tile)) {
+      kernel_.stage_rows(a_, tile.row, tile.rows, slice.begin, slice.count, row_stride(),
+                         slice.staged_a);
     }
-    if (read_in_place(tile)) {
-      const T* first = a_.data + tile.row * a_.ld + begin;
-      return {.data = reinterpret_cast<const GemmUnit*>(first),
-              .panels = false,
-              .stride = a_.ld / kernel_.reduced_per_unit};
-    }
-    kernel_.stage_rows(a_, tile.row, tile.rows, begin, count, row_stride(), to);
-    return {.data = to, .panels = false, .stride = row_stride()};
+    if (!plan_.b_packed_ahead) pack(kernel_.pack_b, slice.b);
+  }
+  template <class Pack>
+  static void pack(Pack pack, const GemmPacking<T>& what) {
+    if (what.count == 0) return;
+    pack(what.from, what.outer, what.outer_count, what.reduced, what.count, what.panel_stride,
+         what.to);
   }
 
-  GemmBlockB stage_b(const Tile& tile, std::size_t begin, std::size_t count, GemmUnit* to) const {
-    if (plan_.b_packed_ahead) {
-      const std::size_t unit = begin / kernel_.reduced_per_unit;
-      return {.data = ahead_ + tile.column / kernel_.nr * ahead_stride_ + unit * kernel_.nr,
-              .panel_stride = ahead_stride_};
-    }
-    const std::size_t stride = slice_units_ * kernel_.nr;
-    kernel_.pack_b(b_, tile.column, tile.columns, begin, count, stride, to);
-    return {.data = to, .panel_stride = stride};
+  GemmBlockA block_a(const Tile& tile, const Slice& slice) const {
+    if (a_in_panels()) return {.data = slice.staged_a, .panels = true, .stride = panel_stride()};
+    if (!read_in_place(tile))
+      return {.data = slice.staged_a, .panels = false, .stride = row_stride()};
+    const T* first = a_.data + tile.row * a_.ld + slice.begin;
+    return {.data = reinterpret_cast<const GemmUnit*>(first),
+            .panels = false,
+            .stride = a_.ld / kernel_.reduced_per_unit};
   }
 
-  // What the slice at `begin` will be packed from. Rows lie far apart, so the hardware would not fetch them.
-  void look_ahead(const Tile& tile, std::size_t begin, GemmAhead (&ahead)[2]) const {
-    if (plan_.b_packed_ahead) return;
-    const std::size_t count = std::min(plan_.slice, k_ - begin);
-    ahead[0] = lines_of(a_, tile.row, tile.rows, begin, count);
-    ahead[1] = lines_of(b_, tile.column, tile.columns, begin, count);
+  GemmBlockB block_b(const Tile& tile, const Slice& slice) const {
+    if (!plan_.b_packed_ahead) return {.data = slice.staged_b, .panel_stride = b_panel_stride()};
+    const std::size_t unit = slice.begin / kernel_.reduced_per_unit;
+    return {.data = ahead_ + tile.column / kernel_.nr * ahead_stride_ + unit * kernel_.nr,
+            .panel_stride = ahead_stride_};
   }
-  static GemmAhead lines_of(const GemmOperand<T>& from, std::size_t outer, std::size_t outer_count,
-                            std::size_t reduced, std::size_t count) {
-    constexpr std::uintptr_t kLine = 64;
-    const bool rows_are_outer = from.reduction_is_row;
-    const T* first = rows_are_outer ? from.data + outer * from.ld + reduced
-                                    : from.data + reduced * from.ld + outer;
-    const std::size_t bytes = (rows_are_outer ? count : outer_count) * sizeof(T);
-    const std::uintptr_t into_line = reinterpret_cast<std::uintptr_t>(first) % kLine;
-    return {.data = reinterpret_cast<const std::byte*>(first),
-            .stride = from.ld * sizeof(T),
-            .rows = rows_are_outer ? outer_count : count,
-            .lines = (into_line + bytes + kLine - 1) / kLine};
-  }
+  std::size_t b_panel_stride() const { return slice_units_ * kernel_.nr; }
 
   const PackedGemmOf<T>& kernel_;
   const GemmOperand<T>& a_;
@@ -189,6 +219,7 @@ class Product {
   std::size_t slice_units_ = 0;
   std::size_t a_units_ = 0;
   std::size_t b_units_ = 0;
+  std::size_t buffers_ = 1;  // of staged operands: 2 if one is packed while the other is multiplied
   GemmUnit* ahead_ = nullptr;
   std::size_t ahead_stride_ = 0;
 };

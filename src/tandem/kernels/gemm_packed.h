@@ -39,14 +39,20 @@ struct GemmBlockB {
   std::size_t panel_stride = 0;  // units between panels
 };
 
-// Where one operand's next slice lies in memory: `rows` rows of `lines` cache lines, `stride` bytes apart. A kernel may
-// fetch them into the L2 cache while it multiplies.
-struct GemmAhead {
-  const std::byte* data = nullptr;
-  std::size_t stride = 0, rows = 0, lines = 0;
+// An operand's slice that is to be packed: elements [reduced, reduced + count) of rows or columns
+// [outer, outer + outer_count).
+template <class T>
+struct GemmPacking {
+  GemmOperand<T> from;
+  std::size_t outer = 0, outer_count = 0;
+  std::size_t reduced = 0, count = 0;
+  GemmUnit* to = nullptr;
+  std::size_t panel_stride = 0;
 };
 
-// tile[rows, columns] = or += A B over a slice of the reduction; rows and columns are multiples of mr and nr.
+// tile[rows, columns] = or += A B over a slice of the reduction. The tile has room for whole groups of mr rows and of nr
+// columns, and what is computed beyond `rows` and `columns` means nothing.
+template <class T>
 struct GemmSlice {
   std::size_t units = 0, rows = 0, columns = 0;
   GemmBlockA a;
@@ -54,7 +60,10 @@ struct GemmSlice {
   float* tile = nullptr;
   std::size_t ld = 0;
   bool accumulate = false;
-  GemmAhead ahead[2];  // of A and B; empty where nothing follows
+  // The next slice of A and B, or null. A kernel may pack some of it, from the front of the reduction, while it multiplies, and
+  // takes off what it has done.
+  GemmPacking<T>* next_a = nullptr;
+  GemmPacking<T>* next_b = nullptr;
 };
 
 // The instruction set's part. All functions are serial.
@@ -66,6 +75,7 @@ struct PackedGemmOf {
   GemmBlocks blocks_b_ahead;      // when B is packed once, before all tiles
   GemmBlocks blocks_b_staged;     // when every tile packs its part of B
   bool every_b_ahead = false;     // B is packed ahead for gradients of weights, too
+  bool packs_next_slice = false;  // multiply() does, so staged operands need a second place
   // Elements [reduced, reduced + count) of rows or columns [outer, outer + outer_count),
   // zero-padded to whole units and whole groups of mr or nr. stage_rows may be null: then pack_a
   // takes A in either storage order.
@@ -75,7 +85,7 @@ struct PackedGemmOf {
                  std::size_t reduced, std::size_t count, std::size_t panel_stride, GemmUnit* to);
   void (*pack_b)(const GemmOperand<T>&, std::size_t outer, std::size_t outer_count,
                  std::size_t reduced, std::size_t count, std::size_t panel_stride, GemmUnit* to);
-  void (*multiply)(const GemmSlice&);
+  void (*multiply)(const GemmSlice<T>&);
   // c[rows, columns] = (c +) tile + bias.
   void (*store_f32)(std::size_t rows, std::size_t columns, const float* tile, std::size_t ld_tile,
                     const float* bias, bool accumulate, float* c, std::size_t ld);

@@ -201,7 +201,7 @@ template <int kRowTiles, class Tiles>
 
 // One panel of B at a time, so that it stays in the L1 cache while all panels of A pass.
 template <class Unit>
-void multiply_tiles(const GemmSlice& slice) {
+void multiply_tiles(const GemmSlice<bfloat16>& slice) {
   typename Unit::Instruction tiles(TileConfig::full());
   const std::size_t steps = tile_steps(slice.units);
   for (std::size_t column = 0; column < slice.columns; column += kTileBlock) {
@@ -263,6 +263,7 @@ constexpr PackedGemmOf<bfloat16> tiled_gemm_of() {
           .blocks_b_ahead = kBlocks,
           .blocks_b_staged = kBlocks,
           .every_b_ahead = true,
+          .packs_next_slice = false,
           .stage_rows = nullptr,
           .pack_a = pack_tiles_of_a<Unit>,
           .pack_b = pack_tiles_of_b<Unit>,
