@@ -11,6 +11,8 @@
 #include <array>
 #include <cstring>
 
+#include "tandem/comm/schedule_task.h"
+
 namespace tandem::comm {
 namespace {
 
@@ -27,33 +29,36 @@ std::unique_ptr<Task> barrier(const Job& job) {
   task->add([job] { return node_barrier(job); });
   task->add([job]() -> std::unique_ptr<Task> {
     if (job.state.local_rank != 0) return nullptr;
-    const std::vector<int> leaders = job.lane_members(0);
-    return job.messages(rounds_of(schedule_barrier(job.num_nodes(), job.own_node()),
-                                  std::array{static_cast<std::byte*>(nullptr)}, leaders,
-                                  *job.state.kernels, Reduction{DataType::kByte}));
+    return std::make_unique<ScheduleTask>(job.messages(),
+                                          schedule_barrier(job.num_nodes(), job.own_node()),
+                                          std::array{static_cast<std::byte*>(nullptr)},
+                                          job.lane_members(0), *job.state.kernels, DataType::kByte);
   });
   task->add([job] { return node_barrier(job); });
   return task;
 }
 
 // Slices of a vector, one per lane; ranks beyond the lanes have empty ones.
-struct Lanes {
-  int count = 1;
-  std::vector<Slice> slices;  // by local rank
-
+class Lanes {
+ public:
   Lanes(const Job& job, std::size_t elements, std::size_t element_bytes)
-      : count(select_lanes(elements * element_bytes, job.state.lanes)) {
-    for (int i = 0; i < job.local_size(); ++i) {
-      slices.push_back(i < count ? slice_of(elements, element_bytes, i, count)
-                                 : Slice{elements, elements});
-    }
+      : elements_(elements),
+        element_bytes_(element_bytes),
+        count_(select_lanes(elements * element_bytes, job.state.lanes)) {}
+  int count() const { return count_; }
+  Slice of(int local) const {
+    return local < count_ ? slice_of(elements_, element_bytes_, local, count_)
+                          : Slice{elements_, elements_};
   }
-  const Slice& of(int local) const { return slices[static_cast<std::size_t>(local)]; }
   std::size_t longest() const {
     std::size_t most = 0;
-    for (const Slice& slice : slices) most = std::max(most, slice.size());
+    for (int lane = 0; lane < count_; ++lane) most = std::max(most, of(lane).size());
     return most;
   }
+
+ private:
+  std::size_t elements_, element_bytes_;
+  int count_;
 };
 
 // The lanes have their slices of `data`; afterwards all ranks of the node have all of it.
@@ -62,7 +67,7 @@ std::unique_ptr<Task> gather_lanes(const Job& job, const Lanes& lanes, std::byte
   const int size = job.local_size();
   if (size == 1) return nullptr;
   const std::size_t element = size_of(job.call.type);
-  if (lanes.count == 1) {
+  if (lanes.count() == 1) {
     const Call call =
         job.stage(Operation::kBroadcast, data, data, elements, job.call.type, /*root=*/0);
     if (select_node_way(call.operation, call.block_bytes(), job.state.limits) != NodeWay::kStaged)
@@ -78,7 +83,7 @@ std::unique_ptr<Task> gather_lanes(const Job& job, const Lanes& lanes, std::byte
   plan.read_by.assign(ranks, false);
   plan.longest = lanes.longest() * element;
   for (int i = 0; i < size; ++i) {
-    const Slice& slice = lanes.of(i);
+    const Slice slice = lanes.of(i);
     const std::span bytes(data + slice.begin * element, slice.size() * element);
     const auto at = static_cast<std::size_t>(i);
     if (i == job.state.local_rank) {
@@ -112,7 +117,7 @@ std::unique_ptr<Task> reduce_to_lanes(const Job& job, const Lanes& lanes, const 
     return nullptr;
   }
   const Call call{Operation::kAllReduce, job.call.type, job.call.op, 0, elements, in, wide};
-  if (lanes.count == 1 &&
+  if (lanes.count() == 1 &&
       select_node_way(call.operation, call.block_bytes(), job.state.limits) != NodeWay::kStaged)
     return std::make_unique<SlotTask>(job.context(), call, reduction);
   StagedPlan plan;
@@ -120,86 +125,111 @@ std::unique_ptr<Task> reduce_to_lanes(const Job& job, const Lanes& lanes, const 
   plan.give.resize(ranks);
   plan.take.resize(ranks);
   plan.take_all.resize(ranks);
-  plan.reads.assign(ranks, state.local_rank < lanes.count);
+  plan.reads.assign(ranks, state.local_rank < lanes.count());
   plan.read_by.assign(ranks, false);
   plan.reads[static_cast<std::size_t>(state.local_rank)] = false;
   plan.to_each = plan.reduces = true;
   plan.longest = lanes.longest() * element;
   plan.result = wide;
   for (int i = 0; i < size; ++i) {
-    const Slice& slice = lanes.of(i);
+    const Slice slice = lanes.of(i);
     const std::span bytes(in + slice.begin * element, slice.size() * element);
     if (i == state.local_rank) {
       plan.own_share = bytes;
     } else {
       plan.give[static_cast<std::size_t>(i)] = bytes;
-      plan.read_by[static_cast<std::size_t>(i)] = i < lanes.count;
+      plan.read_by[static_cast<std::size_t>(i)] = i < lanes.count();
     }
   }
   return std::make_unique<LargeTask>(job.context(), call, std::move(plan), reduction);
 }
 
-}  // namespace
+// The ranks of a node reduce to the lanes, the lanes of all nodes to each other, and the node gathers.
+class AllReduceTask final : public ChainTask {
+ public:
+  AllReduceTask(const Job& job, const std::byte* in, std::byte* result, std::size_t elements)
+      : job_(job),
+        in_(in),
+        result_(result),
+        elements_(elements),
+        wide_type_(accumulator_of(job.call.type)),
+        lanes_(job, elements, size_of(job.call.type)),
+        // One lane from slots: every rank adds everything up; else each lane only its slice.
+        own_(lanes_.count() == 1 ? Slice{0, elements} : lanes_.of(job.state.local_rank)),
+        stride_(own_.size() * size_of(wide_type_)),
+        direct_(job.local_size() == 1 && wide_type_ == job.call.type),
+        wide_(direct_ ? 0 : stride_ * job.state.node_programs.size()) {}
 
-void add_all_reduce(SequenceTask& task, const Job& job, const std::byte* in, std::byte* result,
-                    std::size_t elements) {
-  const State& state = job.state;
-  const std::size_t element = size_of(job.call.type);
-  const DataType wide_type = accumulator_of(job.call.type);
-  const auto lanes = std::make_shared<Lanes>(job, elements, element);
-  // One lane from slots: every rank adds everything up; else each lane only its slice.
-  const bool has_all = lanes->count == 1;
-  const Slice own = has_all ? Slice{0, elements} : lanes->of(state.local_rank);
-  const std::size_t stride = own.size() * size_of(wide_type);
-  // A rank alone on its node whose type is its own accumulator works in the result.
-  const bool direct = job.local_size() == 1 && wide_type == job.call.type;
-  const auto wide = std::make_shared<Bytes>(direct ? 0 : stride * state.node_programs.size());
-  const bool uses_network = state.local_rank < lanes->count;
-  task.keep(wide);
-  task.add([=]() -> std::unique_ptr<Task> {
-    if (!direct) return reduce_to_lanes(job, *lanes, in, elements, wide->data(), stride);
-    copy_bytes(result, in, elements * element);
+ protected:
+  std::size_t parts() const override { return 3; }
+  std::unique_ptr<Task> make(std::size_t part) override {
+    if (part == 0) return reduce_in_node();
+    if (part == 1) return reduce_between_nodes();
+    return gather_lanes(job_, lanes_, result_, elements_);
+  }
+
+ private:
+  std::unique_ptr<Task> reduce_in_node() {
+    if (!direct_) return reduce_to_lanes(job_, lanes_, in_, elements_, wide_.data(), stride_);
+    copy_bytes(result_, in_, elements_ * size_of(job_.call.type));
     return nullptr;
-  });
-  task.add([=]() -> std::unique_ptr<Task> {
-    if (!uses_network) return nullptr;
-    const State& s = job.state;
-    const Algorithm algorithm =
-        select_between_nodes(s.options.selection, s.limits, job.call.operation, elements * element,
-                             job.num_nodes(), s.aligned);
-    const Schedule schedule =
-        algorithm == Algorithm::kExchange
-            ? schedule_exchange(job.num_nodes(), job.own_node(), own.size(), s.partials,
-                                s.partial_tree)
-            : schedule_all_reduce(algorithm, job.num_nodes(), job.own_node(), own.size());
+  }
+
+  std::unique_ptr<Task> reduce_between_nodes() {
+    const State& s = job_.state;
+    if (s.local_rank >= lanes_.count()) return nullptr;
     std::vector<std::byte*> arrays;
     for (std::size_t p = 0; p < s.node_programs.size(); ++p)
-      arrays.push_back(direct ? result : wide->data() + p * stride);
-    const int divisor = job.call.op == ReduceOp::kAverage ? s.size : 1;
-    return job.messages(rounds_of(schedule, arrays, job.lane_members(s.local_rank), *s.kernels,
-                                  {wide_type, job.call.op},
-                                  {job.call.type, divisor, result + own.begin * element}));
-  });
-  task.add([=] { return gather_lanes(job, *lanes, result, elements); });
+      arrays.push_back(direct_ ? result_ : wide_.data() + p * stride_);
+    const std::size_t element = size_of(job_.call.type);
+    const ScheduleTask::Finish finish{job_.call.type,
+                                      job_.call.op == ReduceOp::kAverage ? s.size : 1,
+                                      result_ + own_.begin * element};
+    return std::make_unique<ScheduleTask>(job_.messages(), schedule(elements_ * element), arrays,
+                                          job_.lane_members(s.local_rank), *s.kernels,
+                                          Reduction{wide_type_, job_.call.op}, finish);
+  }
+
+  Schedule schedule(std::size_t bytes) const {
+    const State& s = job_.state;
+    const int nodes = job_.num_nodes();
+    const Algorithm algorithm = select_between_nodes(s.options.selection, s.limits,
+                                                     job_.call.operation, bytes, nodes, s.aligned);
+    if (algorithm != Algorithm::kExchange)
+      return schedule_all_reduce(algorithm, nodes, job_.own_node(), own_.size());
+    return schedule_exchange(nodes, job_.own_node(), own_.size(), s.partials, s.partial_tree);
+  }
+
+  Job job_;
+  const std::byte* in_;
+  std::byte* result_;
+  std::size_t elements_;
+  DataType wide_type_;
+  Lanes lanes_;
+  Slice own_;
+  std::size_t stride_;
+  bool direct_;  // a rank alone on its node whose type is its own accumulator works in the result
+  Bytes wide_;   // the node's partial sums of the own slice
+};
+
+}  // namespace
+
+std::unique_ptr<Task> all_reduce_across_nodes(const Job& job, const std::byte* in,
+                                              std::byte* result, std::size_t elements) {
+  return std::make_unique<AllReduceTask>(job, in, result, elements);
 }
 
 namespace {
 
-std::unique_ptr<Task> all_reduce(const Job& job) {
-  auto task = std::make_unique<SequenceTask>();
-  add_all_reduce(*task, job, job.call.in, job.call.out, job.call.count);
-  return task;
-}
-
 std::unique_ptr<Task> reduce_to_root(const Job& job) {
+  if (job.state.rank == job.call.root)
+    return all_reduce_across_nodes(job, job.call.in, job.call.out, job.call.count);
   auto task = std::make_unique<SequenceTask>();
-  std::byte* result = job.call.out;
-  if (job.state.rank != job.call.root) {
-    const auto unused = std::make_shared<Bytes>(job.call.block_bytes());
-    task->keep(unused);
-    result = unused->data();
-  }
-  add_all_reduce(*task, job, job.call.in, result, job.call.count);
+  const auto unused = std::make_shared<Bytes>(job.call.block_bytes());
+  task->keep(unused);
+  task->add([job, result = unused->data()] {
+    return all_reduce_across_nodes(job, job.call.in, result, job.call.count);
+  });
   return task;
 }
 
@@ -209,7 +239,7 @@ std::unique_ptr<Task> broadcast(const Job& job) {
   const std::size_t element = size_of(job.call.type);
   const int root_node = job.node_of(job.call.root);
   const bool at_root_node = job.own_node() == root_node;
-  const auto lanes = std::make_shared<Lanes>(job, job.call.count, element);
+  const Lanes lanes(job, job.call.count, element);
   std::byte* const data = job.call.out;
   auto task = std::make_unique<SequenceTask>();
   if (job.state.rank == job.call.root && job.call.in != data) {
@@ -226,17 +256,18 @@ std::unique_ptr<Task> broadcast(const Job& job) {
       return std::make_unique<SlotTask>(job.context(), call, NodeReduction{});
     return std::make_unique<LargeTask>(job.context(), call, NodeReduction{});
   });
-  if (state.local_rank < lanes->count) {
+  if (state.local_rank < lanes.count()) {
     task->add([=] {
-      const Slice own = lanes->of(job.state.local_rank);
-      const std::array arrays{data + own.begin * element};
-      return job.messages(rounds_of(
-          schedule_broadcast(job.num_nodes(), job.own_node(), root_node, own.size()), arrays,
-          job.lane_members(job.state.local_rank), *job.state.kernels, {job.call.type}));
+      const Slice own = lanes.of(job.state.local_rank);
+      return std::make_unique<ScheduleTask>(
+          job.messages(),
+          schedule_broadcast(job.num_nodes(), job.own_node(), root_node, own.size()),
+          std::array{data + own.begin * element}, job.lane_members(job.state.local_rank),
+          *job.state.kernels, job.call.type);
     });
   }
   if (!at_root_node) {
-    task->add([=] { return gather_lanes(job, *lanes, data, job.call.count); });
+    task->add([=] { return gather_lanes(job, lanes, data, job.call.count); });
   }
   return task;
 }
@@ -249,7 +280,7 @@ std::unique_ptr<Task> make_task_across_nodes(State& state, const Call& call, con
     case Operation::kBarrier:
       return barrier(job);
     case Operation::kAllReduce:
-      return all_reduce(job);
+      return all_reduce_across_nodes(job, job.call.in, job.call.out, job.call.count);
     case Operation::kReduce:
       return reduce_to_root(job);
     case Operation::kReduceScatter:

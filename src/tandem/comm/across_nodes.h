@@ -41,12 +41,14 @@ struct Job {
     result.count = call.count;
     return result;
   }
-  std::unique_ptr<Task> messages(std::vector<Round> rounds) const {
-    return std::make_unique<MessageTask>(*state.fabric->transport, header(), std::move(rounds));
+  Messages messages() const { return {*state.fabric->transport, header()}; }
+  std::unique_ptr<Task> exchange(Round round) const {
+    return std::make_unique<MessageTask>(messages(), std::move(round));
   }
   // Rank `lane` of every node, as ranks of the job.
   std::vector<int> lane_members(int lane) const {
     std::vector<int> ranks;
+    ranks.reserve(state.nodes.size());
     for (const Node& node : state.nodes)
       ranks.push_back(state.world(node.members[static_cast<std::size_t>(lane)]));
     return ranks;
@@ -60,9 +62,9 @@ struct Job {
   }
 };
 
-// `result` (all ranks, of the call's type) = the reduction of the ranks' `in`; appended to `task`.
-void add_all_reduce(SequenceTask& task, const Job& job, const std::byte* in, std::byte* result,
-                    std::size_t elements);
+// `result` (all ranks, of the call's type) = the reduction of the ranks' `in`.
+std::unique_ptr<Task> all_reduce_across_nodes(const Job& job, const std::byte* in,
+                                              std::byte* result, std::size_t elements);
 
 // The type in which a node's partial sum travels when numbers of `type` are reduced: what one rank brought is still of that type.
 DataType wire_type(const Subtree& partial, DataType type);

@@ -160,8 +160,10 @@ std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job) {
     const std::size_t block = job.call.block_bytes();
     const auto whole = std::make_shared<Bytes>(block * static_cast<std::size_t>(state.size));
     task->keep(whole);
-    add_all_reduce(*task, job, job.call.in, whole->data(),
-                   job.call.count * static_cast<std::size_t>(state.size));
+    task->add([=] {
+      return all_reduce_across_nodes(job, job.call.in, whole->data(),
+                                     job.call.count * static_cast<std::size_t>(job.state.size));
+    });
     task->then([=] {
       if (block == 0) return;
       std::memcpy(job.call.out, whole->data() + static_cast<std::size_t>(job.state.rank) * block,
@@ -182,11 +184,7 @@ std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job) {
                               stride);
     });
   }
-  task->add([=] {
-    std::vector<Round> rounds;
-    rounds.push_back(exchange_partials(job, sums, received, stride));
-    return job.messages(std::move(rounds));
-  });
+  task->add([=] { return job.exchange(exchange_partials(job, sums, received, stride)); });
   return task;
 }
 
@@ -205,12 +203,10 @@ std::unique_ptr<Task> all_gather_across_nodes(const Job& job) {
     round.send(state.world(peer), {job.call.in, block});
     round.receive(state.world(peer), out_block(peer));
   }
-  std::vector<Round> rounds;
-  rounds.push_back(std::move(round));
   auto task = std::make_unique<SequenceTask>();
   const std::span<std::byte> own = out_block(state.rank);
   if (block != 0 && own.data() != job.call.in) std::memcpy(own.data(), job.call.in, block);
-  task->add([job, rounds]() mutable { return job.messages(std::move(rounds)); });
+  task->add([job, round]() mutable { return job.exchange(std::move(round)); });
   for (int node = 0; node < job.num_nodes(); ++node) {
     task->add([=]() -> std::unique_ptr<Task> {
       if (job.local_size() == 1) return nullptr;
@@ -280,9 +276,7 @@ std::unique_ptr<Task> move_blocks(const Job& job) {
         break;
     }
   }
-  std::vector<Round> rounds;
-  rounds.push_back(std::move(round));
-  return job.messages(std::move(rounds));
+  return job.exchange(std::move(round));
 }
 
 }  // namespace tandem::comm

@@ -6,12 +6,30 @@
 #include <span>
 #include <vector>
 
-#include "tandem/comm/reduce.h"
-#include "tandem/comm/schedule.h"
 #include "tandem/comm/task.h"
 #include "tandem/comm/transport.h"
 
 namespace tandem::comm {
+
+// Messages of one operation that are under way together.
+class Messages {
+ public:
+  Messages(Transport& transport, const Header& header) : transport_(transport), header_(header) {}
+  void reserve(std::size_t messages) { messages_.reserve(messages); }
+  void send(int peer, std::span<const std::byte> bytes);
+  void receive(int peer, std::span<std::byte> bytes);
+  bool done() const;
+  // Moves what can be moved; whether anything did.
+  bool progress() { return transport_.progress({}); }
+  // The rank of the job from which or to which something is under way, else −1.
+  int waiting_for() const;
+  void clear() { messages_.clear(); }
+
+ private:
+  Transport& transport_;
+  Header header_;
+  std::vector<std::shared_ptr<const Message>> messages_;
+};
 
 // Messages that start together, and what to do when all are done.
 struct Round {
@@ -31,26 +49,38 @@ struct Round {
 
 class MessageTask final : public Task {
  public:
-  MessageTask(Transport& transport, const Header& header, std::vector<Round> rounds)
-      : transport_(transport), header_(header), rounds_(std::move(rounds)) {}
+  MessageTask(const Messages& messages, Round round)
+      : messages_(messages), round_(std::move(round)) {}
   Progress advance() override;
-  int waiting_for() const override;
+  int waiting_for() const override { return messages_.waiting_for(); }
   bool waits_for_messages() const override { return true; }
 
  private:
-  void start_round();
-  bool round_done() const;
+  void start();
 
-  Transport& transport_;
-  Header header_;
-  std::vector<Round> rounds_;
-  std::size_t current_ = 0;
+  Messages messages_;
+  Round round_;
   bool started_ = false;
-  std::vector<std::shared_ptr<const Message>> messages_;
 };
 
-// One after the other. A part is made when its turn comes.
-class SequenceTask final : public Task {
+// One task after the other; each is made when its turn comes.
+class ChainTask : public Task {
+ public:
+  Progress advance() final;
+  int waiting_for() const final { return task_ ? task_->waiting_for() : -1; }
+  bool waits_for_messages() const final { return task_ && task_->waits_for_messages(); }
+
+ protected:
+  virtual std::size_t parts() const = 0;
+  // May return null: nothing to wait for.
+  virtual std::unique_ptr<Task> make(std::size_t part) = 0;
+
+ private:
+  std::size_t next_ = 0;
+  std::unique_ptr<Task> task_;
+};
+
+class SequenceTask final : public ChainTask {
  public:
   using Part = std::function<std::unique_ptr<Task>()>;  // may return null: nothing to do
   void add(Part part) { parts_.push_back(std::move(part)); }
@@ -58,29 +88,14 @@ class SequenceTask final : public Task {
   void then(std::function<void()> work);
   // Keeps memory alive as long as the task.
   void keep(std::shared_ptr<void> object) { kept_.push_back(std::move(object)); }
-  Progress advance() override;
-  int waiting_for() const override { return task_ ? task_->waiting_for() : -1; }
-  bool waits_for_messages() const override { return task_ && task_->waits_for_messages(); }
+
+ protected:
+  std::size_t parts() const override { return parts_.size(); }
+  std::unique_ptr<Task> make(std::size_t part) override { return parts_[part](); }
 
  private:
   std::vector<Part> parts_;
-  std::size_t current_ = 0;
-  std::unique_ptr<Task> task_;
   std::vector<std::shared_ptr<void>> kept_;
 };
-
-// Where the complete sums of a schedule go.
-struct Finish {
-  DataType type = DataType::kFloat32;  // of the data; the arrays are of its accumulator type
-  int divisor = 1;
-  std::byte* result = nullptr;
-};
-
-// The rounds of a schedule over arrays of `reduction.type` (an accumulator type). `own`: the own arrays. `peers`: the ranks of
-// the job behind the participants. `finish`: of schedules that reduce. The returned rounds own the scratch arrays; everything else
-// must outlive them.
-std::vector<Round> rounds_of(const Schedule& schedule, std::span<std::byte* const> own,
-                             std::span<const int> peers, const kernels::CombineKernels& kernels,
-                             const Reduction& reduction, const Finish& finish = {});
 
 }  // namespace tandem::comm

@@ -20,7 +20,7 @@ std::size_t cut(std::size_t count, int part, int parts) {
 // Writes the steps of one participant down.
 class Writer {
  public:
-  explicit Writer(std::size_t count) : count_(count) {}
+  explicit Writer(std::size_t count) : count_(count) { schedule_.steps.reserve(8); }
   void send(int peer, std::size_t begin, std::size_t end, int array = 0) {
     schedule_.steps.push_back({Kind::kSend, round_, peer, array, begin, end, 0});
   }

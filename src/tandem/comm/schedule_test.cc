@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "tandem/comm/across_nodes.h"
-#include "tandem/comm/message_task.h"
+#include "tandem/comm/schedule_task.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
@@ -325,23 +325,16 @@ TEST(Schedule, VolumesAreAsStated) {
   }
 }
 
-// Bytes that a participant of an exchange sends for `count` elements in all, per element.
+// Bytes that a participant of an exchange sends in all, per element.
 double bytes_per_element(DataType type, int ranks_per_node) {
   constexpr std::size_t kCount = 4096;
   const std::vector<Subtree> partials =
       owned_subtrees(2 * ranks_per_node, [&](int leaf) { return leaf / ranks_per_node; });
   const SumProgram tree = sum_program(0, 2 * ranks_per_node, partials);
-  const Schedule schedule = schedule_exchange(2, 0, kCount, partials, tree);
-  std::vector<std::byte> sums(kCount * 8);
-  std::vector<std::byte> result(kCount * 8);
-  std::byte* const own[] = {sums.data()};
-  const int peers[] = {0, 1};
   std::size_t sent = 0;
-  for (const Round& round :
-       rounds_of(schedule, own, peers, kernels::select_combine(kernels::CpuFeatures::detect()),
-                 {accumulator_of(type), ReduceOp::kSum}, {type, 1, result.data()})) {
-    for (const Round::Transfer& transfer : round.transfers)
-      sent += transfer.sending ? transfer.bytes.size() : 0;
+  for (const Step& step : schedule_exchange(2, 0, kCount, partials, tree).steps) {
+    if (step.kind == Step::Kind::kSend)
+      sent += (step.end - step.begin) * size_of(wire_type(step, accumulator_of(type), type));
   }
   return static_cast<double>(sent) / kCount;
 }

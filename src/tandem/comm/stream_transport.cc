@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -20,6 +21,8 @@ constexpr unsigned kCallsBetweenLooks = 64;
 constexpr std::size_t kFewSockets = 4;
 // Bytes that are read beyond a header or a message: small messages come with one system call.
 constexpr std::size_t kAhead = 4096;
+// Bytes, of header and message, up to which they are copied together to be sent.
+constexpr std::size_t kCopied = 256;
 // What one link sends and reads before the other direction and the other links have their turn. Bytes on their way then still
 // lie in a cache when the other side reads them: 1 MB goes to another host three times as fast as when all that the
 // socket takes is sent at once.
@@ -167,6 +170,13 @@ std::ptrdiff_t StreamTransport::put(Link& link, std::span<const std::byte> first
     const std::size_t count = streams_->write(link.local, first, second);
     return count == 0 ? kNothingNow : static_cast<std::ptrdiff_t>(count);
   }
+  // A small message is copied together: one plain call costs less than a list of parts.
+  std::array<std::byte, kCopied> together;
+  if (first.size() + second.size() <= together.size()) {
+    const auto end = std::copy(first.begin(), first.end(), together.begin());
+    first = {together.begin(), std::copy(second.begin(), second.end(), end)};
+    second = {};
+  }
   iovec parts[2];
   std::size_t num_parts = 0;
   for (const auto part : {first, second}) {
@@ -176,7 +186,9 @@ std::ptrdiff_t StreamTransport::put(Link& link, std::span<const std::byte> first
   call.msg_iov = parts;
   call.msg_iovlen = num_parts;
   while (true) {
-    const ssize_t count = ::sendmsg(link.socket.get(), &call, MSG_NOSIGNAL);
+    const ssize_t count = num_parts == 1 ? ::send(link.socket.get(), parts[0].iov_base,
+                                                  parts[0].iov_len, MSG_NOSIGNAL)
+                                         : ::sendmsg(link.socket.get(), &call, MSG_NOSIGNAL);
     if (count >= 0) return count;
     if (errno == EINTR) continue;
     if (errno != EAGAIN) link.closed = true;
@@ -235,14 +247,18 @@ std::ptrdiff_t StreamTransport::get(Link& link, std::span<std::byte> target) {
 std::ptrdiff_t StreamTransport::get_from_socket(Link& link, std::span<std::byte> target) {
   if (!link.ahead) link.ahead = std::make_unique_for_overwrite<std::byte[]>(kAhead);
   iovec parts[] = {{target.data(), target.size()}, {link.ahead.get(), kAhead}};
+  const bool small = target.size() <= sizeof(Header);  // comes with what is read ahead
   while (!link.closed) {
-    const ssize_t count = ::readv(link.socket.get(), parts, std::size(parts));
+    const ssize_t count = small ? ::recv(link.socket.get(), link.ahead.get(), kAhead, 0)
+                                : ::readv(link.socket.get(), parts, std::size(parts));
     if (count > 0) {
       const auto bytes = static_cast<std::size_t>(count);
-      link.drained = bytes < target.size() + kAhead;
-      link.ahead_begin = 0;
-      link.ahead_end = bytes - std::min(bytes, target.size());
-      return static_cast<std::ptrdiff_t>(bytes - link.ahead_end);
+      const std::size_t taken = std::min(bytes, target.size());
+      link.drained = bytes < (small ? 0 : target.size()) + kAhead;
+      if (small) std::memcpy(target.data(), link.ahead.get(), taken);
+      link.ahead_begin = small ? taken : 0;
+      link.ahead_end = small ? bytes : bytes - taken;
+      return static_cast<std::ptrdiff_t>(taken);
     }
     if (count < 0 && errno == EINTR) continue;
     if (count == 0 || errno != EAGAIN) link.closed = true;
