@@ -90,8 +90,9 @@ class Product {
     std::size_t ld;
   };
 
-  // Tiles of one band of columns follow one another, so that its part of B stays in the cache.
-  Tile compute(const Context& ctx, std::size_t which, int thread) const {
+  // `c`: where the result will be written. Tiles of one band of columns follow one another, so that its part of B stays in the cache.
+  template <class Out>
+  Tile compute(const Context& ctx, std::size_t which, int thread, const Out* c) const {
     Tile tile;
     tile.row = which % plan_.row_tiles * plan_.tile_rows;
     tile.column = which / plan_.row_tiles * plan_.tile_columns;
@@ -124,6 +125,8 @@ class Product {
         next = slice_at(index + 1);
         if (a_in_panels()) work.next_a = &next.a;
         if (!plan_.b_packed_ahead) work.next_b = &next.b;
+      } else {
+        work.to_write = lines_of(c + tile.row * n_ + tile.column, tile.rows, tile.columns);
       }
       kernel_.multiply(work);
     }
@@ -209,6 +212,15 @@ class Product {
     return {.data = ahead_ + tile.column / kernel_.nr * ahead_stride_ + unit * kernel_.nr,
             .panel_stride = ahead_stride_};
   }
+  template <class Out>
+  GemmLines lines_of(const Out* c, std::size_t rows, std::size_t columns) const {
+    constexpr std::uintptr_t kLine = 64;
+    const std::uintptr_t into_line = reinterpret_cast<std::uintptr_t>(c) % kLine;
+    return {.data = reinterpret_cast<const std::byte*>(c),
+            .stride = n_ * sizeof(Out),
+            .rows = rows,
+            .lines = (into_line + columns * sizeof(Out) + kLine - 1) / kLine};
+  }
   std::size_t b_panel_stride() const { return slice_units_ * kernel_.nr; }
 
   const PackedGemmOf<T>& kernel_;
@@ -233,7 +245,7 @@ void packed_gemm(const Context& ctx, const Gemm<T, Out>& gemm) {
   Product<T> product(kernel, tiles, gemm.a, gemm.b, gemm.m, gemm.n, gemm.k);
   product.pack_ahead(ctx);
   ctx.threads.parallel_for(product.tiles(), [&](std::size_t index, int thread) {
-    const auto tile = product.compute(ctx, index, thread);
+    const auto tile = product.compute(ctx, index, thread, gemm.c);
     Out* c = gemm.c + tile.row * gemm.n + tile.column;
     const float* bias = gemm.bias == nullptr ? nullptr : gemm.bias + tile.column;
     if constexpr (std::is_same_v<Out, float>) {

@@ -50,6 +50,13 @@ struct GemmPacking {
   std::size_t panel_stride = 0;
 };
 
+// Rows of cache lines that will be written soon.
+struct GemmLines {
+  const std::byte* data = nullptr;
+  std::size_t stride = 0;  // bytes between rows
+  std::size_t rows = 0, lines = 0;
+};
+
 // tile[rows, columns] = or += A B over a slice of the reduction. The tile has room for whole groups of mr rows and of nr
 // columns, and what is computed beyond `rows` and `columns` means nothing.
 template <class T>
@@ -64,6 +71,8 @@ struct GemmSlice {
   // takes off what it has done.
   GemmPacking<T>* next_a = nullptr;
   GemmPacking<T>* next_b = nullptr;
+  // With the last slice: where the tile goes afterwards. A kernel may fetch it while it multiplies.
+  GemmLines to_write = {};
 };
 
 // The instruction set's part. All functions are serial.

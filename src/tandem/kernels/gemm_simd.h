@@ -70,6 +70,26 @@ template <class Unit, int kMr, int kNv, bool kPanels, class Between = Nothing>
   });
 }
 
+// Fetches lines that will be written, two in each step: after a short reduction a product would wait for them.
+class FetchForWriting {
+ public:
+  explicit FetchForWriting(const GemmLines& what) : what_(what) {}
+  [[gnu::always_inline]] inline void step() {
+    for (int i = 0; i < 2 && row_ < what_.rows; ++i) {
+      __builtin_prefetch(what_.data + line_ * 64, /*for writing*/ 1, 2);
+      if (++line_ < what_.lines) continue;
+      line_ = 0;
+      ++row_;
+      what_.data += what_.stride;
+    }
+  }
+
+ private:
+  GemmLines what_;
+  std::size_t row_ = 0;
+  std::size_t line_ = 0;
+};
+
 // Between the multiplications of kMr rows: fetches the next ones into the L1 cache, a line of each every 16 units. The hardware
 // does not, rows are too short and too far apart.
 template <int kMr>
@@ -78,12 +98,14 @@ struct NextRows {
   static constexpr std::size_t kUnitsOfLine = 64 / sizeof(GemmUnit);
   const GemmUnit* lines;  // of the next rows
   std::size_t stride;
+  FetchForWriting& to_write;
   bool upper = false;  // half of the rows in one step, the others in the next
   [[gnu::always_inline]] inline void step() {
     const GemmUnit* from = lines + (upper ? kMr / 2 * stride : 0);
     for (std::size_t i = 0; i < kMr / 2; ++i) __builtin_prefetch(from + i * stride);
     lines += upper ? kUnitsOfLine : 0;
     upper = !upper;
+    to_write.step();
   }
 };
 
@@ -105,7 +127,8 @@ struct NextSlice {
 // All rows of A times the first kVectors vectors of B's panel at `column`, which stays in the L1 cache.
 template <class Unit, int kMr, int kNv, int kVectors, bool kPanels>
 void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column,
-                    NextSlice<Unit, kMr, kNv * Unit::V::kLanes>& next_slice) {
+                    NextSlice<Unit, kMr, kNv * Unit::V::kLanes>& next_slice,
+                    FetchForWriting& to_write) {
   constexpr std::size_t kNr = kNv * Unit::V::kLanes;
   const GemmUnit* panel = slice.b.data + column / kNr * slice.b.panel_stride;
   for (std::size_t row = 0; row < slice.rows; row += kMr) {
@@ -118,24 +141,28 @@ void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column
       const std::size_t next = row + kMr < slice.rows ? row + kMr : 0;
       micro_kernel<Unit, kMr, kVectors, false>(
           slice.units, slice.a.data + row * slice.a.stride, slice.a.stride, panel, kNr, c, slice.ld,
-          slice.accumulate, NextRows<kMr>{slice.a.data + next * slice.a.stride, slice.a.stride});
+          slice.accumulate,
+          NextRows<kMr>{slice.a.data + next * slice.a.stride, slice.a.stride, to_write});
     }
   }
 }
 
 // The last panel is multiplied as far as it has columns: 1024 columns are 64 vectors, not 22 panels of 3.
 template <class Unit, int kMr, int kNv, bool kPanels>
-void multiply_panels(const GemmSlice<typename Unit::T>& slice,
-                     NextSlice<Unit, kMr, kNv * Unit::V::kLanes>& next_slice) {
+void multiply_panels(const GemmSlice<typename Unit::T>& slice) {
+  constexpr std::size_t kNr = kNv * Unit::V::kLanes;
+  NextSlice<Unit, kMr, kNr> next_slice{.a = SteppedPacking<Unit, kMr>(slice.next_a),
+                                       .b = SteppedPacking<Unit, kNr>(slice.next_b)};
+  FetchForWriting to_write(slice.to_write);
   constexpr std::size_t kLanes = Unit::V::kLanes;
   for (std::size_t column = 0; column < slice.columns; column += kNv * kLanes) {
     const std::size_t vectors = (slice.columns - column + kLanes - 1) / kLanes;
     if (vectors >= kNv) {
-      multiply_panel<Unit, kMr, kNv, kNv, kPanels>(slice, column, next_slice);
+      multiply_panel<Unit, kMr, kNv, kNv, kPanels>(slice, column, next_slice, to_write);
     } else if (vectors == 2) {
-      multiply_panel<Unit, kMr, kNv, 2, kPanels>(slice, column, next_slice);
+      multiply_panel<Unit, kMr, kNv, 2, kPanels>(slice, column, next_slice, to_write);
     } else {
-      multiply_panel<Unit, kMr, kNv, 1, kPanels>(slice, column, next_slice);
+      multiply_panel<Unit, kMr, kNv, 1, kPanels>(slice, column, next_slice, to_write);
     }
   }
 }
@@ -143,12 +170,9 @@ void multiply_panels(const GemmSlice<typename Unit::T>& slice,
 template <class Unit, int kMr, int kNv>
 void multiply(const GemmSlice<typename Unit::T>& slice) {
   static_assert(kNv == 3);
-  constexpr std::size_t kNr = kNv * Unit::V::kLanes;
-  NextSlice<Unit, kMr, kNr> next{.a = SteppedPacking<Unit, kMr>(slice.next_a),
-                                 .b = SteppedPacking<Unit, kNr>(slice.next_b)};
   const auto f = slice.a.panels ? multiply_panels<Unit, kMr, kNv, true>
                                 : multiply_panels<Unit, kMr, kNv, false>;
-  f(slice, next);
+  f(slice);
 }
 
 // c = (c +) tile + bias.
