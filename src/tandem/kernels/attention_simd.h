@@ -14,7 +14,7 @@
 //
 // What `Products` has, serial and over raw memory; an object of it lives as long as a call for one
 // head:
-//   Input, Unit      the units (gemm_simd.h) that read the tensors and that are multiplied
+//   Input, Unit      the units (gemm_units.h) that read the tensors and that are multiplied
 //   kBlock, kMr, kNr, kDepth
 //   multiply()       C[rows, columns] = A B; A has rows [depth], B panels [columns / kNr][depth][kNr]
 //   pack_block()     dO or Q of a block of queries, as multiply_transposed() wants it

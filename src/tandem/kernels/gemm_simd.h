@@ -131,6 +131,8 @@ void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column
                     FetchForWriting& to_write) {
   constexpr std::size_t kNr = kNv * Unit::V::kLanes;
   const GemmUnit* panel = slice.b.data + column / kNr * slice.b.panel_stride;
+  // Rows a multiple of 4 KB apart lie in the same sets of the L1 cache, which have no room for two groups of rows.
+  const bool room = slice.a.stride * sizeof(GemmUnit) % 4096 != 0;
   for (std::size_t row = 0; row < slice.rows; row += kMr) {
     float* c = slice.tile + row * slice.ld + column;
     if constexpr (kPanels) {
@@ -138,7 +140,7 @@ void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column
                                               slice.a.data + row / kMr * slice.a.stride, kMr, panel,
                                               kNr, c, slice.ld, slice.accumulate, next_slice);
     } else {
-      const std::size_t next = row + kMr < slice.rows ? row + kMr : 0;
+      const std::size_t next = !room ? row : row + kMr < slice.rows ? row + kMr : 0;
       micro_kernel<Unit, kMr, kVectors, false>(
           slice.units, slice.a.data + row * slice.a.stride, slice.a.stride, panel, kNr, c, slice.ld,
           slice.accumulate,

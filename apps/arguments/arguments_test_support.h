@@ -1,0 +1,47 @@
+// What the tests of run_qa's arguments share: command lines as people write them.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "apps/arguments/run_qa_arguments.h"
+
+namespace tandem::apps {
+
+inline std::vector<std::string> split(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+inline const Environment kEnvironment(std::map<std::string, std::string, std::less<>>{
+    {"HOME", "/home/ada"}});
+inline const std::string kMinimum = "--model_name_or_path m --validation_file v.json";
+
+inline ParsedRunQa parse(const std::vector<std::string>& words) {
+  return parse_run_qa(words, "/nonexistent-directory", kEnvironment);
+}
+inline ParsedRunQa parse(const std::string& line) { return parse(split(line)); }
+inline ParsedRunQa parse_more(const std::string& line) { return parse(kMinimum + " " + line); }
+
+struct Failure {
+  std::string message = "no error";
+  int exit_code = 0;
+};
+
+inline Failure failure_of(const std::vector<std::string>& words) {
+  try {
+    parse(words);
+  } catch (const Error& error) {
+    return {error.what(), error.exit_code()};
+  }
+  return {};
+}
+inline Failure failure(const std::string& line) { return failure_of(split(line)); }
+inline Failure failure_more(const std::string& line) { return failure(kMinimum + " " + line); }
+
+}  // namespace tandem::apps
