@@ -162,20 +162,12 @@ class Product {
     slice.count = std::min(plan_.slice, k_ - std::min(k_, slice.begin));
     slice.staged_a = staged;
     slice.staged_b = staged + a_units_;
-    slice.a = {.from = a_,
-               .outer = tile.row,
-               .outer_count = tile.rows,
-               .reduced = slice.begin,
-               .count = slice.count,
-               .to = slice.staged_a,
-               .panel_stride = panel_stride()};
-    slice.b = {.from = b_,
-               .outer = tile.column,
-               .outer_count = tile.columns,
-               .reduced = slice.begin,
-               .count = slice.count,
-               .to = slice.staged_b,
-               .panel_stride = b_panel_stride()};
+    const auto packing = [&slice](const GemmOperand<T>& from, std::size_t outer, std::size_t count,
+                                  GemmUnit* to, std::size_t stride) {
+      return GemmPacking<T>{from, outer, count, slice.begin, slice.count, to, stride};
+    };
+    slice.a = packing(a_, tile.row, tile.rows, slice.staged_a, panel_stride());
+    slice.b = packing(b_, tile.column, tile.columns, slice.staged_b, b_panel_stride());
     return slice;
   }
 
