@@ -19,10 +19,7 @@
 namespace tandem::kernels::simd {
 
 // Between the multiplications of a micro-kernel: nothing.
-struct Nothing {
-  static constexpr bool kAny = false;
-  [[gnu::always_inline]] inline void step() {}
-};
+struct Nothing {};
 
 // c[kMr, kNv * lanes] = or += A B over `units`.
 //   rows:   a + r a_stride + u,   panels: a + u a_stride + r;   b + u b_stride + column.
@@ -55,7 +52,7 @@ template <class Unit, int kMr, int kNv, bool kPanels, class Between = Nothing>
     b += b_stride;
   };
   std::size_t u = 0;
-  if constexpr (std::remove_reference_t<Between>::kAny) {
+  if constexpr (!std::is_same_v<Between, Nothing>) {
     constexpr std::size_t kUnitsPerStep = 8;
     for (; u + kUnitsPerStep <= units; u += kUnitsPerStep) {
       between.step();
@@ -94,7 +91,6 @@ class FetchForWriting {
 // does not, rows are too short and too far apart.
 template <int kMr>
 struct NextRows {
-  static constexpr bool kAny = true;
   static constexpr std::size_t kUnitsOfLine = 64 / sizeof(GemmUnit);
   const GemmUnit* lines;  // of the next rows
   std::size_t stride;
@@ -112,7 +108,6 @@ struct NextRows {
 // Both operands of the next slice, A first.
 template <class Unit, int kMr, std::size_t kNr>
 struct NextSlice {
-  static constexpr bool kAny = true;
   SteppedPacking<Unit, kMr> a;
   SteppedPacking<Unit, kNr> b;
   [[gnu::always_inline]] inline void step() {
