@@ -247,7 +247,7 @@ int Job::run() {
       &communicator, context,
       {.elements = task.layout().size(),
        .logical_shards = training.logical_shards.value_or(communicator.size()),
-       .bf16_weights = training.bf16,
+       .bf16_elements = training.bf16 ? task.layout().bf16_size() : 0,
        .bf16_gradients = training.gradient_dtype == trainer::GradientDtype::kBfloat16,
        .optimizer_state_elements = optimizer ? optimizer->state_elements() : 0,
        .bucket_elements = bucket_elements(training)});

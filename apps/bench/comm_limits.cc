@@ -29,14 +29,20 @@ void reach(const Counter& counter, std::uint32_t value) {
   }
 }
 
-// The shared part of one measurement. `elements` is what is cut into slices, or one block of an all_gather, whose
-// `blocks` lie in each thread's buffer.
+// What an operation works on: `elements` are cut into slices, or are one block of several.
+struct Shape {
+  std::size_t elements = 0;
+  std::size_t blocks = 1;  // in each thread's buffer
+  std::size_t inputs = 0;  // blocks that each thread gives out of a buffer of its own
+};
+
+// The shared part of one measurement.
 struct Stage {
-  Stage(int threads, std::size_t count, std::size_t blocks, bool huge)
-      : ranks(threads), elements(count) {
+  Stage(int threads, const Shape& shape, bool huge) : ranks(threads), elements(shape.elements) {
+    const std::size_t block_bytes = elements * sizeof(float);
     for (int i = 0; i < threads; ++i) {
-      buffers.push_back(std::make_unique<Pages>(count * blocks * sizeof(float) + 64, huge));
-      if (blocks > 1) inputs.push_back(std::make_unique<Pages>(count * sizeof(float) + 64, huge));
+      buffers.push_back(std::make_unique<Pages>(shape.blocks * block_bytes + 64, huge));
+      inputs.push_back(std::make_unique<Pages>(shape.inputs * block_bytes + 64, huge));
       rings.push_back(std::make_unique<Pages>(
           kDepth * static_cast<std::size_t>(threads) * kPiece * sizeof(float), huge));
     }
@@ -51,7 +57,9 @@ struct Stage {
   float* block(int owner, int i) const {
     return buffer(owner) + static_cast<std::size_t>(i) * elements;
   }
-  float* input(int i) const { return floats(inputs, i); }
+  float* input(int owner, int i = 0) const {
+    return floats(inputs, owner) + static_cast<std::size_t>(i) * elements;
+  }
   // Piece for (or, own: for all) `reader` in the ring of `owner`.
   float* cell(int owner, std::uint32_t band, int reader) const {
     return floats(rings, owner) +
@@ -130,6 +138,11 @@ void gather_directly(Stage& stage, int me, std::uint32_t) {
   for (int i = 0; i < stage.ranks; ++i) copy(stage.block(me, i), stage.input(i), stage.elements);
 }
 
+void exchange_directly(Stage& stage, int me, std::uint32_t) {
+  for (int i = 0; i < stage.ranks; ++i)
+    copy(stage.block(me, i), stage.input(i, me), stage.elements);
+}
+
 void sum_staged(Stage& stage, int me, std::uint32_t base) {
   const auto own = static_cast<std::size_t>(me);
   const std::uint32_t bands = pieces_of(stage.longest_slice());
@@ -169,43 +182,72 @@ void sum_staged(Stage& stage, int me, std::uint32_t base) {
   }
 }
 
-// Every thread gives a block (all_gather), or the first one alone does (broadcast).
-void spread_staged(Stage& stage, int me, std::uint32_t base, bool all_give) {
+// Blocks in pieces through the rings: step by step a thread gives its part of a piece, then takes the others' parts of the piece
+// before.
+template <class Give, class Take>
+void in_pieces(Stage& stage, int me, std::uint32_t base, Give give, Take take) {
   const auto own = static_cast<std::size_t>(me);
   const std::uint32_t bands = pieces_of(stage.elements);
-  const bool gives = all_give || me == 0;
-  const bool takes = all_give || me != 0;
+  const auto piece = [&](std::uint32_t band) {
+    return std::pair(band * kPiece, std::min(kPiece, stage.elements - band * kPiece));
+  };
   for (std::uint32_t step = 0; step < bands + 1; ++step) {
-    if (step < bands && gives) {
-      const std::size_t begin = step * kPiece;
-      const std::size_t length = std::min(kPiece, stage.elements - begin);
-      const float* from = (all_give ? stage.input(me) : stage.buffer(me)) + begin;
+    if (step < bands) {
       stage.for_others(me, [&](int other) { stage.wait_for_room(other, base + step); });
-      copy(stage.cell(me, base + step, me), from, length);
-      if (all_give) copy(stage.block(me, me) + begin, from, length);
+      const auto [begin, length] = piece(step);
+      give(base + step, begin, length);
       stage.staged[own].value.store(base + step + 1, std::memory_order_release);
     }
-    if (step >= 1 && takes) {
-      const std::uint32_t band = step - 1;
-      const std::size_t begin = band * kPiece;
-      const std::size_t length = std::min(kPiece, stage.elements - begin);
-      stage.for_others(me, [&](int other) {
-        if (!all_give && other != 0) return;
-        reach(stage.staged[static_cast<std::size_t>(other)], base + band + 1);
-        copy((all_give ? stage.block(me, other) : stage.buffer(me)) + begin,
-             stage.cell(other, base + band, other), length);
+    if (step >= 1) {
+      const auto [begin, length] = piece(step - 1);
+      stage.for_others(me, [&, begin = begin, length = length](int other) {
+        reach(stage.staged[static_cast<std::size_t>(other)], base + step);
+        take(other, base + step - 1, begin, length);
       });
-      stage.consumed[own].value.store(base + band + 1, std::memory_order_release);
+      stage.consumed[own].value.store(base + step, std::memory_order_release);
     }
   }
 }
 
+// The first thread gives, the others take.
 void broadcast_staged(Stage& stage, int me, std::uint32_t base) {
-  spread_staged(stage, me, base, false);
+  in_pieces(
+      stage, me, base,
+      [&](std::uint32_t band, std::size_t begin, std::size_t length) {
+        if (me == 0) copy(stage.cell(0, band, 0), stage.buffer(0) + begin, length);
+      },
+      [&](int other, std::uint32_t band, std::size_t begin, std::size_t length) {
+        if (other == 0) copy(stage.buffer(me) + begin, stage.cell(0, band, 0), length);
+      });
 }
 
+// Every thread gives one block to all.
 void gather_staged(Stage& stage, int me, std::uint32_t base) {
-  spread_staged(stage, me, base, true);
+  in_pieces(
+      stage, me, base,
+      [&](std::uint32_t band, std::size_t begin, std::size_t length) {
+        const float* from = stage.input(me) + begin;
+        copy(stage.cell(me, band, me), from, length);
+        copy(stage.block(me, me) + begin, from, length);
+      },
+      [&](int other, std::uint32_t band, std::size_t begin, std::size_t length) {
+        copy(stage.block(me, other) + begin, stage.cell(other, band, other), length);
+      });
+}
+
+// Every thread gives a block to each, itself included.
+void exchange_staged(Stage& stage, int me, std::uint32_t base) {
+  in_pieces(
+      stage, me, base,
+      [&](std::uint32_t band, std::size_t begin, std::size_t length) {
+        stage.for_others(me, [&](int other) {
+          copy(stage.cell(me, band, other), stage.input(me, other) + begin, length);
+        });
+        copy(stage.block(me, me) + begin, stage.input(me, me) + begin, length);
+      },
+      [&](int other, std::uint32_t band, std::size_t begin, std::size_t length) {
+        copy(stage.block(me, other) + begin, stage.cell(other, band, me), length);
+      });
 }
 
 double median_seconds(Stage& stage, const std::vector<int>& cores, int rounds,
@@ -239,21 +281,30 @@ double median_seconds(Stage& stage, const std::vector<int>& cores, int rounds,
 
 bool has_comm_limits(comm::Operation operation) {
   return operation == comm::Operation::kAllReduce || operation == comm::Operation::kBroadcast ||
-         operation == comm::Operation::kAllGather;
+         operation == comm::Operation::kAllGather || operation == comm::Operation::kAllToAll;
 }
 
 CommLimits measure_comm_limits(comm::Operation operation, int threads,
                                const std::vector<int>& cores, std::size_t count, int rounds,
                                bool huge_pages) {
-  const bool gathers = operation == comm::Operation::kAllGather;
-  Stage stage(threads, count, gathers ? static_cast<std::size_t>(threads) : 1, huge_pages);
-  const auto seconds = [&](auto work, std::size_t piece_elements) {
-    return median_seconds(stage, cores, rounds, work, pieces_of(piece_elements));
+  const auto all = static_cast<std::size_t>(threads);
+  const auto measure = [&](const Shape& shape, auto direct, auto staged) {
+    Stage stage(threads, shape, huge_pages);
+    const bool sliced = operation == comm::Operation::kAllReduce;
+    const std::uint32_t bands = pieces_of(sliced ? stage.longest_slice() : count);
+    return CommLimits{median_seconds(stage, cores, rounds, direct, 0),
+                      median_seconds(stage, cores, rounds, staged, bands)};
   };
-  if (gathers) return {seconds(gather_directly, 0), seconds(gather_staged, count)};
-  if (operation == comm::Operation::kBroadcast)
-    return {seconds(broadcast_directly, 0), seconds(broadcast_staged, count)};
-  return {seconds(sum_directly, 0), seconds(sum_staged, stage.longest_slice())};
+  switch (operation) {
+    case comm::Operation::kAllToAll:
+      return measure({count, all, all}, exchange_directly, exchange_staged);
+    case comm::Operation::kAllGather:
+      return measure({count, all, 1}, gather_directly, gather_staged);
+    case comm::Operation::kBroadcast:
+      return measure({.elements = count}, broadcast_directly, broadcast_staged);
+    default:
+      return measure({.elements = count}, sum_directly, sum_staged);
+  }
 }
 
 }  // namespace tandem::apps::bench

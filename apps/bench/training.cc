@@ -11,18 +11,17 @@ Training::Training(const kernels::Context& context, const models::ModelConfig& c
       batch_size_(lengths.size()),
       task_(config, precision, std::move(lengths)),
       optimizer_(optim::make_optimizer({.weight_decay = 0.01}, task_.layout())),
-      parallel_(nullptr, context,
-                {.elements = task_.layout().size(),
-                 .logical_shards = 1,
-                 .bf16_weights = precision == nn::Precision::kBfloat16,
-                 .optimizer_state_elements = optimizer_->state_elements()}),
+      parallel_(
+          nullptr, context,
+          {.elements = task_.layout().size(),
+           .logical_shards = 1,
+           .bf16_elements = precision == nn::Precision::kBfloat16 ? task_.layout().bf16_size() : 0,
+           .optimizer_state_elements = optimizer_->state_elements()}),
       order_(data::sequential_order(batch_size_), batch_size_) {
   plan_.per_device_batch_size = static_cast<int>(batch_size_);
   models::initialize_parameters(config, task_.layout(), parallel_.weights(), /*seed=*/42);
-  if (precision == nn::Precision::kBfloat16) {
-    kernels::convert(context, parallel_.weights().size(), parallel_.weights().data(),
-                     parallel_.bf16_weights().data());
-  }
+  kernels::convert(context, parallel_.bf16_weights().size(), parallel_.weights().data(),
+                   parallel_.bf16_weights().data());
   task_.plan_training(batch_size_);
 }
 

@@ -140,8 +140,8 @@ Prediction predict(const MachineProfile& profile, const Cluster& cluster,
                                 static_cast<double>(workload.embedding_elements) / elements) +
                 2 * cluster.latency;
   }
-  const double optimizer_bytes = workload.bf16 ? 30 : 28;
-  p.optimizer = optimizer_bytes * elements / ranks / profile.memory_bandwidth;
+  const double copy_bytes = 2 * static_cast<double>(workload.bf16_elements);
+  p.optimizer = (28 * elements + copy_bytes) / ranks / profile.memory_bandwidth;
   p.step = p.compute + p.reduction + p.exposed + p.optimizer;
   p.step_unhidden = p.step - p.exposed + p.wire;
   if (cluster.world_size() > 1) p.communication_share = (p.reduction + p.exposed) / p.step;
@@ -149,7 +149,7 @@ Prediction predict(const MachineProfile& profile, const Cluster& cluster,
   p.efficiency =
       cluster.world_size() == 1 ? 1 : predict(profile, one_rank(), workload).step / p.step;
 
-  p.memory.weights = elements * (workload.bf16 ? 6 : 4);
+  p.memory.weights = kFloat * elements + copy_bytes;
   p.memory.moments = 2 * kFloat * elements;
   p.memory.gradients = kFloat * elements * ranks;
   p.memory.messages = p.traffic.message_memory;

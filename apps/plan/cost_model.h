@@ -12,7 +12,8 @@
 //              hidden.
 //   messages   bytes through the link of the busiest node, both directions at once, a fixed time
 //              per message of the busiest rank, and twice the latency (partials, then sums).
-//   optimizer  once per node, its ranks share it: 28 bytes per parameter, 30 with a bf16 copy.
+//   optimizer  once per node, its ranks share it: 28 bytes per parameter, and 2 more
+//              for those of which there is a bf16 copy.
 //
 // Messages begin when their part of the gradient is final: after each layer, and the embeddings
 // after everything else. What is not through when backward ends is waited for. That is the best
@@ -50,7 +51,7 @@ struct Workload {
   std::size_t layers = 1;
   std::size_t elements = 0;            // parameters
   std::size_t embedding_elements = 0;  // of them, whose gradient is final last
-  bool bf16 = false;
+  std::size_t bf16_elements = 0;       // of them, of which a bf16 copy is kept
   std::size_t activations = 0;  // bytes
 };
 

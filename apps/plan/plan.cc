@@ -131,7 +131,7 @@ Workload workload_of(const Options& options, const models::ModelConfig& config) 
   const std::size_t rows =
       config.vocab_size + config.max_position_embeddings + config.type_vocab_size;
   workload.embedding_elements = (rows + 2) * config.hidden_size;  // the layer norm has two
-  workload.bf16 = options.bf16();
+  workload.bf16_elements = options.bf16() ? task.layout().bf16_size() : 0;
   return workload;
 }
 

@@ -39,7 +39,7 @@ Workload workload() {
           .layers = 4,
           .elements = 8 * kBucket,
           .embedding_elements = 2 * kBucket,
-          .bf16 = true,
+          .bf16_elements = 6 * kBucket,
           .activations = 1000};
 }
 
@@ -129,7 +129,7 @@ TEST(PlanOverlap, IsMonotonic) {
 TEST(PlanPrediction, OneRankIsComputeOptimizerAndOnePass) {
   const Prediction p = predict(machine(), cluster(1, 1), workload());
   EXPECT_DOUBLE_EQ(p.compute, 2);
-  EXPECT_DOUBLE_EQ(p.optimizer, 30.0 * 8 * kBucket / 2e10);
+  EXPECT_DOUBLE_EQ(p.optimizer, (28.0 * 8 + 2.0 * 6) * kBucket / 2e10);
   EXPECT_EQ(p.wire, 0);
   EXPECT_EQ(p.exposed, 0);
   EXPECT_EQ(p.communication_share, 0);
@@ -142,7 +142,7 @@ TEST(PlanPrediction, TheNodeHasOneOptimizerAndAnArenaPerRank) {
   const Prediction one = predict(machine(), cluster(1, 1), workload());
   const Prediction four = predict(machine(), cluster(1, 4), workload());
   EXPECT_DOUBLE_EQ(four.optimizer, one.optimizer / 4);
-  EXPECT_EQ(four.memory.weights, 6.0 * 8 * kBucket);
+  EXPECT_EQ(four.memory.weights, (4.0 * 8 + 2.0 * 6) * kBucket);
   EXPECT_EQ(four.memory.moments, 8.0 * 8 * kBucket);
   EXPECT_EQ(four.memory.gradients, 4 * one.memory.gradients);
   EXPECT_EQ(four.memory.activations, 4000);

@@ -187,7 +187,8 @@ TEST_P(DemoModel, LogitsLossAndGradients) {
   models::load_pretrained(directory, model.config(), model.layout(), weights, 42);
   std::vector<bfloat16> rounded;
   if (bf16) {
-    for (const float weight : weights) rounded.push_back(to_bfloat16(weight));
+    for (std::size_t i = 0; i < model.layout().bf16_size(); ++i)
+      rounded.push_back(to_bfloat16(weights[i]));
   }
   ThreadPool threads(2);
   const kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures::detect());

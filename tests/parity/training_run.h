@@ -93,7 +93,7 @@ inline TrainingRecord record_training(
   dist::DataParallel parallel(nullptr, context,
                               {.elements = task.layout().size(),
                                .logical_shards = options.logical_shards,
-                               .bf16_weights = options.bf16,
+                               .bf16_elements = options.bf16 ? task.layout().bf16_size() : 0,
                                .optimizer_state_elements = optimizer->state_elements()});
   models::load_pretrained(options.model, task.model().config(), task.layout(), parallel.weights(),
                           static_cast<std::uint64_t>(arguments.seed));

@@ -110,8 +110,8 @@ std::span<float> DataParallel::weights() const {
 
 std::span<bfloat16> DataParallel::bf16_weights() const {
   const LocalRank& leader = state_->local[0];
-  if (!state_->options.bf16_weights) return {};
-  return {reinterpret_cast<bfloat16*>(leader.segment + leader.layout.bf16_weights), elements()};
+  return {reinterpret_cast<bfloat16*>(leader.segment + leader.layout.bf16_weights),
+          state_->options.bf16_elements};
 }
 
 std::span<float> DataParallel::optimizer_state() const {

@@ -61,7 +61,7 @@ namespace tandem::dist {
 struct DataParallelOptions {
   std::size_t elements = 0;     // f32 elements of the flat parameter layout
   int logical_shards = 0;       // L; 0: the world size. At least the world size.
-  bool bf16_weights = false;    // also keep a bf16 copy of the weights
+  std::size_t bf16_elements = 0;  // a bf16 copy is kept of so many of the first weights; 0: none
   bool bf16_gradients = false;  // round every node of the gradient's tree to bf16
   std::size_t optimizer_state_elements =
       0;  // f32 elements that the optimizer keeps (optim::Optimizer)
@@ -101,11 +101,11 @@ class DataParallel {
   Range shards() const;      // this rank's run
   bool node_leader() const;  // exactly one rank per node: the one that fills weights() at start
 
-  // Node-shared arrays of elements() entries if not said otherwise (empty if not asked for). Written by the node leader
+  // Node-shared arrays of elements() entries if not said otherwise. Written by the node leader
   // before broadcast_weights(), by each rank in its owned ranges between finish() and publish(),
   // otherwise read only.
   std::span<float> weights() const;
-  std::span<bfloat16> bf16_weights() const;
+  std::span<bfloat16> bf16_weights() const;  // options.bf16_elements
   std::span<float> optimizer_state() const;  // options.optimizer_state_elements
 
   // Collective: weights() of rank 0's node replace those of every other node; after it all ranks

@@ -23,7 +23,7 @@ SegmentLayout lay_out(const DataParallelOptions& options, const ShardPlan& plan,
   layout.arenas = take(layout.arena_bytes * static_cast<std::size_t>(plan.num_arenas));
   if (!leader) return layout;
   layout.weights = take(floats);
-  if (options.bf16_weights) layout.bf16_weights = take(options.elements * sizeof(bfloat16));
+  layout.bf16_weights = take(options.bf16_elements * sizeof(bfloat16));
   layout.optimizer_state = take(options.optimizer_state_elements * sizeof(float));
   layout.norm_partials = take(num_chunks(options.elements, DataParallel::kChunk) * sizeof(double));
   return layout;

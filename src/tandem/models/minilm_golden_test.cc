@@ -103,8 +103,8 @@ class MiniLmGoldenTest : public tandem::testing::MiniLmTest {
 
   nn::Weights weights(Precision precision) {
     if (precision == Precision::kFloat32) return {weights_, {}};
-    rounded_.resize(weights_.size());
-    for (std::size_t i = 0; i < weights_.size(); ++i) rounded_[i] = to_bfloat16(weights_[i]);
+    rounded_.resize(model_->layout().bf16_size());
+    for (std::size_t i = 0; i < rounded_.size(); ++i) rounded_[i] = to_bfloat16(weights_[i]);
     return {weights_, rounded_};
   }
 

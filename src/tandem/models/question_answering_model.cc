@@ -103,10 +103,10 @@ void QuestionAnsweringModel::check_pass(const nn::Weights& weights, const nn::Pa
         rows, batch.position_ids.size(), batch.token_type_ids.size(), batch.row_begin.back());
   }
   if (weights.f32.size() != layout_.size() ||
-      (!weights.bf16.empty() && weights.bf16.size() != layout_.size())) {
+      (!weights.bf16.empty() && weights.bf16.size() != layout_.bf16_size())) {
     raise<InvalidArgument>(
-        "the weights have {} f32 and {} bf16 elements; expected {} (bf16: or none)",
-        weights.f32.size(), weights.bf16.size(), layout_.size());
+        "the weights have {} f32 and {} bf16 elements; expected {} and {} (or none)",
+        weights.f32.size(), weights.bf16.size(), layout_.size(), layout_.bf16_size());
   }
   if ((weights.int8 != nullptr || weights.observer != nullptr) && !weights.bf16.empty()) {
     raise<InvalidArgument>(

@@ -84,7 +84,7 @@ inline nn::PackedBatch tiny_batch(bool padded) {
 // A model with weights drawn from a seed, in f32 and rounded to bf16.
 struct TestModel {
   explicit TestModel(const ModelConfig& config, std::uint64_t seed = 7)
-      : model(config), f32(model.layout().size()), bf16(model.layout().size()) {
+      : model(config), f32(model.layout().size()), bf16(model.layout().bf16_size()) {
     initialize_parameters(config, model.layout(), f32, seed);
     // LayerNorm parameters and biases away from 1 and 0, so that a gradient that ignores them
     // shows.
@@ -95,7 +95,7 @@ struct TestModel {
             0.05f * static_cast<float>((i * 7 + parameter.offset) % 11) - 0.25f;
       }
     }
-    for (std::size_t i = 0; i < f32.size(); ++i) bf16[i] = to_bfloat16(f32[i]);
+    for (std::size_t i = 0; i < bf16.size(); ++i) bf16[i] = to_bfloat16(f32[i]);
   }
   nn::Weights weights(nn::Precision precision) const {
     return precision == nn::Precision::kFloat32 ? nn::Weights{f32, {}} : nn::Weights{f32, bf16};

@@ -27,7 +27,10 @@ TEST(ParameterLayout, AlignsParametersAndKeepsNeighboursTogether) {
   EXPECT_EQ(layout.add_adjacent("key", {4, 8}, ParameterKind::kWeight), 80u);
   EXPECT_EQ(layout.add("norm", {3}, ParameterKind::kLayerNormWeight), 112u);
   EXPECT_EQ(layout.size(), 128u);
-  EXPECT_EQ(layout.num_parameters(), 18u + 2 + 32 + 32 + 3);
+  EXPECT_EQ(layout.bf16_size(), 112u);  // to the end of "key"
+  layout.add("table", {5, 16}, ParameterKind::kEmbedding);
+  EXPECT_EQ(layout.bf16_size(), 112u);
+  EXPECT_EQ(layout.num_parameters(), 18u + 2 + 32 + 32 + 3 + 80);
   ASSERT_NE(layout.find("key"), nullptr);
   EXPECT_EQ(layout.find("key")->offset, 80u);
   EXPECT_EQ(layout.find("keys"), nullptr);

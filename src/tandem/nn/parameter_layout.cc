@@ -53,6 +53,14 @@ std::size_t ParameterLayout::size() const {
   return parameters_.empty() ? 0 : align_up(parameters_.back().end(), kAlignment);
 }
 
+std::size_t ParameterLayout::bf16_size() const {
+  std::size_t end = 0;
+  for (const ParameterSpec& parameter : parameters_) {
+    if (parameter.kind == ParameterKind::kWeight) end = align_up(parameter.end(), kAlignment);
+  }
+  return end;
+}
+
 std::size_t ParameterLayout::num_parameters() const {
   std::size_t count = 0;
   for (const ParameterSpec& parameter : parameters_) count += parameter.size;

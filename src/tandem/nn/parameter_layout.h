@@ -1,7 +1,7 @@
 // Where every parameter of a model lies in one flat f32 arena.
 //
-// Weights, gradients, Adam moments and bf16 copies are separate arenas with this one layout, so
-// "the parameter" is an offset. Parameters are added in the order in which backward finishes them:
+// Weights, gradients, Adam moments and bf16 copies are separate arenas with this one layout (the
+// copies end where no product reads any more), so "the parameter" is an offset. Parameters are added in the order in which backward finishes them:
 // the head, layer L-1 … layer 0, the embeddings. A gradient bucket that can start its reduction
 // while backward still runs is then always a prefix [0, end) of the arena.
 #pragma once
@@ -66,6 +66,9 @@ class ParameterLayout {
   // Elements of the arena, alignment gaps included; a multiple of kAlignment. Gaps hold 0 in every
   // arena.
   std::size_t size() const;
+  // Elements up to the end of the last matrix of a linear layer: the part of the arena that
+  // products read, so all that a bf16 copy needs to hold. Embeddings lie behind it.
+  std::size_t bf16_size() const;
   // Elements of parameters: what Hugging Face prints as the number of parameters.
   std::size_t num_parameters() const;
   std::size_t num_trainable_parameters() const;

@@ -21,7 +21,7 @@ class LinearObserver;  // int8_linear.h
 // copy. `int8` and `observer` are for forward passes without bf16 that no backward follows.
 struct Weights {
   std::span<const float> f32;          // [layout.size()]
-  std::span<const bfloat16> bf16;      // [layout.size()], or empty
+  std::span<const bfloat16> bf16;      // [layout.bf16_size()], or empty
   const Int8Linears* int8 = nullptr;   // the layers in it run on 8-bit integers; or null
   LinearObserver* observer = nullptr;  // sees what the linear layers read; or null
 

@@ -43,7 +43,7 @@ class AdamWTest : public ::testing::Test {
         weights_[i] = std::sin(static_cast<float>(i)) * 0.1f;
       }
     }
-    bf16_.resize(layout_.size());
+    bf16_.resize(layout_.bf16_size());
     state_.assign(2 * layout_.size(), 0);
     gradients_.assign(layout_.size(), 0);
   }
@@ -95,7 +95,7 @@ TEST_F(AdamWTest, MatchesTorchFormula) {
   for (const nn::ParameterSpec& parameter : layout_.parameters()) {
     for (std::size_t i = parameter.offset; i < parameter.end(); ++i) {
       EXPECT_NEAR(weights_[i], expected.w[i], 5e-7) << parameter.name;
-      if (parameter.trainable) {
+      if (i < bf16_.size()) {
         EXPECT_EQ(bf16_[i], to_bfloat16(weights_[i])) << parameter.name;
       }
     }
@@ -111,6 +111,27 @@ TEST_F(AdamWTest, LeavesFixedParametersAndGapsAlone) {
   for (std::size_t i = fixed.offset; i < fixed.end(); ++i) EXPECT_EQ(weights_[i], before[i]);
   EXPECT_NE(weights_[0], before[0]);
   EXPECT_EQ(weights_[50], 0.0f);  // the gap behind "weight"
+}
+
+// The copy ends where products end, which may be inside a run of equal weight decay.
+TEST_F(AdamWTest, TheCopyMayEndAnywhere) {
+  draw_gradients(1);
+  const auto optimizer = make_optimizer({.weight_decay = 0.1}, layout_);
+  const OptimizerStep step = {.step = 1, .learning_rate = 0.1};
+  std::vector<float> whole = weights_, state = state_;
+  optimizer->step(context_, step, {whole, {}, gradients_, state}, 0, layout_.size());
+  for (const std::size_t copied : {std::size_t{1}, std::size_t{30}, layout_.size()}) {
+    std::vector<float> weights = weights_;
+    state = state_;
+    std::vector<bfloat16> copy(copied);
+    optimizer->step(context_, step, {weights, copy, gradients_, state}, 0, layout_.size());
+    EXPECT_EQ(weights, whole) << copied;
+    for (const nn::ParameterSpec& parameter : layout_.parameters()) {
+      for (std::size_t i = parameter.offset; i < std::min(copied, parameter.end()); ++i) {
+        if (parameter.trainable) EXPECT_EQ(copy[i], to_bfloat16(whole[i])) << i << " of " << copied;
+      }
+    }
+  }
 }
 
 // Ranks update slices; together they are one update of everything, to the bit, on any number of

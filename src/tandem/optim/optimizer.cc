@@ -16,8 +16,9 @@ using nn::ElementRange;
 using nn::ParameterLayout;
 using nn::ParameterSpec;
 
+// Null where there is no copy (any more).
 bfloat16* copy_at(const ParameterArenas& arenas, std::size_t offset) {
-  return arenas.weights_bf16.empty() ? nullptr : arenas.weights_bf16.data() + offset;
+  return offset < arenas.weights_bf16.size() ? arenas.weights_bf16.data() + offset : nullptr;
 }
 
 // An optimizer that works element by element, on runs of equal weight decay.
@@ -37,15 +38,20 @@ class Elementwise : public Optimizer {
 
   void step(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
             std::size_t begin, std::size_t end) override {
+    const std::size_t copied = arenas.weights_bf16.size();
     for (const ElementRange& range : ranges_) {
+      const double weight_decay = range.weight_decay ? options_.weight_decay : 0.0;
       const std::size_t from = std::max(begin, range.begin);
       const std::size_t to = std::min(end, range.end);
       if (from >= to) continue;
-      update(context, step, arenas, from, to, range.weight_decay ? options_.weight_decay : 0.0);
+      const std::size_t middle = std::clamp(copied, from, to);
+      if (from < middle) update(context, step, arenas, from, middle, weight_decay);
+      if (middle < to) update(context, step, arenas, middle, to, weight_decay);
     }
   }
 
  protected:
+  // All of [begin, end) have a bf16 copy, or none.
   virtual void update(const Context& context, const OptimizerStep& step,
                       const ParameterArenas& arenas, std::size_t begin, std::size_t end,
                       double weight_decay) const = 0;

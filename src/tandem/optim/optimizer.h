@@ -67,7 +67,7 @@ struct StateTensor {
 // The arenas of one model. In a distributed run they lie in memory shared by the node's ranks.
 struct ParameterArenas {
   std::span<float> weights;          // [layout.size()] f32 masters
-  std::span<bfloat16> weights_bf16;  // their rounded copy; empty when training in f32
+  std::span<bfloat16> weights_bf16;  // rounded copy of the first; empty when training in f32
   std::span<const float> gradients;  // [layout.size()]
   std::span<float> state;            // [Optimizer::state_elements()], 0 before the first step
 };

@@ -110,7 +110,7 @@ TEST_P(StepAllocations, AreNone) {
   dist::DataParallel parallel(nullptr, context,
                               {.elements = task.layout().size(),
                                .logical_shards = param.logical_shards,
-                               .bf16_weights = param.bf16,
+                               .bf16_elements = param.bf16 ? task.layout().bf16_size() : 0,
                                .optimizer_state_elements = optimizer->state_elements()});
   models::load_pretrained(demo / "model", task.model().config(), task.layout(), parallel.weights(),
                           42);

@@ -140,8 +140,10 @@ void Trainer::refresh_bf16_weights() {
   const auto bf16 = parts_.parallel.bf16_weights();
   if (bf16.empty()) return;
   for (const dist::Range& range : parts_.parallel.owned_ranges()) {
-    kernels::convert(parts_.kernels, range.size(), parts_.parallel.weights().data() + range.begin,
-                     bf16.data() + range.begin);
+    const std::size_t end = std::min(range.end, bf16.size());
+    if (range.begin >= end) continue;
+    kernels::convert(parts_.kernels, end - range.begin,
+                     parts_.parallel.weights().data() + range.begin, bf16.data() + range.begin);
   }
   parts_.parallel.publish();
 }
