@@ -87,9 +87,9 @@ class FetchForWriting {
   std::size_t line_ = 0;
 };
 
-// Between the multiplications of kMr rows: fetches the next ones into the L1 cache, a line of each every 16 units. The hardware
-// does not, rows are too short and too far apart.
-template <int kMr>
+// Between the multiplications of kMr rows: fetches the next ones, a line of each every 16 units, into the L1 (kCache 1) or L2
+// cache. The hardware does not, rows are too short and too far apart.
+template <int kMr, int kCache>
 struct NextRows {
   static constexpr std::size_t kUnitsOfLine = 64 / sizeof(GemmUnit);
   const GemmUnit* lines;  // of the next rows
@@ -98,7 +98,8 @@ struct NextRows {
   bool upper = false;  // half of the rows in one step, the others in the next
   [[gnu::always_inline]] inline void step() {
     const GemmUnit* from = lines + (upper ? kMr / 2 * stride : 0);
-    for (std::size_t i = 0; i < kMr / 2; ++i) __builtin_prefetch(from + i * stride);
+    for (std::size_t i = 0; i < kMr / 2; ++i)
+      __builtin_prefetch(from + i * stride, /*for reading*/ 0, 4 - kCache);
     lines += upper ? kUnitsOfLine : 0;
     upper = !upper;
     to_write.step();
@@ -128,18 +129,22 @@ void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column
   const GemmUnit* panel = slice.b.data + column / kNr * slice.b.panel_stride;
   // Rows a multiple of 4 KB apart lie in the same sets of the L1 cache, which have no room for two groups of rows.
   const bool room = slice.a.stride * sizeof(GemmUnit) % 4096 != 0;
+  const auto multiply_rows = [&](std::size_t row, auto cache) __attribute__((always_inline)) {
+    const std::size_t next = row + kMr < slice.rows ? row + kMr : 0;
+    micro_kernel<Unit, kMr, kVectors, false>(
+        slice.units, slice.a.data + row * slice.a.stride, slice.a.stride, panel, kNr,
+        slice.tile + row * slice.ld + column, slice.ld, slice.accumulate,
+        NextRows<kMr, cache>{slice.a.data + next * slice.a.stride, slice.a.stride, to_write});
+  };
   for (std::size_t row = 0; row < slice.rows; row += kMr) {
-    float* c = slice.tile + row * slice.ld + column;
     if constexpr (kPanels) {
-      micro_kernel<Unit, kMr, kVectors, true>(slice.units,
-                                              slice.a.data + row / kMr * slice.a.stride, kMr, panel,
-                                              kNr, c, slice.ld, slice.accumulate, next_slice);
+      micro_kernel<Unit, kMr, kVectors, true>(
+          slice.units, slice.a.data + row / kMr * slice.a.stride, kMr, panel, kNr,
+          slice.tile + row * slice.ld + column, slice.ld, slice.accumulate, next_slice);
+    } else if (room) {
+      multiply_rows(row, std::integral_constant<int, 1>{});
     } else {
-      const std::size_t next = !room ? row : row + kMr < slice.rows ? row + kMr : 0;
-      micro_kernel<Unit, kMr, kVectors, false>(
-          slice.units, slice.a.data + row * slice.a.stride, slice.a.stride, panel, kNr, c, slice.ld,
-          slice.accumulate,
-          NextRows<kMr>{slice.a.data + next * slice.a.stride, slice.a.stride, to_write});
+      multiply_rows(row, std::integral_constant<int, 2>{});
     }
   }
 }
