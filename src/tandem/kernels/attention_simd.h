@@ -48,6 +48,7 @@ struct Attention {
   static constexpr std::size_t kMr = Products::kMr;
   static constexpr std::size_t kNr = Products::kNr;
   static constexpr std::size_t kDepth = Products::kDepth;
+  static constexpr float kLog2E = 1.44269504f;
   static_assert(kBlock % kMr == 0 && kBlock % (kReduced * kDepth) == 0);
   static_assert(kNr % (kReduced * kDepth) == 0);  // so rows of P and dS are padded enough
 
@@ -182,26 +183,35 @@ struct Attention {
     return V::largest(largest);
   }
 
-  // Turns a row of scores into exp(scale (score - largest)), dropped; gives the sum before dropout,
-  // and the log-sum-exp.
+  // Turns a row of scores into exp(scale (score - largest)), dropped; gives the largest score and
+  // the sum before dropout.
   struct RowSum {
-    float sum, log_sum_exp;
+    float largest, sum;
   };
   static RowSum softmax_row(const DropoutMask& mask, std::uint32_t row, std::size_t num_keys,
                             float scale, float* scores) {
-    const float most = largest_of(num_keys, scores) * scale;
-    const V shift = V::set1(most);
-    const V scales = V::set1(scale);
+    const float largest = largest_of(num_keys, scores);
+    const float scale2 = scale * kLog2E;
+    const V shift = V::set1(-largest * scale2);
+    const V scales = V::set1(scale2);
     V total = V::zero();
     for_each_masked_vector<V>(
         mask, row, num_keys, [&](auto at, V factor) __attribute__((always_inline)) {
-          const V p = at.keep(exp(at.load(scores) * scales - shift));
+          const V p = at.keep(exp2_below(V::fma(at.load(scores), scales, shift)));
           total = total + p;
           Inner::store_operand(at, p * factor, in_place(scores));
         });
     clear(in_place(scores), num_keys, padded(num_keys));
-    const float sum = V::sum(total);
-    return {sum, most + __builtin_logf(sum)};
+    return {largest, V::sum(total)};
+  }
+
+  // Asks for a row of a head. Rows lie a hidden size apart, which the hardware does not foresee; a block's would come one after
+  // the other, each when it is needed.
+  enum class Access { kRead = 0, kWrite = 1 };
+  template <Access kAccess>
+  static void fetch_row(std::size_t head_dim, const T* row) {
+    for (std::size_t at = 0; at < head_dim; at += 64 / sizeof(T))
+      __builtin_prefetch(row + at, static_cast<int>(kAccess), 2);
   }
 
   static void forward(const AttentionHead<T>& h) {
@@ -212,17 +222,21 @@ struct Attention {
     for (std::size_t first = 0; first < h.rows; first += kBlock) {
       const std::size_t rows = h.rows - first < kBlock ? h.rows - first : kBlock;
       block_scores(products, h, s, first, rows);
-      float inverse_sum[kBlock];
+      RowSum sums[kBlock];
       for (std::size_t i = 0; i < rows; ++i) {
-        const RowSum row = softmax_row(h.mask, static_cast<std::uint32_t>(first + i), h.keys,
-                                       h.scale, s.scores + i * s.keys);
-        inverse_sum[i] = 1.0f / row.sum;
-        h.log_sum_exp[first + i] = row.log_sum_exp;
+        const std::size_t row = first + i;
+        if (const std::size_t next = row + kBlock; next < h.rows)
+          fetch_row<Access::kRead>(h.head_dim, h.q + next * h.ld_qkv);
+        fetch_row<Access::kWrite>(h.head_dim, h.out + row * h.ld_out);
+        sums[i] = softmax_row(h.mask, static_cast<std::uint32_t>(row), h.keys, h.scale,
+                              s.scores + i * s.keys);
       }
+      for (std::size_t i = 0; i < rows; ++i)
+        h.log_sum_exp[first + i] = sums[i].largest * h.scale + __builtin_logf(sums[i].sum);
       products.multiply(whole_groups(rows), s.columns, depth(h.keys), as_units(s.scores), s.keys,
                         s.v_across, s.out);
       for (std::size_t i = 0; i < rows; ++i) {
-        store_row(h.head_dim, s.out + i * s.columns, inverse_sum[i],
+        store_row(h.head_dim, s.out + i * s.columns, 1.0f / sums[i].sum,
                   h.out + (first + i) * h.ld_out);
       }
     }
@@ -252,12 +266,12 @@ struct Attention {
   static void backward_row(const DropoutMask& mask, std::uint32_t row, std::size_t num_keys,
                            float scale, float log_sum_exp, float delta, float* scores,
                            float* grad_scores) {
-    const V shift = V::set1(log_sum_exp);
-    const V scales = V::set1(scale);
+    const V shift = V::set1(-log_sum_exp * kLog2E);
+    const V scales = V::set1(scale * kLog2E);
     const V offset = V::set1(delta);
     for_each_masked_vector<V>(
         mask, row, num_keys, [&](auto at, V factor) __attribute__((always_inline)) {
-          const V p = exp(at.load(scores) * scales - shift);
+          const V p = exp2_below(V::fma(at.load(scores), scales, shift));
           const V grad_p = at.load(grad_scores);
           Inner::store_operand(at, p * factor, in_place(scores));
           Inner::store_operand(at, p * V::fma(factor, grad_p, V::zero() - offset),
@@ -315,11 +329,19 @@ struct Attention {
     stage(rows, h.head_dim, grad_out, h.ld_out, s.grad_out);
     products.multiply(groups, s.keys, s.head_depth, s.grad_out, s.head_depth, s.v_along,
                       s.grad_scores);
+    float delta[kBlock];
+    for (std::size_t i = 0; i < rows; ++i)
+      delta[i] = dot_row(h.head_dim, grad_out + i * h.ld_out, b.out + (first + i) * h.ld_out);
     for (std::size_t i = 0; i < rows; ++i) {
       const std::size_t row = first + i;
-      const float delta = dot_row(h.head_dim, grad_out + i * h.ld_out, b.out + row * h.ld_out);
+      if (const std::size_t next = row + kBlock; next < h.rows) {
+        fetch_row<Access::kRead>(h.head_dim, h.q + next * h.ld_qkv);
+        fetch_row<Access::kRead>(h.head_dim, b.grad_out + next * h.ld_out);
+        fetch_row<Access::kRead>(h.head_dim, b.out + next * h.ld_out);
+      }
+      fetch_row<Access::kWrite>(h.head_dim, b.grad_q + row * h.ld_qkv);
       backward_row(h.mask, static_cast<std::uint32_t>(row), h.keys, h.scale, h.log_sum_exp[row],
-                   delta, s.scores + i * s.keys, s.grad_scores + i * s.keys);
+                   delta[i], s.scores + i * s.keys, s.grad_scores + i * s.keys);
     }
     const bool later = first > 0;
     Products::pack_block(rows, h.head_dim, operand(grad_out, h.ld_out, false), s.grad_out_across);

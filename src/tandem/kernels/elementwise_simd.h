@@ -306,6 +306,13 @@ constexpr MathFunctions math_functions() {
                     count, [&](auto at)
                                __attribute__((always_inline)) { at.store(exp(at.load(x)), y); });
               },
+          .exp2 =
+              [](std::size_t count, const float* x, float* y) {
+                for_each_vector<V>(
+                    count, [&](auto at) __attribute__((always_inline)) {
+                      at.store(exp2_below(at.load(x)), y);
+                    });
+              },
           .erf =
               [](std::size_t count, const float* x, float* y) {
                 for_each_vector<V>(

@@ -15,6 +15,7 @@ namespace tandem::kernels {
 // The elementary functions behind the operations, for the test of their accuracy.
 struct MathFunctions {
   void (*exp)(std::size_t count, const float* x, float* y);
+  void (*exp2)(std::size_t count, const float* x, float* y);  // x < 128
   void (*erf)(std::size_t count, const float* x, float* y);
 };
 

@@ -37,6 +37,9 @@ void check_math(const MathFunctions& math) {
   const auto exp = [](double x) { return std::exp(x); };
   EXPECT_LE(worst_ulp(math.exp, -87.0f, 88.7f, exp), 2.0);
   EXPECT_LE(worst_ulp(math.exp, -1.0f, 1.0f, exp), 2.0);
+  const auto exp2 = [](double x) { return std::exp2(x); };
+  EXPECT_LE(worst_ulp(math.exp2, -125.0f, 127.9f, exp2), 2.0);
+  EXPECT_LE(worst_ulp(math.exp2, -1.0f, 1.0f, exp2), 2.0);
   EXPECT_LE(worst_ulp(math.erf, -5.0f, 5.0f, [](double x) { return std::erf(x); }), 2.0);
   EXPECT_LE(worst_ulp(math.erf, -1e-3f, 1e-3f, [](double x) { return std::erf(x); }), 2.0);
   const std::vector<float> x = {kNan, kInfinity, -kInfinity, 89.0f, -110.0f, -100.0f, 0.0f};
@@ -49,6 +52,11 @@ void check_math(const MathFunctions& math) {
   EXPECT_EQ(y[4], 0.0f);
   EXPECT_NEAR(y[5], std::exp(-100.0), 1.5e-45);  // subnormal
   EXPECT_EQ(y[6], 1.0f);
+  const std::vector<float> powers = {kNan, -kInfinity, -160.0f, -149.0f, -126.0f, 0.0f, 127.0f};
+  math.exp2(powers.size(), powers.data(), y.data());
+  EXPECT_TRUE(std::isnan(y[0]));
+  for (std::size_t i = 1; i < powers.size(); ++i)
+    EXPECT_EQ(y[i], std::exp2(powers[i])) << powers[i];
   math.erf(x.size(), x.data(), y.data());
   EXPECT_TRUE(std::isnan(y[0]));
   EXPECT_EQ(y[1], 1.0f);
