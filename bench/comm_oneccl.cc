@@ -69,7 +69,8 @@ int main(int argc, char** argv) {
   ccl::init();
   const ccl::communicator comm = ccl::create_communicator(work.size, work.rank, meet(work));
   rival::time_calls(
-      work, [&](const rival::Buffers& buffers) { call(comm, work, buffers); },
+      work, rival::Waiting::kSpin,
+      [&](const rival::Buffers& buffers) { call(comm, work, buffers); },
       [&](std::vector<double>& times) {
         ccl::allreduce(times.data(), times.data(), times.size(), ccl::datatype::float64,
                        ccl::reduction::max, comm)

@@ -1,9 +1,10 @@
-// What the rivals of compare_comm.py share that are written in C++ (comm_gloo.cc, comm_oneccl.cc): every timed call starts from a spin
+// What the rivals of compare_comm.py share that are written in C++ (comm_gloo.cc, comm_oneccl.cc): every timed call starts from a
 // barrier in a file that the ranks map, so one rank's lateness is not another one's time; a round's figure is the median over its calls
 // of the slowest rank's time. comm_mpi.c does the same in C, for whatever compiler an MPI wraps.
 #pragma once
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -23,9 +24,14 @@ struct alignas(64) Line {
   std::atomic<unsigned> value;
 };
 
+// How a rank waits for the others: by spinning alone, or by letting other threads of the machine run, too, where the rival has
+// threads of its own that the ranks leave no core.
+enum class Waiting { kSpin, kYield };
+
 class StartLine {
  public:
-  StartLine(const std::string& path, int rank, int size) : rank_(rank), size_(size) {
+  StartLine(const std::string& path, int rank, int size, Waiting waiting)
+      : rank_(rank), size_(size), waiting_(waiting) {
     const int file = open(path.c_str(), O_RDWR | O_CREAT, 0600);
     if (file < 0 || ftruncate(file, 4096) != 0) std::exit(4);
     lines_ = static_cast<Line*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
@@ -33,14 +39,20 @@ class StartLine {
   void wait() {
     lines_[rank_].value.store(++round_);
     for (int i = 0; i < size_; ++i) {
-      while (static_cast<int>(lines_[i].value.load(std::memory_order_acquire) - round_) < 0)
-        __builtin_ia32_pause();
+      while (static_cast<int>(lines_[i].value.load(std::memory_order_acquire) - round_) < 0) {
+        if (waiting_ == Waiting::kYield) {
+          sched_yield();
+        } else {
+          __builtin_ia32_pause();
+        }
+      }
     }
   }
 
  private:
   int rank_;
   int size_;
+  Waiting waiting_;
   Line* lines_;
   unsigned round_ = 0;
 };
@@ -104,8 +116,8 @@ void verify_sums(int rank, int size, const Buffers& buffers, const Call& call) {
 // Times `call(buffers)` for every size; `slowest(times)` replaces each time by the largest of all ranks. The sums of all_reduce are
 // looked at first.
 template <class Call, class Slowest>
-void time_calls(const Work& work, const Call& call, const Slowest& slowest) {
-  StartLine line(work.file, work.rank, work.size);
+void time_calls(const Work& work, Waiting waiting, const Call& call, const Slowest& slowest) {
+  StartLine line(work.file, work.rank, work.size, waiting);
   const auto timed = [&](std::size_t calls, const Buffers& buffers) {
     std::vector<double> times(calls);
     for (double& time : times) {
