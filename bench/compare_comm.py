@@ -40,7 +40,7 @@ OUT_OF_PLACE = {"all_gather", "reduce_scatter", "all_to_all", "reduce", "gather"
 
 
 class OneHost:
-    def inside(self, rank, command):
+    def inside(self, rank, command, bound):
         return command
 
     def mpi_run(self, command):
@@ -80,10 +80,10 @@ class TwoHosts:
             subprocess.run(["ip", "netns", "delete", name], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def inside(self, rank, command):
+    def inside(self, rank, command, bound):
         # Both are number 0 on their host, and one machine: without this tandem's ranks would bind themselves to one core.
         cores = sorted(os.sched_getaffinity(0))
-        return ["ip", "netns", "exec", self.names[rank], "taskset", "-c", str(cores[rank % len(cores)]), *command]
+        return ["ip", "netns", "exec", self.names[rank], *(["taskset", "-c", str(cores[rank % len(cores)])] if bound else []), *command]
 
     def mpi_run(self, command):
         """Hydra, started on the first host, with a launcher that enters the other one instead of ssh."""
@@ -104,15 +104,15 @@ def free_port():
         return found.getsockname()[1]
 
 
-def run_ranks(hosts, command, timeout, environment=None):
-    """Two processes; what rank 0 printed."""
+def run_ranks(hosts, command, timeout, environment=None, bound=True):
+    """Two processes; what rank 0 printed. `bound`: on two hosts each to a core of its own."""
     port = str(free_port())
     ranks = []
     for rank in range(2):
         variables = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
                      "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **hosts.environment(rank),
                      **(environment(rank) if environment else {})}
-        ranks.append(subprocess.Popen(hosts.inside(rank, command), env=variables, stdout=subprocess.PIPE, text=True))
+        ranks.append(subprocess.Popen(hosts.inside(rank, command, bound), env=variables, stdout=subprocess.PIPE, text=True))
     texts = [rank.communicate(timeout=timeout)[0] for rank in ranks]
     for rank in ranks:
         if rank.returncode != 0:
@@ -142,7 +142,7 @@ def run_rival(rival, binary, operation, sizes, seconds, hosts):
         command = rival["arguments"](command) if "arguments" in rival else [*hosts.mpi_run(rival["run"]), *command]
         text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600, env=variables).stdout
     else:
-        text = run_ranks(hosts, command, 600, rival.get("rank_environment"))
+        text = run_ranks(hosts, command, 600, rival.get("rank_environment"), bound=False)  # Gloo has threads of its own
     line.unlink(missing_ok=True)
     shutil.rmtree(store, ignore_errors=True)
     rows = (line.split() for line in text.splitlines() if line.startswith(operation + " "))  # and what the library says
