@@ -78,6 +78,18 @@ TEST(BenchComm, TypesMemoriesAndNodes) {
   }
 }
 
+// More pieces than the ring is deep.
+TEST(BenchComm, LimitsOfTheMachineStandBeside) {
+  const json object = object_of(bench_comm(
+      quick({"--op", "all_reduce,broadcast,all_gather,all_to_all", "--min", "2M", "--max", "2M"})));
+  if (object["cores"].get<int>() < 2) GTEST_SKIP() << "two ranks need two cores";
+  ASSERT_EQ(object["results"].size(), 4u);
+  for (const json& result : object["results"]) {
+    EXPECT_GT(result.value("limit_direct_microseconds", 0.0), 0) << result;
+    EXPECT_GT(result.value("limit_staged_microseconds", 0.0), 0) << result;
+  }
+}
+
 TEST(BenchComm, MistakesAreNamed) {
   const auto expect_error = [](const Words& words, const Variables& variables,
                                const std::string& message) {

@@ -183,16 +183,16 @@ void sum_staged(Stage& stage, int me, std::uint32_t base) {
 }
 
 // Blocks in pieces through the rings: step by step a thread gives its part of a piece, then takes the others' parts of the piece
-// before.
+// before. The first `givers` threads give; who does not, waits for nobody's room and is not waited for.
 template <class Give, class Take>
-void in_pieces(Stage& stage, int me, std::uint32_t base, Give give, Take take) {
+void in_pieces(Stage& stage, int me, std::uint32_t base, int givers, Give give, Take take) {
   const auto own = static_cast<std::size_t>(me);
   const std::uint32_t bands = pieces_of(stage.elements);
   const auto piece = [&](std::uint32_t band) {
     return std::pair(band * kPiece, std::min(kPiece, stage.elements - band * kPiece));
   };
   for (std::uint32_t step = 0; step < bands + 1; ++step) {
-    if (step < bands) {
+    if (step < bands && me < givers) {
       stage.for_others(me, [&](int other) { stage.wait_for_room(other, base + step); });
       const auto [begin, length] = piece(step);
       give(base + step, begin, length);
@@ -201,6 +201,7 @@ void in_pieces(Stage& stage, int me, std::uint32_t base, Give give, Take take) {
     if (step >= 1) {
       const auto [begin, length] = piece(step - 1);
       stage.for_others(me, [&, begin = begin, length = length](int other) {
+        if (other >= givers) return;
         reach(stage.staged[static_cast<std::size_t>(other)], base + step);
         take(other, base + step - 1, begin, length);
       });
@@ -212,19 +213,19 @@ void in_pieces(Stage& stage, int me, std::uint32_t base, Give give, Take take) {
 // The first thread gives, the others take.
 void broadcast_staged(Stage& stage, int me, std::uint32_t base) {
   in_pieces(
-      stage, me, base,
+      stage, me, base, /*givers=*/1,
       [&](std::uint32_t band, std::size_t begin, std::size_t length) {
-        if (me == 0) copy(stage.cell(0, band, 0), stage.buffer(0) + begin, length);
+        copy(stage.cell(me, band, me), stage.buffer(me) + begin, length);
       },
       [&](int other, std::uint32_t band, std::size_t begin, std::size_t length) {
-        if (other == 0) copy(stage.buffer(me) + begin, stage.cell(0, band, 0), length);
+        copy(stage.buffer(me) + begin, stage.cell(other, band, other), length);
       });
 }
 
 // Every thread gives one block to all.
 void gather_staged(Stage& stage, int me, std::uint32_t base) {
   in_pieces(
-      stage, me, base,
+      stage, me, base, stage.ranks,
       [&](std::uint32_t band, std::size_t begin, std::size_t length) {
         const float* from = stage.input(me) + begin;
         copy(stage.cell(me, band, me), from, length);
@@ -238,7 +239,7 @@ void gather_staged(Stage& stage, int me, std::uint32_t base) {
 // Every thread gives a block to each, itself included.
 void exchange_staged(Stage& stage, int me, std::uint32_t base) {
   in_pieces(
-      stage, me, base,
+      stage, me, base, stage.ranks,
       [&](std::uint32_t band, std::size_t begin, std::size_t length) {
         stage.for_others(me, [&](int other) {
           copy(stage.cell(me, band, other), stage.input(me, other) + begin, length);

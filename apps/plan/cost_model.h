@@ -52,7 +52,7 @@ struct Workload {
   std::size_t elements = 0;            // parameters
   std::size_t embedding_elements = 0;  // of them, whose gradient is final last
   std::size_t bf16_elements = 0;       // of them, of which a bf16 copy is kept
-  std::size_t activations = 0;  // bytes
+  std::size_t activations = 0;         // bytes
 };
 
 // What moves in one step. Bytes of messages are f32, also in bf16 training.

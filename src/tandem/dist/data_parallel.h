@@ -59,10 +59,10 @@
 namespace tandem::dist {
 
 struct DataParallelOptions {
-  std::size_t elements = 0;     // f32 elements of the flat parameter layout
-  int logical_shards = 0;       // L; 0: the world size. At least the world size.
+  std::size_t elements = 0;       // f32 elements of the flat parameter layout
+  int logical_shards = 0;         // L; 0: the world size. At least the world size.
   std::size_t bf16_elements = 0;  // a bf16 copy is kept of so many of the first weights; 0: none
-  bool bf16_gradients = false;  // round every node of the gradient's tree to bf16
+  bool bf16_gradients = false;    // round every node of the gradient's tree to bf16
   std::size_t optimizer_state_elements =
       0;  // f32 elements that the optimizer keeps (optim::Optimizer)
   std::size_t bucket_elements = std::size_t{1} << 20;  // rounded up to whole chunks; 4 MiB

@@ -27,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <numbers>
 
 #include "tandem/kernels/gemm_simd.h"
 #include "tandem/kernels/kernel_tables.h"
@@ -48,7 +49,7 @@ struct Attention {
   static constexpr std::size_t kMr = Products::kMr;
   static constexpr std::size_t kNr = Products::kNr;
   static constexpr std::size_t kDepth = Products::kDepth;
-  static constexpr float kLog2E = 1.44269504f;
+  static constexpr float kLog2E = std::numbers::log2e_v<float>;
   static_assert(kBlock % kMr == 0 && kBlock % (kReduced * kDepth) == 0);
   static_assert(kNr % (kReduced * kDepth) == 0);  // so rows of P and dS are padded enough
 
