@@ -10,10 +10,4 @@ scripts/build.sh release
 scripts/fetch_minilm.sh || echo "test: no MiniLM encoder: the tests of the real model will be skipped"
 scripts/fetch_python_packages.sh || echo "test: no Python packages: the tests that compare with them will be skipped"
 
-results=build/release/test-results.xml
-rm -f "$results"
-status=0
-ctest --test-dir build/release --output-on-failure --no-tests=error -j "$(nproc)" --output-junit "$PWD/$results" "$@" < /dev/null ||
-  status=$?
-# Passes ctest's verdict on: a crash of ctest itself must not look like a pass.
-python3 tools/summarize_tests.py "$results" "$status"
+scripts/run_tests.sh release "$@"
