@@ -94,7 +94,9 @@ TEST(ShardPlan, SlicesOfABucketTileItWhoeverHasThem) {
       std::vector<Range> slices;
       for (int rank = 0; rank < ranks; ++rank) {
         slices.push_back(slice_of_bucket(range, bucket, rank, ranks, 100));
-        if (ranks <= 10) EXPECT_EQ(slices.back(), slice_of(range, rank, ranks, 100));
+        if (ranks <= 10) {
+          EXPECT_EQ(slices.back(), slice_of(range, rank, ranks, 100));
+        }
       }
       std::sort(slices.begin(), slices.end(),
                 [](const Range& a, const Range& b) { return a.end < b.end; });
