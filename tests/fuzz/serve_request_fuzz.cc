@@ -32,11 +32,17 @@ std::size_t byte_of_code_point(std::string_view text, std::size_t index) {
   return at;
 }
 
+hub::ModelArguments demo_model() {
+  hub::ModelArguments model;
+  model.model_name_or_path =
+      (std::filesystem::path(TANDEM_SOURCE_DIR) / "examples" / "demo" / "model").string();
+  return model;
+}
+
 std::vector<apps::Answer> find_answers(const std::string& context, const std::string& question,
                                        const apps::AnswerOptions& options) {
   static apps::Reader reader(
-      {.model_name_or_path =
-           (std::filesystem::path(TANDEM_SOURCE_DIR) / "examples" / "demo" / "model").string()},
+      demo_model(),
       Environment(std::map<std::string, std::string, std::less<>>{{"OMP_NUM_THREADS", "1"}}));
   if (context.size() > kMaxContext) raise<DataError>("too long for this target");
   const auto answers = reader.answer(context, question, options);

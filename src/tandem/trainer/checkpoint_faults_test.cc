@@ -26,6 +26,7 @@ namespace {
 
 enum class Fault { kNone, kError, kCrash, kPowerCut };
 constexpr int kCrashed = 77;
+constexpr int kNotCut = 78;  // a file that the power cut should have emptied could not be
 
 // What has been done to the files of one folder.
 struct Disk {
@@ -54,7 +55,9 @@ struct Disk {
   T done(T result) {
     if (calls != at || (fault != Fault::kCrash && fault != Fault::kPowerCut)) return result;
     if (fault == Fault::kPowerCut) {
-      for (const std::string& path : unsynced) ::truncate(path.c_str(), 0);
+      for (const std::string& path : unsynced) {
+        if (::truncate(path.c_str(), 0) != 0 && errno != ENOENT) ::_exit(kNotCut);
+      }
     }
     ::_exit(kCrashed);
   }
