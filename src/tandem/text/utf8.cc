@@ -1,5 +1,6 @@
 #include "tandem/text/utf8.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace tandem::text {
@@ -44,13 +45,17 @@ std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
 }
 
 char32_t next_code_point(std::string_view text, std::size_t& at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  // A sequence that the end cuts off reads as if zeros followed.
+  const auto byte = [&](std::size_t i) {
+    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
+  };
   const unsigned lead = byte(0);
-  char32_t code_point = 0;
   if (lead < 0x80) {
-    code_point = lead;
     at += 1;
-  } else if (lead < 0xe0) {
+    return lead;
+  }
+  char32_t code_point = 0;
+  if (lead < 0xe0) {
     code_point = (lead & 0x1fu) << 6 | (byte(1) & 0x3fu);
     at += 2;
   } else if (lead < 0xf0) {
@@ -61,6 +66,7 @@ char32_t next_code_point(std::string_view text, std::size_t& at) {
         (lead & 0x07u) << 18 | (byte(1) & 0x3fu) << 12 | (byte(2) & 0x3fu) << 6 | (byte(3) & 0x3fu);
     at += 4;
   }
+  at = std::min(at, text.size());
   return code_point;
 }
 
@@ -105,12 +111,21 @@ bool is_python_space(char32_t c) {
          c == 0x205f || c == 0x3000;
 }
 
+namespace {
+
+// Whether a space of Python's starts at text[at]; moves `at` behind it. Bytes that are not UTF-8 are none.
+bool skip_python_space(std::string_view text, std::size_t& at) {
+  std::size_t next = at;
+  if (sequence_length(text, at) == 0 || !is_python_space(next_code_point(text, next))) return false;
+  at = next;
+  return true;
+}
+
+}  // namespace
+
 std::string_view lstrip(std::string_view text) {
   std::size_t at = 0;
-  while (at < text.size()) {
-    std::size_t next = at;
-    if (!is_python_space(next_code_point(text, next))) break;
-    at = next;
+  while (at < text.size() && skip_python_space(text, at)) {
   }
   return text.substr(at);
 }
@@ -120,9 +135,9 @@ std::string_view strip(std::string_view text) {
   std::size_t end = text.size();
   while (end > 0) {
     std::size_t start = end - 1;
-    while (is_continuation(static_cast<unsigned char>(text[start]))) --start;
+    while (start > 0 && is_continuation(static_cast<unsigned char>(text[start]))) --start;
     std::size_t at = start;
-    if (!is_python_space(next_code_point(text, at))) break;
+    if (!skip_python_space(text, at) || at != end) break;
     end = start;
   }
   return text.substr(0, end);

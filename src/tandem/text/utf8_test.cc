@@ -42,6 +42,29 @@ TEST(Utf8, FindsTheFirstInvalidByte) {
   EXPECT_EQ(find_invalid_utf8("plain ascii and ünïcödé \xf0\x9f\x98\x80"), std::nullopt);
 }
 
+TEST(Utf8, NothingBehindATruncatedSequenceIsRead) {
+  for (const std::string_view bytes : {"\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"}) {
+    for (std::size_t length = 1; length < bytes.size(); ++length) {
+      // Exactly as large as the text: the address sanitizer, or the assertions of the library, see one byte more.
+      const std::vector<char> exact(bytes.begin(),
+                                    bytes.begin() + static_cast<std::ptrdiff_t>(length));
+      const std::string_view text(exact.data(), exact.size());
+      std::size_t at = 0;
+      next_code_point(text, at);
+      EXPECT_EQ(at, length);
+      EXPECT_EQ(lstrip(text), text);
+      EXPECT_EQ(strip(text), text);
+    }
+  }
+}
+
+TEST(Utf8, BytesThatAreNotUtf8AreNoSpaces) {
+  for (const std::string_view text : {"\x80 a", "a \x80", "\x80", "\xc2 ", "\x80\x85"}) {
+    EXPECT_EQ(lstrip(text), text);
+    EXPECT_EQ(strip(text), text == "\xc2 " ? "\xc2" : text);
+  }
+}
+
 TEST(Utf8, SlicesByCodePoints) {
   const std::string_view text = "aé\xf0\x9f\x98\x80z";
   EXPECT_EQ(count_code_points(text), 4u);
