@@ -1,12 +1,10 @@
 #include "support/process.h"
 #include "support/sanitizers.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -140,18 +138,6 @@ ProcessResult run(const std::vector<std::string>& command,
                   const std::map<std::string, std::string>& environment,
                   std::chrono::seconds limit) {
   return Process(command, environment).wait(limit);
-}
-
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0) ADD_FAILURE() << "no free port";
-  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  ::close(fd);
-  return ntohs(address.sin_port);
 }
 
 std::string find_program(const std::string& name) {

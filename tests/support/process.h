@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "support/ports.h"
+
 namespace tandem::testing {
 
 struct ProcessResult {
@@ -50,9 +52,6 @@ class Process {
 ProcessResult run(const std::vector<std::string>& command,
                   const std::map<std::string, std::string>& environment = {},
                   std::chrono::seconds limit = std::chrono::seconds(120));
-
-// A TCP port of the loopback interface that was free a moment ago.
-int free_port();
 
 // Full path of a program in PATH, or empty.
 std::string find_program(const std::string& name);

@@ -13,13 +13,14 @@
 #include <thread>
 #include <vector>
 
+#include "support/ports.h"
 #include "support/sanitizers.h"
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/socket.h"
 
 namespace tandem::comm {
 namespace {
 
+using tandem::testing::free_port;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
@@ -49,8 +50,6 @@ bool installed(const std::string& program) { return shell("command -v " + progra
 const std::string kClean =
     "env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT -u PMI_RANK -u PMI_SIZE -u PMI_FD ";
 const std::string kProbe = TANDEM_LAUNCH_PROBE;
-
-int free_port() { return rendezvous::local_port(rendezvous::listen_tcp(true, 0)); }
 
 void expect_all_ranks(const Result& result, int size, const std::string& source) {
   EXPECT_EQ(result.exit_code, 0) << result.output;

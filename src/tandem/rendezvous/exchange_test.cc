@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "support/ports.h"
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/pmi.h"
 #include "tandem/rendezvous/socket.h"
@@ -18,10 +19,9 @@ namespace tandem::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
+using tandem::testing::free_port;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-int free_port() { return local_port(listen_tcp(true, 0)); }
 
 Identity identity_of(int rank, int world_size, int port) {
   Identity identity;
@@ -63,6 +63,19 @@ std::vector<Outcome> attempt_all(const std::vector<Identity>& identities, millis
   }
   for (std::thread& thread : threads) thread.join();
   return outcomes;
+}
+
+// Every test with ranks at a port rests on it: what was free stays free until the ranks come.
+TEST(FreePort, IsForAListenerOfTandemOnly) {
+  const int port = free_port();
+  const FileDescriptor stranger(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  EXPECT_NE(::bind(stranger.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  for (const bool loopback_only : {true, false}) {
+    EXPECT_EQ(local_port(listen_tcp(loopback_only, port)), port);
+  }
 }
 
 TEST(Exchange, EveryRankGetsEveryCard) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "support/ports.h"
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/connect.h"
 #include "tandem/rendezvous/exchange.h"
@@ -16,6 +17,7 @@ namespace tandem::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
+using tandem::testing::free_port;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
@@ -71,8 +73,6 @@ class Rank {
   Outcome outcome_;
   std::thread thread_;
 };
-
-int free_port() { return local_port(listen_tcp(true, 0)); }
 
 FileDescriptor visit(int port) {
   const std::vector<std::string> host = {"127.0.0.1"};
