@@ -57,6 +57,8 @@ fi
 apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -qq -o Dpkg::Use-Pty=0 "$@" < /dev/null; }
 
 echo "install_deps: installing ${missing[*]}"
-apt update
-apt install -y --no-install-recommends "${missing[@]}" > /dev/null
+if ! apt update || ! apt install -y --no-install-recommends "${missing[@]}" > /dev/null; then
+  echo "install_deps: apt could not install ${missing[*]}: is the package archive reachable?" >&2
+  exit 1
+fi
 echo "install_deps: installed ${#missing[@]} packages"

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Prints why tests were skipped and the closing line of scripts/test.sh, from ctest's JUnit file.
 
-    tools/summarize_tests.py RESULTS.xml CTEST_EXIT_STATUS
+    tools/summarize_tests.py RESULTS.xml CTEST_EXIT_STATUS [--whole]
     tools/summarize_tests.py --self-test
 
-The last line is `N passed, N failed, N skipped`. Exits 1 if a test failed, if ctest failed for another reason, or if no test ran.
+A test that tests/required_tests.txt requires of this machine and that was skipped counts as failed. `--whole`: every test was to run, so
+a pattern of that list which no test has fails too. What is missing on this machine is named last, before the closing line, which is
+`N passed, N failed, N skipped`. Exits 1 if a test failed, if ctest failed for another reason, or if no test ran.
 """
 
 import collections
@@ -12,6 +14,8 @@ import pathlib
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+
+import required_tests
 
 
 def skip_reason(case):
@@ -24,29 +28,43 @@ def skip_reason(case):
     return (message.get("message") if message is not None else None) or "no reason given"
 
 
-def summarize(text, status):
+def sort_cases(cases):
+    """Names that passed, names that failed, and [(name, reason)] of the skipped ones."""
+    passed, failed, skipped = [], [], []
+    for case in cases:
+        if case.get("status") == "run" and case.find("failure") is None:
+            passed.append(case.get("name"))
+        elif case.find("skipped") is not None and case.get("status") != "fail":
+            skipped.append((case.get("name"), skip_reason(case)))
+        else:
+            failed.append(case.get("name"))
+    return passed, failed, skipped
+
+
+def summarize(text, status, requirements=None, whole=False, missing=()):
     """The lines to print and the exit code, from the text of the JUnit file and ctest's own exit status."""
     try:
         cases = list(ElementTree.fromstring(text).iter("testcase"))
     except ElementTree.ParseError as error:
         return [f"test: ctest left no results ({error})", "0 passed, 1 failed, 0 skipped"], 1
-    lines, passed, failed, skipped = [], 0, [], collections.defaultdict(list)
-    for case in cases:
-        if case.get("status") == "run" and case.find("failure") is None:
-            passed += 1
-        elif case.find("skipped") is not None and case.get("status") != "fail":
-            skipped[skip_reason(case)].append(case.get("name"))
+    passed, failed, skipped = sort_cases(cases)
+    reasons, failures = collections.defaultdict(list), [f"FAILED {name}" for name in failed]
+    for name, reason in skipped:
+        required = requirements and requirements.why(name)
+        if required:
+            failures.append(f"FAILED {name}: it was skipped, but must run where there is {required}: {reason}")
         else:
-            failed.append(case.get("name"))
-    for reason, names in sorted(skipped.items()):
+            reasons[reason].append(name)
+    for pattern in requirements.unmatched([case.get("name") for case in cases]) if requirements and whole else []:
+        failures.append(f"FAILED {pattern}: tests/required_tests.txt requires it, and no test is called so")
+    if status != 0 and not failed:
+        failures.append(f"FAILED ctest: it ended with status {status} although no test failed")
+    lines = []
+    for reason, names in sorted(reasons.items()):
         lines.append(f"SKIPPED {len(names)}: {reason}")
         lines.append(f"    {', '.join(names[:6])}{', …' if len(names) > 6 else ''}")
-    lines += [f"FAILED {name}" for name in failed]
-    if status != 0 and not failed:
-        lines.append(f"test: ctest ended with status {status} although no test failed")
-        failed.append("ctest")
-    lines.append(f"{passed} passed, {len(failed)} failed, {sum(map(len, skipped.values()))} skipped")
-    return lines, 1 if failed or passed == 0 else 0
+    lines += [*failures, *missing, f"{len(passed)} passed, {len(failures)} failed, {sum(map(len, reasons.values()))} skipped"]
+    return lines, 1 if failures or not passed else 0
 
 
 def self_test():
@@ -73,15 +91,43 @@ def self_test():
     wrong += code != 1
     reasons = summarize(f"<testsuite>{skipping}{scripted}</testsuite>", 0)[0]
     wrong += "SKIPPED 1: needs a CPU with AMX" not in reasons or "SKIPPED 1: no package" not in reasons
+    wrong += self_test_of_requirements(passing, skipping)
     print(f"self-test: {wrong} wrong")
     return 1 if wrong else 0
+
+
+def self_test_of_requirements(passing, skipping):
+    """A skipped test that is required fails, one that is required elsewhere does not; how many of these are wrong."""
+    both = f"<testsuite>{passing}{skipping}</testsuite>"
+    here = required_tests.Requirements("[any]\na\n[avx2]\nc\n", {"avx2"})
+    elsewhere = required_tests.Requirements("[any]\na\n[amx]\nc\n", {"avx2"})
+    stale = required_tests.Requirements("[any]\nrenamed\n", set())
+    gone = ["MISSING ../shared/data: it is not there"]
+    expectations = [
+        (summarize(both, 0, here), "1 passed, 1 failed, 0 skipped", 1, "FAILED c: it was skipped, but must run where there is avx2: needs a CPU with AMX"),
+        (summarize(both, 0, elsewhere, whole=True), "1 passed, 0 failed, 1 skipped", 0, "SKIPPED 1: needs a CPU with AMX"),
+        (summarize(both, 0, stale, whole=True), "1 passed, 1 failed, 1 skipped", 1,
+         "FAILED renamed: tests/required_tests.txt requires it, and no test is called so"),
+        (summarize(both, 0, stale), "1 passed, 0 failed, 1 skipped", 0, "SKIPPED 1: needs a CPU with AMX"),
+        (summarize(both, 0, elsewhere, missing=gone), "1 passed, 0 failed, 1 skipped", 0, gone[0]),
+    ]
+    wrong = 0
+    for (lines, code), last, expected_code, line in expectations:
+        if (lines[-1], code) != (last, expected_code) or line not in lines:
+            print(f"self-test: found {lines} and {code}, expected {line!r}, {last!r} and {expected_code}")
+            wrong += 1
+    # Whoever reads only the end of a long log sees what was missing.
+    wrong += summarize(both, 0, elsewhere, missing=gone)[0][-2] != gone[0]
+    return wrong
 
 
 def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
     results = pathlib.Path(sys.argv[1])
-    lines, code = summarize(results.read_text(encoding="utf-8", errors="replace") if results.exists() else "", int(sys.argv[2]))
+    text = results.read_text(encoding="utf-8", errors="replace") if results.exists() else ""
+    requirements = required_tests.Requirements(required_tests.LIST.read_text(encoding="utf-8"), required_tests.machine(results.parent))
+    lines, code = summarize(text, int(sys.argv[2]), requirements, "--whole" in sys.argv[3:], required_tests.missing_things())
     print("\n".join(lines))
     return code
 

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Which tests must run on which machine: reads tests/required_tests.txt and says what this machine has.
+
+    tools/required_tests.py              # what this machine has, and how many patterns are required of it
+    tools/required_tests.py --self-test
+
+tools/summarize_tests.py counts a required test that was skipped as failed. What the processor can do is asked of Linux, not of
+tandem: if tandem's own detection loses an instruction set, its tests skip, and this list notices.
+"""
+
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIST = ROOT / "tests" / "required_tests.txt"
+TEST_DATA = ROOT / "build" / "test-data"
+
+# The classes of processors, by the flags of /proc/cpuinfo that each needs.
+CPU_CLASSES = {
+    "avx2": {"avx2", "fma", "f16c"},
+    "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
+    "avx512vnni": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
+    "avx512bf16": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"},
+    "amx": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_tile", "amx_bf16"},
+}
+
+# What a test may want beside a processor.
+THINGS = {
+    "shared-data": "../shared/data, real questions and goldens of the official packages",
+    "minilm": "the MiniLM encoder, build/test-data/minilm",
+    "python-packages": "the official Python packages, build/test-data/venv",
+    "intel-mpi": "Intel MPI, build/test-data/venv/bin/mpirun",
+    "two-hosts": "the right to make network namespaces",
+    "no-sanitizer": "a build without sanitizers",
+}
+
+
+class ListError(Exception):
+    """The list cannot be read; the text says where and why."""
+
+
+def parse(text):
+    """[(frozenset of names that a machine must have, pattern)], from the text of the list."""
+    rows, needs = [], None
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("["):
+            needs = frozenset(line.strip("[]").split()) - {"any"}
+            for name in needs:
+                if name not in CPU_CLASSES and name not in THINGS and not name.startswith("program:"):
+                    known = ", ".join(["any", *CPU_CLASSES, *THINGS, "program:NAME"])
+                    raise ListError(f"line {number}: nothing is called '{name}'; there are {known}")
+        elif needs is None:
+            raise ListError(f"line {number}: a pattern before the first [heading]")
+        else:
+            try:
+                rows.append((needs, re.compile(line)))
+            except re.error as error:
+                raise ListError(f"line {number}: '{line}' is no regular expression: {error}") from error
+    return rows
+
+
+def cpu_classes(cpuinfo):
+    """The classes of a processor, from the text of /proc/cpuinfo."""
+    match = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
+    flags = set(match.group(1).split()) if match else set()
+    return {name for name, needed in CPU_CLASSES.items() if needed <= flags}
+
+
+def can_make_hosts():
+    """Whether two hosts can be made of this machine; the same as why_no_hosts() of tests/multihost/hosts.cc."""
+    if os.geteuid() != 0 or not all(shutil.which(program) for program in ("ip", "ss", "nsenter", "unshare", "setpriv")):
+        return False
+    probe = "ip link add one type veth peer name two && mount -t tmpfs t /run"
+    command = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "sh", "-c", probe]
+    return subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 0
+
+
+def cached(build_folder, name):
+    """A variable of a build, from what CMake keeps of it."""
+    cache = build_folder / "CMakeCache.txt"
+    match = re.search(rf"^{name}:\w+=(.*)$", cache.read_text() if cache.exists() else "", re.MULTILINE)
+    return match.group(1) if match else ""
+
+
+def x86_classes(build_folder):
+    """The processor's classes; none where it is an emulated one of another kind that runs the tests."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    if platform.machine() != "x86_64" or cached(build_folder, "CMAKE_TOOLCHAIN_FILE") or not cpuinfo.exists():
+        return set()
+    return cpu_classes(cpuinfo.read_text(errors="replace"))
+
+
+def machine(build_folder):
+    """The names of what this machine has, programs excepted: those are looked up when a list asks for them."""
+    python = TEST_DATA / "venv" / "bin" / "python"
+    things = {
+        "shared-data": (ROOT.parent / "shared" / "data" / "README.md").exists(),
+        "minilm": (TEST_DATA / "minilm" / "model.safetensors").exists(),
+        "python-packages": python.exists(),
+        "intel-mpi": (TEST_DATA / "venv" / "bin" / "mpirun").exists(),
+        "two-hosts": can_make_hosts(),
+        "no-sanitizer": "-fsanitize" not in cached(build_folder, "CMAKE_CXX_FLAGS"),
+    }
+    return x86_classes(build_folder) | {name for name, there in things.items() if there}
+
+
+def has(machine_names, need):
+    if need.startswith("program:"):
+        return shutil.which(need.removeprefix("program:")) is not None
+    return need in machine_names
+
+
+class Requirements:
+    """The patterns of a list that hold on one machine."""
+
+    def __init__(self, text, machine_names):
+        self.rows = [(needs, pattern) for needs, pattern in parse(text) if all(has(machine_names, need) for need in needs)]
+
+    def why(self, test):
+        """What the machine has that makes the test required, or nothing."""
+        for needs, pattern in self.rows:
+            if pattern.fullmatch(test):
+                return ", ".join(sorted(needs)) or "any machine"
+        return None
+
+    def unmatched(self, tests):
+        """Patterns that no test of a whole run has: the list, or the suite, has lost something."""
+        return [pattern.pattern for _, pattern in self.rows if not any(pattern.fullmatch(test) for test in tests)]
+
+
+def missing_things():
+    """What tests go without here, as lines: the reason that a script left, if one did."""
+    lines = []
+    if not (ROOT.parent / "shared" / "data" / "README.md").exists():
+        lines.append(f"MISSING {ROOT.parent}/shared/data: the tests on real questions and goldens were skipped")
+    for folder, script, tests in (("minilm", "fetch_minilm.sh", "of the real model"),
+                                  ("venv", "fetch_python_packages.sh", "that compare with the official packages")):
+        if (TEST_DATA / folder).exists():
+            continue
+        left = TEST_DATA / f"{folder}.reason"
+        reason = " ".join(left.read_text(errors="replace").split()) if left.exists() else f"scripts/{script} was not run"
+        lines.append(f"MISSING build/test-data/{folder}: the tests {tests} were skipped: {reason}")
+    return lines
+
+
+def self_test():
+    text = "# why\n[any]\nA\\..*\n\n[avx2]\nB\\.x\n[avx512 minilm]\nC\\.y\n[program:no-such-program]\nD\\.z\n"
+    zen3, server = Requirements(text, {"avx2"}), Requirements(text, {"avx2", "avx512", "minilm"})
+    flags = "processor : 0\nflags\t\t: fpu fma avx2 f16c avx512f avx512bw avx512dq avx512vl avx512_vnni\n"
+    expectations = [
+        (zen3.why("A.b"), "any machine"), (zen3.why("B.x"), "avx2"), (zen3.why("B.xx"), None), (zen3.why("C.y"), None),
+        (server.why("C.y"), "avx512, minilm"), (server.why("D.z"), None),
+        (zen3.unmatched(["A.b"]), ["B\\.x"]), (server.unmatched(["A.b", "B.x", "C.y"]), []),
+        (cpu_classes(flags), {"avx2", "avx512", "avx512vnni"}), (cpu_classes(""), set()),
+    ]
+    wrong = 0
+    for found, expected in expectations:
+        if found != expected:
+            print(f"self-test: found {found!r}, expected {expected!r}")
+            wrong += 1
+    for bad in ("A\n", "[avx3]\nA\n", "[any]\n(\n"):
+        try:
+            parse(bad)
+            print(f"self-test: {bad!r} was accepted")
+            wrong += 1
+        except ListError:
+            pass
+    parse(LIST.read_text(encoding="utf-8"))
+    print(f"self-test: {wrong} wrong")
+    return 1 if wrong else 0
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    names = machine(ROOT / "build" / "release")
+    requirements = Requirements(LIST.read_text(encoding="utf-8"), names)
+    print(f"this machine has {', '.join(sorted(names)) or 'nothing of the list'}; {len(requirements.rows)} patterns of tests are required here")
+    print("\n".join(missing_things()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
