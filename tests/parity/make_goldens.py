@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Makes tests/parity/golden: what the official Hugging Face packages compute for the shipped demo model and for small odd texts.
 
-    make_goldens.py                     all but the two-rank trajectory
-    torchrun --nproc_per_node 2 make_goldens.py trajectory     the two-rank trajectory
-    make_goldens.py --verify DIR        compares hf_reference.py with goldens that the original run_qa.py scripts made (DIR)
+    make_goldens.py SCRIPTS                  all but the two-rank trajectory
+    make_goldens.py SCRIPTS answers          features.json and postprocess.json only
+    torchrun --nproc_per_node 2 make_goldens.py SCRIPTS     the two-rank trajectory
+    make_goldens.py SCRIPTS --verify DIR     compares hf_reference.py with SCRIPTS on the demo, and with goldens of other texts (DIR)
 
-Needs torch, transformers, tokenizers, accelerate, safetensors, numpy (README.md has the versions used). tests/parity/README.md
-describes every file.
+SCRIPTS is a folder with Hugging Face's own run_qa.py and utils_qa.py (official_script.py). Needs torch, transformers, tokenizers, accelerate, safetensors,
+numpy (every golden has the versions used). tests/parity/README.md describes every file.
 """
 
 import gzip
@@ -28,12 +29,16 @@ from transformers import (AutoConfig, AutoModelForQuestionAnswering, AutoTokeniz
 from transformers.data.metrics import squad_metrics
 
 import hf_reference as reference
+from official_script import OfficialScript
 
 HERE = pathlib.Path(__file__).resolve().parent
 DEMO = HERE.parent.parent / "examples/demo"
 GOLDEN = HERE / "golden"
 MAX_LENGTH, STRIDE = 64, 24  # short, so that some texts need several windows
 WORLD, RANK = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+
+
+official = OfficialScript(sys.argv[1])
 
 
 def versions():
@@ -136,7 +141,7 @@ def make_features():
     hit, first_long = 0, [r["id"] for r in rows].index("long-00")
     for pad in (True, False):
         cases = []
-        for feature in reference.features(tok, rows, MAX_LENGTH, STRIDE, pad):
+        for feature in official.features(tok, rows, MAX_LENGTH, STRIDE, pad):
             n_real = sum(feature["attention_mask"])
             hit += feature["start"] > feature["end"]
             case = {"example": feature["example"], "n_real": n_real, "first_type1": (feature["token_type_ids"] + [1]).index(1),
@@ -228,7 +233,7 @@ def make_model_goldens(name, folder):
     for padding in ("max_length", "longest"):
         # Windows of a long text, answers in a last context token; the second batch is shorter than MAX_LENGTH.
         rows = odd_questions()[:6] + odd_questions()[20:22] if padding == "max_length" else odd_questions()[:8]
-        feats = reference.features(tok, rows, MAX_LENGTH, STRIDE, padding == "max_length")[:8]
+        feats = official.features(tok, rows, MAX_LENGTH, STRIDE, padding == "max_length")[:8]
         length = max(len(f["input_ids"]) for f in feats)
         batch = make_batch(feats, distilbert, length)
         runs = {}
@@ -262,7 +267,7 @@ def make_model_goldens(name, folder):
 def make_postprocessing():
     """Answers of v1 and v2 from given logits, with texts of several windows and questions without answers, and both metrics' figures."""
     tok, rows = tokenizer(), odd_questions()[:13] + odd_questions()[20:32]
-    feats = reference.features(tok, rows, MAX_LENGTH, STRIDE, True)
+    feats = official.features(tok, rows, MAX_LENGTH, STRIDE, True)
     generator = np.random.default_rng(7)
     start = generator.normal(0, 3, (len(feats), MAX_LENGTH)).astype(np.float32)
     end = generator.normal(0, 3, (len(feats), MAX_LENGTH)).astype(np.float32)
@@ -273,7 +278,7 @@ def make_postprocessing():
     save_file({"start_logits": torch.tensor(start), "end_logits": torch.tensor(end)}, GOLDEN / "postprocess.safetensors")
     result = {"versions": versions(), "questions": [r["id"] for r in rows], "max_seq_length": MAX_LENGTH, "doc_stride": STRIDE}
     for v2 in (False, True):
-        answers, lists, odds = reference.postprocess(rows, feats, start, end, v2=v2)
+        answers, lists, odds = official.postprocess(rows, feats, start, end, v2=v2)
         part = {"predictions": answers, "nbest": lists}
         if v2:
             part["null_odds"] = odds
@@ -311,7 +316,7 @@ def make_trajectory(name, batch_size, accumulation, steps=30, bf16=False):
     multiple of any batch, and 30 steps reach the third epoch: short last batches and reshuffling are seen."""
     folder = DEMO / "model"
     tok = tokenizer()
-    feats = reference.features(tok, demo_questions("train.json", 30), 80, STRIDE, True)
+    feats = official.features(tok, demo_questions("train.json", 30), 80, STRIDE, True)
     assert len(feats) == 150
     args = TrainingArguments(output_dir=tempfile.mkdtemp(), per_device_train_batch_size=batch_size, gradient_accumulation_steps=accumulation,
                              learning_rate=2e-4, warmup_steps=5, weight_decay=0.01, num_train_epochs=3, seed=42, use_cpu=True, report_to=[],
@@ -360,7 +365,16 @@ def make_trajectory(name, batch_size, accumulation, steps=30, bf16=False):
 
 
 def verify(folder):
-    """hf_reference.py against goldens of the original scripts: n-best lists, v2 answers and null odds of real questions."""
+    """hf_reference.py against the original scripts: all features and answers of the demo's questions and the odd ones, then goldens of real questions."""
+    tok, same = tokenizer(), True
+    for rows, length in ((odd_questions(), MAX_LENGTH), (reference.read_squad(DEMO / "train.json"), 80), (reference.read_squad(DEMO / "held_out.json"), 96)):
+        for pad in (True, False):
+            theirs = official.features(tok, rows, length, STRIDE, pad)
+            same &= reference.features(tok, rows, length, STRIDE, pad) == theirs
+            if pad:
+                logits = np.random.default_rng(3).normal(0, 3, (2, len(theirs), length)).astype(np.float32)
+                same &= all(reference.postprocess(rows, theirs, *logits, v2=v2)[0] == official.postprocess(rows, theirs, *logits, v2=v2)[0] for v2 in (False, True))
+    print(f"features and answers of the demo: {'equal' if same else 'DIFFERENT'}")
     from safetensors.numpy import load_file
     folder = pathlib.Path(folder)
     rows = reference.read_squad(folder.parent / "squad/xquad.en.json")
@@ -384,8 +398,11 @@ def verify(folder):
 
 def main():
     torch.set_num_threads(1)
-    if sys.argv[1:2] == ["--verify"]:
-        verify(sys.argv[2])
+    if sys.argv[2:3] == ["--verify"]:
+        verify(sys.argv[3])
+    elif sys.argv[2:] == ["answers"]:
+        make_features()
+        make_postprocessing()
     elif WORLD > 1:
         make_trajectory("trajectory_two_ranks.json", 6, 1)
     else:
