@@ -28,16 +28,21 @@ def skip_reason(case):
     return (message.get("message") if message is not None else None) or "no reason given"
 
 
+def name_of(case):
+    """A test's name without the value of its parameter, which ctest appends."""
+    return case.get("name").partition("  # GetParam()")[0]
+
+
 def sort_cases(cases):
     """Names that passed, names that failed, and [(name, reason)] of the skipped ones."""
     passed, failed, skipped = [], [], []
     for case in cases:
         if case.get("status") == "run" and case.find("failure") is None:
-            passed.append(case.get("name"))
+            passed.append(name_of(case))
         elif case.find("skipped") is not None and case.get("status") != "fail":
-            skipped.append((case.get("name"), skip_reason(case)))
+            skipped.append((name_of(case), skip_reason(case)))
         else:
-            failed.append(case.get("name"))
+            failed.append(name_of(case))
     return passed, failed, skipped
 
 
@@ -55,7 +60,7 @@ def summarize(text, status, requirements=None, whole=False, missing=()):
             failures.append(f"FAILED {name}: it was skipped, but must run where there is {required}: {reason}")
         else:
             reasons[reason].append(name)
-    for pattern in requirements.unmatched([case.get("name") for case in cases]) if requirements and whole else []:
+    for pattern in requirements.unmatched([name_of(case) for case in cases]) if requirements and whole else []:
         failures.append(f"FAILED {pattern}: tests/required_tests.txt requires it, and no test is called so")
     if status != 0 and not failed:
         failures.append(f"FAILED ctest: it ended with status {status} although no test failed")
@@ -102,12 +107,15 @@ def self_test_of_requirements(passing, skipping):
     here = required_tests.Requirements("[any]\na\n[avx2]\nc\n", {"avx2"})
     elsewhere = required_tests.Requirements("[any]\na\n[amx]\nc\n", {"avx2"})
     stale = required_tests.Requirements("[any]\nrenamed\n", set())
+    of_parameter = required_tests.Requirements("[any]\nd/x\n", set())
     gone = ["MISSING ../shared/data: it is not there"]
     expectations = [
         (summarize(both, 0, here), "1 passed, 1 failed, 0 skipped", 1, "FAILED c: it was skipped, but must run where there is avx2: needs a CPU with AMX"),
         (summarize(both, 0, elsewhere, whole=True), "1 passed, 0 failed, 1 skipped", 0, "SKIPPED 1: needs a CPU with AMX"),
         (summarize(both, 0, stale, whole=True), "1 passed, 1 failed, 1 skipped", 1,
          "FAILED renamed: tests/required_tests.txt requires it, and no test is called so"),
+        (summarize('<testsuite><testcase name="d/x  # GetParam() = 5" status="run"/></testsuite>', 0, of_parameter, whole=True),
+         "1 passed, 0 failed, 0 skipped", 0, "1 passed, 0 failed, 0 skipped"),
         (summarize(both, 0, stale), "1 passed, 0 failed, 1 skipped", 0, "SKIPPED 1: needs a CPU with AMX"),
         (summarize(both, 0, elsewhere, missing=gone), "1 passed, 0 failed, 1 skipped", 0, gone[0]),
     ]
