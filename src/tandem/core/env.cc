@@ -91,6 +91,10 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"TANDEM_COMM_TUNING",
      "milliseconds that measuring the table of collectives may take at the start (default 50; 0: a "
      "fixed table)"},
+    {"TANDEM_CPU_FEATURES",
+     "hides what the CPU has beyond this list of avx2, avx512, avx512_vnni, avx512_bf16 and "
+     "amx_bf16, or none; to see on "
+     "one machine what another will do"},
     {"TANDEM_FEATURE_CACHE",
      "folder in which features are kept for the next run, or off; unset: tandem/features in "
      "XDG_CACHE_HOME or ~/.cache"},

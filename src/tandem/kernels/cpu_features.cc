@@ -2,7 +2,11 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <string>
 #include <string_view>
+
+#include "tandem/core/env.h"
+#include "tandem/core/error.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -67,7 +71,9 @@ std::string_view request_tile_permission() {
 
 }  // namespace
 
-CpuFeatures CpuFeatures::detect() {
+namespace {
+
+CpuFeatures features_of_processor() {
   CpuFeatures features;
 #if defined(__x86_64__)
   const Cpuid leaf1 = cpuid(1, 0);
@@ -90,6 +96,70 @@ CpuFeatures CpuFeatures::detect() {
   }
 #endif
   return features;
+}
+
+// A name of TANDEM_CPU_FEATURES, another one for it, and what a CPU with it has.
+struct NamedFeatures {
+  std::string_view name;
+  std::string_view other_name;
+  CpuFeatures features;
+};
+
+constexpr NamedFeatures kNamed[] = {
+    {"none", "reference", {}},
+    {"avx2", "", {.avx2 = true}},
+    {"avx512", "", {.avx2 = true, .avx512 = true}},
+    {"avx512_vnni", "avx512vnni", {.avx2 = true, .avx512 = true, .avx512_vnni = true}},
+    {"avx512_bf16", "avx512bf16", {.avx2 = true, .avx512 = true, .avx512_bf16 = true}},
+    {"amx_bf16", "amx", {.avx2 = true, .avx512 = true, .amx_bf16 = true}},
+};
+
+constexpr bool CpuFeatures::*kFlags[] = {&CpuFeatures::avx2, &CpuFeatures::avx512,
+                                         &CpuFeatures::avx512_bf16, &CpuFeatures::avx512_vnni,
+                                         &CpuFeatures::amx_bf16};
+
+const CpuFeatures& features_named(std::string_view name) {
+  std::string names;
+  for (const NamedFeatures& row : kNamed) {
+    if (row.name == name || (!name.empty() && row.other_name == name)) return row.features;
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
+  }
+  raise<ConfigError>("TANDEM_CPU_FEATURES: there is no feature '{}'; there are {}", name, names);
+}
+
+std::string_view trim(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+}  // namespace
+
+CpuFeatures CpuFeatures::detect() {
+  const CpuFeatures features = features_of_processor();
+  const auto names = Environment::from_process().get("TANDEM_CPU_FEATURES");
+  return names ? features.limited_to(*names) : features;
+}
+
+CpuFeatures CpuFeatures::limited_to(std::string_view names) const {
+  CpuFeatures kept;
+  for (bool more = true; more;) {
+    const std::size_t comma = names.find(',');
+    const std::string_view name = trim(names.substr(0, comma));
+    more = comma != std::string_view::npos;
+    if (more) names.remove_prefix(comma + 1);
+    const CpuFeatures& wanted = features_named(name);
+    for (const auto flag : kFlags) {
+      if (wanted.*flag && !(this->*flag)) {
+        raise<ConfigError>(
+            "TANDEM_CPU_FEATURES asks for {}, which this CPU does not have{}{}; found: {}", name,
+            amx_obstacle.empty() ? "" : ": ", amx_obstacle, describe());
+      }
+      kept.*flag = kept.*flag || wanted.*flag;
+    }
+  }
+  if (amx_bf16 && !kept.amx_bf16) kept.amx_obstacle = "TANDEM_CPU_FEATURES hides this CPU's AMX";
+  return kept;
 }
 
 std::string CpuFeatures::describe() const {

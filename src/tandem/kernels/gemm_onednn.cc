@@ -10,6 +10,7 @@
 #include <dnnl.hpp>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -62,10 +63,29 @@ dnnl::matmul make_matmul(const dnnl::engine& engine, const memory::desc& a, cons
 #endif
 }
 
+// oneDNN detects by itself: what TANDEM_CPU_FEATURES hides must be hidden from it too. It takes a limit only
+// before its first primitive, and where it was built to take none it keeps its own choice.
+void limit_instructions() {
+#if defined(__x86_64__)
+  const CpuFeatures cpu = CpuFeatures::detect();
+  auto most = dnnl::cpu_isa::sse41;
+  if (cpu.avx2) most = dnnl::cpu_isa::avx2;
+  if (cpu.avx512) most = dnnl::cpu_isa::avx512_core;
+  if (cpu.avx512_vnni) most = dnnl::cpu_isa::avx512_core_vnni;
+  if (cpu.avx512_bf16) most = dnnl::cpu_isa::avx512_core_bf16;
+  if (cpu.amx_bf16) return;
+  dnnl::set_max_cpu_isa(most);
+#endif
+}
+
 // What one thread keeps: an engine, a stream, and the primitives made so far.
 class ThreadState {
  public:
-  ThreadState() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) { omp_set_num_threads(1); }
+  ThreadState() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+    static std::once_flag limited;
+    std::call_once(limited, limit_instructions);
+    omp_set_num_threads(1);
+  }
 
   void run(const Shape& shape, const void* a, const void* b, const float* bias, void* c) {
     Primitive& p = find_or_make(shape);
