@@ -121,9 +121,13 @@ ConsoleOptions console_options(const trainer::TrainingArguments& training, const
           .world_size = communicator.size()};
 }
 
+nn::Precision precision_of(const trainer::TrainingArguments& training) {
+  return training.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32;
+}
+
 // All ranks compute with the kernels that the weakest CPU among them has, because different
 // instructions round differently.
-kernels::KernelSet agree_on_kernels(comm::Communicator& communicator,
+kernels::KernelSet agree_on_kernels(comm::Communicator& communicator, nn::Precision precision,
                                     const Environment& environment) {
   kernels::CpuFeatures features = kernels::CpuFeatures::detect();
   std::array<std::int64_t, 5> flags{features.avx2, features.avx512, features.avx512_bf16,
@@ -134,7 +138,8 @@ kernels::KernelSet agree_on_kernels(comm::Communicator& communicator,
   features.avx512_bf16 = flags[2] != 0;
   features.avx512_vnni = flags[3] != 0;
   features.amx_bf16 = flags[4] != 0;
-  auto kernels = kernels::select_kernels(features, environment.get("TANDEM_KERNELS").value_or(""));
+  auto kernels =
+      kernels::select_kernels(features, environment.get("TANDEM_KERNELS").value_or(""), precision);
   communicator.agree("choice of kernels (TANDEM_KERNELS)", kernels.signature());
   return kernels;
 }
@@ -200,7 +205,7 @@ int Job::run() {
 
   const RankThreads rank_threads = threads_for_rank(environment_, communicator);
   ThreadPool threads(rank_threads.count);
-  kernels::KernelSet kernels = agree_on_kernels(communicator, environment_);
+  kernels::KernelSet kernels = agree_on_kernels(communicator, precision_of(training), environment_);
   const std::string tiles = load_tuned_tiles(environment_, kernels);
   kernels::Scratch scratch(threads.num_threads());
   const kernels::Context context{threads, kernels, scratch};
@@ -225,7 +230,7 @@ int Job::run() {
   QuestionAnsweringTask task(
       model_config, tokenizer,
       {.padding = padding_of(arguments_.data),
-       .precision = training.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32,
+       .precision = precision_of(training),
        .gradient_checkpointing = training.gradient_checkpointing,
        .eval_batch_size = static_cast<std::size_t>(training.per_device_eval_batch_size),
        .postprocess = {.version_2_with_negative = arguments_.data.version_2_with_negative,

@@ -85,7 +85,8 @@ hub::ModelLocation locate(const hub::ModelArguments& arguments, const Environmen
 Reader::Reader(const hub::ModelArguments& arguments, const Environment& environment)
     : threads_(thread_count(environment)),
       kernels_(kernels::select_kernels(kernels::CpuFeatures::detect(),
-                                       environment.get("TANDEM_KERNELS").value_or(""))),
+                                       environment.get("TANDEM_KERNELS").value_or(""),
+                                       kernels::Precision::kFloat32)),
       scratch_(threads_.num_threads()),
       location_(locate(arguments, environment)),
       tokenizer_(text::Tokenizer::load(location_.tokenizer_directory)),

@@ -12,6 +12,11 @@ void Options::add_to(CLI::App& app, const std::vector<std::string>& dtypes) {
   app.add_flag("--json", json, "print one JSON object instead of a table");
 }
 
+kernels::Precision Options::precision() const {
+  return dtype == "f32" || dtype == "int8" ? kernels::Precision::kFloat32
+                                           : kernels::Precision::kBfloat16;
+}
+
 void Options::add_filters_to(CLI::App& app) {
   app.add_option("--only", only, "only what has this text in its name");
   app.add_option("--against", against, "time another implementation in turns, e.g. onednn");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tandem/core/env.h"
+#include "tandem/kernels/kernel_set.h"
 
 namespace tandem::apps::bench {
 
@@ -20,6 +21,8 @@ struct Options {
   std::string against;  // another implementation to time in turns, or empty
   bool json = false;
 
+  // What the kernels must be able to run: `dtype` may leave bf16 out.
+  kernels::Precision precision() const;
   void add_to(CLI::App& app, const std::vector<std::string>& dtypes = {"f32", "bf16"});
   // --only and --against, for the benches that time kernels one by one.
   void add_filters_to(CLI::App& app);

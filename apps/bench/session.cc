@@ -56,13 +56,14 @@ std::string_view to_string(Dtype dtype) {
   return "";
 }
 
-Machine::Machine(ThreadPool& threads, std::string_view overrides)
-    : kernels_(kernels::select_kernels(kernels::CpuFeatures::detect(), overrides)),
+Machine::Machine(ThreadPool& threads, std::string_view overrides, kernels::Precision precision)
+    : kernels_(kernels::select_kernels(kernels::CpuFeatures::detect(), overrides, precision)),
       scratch_(threads.num_threads()),
       context_{threads, kernels_, scratch_} {}
 
-Machine::Machine(ThreadPool& threads, std::string_view overrides, const Environment& environment)
-    : Machine(threads, overrides) {
+Machine::Machine(ThreadPool& threads, std::string_view overrides, kernels::Precision precision,
+                 const Environment& environment)
+    : Machine(threads, overrides, precision) {
   tuned_tiles_ = load_tuned_tiles(environment, kernels_);
 }
 
@@ -71,7 +72,7 @@ Session::Session(std::string_view bench, const Options& options, const Environme
       threads_(number_of_threads(options, environment)),
       overrides_(options.kernels.empty() ? environment.get("TANDEM_KERNELS").value_or("")
                                          : options.kernels),
-      machine_(threads_, overrides_, environment),
+      machine_(threads_, overrides_, options.precision(), environment),
       reference_(threads_, "reference"),
       output_(standard_output()),
       report_(output_, options.json, bench, describe(machine_, options.rounds)) {
@@ -103,8 +104,10 @@ Streams& Session::streams() {
 
 const Machine& Session::other_machine(const std::string& operation) {
   if (other_operation_ != operation) {
-    other_.emplace(threads_, fmt::format("{}{}{}={}", overrides_, overrides_.empty() ? "" : ",",
-                                         operation, options_.against));
+    other_.emplace(threads_,
+                   fmt::format("{}{}{}={}", overrides_, overrides_.empty() ? "" : ",", operation,
+                               options_.against),
+                   options_.precision());
     other_operation_ = operation;
   }
   return *other_;

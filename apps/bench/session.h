@@ -25,9 +25,11 @@ constexpr Dtype kDtypeOf = std::is_same_v<T, float> ? Dtype::kF32 : Dtype::kBf16
 // A pool, a choice of kernels and scratch memory behind one Context.
 class Machine {
  public:
-  Machine(ThreadPool& threads, std::string_view overrides);
+  Machine(ThreadPool& threads, std::string_view overrides,
+          kernels::Precision precision = kernels::Precision::kBfloat16);
   // With the tiles that were tuned for this CPU, as jobs run; see tuned_tiles() for the line about it.
-  Machine(ThreadPool& threads, std::string_view overrides, const Environment& environment);
+  Machine(ThreadPool& threads, std::string_view overrides, kernels::Precision precision,
+          const Environment& environment);
   const kernels::Context& context() const { return context_; }
   const std::string& tuned_tiles() const { return tuned_tiles_; }
 

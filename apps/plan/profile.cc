@@ -72,12 +72,11 @@ double median(std::vector<double> values) { return bench::statistics(std::move(v
 MachineProfile measure_rank(const Measurement& measurement, const Environment& environment,
                             std::barrier<>& meeting) {
   ThreadPool threads(measurement.threads);
-  const bench::Machine machine(threads, environment.get("TANDEM_KERNELS").value_or(""),
+  const auto precision = measurement.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32;
+  const bench::Machine machine(threads, environment.get("TANDEM_KERNELS").value_or(""), precision,
                                environment);
   const kernels::Context& context = machine.context();
-  bench::Training training(context, measurement.config,
-                           measurement.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32,
-                           measurement.lengths);
+  bench::Training training(context, measurement.config, precision, measurement.lengths);
   const auto type = measurement.bf16 ? kernels::PeakType::kBf16 : kernels::PeakType::kF32;
   // Mean and norm of a gradient that nobody else contributes to: read and written once.
   const double reduced = 2 * sizeof(float) * static_cast<double>(training.task().layout().size());

@@ -165,6 +165,27 @@ TEST_F(BadInput, OutputDirectory) {
   EXPECT_EQ(read_file(path("out") / "precious.txt"), "kept");
 }
 
+// Not in the middle of the first step: before the data is read.
+TEST_F(BadInput, KernelsThatCannotRunTheJob) {
+  const auto error_of = [&](const std::string& features, const std::string& kernels) {
+    const ProcessResult result = testing::run(
+        train_command("out", {"--bf16", "true"}),
+        {{"OMP_NUM_THREADS", "1"}, {"TANDEM_CPU_FEATURES", features}, {"TANDEM_KERNELS", kernels}});
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_THAT(result.out + result.err, ::testing::Not(HasSubstr("features")));
+    EXPECT_FALSE(fs::exists(path("out") / "model.safetensors"));
+    return result.err;
+  };
+  EXPECT_THAT(
+      error_of("none", "gemm=onednn"),
+      HasSubstr("TANDEM_KERNELS asks for gemm=onednn, but oneDNN has no bf16 products for a "
+                "CPU without AVX-512"));
+  EXPECT_THAT(error_of("none", "gemm=avx2"),
+              HasSubstr("TANDEM_KERNELS asks for gemm=avx2, but this CPU has no AVX2"));
+  EXPECT_THAT(error_of("sse9", ""),
+              HasSubstr("TANDEM_CPU_FEATURES: there is no feature 'sse9'; there are none, avx2"));
+}
+
 TEST_F(BadInput, DiskFullDuringACheckpoint) {
   const fs::path disk = path("out");
   fs::create_directories(disk);

@@ -39,7 +39,8 @@ enum class Needs {
   kAvx512Bf16,
   kAvx512Vnni,
   kAmxBf16,
-  kAmxBf16AndAvx512Bf16
+  kAmxBf16AndAvx512Bf16,
+  kOneDnnBf16
 };
 
 std::string refusal(Needs needs, const CpuFeatures& cpu) {
@@ -64,6 +65,9 @@ std::string refusal(Needs needs, const CpuFeatures& cpu) {
       const std::string reason = refusal(Needs::kAmxBf16, cpu);
       return reason.empty() ? refusal(Needs::kAvx512Bf16, cpu) : reason;
     }
+    case Needs::kOneDnnBf16:
+      return unless(cpu.avx512,
+                    "oneDNN has no bf16 products for a CPU without AVX-512 (F, BW, DQ, VL)");
   }
   return {};
 }
@@ -75,9 +79,17 @@ struct Row {
   void (*install)(KernelSet&);
   // Never chosen by itself, only when TANDEM_KERNELS names it: emulations are for tests.
   bool only_when_forced = false;
+  Needs bf16_needs = Needs::kNothing;  // and what bf16 needs beyond that
 };
 
 constexpr bool kOnlyWhenForced = true;
+
+// Why `cpu` cannot run the row in `precision`; empty: it can.
+std::string refusal(const Row& row, const CpuFeatures& cpu, Precision precision) {
+  const std::string reason = refusal(row.needs, cpu);
+  if (!reason.empty() || precision == Precision::kFloat32) return reason;
+  return refusal(row.bf16_needs, cpu);
+}
 
 struct Table {
   std::string_view operation;
@@ -96,7 +108,10 @@ const std::vector<Table>& tables() {
            {"avx512", Needs::kAvx512, [](KernelSet& set) { set.gemm = &kGemmAvx512; }},
            {"avx2", Needs::kAvx2, [](KernelSet& set) { set.gemm = &kGemmAvx2; }},
 #endif
-           {"onednn", Needs::kNothing, [](KernelSet& set) { set.gemm = &kGemmOneDnn; }},
+           {.implementation = "onednn",
+            .needs = Needs::kNothing,
+            .install = [](KernelSet& set) { set.gemm = &kGemmOneDnn; },
+            .bf16_needs = Needs::kOneDnnBf16},
            {"amx_emulated", Needs::kNothing,
             [](KernelSet& set) { set.gemm = &gemm_amx_emulated(); }, kOnlyWhenForced},
            {"avx512bf16_emulated", Needs::kNothing,
@@ -222,21 +237,27 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 using Forced = std::map<std::string_view, const Row*>;
 
-void check_runs(const Table& table, const Row& row, const CpuFeatures& cpu) {
-  const std::string reason = refusal(row.needs, cpu);
+// What a row must be able to run: the products of `precision` on `cpu`.
+struct Target {
+  const CpuFeatures& cpu;
+  Precision precision;
+};
+
+void check_runs(const Table& table, const Row& row, const Target& target) {
+  const std::string reason = refusal(row, target.cpu, target.precision);
   if (reason.empty()) return;
   raise<ConfigError>("TANDEM_KERNELS asks for {}={}, but {}; found: {}", table.operation,
-                     row.implementation, reason, cpu.describe());
+                     row.implementation, reason, target.cpu.describe());
 }
 
 // "name" alone: every operation that has an implementation of that name.
-void force_everywhere(std::string_view implementation, const CpuFeatures& cpu, Forced& forced) {
+void force_everywhere(std::string_view implementation, const Target& target, Forced& forced) {
   bool known = false;
   for (const Table& table : tables()) {
     const Row* row = find_row(table, implementation);
     if (row == nullptr) continue;
     known = true;
-    check_runs(table, *row, cpu);
+    check_runs(table, *row, target);
     forced[table.operation] = row;
   }
   if (known) return;
@@ -247,7 +268,7 @@ void force_everywhere(std::string_view implementation, const CpuFeatures& cpu, F
                      implementation, lists.substr(1));
 }
 
-void force_one(std::string_view operation, std::string_view implementation, const CpuFeatures& cpu,
+void force_one(std::string_view operation, std::string_view implementation, const Target& target,
                Forced& forced) {
   const Table* table = find_table(operation);
   if (table == nullptr) {
@@ -259,19 +280,19 @@ void force_one(std::string_view operation, std::string_view implementation, cons
     raise<ConfigError>("TANDEM_KERNELS: {} has no implementation '{}'; it has {}", operation,
                        implementation, implementation_names(*table));
   }
-  check_runs(*table, *row, cpu);
+  check_runs(*table, *row, target);
   forced[table->operation] = row;
 }
 
-Forced parse_overrides(const CpuFeatures& cpu, std::string_view overrides) {
+Forced parse_overrides(const Target& target, std::string_view overrides) {
   Forced forced;
   for (const std::string& item : split(overrides, ',')) {
     const std::size_t equals = item.find('=');
     if (equals == std::string::npos) {
-      force_everywhere(item, cpu, forced);
+      force_everywhere(item, target, forced);
     } else {
       force_one(std::string_view(item).substr(0, equals), std::string_view(item).substr(equals + 1),
-                cpu, forced);
+                target, forced);
     }
   }
   return forced;
@@ -293,8 +314,8 @@ PeakLoop peak_loop(const KernelSet& kernels, PeakType type) {
 
 }  // namespace
 
-KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides) {
-  const Forced forced = parse_overrides(cpu, overrides);
+KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides, Precision precision) {
+  const Forced forced = parse_overrides({cpu, precision}, overrides);
   KernelSet set;
   for (const Table& table : tables()) {
     KernelChoice choice;
@@ -302,7 +323,7 @@ KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides) {
     const auto found = forced.find(table.operation);
     choice.forced = found != forced.end();
     for (const Row& row : table.rows) {
-      std::string reason = refusal(row.needs, cpu);
+      std::string reason = refusal(row, cpu, precision);
       const bool chosen =
           choice.forced ? found->second == &row : reason.empty() && !row.only_when_forced;
       if (chosen) {
@@ -335,7 +356,8 @@ std::string KernelSet::signature() const {
   return text;
 }
 
-std::vector<Implementation> implementations(std::string_view operation, const CpuFeatures& cpu) {
+std::vector<Implementation> implementations(std::string_view operation, const CpuFeatures& cpu,
+                                            Precision precision) {
   const Table* table = find_table(operation);
   if (table == nullptr) {
     raise<InvalidArgument>("unknown operation '{}'; the operations are {}", operation,
@@ -344,7 +366,7 @@ std::vector<Implementation> implementations(std::string_view operation, const Cp
   std::vector<Implementation> rows;
   for (const Row& row : table->rows) {
     rows.push_back(
-        {std::string(row.implementation), refusal(row.needs, cpu), row.only_when_forced});
+        {std::string(row.implementation), refusal(row, cpu, precision), row.only_when_forced});
   }
   return rows;
 }

@@ -11,6 +11,11 @@
 
 namespace tandem::kernels {
 
+// What matrix products read: f32, or bf16 operands with f32 sums as under torch.autocast.
+// LayerNorm, softmax, the residual stream, gradients of parameters and the optimizer are f32 in
+// both.
+enum class Precision { kFloat32, kBfloat16 };
+
 struct Context;
 struct GemmKernels;
 struct AttentionKernels;
@@ -73,25 +78,28 @@ class KernelSet {
   GemmTiles gemm_tiles_bf16;
 
  private:
-  friend KernelSet select_kernels(const CpuFeatures&, std::string_view);
+  friend KernelSet select_kernels(const CpuFeatures&, std::string_view, Precision);
   std::vector<KernelChoice> choices_;
 };
 
-// Takes the first implementation of each table that `cpu` can run, emulations excepted. `overrides`
+// Takes the first implementation of each table that `cpu` can run in `precision`, emulations
+// excepted. What runs in bf16 runs in f32 too, so the default makes a set for both. `overrides`
 // (TANDEM_KERNELS) forces some: "gemm=reference", "gemm=onednn,attention=avx2", or one name alone
 // for all operations that have it: "reference", "avx2". Throws ConfigError for an unknown operation
 // or implementation (with the list of those that exist) and for one that `cpu` cannot run (with the
 // reason).
-KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides = {});
+KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides = {},
+                         Precision precision = Precision::kBfloat16);
 
 struct Implementation {
   std::string implementation;
-  std::string reason;             // why the CPU cannot run it; empty: it can
+  std::string reason;             // why the CPU cannot run it in the precision; empty: it can
   bool only_when_forced = false;  // an emulation: slow, for tests, never chosen by itself
 };
 
 // Every implementation of an operation, in the order of its table.
-std::vector<Implementation> implementations(std::string_view operation, const CpuFeatures& cpu);
+std::vector<Implementation> implementations(std::string_view operation, const CpuFeatures& cpu,
+                                            Precision precision = Precision::kBfloat16);
 
 // The operations that have a table.
 std::vector<std::string> operations();

@@ -21,9 +21,10 @@ namespace tandem::kernels::testing {
 // A pool, a kernel set and scratch memory for one test.
 class Runtime {
  public:
-  explicit Runtime(std::string_view overrides = {}, int num_threads = 2)
+  explicit Runtime(std::string_view overrides = {}, int num_threads = 2,
+                   Precision precision = Precision::kBfloat16)
       : threads_(num_threads),
-        kernels_(select_kernels(CpuFeatures::detect(), overrides)),
+        kernels_(select_kernels(CpuFeatures::detect(), overrides, precision)),
         scratch_(num_threads) {}
   Context context() { return {threads_, kernels_, scratch_}; }
 
@@ -33,14 +34,25 @@ class Runtime {
   Scratch scratch_;
 };
 
-// The implementations of an operation that this CPU runs, emulations included, the reference
-// excepted.
-inline std::vector<std::string> fast_implementations(std::string_view operation) {
+template <class T>
+constexpr Precision kPrecisionOf =
+    std::is_same_v<T, float> ? Precision::kFloat32 : Precision::kBfloat16;
+
+// The implementations of an operation that this CPU runs in `precision`, emulations included.
+inline std::vector<std::string> running_implementations(
+    std::string_view operation, Precision precision = Precision::kBfloat16) {
   std::vector<std::string> names;
-  for (const auto& row : implementations(operation, CpuFeatures::detect())) {
-    if (row.reason.empty() && row.implementation != "reference")
-      names.push_back(row.implementation);
+  for (const auto& row : implementations(operation, CpuFeatures::detect(), precision)) {
+    if (row.reason.empty()) names.push_back(row.implementation);
   }
+  return names;
+}
+
+// The same, the reference excepted.
+inline std::vector<std::string> fast_implementations(std::string_view operation,
+                                                     Precision precision = Precision::kBfloat16) {
+  std::vector<std::string> names = running_implementations(operation, precision);
+  std::erase(names, "reference");
   return names;
 }
 

@@ -62,8 +62,8 @@ void compare_all(const Shape& s, bool accumulate) {
   const Operands<T> in(s);
   Runtime reference("reference");
   const Results<T> want = run(reference.context(), s, in, accumulate);
-  for (const std::string& name : fast_implementations("gemm")) {
-    Runtime fast("gemm=" + name);
+  for (const std::string& name : fast_implementations("gemm", kPrecisionOf<T>)) {
+    Runtime fast("gemm=" + name, 2, kPrecisionOf<T>);
     ASSERT_EQ(fast.context().kernels.implementation("gemm"), name);
     const Results<T> got = run(fast.context(), s, in, accumulate);
     const std::string what = fmt::format("{} {}x{}x{}", name, s.M, s.N, s.K);
@@ -108,10 +108,10 @@ template <class T>
 void compare_threads(const std::string& implementation) {
   for (const Shape& s : {Shape{389, 96, 40}, Shape{60, 400, 333}}) {
     const Operands<T> in(s);
-    Runtime one("gemm=" + implementation, 1);
+    Runtime one("gemm=" + implementation, 1, kPrecisionOf<T>);
     const Results<T> want = run(one.context(), s, in, false);
     for (const int num_threads : {2, 3}) {
-      Runtime many("gemm=" + implementation, num_threads);
+      Runtime many("gemm=" + implementation, num_threads, kPrecisionOf<T>);
       const Results<T> got = run(many.context(), s, in, false);
       EXPECT_TRUE(same_bits(got.y, want.y)) << implementation;
       EXPECT_TRUE(same_bits(got.grad_x, want.grad_x)) << implementation;
@@ -122,11 +122,10 @@ void compare_threads(const std::string& implementation) {
 }
 
 TEST(Linear, SameBitsForAnyNumberOfThreads) {
-  for (const auto& row : implementations("gemm", CpuFeatures::detect())) {
-    if (!row.reason.empty()) continue;
-    compare_threads<float>(row.implementation);
-    compare_threads<bfloat16>(row.implementation);
-  }
+  for (const std::string& name : running_implementations("gemm", Precision::kFloat32))
+    compare_threads<float>(name);
+  for (const std::string& name : running_implementations("gemm", Precision::kBfloat16))
+    compare_threads<bfloat16>(name);
 }
 
 template <class T>
@@ -275,25 +274,23 @@ TEST(Linear, RowsDoNotDependOnTheirNeighbours) {
 }
 
 TEST(Linear, NanReachesTheOutput) {
-  for (const auto& row : implementations("gemm", CpuFeatures::detect())) {
-    if (!row.reason.empty()) continue;
-    Runtime runtime("gemm=" + row.implementation);
+  for (const std::string& name : running_implementations("gemm", Precision::kFloat32)) {
+    Runtime runtime("gemm=" + name, 2, Precision::kFloat32);
     const Shape s{40, 40, 50};
     Operands<float> in(s);
     in.x[3 * s.K + 7] = std::numeric_limits<float>::quiet_NaN();
     std::vector<float> y(s.M * s.N);
     linear_forward(runtime.context(), s.M, s.N, s.K, in.x.data(), in.weight.data(), in.bias.data(),
                    y.data());
-    for (std::size_t j = 0; j < s.N; ++j)
-      EXPECT_TRUE(std::isnan(y[3 * s.N + j])) << row.implementation;
-    EXPECT_FALSE(std::isnan(y[4 * s.N])) << row.implementation;
+    for (std::size_t j = 0; j < s.N; ++j) EXPECT_TRUE(std::isnan(y[3 * s.N + j])) << name;
+    EXPECT_FALSE(std::isnan(y[4 * s.N])) << name;
   }
 }
 
 // Tiles of any size, tuned or read from a file, decide the speed only.
 template <class T>
 void expect_tiles_change_no_bit(const std::string& implementation) {
-  Runtime runtime("gemm=" + implementation, 2);
+  Runtime runtime("gemm=" + implementation, 2, kPrecisionOf<T>);
   const Shape shape = {203, 390, 131};
   const Operands<T> in(shape);
   const Results<T> want = run(runtime.context(), shape, in, /*accumulate=*/true);
@@ -311,11 +308,10 @@ void expect_tiles_change_no_bit(const std::string& implementation) {
 }
 
 TEST(Gemm, TilesChangeNoBit) {
-  for (const auto& row : implementations("gemm", CpuFeatures::detect())) {
-    if (!row.reason.empty()) continue;
-    expect_tiles_change_no_bit<float>(row.implementation);
-    expect_tiles_change_no_bit<bfloat16>(row.implementation);
-  }
+  for (const std::string& name : running_implementations("gemm", Precision::kFloat32))
+    expect_tiles_change_no_bit<float>(name);
+  for (const std::string& name : running_implementations("gemm", Precision::kBfloat16))
+    expect_tiles_change_no_bit<bfloat16>(name);
 }
 
 }  // namespace

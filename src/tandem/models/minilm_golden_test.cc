@@ -209,13 +209,13 @@ TEST_F(MiniLmGoldenTest, StepMatchesHuggingFace) {
   const json expected = json::parse(std::ifstream(golden("model_batch8.json")));
   const Features features = train_features(kFeatures, /*padded=*/true);
   for (const auto& implementation :
-       kernels::implementations("gemm", kernels::CpuFeatures::detect())) {
+       kernels::implementations("gemm", kernels::CpuFeatures::detect(), Precision::kFloat32)) {
     if (!implementation.reason.empty() || implementation.only_when_forced ||
         implementation.implementation == "reference") {
       continue;
     }
     SCOPED_TRACE(implementation.implementation);
-    TestContext context(2, implementation.implementation);
+    TestContext context(2, implementation.implementation, Precision::kFloat32);
     const Step step = run(context, Precision::kFloat32, features);
     EXPECT_NEAR(step.loss, expected.at("loss_f64").get<double>(), 1e-6);
     expect_logits(step, 2e-5);

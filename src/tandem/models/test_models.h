@@ -19,11 +19,11 @@
 #include "tandem/models/question_answering_model.h"
 
 // Names for test listings.
-namespace tandem::nn {
+namespace tandem::kernels {
 inline void PrintTo(Precision precision, std::ostream* out) {
   *out << (precision == Precision::kFloat32 ? "f32" : "bf16");
 }
-}  // namespace tandem::nn
+}  // namespace tandem::kernels
 
 namespace tandem::models {
 inline void PrintTo(ModelFamily family, std::ostream* out) { *out << to_string(family); }
@@ -34,9 +34,11 @@ namespace tandem::models::testing {
 // Threads, kernels and scratch memory with one owner.
 class TestContext {
  public:
-  explicit TestContext(int num_threads = 2, std::string_view kernel_overrides = {})
+  explicit TestContext(int num_threads = 2, std::string_view kernel_overrides = {},
+                       nn::Precision precision = nn::Precision::kBfloat16)
       : threads_(num_threads),
-        kernels_(kernels::select_kernels(kernels::CpuFeatures::detect(), kernel_overrides)),
+        kernels_(
+            kernels::select_kernels(kernels::CpuFeatures::detect(), kernel_overrides, precision)),
         scratch_(num_threads) {}
   operator kernels::Context() {
     return {threads_, kernels_, scratch_};

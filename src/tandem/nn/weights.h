@@ -6,13 +6,11 @@
 #include <type_traits>
 
 #include "tandem/core/bfloat16.h"
+#include "tandem/kernels/kernel_set.h"
 
 namespace tandem::nn {
 
-// What matrix products read: f32, or bf16 operands with f32 sums as under torch.autocast.
-// LayerNorm, softmax, the residual stream, gradients of parameters and the optimizer are f32 in
-// both.
-enum class Precision { kFloat32, kBfloat16 };
+using kernels::Precision;
 
 class Int8Linears;     // int8_linear.h
 class LinearObserver;  // int8_linear.h
