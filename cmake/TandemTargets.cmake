@@ -1,6 +1,8 @@
 # tandem_add_library(core HDRS a.h … SRCS a.cc … DEPS tandem::x … PRIVATE_DEPS fmt::fmt …)
 #   makes the library tandem_core with the alias tandem::core. HDRS are its public headers, included as "tandem/core/a.h".
 #   ISA-specific sources get their flags with tandem_source_isa().
+# tandem_add_cpu_class_tests(core_test [LABELS unit] [TIMEOUT 600])
+#   runs the program of tests once more for each class of processors below this machine's, so that one machine shows what others do.
 # tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60] [SERIAL])
 #   makes one GoogleTest program whose cases ctest lists one by one.
 
@@ -30,6 +32,14 @@ function(tandem_source_isa source isa)
   set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS ${flags_${isa}})
 endfunction()
 
+# Sanitizers make programs some ten times slower.
+function(tandem_scale_timeout seconds)
+  if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+    math(EXPR ${seconds} "10 * ${${seconds}}")
+    set(${seconds} ${${seconds}} PARENT_SCOPE)
+  endif()
+endfunction()
+
 function(tandem_add_test name)
   cmake_parse_arguments(ARG "SERIAL" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT TANDEM_BUILD_TESTS)
@@ -38,9 +48,7 @@ function(tandem_add_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
-  if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
-    math(EXPR ARG_TIMEOUT "10 * ${ARG_TIMEOUT}")
-  endif()
+  tandem_scale_timeout(ARG_TIMEOUT)
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
@@ -56,4 +64,18 @@ function(tandem_add_test name)
   set(labels ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)
   file(WRITE ${labels} "if(${name}_TESTS)\n  set_tests_properties(\${${name}_TESTS} PROPERTIES LABELS \"${ARG_LABELS}\")\nendif()\n")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels})
+endfunction()
+
+function(tandem_add_cpu_class_tests name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS" ${ARGN})
+  find_package(Python3 COMPONENTS Interpreter QUIET)
+  if(NOT TARGET ${name} OR NOT Python3_FOUND)
+    return()
+  endif()
+  tandem_scale_timeout(ARG_TIMEOUT)
+  foreach(class reference avx2 avx512 avx512bf16)
+    add_test(NAME ${name}_as_${class}
+      COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/run_as_cpu_class.py ${class} $<TARGET_FILE:${name}> --gtest_brief=1)
+    set_tests_properties(${name}_as_${class} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77 PROCESSORS 2)
+  endforeach()
 endfunction()
