@@ -2,7 +2,6 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "apps/progress_line.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::apps {
@@ -26,12 +26,6 @@ std::tm local_time(std::time_t seconds) {
   std::tm parts{};
   localtime_r(&seconds, &parts);
   return parts;
-}
-
-int terminal_columns() {
-  winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return 100;
 }
 
 void print(std::FILE* stream, std::string_view text) {
@@ -65,13 +59,6 @@ std::string python_dict(const ordered_json& entry) {
     text += fmt::format("'{}': {}", key, shown);
   }
   return text + "}";
-}
-
-std::string draw_bar(double fraction, int width) {
-  const int filled = static_cast<int>(std::lround(fraction * width));
-  std::string bar;
-  for (int i = 0; i < width; ++i) bar += i < filled ? "█" : " ";
-  return bar;
 }
 
 std::string format_rate(double per_second, std::string_view unit) {
@@ -173,22 +160,21 @@ void Console::step_end(const trainer::StepProgress& progress) {
   const double elapsed = std::chrono::duration<double>(Clock::now() - train_start_).count();
   const std::int64_t steps_here = progress.step - first_step_;
   const double rate = elapsed > 0 ? static_cast<double>(steps_here) / elapsed : 0;
-  std::string peak;
+  ProgressLine line{
+      .fraction = static_cast<double>(progress.step) / static_cast<double>(progress.max_steps),
+      .count = fmt::format("{}/{}", progress.step, progress.max_steps),
+      .details = {fmt::format("{}<{}", format_duration(elapsed),
+                              format_duration(progress.seconds_left)),
+                  fmt::format("{:.2f}it/s", rate), fmt::format("loss {:.4f}", progress.loss),
+                  format_rate(progress.real_tokens_per_second, "tok")},
+      .optional_details = 1};
   if (options_.peak_flops > 0) {
-    peak = fmt::format(", {:.0f}% of peak", 100 * progress.flops_per_second / options_.peak_flops);
+    line.details.push_back(
+        fmt::format("{:.0f}% of peak", 100 * progress.flops_per_second / options_.peak_flops));
+    ++line.optional_details;
   }
-  const std::string details =
-      fmt::format("{}/{} [{}<{}, {:.2f}it/s, loss {:.4f}, {}{}]", progress.step, progress.max_steps,
-                  format_duration(elapsed), format_duration(progress.seconds_left), rate,
-                  progress.loss, format_rate(progress.real_tokens_per_second, "tok"), peak);
-  const double fraction =
-      static_cast<double>(progress.step) / static_cast<double>(progress.max_steps);
-  std::string line = fmt::format("{:3.0f}%|", 100 * fraction);
-  if (terminal_) {
-    const int room = terminal_columns() - static_cast<int>(line.size() + details.size()) - 3;
-    if (room > 4) line += draw_bar(fraction, std::min(room, 40)) + "|";
-  }
-  show_progress(line + " " + details, steps_here == 1, progress.step == progress.max_steps);
+  show_progress(format_progress(line, stderr_columns()), steps_here == 1,
+                progress.step == progress.max_steps);
 }
 
 void Console::log(const ordered_json& entry) {
@@ -217,12 +203,12 @@ void Console::evaluation_progress(std::size_t features_done, std::size_t num_fea
   const double elapsed = std::chrono::duration<double>(Clock::now() - evaluation_start_).count();
   const double fraction = static_cast<double>(features_done) /
                           static_cast<double>(std::max<std::size_t>(1, num_features));
-  std::string line = fmt::format("{:3.0f}%|", 100 * fraction);
-  if (terminal_) line += draw_bar(fraction, 30) + "|";
-  line +=
-      fmt::format(" {}/{} features [{}<{}]", features_done, num_features, format_duration(elapsed),
-                  format_duration(fraction > 0 ? elapsed * (1 - fraction) / fraction : 0));
-  show_progress(line, false, features_done == num_features);
+  const double left = fraction > 0 ? elapsed * (1 - fraction) / fraction : 0;
+  const ProgressLine line{
+      .fraction = fraction,
+      .count = fmt::format("{}/{} features", features_done, num_features),
+      .details = {fmt::format("{}<{}", format_duration(elapsed), format_duration(left))}};
+  show_progress(format_progress(line, stderr_columns()), false, features_done == num_features);
 }
 
 void Console::evaluation_end() { erase_bar(); }

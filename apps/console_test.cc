@@ -2,14 +2,22 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "apps/progress_line.h"
 #include "tandem/trainer/training_plan.h"
 
 namespace tandem::apps {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // What one entry of the log looks like on stdout.
 std::string logged(const nlohmann::ordered_json& entry) {
@@ -40,6 +48,105 @@ TEST(Console, NumbersThatAreNoneLookAsInPython) {
 TEST(Console, Durations) {
   EXPECT_EQ(format_duration(75.4), "01:15");
   EXPECT_EQ(format_duration(4000), "1:06:40");
+}
+
+ProgressLine training_progress() {
+  return {.fraction = 0.46,
+          .count = "690/1500",
+          .details = {"00:03<00:04", "217.31it/s", "loss 2.7313", "101.1k tok/s", "37% of peak"},
+          .optional_details = 2};
+}
+
+TEST(ProgressLine, HasEverythingWhereNobodyCountsColumns) {
+  EXPECT_EQ(format_progress(training_progress(), std::nullopt),
+            " 46%| 690/1500 [00:03<00:04, 217.31it/s, loss 2.7313, 101.1k tok/s, 37% of peak]");
+}
+
+TEST(ProgressLine, LeavesOutThePeakThenTheTokensThenTheDrawing) {
+  const auto of = [](int columns) { return format_progress(training_progress(), columns); };
+  EXPECT_THAT(of(90), HasSubstr("%|████    | 690/1500 ["));
+  EXPECT_THAT(of(90), HasSubstr("37% of peak]"));
+  EXPECT_THAT(of(86), AllOf(HasSubstr("|██"), HasSubstr("tok/s]")));
+  EXPECT_EQ(of(59), " 46%| 690/1500 [00:03<00:04, 217.31it/s, loss 2.7313]");
+  EXPECT_EQ(of(60), " 46%|██   | 690/1500 [00:03<00:04, 217.31it/s, loss 2.7313]");
+  EXPECT_EQ(of(40), " 46%| 690/1500 [00:03<00:04]");
+  EXPECT_EQ(of(10), " 46%| 69…");
+  for (int columns = 1; columns < 200; ++columns) {
+    EXPECT_LT(text_columns(of(columns)), std::max(columns, 2));
+  }
+}
+
+TEST(ProgressLine, TextsAreCutBetweenCharacters) {
+  EXPECT_EQ(keep_end("äöü", 3), "äöü");
+  EXPECT_EQ(keep_end("äöü", 2), "…ü");
+  EXPECT_EQ(keep_begin("äöü", 2), "ä…");
+  EXPECT_EQ(keep_begin("äöü", 0), "");
+}
+
+// Standard error is a terminal of `columns` while this lives; what went there is what text() gives.
+class Terminal {
+ public:
+  explicit Terminal(unsigned short columns) : saved_(dup(STDERR_FILENO)) {
+    winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    int end = -1;
+    EXPECT_EQ(openpty(&reader_, &end, nullptr, nullptr, &size), 0);
+    dup2(end, STDERR_FILENO);
+    close(end);
+  }
+  ~Terminal() {
+    dup2(saved_, STDERR_FILENO);
+    close(saved_);
+    close(reader_);
+  }
+  std::string text() {
+    std::string all;
+    pollfd ready{.fd = reader_, .events = POLLIN, .revents = 0};
+    std::array<char, 4096> part{};
+    while (poll(&ready, 1, 0) == 1) {  // what was written to a terminal is there at once
+      const ssize_t size = read(reader_, part.data(), part.size());
+      if (size <= 0) break;
+      all.append(part.data(), static_cast<std::size_t>(size));
+    }
+    return all;
+  }
+
+ private:
+  int saved_;
+  int reader_ = -1;
+};
+
+// The longest of the texts between two returns, without the order that erases a line.
+std::size_t widest_line(const std::string& text) {
+  std::size_t widest = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\r', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    if (const std::size_t order = line.find("\033[K"); order != std::string::npos)
+      line.erase(order, 3);
+    widest = std::max(widest, text_columns(line));
+    begin = end + 1;
+  }
+  return widest;
+}
+
+TEST(Console, BarsFitATerminalOf60Columns) {
+  Terminal terminal(60);
+  Console console({.library_lines = false, .peak_flops = 1e12});
+  const trainer::TrainingPlan plan;
+  console.train_begin({.plan = plan});
+  console.step_end({.step = 1,
+                    .max_steps = 14754,
+                    .loss = 3.25,
+                    .real_tokens_per_second = 95000,
+                    .flops_per_second = 4e11,
+                    .seconds_left = 40000});
+  console.train_end();
+  console.evaluation_begin("Evaluation", 1234567, 8);
+  console.evaluation_progress(1234567, 1234567);
+  const std::string text = terminal.text();
+  EXPECT_THAT(text, HasSubstr("1/14754 ["));
+  EXPECT_THAT(text, HasSubstr("1234567/1234567 features ["));
+  EXPECT_LT(widest_line(text), 60u);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "apps/progress_line.h"
+
 namespace tandem::apps {
 
 std::string format_bytes(std::uint64_t bytes) {
@@ -19,6 +21,15 @@ std::string format_bytes(std::uint64_t bytes) {
 
 DownloadProgress::DownloadProgress(bool bars, bool tell_waiting)
     : bars_(bars), tell_waiting_(tell_waiting), terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+// A line that is redrawn must not be longer than the terminal: the name's beginning gives way.
+std::string DownloadProgress::fitting(const std::string& rest) const {
+  const auto columns = stderr_columns();
+  const auto room = static_cast<std::size_t>(columns ? std::max(1, *columns - 1) : 0);
+  if (!columns || text_columns(name_ + rest) <= room) return name_ + rest;
+  const std::size_t taken = text_columns(rest);
+  return keep_begin(keep_end(name_, std::max(room, taken + 4) - taken) + rest, room);
+}
 
 void DownloadProgress::show(const std::string& line, bool last) {
   if (terminal_) {
@@ -50,14 +61,15 @@ void DownloadProgress::file_progress(std::uint64_t bytes, std::optional<std::uin
   if (!bars_ || Clock::now() - shown_ < interval) return;
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   const double rate = static_cast<double>(bytes - first_) / std::max(seconds, 1e-3);
-  std::string line = fmt::format("{}: {}", name_, format_bytes(bytes));
+  std::string state = ": " + format_bytes(bytes);
   if (size && *size > 0) {
     const double left = static_cast<double>(*size - std::min(bytes, *size)) / std::max(rate, 1.0);
-    line = fmt::format("{}: {:3.0f}% of {}, {} s left", name_,
-                       100.0 * static_cast<double>(bytes) / static_cast<double>(*size),
-                       format_bytes(*size), static_cast<long>(left));
+    state = fmt::format(": {:3.0f}% of {}, {} s left",
+                        100.0 * static_cast<double>(bytes) / static_cast<double>(*size),
+                        format_bytes(*size), static_cast<long>(left));
   }
-  show(fmt::format("{}, {}/s", line, format_bytes(static_cast<std::uint64_t>(rate))), false);
+  state += fmt::format(", {}/s", format_bytes(static_cast<std::uint64_t>(rate)));
+  show(fitting(state), false);
 }
 
 void DownloadProgress::file_end() {

@@ -26,6 +26,7 @@ class DownloadProgress final : public hub::DownloadObserver {
 
  private:
   using Clock = std::chrono::steady_clock;
+  std::string fitting(const std::string& rest) const;  // name_ + rest, as the terminal has room
   void show(const std::string& line, bool last);
 
   bool bars_;

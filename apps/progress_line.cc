@@ -1,0 +1,81 @@
+#include "apps/progress_line.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+namespace tandem::apps {
+namespace {
+
+constexpr int kColumnsUnknown = 80;
+constexpr std::size_t kSmallestDrawing = 5, kLargestDrawing = 40;  // smaller ones show nothing
+
+bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
+
+std::string drawing(double fraction, std::size_t width) {
+  const auto filled = static_cast<std::size_t>(std::lround(fraction * static_cast<double>(width)));
+  std::string bar;
+  for (std::size_t i = 0; i < width; ++i) bar += i < filled ? "█" : " ";
+  return bar + "|";
+}
+
+}  // namespace
+
+std::optional<int> stderr_columns() {
+  if (::isatty(STDERR_FILENO) != 1) return std::nullopt;
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return kColumnsUnknown;
+}
+
+std::size_t text_columns(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
+}
+
+std::string keep_end(std::string_view text, std::size_t columns) {
+  const std::size_t all = text_columns(text);
+  if (all <= columns) return std::string(text);
+  if (columns == 0) return "";
+  std::size_t left_out = all - (columns - 1), at = 0;
+  for (; at < text.size(); ++at) {
+    if (begins_character(text[at]) && left_out-- == 0) break;
+  }
+  return "…" + std::string(text.substr(at));
+}
+
+std::string keep_begin(std::string_view text, std::size_t columns) {
+  if (text_columns(text) <= columns) return std::string(text);
+  if (columns == 0) return "";
+  std::size_t kept = columns - 1, at = 0;
+  for (; at < text.size(); ++at) {
+    if (begins_character(text[at]) && kept-- == 0) break;
+  }
+  return std::string(text.substr(0, at)) + "…";
+}
+
+std::string format_progress(const ProgressLine& progress, std::optional<int> columns) {
+  const std::string percent = fmt::format("{:3.0f}%|", 100 * progress.fraction);
+  const auto text = [&](std::size_t details) {
+    return fmt::format(" {} [{}]", progress.count,
+                       fmt::join(std::span(progress.details).first(details), ", "));
+  };
+  std::size_t details = progress.details.size();
+  if (!columns) return percent + text(details);
+
+  const auto width = static_cast<std::size_t>(std::max(1, *columns - 1));
+  const auto needs = [&] { return text_columns(percent) + text_columns(text(details)); };
+  const std::size_t fewest = details - std::min(details, progress.optional_details);
+  while (details > fewest && needs() + kSmallestDrawing + 1 > width) --details;
+  std::string line = percent;
+  if (needs() + kSmallestDrawing + 1 <= width)
+    line += drawing(progress.fraction, std::min(width - needs() - 1, kLargestDrawing));
+  while (details > 1 && needs() > width) --details;
+  return keep_begin(line + text(details), width);
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,37 @@
+// A line of progress as long as the terminal allows. What a line has too much goes in a fixed order, so that what a person
+// needs most stays: first the share of the peak, then tokens per second, then the drawing.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem::apps {
+
+struct ProgressLine {
+  double fraction = 0;  // done, in [0, 1]
+  std::string count;    // "30/150"
+  // In brackets behind the count, separated by commas; the first is always shown.
+  std::vector<std::string> details;
+  std::size_t optional_details = 0;  // so many at the end may be left out, the last one first
+};
+
+// Columns of the terminal at standard error; nothing when it is none (a file, a pipe, mpirun). A terminal that does not know
+// its size counts as one of 80.
+std::optional<int> stderr_columns();
+
+// Without columns: the whole text without a drawing. Otherwise at most columns - 1 of them (the last column makes some terminals
+// go on to the next line).
+std::string format_progress(const ProgressLine& progress, std::optional<int> columns);
+
+// The columns that UTF-8 text takes, for characters of one column.
+std::size_t text_columns(std::string_view text);
+
+// At most `columns` columns of the end of a text, "…" before it when something is missing: of a path the end says most.
+std::string keep_end(std::string_view text, std::size_t columns);
+
+// The beginning likewise.
+std::string keep_begin(std::string_view text, std::size_t columns);
+
+}  // namespace tandem::apps
