@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/progress_line.h"
+#include "apps/text_layout.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::apps {
@@ -99,10 +100,25 @@ Console::Console(const ConsoleOptions& options)
 Console::~Console() { erase_bar(); }
 
 void Console::script_line(std::string_view level, std::string_view text) {
-  if (!options_.script_lines && level == "INFO") return;
+  if (!options_.main_process && level == "INFO") return;
+  last_topic_.clear();
   erase_bar();
   print(stdout, fmt::format("{:%m/%d/%Y %H:%M:%S} - {} - __main__ - {}\n",
                             local_time(std::time(nullptr)), level, text));
+}
+
+void Console::fact(std::string_view topic, std::string_view text) {
+  if (!options_.main_process) return;
+  erase_bar();
+  constexpr std::size_t kIndent = 16;
+  const std::string heading = topic == last_topic_ ? "" : fmt::format("{}:", topic);
+  last_topic_ = topic;
+  print(stdout, fmt::format("  {:<{}}{}\n", heading, kIndent - 2,
+                            wrapped(text, std::max(kIndent, heading.size() + 2), kIndent)));
+}
+
+void Console::detail(std::string_view topic, std::string_view text) {
+  if (options_.details) fact(topic, text);
 }
 
 void Console::library_line(std::string_view level, std::string_view source, std::string_view text) {
@@ -219,7 +235,11 @@ void Console::saving(const std::filesystem::path& directory) {
 
 void Console::note(std::string_view text) { script_line("INFO", text); }
 
-void Console::warning(std::string_view text) { library_line("WARNING", "tandem", text); }
+void Console::warning(std::string_view text) {
+  if (options_.main_process) library_line("WARNING", "tandem", text);
+}
+
+void Console::warning_of_host(std::string_view text) { library_line("WARNING", "tandem", text); }
 
 void Console::show_progress(const std::string& line, bool first, bool last) {
   if (!options_.main_process || !options_.progress_bars) return;

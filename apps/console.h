@@ -15,8 +15,9 @@
 namespace tandem::apps {
 
 struct ConsoleOptions {
-  bool main_process = true;   // progress, log dicts and tables are the main process's
-  bool script_lines = true;   // INFO lines of the script; others always
+  bool main_process = true;   // what a job says once is the main process's: progress, log dicts,
+                              // tables, facts, notes and warnings
+  bool details = false;       // --log_level debug: what only somebody who looks for a cause wants
   bool library_lines = true;  // INFO lines of the library
   bool progress_bars = true;  // false (--disable_tqdm): no progress at all, only log dicts
   double peak_flops = 0;      // of this rank's threads, measured at start; 0: unknown
@@ -28,8 +29,13 @@ class Console final : public trainer::Observer {
   explicit Console(const ConsoleOptions& options);
   ~Console() override;
 
-  // "11/21/2026 14:08:00 - INFO - __main__ - text" on stdout.
+  // "11/21/2026 14:08:00 - INFO - __main__ - text" on stdout. INFO is the main process's.
   void script_line(std::string_view level, std::string_view text);
+  // "  memory:      39 MiB …" on stdout, in lines of at most 100 columns: what a person would act on before the run has
+  // begun. The same topic twice in a row is shown once.
+  void fact(std::string_view topic, std::string_view text);
+  // A fact for --log_level debug.
+  void detail(std::string_view topic, std::string_view text);
   // "[INFO|trainer] 2026-11-21 14:08:00,123 >> text" on stderr.
   void library_line(std::string_view level, std::string_view source, std::string_view text);
   // "***** train metrics *****" and the aligned values, on stdout.
@@ -46,7 +52,10 @@ class Console final : public trainer::Observer {
   void evaluation_end() override;
   void saving(const std::filesystem::path& directory) override;
   void note(std::string_view text) override;
+  // Of the job: all ranks know it, and the main process says it.
   void warning(std::string_view text) override;
+  // Of one host, which the text names.
+  void warning_of_host(std::string_view text);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -54,6 +63,7 @@ class Console final : public trainer::Observer {
   void erase_bar();
 
   ConsoleOptions options_;
+  std::string last_topic_;
   bool terminal_ = false;  // stderr is one
   bool bar_visible_ = false;
   bool training_ = false;

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/progress_line.h"
+#include "apps/text_layout.h"
 #include "tandem/trainer/training_plan.h"
 
 namespace tandem::apps {
@@ -76,7 +77,7 @@ TEST(ProgressLine, LeavesOutThePeakThenTheTokensThenTheDrawing) {
   }
 }
 
-TEST(ProgressLine, TextsAreCutBetweenCharacters) {
+TEST(TextLayout, TextsAreCutBetweenCharacters) {
   EXPECT_EQ(keep_end("äöü", 3), "äöü");
   EXPECT_EQ(keep_end("äöü", 2), "…ü");
   EXPECT_EQ(keep_begin("äöü", 2), "ä…");

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "apps/progress_line.h"
+#include "apps/text_layout.h"
 
 namespace tandem::apps {
 

@@ -71,8 +71,8 @@ int shards_of_resumed_run(const fs::path& checkpoint, const trainer::ResumeState
         checkpoint.native(), saved.logical_shards, saved.logical_shards, world_size, world_size);
   }
   if (saved.logical_shards != world_size) {
-    console.script_line("INFO", fmt::format("{} logical shards, as in the checkpoint, on {} ranks",
-                                            saved.logical_shards, world_size));
+    console.fact("note", fmt::format("{} logical shards, as in the checkpoint, on {} ranks",
+                                     saved.logical_shards, world_size));
   }
   return saved.logical_shards;
 }

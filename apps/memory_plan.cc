@@ -109,15 +109,15 @@ std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& commun
   const std::size_t steady = sum_over_node(plan.of_rank(), communicator) + plan.node.total();
   const std::size_t peak = std::max(steady, sum_over_node(plan.loading, communicator));
   const dist::MemoryPerNode& node = plan.node;
-  console.script_line(
-      "INFO",
+  console.fact("memory", fmt::format("{:.0f} MiB on this node at the peak", mebibytes(peak)));
+  console.detail(
+      "memory",
       fmt::format(
-          "memory: {:.0f} MiB on this node at the peak: weights {:.0f}, bf16 copy {:.0f}, "
-          "optimizer "
-          "{:.0f}, gradients {:.0f}; in each of {} rank{} activations {:.0f} (batch of {} rows), "
-          "scratch {:.0f}, evaluation {:.0f}, {}program and data {:.0f}",
-          mebibytes(peak), mebibytes(node.weights), mebibytes(node.bf16_weights),
-          mebibytes(node.optimizer_state), mebibytes(node.gradients), communicator.local_size(),
+          "weights {:.0f}, bf16 copy {:.0f}, optimizer {:.0f}, gradients {:.0f}; in each of {} "
+          "rank{} activations {:.0f} (batch of {} rows), scratch {:.0f}, evaluation {:.0f}, "
+          "{}program and data {:.0f}",
+          mebibytes(node.weights), mebibytes(node.bf16_weights), mebibytes(node.optimizer_state),
+          mebibytes(node.gradients), communicator.local_size(),
           communicator.local_size() == 1 ? "" : "s", mebibytes(plan.activations), plan.batch_rows,
           mebibytes(plan.scratch), mebibytes(plan.evaluation),
           plan.quantization == 0

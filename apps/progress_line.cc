@@ -9,13 +9,13 @@
 #include <cmath>
 #include <span>
 
+#include "apps/text_layout.h"
+
 namespace tandem::apps {
 namespace {
 
 constexpr int kColumnsUnknown = 80;
 constexpr std::size_t kSmallestDrawing = 5, kLargestDrawing = 40;  // smaller ones show nothing
-
-bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
 std::string drawing(double fraction, std::size_t width) {
   const auto filled = static_cast<std::size_t>(std::lround(fraction * static_cast<double>(width)));
@@ -31,31 +31,6 @@ std::optional<int> stderr_columns() {
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return kColumnsUnknown;
-}
-
-std::size_t text_columns(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
-}
-
-std::string keep_end(std::string_view text, std::size_t columns) {
-  const std::size_t all = text_columns(text);
-  if (all <= columns) return std::string(text);
-  if (columns == 0) return "";
-  std::size_t left_out = all - (columns - 1), at = 0;
-  for (; at < text.size(); ++at) {
-    if (begins_character(text[at]) && left_out-- == 0) break;
-  }
-  return "…" + std::string(text.substr(at));
-}
-
-std::string keep_begin(std::string_view text, std::size_t columns) {
-  if (text_columns(text) <= columns) return std::string(text);
-  if (columns == 0) return "";
-  std::size_t kept = columns - 1, at = 0;
-  for (; at < text.size(); ++at) {
-    if (begins_character(text[at]) && kept-- == 0) break;
-  }
-  return std::string(text.substr(0, at)) + "…";
 }
 
 std::string format_progress(const ProgressLine& progress, std::optional<int> columns) {

@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace tandem::apps {
@@ -24,14 +23,5 @@ std::optional<int> stderr_columns();
 // Without columns: the whole text without a drawing. Otherwise at most columns - 1 of them (the last column makes some terminals
 // go on to the next line).
 std::string format_progress(const ProgressLine& progress, std::optional<int> columns);
-
-// The columns that UTF-8 text takes, for characters of one column.
-std::size_t text_columns(std::string_view text);
-
-// At most `columns` columns of the end of a text, "…" before it when something is missing: of a path the end says most.
-std::string keep_end(std::string_view text, std::size_t columns);
-
-// The beginning likewise.
-std::string keep_begin(std::string_view text, std::size_t columns);
 
 }  // namespace tandem::apps

@@ -84,7 +84,7 @@ class Loader {
   void report(std::string_view split, std::span<const fs::path> files, const FeatureSet& features) {
     describe_features(split, files, features, console_);
     for (const std::string& note : cache_.take_notes()) {
-      console_.script_line("INFO", fmt::format("{} {}", split, note));
+      console_.fact(split, note);
     }
   }
 

@@ -55,17 +55,20 @@ RankThreads threads_for_rank(const Environment& environment, comm::Communicator&
   });
   const int share = pinned ? cores : std::max(1, cores / local_size);
   if (const auto asked = openmp_threads(environment)) {
-    std::string reason = "OMP_NUM_THREADS";
+    std::string warning;
     if (*asked > share) {
-      reason += fmt::format(
-          "; more than the {} cores that each of the {} ranks here can have: expect it to be slow",
-          share, local_size);
+      warning = fmt::format(
+          "OMP_NUM_THREADS is {}, more than the {} cores that each of the {} ranks here can have: "
+          "expect it to be slow",
+          *asked, share, local_size);
     }
-    return {*asked, reason};
+    return {*asked, "OMP_NUM_THREADS", warning};
   }
   return {share,
           pinned ? fmt::format("the {} cores the launcher gave this rank", cores)
-                 : fmt::format("{} available cores for {} ranks on this node", cores, local_size)};
+                 : fmt::format("{} available cores for {} rank{} on this node", cores, local_size,
+                               local_size == 1 ? "" : "s"),
+          ""};
 }
 
 }  // namespace tandem::apps

@@ -11,7 +11,8 @@ namespace tandem::apps {
 
 struct RankThreads {
   int count = 1;
-  std::string reason;  // for the start-up print
+  std::string reason;   // for the start-up print
+  std::string warning;  // of more threads than cores; else empty
 };
 
 // OMP_NUM_THREADS, or nothing when it is not set or 0. Throws ConfigError.

@@ -103,8 +103,9 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   return world;
 }
 
-// Who writes what: the first rank of every node (or only rank 0) is as talkative as --log_level, the
-// others as --log_level_replica. Progress, log dicts and tables are rank 0's alone.
+// Who writes what: the library's lines of the first rank of every node (or only of rank 0) follow --log_level, the
+// others' --log_level_replica. What is true of the whole job rank 0 says alone: the start, notes, warnings, progress, log
+// dicts and tables.
 ConsoleOptions console_options(const trainer::TrainingArguments& training, const World& world) {
   using trainer::LogLevel;
   const comm::Communicator& communicator = *world.communicator;
@@ -115,7 +116,7 @@ ConsoleOptions console_options(const trainer::TrainingArguments& training, const
       world.is_main() || (training.log_on_each_node && communicator.local_rank() == 0);
   const LogLevel level = leads ? training.log_level : training.log_level_replica;
   return {.main_process = world.is_main(),
-          .script_lines = leads,
+          .details = level == LogLevel::kDebug || level == LogLevel::kDetail,
           .library_lines = !is_silent(level) && (leads || level != LogLevel::kPassive),
           .progress_bars = !training.disable_tqdm.value_or(false),
           .world_size = communicator.size()};
@@ -213,8 +214,8 @@ int Job::run() {
   const double peak_flops = kernels::measure_peak_flops(
       context, training.bf16 ? kernels::PeakType::kBf16 : kernels::PeakType::kF32);
   console_.set_peak_flops(peak_flops);
-  print_machine(context, rank_threads, peak_flops, console_);
-  if (!tiles.empty()) console_.script_line("INFO", tiles);
+  print_machine(context, rank_threads, peak_flops, communicator, console_);
+  if (!tiles.empty()) console_.detail("kernels", tiles);
   if (training.bf16) {
     print_bf16_rate(kernels::measure_peak_flops(context, kernels::PeakType::kF32), peak_flops,
                     console_);
@@ -263,7 +264,7 @@ int Job::run() {
   if (parallel.node_leader())
     print_load_report(loaded.report, arguments_.model.model_name_or_path, console_);
   parallel.broadcast_weights();
-  print_estimates(training, task, parallel, console_);
+  print_estimates(training, task, parallel, communicator, console_);
   const std::size_t of_quantization = quantization_bytes(arguments_, task);
   MemoryPlan plan = plan_memory(training, static_cast<std::size_t>(arguments_.data.n_best_size),
                                 context, communicator, parallel, task);

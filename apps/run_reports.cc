@@ -106,7 +106,7 @@ RunReports::RunReports(Parts parts) : parts_(std::move(parts)) {
   const trainer::TrainingArguments& training = parts_.arguments.training;
   if (training.report_to.empty()) return;
   const fs::path directory = tensorboard_directory(training, parts_.environment);
-  parts_.console.script_line("INFO", fmt::format("TensorBoard events: {}", directory.native()));
+  parts_.console.fact("TensorBoard", fmt::format("events in {}", directory.native()));
   tensorboard_ = std::make_unique<report::TensorBoardObserver>(report::TensorBoardOptions{
       .directory = directory,
       .arguments_json = training_args_json(parts_.arguments),

@@ -1,11 +1,13 @@
 #include "apps/start_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
 
 #include "apps/precision_note.h"
+#include "apps/text_layout.h"
 #include "tandem/core/file.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/training_plan.h"
@@ -48,12 +50,12 @@ void describe_features(std::string_view split, std::span<const fs::path> files,
       static_cast<double>(std::max<std::size_t>(1, features.size() * features.max_seq_length()));
   const std::string more =
       files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : std::string();
-  console.script_line(
-      "INFO", fmt::format("{} data: {}{}: {} questions, {} features of up to {} tokens, {} real "
-                          "tokens ({:.1f}% of the padded size), {:.1f} MB",
-                          split, files.front().native(), more, statistics.num_examples,
-                          features.size(), features.max_seq_length(), statistics.num_real_tokens,
-                          100 * share, static_cast<double>(features.bytes()) * 1e-6));
+  console.fact(split, fmt::format("{}{}: {} questions in {} features of up to {} tokens",
+                                  files.front().native(), more, statistics.num_examples,
+                                  features.size(), features.max_seq_length()));
+  console.detail(split, fmt::format("{} real tokens ({:.1f}% of the padded size), {:.1f} MB",
+                                    statistics.num_real_tokens, 100 * share,
+                                    static_cast<double>(features.bytes()) * 1e-6));
   for (const std::string& warning : statistics.warnings) console.warning(warning);
   if (statistics.num_unusable > 0) {
     console.warning(fmt::format("{} of {} questions are left out, as --skip_unusable_examples asks",
@@ -70,9 +72,9 @@ void describe_features(std::string_view split, std::span<const fs::path> files,
 
 void print_model(const fs::path& directory, const QuestionAnsweringTask& task, Console& console) {
   const models::ModelConfig& config = task.model().config();
-  console.script_line(
-      "INFO",
-      fmt::format("model: {}: {}, {} layers of hidden size {}, {} heads, {:.1f} million parameters",
+  console.fact(
+      "model",
+      fmt::format("{}: {}, {} layers of {}, {} heads, {:.1f} million parameters",
                   directory.native(), models::question_answering_architecture(config.model_type),
                   config.num_hidden_layers, config.hidden_size, config.num_attention_heads,
                   static_cast<double>(task.layout().num_parameters()) / 1e6));
@@ -81,32 +83,37 @@ void print_model(const fs::path& directory, const QuestionAnsweringTask& task, C
 void print_start(const ParsedRunQa& parsed, const rendezvous::Identity& identity,
                  const comm::Communicator& communicator, Console& console) {
   const auto& training = parsed.arguments.training;
-  console.library_line(
-      "WARNING", "run_qa",
-      fmt::format("Process rank: {}, device: cpu, n_gpu: 0, distributed training: {}, 16-bits "
-                  "training: False",
-                  communicator.rank(), communicator.size() > 1 ? "True" : "False"));
-  console.script_line("INFO", "Training/evaluation parameters:\n" + describe(parsed.arguments));
-  for (const std::string& note : parsed.notes) console.script_line("INFO", "note: " + note);
-  if (!identity.note.empty()) console.script_line("INFO", identity.note);
-  console.script_line("INFO",
-                      "ranks: " + rendezvous::describe(identity) + "; " + communicator.describe());
-  if (training.bf16)
-    console.script_line(
-        "INFO", "precision: bf16 products with f32 sums; f32 weights, gradients and optimizer");
+  console.script_line("INFO", "The job (--log_level debug tells more):");
+  console.detail("process",
+                 fmt::format("Process rank: {}, device: cpu, n_gpu: 0, distributed "
+                             "training: {}, 16-bits training: False",
+                             communicator.rank(), communicator.size() > 1 ? "True" : "False"));
+  console.detail("arguments", describe(parsed.arguments));
+  for (const std::string& note : parsed.notes) console.fact("note", note);
+  if (!identity.note.empty()) console.fact("note", identity.note);
+  if (communicator.size() > 1) console.fact("ranks", communicator.describe());
+  console.detail("ranks", rendezvous::describe(identity));
+  if (training.bf16) {
+    console.detail("precision",
+                   "bf16 products with f32 sums; f32 weights, gradients and optimizer");
+  }
   if (!parsed.arguments.data.pad_to_max_length) {
-    console.script_line("INFO",
-                        "no padding is computed: loss and softmax run over real tokens; "
-                        "--pad_to_max_length true or false gives Hugging Face's numbers");
+    console.fact("padding",
+                 "none is computed: loss and softmax run over real tokens; --pad_to_max_length "
+                 "true or false gives Hugging Face's numbers");
   }
 }
 
 void print_machine(const kernels::Context& context, const RankThreads& threads, double peak_flops,
-                   Console& console) {
-  console.script_line("INFO",
-                      fmt::format("threads: {} per rank ({})", threads.count, threads.reason));
-  console.script_line("INFO", fmt::format("kernels: {}; peak of this rank's threads {:.0f} GFLOP/s",
-                                          chosen_kernels(context), peak_flops / 1e9));
+                   const comm::Communicator& communicator, Console& console) {
+  console.fact("threads", fmt::format("{} per rank ({})", threads.count, threads.reason));
+  if (!threads.warning.empty() && communicator.local_rank() == 0) {
+    console.warning_of_host(
+        fmt::format("{}: {}", communicator.describe_rank(communicator.rank()), threads.warning));
+  }
+  console.detail("kernels", chosen_kernels(context));
+  console.detail("kernels",
+                 fmt::format("peak of this rank's threads {:.0f} GFLOP/s", peak_flops / 1e9));
 }
 
 std::vector<report::Fact> machine_facts(const kernels::Context& context, const RankThreads& threads,
@@ -123,40 +130,41 @@ std::vector<report::Fact> machine_facts(const kernels::Context& context, const R
 void print_bf16_rate(double f32_flops, double bf16_flops, Console& console) {
   const Bf16Rate rate = judge_bf16(f32_flops, bf16_flops);
   if (rate.faster) {
-    console.script_line("INFO", rate.text);
+    console.fact("bf16", rate.text);
   } else {
     console.warning(rate.text);
   }
 }
 
 void print_load_report(const models::LoadReport& report, std::string_view model, Console& console) {
+  // As transformers says it, but in lines that can be read.
+  const auto say = [&](std::string_view level, const std::string& text) {
+    constexpr std::size_t kPrefix = 50;
+    console.library_line(level, "models", wrapped(text, kPrefix, 4));
+  };
   const auto join = [](const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
-    return text;
+    return fmt::format("['{}']", fmt::join(names, "', '"));
   };
   if (!report.unused.empty() || !report.ignored.empty()) {
     auto names = report.unused;
     names.insert(names.end(), report.ignored.begin(), report.ignored.end());
-    console.library_line(
-        "INFO", "models",
-        fmt::format("Some weights of the model checkpoint at {} were not used: [{}]", model,
-                    join(names)));
+    say("INFO", fmt::format("Some weights of the model checkpoint at {} were not used: {}", model,
+                            join(names)));
   }
   if (!report.newly_initialized.empty()) {
-    console.library_line("WARNING", "models",
-                         fmt::format("Some weights were not initialized from the model checkpoint "
-                                     "at {} and are newly initialized: [{}]\n"
-                                     "You should probably TRAIN this model on a down-stream task "
-                                     "to be able to use it for predictions and inference.",
-                                     model, join(report.newly_initialized)));
+    say("WARNING", fmt::format("Some weights were not initialized from the model checkpoint at {} "
+                               "and are newly initialized: {}\nYou should probably TRAIN this "
+                               "model on a down-stream task to be able to use it for predictions "
+                               "and inference.",
+                               model, join(report.newly_initialized)));
   }
 }
 
 void print_estimates(const trainer::TrainingArguments& training, const QuestionAnsweringTask& task,
-                     const dist::DataParallel& parallel, Console& console) {
+                     const dist::DataParallel& parallel, const comm::Communicator& communicator,
+                     Console& console) {
   if (!training.do_train) return;
-  console.script_line("INFO", "gradients: " + parallel.describe());
+  console.detail("gradients", parallel.describe());
   const auto plan = trainer::make_training_plan(
       training, static_cast<std::int64_t>(task.num_train_features()), parallel.logical_shards());
   std::int64_t checkpoints = 0;
@@ -172,17 +180,16 @@ void print_estimates(const trainer::TrainingArguments& training, const QuestionA
   const bool known = ::statvfs(training.output_dir.c_str(), &disk) == 0;
   const double free =
       known ? static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize) : 0;
-  console.script_line(
-      "INFO",
-      fmt::format(
-          "disk: {} checkpoints of {:.2f} GiB and the model: {:.2f} GiB; {:.1f} GiB free in {}",
-          checkpoints, gibibytes(checkpoint), gibibytes(needed), gibibytes(free),
-          training.output_dir));
-  if (known && needed > free) {
-    console.warning(
-        fmt::format("the checkpoints will not fit on the disk of {}: pass --save_total_limit, or a "
-                    "larger --save_steps",
-                    training.output_dir));
+  console.fact("disk", fmt::format("{:.2f} GiB for {} checkpoint{} and the model; {:.1f} GiB are "
+                                   "free in {}",
+                                   gibibytes(needed), checkpoints, checkpoints == 1 ? "" : "s",
+                                   gibibytes(free), training.output_dir));
+  if (known && needed > free && (communicator.rank() == 0 || training.save_on_each_node) &&
+      communicator.local_rank() == 0) {
+    console.warning_of_host(fmt::format(
+        "{}: the checkpoints will not fit on the disk of {}: pass --save_total_limit, or a larger "
+        "--save_steps",
+        communicator.describe_rank(communicator.rank()), training.output_dir));
   }
 }
 

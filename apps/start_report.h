@@ -1,4 +1,5 @@
-// What run_qa says before the first step: arguments, ranks, threads, kernels, model, data, memory and disk.
+// What run_qa says before the first step, as far as a person would act on it: notes of the command line, ranks, threads, model,
+// data, memory and disk; with --log_level debug also every argument, the kernels, buckets and bytes.
 #pragma once
 
 #include <filesystem>
@@ -22,7 +23,7 @@ void print_start(const ParsedRunQa& parsed, const rendezvous::Identity& identity
                  const comm::Communicator& communicator, Console& console);
 
 void print_machine(const kernels::Context& context, const RankThreads& threads, double peak_flops,
-                   Console& console);
+                   const comm::Communicator& communicator, Console& console);
 
 // The same and the ranks, for the report.
 std::vector<report::Fact> machine_facts(const kernels::Context& context, const RankThreads& threads,
@@ -46,6 +47,7 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
 // How gradients are summed, and the disk of the checkpoints; warns when that is too small.
 void print_estimates(const trainer::TrainingArguments& training,
                      const question_answering::QuestionAnsweringTask& task,
-                     const dist::DataParallel& parallel, Console& console);
+                     const dist::DataParallel& parallel, const comm::Communicator& communicator,
+                     Console& console);
 
 }  // namespace tandem::apps

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "e2e/job.h"
 
@@ -136,6 +137,49 @@ TEST_F(LogAndSave, WhichRanksSpeak) {
   EXPECT_THAT(
       second_node_says("replica", {"--log_on_each_node", "false", "--log_level_replica", "info"}),
       HasSubstr(kTrainingBegins));
+}
+
+std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size())
+    ++count;
+  return count;
+}
+
+// What a person reads before the first step: once per job, whatever the ranks and nodes, in lines that fit.
+TEST_F(LogAndSave, TheStartIsSaidOnceInShortLines) {
+  const Words command = train_command(
+      "job", {"--max_steps", "1", "--save_strategy", "no", "--use_ipex", "--no_cuda"});
+  const int port = free_port();
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (int rank = 0; rank < 3; ++rank) {  // two on the first node, one on the second
+    Variables variables = rank_variables(rank, 3, port, /*threads=*/1);
+    variables["LOCAL_RANK"] = std::to_string(rank % 2);
+    variables["LOCAL_WORLD_SIZE"] = rank == 2 ? "1" : "2";
+    variables["TANDEM_NODE_ID"] = std::to_string(rank / 2);
+    ranks.push_back(std::make_unique<Process>(command, variables));
+  }
+  std::string out;
+  for (auto& rank : ranks) {
+    const ProcessResult result = rank->wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    out += result.out + result.err;
+  }
+  for (const char* note : {"use_ipex", "no_cuda", "  model:", "  ranks:", "  memory:", "  disk:"})
+    EXPECT_EQ(occurrences(out, note), 1u) << note << " in\n" << out;
+  EXPECT_THAT(out, HasSubstr("3 ranks on 2 nodes"));
+}
+
+TEST_F(LogAndSave, DetailsAreForWhoLooksForACause) {
+  const Words once = {"--max_steps", "1", "--save_strategy", "no", "--use_ipex", "--bf16"};
+  const std::string start = run_ok(train_command("short", once)).out;
+  std::istringstream lines(start.substr(0, start.find("{'train_runtime'")));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  const std::string all = run_ok(train_command("long", with(once, {"--log_level", "debug"}))).out;
+  for (const char* detail : {"gemm=", "gradient bucket", "optimizer ", "adam_beta1="}) {
+    EXPECT_THAT(start.substr(0, start.find("{'train_runtime'")), Not(HasSubstr(detail)));
+    EXPECT_THAT(all, HasSubstr(detail));
+  }
 }
 
 TEST_F(LogAndSave, TensorBoardsFolder) {

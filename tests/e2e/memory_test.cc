@@ -74,11 +74,12 @@ TEST_F(Memory, ThePlanHolds) {
 TEST_F(Memory, AnEvaluationPlansNoGradients) {
   const std::string out =
       run_ok(with({kProgram, "run_qa", "--model_name_or_path", (kDemo / "model").native(),
-                   "--output_dir", path("job").native()},
+                   "--output_dir", path("job").native(), "--log_level", "debug"},
                   eval_flags()))
           .out;
   EXPECT_THAT(out, ContainsRegex("memory: .* gradients 0[;,]"));
-  EXPECT_THAT(run_ok(train_command("trained")).out, ContainsRegex("memory: .* gradients [1-9]"));
+  EXPECT_THAT(run_ok(train_command("trained", {"--log_level", "debug"})).out,
+              ContainsRegex("memory: .* gradients [1-9]"));
 }
 
 // After training an evaluation needs nothing but room for its logits, which are less than half a MiB
@@ -86,7 +87,7 @@ TEST_F(Memory, AnEvaluationPlansNoGradients) {
 TEST_F(Memory, AnEvaluationRunsInTheMemoryOfTraining) {
   const Words padded =
       with(eval_flags(), {"--pad_to_max_length", "true", "--max_seq_length", "128", "--doc_stride",
-                          "32", "--per_device_eval_batch_size", "4"});
+                          "32", "--per_device_eval_batch_size", "4", "--log_level", "debug"});
   EXPECT_THAT(run_ok(train_command("trained", padded)).out,
               ContainsRegex("memory: .* evaluation 0,"));
   EXPECT_THAT(run_ok(with({kProgram, "run_qa", "--model_name_or_path", (kDemo / "model").native(),
