@@ -24,6 +24,7 @@ int inspect(const Invocation& invocation);
 int run_bench(const Invocation& invocation);
 int run_doctor(const Invocation& invocation);
 int run_plan(const Invocation& invocation);
+int compare_runs(const Invocation& invocation);
 int print_manual(const Invocation& invocation);
 int print_completion(const Invocation& invocation);
 

@@ -46,6 +46,8 @@ constexpr Command kCommands[] = {
      "tandem plan --profile FILE|--measure [--model NAME|DIR] [--nodes N] [--link GBIT] ...   "
      "(tandem plan --help)",
      run_plan},
+    {"report", "compare runs: charts, results and differing settings on one page",
+     "tandem report RUN... [--output FILE]   (tandem report --help)", compare_runs},
     {"man", "print the manual page of a command", "tandem man [COMMAND] | man -l -", print_manual},
     {"completion", "print a script that completes commands and flags in a shell",
      "source <(tandem completion bash|zsh)", print_completion},

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -163,10 +164,11 @@ void print_step_times(const trainer::StepTimes& times, Console& console) {
 
 class Job {
  public:
-  Job(const ParsedRunQa& parsed, const Environment& environment, World& world, Console& console)
+  Job(const ParsedRunQa& parsed, const Invocation& invocation, World& world, Console& console)
       : parsed_(parsed),
         arguments_(parsed.arguments),
-        environment_(environment),
+        words_(invocation.words),
+        environment_(invocation.environment),
         world_(world),
         console_(console) {}
 
@@ -186,7 +188,9 @@ class Job {
 
   const ParsedRunQa& parsed_;
   const RunQaArguments& arguments_;
+  const std::vector<std::string>& words_;
   const Environment& environment_;
+  const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
   World& world_;
   Console& console_;
 };
@@ -280,6 +284,8 @@ int Job::run() {
        .model_config_json =
            config.to_json(models::question_answering_architecture(config.model_type)),
        .machine = machine_facts(context, rank_threads, peak_flops, communicator, training.bf16),
+       .command = report_command(words_),
+       .started = started_,
        .console = console_});
   trainer::Trainer trainer({.arguments = training,
                             .task = task,
@@ -372,7 +378,7 @@ int run_qa(const Invocation& invocation) {
   World world = join_world(invocation.environment, parsed.arguments.training);
   Console console(console_options(parsed.arguments.training, world));
   try {
-    const int code = Job(parsed, invocation.environment, world, console).run();
+    const int code = Job(parsed, invocation, world, console).run();
     world.communicator->close();
     return code;
   } catch (const CommError&) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
 #include <ctime>
@@ -97,7 +98,74 @@ std::vector<std::pair<std::string, std::string>> hyperparameters(
   return list;
 }
 
+std::string folder_name(const fs::path& folder) {
+  return (folder.has_filename() ? folder : folder.parent_path()).filename().native();
+}
+
+// "19 s", "3 min 20 s", "5 h 2 min".
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole / 60 % 60);
+}
+
+// A word as a shell takes it.
+std::string quoted_word(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./,:@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+// Whether a word names a flag whose value must not be shown. Flags may be cut short, so every beginning counts.
+bool is_secret(std::string_view word) {
+  if (!word.starts_with("--")) return false;
+  std::string name(word.substr(2, word.find('=') - 2));
+  std::replace(name.begin(), name.end(), '-', '_');
+  const auto flags = run_qa_flags();
+  return std::any_of(flags.begin(), flags.end(), [&](const Flag& flag) {
+    return flag.secret && !name.empty() && flag.name.starts_with(name);
+  });
+}
+
+// What a list of files or the name of a data set is, and what of it was used.
+std::string data_text(const tasks::QaArguments& data, bool trains, bool evaluates) {
+  if (data.dataset_name) {
+    return *data.dataset_name +
+           (data.dataset_config_name ? fmt::format(" ({})", *data.dataset_config_name) : "");
+  }
+  std::string text;
+  const auto add = [&](bool used, const char* what, const std::optional<std::string>& file) {
+    if (used && file) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, *file);
+  };
+  add(trains, "trained on", data.train_file);
+  add(evaluates, "evaluated on", data.validation_file);
+  add(true, "predicted", data.test_file);
+  return text;
+}
+
 }  // namespace
+
+std::string report_command(const std::vector<std::string>& words) {
+  std::string text = "tandem run_qa";
+  bool value_of_secret = false;
+  for (const std::string& word : words) {
+    const bool secret = is_secret(word);
+    const std::size_t equals = word.find('=');
+    if (value_of_secret && !word.starts_with("--")) {
+      text += " TOKEN";
+    } else if (secret && equals != std::string::npos) {
+      text += " " + word.substr(0, equals) + "=TOKEN";
+    } else {
+      text += " " + quoted_word(word);
+    }
+    value_of_secret = secret && equals == std::string::npos;
+  }
+  return text;
+}
 
 RunReports::RunReports(Parts parts) : parts_(std::move(parts)) {
   observers_.add(parts_.console);
@@ -125,21 +193,44 @@ void RunReports::write(const trainer::TrainerState& state,
   const trainer::TrainingArguments& training = parts_.arguments.training;
   const fs::path output_dir = training.output_dir;
   write_file(output_dir / "README.md", model_card(state));
-  write_file(output_dir / "report.html",
-             report::html_report({.title = training.run_name.value_or(training.output_dir),
-                                  .log_history = state.log_history,
-                                  .tokens_per_second = speed_.points(),
-                                  .settings = ordered_json(to_json(parts_.arguments)),
-                                  .machine = parts_.machine,
-                                  .results = results_,
-                                  .mistakes = std::move(mistakes)}));
+  const report::RunRecord run{.title = training.run_name.value_or(folder_name(output_dir)),
+                              .headline = headline(),
+                              .log_history = state.log_history,
+                              .tokens_per_second = speed_.points(),
+                              .settings = ordered_json(to_json(parts_.arguments)),
+                              .machine = parts_.machine,
+                              .results = results_,
+                              .mistakes = std::move(mistakes)};
+  write_file(output_dir / "report.html", report::html_report(run));
+  write_file(output_dir / "report.json", report::to_json(run));
+}
+
+std::vector<report::Fact> RunReports::headline() const {
+  const RunQaArguments& arguments = parts_.arguments;
+  const bool v2 = arguments.data.version_2_with_negative;
+  const std::time_t started = std::chrono::system_clock::to_time_t(parts_.started);
+  std::tm date{};
+  localtime_r(&started, &date);
+  const std::chrono::duration<double> duration = std::chrono::system_clock::now() - parts_.started;
+  std::string machine =
+      parts_.world_size == 1 ? "1 rank" : fmt::format("{} ranks", parts_.world_size);
+  for (const auto& [name, value] : parts_.machine) {
+    if (name == "CPU") machine = fmt::format("{}; {}", value, machine);
+  }
+  return {{"Task", v2 ? "question answering, some questions have no answer" : "question answering"},
+          {"Model", arguments.model.model_name_or_path},
+          {"Data", data_text(arguments.data, arguments.trains(), arguments.training.do_eval)},
+          {"Date", fmt::format("{:%Y-%m-%d %H:%M %Z}", date)},
+          {"Duration", duration_text(duration.count())},
+          {"Machine", machine},
+          {"Command", parts_.command}};
 }
 
 std::string RunReports::model_card(const trainer::TrainerState& state) const {
   const tasks::QaArguments& data = parts_.arguments.data;
   const fs::path output_dir = parts_.arguments.training.output_dir;
   report::ModelCard card{
-      .name = (output_dir.has_filename() ? output_dir : output_dir.parent_path()).filename(),
+      .name = folder_name(output_dir),
       .base_model = parts_.arguments.model.model_name_or_path,
       .dataset_name = data.dataset_name,
       .dataset_config = data.dataset_config_name,

@@ -1,6 +1,7 @@
 // What a run leaves for people beside its console: TensorBoard events, report.html, and the model card README.md.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,6 +27,8 @@ class RunReports {
     int world_size = 1;
     std::string model_config_json;
     std::vector<report::Fact> machine;
+    std::string command;                            // as report_command() makes it
+    std::chrono::system_clock::time_point started;  // of the whole job
     Console& console;
   };
   // What parts refer to must outlive this.
@@ -35,11 +38,12 @@ class RunReports {
   trainer::Observer& observer() { return observers_; }
   // The metrics of a finished stage: "train", "eval", "predict".
   void add_results(std::string stage, const nlohmann::ordered_json& metrics);
-  // Writes report.html and README.md into output_dir.
+  // Writes report.html, report.json and README.md into output_dir.
   void write(const trainer::TrainerState& state, question_answering::Mistakes mistakes) const;
 
  private:
   std::string model_card(const trainer::TrainerState& state) const;
+  std::vector<report::Fact> headline() const;
 
   Parts parts_;
   trainer::ObserverList observers_;
@@ -47,5 +51,8 @@ class RunReports {
   std::unique_ptr<report::TensorBoardObserver> tensorboard_;
   std::vector<std::pair<std::string, nlohmann::ordered_json>> results_;
 };
+
+// The command of this job for people to read and repeat: quoted for a shell, without the values of secret flags.
+std::string report_command(const std::vector<std::string>& words);
 
 }  // namespace tandem::apps

@@ -157,12 +157,38 @@ TEST_F(Options, TheReportOpensInABrowser) {
   const std::string page = testing::dump_dom("file://" + (path("job") / "report.html").native());
   for (const auto* part :
        {"<h1>a &lt;b&gt;run&lt;/b&gt;</h1>", "aria-label=\"Loss\"", "aria-label=\"Learning rate\"",
-        "aria-label=\"Gradient norm before clipping\"", "aria-label=\"Speed\"",
-        "aria-label=\"Evaluation\"", "eval_exact_match",
-        "Wrong answers:", "<mark class=\"predicted\">", "<td>Ranks</td><td>2; "}) {
+        "aria-label=\"Gradient norm before clipping\"", "aria-label=\"Speed\"", "<span>F1</span>",
+        "<span>Exact match</span>", "eval_exact_match",
+        "Wrong answers:", "<mark class=\"predicted\">", "<th>Ranks</th><td>2; "}) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
   }
-  EXPECT_EQ(page.find("<script"), std::string::npos);
+  EXPECT_NE(page.find("<td>tandem run_qa <span class=\"word\">--"), std::string::npos);
+  EXPECT_NE(page.find("</output>"), std::string::npos);
+}
+
+// `tandem report`: two runs on one page, with what differs between them and no secret.
+TEST_F(Options, RunsAreCompared) {
+  const Words short_run = {"--save_strategy", "no", "--token", "hf_secret"};
+  run_ok(train_command("one", with(short_run, {"--run_name", "same"})));
+  run_ok(train_command("two", with(short_run, {"--run_name", "same", "--learning_rate", "1e-4"})));
+  const std::string page = path("both.html").native();
+  EXPECT_EQ(
+      run_ok({kProgram, "report", path("one").native(), path("two").native(), "--output", page})
+          .out,
+      page + "\n");
+  const std::string text = read_file(page);
+  for (const auto& part : {path("one").native(), path("two").native(),
+                           std::string("<th>learning_rate</th>"), std::string("Comparison of 2")}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(text.find("<th>weight_decay</th>"), std::string::npos);
+  for (const std::string& all :
+       {text, read_file(path("one") / "report.json"), read_file(path("one") / "report.html")}) {
+    EXPECT_EQ(all.find("hf_secret"), std::string::npos);
+  }
+  const ProcessResult nothing = testing::run({kProgram, "report", path("none").native()});
+  EXPECT_EQ(nothing.exit_code, 1);
+  EXPECT_NE(nothing.err.find("holds no run"), std::string::npos) << nothing.err;
 }
 
 TEST_F(Options, WeightsForTorch) {

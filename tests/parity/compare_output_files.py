@@ -41,6 +41,7 @@ EXPECTED = {
     ("training_args.bin", "missing"): "a Python pickle; training_args.json holds the arguments",
     ("training_args.json", "more"): "instead of training_args.bin",
     ("report.html", "more"): "tandem's report",
+    ("report.json", "more"): "the same for tandem report, which compares runs",
     ("*config.json", "transformers_version: .*"): "the version whose files tandem writes is 4.46",
     ("*config.json", "torch_dtype: float32, transformers: .absent."): "called dtype since 4.56; older versions read the old name, newer ones both",
     ("*config.json", "dtype: .absent., transformers: float32"): "as above",

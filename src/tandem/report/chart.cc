@@ -9,12 +9,17 @@
 namespace tandem::report {
 namespace {
 
-constexpr double kWidth = 640, kHeight = 260;
-constexpr double kLeft = 64, kRight = 12, kTop = 30, kBottom = 30;
+// About as wide as a phone, so that the letters stay readable there.
+constexpr double kWidth = 440, kHeight = 280;
+constexpr double kLeft = 56, kRight = 16, kBottom = 44;
+constexpr double kTitle = 18, kLegend = 36, kLineOfText = 17;
 constexpr std::size_t kMostTooltips =
     300;  // of a series; beyond it points lie closer than a pointer can tell apart
 
+constexpr std::size_t kMostDots = 40;  // of a line; more of them are drawn as small as the line
+
 struct Box {
+  double plot_top = 0;  // where the title, the legend and the axis' name end
   double x_low = std::numeric_limits<double>::infinity();
   double x_high = -std::numeric_limits<double>::infinity();
   double y_low = std::numeric_limits<double>::infinity();
@@ -32,7 +37,7 @@ struct Box {
     return kLeft + (kWidth - kLeft - kRight) * (x - x_low) / (x_high - x_low);
   }
   double top(double y) const {
-    return kHeight - kBottom - (kHeight - kTop - kBottom) * (y - y_low) / (y_high - y_low);
+    return kHeight - kBottom - (kHeight - plot_top - kBottom) * (y - y_low) / (y_high - y_low);
   }
 };
 
@@ -51,9 +56,13 @@ std::string number(double value) {
   return fmt::format("{:g}", std::abs(value) < 1e-12 ? 0 : value);
 }
 
-std::string axes(const Box& box, const std::vector<double>& x_ticks,
+std::string axes(const Chart& chart, const Box& box, const std::vector<double>& x_ticks,
                  const std::vector<double>& y_ticks) {
-  std::string text;
+  std::string text = fmt::format(
+      "<text class=\"label\" x=\"4\" y=\"{:.0f}\">{}</text>\n<text class=\"label\" x=\"{:.0f}\" "
+      "y=\"{:.0f}\" text-anchor=\"middle\">{}</text>\n",
+      box.plot_top - 12, escape_html(chart.y_name), (kLeft + kWidth - kRight) / 2, kHeight - 8,
+      escape_html(chart.x_name));
   for (const double y : y_ticks) {
     text += fmt::format(
         "<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
@@ -81,31 +90,54 @@ std::string line(const Box& box, const Series& series, std::size_t index) {
                         box.top(point.y));
     interrupted = false;
   }
-  std::string text = fmt::format("<path class=\"line series-{}\" d=\"{}\"/>\n", index, path);
+  std::string text =
+      fmt::format("<path class=\"line series-{}\" d=\"{}\"/>\n", index % kSeriesColours, path);
   if (series.points.size() > kMostTooltips) return text;
   for (const Point& point : series.points) {
     if (!std::isfinite(point.y)) continue;
     text += fmt::format(
-        "<circle class=\"point series-{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>{}step {:g}: "
+        "<circle class=\"point series-{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"><title>{}step "
+        "{:g}: "
         "{:.6g}</title></circle>\n",
-        index, box.left(point.x), box.top(point.y),
+        index % kSeriesColours, box.left(point.x), box.top(point.y),
+        series.points.size() > kMostDots ? 1.5 : 3,
         series.name.empty() ? "" : escape_html(series.name) + ", ", point.x, point.y);
   }
   return text;
 }
 
-std::string legend(const Chart& chart) {
+constexpr double kLetter = 6.8;  // a generous guess of a letter's width
+
+double legend_width(const Series& series) {
+  return 28 + kLetter * static_cast<double>(series.name.size());
+}
+
+// The names of the series under the title, as many beside each other as fit; `bottom` moves to where they end.
+std::string legend(const Chart& chart, double& bottom) {
   if (chart.series.size() < 2) return "";
   std::string text;
-  double x = kWidth - kRight;
-  for (std::size_t i = chart.series.size(); i-- > 0;) {
+  double x = 4, y = kLegend;
+  for (std::size_t i = 0; i < chart.series.size(); ++i) {
+    const double width = legend_width(chart.series[i]);
+    if (x > 4 && x + width > kWidth) {
+      x = 4;
+      y += kLineOfText;
+    }
     text += fmt::format(
-        "<text class=\"label legend series-{}\" x=\"{:.0f}\" y=\"18\" text-anchor=\"end\">● "
+        "<text class=\"label legend\" x=\"{:.0f}\" y=\"{:.0f}\"><tspan "
+        "class=\"series-{}\">●</tspan> "
         "{}</text>\n",
-        i, x, escape_html(chart.series[i].name));
-    x -= 24 + 7.5 * static_cast<double>(chart.series[i].name.size());
+        x, y, i % kSeriesColours, escape_html(chart.series[i].name));
+    x += width;
   }
+  bottom = y + 4;
   return text;
+}
+
+std::size_t finite_points(const Series& series) {
+  return static_cast<std::size_t>(
+      std::count_if(series.points.begin(), series.points.end(),
+                    [](const Point& point) { return std::isfinite(point.y); }));
 }
 
 }  // namespace
@@ -160,15 +192,43 @@ std::string svg_chart(const Chart& chart) {
   const std::vector<double> y_ticks = axis_ticks(box.y_low, box.y_high, 4);
   box.y_low = y_ticks.front();
   box.y_high = y_ticks.back();
+  double bottom = kTitle + 4;
+  const std::string names = legend(chart, bottom);
+  box.plot_top = bottom + 2 * kLineOfText;
   const std::string title = escape_html(chart.title);
   std::string text = fmt::format(
-      "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n<text class=\"title\" x=\"{}\" "
-      "y=\"18\">{}{}</text>\n",
-      kWidth, kHeight, title, 4, title,
-      chart.unit.empty() ? "" : fmt::format(" ({})", escape_html(chart.unit)));
-  text += axes(box, axis_ticks(box.x_low, box.x_high, 6), y_ticks) + legend(chart);
+      "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n<text class=\"title\" x=\"4\" "
+      "y=\"{}\">{}</text>\n",
+      kWidth, kHeight, title, kTitle, title);
+  text += names + axes(chart, box, axis_ticks(box.x_low, box.x_high, 5), y_ticks);
   for (std::size_t i = 0; i < chart.series.size(); ++i) text += line(box, chart.series[i], i);
   return text + "</svg>\n";
+}
+
+std::string number_tile(std::string_view name, std::string_view value, std::string_view remark) {
+  return fmt::format("<div class=\"number\"><span>{}</span><b>{}</b>{}</div>\n", escape_html(name),
+                     escape_html(value),
+                     remark.empty() ? "" : fmt::format("<small>{}</small>", escape_html(remark)));
+}
+
+bool has_line(const Chart& chart) {
+  return std::any_of(chart.series.begin(), chart.series.end(),
+                     [](const Series& one) { return finite_points(one) > 1; });
+}
+
+std::string chart_or_number(const Chart& chart) {
+  if (has_line(chart)) return svg_chart(chart);
+  std::string text;
+  for (const Series& series : chart.series) {
+    for (const Point& point : series.points) {
+      if (!std::isfinite(point.y)) continue;
+      const std::string name =
+          series.name.empty() ? chart.title : fmt::format("{}: {}", chart.title, series.name);
+      text += number_tile(name, fmt::format("{:.6g}", point.y),
+                          fmt::format("{}, {} {:g}", chart.y_name, chart.x_name, point.x));
+    }
+  }
+  return text;
 }
 
 }  // namespace tandem::report

@@ -1,11 +1,15 @@
 #include "tandem/report/html_report.h"
 
 #include <fmt/format.h>
+#include <openssl/evp.h>
+#include <openssl/sha.h>
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <optional>
 #include <set>
 
+#include "pages.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::report {
@@ -14,22 +18,6 @@ namespace {
 using nlohmann::ordered_json;
 using question_answering::ByteRange;
 using question_answering::Mistake;
-
-constexpr std::string_view kStyle = R"css(
-:root { color-scheme: light dark; --line: #8884; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 86rem; padding: 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(26rem, 1fr)); gap: 1rem; }
-svg { width: 100%; border: 1px solid var(--line); border-radius: 6px; }
-.axis { stroke: var(--line); } .label { font-size: 12px; fill: currentColor; opacity: .8; } .title { font-weight: 600; fill: currentColor; }
-.line { fill: none; stroke-width: 2; }
-.series-0 { stroke: #2563eb; fill: #2563eb; } .series-1 { stroke: #d97706; fill: #d97706; } .series-2 { stroke: #059669; fill: #059669; }
-.line.series-0, .line.series-1, .line.series-2 { fill: none; } .legend { stroke: none; }
-table { border-collapse: collapse; } td, th { text-align: left; vertical-align: top; padding: .2rem 1rem .2rem 0; border-top: 1px solid var(--line); overflow-wrap: anywhere; }
-details { border-top: 1px solid var(--line); padding: .35rem 0; } summary { cursor: pointer; }
-.context { white-space: pre-wrap; overflow-wrap: anywhere; margin: .5rem 1rem; }
-.predicted { background: #fca5a5; color: #000; } .expected { background: #86efac; color: #000; } .both { background: #fde047; color: #000; }
-)css";
 
 // The points of one key of the log.
 std::vector<Point> points_of(const RunRecord& run, const std::string& key) {
@@ -41,36 +29,93 @@ std::vector<Point> points_of(const RunRecord& run, const std::string& key) {
   return points;
 }
 
-// EM and F1 by step; the last evaluation, after training, is not in the log.
-Chart evaluation_chart(const RunRecord& run) {
-  Chart chart{.title = "Evaluation", .unit = "percent", .series = {}};
+// Of an evaluation; names of squad and of squad_v2.
+struct Score {
+  const char* name;
+  const char* key;
+};
+constexpr Score kScores[] = {
+    {"F1", "eval_f1"}, {"Exact match", "eval_exact_match"}, {"Exact match", "eval_exact"}};
+
+// The last value of a metric, over all stages.
+std::optional<double> result(const RunRecord& run, const std::string& key) {
+  std::optional<double> found;
+  for (const auto& [split, metrics] : run.results) {
+    if (metrics.contains(key) && metrics[key].is_number()) found = metrics[key].get<double>();
+  }
+  return found;
+}
+
+// A score by step; the last evaluation, after training, is not in the log.
+std::vector<Point> score_points(const RunRecord& run, const std::string& key) {
   const double last_step = run.log_history.empty() ? 0 : run.log_history.back().value("step", 0.0);
-  for (const auto& [name, key] :
-       {std::pair{"exact match", "eval_exact_match"}, std::pair{"exact match", "eval_exact"},
-        std::pair{"F1", "eval_f1"}}) {
-    Series series{.name = name, .points = points_of(run, key)};
-    for (const auto& [split, metrics] : run.results) {
-      const bool drawn = !series.points.empty() && series.points.back().x == last_step;
-      if (split == "eval" && metrics.contains(key) && !drawn)
-        series.points.push_back({last_step, metrics[key].get<double>()});
-    }
+  std::vector<Point> points = points_of(run, key);
+  const bool drawn = !points.empty() && points.back().x == last_step;
+  if (const auto last = result(run, key); last && !drawn) points.push_back({last_step, *last});
+  return points;
+}
+
+// A chart without its lines, and where a run's line comes from.
+struct Subject {
+  const char* title;
+  const char* y_name;
+  std::vector<Point> (*points)(const RunRecord&);
+};
+
+template <const char* kKey>
+std::vector<Point> of_log(const RunRecord& run) {
+  return points_of(run, kKey);
+}
+constexpr char kLoss[] = "loss", kLearningRate[] = "learning_rate", kGradNorm[] = "grad_norm";
+
+constexpr Subject kTrainingSubjects[] = {
+    {"Loss", "mean cross-entropy (nat)", of_log<kLoss>},
+    {"Learning rate", "learning rate, no unit", of_log<kLearningRate>},
+    {"Gradient norm before clipping", "L2 norm, no unit", of_log<kGradNorm>},
+    {"Speed", "real tokens per second, all ranks",
+     [](const RunRecord& run) { return run.tokens_per_second; }}};
+
+Chart chart_of(const Subject& subject, std::span<const RunRecord> runs) {
+  Chart chart{
+      .title = subject.title, .x_name = "optimizer step", .y_name = subject.y_name, .series = {}};
+  for (const RunRecord& run : runs)
+    chart.series.push_back({runs.size() > 1 ? run.title : "", subject.points(run)});
+  return chart;
+}
+
+Chart evaluation_chart(const RunRecord& run) {
+  Chart chart{.title = "Evaluation", .x_name = "optimizer step", .y_name = "percent", .series = {}};
+  for (const Score& score : kScores) {
+    Series series{.name = score.name, .points = score_points(run, score.key)};
     if (!series.points.empty()) chart.series.push_back(std::move(series));
   }
   return chart;
 }
 
+std::string in_section(const std::string& drawn) {
+  return drawn.empty() ? "" : "<section class=\"charts\">\n" + drawn + "</section>\n";
+}
+
 std::string charts(const RunRecord& run) {
-  const auto of_log = [&](const char* title, const char* key) {
-    return svg_chart(
-        {.title = title, .unit = "", .series = {{.name = "", .points = points_of(run, key)}}});
-  };
-  return "<section class=\"charts\">\n" + of_log("Loss", "loss") +
-         of_log("Learning rate", "learning_rate") +
-         of_log("Gradient norm before clipping", "grad_norm") +
-         svg_chart({.title = "Speed",
-                    .unit = "real tokens per second, all ranks",
-                    .series = {{.name = "", .points = run.tokens_per_second}}}) +
-         svg_chart(evaluation_chart(run)) + "</section>\n";
+  std::string drawn;
+  for (const Subject& subject : kTrainingSubjects)
+    drawn += chart_or_number(chart_of(subject, std::span(&run, 1)));
+  // A single evaluation stands in the headline already.
+  const Chart evaluation = evaluation_chart(run);
+  return in_section(drawn + (has_line(evaluation) ? svg_chart(evaluation) : ""));
+}
+
+std::string charts_of_all(std::span<const RunRecord> runs) {
+  std::string drawn;
+  for (const Subject& subject : kTrainingSubjects)
+    drawn += chart_or_number(chart_of(subject, runs));
+  for (const Score& score : kScores) {
+    Chart chart{.title = score.name, .x_name = "optimizer step", .y_name = "percent", .series = {}};
+    for (const RunRecord& run : runs)
+      chart.series.push_back({run.title, score_points(run, score.key)});
+    drawn += chart_or_number(chart);
+  }
+  return in_section(drawn);
 }
 
 std::string shown(const ordered_json& value) {
@@ -79,8 +124,45 @@ std::string shown(const ordered_json& value) {
   return value.is_null() ? "" : python_json(value, {.ensure_ascii = false});
 }
 
+// The text escaped; flags of a command are not broken at their hyphens.
+std::string cell(const std::string& text) {
+  std::string html;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    if (begin > 0) html += ' ';
+    html += word.starts_with("--")
+                ? fmt::format("<span class=\"word\">{}</span>", escape_html(word))
+                : escape_html(word);
+    begin = end + 1;
+  }
+  return html;
+}
+
 std::string row(const std::string& name, const std::string& value) {
-  return fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", escape_html(name), escape_html(value));
+  return fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", escape_html(name), cell(value));
+}
+
+std::string table_of(const std::vector<Fact>& facts) {
+  std::string text = "<table>\n";
+  for (const auto& [name, value] : facts) text += row(name, value);
+  return text + "</table>\n";
+}
+
+// The figures that somebody opens the page for, then what was done.
+std::string headline(const RunRecord& run) {
+  std::string figures;
+  for (const Score& score : kScores) {
+    if (const auto value = result(run, score.key))
+      figures += number_tile(score.name, fmt::format("{:.1f} %", *value), "");
+  }
+  if (figures.empty()) {
+    if (const auto loss = result(run, "train_loss"))
+      figures += number_tile("Training loss", fmt::format("{:.4f}", *loss), "");
+  }
+  const std::string numbers =
+      figures.empty() ? "" : "<div class=\"numbers\">\n" + figures + "</div>\n";
+  return numbers + (run.headline.empty() ? "" : table_of(run.headline));
 }
 
 std::string results(const RunRecord& run) {
@@ -127,9 +209,9 @@ std::string mistake_entry(const Mistake& mistake) {
   for (const std::string& text : mistake.expected)
     expected += (expected.empty() ? "" : " or ") + quoted(text);
   return fmt::format(
-      "<details><summary>{} <b>{}</b> instead of <b>{}</b> (F1 {:.0f})</summary>\n"
-      "<div class=\"context\">{}</div><small>{}{}{}</small></details>\n",
-      escape_html(mistake.question), quoted(mistake.predicted),
+      "<details data-f1=\"{:.4f}\"><summary>{} <b>{}</b> instead of <b>{}</b> (F1 {:.0f})"
+      "</summary>\n<div class=\"context\">{}</div><small>{}{}{}</small></details>\n",
+      mistake.f1, escape_html(mistake.question), quoted(mistake.predicted),
       expected.empty() ? "no answer" : expected, 100 * mistake.f1, marked_context(mistake),
       escape_html(mistake.title), mistake.title.empty() ? "" : ", ", escape_html(mistake.id));
 }
@@ -146,30 +228,114 @@ std::string wrong_answers(const RunRecord& run) {
           ? fmt::format(" The first {} are here; eval_nbest_predictions.json has all answers.",
                         mistakes.shown.size())
           : "");
+  // Hidden until the script has run, without which they would do nothing.
+  text +=
+      "<form id=\"find\" hidden><label>Search <input id=\"search\" type=\"search\" "
+      "autocomplete=\"off\" placeholder=\"question, answer, text or title\"></label> <label>Sort "
+      "by <select id=\"sort\"><option value=\"order\">order of the file</option><option "
+      "value=\"worst\">lowest F1</option><option value=\"best\">highest F1</option><option "
+      "value=\"question\">question</option><option value=\"length\">length of the text</option>"
+      "</select></label> <output id=\"found\"></output></form>\n<div id=\"mistakes\">\n";
   for (const Mistake& mistake : mistakes.shown) text += mistake_entry(mistake);
-  return text;
+  return text + "</div>\n";
 }
 
 std::string facts(const RunRecord& run) {
-  std::string text = "<h2>Machine</h2>\n<table>\n";
-  for (const auto& [name, value] : run.machine) text += row(name, value);
-  text += "</table>\n<details><summary><b>Settings</b></summary>\n<table>\n";
-  for (const auto& [name, value] : run.settings.items()) text += row(name, shown(value));
-  return text + "</table></details>\n";
+  std::vector<Fact> settings;
+  for (const auto& [name, value] : run.settings.items()) settings.emplace_back(name, shown(value));
+  return "<h2>Machine</h2>\n" + table_of(run.machine) +
+         "<details><summary><b>Settings</b></summary>\n" + table_of(settings) + "</details>\n";
 }
+
+std::string base64_sha256(std::string_view text) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+  std::array<unsigned char, 4 * ((SHA256_DIGEST_LENGTH + 2) / 3) + 1> encoded{};
+  const int size = EVP_EncodeBlock(encoded.data(), digest.data(), SHA256_DIGEST_LENGTH);
+  return {encoded.begin(), encoded.begin() + size};
+}
+
+// A page around `body`. The policy allows the script by its hash, so that nothing else that got into the page could run.
+std::string page(const std::string& title, bool with_script, const std::string& body) {
+  const std::string escaped = escape_html(title);
+  const std::string_view script = pages::k_report_js;
+  const std::string policy = fmt::format(
+      "default-src 'none'; style-src 'unsafe-inline'{}",
+      with_script ? fmt::format("; script-src 'sha256-{}'", base64_sha256(script)) : "");
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n<meta name=\"viewport\" "
+      "content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n<style>{}</style>"
+      "</head>\n<body>\n<h1>{}</h1>\n{}{}</body></html>\n",
+      policy, escaped, pages::k_report_css, escaped, body,
+      with_script ? fmt::format("<script>{}</script>\n", script) : "");
+}
+
+// One row per name that occurs in any run, one column per run.
+class ComparisonTable {
+ public:
+  explicit ComparisonTable(std::span<const RunRecord> runs) : runs_(runs) {}
+
+  void add(std::size_t run, const std::string& name, const std::string& value) {
+    auto row = std::find_if(rows_.begin(), rows_.end(),
+                            [&](const auto& one) { return one.first == name; });
+    if (row == rows_.end()) row = rows_.insert(row, {name, std::vector<std::string>(runs_.size())});
+    row->second[run] = value;
+  }
+  // Empty without rows; only_differences leaves out the rows that are the same in all runs.
+  std::string html(const std::string& title, bool only_differences) const {
+    std::string text;
+    for (const auto& [name, values] : rows_) {
+      const bool same = std::equal(values.begin() + 1, values.end(), values.begin());
+      if (only_differences && same) continue;
+      text += fmt::format("<tr><th>{}</th>", escape_html(name));
+      for (const std::string& value : values) text += fmt::format("<td>{}</td>", cell(value));
+      text += "</tr>\n";
+    }
+    if (text.empty()) return "";
+    std::string head;
+    for (std::size_t i = 0; i < runs_.size(); ++i) {
+      head += fmt::format("<th><span class=\"legend series-{}\">●</span> {}</th>",
+                          i % kSeriesColours, escape_html(runs_[i].title));
+    }
+    return fmt::format(
+        "<h2>{}</h2>\n<div class=\"wide\"><table class=\"runs\">\n<tr><td></td>{}</tr>\n{}"
+        "</table></div>\n",
+        escape_html(title), head, text);
+  }
+
+ private:
+  std::span<const RunRecord> runs_;
+  std::vector<std::pair<std::string, std::vector<std::string>>> rows_;
+};
 
 }  // namespace
 
 std::string html_report(const RunRecord& run) {
-  const std::string title = escape_html(run.title);
-  return fmt::format(
-             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-             "'unsafe-inline'\">\n<meta name=\"viewport\" content=\"width=device-width, "
-             "initial-scale=1\">\n<title>{}</title>\n<style>{}</style></head>\n<body>\n<h1>{}</"
-             "h1>\n",
-             title, kStyle, title) +
-         charts(run) + results(run) + wrong_answers(run) + facts(run) + "</body></html>\n";
+  return page(run.title, !run.mistakes.shown.empty(),
+              headline(run) + charts(run) + results(run) + wrong_answers(run) + facts(run));
+}
+
+std::string html_comparison(std::span<const RunRecord> runs) {
+  ComparisonTable headlines(runs), results(runs), settings(runs), machines(runs);
+  const std::string title =
+      runs.size() == 1 ? runs[0].title : fmt::format("Comparison of {} runs", runs.size());
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    for (const Score& score : kScores) {
+      if (const auto value = result(runs[i], score.key))
+        headlines.add(i, score.name, fmt::format("{:.2f} %", *value));
+    }
+    for (const auto& [name, value] : runs[i].headline) headlines.add(i, name, value);
+    for (const auto& [split, metrics] : runs[i].results) {
+      for (const auto& [name, value] : metrics.items()) results.add(i, name, shown(value));
+    }
+    for (const auto& [name, value] : runs[i].settings.items()) settings.add(i, name, shown(value));
+    for (const auto& [name, value] : runs[i].machine) machines.add(i, name, value);
+  }
+  return page(title, false,
+              headlines.html("Runs", false) + charts_of_all(runs) + results.html("Results", false) +
+                  settings.html("Settings that differ", true) +
+                  machines.html("Machines, where they differ", true));
 }
 
 }  // namespace tandem::report

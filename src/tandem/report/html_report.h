@@ -1,32 +1,20 @@
-// report.html: a run on one page, without scripts and without anything from elsewhere.
+// report.html: a run on one page, or several beside each other, without anything from elsewhere.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <span>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "tandem/report/chart.h"
-#include "tandem/tasks/question_answering/mistakes.h"
+#include "tandem/report/run_record.h"
 
 namespace tandem::report {
 
-using Fact = std::pair<std::string, std::string>;
-
-struct RunRecord {
-  std::string title;                                // run_name or output_dir
-  std::vector<nlohmann::ordered_json> log_history;  // as trainer_state.json has it
-  std::vector<Point> tokens_per_second;             // by step
-  nlohmann::ordered_json settings;                  // {flag: value}
-  std::vector<Fact> machine;                        // CPU, kernels, threads, ranks …
-  std::vector<std::pair<std::string, nlohmann::ordered_json>>
-      results;  // ("train", {metric: value}), ("eval", …)
-  question_answering::Mistakes mistakes;
-};
-
-// Charts of loss, learning rate, gradient norm, tokens per second and the evaluations; results; wrong answers marked in their
-// contexts; settings and machine. Everything that comes from data or flags is escaped, and a content security policy forbids scripts and requests
-// besides.
+// The headline; charts of loss, learning rate, gradient norm, tokens per second and the evaluations; results; wrong answers marked in
+// their contexts, to search and sort; settings and machine. Everything that comes from data or flags is escaped, and a content
+// security policy forbids requests and every script but the page's own.
 std::string html_report(const RunRecord& run);
+
+// The same charts with a line per run, and tables with a column per run: headlines, results, and what differs in settings and
+// machine. Runs of the same title must be told apart by the caller.
+std::string html_comparison(std::span<const RunRecord> runs);
 
 }  // namespace tandem::report

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "support/browser.h"
+#include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/report/speed_record.h"
 
@@ -36,6 +37,7 @@ RunRecord attacked_run() {
     }
     run.tokens_per_second.push_back({double(step), 1000.0 + step});
   }
+  run.headline = {{"Task", "question answering"}, {"Command", kAttack}, {kAttack, "x"}};
   run.settings = {{"output_dir", kAttack}, {kAttack, nullptr}, {"learning_rate", 3e-5}};
   run.machine = {{"CPU", kAttack}};
   run.results = {{"eval", {{"eval_exact_match", 60.0}, {"eval_f1", 70.25}}}};
@@ -73,16 +75,22 @@ TEST(Chart, DrawsFinitePointsAndInterruptsTheLine) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::string svg =
       svg_chart({.title = "a < b",
-                 .unit = "",
+                 .x_name = "step",
+                 .y_name = "nat",
                  .series = {{.name = "", .points = {{1, 1}, {2, nan}, {3, 2}, {4, 3}}}}});
   EXPECT_THAT(svg, HasSubstr("a &lt; b"));
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
   EXPECT_THAT(svg, ::testing::ContainsRegex("d=\"M[0-9. ]+M[0-9. ]+L[0-9. ]+\""));
   EXPECT_THAT(svg, HasSubstr("<title>step 4: 3</title>"));
-  EXPECT_EQ(svg_chart({.title = "t", .unit = "", .series = {{.name = "", .points = {{1, nan}}}}}),
+  EXPECT_EQ(svg_chart({.title = "t",
+                       .x_name = "",
+                       .y_name = "",
+                       .series = {{.name = "", .points = {{1, nan}}}}}),
             "");
-  EXPECT_THAT(svg_chart({.title = "t", .unit = "", .series = {{.name = "", .points = {{5, 2}}}}}),
-              Not(HasSubstr("nan")));
+  EXPECT_THAT(
+      svg_chart(
+          {.title = "t", .x_name = "", .y_name = "", .series = {{.name = "", .points = {{5, 2}}}}}),
+      Not(HasSubstr("nan")));
 }
 
 TEST(SpeedRecord, ThinsALongRun) {
@@ -94,12 +102,109 @@ TEST(SpeedRecord, ThinsALongRun) {
   for (const Point& point : record.points()) EXPECT_EQ(point.x, point.y);
 }
 
+TEST(Chart, AxesHaveNames) {
+  const std::string svg = svg_chart({.title = "Loss",
+                                     .x_name = "optimizer step",
+                                     .y_name = "nat & more",
+                                     .series = {{.name = "", .points = {{1, 1}, {2, 3}}}}});
+  EXPECT_THAT(svg, HasSubstr(">optimizer step</text>"));
+  EXPECT_THAT(svg, HasSubstr(">nat &amp; more</text>"));
+}
+
+TEST(Chart, ASinglePointIsANumber) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Chart chart{.title = "Loss",
+              .x_name = "step",
+              .y_name = "nat",
+              .series = {{.name = "", .points = {{1, nan}, {75, 3.25}}}}};
+  EXPECT_FALSE(has_line(chart));
+  EXPECT_EQ(chart_or_number(chart),
+            "<div class=\"number\"><span>Loss</span><b>3.25</b><small>nat, step "
+            "75</small></div>\n");
+  chart.series[0].points.push_back({80, 3});
+  EXPECT_THAT(chart_or_number(chart), HasSubstr("<svg"));
+  chart.series.clear();
+  EXPECT_EQ(chart_or_number(chart), "");
+}
+
+std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size())
+    ++count;
+  return count;
+}
+
+// The only script is the page's own, which the policy names by its hash.
 TEST(HtmlReport, EscapesEverything) {
   const std::string page = html_report(attacked_run());
-  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_EQ(occurrences(page, "<script"), 1u);
+  EXPECT_THAT(page, HasSubstr("<script>\"use strict\";"));
   EXPECT_THAT(page, Not(HasSubstr("<img")));
   EXPECT_THAT(page, Not(HasSubstr("'><")));
-  EXPECT_THAT(page, HasSubstr("default-src 'none'"));
+  EXPECT_THAT(page, ::testing::ContainsRegex("default-src 'none'; style-src 'unsafe-inline'; "
+                                             "script-src 'sha256-[A-Za-z0-9+/]+='"));
+}
+
+TEST(HtmlReport, BeginsWithTheHeadline) {
+  RunRecord run = attacked_run();
+  const std::string page = html_report(run);
+  const std::string begin = page.substr(0, page.find("<svg"));
+  EXPECT_THAT(begin, HasSubstr("<span>F1</span><b>70.2 %</b>"));
+  EXPECT_THAT(begin, HasSubstr("<span>Exact match</span><b>60.0 %</b>"));
+  EXPECT_THAT(begin, HasSubstr("<th>Task</th><td>question answering</td>"));
+  run.results = {{"train", {{"train_loss", 1.5}}}};
+  EXPECT_THAT(html_report(run), HasSubstr("<span>Training loss</span><b>1.5000</b>"));
+}
+
+TEST(HtmlReport, IsMadeForAPhoneToo) {
+  const std::string page = html_report(attacked_run());
+  EXPECT_THAT(page, HasSubstr("width=device-width"));
+  // A column that is never wider than the page.
+  EXPECT_THAT(page, HasSubstr("minmax(min(26rem, 100%), 1fr)"));
+}
+
+TEST(RunRecord, IsKeptInReportJson) {
+  const testing::TemporaryFolder folder;
+  RunRecord run = attacked_run();
+  run.tokens_per_second.push_back({50, std::numeric_limits<double>::quiet_NaN()});
+  write_file(folder / "report.json", to_json(run));
+  const RunRecord read = read_run(folder.path());
+  EXPECT_EQ(to_json(read), to_json(run));
+  EXPECT_EQ(read.title, kAttack);
+  EXPECT_EQ(read.headline, run.headline);
+  EXPECT_EQ(read.results, run.results);
+  EXPECT_EQ(read.log_history, run.log_history);
+  EXPECT_EQ(to_json(read_run(folder / "report.json")), to_json(run));
+}
+
+TEST(RunRecord, ReadsWhatTransformersLeaves) {
+  const testing::TemporaryFolder folder;
+  EXPECT_THROW(read_run(folder.path()), IoError);
+  write_file(folder / "all_results.json", R"({"eval_f1": 50.5, "train_loss": 1.5, "epoch": 2})");
+  const RunRecord run = read_run(folder.path());
+  ASSERT_EQ(run.results.size(), 2u);
+  EXPECT_EQ(run.results[1].second.at("eval_f1"), 50.5);
+  EXPECT_EQ(run.title, folder.path().filename().native());
+  for (const char* broken : {"", "[]", "{\"title\": 1}", "{\"title\": \"x\", \"headline\": [1]}"}) {
+    write_file(folder / "report.json", broken);
+    EXPECT_THROW(read_run(folder.path()), DataError) << broken;
+  }
+}
+
+TEST(HtmlComparison, HasALineAndAColumnPerRun) {
+  RunRecord first = attacked_run(), second = attacked_run();
+  second.title = "second";
+  second.settings["learning_rate"] = 5e-5;
+  const std::vector<RunRecord> runs = {first, second};
+  const std::string page = html_comparison(runs);
+  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_THAT(page, Not(HasSubstr("<img")));
+  EXPECT_THAT(page, HasSubstr("<h1>Comparison of 2 runs</h1>"));
+  EXPECT_EQ(occurrences(page, "<path class=\"line series-0\""), 6u);
+  EXPECT_EQ(occurrences(page, "<path class=\"line series-1\""), 6u);
+  EXPECT_THAT(page, HasSubstr("<th>learning_rate</th><td>3e-05</td><td>5e-05</td>"));
+  EXPECT_THAT(page, Not(HasSubstr("<th>output_dir</th>")));  // the same in both
+  EXPECT_THAT(page, HasSubstr("<th>Exact match</th><td>60.00 %</td><td>60.00 %</td>"));
 }
 
 TEST(HtmlReport, MarksWhatWasPredictedAndExpected) {
@@ -128,16 +233,38 @@ TEST_F(HtmlReportPage, IsReadInABrowser) {
   write_file(folder / "report.html", html_report(attacked_run()));
   const std::string page = testing::dump_dom("file://" + (folder / "report.html").native());
   EXPECT_THAT(page, HasSubstr("<title>&lt;script&gt;"));
-  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_EQ(occurrences(page, "<script"), 1u);
   EXPECT_THAT(page, Not(HasSubstr("<img")));
-  std::size_t charts = 0, lines = 0;
-  for (std::size_t at = 0; (at = page.find("<svg", at)) != std::string::npos; ++at) ++charts;
-  for (std::size_t at = 0; (at = page.find("<path class=\"line", at)) != std::string::npos; ++at)
-    ++lines;
-  EXPECT_EQ(charts, 5u);
-  EXPECT_EQ(lines, 6u);  // the evaluation has exact match and F1
+  EXPECT_EQ(occurrences(page, "<svg"), 5u);
+  EXPECT_EQ(occurrences(page, "<path class=\"line"), 6u);  // the evaluation: exact match and F1
   EXPECT_THAT(page, HasSubstr("<title>F1, step 40: 70.25</title>"));
-  EXPECT_THAT(page, HasSubstr("<details>"));
+  EXPECT_THAT(page, HasSubstr("<details data-f1=\"0.5000\">"));
+}
+
+// The script runs under the page's policy: the search hides what it does not find, the order is the one that was asked for.
+TEST_F(HtmlReportPage, WrongAnswersAreSearchedAndSorted) {
+  const testing::TemporaryFolder folder;
+  RunRecord run = attacked_run();
+  run.mistakes.shown.clear();
+  for (const auto& [id, f1] : {std::pair{"ferry-1", 0.5}, {"ship-2", 0.1}, {"ferry-3", 0.25}}) {
+    run.mistakes.shown.push_back({.id = id,
+                                  .title = "",
+                                  .question = "When does it leave?",
+                                  .context = "At nine.",
+                                  .predicted = "nine",
+                                  .predicted_at = std::nullopt,
+                                  .expected = {"ten"},
+                                  .expected_at = {},
+                                  .f1 = f1});
+  }
+  write_file(folder / "report.html", html_report(run));
+  const std::string file = "file://" + (folder / "report.html").native();
+  const std::string page = testing::dump_dom(file + "#search=FERRY&sort=worst");
+  EXPECT_THAT(page, HasSubstr("2 of 3</output>"));
+  EXPECT_THAT(page, Not(HasSubstr("<form id=\"find\" hidden")));
+  EXPECT_EQ(occurrences(page, "hidden=\"\">"), 1u);
+  EXPECT_LT(page.find("ship-2"), page.find("ferry-3"));
+  EXPECT_LT(page.find("ferry-3"), page.find("ferry-1"));
 }
 
 }  // namespace

@@ -1,0 +1,36 @@
+// What report.html shows of a run, and report.json keeps of it, so that runs can be compared later.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tandem/report/chart.h"
+#include "tandem/tasks/question_answering/mistakes.h"
+
+namespace tandem::report {
+
+using Fact = std::pair<std::string, std::string>;
+
+struct RunRecord {
+  std::string title;                                // run_name or output_dir
+  std::vector<Fact> headline;                       // task, model, data, date, command …
+  std::vector<nlohmann::ordered_json> log_history;  // as trainer_state.json has it
+  std::vector<Point> tokens_per_second;             // by step
+  nlohmann::ordered_json settings;                  // {flag: value}
+  std::vector<Fact> machine;                        // CPU, kernels, threads, ranks …
+  std::vector<std::pair<std::string, nlohmann::ordered_json>>
+      results;                            // ("train", {metric: value}), ("eval", …)
+  question_answering::Mistakes mistakes;  // not kept in report.json
+};
+
+// The text of report.json. A number that is none (NaN) becomes null.
+std::string to_json(const RunRecord& run);
+
+// Reads report.json of a run's output_dir; without one what the Trainer of transformers leaves there (trainer_state.json and
+// all_results.json). Throws IoError and DataError.
+RunRecord read_run(const std::filesystem::path& output_dir);
+
+}  // namespace tandem::report
