@@ -199,7 +199,7 @@ TEST_F(BadInput, DiskFullDuringACheckpoint) {
                    {{"OMP_NUM_THREADS", "1"}});
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_THAT(result.err, HasSubstr("No space left on device"));
-  EXPECT_TRUE(fs::exists(disk / "checkpoint-3" / "optimizer.safetensors"));
+  EXPECT_TRUE(fs::exists(disk / "checkpoint-3" / "optimizer.pt"));
   EXPECT_FALSE(fs::exists(disk / "checkpoint-6"));
   EXPECT_FALSE(fs::exists(disk / "tmp-checkpoint-6"));
   // The older checkpoint is whole: a run that keeps only one goes on from it.

@@ -2,8 +2,10 @@
 // checkpoint and the losses that the Trainer had behind it.
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "e2e/job.h"
+#include "tandem/models/torch_file.h"
 
 namespace tandem::testing {
 namespace {
@@ -74,6 +76,62 @@ TEST_F(HuggingFaceCheckpoint, GoesOnWithTheTrainersLosses) {
   EXPECT_EQ(compared, 20);
 }
 
+// Keys in order, types and plain values; of tensors type and shape. `skip`: values that follow from
+// the step.
+void expect_same_shape(const models::TorchValue& ours, const models::TorchValue& theirs,
+                       const std::set<std::string_view>& skip) {
+  ASSERT_EQ(ours.type_name(), theirs.type_name()) << ours.where();
+  if (ours.is_tensor()) {
+    EXPECT_EQ(ours.as_tensor().dtype, theirs.as_tensor().dtype) << ours.where();
+    EXPECT_EQ(ours.as_tensor().shape, theirs.as_tensor().shape) << ours.where();
+  } else if (ours.is_dict()) {
+    const auto mine = ours.items();
+    const auto others = theirs.items();
+    ASSERT_EQ(mine.size(), others.size()) << ours.where();
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      ASSERT_EQ(mine[i].first.is_string(), others[i].first.is_string()) << ours.where();
+      if (mine[i].first.is_string()) {
+        ASSERT_EQ(mine[i].first.as_string(), others[i].first.as_string()) << ours.where();
+        if (skip.contains(mine[i].first.as_string())) continue;
+      } else {
+        ASSERT_EQ(mine[i].first.as_int(), others[i].first.as_int()) << ours.where();
+      }
+      expect_same_shape(mine[i].second, others[i].second, skip);
+    }
+  } else if (ours.is_list()) {
+    ASSERT_EQ(ours.size(), theirs.size()) << ours.where();
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      expect_same_shape(ours[at], theirs[at], skip);
+    }
+  } else if (ours.is_number()) {
+    EXPECT_EQ(ours.as_double(), theirs.as_double()) << ours.where();
+  } else if (ours.type_name() == "a bool") {
+    EXPECT_EQ(ours.as_bool(), theirs.as_bool()) << ours.where();
+  }
+}
+
+// The way back: what the Trainer would resume from here is of the form of its own files. That it
+// does is shown by tests/parity/trainer_goes_on.py, with Python.
+TEST_F(HuggingFaceCheckpoint, OptimizerAndScheduleAreWrittenAsTheTrainerDoes) {
+  run_ok(resume_command(golden() / "checkpoint-10", "out"));
+  const fs::path ours = path("out") / "checkpoint-20";
+  const models::TorchFile optimizer(ours / "optimizer.pt");
+  const models::TorchFile official(golden() / "checkpoint-10" / "optimizer.pt");
+  expect_same_shape(optimizer.root(), official.root(), {"lr"});
+  EXPECT_EQ(optimizer.root()["state"].size(), 39u);
+  float step = 0;
+  models::copy_to_float(optimizer.root()["state"][0]["step"].as_tensor(), std::span(&step, 1));
+  EXPECT_EQ(step, 20);
+  const models::TorchFile schedule(ours / "scheduler.pt");
+  const models::TorchFile official_schedule(golden() / "checkpoint-10" / "scheduler.pt");
+  expect_same_shape(schedule.root(), official_schedule.root(),
+                    {"last_epoch", "_step_count", "_last_lr"});
+  EXPECT_EQ(schedule.root()["last_epoch"].as_int(), 20);
+  EXPECT_EQ(schedule.root()["_step_count"].as_int(), 21);
+  EXPECT_EQ(schedule.root()["_last_lr"][0].as_double(), 0);  // the end of the cosine
+}
+
 // One rank wrote it; where two go on, a step has two batches.
 TEST_F(HuggingFaceCheckpoint, MoreRanksGoOnWithIt) {
   const Words command = resume_command(golden() / "checkpoint-10", "ranks");
@@ -124,7 +182,7 @@ TEST_F(HuggingFaceCheckpoint, SaysWhichArgumentsDiffer) {
 
 TEST_F(HuggingFaceCheckpoint, ASecondResumeIsTandemsOwn) {
   run_ok(resume_command(golden() / "checkpoint-10", "whole", {"--save_steps", "5"}));
-  ASSERT_TRUE(fs::exists(path("whole") / "checkpoint-15" / "optimizer.safetensors"));
+  ASSERT_TRUE(fs::exists(path("whole") / "checkpoint-15" / "optimizer.pt"));
   run_ok(resume_command(path("whole") / "checkpoint-15", "again"));
   expect_equal_results("whole", "again");
 }

@@ -105,7 +105,7 @@ TEST_F(LogAndSave, OnlyImprovementsAreSavedAndOnlyTheModel) {
   EXPECT_EQ(read("job", "trainer_state.json").at("best_global_step"), *expected.rbegin());
   const fs::path checkpoint = path("job") / fmt::format("checkpoint-{}", *expected.rbegin());
   EXPECT_TRUE(fs::exists(checkpoint / "model.safetensors"));
-  EXPECT_FALSE(fs::exists(checkpoint / "optimizer.safetensors"));
+  EXPECT_FALSE(fs::exists(checkpoint / "optimizer.pt"));
   const ProcessResult resumed =
       run(train_command("resumed", {"--resume_from_checkpoint", checkpoint.native()}), {});
   EXPECT_EQ(resumed.exit_code, 1);

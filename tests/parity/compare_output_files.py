@@ -49,9 +49,6 @@ EXPECTED = {
     ("README.md", "metadata: ..metrics.. more, .. less"): "exact match and F1, which the card of transformers lacks without a loss",
     ("<ckpt>/training_args.bin", "missing"): "as above",
     ("<ckpt>/training_args.json", "more"): "as above",
-    ("<ckpt>/optimizer.pt", "missing"): "a Python pickle; optimizer.safetensors holds the moments",
-    ("<ckpt>/optimizer.safetensors", "more"): "instead of optimizer.pt",
-    ("<ckpt>/scheduler.pt", "missing"): "the schedule is a function of the step",
     ("<ckpt>/rng_state.pth", "missing"): "random numbers are a function of seed and step",
     ("<ckpt>/tandem_state.json", "more"): "what a bit-identical resume needs",
 }

@@ -59,7 +59,7 @@ std::vector<TensorView> state_dict_tensors(const TorchValue& root);
 
 // Writes a state dict as torch.save does, atomically: torch.load(path, weights_only=True) reads it.
 // Throws IoError, and InvalidArgument for a type that torch's files do not have, a view whose bytes
-// do not fit its shape, a name twice, or more than 4 GB.
+// do not fit its shape, or a name twice. For other values: torch_writer.h.
 void write_torch_state_dict(const std::filesystem::path& path, std::span<const TensorView> tensors);
 
 }  // namespace tandem::models

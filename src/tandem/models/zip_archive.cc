@@ -204,94 +204,145 @@ std::uint32_t checksum(Bytes bytes) {
       ::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
-// The fields that a member's own header and its row of the directory share.
-std::string common_fields(const ZipMember& member, std::uint32_t crc, std::size_t extra_size) {
+// What the fields of 32 bits say, and the extra field that has the numbers which do not fit them.
+class Field32 {
+ public:
+  explicit Field32(std::uint64_t wide_from) : wide_from_(wide_from) {}
+  std::uint32_t operator()(std::uint64_t value) {
+    if (value < wide_from_) return static_cast<std::uint32_t>(value);
+    put<std::uint64_t>(wide_, value);
+    return kSee64;
+  }
+  std::string extra() const {
+    if (wide_.empty()) return {};
+    std::string out;
+    put<std::uint16_t>(out, kExtra64);
+    put<std::uint16_t>(out, static_cast<std::uint16_t>(wide_.size()));
+    return out + wide_;
+  }
+
+ private:
+  std::uint64_t wide_from_;
+  std::string wide_;
+};
+
+// The fields that a member's own header and its row of the directory share, up to its two sizes.
+std::string common_fields(const ZipMember& member, std::uint32_t crc, Field32& field32) {
   std::string out;
   put<std::uint16_t>(out, 0x0800);  // flags: the name is UTF-8
   put<std::uint16_t>(out, 0);       // method: stored
   put<std::uint32_t>(out, 0);       // no time, so that equal contents are equal files
   put<std::uint32_t>(out, crc);
-  put<std::uint32_t>(out, static_cast<std::uint32_t>(member.bytes.size()));
-  put<std::uint32_t>(out, static_cast<std::uint32_t>(member.bytes.size()));
+  put<std::uint32_t>(out, field32(member.bytes.size()));  // unpacked, packed
+  put<std::uint32_t>(out, field32(member.bytes.size()));
   put<std::uint16_t>(out, static_cast<std::uint16_t>(member.name.size()));
-  put<std::uint16_t>(out, static_cast<std::uint16_t>(extra_size));
   return out;
 }
 
 // A header whose extra field is as long as it takes for the bytes to begin at a multiple of 64.
-std::string member_header(const ZipMember& member, std::uint32_t crc, std::uint64_t offset) {
+std::string member_header(const ZipMember& member, std::uint32_t crc, std::uint64_t offset,
+                          std::uint64_t wide_from) {
   constexpr std::size_t kExtraHeader = 4;
-  const std::uint64_t end = offset + kMemberHeader + member.name.size() + kExtraHeader;
-  const std::size_t padding = (kAlignment - end % kAlignment) % kAlignment;
+  Field32 field32(wide_from);
   std::string out;
   put<std::uint32_t>(out, kMemberSignature);
   put<std::uint16_t>(out, 20);  // version that can unpack it
-  out += common_fields(member, crc, kExtraHeader + padding);
+  out += common_fields(member, crc, field32);
+  const std::string wide = field32.extra();
+  const std::uint64_t end =
+      offset + kMemberHeader + member.name.size() + wide.size() + kExtraHeader;
+  const std::size_t padding = (kAlignment - end % kAlignment) % kAlignment;
+  put<std::uint16_t>(out, static_cast<std::uint16_t>(wide.size() + kExtraHeader + padding));
   out += member.name;
+  out += wide;
   out += "FB";  // the mark of torch's own padding
   put<std::uint16_t>(out, static_cast<std::uint16_t>(padding));
   return out.append(padding, 'Z');
 }
 
-std::string directory_row(const ZipMember& member, std::uint32_t crc, std::uint64_t offset) {
+std::string directory_row(const ZipMember& member, std::uint32_t crc, std::uint64_t offset,
+                          std::uint64_t wide_from) {
+  Field32 field32(wide_from);
   std::string out;
   put<std::uint32_t>(out, kDirectorySignature);
   put<std::uint16_t>(out, 20);  // made by
   put<std::uint16_t>(out, 20);  // version that can unpack it
-  out += common_fields(member, crc, 0);
+  out += common_fields(member, crc, field32);
+  const std::uint32_t place = field32(offset);
+  const std::string wide = field32.extra();
+  put<std::uint16_t>(out, static_cast<std::uint16_t>(wide.size()));
   put<std::uint16_t>(out, 0);  // comment
   put<std::uint16_t>(out, 0);  // part
   put<std::uint16_t>(out, 0);  // attributes
   put<std::uint32_t>(out, 0);
-  put<std::uint32_t>(out, static_cast<std::uint32_t>(offset));
-  return out + member.name;
+  put<std::uint32_t>(out, place);
+  return out + member.name + wide;
 }
 
-std::string end_record(std::size_t count, std::size_t size, std::uint64_t offset) {
+// The end in 64-bit numbers, and where it is; followed by the ordinary one, which refers to them.
+std::string end_record64(const Directory& directory) {
   std::string out;
+  put<std::uint32_t>(out, kEnd64Signature);
+  put<std::uint64_t>(out, kEnd64Record - 12);  // the size of what follows
+  put<std::uint16_t>(out, 45);                 // made by
+  put<std::uint16_t>(out, 45);                 // version that can unpack it
+  put<std::uint32_t>(out, 0);                  // part
+  put<std::uint32_t>(out, 0);
+  put<std::uint64_t>(out, directory.count);
+  put<std::uint64_t>(out, directory.count);
+  put<std::uint64_t>(out, directory.size);
+  put<std::uint64_t>(out, directory.offset);
+  put<std::uint32_t>(out, kLocator64Signature);
+  put<std::uint32_t>(out, 0);  // part
+  put<std::uint64_t>(out, directory.offset + directory.size);
+  put<std::uint32_t>(out, 1);  // parts
+  return out;
+}
+
+std::string end_record(const Directory& directory, std::uint64_t wide_from) {
+  const auto count = static_cast<std::uint16_t>(
+      std::min<std::uint64_t>(directory.count, std::uint64_t{kSee64Short}));
+  Field32 field32(wide_from);
+  const std::uint32_t size = field32(directory.size);
+  const std::uint32_t offset = field32(directory.offset);
+  const bool wide = !field32.extra().empty() || count == kSee64Short;
+  std::string out = wide ? end_record64(directory) : std::string();
   put<std::uint32_t>(out, kEndSignature);
   put<std::uint32_t>(out, 0);  // part
-  put<std::uint16_t>(out, static_cast<std::uint16_t>(count));
-  put<std::uint16_t>(out, static_cast<std::uint16_t>(count));
-  put<std::uint32_t>(out, static_cast<std::uint32_t>(size));
-  put<std::uint32_t>(out, static_cast<std::uint32_t>(offset));
+  put<std::uint16_t>(out, count);
+  put<std::uint16_t>(out, count);
+  put<std::uint32_t>(out, size);
+  put<std::uint32_t>(out, offset);
   put<std::uint16_t>(out, 0);  // comment
   return out;
 }
 
 void check_writable(std::span<const ZipMember> members, const std::filesystem::path& path) {
-  std::uint64_t total = kEndRecord;
   std::set<std::string_view> names;
   for (const ZipMember& member : members) {
     if (!names.insert(member.name).second)
       raise<InvalidArgument>("{}: '{}' is to be written twice", path.string(), member.name);
-    total += member.bytes.size() + 2 * member.name.size() + kMemberHeader + kDirectoryHeader +
-             2 * kAlignment;
-  }
-  if (total >= kSee64 || members.size() >= kSee64Short) {
-    raise<InvalidArgument>(
-        "{}: {} members of {} bytes do not fit a ZIP file of 4 GB; use safetensors", path.string(),
-        members.size(), total);
   }
 }
 
 }  // namespace
 
-void write_zip(const std::filesystem::path& path, std::span<const ZipMember> members) {
+void write_zip(const std::filesystem::path& path, std::span<const ZipMember> members,
+               std::uint64_t wide_from) {
   check_writable(members, path);
   AtomicFile file(path);
-  std::string directory;
+  std::string rows;
   std::uint64_t offset = 0;
   for (const ZipMember& member : members) {
     const std::uint32_t crc = checksum(member.bytes);
-    const std::string header = member_header(member, crc, offset);
+    const std::string header = member_header(member, crc, offset, wide_from);
     file.write(header);
     file.write(member.bytes);
-    directory += directory_row(member, crc, offset);
+    rows += directory_row(member, crc, offset, wide_from);
     offset += header.size() + member.bytes.size();
   }
-  file.write(directory);
-  file.write(end_record(members.size(), directory.size(), offset));
+  file.write(rows);
+  file.write(end_record({offset, rows.size(), members.size()}, wide_from));
   file.commit();
 }
 

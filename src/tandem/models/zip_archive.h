@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -44,8 +45,10 @@ struct ZipMember {
 };
 
 // Writes a ZIP file of stored members atomically; the bytes of each begin at a multiple of 64, as
-// torch.save has it. Throws IoError, and InvalidArgument for a file that would exceed 4 GB (64-bit
-// sizes are not written) or a name twice.
-void write_zip(const std::filesystem::path& path, std::span<const ZipMember> members);
+// torch.save has it. Sizes and offsets from `wide_from` on, which is what 32 bits cannot say, are
+// written as 64-bit numbers (a test passes less). Throws IoError, and InvalidArgument for a name
+// twice.
+void write_zip(const std::filesystem::path& path, std::span<const ZipMember> members,
+               std::uint64_t wide_from = 0xffffffff);
 
 }  // namespace tandem::models

@@ -24,7 +24,8 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kTemporaryPrefix = "tmp-checkpoint-";
-constexpr std::string_view kOptimizerFile = "optimizer.safetensors";
+constexpr std::string_view kOptimizerFile = "optimizer.pt";
+constexpr std::string_view kOldOptimizerFile = "optimizer.safetensors";  // read, no longer written
 constexpr std::string_view kTrainerStateFile = "trainer_state.json";
 constexpr std::string_view kResumeFile = "tandem_state.json";
 
@@ -84,18 +85,6 @@ void put_in_place(TemporaryDirectory& work, const fs::path& target, const fs::pa
   work.release();
   sync_directory(target.parent_path());
   remove_tree(replaced);
-}
-
-void write_optimizer(const fs::path& path, const TrainedArenas& arenas, std::int64_t step) {
-  std::vector<models::TensorView> tensors;
-  for (const optim::StateTensor& tensor : arenas.state_tensors) {
-    tensors.push_back(
-        {.name = tensor.name,
-         .dtype = models::DType::kF32,
-         .shape = tensor.shape,
-         .bytes = std::as_bytes(arenas.optimizer_state.subspan(tensor.offset, tensor.size))});
-  }
-  models::write_safetensors(path, tensors, {{"format", "pt"}, {"step", std::to_string(step)}});
 }
 
 std::string resume_to_json(const ResumeState& resume) {
@@ -236,8 +225,10 @@ fs::path save_checkpoint(const fs::path& output_dir, const CheckpointContents& c
   TemporaryDirectory work(output_dir / (std::string(kTemporaryPrefix) + number));
 
   contents.task.save_pretrained(work.path(), contents.arenas.weights);
-  if (contents.with_optimizer) {
-    write_optimizer(work.path() / kOptimizerFile, contents.arenas, contents.state.global_step);
+  if (contents.optimization != nullptr) {
+    write_python_optimizer(work.path(), contents.task.layout(), contents.arenas,
+                           *contents.optimization);
+    write_python_schedule(work.path(), *contents.optimization);
   }
   write_file(work.path() / "training_args.json", contents.training_arguments_json);
   write_file(work.path() / kResumeFile, resume_to_json(contents.resume));
@@ -260,10 +251,12 @@ LoadedCheckpoint load_checkpoint_state(const fs::path& directory) {
     loaded.resume = python_resume_state(directory, loaded.state);
     return loaded;
   }
-  if (!state || !resume || !fs::exists(directory / kOptimizerFile)) {
+  const bool has_optimizer =
+      fs::exists(directory / kOptimizerFile) || fs::exists(directory / kOldOptimizerFile);
+  if (!state || !resume || !has_optimizer) {
     std::string missing;
     for (const auto file : {kTrainerStateFile, kResumeFile, kOptimizerFile}) {
-      if (!fs::exists(directory / file))
+      if (!fs::exists(directory / file) && (file != kOptimizerFile || !has_optimizer))
         missing += fmt::format("{}{}", missing.empty() ? "" : ", ", file);
     }
     raise<DataError>(
@@ -283,11 +276,11 @@ void load_checkpoint_arenas(const fs::path& directory, const nn::ParameterLayout
     load_tensor(weights, parameter.name, parameter.shape,
                 arenas.weights.subspan(parameter.offset, parameter.size));
   }
-  if (is_python_checkpoint(directory)) {
+  if (fs::exists(directory / kOptimizerFile)) {
     load_python_optimizer(directory, layout, arenas);
     return;
   }
-  const models::SafetensorsFile state(directory / kOptimizerFile);
+  const models::SafetensorsFile state(directory / kOldOptimizerFile);
   for (const optim::StateTensor& tensor : arenas.state_tensors) {
     load_tensor(state, tensor.name, tensor.shape,
                 arenas.optimizer_state.subspan(tensor.offset, tensor.size));

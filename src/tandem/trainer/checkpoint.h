@@ -6,7 +6,7 @@
 // most a tmp- directory, which nobody takes for a checkpoint and the next run removes.
 //
 //   model.safetensors or pytorch_model.bin, config.json, tokenizer files: as in output_dir
-//   optimizer.safetensors      the optimizer's state, f32: exp_avg.<parameter> and so on
+//   optimizer.pt, scheduler.pt as Hugging Face's Trainer, which goes on from them (python_checkpoint.h)
 //   trainer_state.json         as Hugging Face
 //   training_args.json         the arguments of the run that wrote it
 //   tandem_state.json          what only tandem needs: shards, loss sums since the last log
@@ -37,7 +37,7 @@ struct ResumeState {
   std::int64_t last_log_step = 0;
   std::vector<double> shard_loss_since_log;  // [logical_shards]
   double total_loss = 0;                     // sum over the logged steps, for train_loss
-  std::string optimizer = "adamw_torch";     // whose state optimizer.safetensors is
+  std::string optimizer = "adamw_torch";     // whose state optimizer.pt is
   // Of reduce_lr_on_plateau; unset for other schedules.
   std::optional<optim::PlateauSchedule::State> plateau;
   // Written by Hugging Face's Trainer (python_checkpoint.h): accumulation, data and optimizer are not
@@ -66,13 +66,15 @@ void remove_unfinished_checkpoints(const std::filesystem::path& output_dir);
 // Bytes of one checkpoint, up to a few kilobytes of JSON.
 std::size_t checkpoint_bytes(const nn::ParameterLayout& layout, std::size_t optimizer_elements);
 
+struct OptimizationState;  // python_checkpoint.h
+
 struct CheckpointContents {
   const tasks::Task& task;
   TrainedArenas arenas;
   const TrainerState& state;
   const ResumeState& resume;
   std::string training_arguments_json;
-  bool with_optimizer = true;
+  const OptimizationState* optimization;  // null: --save_only_model
 };
 
 // Writes output_dir/checkpoint-<state.global_step> and returns its path. Throws IoError (disk full,
@@ -88,8 +90,8 @@ struct LoadedCheckpoint {
 // Reads state and checks that the directory is a complete checkpoint, tandem's or the Hugging Face
 // Trainer's. Throws IoError or DataError.
 LoadedCheckpoint load_checkpoint_state(const std::filesystem::path& directory);
-// Fills the arenas from the weights and optimizer.safetensors, or optimizer.pt. Throws IoError or DataError (a
-// tensor that is absent or of another shape).
+// Fills the arenas from the weights and optimizer.pt, or the optimizer.safetensors of checkpoints
+// that tandem wrote before. Throws IoError or DataError (a tensor that is absent or of another shape).
 void load_checkpoint_arenas(const std::filesystem::path& directory,
                             const nn::ParameterLayout& layout, const TrainedArenas& arenas);
 

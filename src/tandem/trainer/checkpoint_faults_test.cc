@@ -21,6 +21,7 @@
 #include "tandem/models/model_config.h"
 #include "tandem/tasks/question_answering/question_answering_task.h"
 #include "tandem/trainer/checkpoint.h"
+#include "tandem/trainer/python_checkpoint.h"
 
 namespace {
 
@@ -210,11 +211,13 @@ class CheckpointFaults : public ::testing::Test {
     state.global_step = step;
     ResumeState resume;
     resume.shard_loss_since_log = {static_cast<double>(value)};
+    const OptimizationState optimization = {.step = step};
     save_checkpoint(folder_.path(), {.task = task_,
                                      .arenas = arenas(),
                                      .state = state,
                                      .resume = resume,
-                                     .training_arguments_json = "{}"});
+                                     .training_arguments_json = "{}",
+                                     .optimization = &optimization});
   }
 
   // What the next run would go on from: the value of its newest checkpoint, which is complete.

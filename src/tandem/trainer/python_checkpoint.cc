@@ -11,12 +11,15 @@
 #include "tandem/core/error.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/torch_file.h"
+#include "tandem/models/torch_writer.h"
 
 namespace tandem::trainer {
 namespace {
 
 namespace fs = std::filesystem;
+using models::TorchItem;
 using models::TorchValue;
+using optim::OptimizerName;
 
 constexpr std::string_view kOptimizerFile = "optimizer.pt";
 constexpr std::string_view kSchedulerFile = "scheduler.pt";
@@ -95,6 +98,104 @@ std::pair<std::string_view, std::string_view> split_name(std::string_view name) 
   return {name.substr(0, dot), name.substr(dot + 1)};
 }
 
+// How an optimizer of Python counts its updates.
+enum class StepCount { kNone, kInt, kTensor };
+
+StepCount step_count_of(OptimizerName name) {
+  switch (name) {
+    case OptimizerName::kSgd:
+      return StepCount::kNone;
+    case OptimizerName::kAdamwHf:
+    case OptimizerName::kAdafactor:
+      return StepCount::kInt;
+    case OptimizerName::kAdamwTorch:
+    case OptimizerName::kAdagrad:
+      break;
+  }
+  return StepCount::kTensor;
+}
+
+// One after another: lists of two in braces make gcc 12 warn of variants that it believes unset.
+TorchItem::List list_of_two(TorchItem first, TorchItem second) {
+  TorchItem::List list;
+  list.elements.push_back(std::move(first));
+  list.elements.push_back(std::move(second));
+  return list;
+}
+
+TorchItem pair_of(double first, double second) {
+  TorchItem::List pair = list_of_two({first}, {second});
+  pair.is_tuple = true;
+  return {std::move(pair)};
+}
+
+// The keys that torch's optimizers have for how, not what, they compute.
+void set_implementation(TorchItem::Dict& group) {
+  group.set("maximize", false);
+  group.set("foreach", std::monostate());
+}
+
+// The settings of a parameter group beside its decay and rate, in the order of the constructor.
+void set_options(const optim::OptimizerOptions& o, TorchItem::Dict& group) {
+  switch (o.name) {
+    case OptimizerName::kAdamwTorch:
+      group.set("betas", pair_of(o.beta1, o.beta2));
+      group.set("eps", o.epsilon);
+      group.set("amsgrad", false);
+      set_implementation(group);
+      group.set("capturable", false);
+      group.set("differentiable", false);
+      group.set("fused", true);  // the Trainer's default form of AdamW
+      group.set("decoupled_weight_decay", true);
+      return;
+    case OptimizerName::kAdamwHf:
+      group.set("betas", pair_of(o.beta1, o.beta2));
+      group.set("eps", o.epsilon);
+      group.set("correct_bias", true);
+      return;
+    case OptimizerName::kSgd:
+      group.set("momentum", o.momentum);
+      group.set("dampening", o.dampening);
+      group.set("nesterov", o.nesterov);
+      set_implementation(group);
+      group.set("differentiable", false);
+      group.set("fused", std::monostate());
+      return;
+    case OptimizerName::kAdagrad:
+      group.set("lr_decay", o.adagrad_lr_decay);
+      group.set("eps", o.adagrad_epsilon);
+      group.set("initial_accumulator_value", o.initial_accumulator_value);
+      set_implementation(group);
+      group.set("differentiable", false);
+      group.set("fused", std::monostate());
+      return;
+    case OptimizerName::kAdafactor:
+      constexpr double kScaleEpsilon = 1e-3;  // unused without scale_parameter
+      group.set("eps", pair_of(o.squared_gradient_epsilon, kScaleEpsilon));
+      group.set("clip_threshold", o.clip_threshold);
+      group.set("decay_rate", o.decay_rate);
+      group.set("beta1", std::monostate());
+      group.set("scale_parameter", false);
+      group.set("relative_step", false);
+      group.set("warmup_init", false);
+      return;
+  }
+}
+
+TorchItem parameter_group(const OptimizationState& state, bool decays, std::size_t first,
+                          std::size_t end) {
+  TorchItem::Dict group;
+  group.set("weight_decay", decays ? state.optimizer.weight_decay : 0.0);
+  group.set("lr", state.next_learning_rate);
+  set_options(state.optimizer, group);
+  if (!state.plateau) group.set("initial_lr", state.peak_learning_rate);
+  TorchItem::List numbers;
+  for (std::size_t i = first; i < end; ++i)
+    numbers.elements.push_back({static_cast<std::int64_t>(i)});
+  group.set("params", std::move(numbers));
+  return {std::move(group)};
+}
+
 }  // namespace
 
 bool is_python_checkpoint(const fs::path& directory) {
@@ -169,6 +270,64 @@ void load_python_optimizer(const fs::path& directory, const nn::ParameterLayout&
     }
     models::copy_to_float(found, arenas.optimizer_state.subspan(tensor.offset, tensor.size));
   }
+}
+
+void write_python_optimizer(const fs::path& directory, const nn::ParameterLayout& layout,
+                            const TrainedArenas& arenas, const OptimizationState& state) {
+  const std::vector<std::string_view> order = python_parameter_order(layout);
+  const StepCount count = step_count_of(state.optimizer.name);
+  // A tensor for each parameter: Python's optimizers count in place.
+  const std::vector<float> steps(order.size(), static_cast<float>(state.step));
+  std::unordered_map<std::string_view, std::size_t> numbers;
+  std::vector<TorchItem::Dict> entries(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    numbers[order[i]] = i;
+    if (count == StepCount::kInt) entries[i].set("step", state.step);
+    if (count == StepCount::kTensor) {
+      entries[i].set("step",
+                     models::TensorView{
+                         "step", models::DType::kF32, {}, std::as_bytes(std::span(&steps[i], 1))});
+    }
+  }
+  for (const optim::StateTensor& tensor : arenas.state_tensors) {
+    const auto [key, parameter] = split_name(tensor.name);
+    entries[numbers.at(parameter)].set(
+        std::string(key), models::TensorView{tensor.name, models::DType::kF32, tensor.shape,
+                                             std::as_bytes(arenas.optimizer_state.subspan(
+                                                 tensor.offset, tensor.size))});
+  }
+  TorchItem::Dict states;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (state.optimizer.name == OptimizerName::kAdafactor) entries[i].set("RMS", 0.0);
+    if (!entries[i].entries.empty())
+      states.set(static_cast<std::int64_t>(i), TorchItem{std::move(entries[i])});
+  }
+  const auto decaying = static_cast<std::size_t>(std::ranges::count_if(
+      order, [&](std::string_view name) { return layout.find(name)->weight_decay; }));
+  TorchItem::Dict root;
+  root.set("state", std::move(states));
+  root.set("param_groups", list_of_two(parameter_group(state, true, 0, decaying),
+                                       parameter_group(state, false, decaying, order.size())));
+  models::write_torch_file(directory / kOptimizerFile, {std::move(root)});
+}
+
+void write_python_schedule(const fs::path& directory, const OptimizationState& state) {
+  const auto twice = [](const TorchItem& item) { return list_of_two(item, item); };  // two groups
+  TorchItem::Dict root;
+  if (state.plateau) {  // what its constructor does not know
+    if (state.plateau->best) root.set("best", *state.plateau->best);
+    root.set("num_bad_epochs", static_cast<std::int64_t>(state.plateau->num_bad));
+    root.set("cooldown_counter", static_cast<std::int64_t>(state.plateau->cooldown_left));
+  } else {
+    root.set("base_lrs", twice({state.peak_learning_rate}));
+    root.set("last_epoch", state.step);
+    root.set("_step_count", state.step + 1);
+    root.set("_is_initial", false);
+    root.set("_get_lr_called_within_step", false);
+  }
+  root.set("_last_lr", twice({state.next_learning_rate}));
+  if (!state.plateau) root.set("lr_lambdas", twice({TorchItem::Dict()}));
+  models::write_torch_file(directory / kSchedulerFile, {std::move(root)});
 }
 
 }  // namespace tandem::trainer

@@ -1,13 +1,18 @@
-// Checkpoints that the Hugging Face Trainer wrote: optimizer.pt, scheduler.pt, trainer_state.json, so
-// that a run begun in Python goes on here.
+// Checkpoints of the Hugging Face Trainer: optimizer.pt, scheduler.pt, trainer_state.json. A run
+// begun in Python goes on here, and one begun here goes on in Python; optimizer.pt is also where
+// tandem's own checkpoints keep the optimizer's state, so that nothing is stored twice.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tandem/nn/parameter_layout.h"
+#include "tandem/optim/optimizer.h"
+#include "tandem/optim/schedule.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/trainer_state.h"
 
@@ -17,15 +22,33 @@ namespace tandem::trainer {
 bool is_python_checkpoint(const std::filesystem::path& directory);
 
 // What can be known of the run behind such a checkpoint: its batch size, how many ranks it had (as
-// many as there are rng_state files), and where reduce_lr_on_plateau stood. Data and accumulation are
-// not in the state; ResumeState::from_python says so (resume_differences.h looks at training_args.bin). The state of PyTorch's random numbers is of no use
-// here: dropout draws from tandem's own. Throws IoError or DataError.
+// many as there are rng_state files), and where reduce_lr_on_plateau stood. Data and accumulation
+// are not in the state; ResumeState::from_python says so (resume_differences.h looks at
+// training_args.bin). The state of PyTorch's random numbers is of no use here: dropout draws from
+// tandem's own. Throws IoError or DataError.
 ResumeState python_resume_state(const std::filesystem::path& directory, const TrainerState& state);
 
 // Fills arenas.optimizer_state from optimizer.pt. Throws IoError or DataError (another optimizer,
 // another model).
 void load_python_optimizer(const std::filesystem::path& directory,
                            const nn::ParameterLayout& layout, const TrainedArenas& arenas);
+
+// Where an optimizer and its schedule stand after a step: what Python's objects know beside
+// tensors.
+struct OptimizationState {
+  optim::OptimizerOptions optimizer = {};
+  std::int64_t step = 0;                                 // updates done
+  double peak_learning_rate = 0;                         // --learning_rate
+  double next_learning_rate = 0;                         // of the update to come
+  std::optional<optim::PlateauSchedule::State> plateau = {};  // of reduce_lr_on_plateau
+};
+
+// Write what torch.save makes of the state_dict() of the Trainer's optimizer (torch's or
+// transformers' of that name) and schedule. Throw IoError.
+void write_python_optimizer(const std::filesystem::path& directory,
+                            const nn::ParameterLayout& layout, const TrainedArenas& arenas,
+                            const OptimizationState& state);
+void write_python_schedule(const std::filesystem::path& directory, const OptimizationState& state);
 
 // The trainable parameters in the order in which the Trainer's optimizer numbers them: those that
 // decay first, each group in the order of the model's named_parameters().

@@ -5,6 +5,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/models/weight_files.h"
+#include "tandem/trainer/python_checkpoint.h"
 #include "tandem/trainer/resume_differences.h"
 #include "tandem/trainer/trainer.h"
 
@@ -142,12 +143,19 @@ void Trainer::save() {
   if (!writes_checkpoints()) return;
 
   parts_.observer.saving(directory);
-  save_checkpoint(arguments.output_dir, {.task = parts_.task,
-                                         .arenas = trained_arenas(),
-                                         .state = state_,
-                                         .resume = resume_,
-                                         .training_arguments_json = parts_.arguments_json,
-                                         .with_optimizer = !arguments.save_only_model});
+  const OptimizationState optimization = {
+      .optimizer = optimizer_options(arguments),
+      .step = state_.global_step,
+      .peak_learning_rate = arguments.learning_rate,
+      .next_learning_rate = learning_rate_->at(state_.global_step),
+      .plateau = resume_.plateau};
+  save_checkpoint(arguments.output_dir,
+                  {.task = parts_.task,
+                   .arenas = trained_arenas(),
+                   .state = state_,
+                   .resume = resume_,
+                   .training_arguments_json = parts_.arguments_json,
+                   .optimization = arguments.save_only_model ? nullptr : &optimization});
   if (arguments.save_total_limit && *arguments.save_total_limit > 0) {
     for (const fs::path& removed : rotate_checkpoints(
              arguments.output_dir, *arguments.save_total_limit, state_.best_model_checkpoint)) {

@@ -6,6 +6,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/models/safetensors.h"
 #include "tandem/models/test_models.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/evaluation.h"
@@ -200,6 +201,59 @@ TEST(PythonCheckpoint, ParametersAreNumberedAsTheTrainerDoes) {
     decaying.insert(decaying.end(), others.begin(), others.end());
     EXPECT_THAT(python_parameter_order(model.layout()), ::testing::ElementsAreArray(decaying));
   }
+}
+
+// What each optimizer keeps comes back from its optimizer.pt.
+TEST(PythonCheckpoint, EveryOptimizersStateIsReadAgain) {
+  const models::QuestionAnsweringModel model(
+      models::testing::tiny_config(models::ModelFamily::kBert));
+  for (const auto name : {optim::OptimizerName::kAdamwTorch, optim::OptimizerName::kAdamwHf,
+                          optim::OptimizerName::kSgd, optim::OptimizerName::kAdagrad,
+                          optim::OptimizerName::kAdafactor}) {
+    SCOPED_TRACE(optim::to_string(name));
+    const testing::TemporaryFolder folder;
+    const OptimizationState state = {.optimizer = {.name = name, .momentum = 0.5}, .step = 7};
+    const auto optimizer = optim::make_optimizer(state.optimizer, model.layout());
+    std::vector<float> kept(optimizer->state_elements()), read(kept.size());
+    for (const optim::StateTensor& tensor : optimizer->state_tensors()) {
+      for (std::size_t i = 0; i < tensor.size; ++i)
+        kept[tensor.offset + i] = static_cast<float>(tensor.offset + i);
+    }
+    const auto arenas = [&](std::vector<float>& values) {
+      return TrainedArenas{
+          .weights = {}, .optimizer_state = values, .state_tensors = optimizer->state_tensors()};
+    };
+    write_python_optimizer(folder.path(), model.layout(), arenas(kept), state);
+    load_python_optimizer(folder.path(), model.layout(), arenas(read));
+    EXPECT_EQ(kept, read);
+  }
+}
+
+TEST(Checkpoint, AnOptimizerInSafetensorsIsStillRead) {
+  const models::QuestionAnsweringModel model(
+      models::testing::tiny_config(models::ModelFamily::kBert));
+  const auto optimizer = optim::make_optimizer({}, model.layout());
+  std::vector<float> weights(model.layout().size(), 1.0f);
+  std::vector<float> kept(optimizer->state_elements(), 2.0f), read(kept.size());
+  const testing::TemporaryFolder folder;
+  std::vector<models::TensorView> tensors;
+  for (const nn::ParameterSpec& parameter : model.layout().parameters()) {
+    tensors.push_back(
+        {parameter.name, models::DType::kF32, parameter.shape,
+         std::as_bytes(std::span(weights).subspan(parameter.offset, parameter.size))});
+  }
+  models::write_safetensors(folder / "model.safetensors", tensors, {});
+  tensors.clear();
+  for (const optim::StateTensor& tensor : optimizer->state_tensors()) {
+    tensors.push_back({tensor.name, models::DType::kF32, tensor.shape,
+                       std::as_bytes(std::span(kept).subspan(tensor.offset, tensor.size))});
+  }
+  models::write_safetensors(folder / "optimizer.safetensors", tensors, {});
+  load_checkpoint_arenas(
+      folder.path(), model.layout(),
+      {.weights = weights, .optimizer_state = read, .state_tensors = optimizer->state_tensors()});
+  for (const optim::StateTensor& tensor : optimizer->state_tensors())
+    EXPECT_EQ(read[tensor.offset], 2.0f) << tensor.name;
 }
 
 TEST(RoundDigits, AsPython) {
