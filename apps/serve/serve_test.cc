@@ -14,11 +14,13 @@
 #include "support/browser.h"
 #include "support/process.h"
 #include "support/test_support.h"
+#include "tandem/core/file.h"
 
 namespace tandem {
 namespace {
 
 using nlohmann::json;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -250,7 +252,7 @@ TEST_F(ServePage, ShowsTheAnswerInTheText) {
   EXPECT_THAT(page, HasSubstr("😀 The "));
   EXPECT_THAT(page, Not(HasSubstr("<img")));
   EXPECT_THAT(page, HasSubstr("&lt;img"));
-  EXPECT_THAT(page, HasSubstr("<title>tandem: question answering</title>"));
+  EXPECT_THAT(page, HasSubstr("<title>demo, model – ask a text</title>"));
 
   // What is marked is the answer that the endpoint gives, cut out by its positions.
   const std::string context = "\U0001F600 The ferry leaves at nine.";
@@ -260,6 +262,42 @@ TEST_F(ServePage, ShowsTheAnswerInTheText) {
   EXPECT_THAT(simple, HasSubstr(fmt::format(">{}</mark>", answer["answer"].get<std::string>())));
   EXPECT_THAT(simple, HasSubstr(fmt::format("<td>{}–{}</td>", answer["start"].get<int>(),
                                             answer["end"].get<int>())));
+}
+
+// Somebody who has no text at hand gets one; the model has a title, its path is where a pointer rests on it.
+TEST_F(ServePage, HasAnExampleAndATitle) {
+  const Server server;
+  const std::string page =
+      testing::dump_dom(fmt::format("http://127.0.0.1:{}/?example", server.port()));
+  EXPECT_THAT(page, HasSubstr("Try an example</button>"));
+  EXPECT_THAT(page,
+              ContainsRegex("<p id=\"model\" title=\"[^\"]*/examples/demo/model\">demo, model, "
+                            "335,234 parameters</p>"));
+  EXPECT_THAT(page, ContainsRegex("<div id=\"marked\">.*The Melqueen sails to Norford"));
+}
+
+// The endpoint gives as many answers as were asked for; the page shows those that have a probability to show. A stub takes the
+// server's place: which probabilities a model gives is not the page's matter.
+TEST_F(ServePage, HasNoRowsWithoutAProbability) {
+  const testing::TemporaryFolder folder;
+  const std::string source = TANDEM_SOURCE_DIR "/apps/serve/";
+  for (const char* file : {"page.css", "page.js"})
+    write_file(folder / file, read_file(source + file));
+  std::string page = read_file(source + "index.html");
+  page.insert(page.find("<script"), R"(<script>
+    window.fetch = async (path, request) => ({ok: true, json: async () => path === "/info"
+      ? {model: "/runs/a <b>/checkpoint-12/", parameters: 1000}
+      : [0.9994, 0.0005, 0.00049, 0].map(score => ({score, start: 0, end: 3, answer: "The"}))});
+    </script>
+    )");
+  write_file(folder / "index.html", page);
+  const std::string shown =
+      testing::dump_dom("file://" + (folder / "index.html").native() + "?example");
+  EXPECT_THAT(shown, HasSubstr("<td>99.9 %</td>"));
+  EXPECT_THAT(shown, HasSubstr("<td>0.1 %</td>"));
+  EXPECT_THAT(shown, Not(HasSubstr("<td>0.0 %</td>")));
+  EXPECT_THAT(shown, HasSubstr("; others have less than 0.05 %"));
+  EXPECT_THAT(shown, HasSubstr(">a &lt;b&gt;, checkpoint-12, 1,000 parameters</p>"));
 }
 
 TEST_F(ServePage, ShowsErrors) {
