@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs every command of docs/guide, and checks that the three languages have the same ones.
+"""Runs every command of docs/guide but those that install, and checks that the three languages have the same ones.
 
     check_guides.py TANDEM
 
@@ -24,7 +24,21 @@ DEMO = ROOT / "examples/demo"
 
 def commands(language):
     text = (ROOT / f"docs/guide/{language}.md").read_text(encoding="utf-8")
-    return re.findall(r"```bash\n(.*?)```", text, re.S), re.findall(r"```text\n(.*?)```", text, re.S)
+    return [re.findall(rf"```{kind}\n(.*?)```", text, re.S) for kind in ("bash", "text", "sh")]
+
+
+def problem_of_install(language, blocks):
+    """What a newcomer would miss: the way to install with scripts that are there, and that the first run downloads, how much and where to."""
+    text = (ROOT / f"docs/guide/{language}.md").read_text(encoding="utf-8")
+    missing = [word for word in ("1.3 GB", "~/.cache/huggingface", "HF_HOME", "HF_ENDPOINT") if word not in text]
+    if missing:
+        return f"does not mention {missing}"
+    install = "".join(blocks)
+    scripts = re.findall(r"scripts/\S+", install)
+    absent = [script for script in scripts if not (ROOT / script).is_file()]
+    if absent or not scripts or "--component program" not in install or "COMPONENT program" not in (ROOT / "apps/CMakeLists.txt").read_text():
+        return f"installs with what is not there: {absent or install}"
+    return None
 
 
 def some_questions(source, count):
@@ -57,6 +71,10 @@ def main():
     for language in LANGUAGES[1:]:
         if blocks[language] != blocks["en"]:
             print(f"docs/guide/{language}.md has other commands than docs/guide/en.md")
+            return 1
+    for language in LANGUAGES:
+        if problem := problem_of_install(language, blocks[language][2]):
+            print(f"docs/guide/{language}.md {problem}")
             return 1
     scripts = blocks["en"][0]
     with tempfile.TemporaryDirectory() as scratch:
