@@ -7,6 +7,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
+#include "tandem/trainer/checkpoint_manifest.h"
 #include "tandem/trainer/trainer.h"
 
 namespace tandem::apps {
@@ -27,16 +28,61 @@ void require_writable(const fs::path& directory) {
   }
 }
 
+// The newest checkpoint whose files are as they were written. Damaged ones in front of it are set
+// aside, so that the rotation does not keep them for the newest.
+std::optional<fs::path> newest_whole_checkpoint(const fs::path& output_dir, Console& console) {
+  const std::vector<fs::path> checkpoints = trainer::complete_checkpoints(output_dir);
+  std::vector<std::pair<fs::path, std::string>> damaged;
+  for (const fs::path& checkpoint : checkpoints) {
+    const auto damage = trainer::find_damage(checkpoint);
+    if (damage) {
+      damaged.emplace_back(checkpoint, *damage);
+      continue;
+    }
+    for (const auto& [path, what] : damaged) {
+      console.warning(
+          fmt::format("{}; the run goes on from '{}', and the damaged checkpoint is "
+                      "now '{}'",
+                      what, checkpoint.native(), trainer::set_checkpoint_aside(path).native()));
+    }
+    return checkpoint;
+  }
+  if (damaged.empty()) return std::nullopt;
+  raise<DataError>(
+      "{}, and no checkpoint in '{}' is whole; restore one, or pass --overwrite_output_dir to "
+      "train from scratch",
+      damaged.front().second, output_dir.native());
+}
+
+// A checkpoint that was named: damage is an error, with the newest older one that could be taken.
+void require_whole_checkpoint(const fs::path& checkpoint) {
+  const auto damage = trainer::find_damage(checkpoint);
+  if (!damage) return;
+  const fs::path named = checkpoint.has_filename() ? checkpoint : checkpoint.parent_path();
+  const auto step = trainer::checkpoint_step(named);
+  std::string advice = "restore it from a copy";
+  for (const fs::path& other : trainer::complete_checkpoints(named.parent_path())) {
+    if (!step || *trainer::checkpoint_step(other) >= *step || trainer::find_damage(other)) continue;
+    advice = fmt::format("'{}' is whole: pass --resume_from_checkpoint {}", other.native(),
+                         other.native());
+    break;
+  }
+  raise<DataError>("{}; {}. If it was changed on purpose, remove manifest.json", *damage, advice);
+}
+
 // Where to resume from, if anywhere: the flag, else the newest checkpoint that a previous run left
 // in output_dir.
 std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments& training,
                                                Console& console) {
-  if (training.resume_from_checkpoint) return fs::path(*training.resume_from_checkpoint);
+  if (training.resume_from_checkpoint) {
+    if (training.do_train) require_whole_checkpoint(*training.resume_from_checkpoint);
+    return fs::path(*training.resume_from_checkpoint);
+  }
   const fs::path output_dir = training.output_dir;
   if (!training.do_train || training.overwrite_output_dir || !fs::is_directory(output_dir))
     return std::nullopt;
   trainer::restore_replaced_checkpoints(output_dir);
-  if (const auto last = trainer::last_checkpoint(output_dir)) {
+  if (const auto last = newest_whole_checkpoint(output_dir, console)) {
     console.script_line("INFO",
                         fmt::format("Checkpoint detected, resuming training at {}. To avoid this "
                                     "behavior, change the `--output_dir` "

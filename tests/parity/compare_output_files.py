@@ -51,6 +51,7 @@ EXPECTED = {
     ("<ckpt>/training_args.json", "more"): "as above",
     ("<ckpt>/rng_state.pth", "missing"): "random numbers are a function of seed and step",
     ("<ckpt>/tandem_state.json", "more"): "what a bit-identical resume needs",
+    ("<ckpt>/manifest.json", "more"): "checksums of the other files",
 }
 
 # The keys of the squad and squad_v2 metrics for questions that all have answers; their values are compared elsewhere.

@@ -14,6 +14,7 @@
 #include "tandem/core/python_json.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/weight_files.h"
+#include "tandem/trainer/checkpoint_manifest.h"
 #include "tandem/trainer/python_checkpoint.h"
 
 namespace tandem::trainer {
@@ -181,13 +182,27 @@ std::optional<std::int64_t> checkpoint_step(const fs::path& directory) {
   return step;
 }
 
-std::optional<fs::path> last_checkpoint(const fs::path& output_dir) {
-  auto found = list_checkpoints(output_dir);
-  std::reverse(found.begin(), found.end());
-  for (const auto& [step, path] : found) {
-    if (fs::exists(path / kTrainerStateFile)) return path;
+std::vector<fs::path> complete_checkpoints(const fs::path& output_dir) {
+  std::vector<fs::path> complete;
+  for (const auto& [step, path] : list_checkpoints(output_dir)) {
+    if (fs::exists(path / kTrainerStateFile)) complete.push_back(path);
   }
-  return std::nullopt;
+  std::reverse(complete.begin(), complete.end());
+  return complete;
+}
+
+std::optional<fs::path> last_checkpoint(const fs::path& output_dir) {
+  const std::vector<fs::path> complete = complete_checkpoints(output_dir);
+  return complete.empty() ? std::nullopt : std::optional(complete.front());
+}
+
+fs::path set_checkpoint_aside(const fs::path& checkpoint) {
+  const std::string name = "damaged-" + checkpoint.filename().string();
+  fs::path target = checkpoint.parent_path() / name;
+  for (int copy = 2; fs::exists(target); ++copy)
+    target = checkpoint.parent_path() / fmt::format("{}-{}", name, copy);
+  rename_directory(checkpoint, target);
+  return target;
 }
 
 void restore_replaced_checkpoints(const fs::path& output_dir) {
@@ -233,6 +248,7 @@ fs::path save_checkpoint(const fs::path& output_dir, const CheckpointContents& c
   write_file(work.path() / "training_args.json", contents.training_arguments_json);
   write_file(work.path() / kResumeFile, resume_to_json(contents.resume));
   write_file(work.path() / kTrainerStateFile, contents.state.to_json());
+  write_manifest(work.path());
 
   put_in_place(work, target, output_dir / (std::string(kTemporaryPrefix) + number + "-replaced"));
   return target;

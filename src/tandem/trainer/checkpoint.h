@@ -10,6 +10,7 @@
 //   trainer_state.json         as Hugging Face
 //   training_args.json         the arguments of the run that wrote it
 //   tandem_state.json          what only tandem needs: shards, loss sums since the last log
+//   manifest.json              checksums of all of them (checkpoint_manifest.h)
 #pragma once
 
 #include <cstdint>
@@ -56,8 +57,12 @@ struct TrainedArenas {
 
 // "checkpoint-500" -> 500.
 std::optional<std::int64_t> checkpoint_step(const std::filesystem::path& directory);
-// The complete checkpoint with the largest step in `output_dir`, if any.
+// The complete checkpoints in `output_dir`, newest first; that with the largest step, if any.
+std::vector<std::filesystem::path> complete_checkpoints(const std::filesystem::path& output_dir);
 std::optional<std::filesystem::path> last_checkpoint(const std::filesystem::path& output_dir);
+// Renames a checkpoint that is of no use to damaged-checkpoint-N beside it, where neither a resume
+// nor the rotation takes it for one. Returns the new name. Throws IoError.
+std::filesystem::path set_checkpoint_aside(const std::filesystem::path& checkpoint);
 // Gives a checkpoint its name back that a killed run was about to replace with one of the same step
 // (only where the file system cannot exchange two names). Call before last_checkpoint().
 void restore_replaced_checkpoints(const std::filesystem::path& output_dir);

@@ -5,6 +5,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/models/weight_files.h"
+#include "tandem/trainer/checkpoint_manifest.h"
 #include "tandem/trainer/python_checkpoint.h"
 #include "tandem/trainer/resume_differences.h"
 #include "tandem/trainer/trainer.h"
@@ -99,6 +100,7 @@ void Trainer::resume_from(const fs::path& checkpoint) {
                     checkpoint.native(), loaded.state.global_step, plan_.total_steps));
   }
   if (parts_.parallel.node_leader()) {
+    if (!is_main()) require_undamaged(checkpoint);  // rank 0 looked through its own before
     load_checkpoint_arenas(checkpoint, parts_.task.layout(), trained_arenas());
   }
   parts_.communicator.barrier();
@@ -175,6 +177,7 @@ void Trainer::load_best_model() {
   parts_.observer.note(fmt::format("Loading best model from {} (score: {}).",
                                    *state_.best_model_checkpoint, *state_.best_metric));
   if (parts_.parallel.node_leader()) {
+    require_undamaged(*state_.best_model_checkpoint);
     const models::WeightFiles file(*state_.best_model_checkpoint);
     for (const nn::ParameterSpec& parameter : parts_.task.layout().parameters()) {
       const models::TensorView* tensor = file.find(parameter.name);

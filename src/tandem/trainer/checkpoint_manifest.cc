@@ -1,0 +1,94 @@
+#include "tandem/trainer/checkpoint_manifest.h"
+
+#include <zlib.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/core/python_json.h"
+
+namespace tandem::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+constexpr std::string_view kManifestFile = "manifest.json";
+
+struct FileSum {
+  std::uint64_t bytes = 0;
+  std::string crc32;  // 8 hexadecimal digits
+};
+
+FileSum sum_of(const fs::path& path) {
+  const MappedFile file(path);
+  const auto bytes = file.bytes();
+  const uLong crc = ::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
+  return {bytes.size(), fmt::format("{:08x}", crc)};
+}
+
+std::optional<std::string> damage_of(const fs::path& path, const FileSum& written) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return fmt::format("'{}' is missing", path.native());
+  const FileSum found = sum_of(path);
+  if (found.bytes != written.bytes) {
+    return fmt::format("'{}' is damaged: it has {} bytes, {} were written", path.native(),
+                       found.bytes, written.bytes);
+  }
+  if (found.crc32 != written.crc32) {
+    return fmt::format("'{}' is damaged: its CRC-32 is {}, that of what was written {}",
+                       path.native(), found.crc32, written.crc32);
+  }
+  return std::nullopt;
+}
+
+// Nothing when the text is no manifest.
+std::optional<std::map<std::string, FileSum>> parse_manifest(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("files") || !json["files"].is_object())
+    return std::nullopt;
+  std::map<std::string, FileSum> files;
+  for (const auto& [name, entry] : json["files"].items()) {
+    if (!entry.is_object() || !entry.contains("bytes") || !entry.contains("crc32") ||
+        !entry["bytes"].is_number_unsigned() || !entry["crc32"].is_string()) {
+      return std::nullopt;
+    }
+    // A name is one of this directory, whatever was made of it.
+    if (name.empty() || fs::path(name).filename() != name) return std::nullopt;
+    files[name] = {entry["bytes"].get<std::uint64_t>(), entry["crc32"].get<std::string>()};
+  }
+  return files;
+}
+
+}  // namespace
+
+void write_manifest(const fs::path& directory) {
+  std::map<std::string, FileSum> files;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (entry.is_regular_file()) files[entry.path().filename().string()] = sum_of(entry.path());
+  }
+  ordered_json json;
+  for (const auto& [name, sum] : files)
+    json["files"][name] = {{"bytes", sum.bytes}, {"crc32", sum.crc32}};
+  write_file(directory / kManifestFile, python_json(json, {.indent = 2, .sort_keys = true}) + "\n");
+}
+
+std::optional<std::string> find_damage(const fs::path& directory) {
+  const fs::path manifest = directory / kManifestFile;
+  const auto text = read_file_if_exists(manifest);
+  if (!text) return std::nullopt;
+  const auto files = parse_manifest(*text);
+  if (!files) return fmt::format("'{}' is damaged: it is no list of files", manifest.native());
+  for (const auto& [name, sum] : *files) {
+    if (auto damage = damage_of(directory / name, sum)) return damage;
+  }
+  return std::nullopt;
+}
+
+void require_undamaged(const fs::path& directory) {
+  if (const auto damage = find_damage(directory)) raise<DataError>("{}", *damage);
+}
+
+}  // namespace tandem::trainer

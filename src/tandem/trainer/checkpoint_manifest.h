@@ -1,0 +1,25 @@
+// manifest.json of a checkpoint: size and CRC-32 of every other file in it, so that a bit that a disk
+// or a copy turned is noticed before a run goes on with it.
+//
+//   {"files": {"config.json": {"bytes": 612, "crc32": "1b0f34a2"}, …}}
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace tandem::trainer {
+
+// Writes the manifest of the files that are in `directory` now. Throws IoError.
+void write_manifest(const std::filesystem::path& directory);
+
+// What is wrong with a file of the checkpoint, or with its manifest: a sentence without an end that
+// names the file; nothing when all is as it was written, or when there is no manifest (Hugging
+// Face's checkpoints have none). Files that the manifest does not list are not looked at. Reads
+// everything.
+std::optional<std::string> find_damage(const std::filesystem::path& directory);
+
+// Throws DataError when find_damage() finds something.
+void require_undamaged(const std::filesystem::path& directory);
+
+}  // namespace tandem::trainer

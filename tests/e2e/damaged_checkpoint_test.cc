@@ -1,0 +1,88 @@
+// Checkpoints of which a disk or a copy changed something: nobody goes on from them unknowingly.
+#include <gmock/gmock.h>
+
+#include "e2e/job.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class DamagedCheckpoint : public JobTest {
+ protected:
+  static constexpr const char* kFiles[] = {"model.safetensors",  "optimizer.pt",
+                                           "trainer_state.json", "tandem_state.json",
+                                           "scheduler.pt",       "tokenizer.json"};
+
+  // A run that left checkpoint-4, -8 and -12 in `output`.
+  Words job(const std::string& output, const Words& more = {}) const {
+    return train_command(output, with({"--save_steps", "4"}, more));
+  }
+  static void flip_a_bit(const fs::path& file) {
+    std::string text = read_file(file);
+    text[text.size() / 2] = static_cast<char>(text[text.size() / 2] ^ 1);
+    write_file(file, text);
+  }
+  fs::path copy_of(const std::string& from, const std::string& to) const {
+    fs::copy(path(from), path(to), fs::copy_options::recursive);
+    return path(to);
+  }
+};
+
+TEST_F(DamagedCheckpoint, IsPassedOverWhenNobodyNamedIt) {
+  run_ok(job("whole"));
+  for (const char* file : kFiles) {
+    SCOPED_TRACE(file);
+    const fs::path output = copy_of("whole", "out");
+    flip_a_bit(output / "checkpoint-12" / file);
+    const std::string said = run_ok(job("out", {"--save_total_limit", "1"})).err;
+    EXPECT_THAT(said, HasSubstr((output / "checkpoint-12" / file).native() + "' is damaged"));
+    EXPECT_THAT(said, HasSubstr("the run goes on from '" + (output / "checkpoint-8").native()));
+    EXPECT_TRUE(fs::exists(output / "damaged-checkpoint-12"));
+    EXPECT_TRUE(fs::exists(output / "checkpoint-12"));  // this run's
+    EXPECT_TRUE(weights("out") == weights("whole"));
+    fs::remove_all(output);
+  }
+}
+
+TEST_F(DamagedCheckpoint, OfWhichNoneIsWholeEndsTheRun) {
+  run_ok(job("out", {"--save_total_limit", "1"}));
+  flip_a_bit(path("out") / "checkpoint-12" / "optimizer.pt");
+  const ProcessResult result = run(job("out"), {});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("optimizer.pt' is damaged: its CRC-32 is "));
+  EXPECT_THAT(result.err, HasSubstr("restore one, or pass --overwrite_output_dir"));
+  EXPECT_TRUE(fs::exists(path("out") / "checkpoint-12"));  // nothing was moved for nothing
+}
+
+TEST_F(DamagedCheckpoint, ThatWasNamedIsRefusedWithTheOneBeforeIt) {
+  run_ok(job("whole"));
+  const fs::path checkpoint = path("whole") / "checkpoint-12";
+  flip_a_bit(checkpoint / "model.safetensors");
+  const Words resume = {"--resume_from_checkpoint", checkpoint.native() + "/"};
+  const ProcessResult result = run(job("out", resume), {});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("model.safetensors' is damaged"));
+  EXPECT_THAT(result.err, HasSubstr("pass --resume_from_checkpoint " +
+                                    (path("whole") / "checkpoint-8").native()));
+  // Who changed it on purpose says so.
+  flip_a_bit(checkpoint / "model.safetensors");
+  flip_a_bit(checkpoint / "manifest.json");
+  EXPECT_EQ(run(job("out", resume), {}).exit_code, 1);
+  fs::remove(checkpoint / "manifest.json");
+  run_ok(job("out", resume));
+}
+
+TEST_F(DamagedCheckpoint, IsNoticedWhenFilesAreMissingOrShort) {
+  run_ok(job("whole"));
+  const fs::path checkpoint = path("whole") / "checkpoint-12";
+  fs::resize_file(checkpoint / "optimizer.pt", 1000);
+  const Words resume = {"--resume_from_checkpoint", checkpoint.native()};
+  EXPECT_THAT(run(job("out", resume), {}).err, HasSubstr("it has 1000 bytes, "));
+  fs::remove(checkpoint / "optimizer.pt");
+  EXPECT_THAT(run(job("out", resume), {}).err, HasSubstr("optimizer.pt' is missing"));
+}
+
+}  // namespace
+}  // namespace tandem::testing
