@@ -86,7 +86,8 @@ int ask(const Invocation& invocation) {
   Reader reader(options.model, invocation.environment);
   if (!reader.warning().empty()) fmt::print(stderr, "tandem: warning: {}\n", reader.warning());
 
-  const std::vector<Answer> answers = reader.answer(context, question, options.answer);
+  const Question asked{.name = "", .question = question, .context = context};
+  const std::vector<Answer> answers = reader.answer({&asked, 1}, options.answer).front();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is told by write(), see LineOutput
   LineOutput output(STDOUT_FILENO);
   if (options.json) {

@@ -2,23 +2,21 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <numeric>
 
 #include "apps/download_progress.h"
 #include "tandem/core/error.h"
 #include "tandem/data/question_example.h"
 #include "tandem/quant/load_model.h"
 #include "tandem/tasks/question_answering/features.h"
+#include "tandem/text/utf8.h"
 
 namespace tandem::apps {
 namespace {
 
 using question_answering::Candidate;
 using question_answering::FeatureSet;
-using question_answering::Padding;
 using question_answering::Prediction;
 
-constexpr std::size_t kBatchSize = 8;    // windows computed together
 constexpr std::size_t kCandidates = 20;  // run_qa's --n_best_size
 
 int thread_count(const Environment& environment) {
@@ -26,32 +24,19 @@ int thread_count(const Environment& environment) {
   return asked > 0 ? static_cast<int>(asked) : available_cores();
 }
 
-data::QuestionSet question_set(std::string_view context, std::string_view question) {
+data::QuestionSet question_set(std::span<const Question> questions) {
   data::QuestionSet::Builder builder;
-  builder.add(
-      {.id = "question", .title = "", .context = context, .question = question, .answers = {}});
+  for (const Question& question : questions) {
+    const std::string of = question.name.empty() ? "" : question.name + ": ";
+    require_text(question.question, of + "the question");
+    require_text(question.context, of + "the context");
+    builder.add({.id = question.name.empty() ? "question" : std::string_view(question.name),
+                 .title = "",
+                 .context = question.context,
+                 .question = question.question,
+                 .answers = {}});
+  }
   return builder.finish();
-}
-
-nn::PackedBatch batch_of(const FeatureSet& features, std::size_t begin, std::size_t end) {
-  std::vector<std::uint32_t> indices(end - begin);
-  std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(begin));
-  question_answering::BatchRows rows;
-  question_answering::fill_batch(features, indices, Padding::kNone, rows);
-  nn::PackedBatch batch;
-  batch.input_ids = std::move(rows.input_ids);
-  batch.token_type_ids = std::move(rows.token_type_ids);
-  batch.position_ids = std::move(rows.position_ids);
-  batch.row_begin = std::move(rows.row_begin);
-  batch.key_count = std::move(rows.key_count);
-  batch.sample.assign(indices.begin(), indices.end());
-  return batch;
-}
-
-std::size_t count_code_points(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
 }
 
 Answer to_answer(const Candidate& candidate, std::string_view context) {
@@ -59,8 +44,8 @@ Answer to_answer(const Candidate& candidate, std::string_view context) {
   if (candidate.placeholder || candidate.text.empty()) return answer;
   answer.text = candidate.text;
   const auto offset = static_cast<std::size_t>(candidate.text.data() - context.data());
-  const std::size_t start = count_code_points(context.substr(0, offset));
-  answer.span = AnswerSpan{.start = start, .end = start + count_code_points(candidate.text)};
+  const std::size_t start = text::count_code_points(context.substr(0, offset));
+  answer.span = AnswerSpan{.start = start, .end = start + text::count_code_points(candidate.text)};
   return answer;
 }
 
@@ -73,6 +58,28 @@ std::vector<Candidate> ranked(const Prediction& prediction, std::size_t count) {
   if (chosen != candidates.end()) std::rotate(candidates.begin(), chosen, chosen + 1);
   if (candidates.size() > count) candidates.resize(count);
   return candidates;
+}
+
+std::vector<std::vector<Answer>> to_answers(const question_answering::Predictions& found,
+                                            const data::QuestionSet& set,
+                                            const AnswerOptions& options,
+                                            const std::stop_token& cancelled) {
+  std::vector<std::vector<Answer>> answers(set.size());
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < set.size(); ++i) {
+    for (const Candidate& candidate : ranked(found.predictions[i], options.n_best)) {
+      if (cancelled.stop_requested()) raise<Cancelled>("the question was given up");
+      bytes += candidate.text.size();
+      if (bytes > options.max_answer_bytes) {
+        raise<DataError>(
+            "the answers are longer than {} bytes, which is the limit of a request; ask for fewer "
+            "(top_k {}) or shorter ones",
+            options.max_answer_bytes, options.n_best);
+      }
+      answers[i].push_back(to_answer(candidate, set[i].context));
+    }
+  }
+  return answers;
 }
 
 hub::ModelLocation locate(const hub::ModelArguments& arguments, const Environment& environment) {
@@ -102,44 +109,53 @@ Reader::Reader(const hub::ModelArguments& arguments, const Environment& environm
         "{} has no {}: the model was not trained for question answering, answers are random",
         report.file.string(), report.newly_initialized.front());
   }
+  scheduler_ = std::make_unique<WindowScheduler>(
+      [this](const nn::PackedBatch& batch, std::span<float> logits) { forward(batch, logits); });
 }
 
-std::vector<float> Reader::logits_of(const FeatureSet& features) {
+void Reader::forward(const nn::PackedBatch& batch, std::span<float> logits) {
   const models::QuestionAnsweringModel& model = task_.model();
-  models::Activations activations = model.make_activations(
-      {.rows = question_answering::max_batch_rows(features, Padding::kNone, kBatchSize),
-       .sequences = kBatchSize},
-      nn::Precision::kFloat32, models::PassKind::kInference);
-  std::vector<float> logits;
-  for (std::size_t begin = 0; begin < features.size(); begin += kBatchSize) {
-    const nn::PackedBatch batch =
-        batch_of(features, begin, std::min(begin + kBatchSize, features.size()));
-    const std::size_t size = batch.rows() * models::QuestionAnsweringModel::kNumLabels;
-    logits.resize(logits.size() + size);
-    model.forward({threads_, kernels_, scratch_},
-                  {weights_.as<float>(), {}, int8_ ? &*int8_ : nullptr}, batch, {}, activations,
-                  std::span(logits).last(size));
+  if (!activations_ || activations_->capacity().rows < batch.rows()) {
+    activations_.reset();
+    activations_ =
+        model.make_activations({.rows = batch.rows(), .sequences = WindowScheduler::kMaxWindows},
+                               nn::Precision::kFloat32, models::PassKind::kInference);
   }
-  return logits;
+  model.forward({threads_, kernels_, scratch_},
+                {weights_.as<float>(), {}, int8_ ? &*int8_ : nullptr}, batch, {}, *activations_,
+                logits);
 }
 
-std::vector<Answer> Reader::answer(std::string_view context, std::string_view question,
-                                   const AnswerOptions& options) {
-  require_text(question, "the question");
-  require_text(context, "the context");
-  const data::QuestionSet questions = question_set(context, question);
-  question_answering::FeatureOptions feature_options;
-  feature_options.max_seq_length = options.max_seq_length;
-  feature_options.doc_stride = options.doc_stride;
+question_answering::FeatureOptions Reader::feature_options(const AnswerOptions& options) const {
+  question_answering::FeatureOptions features;
+  features.max_seq_length = options.max_seq_length;
+  features.doc_stride = options.doc_stride;
   if (options.max_seq_length >
       max_positions()) {  // a small model: half a window of overlap at most, as in HF's pipeline
-    feature_options.max_seq_length = max_positions();
-    feature_options.doc_stride = std::min(options.doc_stride, max_positions() / 2);
+    features.max_seq_length = max_positions();
+    features.doc_stride = std::min(options.doc_stride, max_positions() / 2);
   }
-  feature_options.labels = false;
-  const FeatureSet features = question_answering::build_features(tokenizer_, questions.examples(),
-                                                                 feature_options, threads_);
-  const std::vector<float> logits = logits_of(features);
+  features.labels = false;
+  // One window more than allowed is enough to know.
+  if (options.max_windows < AnswerOptions::kNoLimit) features.max_samples = options.max_windows + 1;
+  return features;
+}
+
+std::vector<std::vector<Answer>> Reader::answer(std::span<const Question> questions,
+                                                const AnswerOptions& options,
+                                                const std::stop_token& cancelled) {
+  const data::QuestionSet set = question_set(questions);
+  const question_answering::FeatureOptions feature_options = this->feature_options(options);
+  ThreadPool here(1);  // the team computes, for whomever; this is little work
+  const FeatureSet features =
+      question_answering::build_features(tokenizer_, set.examples(), feature_options, here);
+  if (features.size() > options.max_windows) {
+    raise<DataError>(
+        "more than {} windows of {} tokens are needed, which is the limit of a request; ask about "
+        "a shorter text, or let windows overlap by less than doc_stride {}",
+        options.max_windows, feature_options.max_seq_length, feature_options.doc_stride);
+  }
+  const std::vector<float> logits = scheduler_->logits_of(features, cancelled);
   std::vector<float> start, end;
   for (std::size_t i = 0; i < logits.size(); i += 2) {
     start.push_back(logits[i]);
@@ -150,12 +166,9 @@ std::vector<Answer> Reader::answer(std::string_view context, std::string_view qu
     row_begin.push_back(row_begin.back() + features.num_real_tokens(i));
   question_answering::PostprocessOptions postprocess = options.postprocess;
   postprocess.n_best_size = std::max(kCandidates, options.n_best);
-  const auto found = question_answering::postprocess(
-      questions.examples(), features, {start, end, row_begin}, postprocess, threads_);
-  std::vector<Answer> answers;
-  for (const Candidate& candidate : ranked(found.predictions.front(), options.n_best))
-    answers.push_back(to_answer(candidate, questions[0].context));
-  return answers;
+  const auto found = question_answering::postprocess(set.examples(), features,
+                                                     {start, end, row_begin}, postprocess, here);
+  return to_answers(found, set, options, cancelled);
 }
 
 void require_text(std::string_view text, std::string_view what) {

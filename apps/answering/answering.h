@@ -2,11 +2,16 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
+#include <memory>
 #include <optional>
+#include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "apps/answering/window_scheduler.h"
 #include "tandem/core/buffer.h"
 #include "tandem/core/env.h"
 #include "tandem/core/thread_pool.h"
@@ -25,10 +30,22 @@ class App;
 namespace tandem::apps {
 
 struct AnswerOptions {
+  static constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
   std::size_t n_best = 1;  // answers to return
   std::size_t max_seq_length = 384;
   std::size_t doc_stride = 128;
   question_answering::PostprocessOptions postprocess;
+  // Of all questions together. The work is in the windows, and their number is not in proportion to the text: windows that
+  // share all but one token are as many as the text has tokens. A token may be as long as the text, and answers overlap.
+  std::size_t max_windows = kNoLimit;
+  std::size_t max_answer_bytes = kNoLimit;
+};
+
+struct Question {
+  std::string name;  // for messages
+  std::string question;
+  std::string context;
 };
 
 // Where an answer lies in the text, in code points, half open.
@@ -43,17 +60,20 @@ struct Answer {
   std::optional<AnswerSpan> span;  // nothing: no answer
 };
 
-// A model ready for inference. One question at a time; the threads inside it compute in parallel.
+// A model ready for inference. Several threads may ask at once: the windows of all their questions are computed side by side by
+// one team of threads.
 class Reader {
  public:
   // Throws what resolving and reading a model throws. The number of threads is OMP_NUM_THREADS, else the available cores.
   Reader(const hub::ModelArguments& arguments, const Environment& environment);
 
-  // At least one answer, the chosen one first, then the others by their score. A window is never longer than the model's
-  // positions, and overlaps the next by half of them at most. Throws DataError when the question or the context
-  // is empty, is not UTF-8, or the question leaves no room for the context.
-  std::vector<Answer> answer(std::string_view context, std::string_view question,
-                             const AnswerOptions& options);
+  // For each question at least one answer, the chosen one first, then the others by their score; the same whatever is asked at
+  // the same time. A window is never longer than the model's positions, and overlaps the next by half of them at most.
+  // Throws DataError when a question or a context is empty, is not UTF-8, or the question leaves no room for the context, or a
+  // limit of the options is exceeded; Cancelled soon after that was requested.
+  std::vector<std::vector<Answer>> answer(std::span<const Question> questions,
+                                          const AnswerOptions& options,
+                                          const std::stop_token& cancelled = {});
 
   // Set when the model has no head for question answering, so that answers are random.
   const std::string& warning() const { return warning_; }
@@ -61,8 +81,8 @@ class Reader {
   std::size_t max_positions() const { return task_.model().config().max_position_embeddings; }
 
  private:
-  // Logits [rows, 2] of all features, one after another, without padding.
-  std::vector<float> logits_of(const question_answering::FeatureSet& features);
+  question_answering::FeatureOptions feature_options(const AnswerOptions& options) const;
+  void forward(const nn::PackedBatch& batch, std::span<float> logits);
 
   ThreadPool threads_;
   kernels::KernelSet kernels_;
@@ -73,6 +93,8 @@ class Reader {
   Buffer weights_;
   std::optional<nn::Int8Linears> int8_;  // of an int8 model
   std::string warning_;
+  std::optional<models::Activations> activations_;  // for the largest batch so far
+  std::unique_ptr<WindowScheduler> scheduler_;      // uses all of the above
 };
 
 // Throws DataError when `text` has nothing but white space; `what` begins the message: "the context on standard input".

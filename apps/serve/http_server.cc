@@ -3,11 +3,20 @@
 #include <arpa/inet.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <set>
+#include <string_view>
+#include <thread>
+#include <vector>
 
 #include "tandem/core/error.h"
 
@@ -16,7 +25,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kTick{100};  // how soon `stop` and deadlines are seen
+constexpr std::chrono::milliseconds kTick{
+    50};  // how soon `stop`, a client that went and deadlines are seen
+// A client that just connected gets this long to send its request, however many there are.
+constexpr std::chrono::milliseconds kGrace{100};
+constexpr std::chrono::milliseconds kLastAnswers{500};  // to send them, after `stop`
+// Connections beyond the limit, so that somebody can be told that there are too many.
+constexpr unsigned kReserve = 16;
 constexpr std::size_t kHeaderBytes =
     32 << 10;  // request line, headers and libmicrohttpd's own buffers of a connection
 
@@ -46,21 +61,118 @@ SocketAddress parse_address(const std::string& text, std::uint16_t port) {
   return address;
 }
 
+// Who counts as one: an IPv4 address, also when it comes as ::ffff:a.b.c.d; the network of an IPv6 address, of which a host may
+// use any.
+std::string address_key(const sockaddr* address) {
+  const auto bytes = [](const void* data, std::size_t size) {
+    return std::string(static_cast<const char*>(data), size);
+  };
+  if (address == nullptr) return "";
+  if (address->sa_family == AF_INET)
+    return bytes(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr, 4);
+  if (address->sa_family != AF_INET6) return "";
+  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&v6)) return bytes(v6.s6_addr + 12, 4);
+  return bytes(v6.s6_addr, 8);
+}
+
 std::string header(MHD_Connection* connection, const char* name) {
   const char* value = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
   return value == nullptr ? "" : value;
 }
 
-// What belongs to one connection from accept to close.
-struct Connection {
-  int descriptor = -1;
-  Clock::time_point deadline;
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](char x, char y) { return lower(x) == lower(y); });
+}
+
+// A token of RFC 9110, 5.6.2.
+bool is_token(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+  });
+}
+
+// The headers that decide where a request ends and whom it is for.
+struct Framing {
+  int hosts = 0;
+  int lengths = 0;
+  int codings = 0;
+  bool bad_name = false;
+  std::string length;
+  std::string coding;
 };
 
-// One request while its body arrives.
+MHD_Result add_to_framing(void* pointer, MHD_ValueKind, const char* name, const char* value) {
+  Framing& framing = *static_cast<Framing*>(pointer);
+  const std::string text = value == nullptr ? "" : value;
+  if (!is_token(name)) framing.bad_name = true;
+  if (equal_ignoring_case(name, "Host")) ++framing.hosts;
+  if (equal_ignoring_case(name, "Content-Length")) {
+    ++framing.lengths;
+    framing.length = text;
+  }
+  if (equal_ignoring_case(name, "Transfer-Encoding")) {
+    ++framing.codings;
+    framing.coding = text;
+  }
+  return MHD_YES;
+}
+
+struct Refusal {
+  int status = 0;
+  std::string message;
+};
+
+std::optional<Refusal> refusal(const Framing& framing, std::size_t max_body_bytes) {
+  const auto twice = [](const char* name) {
+    return Refusal{400, fmt::format("the request has more than one header {}", name)};
+  };
+  if (framing.bad_name) return Refusal{400, "the request has a header whose name is none"};
+  if (framing.hosts > 1) return twice("Host");
+  if (framing.lengths > 1) return twice("Content-Length");
+  if (framing.codings > 1) return twice("Transfer-Encoding");
+  if (framing.codings > 0 && framing.lengths > 0)
+    return Refusal{400, "the request has both Content-Length and Transfer-Encoding"};
+  if (framing.codings > 0 && !equal_ignoring_case(framing.coding, "chunked")) {
+    return Refusal{501, fmt::format("the transfer coding '{}' is not known, expected chunked",
+                                    framing.coding.substr(0, 80))};
+  }
+  if (framing.lengths == 0) return std::nullopt;
+  if (framing.length.empty() ||
+      framing.length.find_first_not_of("0123456789") != std::string::npos) {
+    return Refusal{400, fmt::format("Content-Length is '{}', expected a number",
+                                    framing.length.substr(0, 80))};
+  }
+  // strtoull gives its largest value for what is larger.
+  if (std::strtoull(framing.length.c_str(), nullptr, 10) > max_body_bytes) {
+    return Refusal{413, ""};
+  }
+  return std::nullopt;
+}
+
+// One request, from its headers to its answer.
 struct Exchange {
   HttpRequest request;
   bool too_large = false;
+  // Of a request that is computed:
+  std::thread thread;
+  std::stop_source cancelled;
+  HttpResponse answer;  // written by the thread
+};
+
+// What belongs to one connection from accept to close.
+struct Connection {
+  int descriptor = -1;
+  std::string address;
+  Clock::time_point deadline;
+  Clock::time_point waiting_since;  // for its client
+  Clock::time_point computing_since;
+  Exchange* computing = nullptr;  // the client waits for us
+  bool answered = false;
+  bool closing = false;
 };
 
 MHD_Result send(MHD_Connection* connection, const HttpResponse& answer) {
@@ -79,35 +191,48 @@ MHD_Result send(MHD_Connection* connection, const HttpResponse& answer) {
       "'none'; "
       "form-action 'none'; frame-ancestors 'none'");
   if (!answer.allow.empty()) add("Allow", answer.allow);
+  if (answer.retry_after_seconds > 0)
+    add("Retry-After", std::to_string(answer.retry_after_seconds));
   const MHD_Result result =
       MHD_queue_response(connection, static_cast<unsigned>(answer.status), response);
   MHD_destroy_response(response);
   return result;
 }
 
+Connection& connection_of(MHD_Connection* connection) {
+  return *static_cast<Connection*>(
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context);
+}
+
 }  // namespace
 
 class HttpServer::Implementation {
  public:
-  Implementation(const HttpServerOptions& options, Handler handler,
-                 std::function<HttpResponse(std::size_t)> too_large)
-      : options_(options), handler_(std::move(handler)), too_large_(std::move(too_large)) {
+  Implementation(const HttpServerOptions& options, HttpHandlers handlers)
+      : options_(options), handlers_(std::move(handlers)) {
     const SocketAddress address = parse_address(options.address, options.port);
     errno = 0;
     daemon_ = MHD_start_daemon(
-        MHD_USE_EPOLL | (address.is_v6() ? MHD_USE_IPv6 : 0), options.port, nullptr, nullptr,
-        &Implementation::access, this, MHD_OPTION_SOCK_ADDR, address.get(),
-        MHD_OPTION_CONNECTION_LIMIT, options.max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        kHeaderBytes, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
-        &Implementation::connection_changed, this, MHD_OPTION_NOTIFY_COMPLETED,
-        &Implementation::completed, this, MHD_OPTION_END);
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (address.is_v6() ? MHD_USE_IPv6 : 0),
+        options.port, nullptr, nullptr, &Implementation::access, this, MHD_OPTION_SOCK_ADDR,
+        address.get(), MHD_OPTION_CONNECTION_LIMIT, options.max_connections + kReserve,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeaderBytes, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_NOTIFY_CONNECTION, &Implementation::connection_changed, this,
+        MHD_OPTION_NOTIFY_COMPLETED, &Implementation::completed, this, MHD_OPTION_END);
     if (daemon_ == nullptr) {
+      ::close(wake_);
       raise<ConfigError>("cannot listen at {} port {}: {}; choose another --port (0: any free one)",
                          options.address, options.port,
                          errno != 0 ? std::strerror(errno) : "refused by the system");
     }
   }
-  ~Implementation() { MHD_stop_daemon(daemon_); }
+
+  ~Implementation() {
+    // libmicrohttpd wants no connection suspended at its end.
+    while (cancel_all() > 0) wait_and_work(kTick);
+    MHD_stop_daemon(daemon_);
+    ::close(wake_);
+  }
 
   std::uint16_t port() const {
     return MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_BIND_PORT)->port;
@@ -115,22 +240,49 @@ class HttpServer::Implementation {
 
   void run(const std::atomic<bool>& stop) {
     while (!stop.load(std::memory_order_relaxed)) {
-      MHD_run_wait(daemon_, static_cast<int>(kTick.count()));
+      wait_and_work(kTick);
+      cancel_deserted();
       close_overdue();
+      close_beyond_limits();
     }
+    send_last_answers();
   }
 
  private:
   static Implementation& self(void* pointer) { return *static_cast<Implementation*>(pointer); }
 
+  // libmicrohttpd's own wait is not woken when a thread resumes a connection.
+  void wait_and_work(std::chrono::milliseconds limit) {
+    MHD_UNSIGNED_LONG_LONG soon = 0;
+    if (MHD_get_timeout(daemon_, &soon) == MHD_YES)
+      limit = std::min(limit, std::chrono::milliseconds(soon));
+    const int epoll = MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    std::array<pollfd, 2> entries = {pollfd{.fd = epoll, .events = POLLIN, .revents = 0},
+                                     pollfd{.fd = wake_, .events = POLLIN, .revents = 0}};
+    poll(entries.data(), entries.size(), static_cast<int>(limit.count()));
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto taken = read(wake_, &count, sizeof count);
+    MHD_run(daemon_);
+  }
+
+  void wake() const {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = write(wake_, &one, sizeof one);
+  }
+
   static void connection_changed(void* pointer, MHD_Connection* connection, void** context,
                                  MHD_ConnectionNotificationCode code) {
     Implementation& server = self(pointer);
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-      auto* state = new Connection{
-          .descriptor =
-              MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
-          .deadline = Clock::now() + server.options_.request_limit};
+      const auto info = [&](MHD_ConnectionInfoType type) {
+        return MHD_get_connection_info(connection, type);
+      };
+      const auto now = Clock::now();
+      auto* state = new Connection;
+      state->descriptor = info(MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+      state->address = address_key(info(MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
+      state->waiting_since = now;
+      state->deadline = now + server.options_.request_limit;
       server.connections_.insert(state);
       *context = state;
     } else {
@@ -142,71 +294,229 @@ class HttpServer::Implementation {
   }
 
   static void completed(void*, MHD_Connection*, void** context, MHD_RequestTerminationCode) {
-    delete static_cast<Exchange*>(*context);
+    auto* exchange = static_cast<Exchange*>(*context);
+    if (exchange != nullptr && exchange->thread.joinable()) exchange->thread.join();
+    delete exchange;
     *context = nullptr;
   }
 
-  // libmicrohttpd calls this with the headers (*context is null), with each piece of the body, and at its end (size 0).
+  // libmicrohttpd calls this with the headers (*context is null), with each piece of the body, at its end (size 0), and again when
+  // the computation has resumed the connection.
   static MHD_Result access(void* pointer, MHD_Connection* connection, const char* path,
                            const char* method, const char*, const char* piece, std::size_t* size,
                            void** context) {
     Implementation& server = self(pointer);
-    const std::size_t limit = server.options_.max_body_bytes;
     auto* exchange = static_cast<Exchange*>(*context);
     if (exchange == nullptr) {
-      exchange = new Exchange{.request = {.method = method,
-                                          .path = path,
-                                          .host = header(connection, "Host"),
-                                          .origin = header(connection, "Origin"),
-                                          .body = ""}};
+      exchange = new Exchange;
+      exchange->request = {.method = method,
+                           .path = path,
+                           .host = header(connection, "Host"),
+                           .origin = header(connection, "Origin"),
+                           .body = ""};
       *context = exchange;
-      // A body that says it is too large is refused before it is sent (and before "100 Continue").
-      const std::string length = header(connection, "Content-Length");
-      if (std::strtoull(length.c_str(), nullptr, 10) > limit)
-        return send(connection, server.too_large_(limit));
-      return MHD_YES;
+      return server.check_headers(connection);
     }
     if (*size > 0) {
-      if (exchange->request.body.size() + *size > limit) {
-        exchange->too_large = true;  // the rest is read and dropped, until the deadline
-      } else {
-        exchange->request.body.append(piece, *size);
-      }
+      server.add_to_body({piece, *size}, *exchange);
       *size = 0;
       return MHD_YES;
     }
-    return send(connection,
-                exchange->too_large ? server.too_large_(limit) : server.answer(exchange->request));
+    return server.answer(connection, *exchange);
   }
 
-  HttpResponse answer(const HttpRequest& request) {
-    const auto start = Clock::now();
-    HttpResponse response = handler_(request);
-    const auto busy = Clock::now() - start;
-    for (Connection* connection : connections_) connection->deadline += busy;
+  // What must be refused is refused before the body is sent (and before "100 Continue").
+  MHD_Result check_headers(MHD_Connection* connection) {
+    Framing framing;
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, &add_to_framing, &framing);
+    const auto refused = refusal(framing, options_.max_body_bytes);
+    if (!refused) return MHD_YES;
+    return finish(connection, refused->status == 413
+                                  ? too_large()
+                                  : handlers_.error(refused->status, refused->message));
+  }
+
+  void add_to_body(std::string_view piece, Exchange& exchange) const {
+    if (exchange.request.body.size() + piece.size() > options_.max_body_bytes) {
+      exchange.too_large = true;  // the rest is read and dropped, until the deadline
+      exchange.request.body.clear();
+    }
+    if (!exchange.too_large) exchange.request.body.append(piece);
+  }
+
+  MHD_Result answer(MHD_Connection* connection, Exchange& exchange) {
+    Connection& state = connection_of(connection);
+    if (state.computing != nullptr) return finish_computed(connection, state);
+    if (exchange.too_large) return finish(connection, too_large());
+    if (const auto response = handlers_.at_once(exchange.request))
+      return finish(connection, *response);
+    if (const auto response = too_many(state)) return finish(connection, *response);
+    return start(connection, state, exchange);
+  }
+
+  HttpResponse too_large() const {
+    return handlers_.error(413,
+                           fmt::format("the request is larger than {} bytes; ask about a shorter "
+                                       "text",
+                                       options_.max_body_bytes));
+  }
+
+  std::optional<HttpResponse> too_many(const Connection& asking) const {
+    std::size_t all = 0, of_address = 0;
+    for (const Connection* other : connections_) {
+      if (other->computing == nullptr) continue;
+      ++all;
+      of_address += other->address == asking.address;
+    }
+    std::optional<HttpResponse> response;
+    if (of_address >= options_.max_connections_per_address) {
+      response = handlers_.error(429, fmt::format("{} requests from this address are being "
+                                                  "answered; wait for one of them",
+                                                  of_address));
+    } else if (all >= options_.max_connections) {
+      response = handlers_.error(503, fmt::format("{} requests are being answered; try again "
+                                                  "later",
+                                                  all));
+    }
+    if (response) response->retry_after_seconds = 1;
     return response;
   }
 
-  // Whoever is late loses the connection; libmicrohttpd then sees its end and forgets it. Its own time-out starts anew with every
-  // byte, so that a byte a second would hold a connection for ever.
+  MHD_Result finish(MHD_Connection* connection, const HttpResponse& response) const {
+    connection_of(connection).answered = true;
+    return send(connection, response);
+  }
+
+  // The connection rests until the thread resumes it; access() is then called once more.
+  MHD_Result start(MHD_Connection* connection, Connection& state, Exchange& exchange) {
+    state.computing = &exchange;
+    state.computing_since = Clock::now();
+    MHD_suspend_connection(connection);
+    try {
+      exchange.thread = std::thread([this, connection, &exchange] {
+        exchange.answer = compute(exchange);
+        MHD_resume_connection(connection);
+        wake();
+      });
+    } catch (const std::system_error&) {
+      exchange.answer = handlers_.error(503, "no thread is left; try again later");
+      MHD_resume_connection(connection);
+    }
+    return MHD_YES;
+  }
+
+  HttpResponse compute(const Exchange& exchange) const {
+    try {
+      return handlers_.compute(exchange.request, exchange.cancelled.get_token());
+    } catch (const std::exception& failure) {
+      return handlers_.error(500, failure.what());
+    }
+  }
+
+  MHD_Result finish_computed(MHD_Connection* connection, Connection& state) const {
+    Exchange& exchange = *state.computing;
+    if (exchange.thread.joinable()) exchange.thread.join();
+    const auto now = Clock::now();
+    state.computing = nullptr;
+    state.waiting_since = now;
+    state.deadline += now - state.computing_since;
+    return finish(connection, exchange.answer);
+  }
+
+  // A client that does not wait for its answer: nobody should compute it.
+  void cancel_deserted() {
+    std::vector<pollfd> entries;
+    std::vector<Exchange*> exchanges;
+    for (const Connection* connection : connections_) {
+      if (connection->computing == nullptr) continue;
+      entries.push_back({.fd = connection->descriptor, .events = POLLRDHUP, .revents = 0});
+      exchanges.push_back(connection->computing);
+    }
+    if (entries.empty() || poll(entries.data(), entries.size(), 0) <= 0) return;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (entries[i].revents != 0) exchanges[i]->cancelled.request_stop();
+    }
+  }
+
+  // libmicrohttpd then sees the end of the connection and forgets it.
+  static void close(Connection& connection) {
+    shutdown(connection.descriptor, SHUT_RDWR);
+    connection.closing = true;
+  }
+
+  // Whoever is late loses the connection. libmicrohttpd's own time-out starts anew with every byte, so that a byte a second would
+  // hold a connection for ever.
   void close_overdue() {
     const auto now = Clock::now();
     for (Connection* connection : connections_) {
-      if (now > connection->deadline) shutdown(connection->descriptor, SHUT_RDWR);
+      if (connection->computing == nullptr && now > connection->deadline) close(*connection);
+    }
+  }
+
+  // The connections of one address, then of all, from the one that waits longest for its client.
+  void close_beyond_limits() {
+    std::map<std::string, std::size_t> of_address;
+    std::size_t all = 0;
+    std::vector<Connection*> waiting;
+    for (Connection* connection : connections_) {
+      if (connection->closing) continue;
+      ++all;
+      ++of_address[connection->address];
+      if (connection->computing == nullptr) waiting.push_back(connection);
+    }
+    std::sort(waiting.begin(), waiting.end(), [](const Connection* a, const Connection* b) {
+      return a->waiting_since < b->waiting_since;
+    });
+    const auto patient_until = Clock::now() - kGrace;
+    for (const bool by_address : {true, false}) {
+      for (Connection* connection : waiting) {
+        if (connection->closing || connection->waiting_since > patient_until) continue;
+        std::size_t& held = of_address[connection->address];
+        if (by_address ? held <= options_.max_connections_per_address
+                       : all <= options_.max_connections)
+          continue;
+        close(*connection);
+        --held;
+        --all;
+      }
+    }
+  }
+
+  // How many are still computed.
+  std::size_t cancel_all() {
+    std::size_t count = 0;
+    for (const Connection* connection : connections_) {
+      if (connection->computing == nullptr) continue;
+      connection->computing->cancelled.request_stop();
+      ++count;
+    }
+    return count;
+  }
+
+  // Nobody new is accepted; whoever has not sent a whole request by now is dropped.
+  void send_last_answers() {
+    const MHD_socket listening = MHD_quiesce_daemon(daemon_);
+    if (listening != MHD_INVALID_SOCKET) ::close(listening);
+    const auto deadline = Clock::now() + kLastAnswers;
+    while (Clock::now() < deadline) {
+      const std::size_t computing = cancel_all();
+      const bool sending =
+          std::any_of(connections_.begin(), connections_.end(),
+                      [](const Connection* connection) { return connection->answered; });
+      if (computing == 0 && !sending) return;
+      wait_and_work(std::chrono::milliseconds(10));
     }
   }
 
   HttpServerOptions options_;
-  Handler handler_;
-  std::function<HttpResponse(std::size_t)> too_large_;
+  HttpHandlers handlers_;
   std::set<Connection*> connections_;
   MHD_Daemon* daemon_ = nullptr;
+  const int wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);  // written when an answer is there
 };
 
-HttpServer::HttpServer(const HttpServerOptions& options, Handler handler,
-                       std::function<HttpResponse(std::size_t)> too_large)
-    : implementation_(
-          std::make_unique<Implementation>(options, std::move(handler), std::move(too_large))) {}
+HttpServer::HttpServer(const HttpServerOptions& options, HttpHandlers handlers)
+    : implementation_(std::make_unique<Implementation>(options, std::move(handlers))) {}
 HttpServer::~HttpServer() = default;
 std::uint16_t HttpServer::port() const { return implementation_->port(); }
 void HttpServer::run(const std::atomic<bool>& stop) { implementation_->run(stop); }

@@ -1,5 +1,6 @@
 #include "apps/serve/question_service.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,51 +14,66 @@
 namespace tandem::apps {
 namespace {
 
+using nlohmann::json;
 using nlohmann::ordered_json;
 
-HttpResponse json_response(const ordered_json& json, int status = 200) {
-  return {
-      .status = status, .content_type = "application/json", .body = python_json(json), .allow = ""};
-}
-
-// Messages quote what was sent, headers and paths too, which may be any bytes; JSON is UTF-8.
-HttpResponse error_response(int status, std::string message) {
-  if (text::find_invalid_utf8(message)) {
-    std::replace_if(
-        message.begin(), message.end(), [](char c) { return (c & 0x80) != 0; }, '?');
-  }
-  return json_response({{"error", message}}, status);
+HttpResponse json_response(const ordered_json& value, int status = 200) {
+  return {.status = status,
+          .content_type = "application/json",
+          .body = python_json(value),
+          .allow = "",
+          .retry_after_seconds = 0};
 }
 
 HttpResponse page(std::string_view type, std::string_view content) {
   return {.status = 200,
           .content_type = fmt::format("{}; charset=utf-8", type),
           .body = std::string(content),
-          .allow = ""};
+          .allow = "",
+          .retry_after_seconds = 0};
 }
 
-// "localhost:8080" → "localhost", "[::1]:8080" → "::1".
-std::string host_name(const std::string& host) {
-  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
-  return host.substr(0, host.find(':'));
+// --- the host that a request names ---
+
+bool is_address(int family, const std::string& text) {
+  in6_addr address;
+  return inet_pton(family, text.c_str(), &address) == 1;
 }
 
-// 127.x.y.z and nothing like 127.evil.example.
-bool is_loopback_number(const std::string& name) {
-  return name.starts_with("127.") && name.find_first_not_of("0123456789.") == std::string::npos;
+std::string lower_case(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
 }
 
-bool names_this_machine(const std::string& host) {
-  const std::string name = host_name(host);
-  return name == "localhost" || name == "::1" || is_loopback_number(name);
+// "Node7:8080" → "node7", "[::1]:8080" → "::1"; nothing when the header has another form (RFC 9110, 7.2).
+std::optional<std::string> host_name(const std::string& host) {
+  const bool brackets = host.starts_with('[');
+  if (brackets && host.find(']') == std::string::npos) return std::nullopt;
+  const std::size_t end = std::min(brackets ? host.find(']') : host.find(':'), host.size());
+  const std::string name = lower_case(brackets ? host.substr(1, end - 1) : host.substr(0, end));
+  std::string_view port = std::string_view(host).substr(std::min(end + brackets, host.size()));
+  if (brackets
+          ? !is_address(AF_INET6, name)
+          : name.empty() || name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789.-_") !=
+                                std::string::npos)
+    return std::nullopt;
+  if (!port.empty() &&
+      (port[0] != ':' || port.find_first_not_of("0123456789", 1) != std::string_view::npos))
+    return std::nullopt;
+  return name;
+}
+
+bool names_loopback(const std::string& name) {
+  return name == "localhost" || name == "::1" ||
+         (name.starts_with("127.") && is_address(AF_INET, name));
 }
 
 // --- the request ---
 
-std::string type_name(const ordered_json& value) { return value.type_name(); }
+std::string type_name(const json& value) { return value.type_name(); }
 
 // A value for a message. What is nested is only named: writing it out would recurse as deep as whoever sent it likes.
-std::string shown(const ordered_json& value) {
+std::string shown(const json& value) {
   constexpr std::size_t kLongest = 80;
   if (value.is_structured()) return fmt::format("an {}", type_name(value));
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
@@ -65,7 +81,7 @@ std::string shown(const ordered_json& value) {
   return text;
 }
 
-std::string text_member(const ordered_json& object, const char* key, const std::string& where) {
+std::string text_member(const json& object, const char* key, const std::string& where) {
   if (!object.is_object())
     raise<DataError>("{} is a {}, expected an object with question and context", where,
                      type_name(object));
@@ -75,7 +91,7 @@ std::string text_member(const ordered_json& object, const char* key, const std::
   return object[key].get<std::string>();
 }
 
-std::size_t count_parameter(const std::string& name, const ordered_json& value, std::int64_t min,
+std::size_t count_parameter(const std::string& name, const json& value, std::int64_t min,
                             std::int64_t max) {
   if (!value.is_number_integer() || value.get<std::int64_t>() < min ||
       value.get<std::int64_t>() > max) {
@@ -86,7 +102,7 @@ std::size_t count_parameter(const std::string& name, const ordered_json& value, 
 }
 
 // The names of Hugging Face's question-answering pipeline.
-void set_parameter(const std::string& name, const ordered_json& value, AnswerOptions& options) {
+void set_parameter(const std::string& name, const json& value, AnswerOptions& options) {
   if (name == "top_k" || name == "topk") {
     options.n_best = count_parameter(name, value, 1, 1000);
   } else if (name == "max_answer_len") {
@@ -103,13 +119,13 @@ void set_parameter(const std::string& name, const ordered_json& value, AnswerOpt
     raise<DataError>(
         "parameters.{} is not known; known are top_k, max_answer_len, max_seq_len, doc_stride and "
         "handle_impossible_answer",
-        name);
+        name.substr(0, 80));
   }
 }
 
-AnswerOptions request_options(const ordered_json& request, AnswerOptions options) {
+AnswerOptions request_options(const json& request, AnswerOptions options) {
   if (!request.contains("parameters") || request["parameters"].is_null()) return options;
-  const ordered_json& parameters = request["parameters"];
+  const json& parameters = request["parameters"];
   if (!parameters.is_object())
     raise<DataError>("parameters is a {}, expected an object", type_name(parameters));
   for (const auto& [name, value] : parameters.items()) {
@@ -118,12 +134,29 @@ AnswerOptions request_options(const ordered_json& request, AnswerOptions options
   return options;
 }
 
-ordered_json parse_request(const std::string& body) {
-  ordered_json request;
+// Counts what the parser finds and refuses more than a request can need: memory and time stay in proportion to its size.
+json parse_limited(const std::string& body, const ServiceOptions& options) {
+  std::size_t values = 0;
+  const auto count = [&](int depth, json::parse_event_t, json&) {
+    if (++values > 2 * options.max_values)  // arrays and objects have a begin and an end
+      raise<DataError>("the body has more than {} values; expected inputs and parameters",
+                       options.max_values);
+    if (depth > static_cast<int>(options.max_depth))
+      raise<DataError>("the body is nested more than {} deep; expected inputs and parameters",
+                       options.max_depth);
+    return true;
+  };
+  return json::parse(body, count);
+}
+
+json parse_request(const std::string& body, const ServiceOptions& options) {
+  constexpr std::size_t kLongest = 200;
+  json request;
   try {
-    request = ordered_json::parse(body);
-  } catch (const nlohmann::json::exception& error) {
+    request = parse_limited(body, options);
+  } catch (const json::exception& error) {
     std::string reason = error.what();  // quotes the body, which may be anything
+    reason.resize(std::min(reason.size(), kLongest));
     std::replace_if(
         reason.begin(), reason.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
     raise<DataError>("the body is not JSON: {}", reason);
@@ -135,6 +168,23 @@ ordered_json parse_request(const std::string& body) {
   return request;
 }
 
+Question question_of(const json& input, const std::string& name) {
+  return {.name = name,
+          .question = text_member(input, "question", name),
+          .context = text_member(input, "context", name)};
+}
+
+std::vector<Question> questions_of(const json& inputs, std::size_t max_questions) {
+  if (!inputs.is_array()) return {question_of(inputs, "inputs")};
+  if (inputs.empty() || inputs.size() > max_questions) {
+    raise<DataError>("inputs has {} questions, expected 1 to {}", inputs.size(), max_questions);
+  }
+  std::vector<Question> questions;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    questions.push_back(question_of(inputs[i], fmt::format("inputs[{}]", i)));
+  return questions;
+}
+
 // "No answer" is the empty text at 0, as in Hugging Face's pipeline.
 ordered_json answer_json(const Answer& answer) {
   const AnswerSpan span = answer.span.value_or(AnswerSpan{});
@@ -144,82 +194,111 @@ ordered_json answer_json(const Answer& answer) {
           {"answer", answer.text}};
 }
 
+ordered_json answers_json(const std::vector<Answer>& answers, bool list) {
+  if (!list) return answer_json(answers.front());
+  ordered_json all = ordered_json::array();
+  for (const Answer& answer : answers) all.push_back(answer_json(answer));
+  return all;
+}
+
+bool is_question_path(const std::string& path) {
+  return path == "/" || path.starts_with("/models/");
+}
+
 }  // namespace
 
 QuestionService::QuestionService(ServiceOptions options, FindAnswers find_answers)
-    : options_(std::move(options)), find_answers_(std::move(find_answers)) {}
-
-HttpResponse QuestionService::too_large(std::size_t limit) {
-  return error_response(
-      413, fmt::format("the request is larger than {} bytes; ask about a shorter text", limit));
+    : options_(std::move(options)), find_answers_(std::move(find_answers)) {
+  for (std::string& host : options_.allowed_hosts) host = lower_case(std::move(host));
 }
 
-HttpResponse QuestionService::handle(const HttpRequest& request) const {
-  // A web page that the user visits elsewhere must not reach this server through a name of its own (DNS rebinding), nor
-  // make the browser send questions here.
-  if (options_.loopback_only && !names_this_machine(request.host)) {
-    return error_response(403, fmt::format("the host '{}' is not this machine; use localhost, or "
-                                           "start the server with --host",
-                                           request.host));
+// Messages quote what was sent, headers and paths too, which may be any bytes; JSON is UTF-8.
+HttpResponse QuestionService::error(int status, const std::string& message) {
+  std::string text = message;
+  if (text::find_invalid_utf8(text)) {
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; }, '?');
+  }
+  return json_response({{"error", text}}, status);
+}
+
+bool QuestionService::is_allowed(const std::string& host) const {
+  const auto& allowed = options_.allowed_hosts;
+  if (std::find(allowed.begin(), allowed.end(), "*") != allowed.end()) return true;
+  const std::optional<std::string> name = host_name(host);
+  if (!name) return false;
+  // Whoever names it by its address did not get here through a name of somebody else.
+  const bool address = is_address(AF_INET, *name) || is_address(AF_INET6, *name);
+  return names_loopback(*name) || (address && !options_.loopback_only) ||
+         std::find(allowed.begin(), allowed.end(), *name) != allowed.end();
+}
+
+// A web page that the user visits elsewhere must not reach this server through a name of its own (DNS rebinding), nor make the
+// browser send questions here.
+std::optional<HttpResponse> QuestionService::refuse_stranger(const HttpRequest& request) const {
+  if (!is_allowed(request.host)) {
+    return error(400, fmt::format("the host '{}' is not this server; {}, or start the server with "
+                                  "--allowed_hosts and that name",
+                                  request.host.substr(0, 80),
+                                  options_.loopback_only ? "use localhost" : "use its address"));
   }
   if (!request.origin.empty() && request.origin != "http://" + request.host)
-    return error_response(403, "requests from other pages are refused");
+    return error(403, "requests from other pages are refused");
+  return std::nullopt;
+}
+
+std::optional<HttpResponse> QuestionService::handle_at_once(const HttpRequest& request) const {
+  if (auto refused = refuse_stranger(request)) return refused;
+  const std::string& path = request.path;
+  if (request.method == "GET" || request.method == "HEAD") return get(path);
+  if (is_question_path(path) && request.method == "POST") return std::nullopt;
+  if (!is_question_path(path) && path != "/health" && path != "/info") return get(path);
+  HttpResponse response = error(405, fmt::format("{} is not possible here", request.method));
+  response.allow = is_question_path(path) ? "GET, HEAD, POST" : "GET, HEAD";
+  return response;
+}
+
+HttpResponse QuestionService::handle(const HttpRequest& request,
+                                     const std::stop_token& cancelled) const {
   try {
-    return route(request);
-  } catch (const Error& error) {
-    return error_response(400, error.what());
+    if (auto response = handle_at_once(request)) return *std::move(response);
+    return answer_questions(request.body, cancelled);
+  } catch (const Cancelled&) {
+    return error(503, "the server is stopping");
+  } catch (const Error& failure) {
+    return error(400, failure.what());
   } catch (const std::bad_alloc&) {
-    return error_response(503, "not enough memory; ask about a shorter text");
-  } catch (const std::exception& error) {
-    return error_response(500, fmt::format("internal error, please report it: {}", error.what()));
+    return error(503, "not enough memory; ask about a shorter text");
+  } catch (const std::exception& failure) {
+    return error(500, fmt::format("internal error, please report it: {}", failure.what()));
   }
 }
 
-HttpResponse QuestionService::route(const HttpRequest& request) const {
-  const bool get = request.method == "GET" || request.method == "HEAD";
-  const bool question = request.path == "/" || request.path.starts_with("/models/");
-  if (question && request.method == "POST") return answer_questions(request.body);
-  if (get) {
-    if (request.path == "/") return page("text/html", pages::k_index_html);
-    if (request.path == "/page.css") return page("text/css", pages::k_page_css);
-    if (request.path == "/page.js") return page("text/javascript", pages::k_page_js);
-    if (request.path == "/health") return json_response({{"status", "ok"}});
-    if (request.path == "/info") {
-      return json_response(
-          {{"model", options_.model},
-           {"parameters", options_.num_parameters},
-           {"version_2_with_negative", options_.answer.postprocess.version_2_with_negative}});
-    }
-  } else if (question || request.path == "/health" || request.path == "/info") {
-    HttpResponse response =
-        error_response(405, fmt::format("{} is not possible here", request.method));
-    response.allow = question ? "GET, HEAD, POST" : "GET, HEAD";
-    return response;
+HttpResponse QuestionService::get(const std::string& path) const {
+  if (path == "/") return page("text/html", pages::k_index_html);
+  if (path == "/page.css") return page("text/css", pages::k_page_css);
+  if (path == "/page.js") return page("text/javascript", pages::k_page_js);
+  if (path == "/health") return json_response({{"status", "ok"}});
+  if (path == "/info") {
+    return json_response(
+        {{"model", options_.model},
+         {"parameters", options_.num_parameters},
+         {"version_2_with_negative", options_.answer.postprocess.version_2_with_negative}});
   }
-  return error_response(404, fmt::format("there is no '{}'; questions go to /", request.path));
+  return error(404, fmt::format("there is no '{}'; questions go to /", path));
 }
 
-HttpResponse QuestionService::answer_questions(const std::string& body) const {
-  const ordered_json request = parse_request(body);
+HttpResponse QuestionService::answer_questions(const std::string& body,
+                                               const std::stop_token& cancelled) const {
+  const json request = parse_request(body, options_);
   const AnswerOptions options = request_options(request, options_.answer);
-  const ordered_json& inputs = request["inputs"];
-  const auto answer = [&](const ordered_json& input, const std::string& where) {
-    const std::string question = text_member(input, "question", where);
-    const std::string context = text_member(input, "context", where);
-    const std::vector<Answer> found = find_answers_(context, question, options);
-    if (options.n_best == 1) return answer_json(found.front());
-    ordered_json list = ordered_json::array();
-    for (const Answer& one : found) list.push_back(answer_json(one));
-    return list;
-  };
-  if (!inputs.is_array()) return json_response(answer(inputs, "inputs"));
-  if (inputs.empty() || inputs.size() > options_.max_questions) {
-    raise<DataError>("inputs has {} questions, expected 1 to {}", inputs.size(),
-                     options_.max_questions);
-  }
+  const json& inputs = request["inputs"];
+  const auto answers =
+      find_answers_(questions_of(inputs, options_.max_questions), options, cancelled);
+  const bool list = options.n_best > 1;
+  if (!inputs.is_array()) return json_response(answers_json(answers.front(), list));
   ordered_json results = ordered_json::array();
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    results.push_back(answer(inputs[i], fmt::format("inputs[{}]", i)));
+  for (const auto& found : answers) results.push_back(answers_json(found, list));
   return json_response(results);
 }
 

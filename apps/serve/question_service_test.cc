@@ -17,21 +17,25 @@ using ::testing::HasSubstr;
 // Knows two answers and notes what it was asked.
 class Service : public ::testing::Test {
  protected:
-  QuestionService service(bool loopback_only = true) {
-    return QuestionService(
-        {.model = "a/model", .num_parameters = 7, .answer = {}, .loopback_only = loopback_only},
-        [this](const std::string& context, const std::string& question,
-               const AnswerOptions& options) {
-          context_ = context;
-          question_ = question;
-          options_ = options;
-          if (question == "fail") raise<DataError>("cannot");
-          std::vector<Answer> answers = {
-              {.text = "Oslo", .probability = 0.75, .span = AnswerSpan{4, 8}},
-              {.text = "", .probability = 0.25, .span = std::nullopt}};
-          answers.resize(std::min(answers.size(), options.n_best));
-          return answers;
-        });
+  QuestionService service(bool loopback_only = true, std::vector<std::string> allowed_hosts = {}) {
+    return QuestionService({.model = "a/model",
+                            .num_parameters = 7,
+                            .answer = {},
+                            .loopback_only = loopback_only,
+                            .allowed_hosts = std::move(allowed_hosts)},
+                           [this](std::span<const Question> questions, const AnswerOptions& options,
+                                  const std::stop_token& cancelled) {
+                             context_ = questions.back().context;
+                             question_ = questions.back().question;
+                             options_ = options;
+                             if (question_ == "fail") raise<DataError>("cannot");
+                             if (cancelled.stop_requested()) raise<Cancelled>("given up");
+                             std::vector<Answer> answers = {
+                                 {.text = "Oslo", .probability = 0.75, .span = AnswerSpan{4, 8}},
+                                 {.text = "", .probability = 0.25, .span = std::nullopt}};
+                             answers.resize(std::min(answers.size(), options.n_best));
+                             return std::vector<std::vector<Answer>>(questions.size(), answers);
+                           });
   }
   HttpResponse post(const std::string& body) {
     return service().handle(
@@ -55,9 +59,25 @@ TEST_F(Service, AnswersInHuggingFacesShape) {
   EXPECT_EQ(options_.n_best, 1u);
 }
 
+// What a request costs is in proportion to its size: names are not searched one by one, and there cannot be many.
+TEST_F(Service, ManyValuesAreRefused) {
+  std::string names;
+  for (int i = 0; i < 120000; ++i) names += fmt::format(R"(, "{}": 0)", i);
+  expect_error(post(R"({"inputs": {"question": "a", "context": "x")" + names + "}}"), 400,
+               "the body has more than 10000 values");
+  expect_error(post(R"({"inputs": {"question": "a", "context": "x"})" + names + "}"), 400,
+               "the body has more than 10000 values");
+  expect_error(post(R"({"inputs": [)" + std::string(500000, '0') + "1]}"), 400, "not JSON");
+}
+
 // Written out for the message, these would overflow the stack (found by tests/fuzz/serve_request_fuzz.cc's seeds).
 TEST_F(Service, DeeplyNestedValuesAreRefused) {
-  const std::string deep = std::string(400000, '[') + std::string(400000, ']');
+  for (const std::size_t depth : {std::size_t{40}, std::size_t{400000}}) {
+    const std::string nested = std::string(depth, '[') + std::string(depth, ']');
+    for (const char* begin : {R"({"inputs": {}, "parameters": {"top_k": )", R"({"inputs": )"})
+      expect_error(post(begin + nested), 400, "nested more than 32 deep");
+  }
+  const std::string deep = std::string(20, '[') + std::string(20, ']');
   expect_error(post(R"({"inputs": {}, "parameters": {"top_k": )" + deep + "}}"), 400,
                "parameters.top_k is an array, expected an integer from 1 to 1000");
   expect_error(post(R"({"inputs": {}, "parameters": {"handle_impossible_answer": )" + deep + "}}"),
@@ -73,7 +93,7 @@ TEST_F(Service, BytesThatAreNoTextAreNotEchoed) {
     return service().handle(
         {.method = "GET", .path = path, .host = host, .origin = "", .body = ""});
   };
-  expect_error(get("/", "\xff.example"), 403, "the host '?.example' is not this machine");
+  expect_error(get("/", "\xff.example"), 400, "the host '?.example' is not this server");
   expect_error(get("/\xfe", "localhost"), 404, "there is no '/?'");
 }
 
@@ -140,12 +160,53 @@ TEST_F(Service, RefusesOtherHostsAndOtherPages) {
   };
   for (const char* host : {"localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080"})
     EXPECT_EQ(from(host, "", true), 200) << host;
-  for (const char* host : {"evil.example", "localhost.evil.example:8080", "", "[::2]"})
-    EXPECT_EQ(from(host, "", true), 403) << host;
-  EXPECT_EQ(from("node7:8080", "", false), 200);
+  for (const char* host :
+       {"evil.example", "localhost.evil.example:8080", "", "[::2]", "10.0.0.7", "127.evil.example",
+        "localhost:80:80", "localhost:8x", "[::1", "[::1]x", "localhost, localhost", "a@localhost"})
+    EXPECT_EQ(from(host, "", true), 400) << host;
   EXPECT_EQ(from("localhost:1", "http://localhost:1", true), 200);
   EXPECT_EQ(from("localhost:1", "http://evil.example", true), 403);
   EXPECT_EQ(from("localhost:1", "null", true), 403);
+}
+
+// A server for all interfaces is reached by its addresses and by the names that it was given, not by whatever a name server
+// elsewhere says of it.
+TEST_F(Service, KnowsItsNames) {
+  const auto from = [&](const std::string& host, std::vector<std::string> allowed) {
+    return service(false, std::move(allowed))
+        .handle({.method = "GET", .path = "/", .host = host, .origin = "", .body = ""})
+        .status;
+  };
+  for (const char* host : {"10.0.0.7:8080", "[fd00::7]:8080", "localhost", "Node7:8080", "node7"})
+    EXPECT_EQ(from(host, {"node7", "B.example"}), 200) << host;
+  EXPECT_EQ(from("b.Example", {"node7", "B.example"}), 200);
+  for (const char* host : {"evil.example", "node7.evil.example", "node7@evil.example", ""})
+    EXPECT_EQ(from(host, {"node7"}), 400) << host;
+  EXPECT_EQ(from("evil.example", {"*"}), 200);
+}
+
+TEST_F(Service, OnlyQuestionsAreComputed) {
+  const auto at_once = [&](const std::string& method, const std::string& path) {
+    return service().handle_at_once(
+        {.method = method, .path = path, .host = "localhost", .origin = "", .body = "{"});
+  };
+  for (const char* path : {"/", "/health", "/info", "/other"})
+    EXPECT_TRUE(at_once("GET", path)) << path;
+  EXPECT_TRUE(at_once("POST", "/health"));
+  EXPECT_FALSE(at_once("POST", "/"));
+  EXPECT_FALSE(at_once("POST", "/models/x"));
+}
+
+TEST_F(Service, GivenUpQuestionsAreAnsweredAsStopped) {
+  std::stop_source stop;
+  stop.request_stop();
+  expect_error(service().handle({.method = "POST",
+                                 .path = "/",
+                                 .host = "localhost",
+                                 .origin = "",
+                                 .body = R"({"inputs": {"question": "a", "context": "x"}})"},
+                                stop.get_token()),
+               503, "stopping");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // `tandem serve --model DIR`: a page for questions in a browser, and the same answers as JSON for programs.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -21,6 +22,7 @@ void handle_stop(int) { g_stop.store(true, std::memory_order_relaxed); }
 struct Options {
   hub::ModelArguments model;
   AnswerOptions answer;
+  std::vector<std::string> allowed_hosts;
   HttpServerOptions server{.port = 8080};
   double request_seconds = 10;
 };
@@ -30,19 +32,36 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
       "Answers questions in a browser, and for programs in the form of Hugging Face's inference "
       "API. Only this machine can reach it unless --host says otherwise.",
       "tandem serve");
+  options.answer.max_windows =
+      1024;  // with the defaults, more than a request of 1 MiB of words has
+  options.answer.max_answer_bytes = 1 << 22;
   add_answer_flags(app, options.model, options.answer);
   app.add_option("--host", options.server.address,
                  "address to listen at; 0.0.0.0: all interfaces (there is no password)")
       ->capture_default_str();
+  app.add_option("--allowed_hosts", options.allowed_hosts,
+                 "names by which requests may name this server, beside its addresses, localhost "
+                 "and, with --host, its host name; separated by commas; *: any")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--port", options.server.port, "port to listen at; 0: any free one")
       ->capture_default_str();
   app.add_option("--max_request_bytes", options.server.max_body_bytes, "largest request")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 28));
   app.add_option("--max_connections", options.server.max_connections,
-                 "connections at once; more have to wait")
+                 "connections at once; beyond it those that wait longest for their client are "
+                 "closed")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
+  app.add_option("--max_connections_per_address", options.server.max_connections_per_address,
+                 "the same for one address; raise it behind a proxy")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--max_windows", options.answer.max_windows,
+                 "windows of max_seq_length tokens that one request may take")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
   app.add_option("--request_timeout", options.request_seconds,
                  "seconds in which a client must send its request and take the answer")
       ->capture_default_str()
@@ -57,29 +76,46 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
+// What this machine calls itself: "node7.example" is node7 too.
+void add_own_names(std::vector<std::string>& names) {
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) != 0) return;
+  const std::string whole = name;
+  names.push_back(whole);
+  names.push_back(whole.substr(0, whole.find('.')));
+}
+
 }  // namespace
 
 int serve(const Invocation& invocation) {
   Options options;
   if (!parse_options(invocation.words, options)) return 0;
-  std::signal(SIGTERM, handle_stop);
-  std::signal(SIGINT, handle_stop);
   std::signal(SIGPIPE, SIG_IGN);  // a client that goes away
 
   Reader reader(options.model, invocation.environment);
   if (!reader.warning().empty()) fmt::print(stderr, "tandem: warning: {}\n", reader.warning());
   const bool loopback = is_loopback(options.server.address);
-  const QuestionService service(
-      {.model = options.model.model_name_or_path,
-       .num_parameters = reader.num_parameters(),
-       .answer = options.answer,
-       .loopback_only = loopback},
-      [&](const std::string& context, const std::string& question, const AnswerOptions& answer) {
-        return reader.answer(context, question, answer);
-      });
+  if (!loopback) add_own_names(options.allowed_hosts);
+  const QuestionService service({.model = options.model.model_name_or_path,
+                                 .num_parameters = reader.num_parameters(),
+                                 .answer = options.answer,
+                                 .loopback_only = loopback,
+                                 .allowed_hosts = options.allowed_hosts},
+                                [&](std::span<const Question> questions,
+                                    const AnswerOptions& answer, const std::stop_token& cancelled) {
+                                  return reader.answer(questions, answer, cancelled);
+                                });
   HttpServer server(
-      options.server, [&](const HttpRequest& request) { return service.handle(request); },
-      &QuestionService::too_large);
+      options.server,
+      {.at_once = [&](const HttpRequest& request) { return service.handle_at_once(request); },
+       .compute =
+           [&](const HttpRequest& request, const std::stop_token& cancelled) {
+             return service.handle(request, cancelled);
+           },
+       .error = &QuestionService::error});
+  // Until here a signal ends the program by itself.
+  std::signal(SIGTERM, handle_stop);
+  std::signal(SIGINT, handle_stop);
   if (!loopback) {
     fmt::print(stderr, "tandem: warning: everybody who reaches {} can ask; there is no password\n",
                options.server.address);

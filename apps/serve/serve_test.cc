@@ -97,12 +97,12 @@ class Server {
     command.insert(command.end(), flags.begin(), flags.end());
     process_ = std::make_unique<testing::Process>(
         command, std::map<std::string, std::string>{{"OMP_NUM_THREADS", "1"}});
-    const std::string before = " answers at http://127.0.0.1:";
+    const std::string before = " answers at http://";
     for (int i = 0; i < 600 && process_->running() && port_ == 0; ++i) {
       const std::string out = process_->out_so_far();
       const auto found = out.find(before);
       if (found != std::string::npos && out.ends_with("\n"))
-        port_ = std::stoi(out.substr(found + before.size()));
+        port_ = std::stoi(out.substr(out.find(':', found + before.size()) + 1));
       std::this_thread::sleep_for(50ms);
     }
     EXPECT_NE(port_, 0) << process_->out_so_far() << process_->err_so_far();
@@ -203,9 +203,129 @@ TEST(Serve, AnswersGarbageWithAnErrorAndGoesOn) {
     EXPECT_THAT(client.receive(300ms), Not(HasSubstr("200 OK"))) << request;
   }
   EXPECT_THAT(server.exchange("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"),
-              StartsWith("HTTP/1.1 403 "));
+              StartsWith("HTTP/1.1 400 "));
   EXPECT_THAT(server.exchange(post(std::string(900000, '['))), StartsWith("HTTP/1.1 400 "));
   EXPECT_THAT(server.exchange(question("one two")), StartsWith("HTTP/1.1 200 OK"));
+}
+
+// Where a request ends and whom it is for must be clear: a proxy in front may read the other of two headers.
+TEST(Serve, RefusesAmbiguousHeaders) {
+  const Server server;
+  const auto status_of = [&](const std::string& headers) {
+    Client client(server.port());
+    client.send("POST / HTTP/1.1\r\n" + headers + "\r\n{}");
+    return client.receive(20s).substr(0, 13);
+  };
+  const std::string host = "Host: localhost\r\n", length = "Content-Length: 2\r\n";
+  for (const std::string& headers :
+       {host + host + length, host + "host: evil.example\r\n" + length, host + length + length,
+        host + length + "content-length: 3\r\n", host + "Content-Length: 2, 2\r\n",
+        host + "Content-Length: +2\r\n", host + "Content-Length: 0x2\r\n",
+        host + "Content-Length: 2 2\r\n", host + length + "Transfer-Encoding: chunked\r\n",
+        host + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        host + length + "Content-Length : 3\r\n", "Host: evil.example\r\n" + length, length}) {
+    EXPECT_EQ(status_of(headers), "HTTP/1.1 400 ") << headers;
+  }
+  for (const char* coding : {"gzip", "gzip, chunked", "chunked, chunked", "identity"})
+    EXPECT_EQ(status_of(host + "Transfer-Encoding: " + coding + "\r\n"), "HTTP/1.1 501 ") << coding;
+  EXPECT_THAT(server.exchange(question("one two")), StartsWith("HTTP/1.1 200 OK"));
+}
+
+// About a million windows: nobody computes all of them while a test waits.
+const std::vector<std::string> kManyWindows = {"--max_windows", "1000000"};
+std::string endless_question() {
+  std::string text;
+  for (int i = 0; i < 200000; ++i) text += "the ";
+  return question(text, R"({"max_seq_len": 64, "doc_stride": 57})");
+}
+
+TEST(Serve, LimitsWindowsAndAnswers) {
+  const Server server;
+  EXPECT_THAT(server.exchange(endless_question()), HasSubstr("more than 1024 windows of 64"));
+  // One token as long as half of the request, and many answers that hold it.
+  const std::string word(500000, 'x');
+  const std::string text =
+      "a b c d e f g h i j k l m n o " + word + " a b c d e f g h i j k l m n o";
+  EXPECT_THAT(server.exchange(question(text, R"({"top_k": 1000, "max_answer_len": 64})")),
+              HasSubstr("the answers are longer than 4194304 bytes"));
+  EXPECT_THAT(server.exchange(question("one two")), StartsWith("HTTP/1.1 200 OK"));
+}
+
+TEST(Serve, AnswersSideBySide) {
+  const Server server(kManyWindows);
+  const std::string alone = server.exchange(question(kText, R"({"top_k": 20})"));
+  Client endless(server.port());
+  ASSERT_TRUE(endless.send(endless_question()));
+  // Whoever asks meanwhile is answered, and with the same bits.
+  EXPECT_EQ(body_of(server.exchange(question(kText, R"({"top_k": 20})"))), body_of(alone));
+  EXPECT_THAT(server.exchange("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+              StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_EQ(endless.receive(1ms), "");
+  EXPECT_FALSE(endless.closed());
+}
+
+std::string short_status(const Server& server) {
+  return server.exchange(question("one two")).substr(0, 12);
+}
+
+// Asks the endless question of a server that answers one question at a time, and returns when that is being answered. It may
+// be refused itself, while the question that finds out is answered.
+std::unique_ptr<Client> occupy(const Server& server) {
+  std::unique_ptr<Client> client;
+  for (int i = 0; i < 600; ++i) {
+    if (client == nullptr) {
+      client = std::make_unique<Client>(server.port());
+      EXPECT_TRUE(client->send(endless_question()));
+    }
+    if (short_status(server) == "HTTP/1.1 429") return client;
+    if (!client->receive(50ms).empty() || client->closed()) client.reset();
+  }
+  ADD_FAILURE() << "the server is never busy";
+  return client;
+}
+const std::vector<std::string> kOneAtATime = {"--max_windows", "1000000",
+                                              "--max_connections_per_address", "1"};
+
+TEST(Serve, GivesUpWhatNobodyWaitsFor) {
+  const Server server(kOneAtATime);
+  auto endless = occupy(server);
+  EXPECT_THAT(server.exchange("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+              StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_EQ(short_status(server), "HTTP/1.1 429");
+  endless.reset();
+  for (int i = 0; i < 600 && short_status(server) != "HTTP/1.1 200"; ++i)
+    std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(short_status(server), "HTTP/1.1 200");
+}
+
+TEST(Serve, EndsWhileItComputes) {
+  Server server(kOneAtATime);
+  const auto endless = occupy(server);
+  server.process().signal(SIGTERM);
+  EXPECT_THAT(endless->receive(), StartsWith("HTTP/1.1 503 "));
+  const auto result = server.process().wait(20s);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, ::testing::EndsWith("tandem: stopped\n"));
+}
+
+// However long they may stay otherwise.
+TEST(Serve, IdleConnectionsKeepNobodyOut) {
+  const Server server({"--request_timeout", "3600"});
+  std::vector<std::unique_ptr<Client>> idle;
+  for (int i = 0; i < 200; ++i) idle.push_back(std::make_unique<Client>(server.port()));
+  EXPECT_THAT(server.exchange("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+              StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_THAT(server.exchange(question("one two")), StartsWith("HTTP/1.1 200 OK"));
+}
+
+TEST(Serve, IsReachedByItsNamesOnly) {
+  const Server server({"--host", "0.0.0.0", "--allowed_hosts", "reader.example,other.example"});
+  const auto status_of = [&](const std::string& host) {
+    return server.exchange("GET /health HTTP/1.1\r\nHost: " + host + "\r\n\r\n").substr(0, 13);
+  };
+  for (const char* host : {"other.example", "Reader.Example:8080", "10.1.2.3", "localhost:1"})
+    EXPECT_EQ(status_of(host), "HTTP/1.1 200 ") << host;
+  EXPECT_EQ(status_of("evil.example"), "HTTP/1.1 400 ");
 }
 
 TEST(Serve, EndsCleanlyWhenAsked) {

@@ -39,14 +39,9 @@ hub::ModelArguments demo_model() {
   return model;
 }
 
-std::vector<apps::Answer> find_answers(const std::string& context, const std::string& question,
-                                       const apps::AnswerOptions& options) {
-  static apps::Reader reader(
-      demo_model(),
-      Environment(std::map<std::string, std::string, std::less<>>{{"OMP_NUM_THREADS", "1"}}));
-  if (context.size() > kMaxContext) raise<DataError>("too long for this target");
-  const auto answers = reader.answer(context, question, options);
-  fuzz::require(!answers.empty() && answers.size() <= options.n_best);
+void check_answers(const std::vector<apps::Answer>& answers, const std::string& context,
+                   std::size_t n_best) {
+  fuzz::require(!answers.empty() && answers.size() <= n_best);
   for (const apps::Answer& answer : answers) {
     fuzz::require(answer.probability >= 0 && answer.probability <= 1);
     fuzz::require(answer.span.has_value() == !answer.text.empty());
@@ -55,6 +50,21 @@ std::vector<apps::Answer> find_answers(const std::string& context, const std::st
     const std::size_t end = byte_of_code_point(context, answer.span->end);
     fuzz::require(begin <= end && context.substr(begin, end - begin) == answer.text);
   }
+}
+
+std::vector<std::vector<apps::Answer>> find_answers(std::span<const apps::Question> questions,
+                                                    const apps::AnswerOptions& options,
+                                                    const std::stop_token& cancelled) {
+  static apps::Reader reader(
+      demo_model(),
+      Environment(std::map<std::string, std::string, std::less<>>{{"OMP_NUM_THREADS", "1"}}));
+  std::size_t total = 0;
+  for (const apps::Question& question : questions) total += question.context.size();
+  if (total > kMaxContext) raise<DataError>("too long for this target");
+  const auto answers = reader.answer(questions, options, cancelled);
+  fuzz::require(answers.size() == questions.size());
+  for (std::size_t i = 0; i < answers.size(); ++i)
+    check_answers(answers[i], questions[i].context, options.n_best);
   return answers;
 }
 
@@ -77,8 +87,8 @@ apps::HttpRequest request_of(std::string_view input) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const apps::QuestionService service({.model = "demo", .num_parameters = 1, .answer = {}},
-                                             find_answers);
+  static const apps::QuestionService service(
+      {.model = "demo", .num_parameters = 1, .answer = {}, .allowed_hosts = {}}, find_answers);
   const apps::HttpRequest request = request_of({reinterpret_cast<const char*>(data), size});
   const apps::HttpResponse response = service.handle(request);
   constexpr std::array<int, 5> kStatuses = {200, 400, 403, 404, 405};

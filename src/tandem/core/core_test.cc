@@ -8,6 +8,7 @@
 #include <csignal>
 #include <filesystem>
 #include <sstream>
+#include <thread>
 
 #include "support/test_support.h"
 #include "tandem/core/bfloat16.h"
@@ -15,6 +16,7 @@
 #include "tandem/core/env.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/interruption.h"
 #include "tandem/core/thread_pool.h"
 
 namespace tandem {
@@ -104,6 +106,20 @@ TEST(ThreadPool, ManyShortLoops) {
   }
   EXPECT_EQ(totals[0], 20000);
   EXPECT_EQ(totals[1], 20000);
+}
+
+TEST(ThreadPool, IsInterruptedInItsScope) {
+  ThreadPool pool(2);
+  std::atomic<bool> interrupted{false};
+  const auto loop = [&] { pool.parallel_for(10, [](std::size_t, int) {}); };
+  {
+    const InterruptionScope scope(interrupted);
+    loop();
+    interrupted = true;
+    EXPECT_THROW(loop(), Interrupted);
+    std::thread(loop).join();  // another thread has no scope
+  }
+  loop();
 }
 
 TEST(ThreadPool, NeedsAThread) { EXPECT_THROW(ThreadPool(0), InvalidArgument); }

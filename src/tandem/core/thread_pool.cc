@@ -11,6 +11,7 @@
 
 #include "tandem/core/cores.h"
 #include "tandem/core/error.h"
+#include "tandem/core/interruption.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -101,6 +102,7 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::parallel_for(std::size_t num_chunks, FunctionRef<void(std::size_t, int)> task) {
   if (num_chunks == 0) return;
+  throw_if_interrupted();
   if (num_threads_ == 1 || num_chunks == 1) {
     for (std::size_t chunk = 0; chunk < num_chunks; ++chunk) task(chunk, 0);
     return;

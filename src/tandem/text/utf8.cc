@@ -96,7 +96,14 @@ std::size_t count_code_points(std::string_view text) {
 }
 
 std::string_view slice_code_points(std::string_view text, std::size_t begin, std::size_t end) {
+  // Whole blocks are counted, which is many times faster than decoding: contexts may be long.
+  constexpr std::size_t kBlock = 256;
   const auto advance = [&](std::size_t at, std::size_t count) {
+    while (count > kBlock && at + kBlock < text.size()) {
+      count -= count_code_points(text.substr(at, kBlock));
+      at += kBlock;
+      while (at < text.size() && is_continuation(static_cast<unsigned char>(text[at]))) ++at;
+    }
     for (; count > 0 && at < text.size(); --count) next_code_point(text, at);
     return at;
   };

@@ -13,6 +13,7 @@
 namespace tandem::question_answering {
 namespace {
 
+constexpr std::size_t kManySpans = 4096;  // beside n_best_size, before the rest is dropped
 constexpr std::string_view kEmpty = "empty";  // utils_qa.py's answer when it found none
 
 // A span of context that may become an answer; offsets (0, 0) = "no answer".
@@ -88,7 +89,11 @@ class ExampleAnswerer {
                     std::size_t last_feature) {
     spans_.clear();
     null_.reset();
-    for (std::size_t i = first_feature; i < last_feature; ++i) collect_spans(i);
+    lowest_kept_.reset();
+    for (std::size_t i = first_feature; i < last_feature; ++i) {
+      collect_spans(i);
+      if (spans_.size() > kManySpans + options_.n_best_size) drop_the_rest();
+    }
     if (options_.version_2_with_negative && null_) spans_.push_back(*null_);
     keep_best();
     Prediction prediction;
@@ -119,6 +124,7 @@ class ExampleAnswerer {
     for (const std::uint32_t s : starts_) {
       if (!in_context(s)) continue;
       for (const std::uint32_t e : ends_) {
+        if (lowest_kept_ && rank_key(start[s] + end[e]) <= *lowest_kept_) break;  // nor do later e
         if (!in_context(e) || e < s || e - s + 1 > options_.max_answer_length) continue;
         spans_.push_back({start[s] + end[e],
                           start[s],
@@ -128,12 +134,24 @@ class ExampleAnswerer {
     }
   }
 
-  // Stable sort by score, the n_best_size first; "no answer" stays even if it was cut.
-  void keep_best() {
+  // Stable sort by score, the n_best_size first.
+  void sort_and_cut() {
     std::stable_sort(spans_.begin(), spans_.end(), [](const Span& a, const Span& b) {
       return rank_key(a.score) > rank_key(b.score);
     });
     if (spans_.size() > options_.n_best_size) spans_.resize(options_.n_best_size);
+  }
+
+  // Memory does not grow with the number of features: what is cut here would be cut at the end, and so would be a later span
+  // whose score is not higher than the lowest that was kept.
+  void drop_the_rest() {
+    sort_and_cut();
+    lowest_kept_ = rank_key(spans_.back().score);
+  }
+
+  // "No answer" stays even if it was cut.
+  void keep_best() {
+    sort_and_cut();
     const bool has_null = std::any_of(spans_.begin(), spans_.end(), [](const Span& span) {
       return span.offsets == text::Span{0, 0};
     });
@@ -193,6 +211,7 @@ class ExampleAnswerer {
   const Logits& logits_;
   const PostprocessOptions& options_;
   std::vector<Span> spans_;
+  std::optional<float> lowest_kept_;  // its score
   std::optional<Span> null_;  // the least "no answer" score of the example's features
   std::vector<std::uint32_t> starts_, ends_;
   std::vector<float> exponentials_;

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "support/golden_files.h"
 #include "tandem/core/error.h"
@@ -236,6 +239,62 @@ TEST_F(Postprocess, SeveralWindows) {
   ASSERT_EQ(features_.size(), 2u);
   EXPECT_EQ(out.predictions[0].text, "d");
   EXPECT_EQ(out.predictions[0].null_odds, 2 - 6);
+}
+
+// So many spans that they are cut now and then: the same remain as when they are cut at the end, equal scores by position too.
+TEST_F(Postprocess, ManyWindowsAreCutAsOne) {
+  constexpr std::size_t kWindows = 30, kLength = 64, kContext = kLength - 4, kBest = 50;
+  std::string context;
+  for (std::size_t i = 0; i < kWindows * (kContext - 1) + 1; ++i)
+    context += std::string(1, static_cast<char>('a' + i % 26)) + " ";
+  std::vector<float> start, end;
+  std::uint32_t state = 1;
+  const auto next = [&] {
+    state = state * 1664525 + 1013904223;
+    return static_cast<float>(state >> 29);
+  };
+  for (std::size_t i = 0; i < kWindows * kLength; ++i) {
+    const std::size_t position = i % kLength;  // outside of the context nothing is good
+    const bool in_context = position >= 3 && position < 3 + kContext;
+    start.push_back(in_context ? next() : -9);
+    end.push_back(in_context ? next() : -9);
+  }
+  PostprocessOptions options;
+  options.n_best_size = kBest;
+  const Predictions out = run({{"i", "q", context, {}}}, kLength, start, end, options);
+  ASSERT_EQ(features_.size(), kWindows);
+
+  struct Span {
+    float score;
+    std::size_t offset;  // of its text
+  };
+  std::vector<Span> spans;
+  for (std::size_t w = 0; w < kWindows; ++w) {
+    const auto best = [&](const std::vector<float>& logits) {
+      std::vector<std::size_t> positions(kLength);
+      std::iota(positions.begin(), positions.end(), w * kLength);
+      std::stable_sort(positions.begin(), positions.end(),
+                       [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+      positions.resize(kBest);
+      return positions;
+    };
+    for (const std::size_t s : best(start)) {
+      for (const std::size_t e : best(end)) {
+        if (e >= s && e - s < options.max_answer_length && start[s] >= 0 && end[e] >= 0)
+          spans.push_back({start[s] + end[e], 2 * (w * (kContext - 1) + s % kLength - 3)});
+      }
+    }
+  }
+  ASSERT_GT(spans.size(), 10000u);
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const Span& a, const Span& b) { return a.score > b.score; });
+  const std::vector<Candidate>& found = out.predictions[0].n_best;
+  ASSERT_EQ(found.size(), kBest);
+  for (std::size_t i = 0; i < kBest; ++i) {
+    EXPECT_EQ(found[i].start_logit + found[i].end_logit, spans[i].score);
+    EXPECT_EQ(found[i].text.data() - set_[0].context.data(),
+              static_cast<std::ptrdiff_t>(spans[i].offset));
+  }
 }
 
 TEST_F(Postprocess, ExamplesWithoutFeaturesAreAnsweredWithAWarning) {

@@ -1,0 +1,149 @@
+#include "apps/answering/window_scheduler.h"
+
+#include <algorithm>
+
+#include "tandem/core/interruption.h"
+
+namespace tandem::apps {
+namespace {
+
+using question_answering::FeatureSet;
+using question_answering::Padding;
+
+constexpr std::size_t kNumLabels = 2;
+constexpr std::chrono::duration<double> kBatchTime{0.1};
+
+void append_window(const FeatureSet& features, std::size_t window, nn::PackedBatch& batch) {
+  const auto index = static_cast<std::uint32_t>(window);
+  question_answering::BatchRows rows;
+  question_answering::fill_batch(features, {&index, 1}, Padding::kNone, rows);
+  batch.append(rows.input_ids, rows.token_type_ids, batch.num_sequences());
+}
+
+}  // namespace
+
+// The windows of one caller. A copy of the features shares their memory, so that a batch may outlive its caller.
+struct WindowScheduler::Job {
+  explicit Job(const FeatureSet& set) : features(set), missing(set.size()) {
+    row_begin.push_back(0);
+    for (std::size_t i = 0; i < set.size(); ++i)
+      row_begin.push_back(row_begin.back() + set.num_real_tokens(i));
+    logits.resize(row_begin.back() * kNumLabels);
+  }
+  bool done() const { return missing == 0 || error; }
+  std::size_t rows(std::size_t window) const { return row_begin[window + 1] - row_begin[window]; }
+
+  const FeatureSet features;
+  std::vector<std::size_t> row_begin;
+  std::vector<float> logits;
+  std::size_t next = 0;  // the first window that no batch held yet
+  std::size_t missing;   // windows without logits
+  std::exception_ptr error;
+  bool abandoned = false;
+};
+
+WindowScheduler::WindowScheduler(Forward forward)
+    : forward_(std::move(forward)), thread_([this] { run(); }) {}
+
+WindowScheduler::~WindowScheduler() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::vector<float> WindowScheduler::logits_of(const FeatureSet& features,
+                                              const std::stop_token& cancelled) {
+  const auto job = std::make_shared<Job>(features);
+  std::unique_lock lock(mutex_);
+  if (!job->done()) {
+    waiting_.push_back(job);
+    changed_.notify_all();
+  }
+  if (!changed_.wait(lock, cancelled, [&] { return job->done(); })) {
+    job->abandoned = true;
+    std::erase(waiting_, job);
+    interrupt_if_unwanted();
+    raise<Cancelled>("the question was given up");
+  }
+  if (job->error) std::rethrow_exception(job->error);
+  return std::move(job->logits);
+}
+
+// A batch of which every window was given up would only keep the others waiting.
+void WindowScheduler::interrupt_if_unwanted() {
+  const bool unwanted =
+      !running_.empty() && std::all_of(running_.begin(), running_.end(),
+                                       [](const Piece& piece) { return piece.job->abandoned; });
+  if (unwanted) interrupted_.store(true, std::memory_order_relaxed);
+}
+
+// One window of each job in turn; a job that has more goes to the end of the queue.
+std::vector<WindowScheduler::Piece> WindowScheduler::next_batch() {
+  std::vector<Piece> pieces;
+  std::size_t rows = 0;
+  while (!waiting_.empty() && pieces.size() < kMaxWindows) {
+    std::shared_ptr<Job> job = waiting_.front();
+    rows += job->rows(job->next);
+    if (!pieces.empty() && rows > rows_limit_) break;
+    waiting_.pop_front();
+    pieces.push_back({job, job->next++});
+    if (job->next < job->features.size()) waiting_.push_back(job);
+  }
+  return pieces;
+}
+
+void WindowScheduler::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return end_ || !waiting_.empty(); });
+    if (end_) return;
+    running_ = next_batch();
+    interrupted_.store(false, std::memory_order_relaxed);
+    const std::vector<Piece> pieces = running_;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      compute(pieces);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    for (const Piece& piece : pieces) {
+      if (error) {
+        piece.job->error = error;
+        std::erase(waiting_, piece.job);
+      } else {
+        --piece.job->missing;
+      }
+    }
+    running_.clear();
+    changed_.notify_all();
+  }
+}
+
+// Callers do not read their logits before the last window is there, so they are written without the lock.
+void WindowScheduler::compute(const std::vector<Piece>& pieces) {
+  nn::PackedBatch batch;
+  for (const Piece& piece : pieces) append_window(piece.job->features, piece.window, batch);
+  std::vector<float> logits(batch.rows() * kNumLabels);
+  const auto start = std::chrono::steady_clock::now();
+  {
+    const InterruptionScope scope(interrupted_);
+    forward_(batch, logits);
+  }
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+  rows_limit_ = static_cast<std::size_t>(static_cast<double>(batch.rows()) *
+                                         std::min(kBatchTime / time, 1e6));
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    Job& job = *pieces[i].job;
+    std::copy(logits.begin() + batch.row_begin[i] * kNumLabels,
+              logits.begin() + batch.row_begin[i + 1] * kNumLabels,
+              job.logits.begin() +
+                  static_cast<std::ptrdiff_t>(job.row_begin[pieces[i].window] * kNumLabels));
+  }
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,73 @@
+// Windows of several questions computed side by side: whoever asks about a short text does not wait for the end of a long one.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "tandem/core/error.h"
+#include "tandem/nn/packed_batch.h"
+#include "tandem/tasks/question_answering/features.h"
+
+namespace tandem::apps {
+
+// The one who asked has gone, or the program ends.
+class Cancelled : public Error {
+ public:
+  using Error::Error;
+};
+
+// One thread takes the windows of everybody's questions in turn, one of each, computes a batch of them and hands out the logits.
+// A batch has as few windows as the machine computes in about a tenth of a second (at least one), so that whoever comes next
+// waits no longer. Thread-safe.
+class WindowScheduler {
+ public:
+  // Fills logits [rows, 2] of a batch; called on the scheduler's thread only, which may interrupt it (InterruptionScope).
+  using Forward = std::function<void(const nn::PackedBatch& batch, std::span<float> logits)>;
+  static constexpr std::size_t kMaxWindows = 8;  // of one batch
+
+  explicit WindowScheduler(Forward forward);
+  // Nobody may be waiting in logits_of().
+  ~WindowScheduler();
+  WindowScheduler(const WindowScheduler&) = delete;
+  WindowScheduler& operator=(const WindowScheduler&) = delete;
+
+  // Logits [rows, 2] of all features, one after another, without padding. Throws what forward threw, or Cancelled soon after
+  // `cancelled` was requested; a batch that nobody waits for any more is interrupted.
+  std::vector<float> logits_of(const question_answering::FeatureSet& features,
+                               const std::stop_token& cancelled);
+
+ private:
+  struct Job;
+  struct Piece {  // a window of a batch
+    std::shared_ptr<Job> job;
+    std::size_t window;
+  };
+
+  void run();
+  std::vector<Piece> next_batch();
+  void compute(const std::vector<Piece>& pieces);
+  void interrupt_if_unwanted();
+
+  const Forward forward_;
+  std::atomic<bool> interrupted_{false};  // the forward that runs
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<std::shared_ptr<Job>> waiting_;  // jobs with windows that no batch holds yet
+  std::vector<Piece> running_;
+  std::size_t rows_limit_ = 512;  // of a batch of more than one window
+  bool end_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tandem::apps
