@@ -156,20 +156,21 @@ void Console::train_begin(const trainer::TrainBegin& begin) {
   last_progress_ = {};
   first_step_ = begin.first_step;
   const trainer::TrainingPlan& plan = begin.plan;
-  const auto line = [&](const std::string& text) { library_line("INFO", "trainer", text); };
-  line("***** Running training *****");
-  line(fmt::format("  Num examples = {}", group_thousands(plan.num_features)));
-  line(fmt::format("  Num Epochs = {}", group_thousands(plan.num_epochs)));
-  line(fmt::format("  Instantaneous batch size per device = {}",
-                   group_thousands(plan.per_device_batch_size)));
-  line(fmt::format("  Total train batch size (w. parallel, distributed & accumulation) = {}",
-                   group_thousands(plan.total_train_batch_size())));
-  line(fmt::format("  Gradient Accumulation steps = {}", plan.accumulation_steps));
-  line(fmt::format("  Total optimization steps = {}", group_thousands(plan.total_steps)));
-  line(fmt::format("  Number of trainable parameters = {}",
-                   group_thousands(static_cast<std::int64_t>(begin.num_parameters))));
+  std::string text = "***** Running training *****";
+  const auto line = [&](std::string_view name, std::int64_t value) {
+    text += fmt::format("\n  {} = {}", name, group_thousands(value));
+  };
+  line("Num examples", plan.num_features);
+  line("Num Epochs", plan.num_epochs);
+  line("Instantaneous batch size per device", plan.per_device_batch_size);
+  line("Total train batch size (w. parallel, distributed & accumulation)",
+       plan.total_train_batch_size());
+  line("Gradient Accumulation steps", plan.accumulation_steps);
+  line("Total optimization steps", plan.total_steps);
+  line("Number of trainable parameters", static_cast<std::int64_t>(begin.num_parameters));
   if (begin.first_step > 0)
-    line(fmt::format("  Continuing training from global step {}", begin.first_step));
+    text += fmt::format("\n  Continuing training from global step {}", begin.first_step);
+  library_line("INFO", "trainer", text);
 }
 
 void Console::step_end(const trainer::StepProgress& progress) {
@@ -181,7 +182,9 @@ void Console::step_end(const trainer::StepProgress& progress) {
       .count = fmt::format("{}/{}", progress.step, progress.max_steps),
       .details = {fmt::format("{}<{}", format_duration(elapsed),
                               format_duration(progress.seconds_left)),
-                  fmt::format("{:.2f}it/s", rate), fmt::format("loss {:.4f}", progress.loss),
+                  rate < 1 && rate > 0 ? fmt::format("{:.2f}s/it", 1 / rate)
+                                       : fmt::format("{:.2f}it/s", rate),
+                  fmt::format("loss {:.4f}", progress.loss),
                   format_rate(progress.real_tokens_per_second, "tok")},
       .optional_details = 1};
   if (options_.peak_flops > 0) {
@@ -210,9 +213,9 @@ void Console::evaluation_begin(std::string_view description, std::size_t num_fea
                                int batch_size) {
   evaluation_start_ = Clock::now();
   last_progress_ = {};
-  library_line("INFO", "trainer", fmt::format("***** Running {} *****", description));
-  library_line("INFO", "trainer", fmt::format("  Num examples = {}", num_features));
-  library_line("INFO", "trainer", fmt::format("  Batch size = {}", batch_size));
+  library_line("INFO", "trainer",
+               fmt::format("***** Running {} *****\n  Num examples = {}\n  Batch size = {}",
+                           description, num_features, batch_size));
 }
 
 void Console::evaluation_progress(std::size_t features_done, std::size_t num_features) {
@@ -233,13 +236,19 @@ void Console::saving(const std::filesystem::path& directory) {
   library_line("INFO", "trainer", fmt::format("Saving model checkpoint to {}", directory.native()));
 }
 
-void Console::note(std::string_view text) { script_line("INFO", text); }
-
-void Console::warning(std::string_view text) {
-  if (options_.main_process) library_line("WARNING", "tandem", text);
+void Console::note(std::string_view text) {
+  constexpr std::size_t kPrefix = 40;  // of script_line
+  script_line("INFO", wrapped(text, kPrefix, 4));
 }
 
-void Console::warning_of_host(std::string_view text) { library_line("WARNING", "tandem", text); }
+void Console::warning(std::string_view text) {
+  if (options_.main_process) warning_of_host(text);
+}
+
+void Console::warning_of_host(std::string_view text) {
+  constexpr std::size_t kPrefix = 52;  // of library_line
+  library_line("WARNING", "tandem", wrapped(text, kPrefix, 4));
+}
 
 void Console::show_progress(const std::string& line, bool first, bool last) {
   if (!options_.main_process || !options_.progress_bars) return;

@@ -7,8 +7,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "apps/progress_line.h"
 #include "apps/text_layout.h"
@@ -148,6 +150,49 @@ TEST(Console, BarsFitATerminalOf60Columns) {
   EXPECT_THAT(text, HasSubstr("1/14754 ["));
   EXPECT_THAT(text, HasSubstr("1234567/1234567 features ["));
   EXPECT_LT(widest_line(text), 60u);
+}
+
+TEST(TextLayout, LinesOfAtMost100Columns) {
+  const std::string words = "0123456789 0123456789 0123456789 0123456789";
+  EXPECT_EQ(wrapped(words, 0, 2), words);
+  EXPECT_EQ(wrapped(words, 57, 2), words);
+  EXPECT_EQ(wrapped(words, 58, 2), "0123456789 0123456789 0123456789\n  0123456789");
+  EXPECT_EQ(wrapped("a\nb", 0, 2), "a\n  b");
+  EXPECT_EQ(wrapped("", 0, 2), "");
+  const std::string path(120, 'x');  // stays whole, so that it can be copied
+  EXPECT_EQ(wrapped("in " + path + " it is", 0, 2), "in\n  " + path + "\n  it is");
+}
+
+// Everything that comes before the first step.
+TEST(Console, TheStartHasShortLines) {
+  std::string long_text;
+  for (int i = 0; i < 40; ++i) long_text += "some words of a text ";
+  Console console({.progress_bars = false});
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  console.fact("model", long_text);
+  console.warning(long_text);
+  const trainer::TrainingPlan plan;
+  console.train_begin({.plan = plan, .num_parameters = 340'000'000, .first_step = 12345});
+  console.evaluation_begin("Evaluation", 10570, 8);
+  std::istringstream lines(::testing::internal::GetCapturedStdout() +
+                           ::testing::internal::GetCapturedStderr());
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count)
+    EXPECT_LE(text_columns(line), 100u) << line;
+  EXPECT_GT(count, 20);
+}
+
+TEST(Console, OnlyTheMainProcessSpeaksForTheJob) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  Console console({.main_process = false});
+  console.fact("model", "text");
+  console.note("text");
+  console.warning("text");
+  console.warning_of_host("host a: text");
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::EndsWith(">> host a: text\n"));
 }
 
 }  // namespace

@@ -334,8 +334,8 @@ int Job::train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
   task.save_pretrained(output_dir, parallel.weights());
   write_file(output_dir / "training_args.json", training_args_json(arguments_));
   if (!world_.is_main()) return 0;
-  console_.script_line(
-      "INFO",
+  console_.detail(
+      "files",
       "training_args.json takes the place of training_args.bin, which only Python can write");
   print_step_times(result.step_times, console_);
   result.metrics["train_samples"] = task.num_train_features();

@@ -105,6 +105,7 @@ std::string folder_name(const fs::path& folder) {
 // "19 s", "3 min 20 s", "5 h 2 min".
 std::string duration_text(double seconds) {
   const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  if (whole == 0) return "under 1 s";
   if (whole < 60) return fmt::format("{} s", whole);
   if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
   return fmt::format("{} h {} min", whole / 3600, whole / 60 % 60);

@@ -75,9 +75,18 @@ class JobTest : public ::testing::Test {
             {"OMP_NUM_THREADS", std::to_string(threads)}};
   }
 
+  // As testing::run, with the texts unwrapped.
+  static ProcessResult run(const Words& command, const Variables& variables = {},
+                           std::chrono::seconds limit = std::chrono::seconds(120)) {
+    ProcessResult result = testing::run(command, variables, limit);
+    result.out = unwrapped(result.out);
+    result.err = unwrapped(result.err);
+    return result;
+  }
+
   static ProcessResult run_ok(const Words& command,
                               const Variables& variables = {{"OMP_NUM_THREADS", "1"}}) {
-    ProcessResult result = testing::run(command, variables);
+    ProcessResult result = run(command, variables);
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
     return result;
   }

@@ -1,5 +1,4 @@
 #include "support/process.h"
-#include "support/sanitizers.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,8 +13,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <thread>
+
+#include "support/sanitizers.h"
 
 extern char** environ;
 
@@ -138,6 +140,11 @@ ProcessResult run(const std::vector<std::string>& command,
                   const std::map<std::string, std::string>& environment,
                   std::chrono::seconds limit) {
   return Process(command, environment).wait(limit);
+}
+
+std::string unwrapped(const std::string& printed) {
+  static const std::regex kLineEnd("\n(?:    |                )(?=[^ \n])");
+  return std::regex_replace(printed, kLineEnd, " ");
 }
 
 std::string find_program(const std::string& name) {
