@@ -58,9 +58,10 @@ RankThreads threads_for_rank(const Environment& environment, comm::Communicator&
     std::string warning;
     if (*asked > share) {
       warning = fmt::format(
-          "OMP_NUM_THREADS is {}, more than the {} cores that each of the {} ranks here can have: "
+          "OMP_NUM_THREADS is {}, more than the {} core{} that each of the {} rank{} here can "
+          "have: "
           "expect it to be slow",
-          *asked, share, local_size);
+          *asked, share, share == 1 ? "" : "s", local_size, local_size == 1 ? "" : "s");
     }
     return {*asked, "OMP_NUM_THREADS", warning};
   }
