@@ -11,7 +11,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
+#include "apps/download_progress.h"
 #include "apps/progress_line.h"
 #include "apps/text_layout.h"
 #include "tandem/trainer/training_plan.h"
@@ -149,6 +151,19 @@ TEST(Console, BarsFitATerminalOf60Columns) {
   const std::string text = terminal.text();
   EXPECT_THAT(text, HasSubstr("1/14754 ["));
   EXPECT_THAT(text, HasSubstr("1234567/1234567 features ["));
+  EXPECT_LT(widest_line(text), 60u);
+}
+
+TEST(DownloadProgress, FitsATerminalOf60Columns) {
+  Terminal terminal(60);
+  DownloadProgress progress;
+  progress.file_begin("google-bert/bert-large-uncased-whole-word-masking/model.safetensors",
+                      1'344'951'957, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(250));  // longer than between two redraws
+  progress.file_progress(700'000'000, 1'344'951'957);
+  const std::string text = terminal.text();
+  EXPECT_THAT(text, HasSubstr("…"));
+  EXPECT_THAT(text, HasSubstr(".safetensors:  52% of 1.34 GB"));
   EXPECT_LT(widest_line(text), 60u);
 }
 

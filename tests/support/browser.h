@@ -1,6 +1,8 @@
 // A headless browser, when the machine has one: what a page is after its scripts have run.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
 
 #include "support/process.h"
@@ -17,13 +19,13 @@ inline std::string find_browser() {
 }
 
 // The document tree of a page as HTML when its scripts and requests are done. The browser's clock runs ahead while nothing is
-// under way, so timers do not take their time.
-inline std::string dump_dom(const std::string& url) {
+// under way, so timers do not take their time. `width`: of the window, in CSS pixels.
+inline std::string dump_dom(const std::string& url, int width = 1280) {
   const TemporaryFolder profile;
   const ProcessResult result =
       run({find_browser(), "--headless", "--no-sandbox", "--disable-gpu", "--no-proxy-server",
            "--user-data-dir=" + (profile / "profile").native(), "--virtual-time-budget=20000",
-           "--dump-dom", url},
+           fmt::format("--window-size={},900", width), "--dump-dom", url},
           {{"HOME", profile.path().native()}}, std::chrono::seconds(100));
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return result.out;
