@@ -214,39 +214,41 @@ void multiply_tiles(const GemmSlice<bfloat16>& slice) {
   }
 }
 
+inline constexpr double kFlopsPerDot = 2.0 * kTileRows * kTileRows * kStepReduced;
+
 // The best rate of dot(), on registers only. Returns the FLOPs done.
 template <class Tiles>
 double peak_tiles(std::size_t iterations) {
   Tiles tiles(TileConfig::full());
-  // An iteration of simd::peak is 16 instructions of some half cycle; a dot takes 16 cycles.
-  const std::size_t rounds = iterations / 8 + 1;
-  for (std::size_t i = 0; i < rounds; ++i) {
+  for (std::size_t i = 0; i < iterations; ++i) {
     tiles.template dot<0, 4, 6>();
     tiles.template dot<1, 4, 7>();
     tiles.template dot<2, 5, 6>();
     tiles.template dot<3, 5, 7>();
   }
-  return 4.0 * 2.0 * kTileRows * kTileRows * kStepReduced * static_cast<double>(rounds);
+  return 4.0 * kFlopsPerDot * static_cast<double>(iterations);
 }
 
-// As peak_tiles(), with one tile loaded from `block` for each dot: 8 KB, 64-byte aligned.
+// As peak_tiles(), with one tile of `block` (8 KB, 64-byte aligned) loaded for each dot; an iteration
+// passes over the block once.
 template <class Tiles>
 double l1_peak_tiles(std::size_t iterations, const float* block) {
   constexpr std::size_t kFloats = kTileRowBytes / sizeof(float) * kTileRows;
+  constexpr std::size_t kTilesOfBlock = 8;
   Tiles tiles(TileConfig::full());
-  const std::size_t rounds = iterations / 8 + 1;
-  for (std::size_t i = 0; i < rounds; ++i) {
-    const float* from = block + i % 2 * 4 * kFloats;
-    tiles.template load<6>(from, kTileRowBytes);
-    tiles.template dot<0, 4, 6>();
-    tiles.template load<7>(from + kFloats, kTileRowBytes);
-    tiles.template dot<1, 4, 7>();
-    tiles.template load<6>(from + 2 * kFloats, kTileRowBytes);
-    tiles.template dot<2, 5, 6>();
-    tiles.template load<7>(from + 3 * kFloats, kTileRowBytes);
-    tiles.template dot<3, 5, 7>();
+  for (std::size_t i = 0; i < iterations; ++i) {
+    for (const float* from = block; from != block + kTilesOfBlock * kFloats; from += 4 * kFloats) {
+      tiles.template load<6>(from, kTileRowBytes);
+      tiles.template dot<0, 4, 6>();
+      tiles.template load<7>(from + kFloats, kTileRowBytes);
+      tiles.template dot<1, 4, 7>();
+      tiles.template load<6>(from + 2 * kFloats, kTileRowBytes);
+      tiles.template dot<2, 5, 6>();
+      tiles.template load<7>(from + 3 * kFloats, kTileRowBytes);
+      tiles.template dot<3, 5, 7>();
+    }
   }
-  return 4.0 * 2.0 * kTileRows * kTileRows * kStepReduced * static_cast<double>(rounds);
+  return kTilesOfBlock * kFlopsPerDot * static_cast<double>(iterations);
 }
 
 // A step of a 32 x 32 block takes 64 cycles and 2 KB of each operand; the L2 cache gives some 40
