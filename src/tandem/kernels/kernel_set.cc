@@ -312,6 +312,17 @@ PeakLoop peak_loop(const KernelSet& kernels, PeakType type) {
   raise<InvalidArgument>("unknown type of a peak: {}", static_cast<int>(type));
 }
 
+// How many iterations fill about `duration`: one takes 8 cycles of vector instructions, 64 of tiles.
+std::size_t iterations_in(PeakLoop loop, std::chrono::duration<double> duration) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::size_t kProbe = 500;
+  loop(kProbe);  // wakes the units
+  const auto start = Clock::now();
+  loop(kProbe);
+  const std::chrono::duration<double> probe = Clock::now() - start;
+  return std::max<std::size_t>(1, static_cast<std::size_t>(kProbe * (duration / probe)));
+}
+
 }  // namespace
 
 KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides, Precision precision) {
@@ -380,7 +391,7 @@ std::vector<std::string> operations() {
 double measure_peak_flops(const Context& ctx, PeakType type) {
   using Clock = std::chrono::steady_clock;
   const PeakLoop loop = peak_loop(ctx.kernels, type);
-  constexpr std::size_t kIterations = 20000;  // some 40 µs
+  const std::size_t iterations = iterations_in(loop, std::chrono::microseconds(40));
   // Many chunks a thread, so that waking the threads and dealing the last chunk are small beside the work.
   const auto chunks = static_cast<std::size_t>(ctx.threads.num_threads()) * 32;
   double best = 0;
@@ -390,7 +401,7 @@ double measure_peak_flops(const Context& ctx, PeakType type) {
     std::vector<double> flops(chunks);
     const auto start = Clock::now();
     ctx.threads.parallel_for(chunks,
-                             [&](std::size_t chunk, int) { flops[chunk] = loop(kIterations); });
+                             [&](std::size_t chunk, int) { flops[chunk] = loop(iterations); });
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     double total = 0;
     for (const double f : flops) total += f;
