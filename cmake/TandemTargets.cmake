@@ -1,8 +1,9 @@
 # tandem_add_library(core HDRS a.h … SRCS a.cc … DEPS tandem::x … PRIVATE_DEPS fmt::fmt …)
 #   makes the library tandem_core with the alias tandem::core. HDRS are its public headers, included as "tandem/core/a.h".
 #   ISA-specific sources get their flags with tandem_source_isa().
-# tandem_add_cpu_class_tests(core_test [LABELS unit] [TIMEOUT 600])
-#   runs the program of tests once more for each class of processors below this machine's, so that one machine shows what others do.
+# tandem_add_cpu_class_tests(core_test [CLASSES reference avx2 avx512 avx512bf16] [LABELS unit] [TIMEOUT 600])
+#   runs the program of tests once more for each of the classes of processors (default: all) that is below this machine's, so that one
+#   machine shows what others do.
 # tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60] [SERIAL])
 #   makes one GoogleTest program whose cases ctest lists one by one.
 
@@ -67,13 +68,16 @@ function(tandem_add_test name)
 endfunction()
 
 function(tandem_add_cpu_class_tests name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "CLASSES;LABELS" ${ARGN})
   find_package(Python3 COMPONENTS Interpreter QUIET)
   if(NOT TARGET ${name} OR NOT Python3_FOUND)
     return()
   endif()
   tandem_scale_timeout(ARG_TIMEOUT)
-  foreach(class reference avx2 avx512 avx512bf16)
+  if(NOT ARG_CLASSES)
+    set(ARG_CLASSES reference avx2 avx512 avx512bf16)
+  endif()
+  foreach(class ${ARG_CLASSES})
     add_test(NAME ${name}_as_${class}
       COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/run_as_cpu_class.py ${class} $<TARGET_FILE:${name}> --gtest_brief=1)
     set_tests_properties(${name}_as_${class} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77 PROCESSORS 2)
