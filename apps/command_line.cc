@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "tandem/core/error.h"
@@ -57,6 +58,18 @@ bool parse_command(CLI::App& app, const std::vector<std::string>& words) {
     throw ConfigError(error.what(), /*usage=*/true);
   }
   return false;
+}
+
+CLI::Validator number_in(double min, double max) {
+  const CLI::Range range(min, max);
+  CLI::Validator validator = range;
+  validator.operation([=](std::string& text) {
+    double value = 0;
+    if (CLI::detail::lexical_cast(text, value) && std::isnan(value))
+      return fmt::format("Value {} not in range [{} - {}]", text, min, max);
+    return range(text);
+  });
+  return validator;
 }
 
 }  // namespace tandem::apps

@@ -14,6 +14,9 @@ namespace tandem::apps {
 // wrong, and CommandDescription when the only word is kDescribe.
 bool parse_command(CLI::App& app, const std::vector<std::string>& words);
 
+// CLI::Range, which lets nan through, without that.
+CLI::Validator number_in(double min, double max);
+
 // Asks a command for its description instead of running it: whoever makes help also makes the manual and the completion.
 inline constexpr std::string_view kDescribe = "--describe-command-line";
 

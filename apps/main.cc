@@ -16,6 +16,7 @@
 #include "apps/commands.h"
 #include "apps/line_output.h"
 #include "tandem/core/error.h"
+#include "tandem/core/python_json.h"
 
 namespace tandem::apps {
 namespace {
@@ -110,7 +111,7 @@ int run_command(const Command& command, const Invocation& invocation) {
     print_error(fmt::format("the system refused: {}", error.what()));
     return kExitInput;
   } catch (const std::exception& error) {
-    print_error(fmt::format("internal error, please report it: {}", error.what()));
+    print_error(fmt::format("internal error, please report it: {}", json_reason(error.what())));
     return kExitBug;
   }
 }

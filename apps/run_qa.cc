@@ -200,6 +200,10 @@ int Job::run() {
   training.do_train = arguments_.trains();
   comm::Communicator& communicator = *world_.communicator;
   print_start(parsed_, world_.identity, communicator, console_);
+  if (!training.do_train && !training.do_eval && !training.do_predict) {
+    console_.warning("nothing is to do: pass --do_train, --do_eval or --do_predict");
+    return 0;
+  }
   warn_of_no_training(arguments_, world_.is_main(), console_);
   communicator.agree("command line", describe(arguments_));
   const std::optional<fs::path> resume = prepare_output(training, communicator, console_);
@@ -353,6 +357,7 @@ void Job::evaluate(trainer::Trainer& trainer, QuestionAnsweringTask& task, Split
   ordered_json metrics = trainer.evaluate(split);
   // As in run_qa.py predictions are not logged, and the log is what adds the epoch.
   if (eval && arguments_.training.do_train) metrics["epoch"] = trainer.state().epoch;
+  if (eval) trainer.add_token_count(metrics);
   if (eval) reports.observer().log(metrics);
   report_metrics(task, split, std::move(metrics), reports);
 }

@@ -11,6 +11,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/python_json.h"
 
 namespace tandem::apps {
 namespace {
@@ -113,7 +114,7 @@ std::string load_tuned_tiles(const Environment& environment, kernels::KernelSet&
     return fmt::format(
         "tiles of products: the kernels' own; {} is not used ({}). `tandem bench gemm --tune` "
         "writes it again",
-        file->string(), error.what());
+        file->string(), json_reason(error.what()));
   }
 }
 

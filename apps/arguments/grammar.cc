@@ -7,6 +7,7 @@
 
 #include "apps/arguments/suggest.h"
 #include "tandem/core/file.h"
+#include "tandem/core/python_json.h"
 
 namespace tandem::apps {
 namespace {
@@ -67,10 +68,33 @@ bool looks_like_flag(std::string_view word) {
          word.find(' ') == std::string_view::npos;
 }
 
-// What the user typed as an unknown flag, and what may have been meant.
-std::string unknown_flags_message(const FlagTable& table, const std::vector<std::string>& unknown) {
+// "a, b or c", each with its dashes.
+std::string alternatives(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text += fmt::format("{}--{}", i == 0 ? "" : i + 1 == names.size() ? " or " : ", ", names[i]);
+  return text;
+}
+
+// Flags that may have been meant by `name`: those that it is a part of (batch_size of
+// per_device_train_batch_size), or that which is spelled much alike.
+std::vector<std::string> similar_flags(const FlagTable& table, const std::string& name) {
+  constexpr std::size_t kShown = 3;
+  std::vector<std::string> similar;
+  for (const Flag& flag : table) {
+    const bool part =
+        fmt::format("_{}_", flag.name).find(fmt::format("_{}_", name)) != std::string::npos;
+    if (part && flag.verdict == Verdict::kWorks) similar.emplace_back(flag.name);
+  }
+  if (!similar.empty() && similar.size() <= kShown) return similar;
   std::vector<std::string> names;
   for (const Spelling& spelling : spellings_of(table)) names.push_back(spelling.name);
+  const auto suggestion = nearest(name, names);
+  return suggestion ? std::vector{*suggestion} : std::vector<std::string>{};
+}
+
+// What the user typed as an unknown flag, and what may have been meant.
+std::string unknown_flags_message(const FlagTable& table, const std::vector<std::string>& unknown) {
   std::string message = unknown.size() == 1 ? "unknown argument:" : "unknown arguments:";
   for (const std::string& word : unknown) {
     if (!word.starts_with("-")) {
@@ -79,9 +103,10 @@ std::string unknown_flags_message(const FlagTable& table, const std::vector<std:
     }
     std::string name = word.substr(word.find_first_not_of('-'));
     std::replace(name.begin(), name.end(), '-', '_');
-    const auto suggestion = nearest(name, names);
-    message += suggestion ? fmt::format("\n  {} (did you mean --{}?)", word, *suggestion)
-                          : fmt::format("\n  {} (no similar flag)", word);
+    const std::vector<std::string> similar = similar_flags(table, name);
+    message += similar.empty()
+                   ? fmt::format("\n  {} (no similar flag)", word)
+                   : fmt::format("\n  {} (did you mean {}?)", word, alternatives(similar));
   }
   return message;
 }
@@ -353,7 +378,7 @@ std::vector<Given> parse_json_flags(const FlagTable& table, std::string_view tex
   try {
     values = Json::parse(text);
   } catch (const Json::parse_error& error) {
-    raise<ConfigError>("{}: not valid JSON: {}", origin, error.what());
+    raise<ConfigError>("{}: not valid JSON: {}", origin, json_reason(error.what()));
   }
   if (!values.is_object()) {
     raise<ConfigError>("{}: expected a JSON object {{\"flag\": value, …}}, found {}", origin,

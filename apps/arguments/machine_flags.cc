@@ -22,9 +22,11 @@ FlagTable number_flags() {
           flag("bf16_full_eval", field<&TrainingArguments::bf16_full_eval>(),
                "bf16 matrix products in runs that only evaluate"),
           flag("gradient_checkpointing", field<&TrainingArguments::gradient_checkpointing>(),
-               "keep only the output of each layer and compute the rest again in backward"),
+               "keep only the output of each layer and compute the rest again in backward")
+              .alias("activation_checkpointing"),
           note("gradient_checkpointing_kwargs", Kind::kDict, nullptr,
-               "recomputation has no settings here"),
+               "recomputation has no settings here")
+              .alias("activation_checkpointing_kwargs"),
           flag(
               "gradient_dtype", field<&TrainingArguments::gradient_dtype>(),
               "tandem's own: bf16 rounds every sum of gradients to bf16, which halves what travels "

@@ -52,6 +52,31 @@ TEST(RunQaArguments, DefaultsAreThoseOfHuggingFace) {
   for (const auto& [name, value] : expected.items()) EXPECT_EQ(values.at(name), value) << name;
 }
 
+TEST(RunQaArguments, NamesOfTransformers523) {
+  EXPECT_TRUE(parse_more("--activation_checkpointing").arguments.training.gradient_checkpointing);
+  EXPECT_FALSE(
+      parse_more("--activation_checkpointing false").arguments.training.gradient_checkpointing);
+  EXPECT_THAT(parse_more("--activation_checkpointing_kwargs {\"every_n_layers\":2} "
+                         "--dataloader_multiprocessing_context spawn --dataloader_in_order false")
+                  .notes,
+              ::testing::SizeIs(3));
+}
+
+TEST(RunQaArguments, AnUnknownFlagMayBeAPartOfAnother) {
+  const auto said = [](const std::string& line) -> std::string {
+    try {
+      parse_more(line);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(said("--batch_size 4"),
+              HasSubstr("--batch_size (did you mean --per_device_train_batch_size or "
+                        "--per_device_eval_batch_size?)"));
+  EXPECT_THAT(said("--epochs 4"), HasSubstr("--epochs (did you mean --num_train_epochs?)"));
+}
+
 TEST(RunQaArguments, GuidesCommandOfTheSecondGeneration) {
   const ParsedRunQa parsed = parse(
       "--model_name_or_path bert-large-uncased --dataset_name squad --do_train --do_eval "

@@ -15,6 +15,7 @@
 #include "apps/bench/comm_work.h"
 #include "apps/bench/options.h"
 #include "apps/bench/report.h"
+#include "apps/command_line.h"
 #include "apps/communication_log.h"
 #include "tandem/comm/tuning.h"
 #include "tandem/core/cores.h"
@@ -331,7 +332,7 @@ Bench add_comm(CLI::App& parent) {
   app->add_option("--rounds", options->rounds, "how often each size is timed")
       ->check(CLI::Range(1, 100000));
   app->add_option("--seconds", options->seconds_per_round, "time of a round")
-      ->check(CLI::Range(0.001, 60.0));
+      ->check(number_in(0.001, 60.0));
   app->add_option("--ranks-per-node", options->ranks_per_node,
                   "ranks that share memory, the others are reached through the network; default: "
                   "those of a host")

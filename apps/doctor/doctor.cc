@@ -37,7 +37,7 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
       ->capture_default_str();
   app.add_option("--timeout", options.timeout, "seconds for each host")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(number_in(0.1, 3600.0));
   app.add_flag("--json", options.json, "one JSON object instead of lines");
   return parse_command(app, words);
 }

@@ -75,10 +75,10 @@ void add_options(CLI::App& app, Options& options) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   app.add_option("--link", options.link_gbits, "Gbit/s of a node, in each direction")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(number_in(0.001, 1e6));
   app.add_option("--latency", options.latency_microseconds, "µs of a message, one way")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e7));
+      ->check(number_in(0.0, 1e7));
   auto* profile =
       app.add_option("--profile", options.profile, "JSON file that says how fast a rank is");
   app.add_flag("--measure", options.measure,

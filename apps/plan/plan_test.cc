@@ -256,6 +256,8 @@ TEST_F(PlanProgram, BadRequestsAreNamed) {
            {{}, 2, "Give --profile FILE, or --measure"},
            {{"--profile", good, "--nodes", "2"}, 2, "several nodes need --link"},
            {{"--profile", good, "--nodes", "0"}, 2, "--nodes"},
+           {{"--profile", good, "--nodes", "2", "--link", "nan"}, 2, "Value nan not in range"},
+           {{"--profile", good, "--latency", "nan"}, 2, "--latency"},
            {{"--profile", good, "--measure"}, 2, "--measure"},
            {{"--profile", good, "--write_profile", "x"}, 2, "give --measure too"},
            {{"--profile", good, "--dtype", "f64"}, 2, "--dtype"},

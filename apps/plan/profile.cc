@@ -14,6 +14,7 @@
 #include "apps/bench/training.h"
 #include "tandem/core/error.h"
 #include "tandem/core/profile.h"
+#include "tandem/core/python_json.h"
 
 namespace tandem::apps::plan {
 namespace {
@@ -113,7 +114,7 @@ MachineProfile parse_profile(std::string_view json, std::string_view where) {
   try {
     object = ordered_json::parse(json);
   } catch (const ordered_json::exception& error) {
-    raise<ConfigError>("{}: not JSON: {}", where, error.what());
+    raise<ConfigError>("{}: not JSON: {}", where, json_reason(error.what()));
   }
   if (!object.is_object()) {
     raise<ConfigError>("{}: expected a JSON object with {}", where, key_names());

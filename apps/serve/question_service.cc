@@ -155,7 +155,7 @@ json parse_request(const std::string& body, const ServiceOptions& options) {
   try {
     request = parse_limited(body, options);
   } catch (const json::exception& error) {
-    std::string reason = error.what();  // quotes the body, which may be anything
+    std::string reason(json_reason(error.what()));  // quotes the body, which may be anything
     reason.resize(std::min(reason.size(), kLongest));
     std::replace_if(
         reason.begin(), reason.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
@@ -270,7 +270,8 @@ HttpResponse QuestionService::handle(const HttpRequest& request,
   } catch (const std::bad_alloc&) {
     return error(503, "not enough memory; ask about a shorter text");
   } catch (const std::exception& failure) {
-    return error(500, fmt::format("internal error, please report it: {}", failure.what()));
+    return error(
+        500, fmt::format("internal error, please report it: {}", json_reason(failure.what())));
   }
 }
 

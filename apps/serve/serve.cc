@@ -65,7 +65,7 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
   app.add_option("--request_timeout", options.request_seconds,
                  "seconds in which a client must send its request and take the answer")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(number_in(0.1, 3600.0));
   if (!parse_command(app, words)) return false;
   options.server.request_limit =
       std::chrono::milliseconds(static_cast<std::int64_t>(1000 * options.request_seconds));

@@ -210,5 +210,30 @@ TEST_F(BadInput, DiskFullDuringACheckpoint) {
   EXPECT_EQ(::umount(disk.c_str()), 0);
 }
 
+// Libraries mark their messages; people need the reason alone.
+TEST_F(BadInput, NoParsersMarkReachesPeople) {
+  const auto words = [&](const fs::path& model) {
+    return Words{kProgram,
+                 "run_qa",
+                 "--model_name_or_path",
+                 model.native(),
+                 "--do_train",
+                 "--train_file",
+                 (kDemo / "train.json").native(),
+                 "--output_dir",
+                 path("out").native()};
+  };
+  std::vector<ProcessResult> results;
+  results.push_back(run(words(model_with("config.json", [](std::string) { return "{]"; })), {}));
+  results.push_back(run(words(model_with("tokenizer.json", [](std::string) { return "{]"; })), {}));
+  write(path("arguments.json"), "{]");
+  results.push_back(run({kProgram, "run_qa", path("arguments.json").native()}, {}));
+  for (const ProcessResult& result : results) {
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, HasSubstr("line 1, column 2"));
+    EXPECT_THAT(result.err, ::testing::Not(HasSubstr("json.exception")));
+  }
+}
+
 }  // namespace
 }  // namespace tandem::testing

@@ -275,14 +275,36 @@ TEST_F(Options, TokensSeenAreCountedOverRanksAndResumes) {
   const auto state = [&](const std::string& output) {
     return nlohmann::json::parse(read_file(path(output) / "trainer_state.json"));
   };
-  run_ranks(train_command("whole", flags), 2);
+  run_ranks(train_command("whole", with(flags, eval_flags())), 2);
   const nlohmann::json whole = state("whole");
   EXPECT_EQ(whole["num_input_tokens_seen"], 12 * 8 * 128);
   EXPECT_EQ(whole["log_history"][0]["num_input_tokens_seen"], 4 * 8 * 128);
   EXPECT_GT(whole["log_history"].back()["train_tokens_per_second"].get<double>(), 0);
+  EXPECT_EQ(read("whole", "train_results.json")["num_input_tokens_seen"], 12 * 8 * 128);
+  EXPECT_EQ(read("whole", "eval_results.json")["num_input_tokens_seen"], 12 * 8 * 128);
   run_ok(train_command("resumed", with(flags, {"--resume_from_checkpoint",
                                                (path("whole") / "checkpoint-7").native()})));
   EXPECT_EQ(state("resumed")["num_input_tokens_seen"], 12 * 8 * 128);
+}
+
+// As Python does: the step stays, epochs are counted in the new set.
+TEST_F(Options, AResumeWithFewerSamplesGoesOn) {
+  run_ok(train_command("whole"));
+  const std::string said =
+      run_ok(train_command("fewer", {"--max_train_samples", "24", "--resume_from_checkpoint",
+                                     (path("whole") / "checkpoint-7").native()}))
+          .err;
+  EXPECT_THAT(said, HasSubstr("with a training set of 40 features, this run has 24: the run goes "
+                              "on at step 7 of 12"));
+  EXPECT_EQ(read("fewer", "trainer_state.json").at("epoch"), 2.0);  // 6 updates an epoch
+}
+
+TEST_F(Options, ARunWithoutATaskSaysSo) {
+  const ProcessResult result = run_ok(
+      {kProgram, "run_qa", "--model_name_or_path", (kDemo / "model").native(), "--train_file",
+       (kDemo / "train.json").native(), "--output_dir", path("out").native()});
+  EXPECT_THAT(result.err + result.out,
+              HasSubstr("nothing is to do: pass --do_train, --do_eval or --do_predict"));
 }
 
 TEST_F(Options, AGradientThatIsNotFiniteIsReported) {

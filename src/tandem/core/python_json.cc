@@ -222,4 +222,10 @@ std::string python_json_string(std::string_view text, bool ensure_ascii) {
   return writer.take();
 }
 
+std::string_view json_reason(std::string_view what) {
+  constexpr std::string_view kMark = "[json.exception.";
+  const std::size_t end = what.find("] ");
+  return what.starts_with(kMark) && end != std::string_view::npos ? what.substr(end + 2) : what;
+}
+
 }  // namespace tandem

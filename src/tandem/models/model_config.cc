@@ -132,7 +132,7 @@ Json parse_object(std::string_view text, std::string_view where) {
     if (json.is_object()) return json;
     raise<ConfigError>("{}: found {}; expected a JSON object", where, json.type_name());
   } catch (const Json::exception& error) {
-    raise<ConfigError>("{}: not valid JSON: {}", where, error.what());
+    raise<ConfigError>("{}: not valid JSON: {}", where, json_reason(error.what()));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/core/python_json.h"
 
 namespace tandem::models {
 
@@ -25,7 +26,7 @@ nlohmann::json parse_unique_json(std::string_view text, const std::string& where
   try {
     return Json::parse(text, reject_duplicates);
   } catch (const Json::exception& error) {
-    raise<DataError>("{} is not valid JSON: {}", where, error.what());
+    raise<DataError>("{} is not valid JSON: {}", where, json_reason(error.what()));
   }
 }
 

@@ -135,7 +135,7 @@ ResumeState parse_resume(const std::string& text, const fs::path& where) {
     return resume;
   } catch (const nlohmann::json::exception& error) {
     raise<DataError>("'{}' is damaged: {}; choose another checkpoint", where.native(),
-                     error.what());
+                     json_reason(error.what()));
   }
 }
 

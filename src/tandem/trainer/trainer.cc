@@ -197,6 +197,7 @@ ordered_json Trainer::evaluate(tasks::Split split) {
 
 ordered_json Trainer::evaluate_and_record() {
   ordered_json metrics = evaluate(tasks::Split::kEval);
+  add_token_count(metrics);
   log(metrics);
   return metrics;
 }

@@ -75,6 +75,9 @@ class Trainer {
   // into output_dir. Collective.
   nlohmann::ordered_json evaluate(tasks::Split split);
 
+  // num_input_tokens_seen, where it was asked for: the Trainer's logs and results have it. Collective.
+  void add_token_count(nlohmann::ordered_json& metrics);
+
   const TrainerState& state() const { return state_; }
   // The shard count, batch and accumulation that a checkpoint fixes; read before the plan is made.
   static ResumeState resume_state(const std::filesystem::path& checkpoint);

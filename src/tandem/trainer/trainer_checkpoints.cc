@@ -27,8 +27,6 @@ void check_resumable(const ResumeState& saved, const TrainingPlan& plan,
     }
   };
   if (saved.from_python) return;  // what it records was adopted, what it does not is this run's
-  check("a training set of", saved.num_features, plan.num_features,
-        "pass the same data and feature flags");
   check("--per_device_train_batch_size", saved.per_device_train_batch_size,
         plan.per_device_batch_size, "pass the old value");
   check("--gradient_accumulation_steps", saved.gradient_accumulation_steps, plan.accumulation_steps,
@@ -37,7 +35,9 @@ void check_resumable(const ResumeState& saved, const TrainingPlan& plan,
     raise<ConfigError>("'{}' was written with --optim {}, this run has {}: pass the old value",
                        checkpoint.native(), saved.optimizer, optimizer);
   }
-  if (saved.data_fingerprint != fingerprint) {
+  // Another number of features is another training set, and no mistake that nobody sees: as at
+  // Hugging Face the run goes on, with a warning.
+  if (saved.num_features == plan.num_features && saved.data_fingerprint != fingerprint) {
     raise<ConfigError>(
         "'{}' was trained on other features (fingerprint {}, now {}): pass the same data, "
         "tokenizer and feature flags",
@@ -74,6 +74,13 @@ void Trainer::resume_from(const fs::path& checkpoint) {
         "'{}' was written by Hugging Face's Trainer: weights, optimizer and steps go on; the state "
         "of PyTorch's random numbers is not used",
         checkpoint.native()));
+  }
+  if (!loaded.resume.from_python && loaded.resume.num_features != plan_.num_features) {
+    parts_.observer.warning(fmt::format(
+        "'{}' was written with a training set of {} features, this run has {}: the run goes on at "
+        "step {} of {}; epochs, order of the data and bits are others from here on",
+        checkpoint.native(), loaded.resume.num_features, plan_.num_features,
+        loaded.state.global_step, plan_.total_steps));
   }
   if (loaded.resume.logical_shards != plan_.logical_shards) {
     parts_.observer.warning(fmt::format(

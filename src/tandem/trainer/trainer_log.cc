@@ -60,8 +60,7 @@ void Trainer::log_training(double grad_norm, double learning_rate) {
   entry["grad_norm"] = grad_norm;
   entry["learning_rate"] = learning_rate;
   if (parts_.arguments.include_num_input_tokens_seen != TokenCount::kNo) {
-    gather_token_count();
-    entry["num_input_tokens_seen"] = state_.num_input_tokens_seen;
+    add_token_count(entry);
     add_token_rate(entry, seconds_of_training(), static_cast<double>(state_.num_input_tokens_seen));
   }
   log(std::move(entry));
@@ -97,6 +96,12 @@ void Trainer::gather_token_count() {
                        static_cast<double>(parts_.task.num_parameters_without_embeddings());
 }
 
+void Trainer::add_token_count(ordered_json& metrics) {
+  if (parts_.arguments.include_num_input_tokens_seen == TokenCount::kNo) return;
+  gather_token_count();
+  metrics["num_input_tokens_seen"] = state_.num_input_tokens_seen;
+}
+
 void Trainer::report_progress(double loss, double learning_rate, const tasks::BatchSize& batch,
                               double step_seconds) {
   smooth(smoothed_step_seconds_, step_seconds);
@@ -128,6 +133,7 @@ ordered_json Trainer::final_metrics() {
     metrics["train_tokens_per_second"] = round_digits(tokens / std::max(seconds, 1e-9), 3);
   }
   gather_token_count();
+  add_token_count(metrics);
   metrics["total_flos"] = state_.total_flos;
   metrics["train_loss"] = (resume_.total_loss + pending) /
                           static_cast<double>(std::max<std::int64_t>(1, state_.global_step));

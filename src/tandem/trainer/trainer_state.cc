@@ -78,7 +78,7 @@ TrainerState TrainerState::parse(std::string_view text, std::string_view where) 
     return state;
   } catch (const nlohmann::json::exception& error) {
     raise<DataError>("{} is not a trainer_state.json: {}; choose another checkpoint", where,
-                     error.what());
+                     json_reason(error.what()));
   }
 }
 
