@@ -25,8 +25,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kTick{
-    50};  // how soon `stop`, a client that went and deadlines are seen
 // A client that just connected gets this long to send its request, however many there are.
 constexpr std::chrono::milliseconds kGrace{100};
 constexpr std::chrono::milliseconds kLastAnswers{500};  // to send them, after `stop`
@@ -172,6 +170,7 @@ struct Connection {
   Clock::time_point computing_since;
   Exchange* computing = nullptr;  // the client waits for us
   bool answered = false;
+  bool at_end = false;  // the client has closed its half, and everything is read
   bool closing = false;
 };
 
@@ -216,7 +215,7 @@ class HttpServer::Implementation {
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (address.is_v6() ? MHD_USE_IPv6 : 0),
         options.port, nullptr, nullptr, &Implementation::access, this, MHD_OPTION_SOCK_ADDR,
         address.get(), MHD_OPTION_CONNECTION_LIMIT, options.max_connections + kReserve,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeaderBytes, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeaderBytes, MHD_OPTION_STRICT_FOR_CLIENT, 0,
         MHD_OPTION_NOTIFY_CONNECTION, &Implementation::connection_changed, this,
         MHD_OPTION_NOTIFY_COMPLETED, &Implementation::completed, this, MHD_OPTION_END);
     if (daemon_ == nullptr) {
@@ -229,7 +228,7 @@ class HttpServer::Implementation {
 
   ~Implementation() {
     // libmicrohttpd wants no connection suspended at its end.
-    while (cancel_all() > 0) wait_and_work(kTick);
+    while (cancel_all() > 0) wait_and_work(options_.tick);
     MHD_stop_daemon(daemon_);
     ::close(wake_);
   }
@@ -240,8 +239,8 @@ class HttpServer::Implementation {
 
   void run(const std::atomic<bool>& stop) {
     while (!stop.load(std::memory_order_relaxed)) {
-      wait_and_work(kTick);
-      cancel_deserted();
+      wait_and_work(options_.tick);
+      close_deserted();
       close_overdue();
       close_beyond_limits();
     }
@@ -423,19 +422,32 @@ class HttpServer::Implementation {
     return finish(connection, exchange.answer);
   }
 
-  // A client that does not wait for its answer: nobody should compute it.
-  void cancel_deserted() {
+  // Clients that have closed their connection, or their half of it: nobody should compute what they asked, and nothing more
+  // will come of a request that is not complete. (libmicrohttpd misses the second when the end comes with the last bytes.)
+  void close_deserted() {
     std::vector<pollfd> entries;
-    std::vector<Exchange*> exchanges;
-    for (const Connection* connection : connections_) {
-      if (connection->computing == nullptr) continue;
+    std::vector<Connection*> connections;
+    for (Connection* connection : connections_) {
+      if (connection->answered || connection->closing) continue;
       entries.push_back({.fd = connection->descriptor, .events = POLLRDHUP, .revents = 0});
-      exchanges.push_back(connection->computing);
+      connections.push_back(connection);
     }
     if (entries.empty() || poll(entries.data(), entries.size(), 0) <= 0) return;
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (entries[i].revents != 0) exchanges[i]->cancelled.request_stop();
+      if (entries[i].revents != 0) desert(*connections[i]);
     }
+  }
+
+  static void desert(Connection& connection) {
+    if (connection.computing != nullptr) {
+      connection.computing->cancelled.request_stop();
+      return;
+    }
+    // All is read, also by libmicrohttpd, which had its turn since this was seen first.
+    char byte = 0;
+    const bool at_end = recv(connection.descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
+    if (at_end && connection.at_end) close(connection);
+    connection.at_end = at_end;
   }
 
   // libmicrohttpd then sees the end of the connection and forgets it.

@@ -38,6 +38,7 @@ struct HttpServerOptions {
   unsigned max_connections_per_address = 32;  // IPv6: per network of 64 bits
   // From the first byte of a connection to the end of its answer, without the time in which it was computed.
   std::chrono::milliseconds request_limit{10000};
+  std::chrono::milliseconds tick{50};  // how soon `stop`, a client that went and deadlines are seen
 };
 
 struct HttpHandlers {
