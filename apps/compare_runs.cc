@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 // Runs are told apart by their titles; where two have the same, all get the folders that were given.
 void tell_apart(const std::vector<std::string>& folders, std::vector<report::RunRecord>& runs) {
   std::vector<std::string> titles;
+  titles.reserve(runs.size());
   for (const report::RunRecord& run : runs) titles.push_back(run.title);
   std::sort(titles.begin(), titles.end());
   if (std::adjacent_find(titles.begin(), titles.end()) == titles.end()) return;
@@ -40,6 +41,7 @@ int compare_runs(const Invocation& invocation) {
   if (!parse_command(app, invocation.words)) return 0;
 
   std::vector<report::RunRecord> runs;
+  runs.reserve(folders.size());
   for (const std::string& folder : folders) runs.push_back(report::read_run(folder));
   tell_apart(folders, runs);
   write_file(output, report::html_comparison(runs));

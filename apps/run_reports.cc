@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <cmath>
 #include <ctime>
 #include <filesystem>
 
@@ -104,7 +105,7 @@ std::string folder_name(const fs::path& folder) {
 
 // "19 s", "3 min 20 s", "5 h 2 min".
 std::string duration_text(double seconds) {
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  const std::int64_t whole = std::llround(seconds);
   if (whole == 0) return "under 1 s";
   if (whole < 60) return fmt::format("{} s", whole);
   if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
