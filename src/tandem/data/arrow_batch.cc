@@ -31,10 +31,11 @@ bool read_compression(const FlatTable& header) {
 
 }  // namespace
 
-ArrowBatch::ArrowBatch(const FlatTable& header, CheckedBytes body)
+ArrowBatch::ArrowBatch(const FlatTable& header, CheckedBytes body, ReadBudget& budget)
     : nodes_(header.vector(1)),
       buffers_(header.vector(2)),
       body_(body),
+      budget_(budget),
       compressed_(read_compression(header)),
       num_rows_(static_cast<std::size_t>(header.number<std::int64_t>(0))) {}
 
@@ -87,6 +88,7 @@ CheckedBytes ArrowBatch::decompress(CheckedBytes buffer) {
                      kMaxDecompressedBytes);
   }
   const auto wanted = static_cast<std::size_t>(size);
+  budget_.take_bytes(wanted);
   decompressed_bytes_ += wanted;
   auto& memory = decompressed_.emplace_back(std::make_unique_for_overwrite<std::byte[]>(wanted));
   const std::size_t got = ZSTD_decompress(memory.get(), wanted, data.data(), data.size());
@@ -134,6 +136,7 @@ Column ArrowBatch::read_column(const ArrowField& field) {
 
 void ArrowBatch::read_validity(const Node& node, Column& column) {
   column.size = node.length;
+  budget_.take_values(node.length);  // buffers may be those of another column
   const CheckedBytes bits = next_buffer();
   if (node.null_count == 0 || bits.size() == 0) return;
   bits.part(0, (node.length + 7) / 8);
@@ -167,6 +170,7 @@ void ArrowBatch::read_texts(const ArrowField& field, Column& column) {
   read_validity(next_node(), column);
   const std::vector<std::uint64_t> offsets = read_offsets(field, column.size);
   const CheckedBytes data = next_buffer();
+  if (column.size > 0) budget_.take_bytes(offsets.back() - offsets.front());
   column.texts.resize(column.size);
   for (std::size_t i = 0; i < column.size; ++i) {
     column.texts[i] = data.part(offsets[i], offsets[i + 1] - offsets[i]).text();

@@ -10,6 +10,7 @@
 #include "tandem/data/arrow_schema.h"
 #include "tandem/data/checked_bytes.h"
 #include "tandem/data/flatbuffer.h"
+#include "tandem/data/read_budget.h"
 #include "tandem/data/table.h"
 
 namespace tandem::data {
@@ -17,8 +18,8 @@ namespace tandem::data {
 class ArrowBatch {
  public:
   // `header` is the message's RecordBatch, `body` what its buffers point into; both must outlive the
-  // batch.
-  ArrowBatch(const FlatTable& header, CheckedBytes body);
+  // batch. What it takes comes from `budget`, the file's.
+  ArrowBatch(const FlatTable& header, CheckedBytes body, ReadBudget& budget);
 
   // The wanted columns, in the order of `columns`. Their texts lie in the body or in the batch.
   // Throws DataError that names the column.
@@ -43,6 +44,7 @@ class ArrowBatch {
 
   const FlatVector nodes_, buffers_;
   const CheckedBytes body_;
+  ReadBudget& budget_;
   const bool compressed_;
   std::size_t num_rows_ = 0;
   std::uint32_t node_ = 0, buffer_ = 0;  // the next ones

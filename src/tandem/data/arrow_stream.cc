@@ -30,7 +30,8 @@ struct Message {
 
 class ArrowStream final : public TableSource {
  public:
-  explicit ArrowStream(std::span<const std::byte> bytes) : bytes_(bytes, "the Arrow stream") {
+  explicit ArrowStream(std::span<const std::byte> bytes)
+      : bytes_(bytes, "the Arrow stream"), budget_(bytes.size()) {
     if (bytes_.text().starts_with(kFileMagic)) {
       position_ = 8;
       if (!bytes_.text().ends_with(kFileMagic)) {
@@ -53,7 +54,7 @@ class ArrowStream final : public TableSource {
       if (message->type != kRecordBatch) continue;  // dictionaries: only unread columns use them
       ++num_batches_;
       try {
-        batch_ = std::make_unique<ArrowBatch>(message->header, message->body);
+        batch_ = std::make_unique<ArrowBatch>(message->header, message->body, budget_);
         table = batch_->read(fields_, columns);
       } catch (const DataError& error) {
         raise<DataError>("record batch {}: {}", num_batches_, error.what());
@@ -98,6 +99,7 @@ class ArrowStream final : public TableSource {
   }
 
   CheckedBytes bytes_;
+  ReadBudget budget_;
   std::uint64_t position_ = 0;
   std::vector<ArrowField> fields_;
   std::vector<std::string> names_;

@@ -80,6 +80,7 @@ CheckedBytes decompress_parquet(CheckedBytes compressed, ParquetCodec codec, std
     raise<DataError>("a page claims {} bytes; a page may have {}, a row group {}", size,
                      kMaxPageBytes, kMaxRowGroupBytes);
   }
+  memory.budget.take_bytes(size);
   memory.bytes += size;
   const Target target{
       memory.pages.emplace_back(std::make_unique_for_overwrite<std::byte[]>(size)).get(), size};

@@ -34,6 +34,8 @@ class LeafReader {
   void read_page() {
     std::size_t header_bytes = 0;
     const ParquetPage page = read_parquet_page_header(pages_.from(position_), header_bytes);
+    memory_.budget.take_unread(header_bytes);
+    memory_.budget.take_unread(page.compressed_bytes);
     position_ += header_bytes;
     const CheckedBytes body = pages_.part(position_, page.compressed_bytes, "a page");
     position_ += page.compressed_bytes;
@@ -105,6 +107,7 @@ class LeafReader {
     if (page.num_values > chunk_.num_values - before) {
       raise<DataError>("pages with more than the {} values of the column", chunk_.num_values);
     }
+    memory_.budget.take_values(page.num_values);
     read_levels(repetition, node_.repetition_level, page.num_values, leaf_.repetition_levels);
     read_levels(definition, node_.definition_level, page.num_values, leaf_.definition_levels);
     const auto count = static_cast<std::size_t>(
@@ -141,7 +144,7 @@ class LeafReader {
     } else if (encoding == kDeltaLengthByteArray && is_text_) {
       decode_delta_length_texts(data, count, leaf_.texts);
     } else if (encoding == kDeltaByteArray && is_text_) {
-      decode_delta_texts(data, count, memory_.texts, leaf_.texts);
+      decode_delta_texts(data, count, memory_.texts, memory_.budget, leaf_.texts);
     } else {
       unknown(encoding);
     }
@@ -168,6 +171,10 @@ class LeafReader {
 
   // Whoever copies the values later takes this much, however small the file is.
   void count_text(std::string_view text) {
+    const bool repeated = text.data() == last_text_.data() && text.size() == last_text_.size();
+    repeated ? memory_.budget.take_repeated_text(text.size())
+             : memory_.budget.take_bytes(text.size());
+    last_text_ = text;
     memory_.text_bytes += text.size();
     if (memory_.text_bytes > kMaxTextBytes) {
       raise<DataError>("a row group with more than {} bytes of text; write smaller row groups",
@@ -207,6 +214,7 @@ class LeafReader {
   ParquetLeaf dictionary_;  // values only
   ParquetLeaf leaf_;
   std::vector<std::uint32_t> numbers_;  // being decoded
+  std::string_view last_text_;
 };
 
 }  // namespace

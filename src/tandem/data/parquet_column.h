@@ -11,11 +11,21 @@
 
 #include "tandem/data/checked_bytes.h"
 #include "tandem/data/parquet_metadata.h"
+#include "tandem/data/read_budget.h"
 
 namespace tandem::data {
 
 // What a leaf's values lie in, unless they lie in the file.
 struct ParquetMemory {
+  explicit ParquetMemory(std::uint64_t file_bytes) : budget(file_bytes) {}
+  // For the next row group; the budget is the file's.
+  void clear() {
+    pages.clear();
+    texts.clear();
+    bytes = text_bytes = 0;
+  }
+
+  ReadBudget budget;
   std::vector<std::unique_ptr<std::byte[]>> pages;
   std::deque<std::string> texts;
   std::uint64_t bytes = 0;       // of pages

@@ -150,24 +150,20 @@ void decode_delta_length_texts(CheckedBytes data, std::size_t count,
 }
 
 void decode_delta_texts(CheckedBytes data, std::size_t count, std::deque<std::string>& memory,
-                        std::vector<std::string_view>& out) {
-  // Prefixes of prefixes could make a small page large.
-  constexpr std::size_t kMostBytes = std::size_t{1} << 28;
+                        ReadBudget& budget, std::vector<std::string_view>& out) {
   std::vector<std::int64_t> prefixes;
   const std::size_t read = decode_delta_integers(data, count, prefixes);
   std::vector<std::string_view> suffixes;
   decode_delta_length_texts(data.from(read), count, suffixes);
   std::string_view last;
-  std::size_t bytes = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const auto prefix = static_cast<std::uint64_t>(prefixes[i]);
     if (prefix > last.size()) {
       raise<DataError>("a text shares {} bytes with one of {}", prefix, last.size());
     }
+    budget.take_bytes(prefix + suffixes[i].size());  // prefixes of prefixes make a small page large
     std::string text(last.substr(0, prefix));
     text += suffixes[i];
-    bytes += text.size();
-    if (bytes > kMostBytes) raise<DataError>("a page of more than {} bytes", kMostBytes);
     last = memory.emplace_back(std::move(text));
     out.push_back(last);
   }

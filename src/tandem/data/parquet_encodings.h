@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tandem/data/checked_bytes.h"
+#include "tandem/data/read_budget.h"
 
 namespace tandem::data {
 
@@ -39,8 +40,9 @@ std::size_t decode_delta_integers(CheckedBytes data, std::size_t count,
 // All lengths, then all texts. They lie in `data`.
 void decode_delta_length_texts(CheckedBytes data, std::size_t count,
                                std::vector<std::string_view>& out);
-// Each text begins with a part of the one before it. The texts lie in `memory`.
+// Each text begins with a part of the one before it. The texts lie in `memory`,
+// and are taken from `budget`.
 void decode_delta_texts(CheckedBytes data, std::size_t count, std::deque<std::string>& memory,
-                        std::vector<std::string_view>& out);
+                        ReadBudget& budget, std::vector<std::string_view>& out);
 
 }  // namespace tandem::data

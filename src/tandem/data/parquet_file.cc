@@ -177,7 +177,9 @@ class Assembler {
 class ParquetFile final : public TableSource {
  public:
   explicit ParquetFile(std::span<const std::byte> bytes)
-      : file_(bytes, "the Parquet file"), metadata_(read_parquet_metadata(file_)) {
+      : file_(bytes, "the Parquet file"),
+        metadata_(read_parquet_metadata(file_)),
+        memory_(bytes.size()) {
     for (const ParquetNode& node : metadata_.root.children) names_.push_back(node.name);
   }
 
@@ -189,7 +191,7 @@ class ParquetFile final : public TableSource {
     num_rows_ = 0;
     if (next_group_ == metadata_.row_groups.size()) return false;
     const ParquetRowGroup& group = metadata_.row_groups[next_group_++];
-    memory_ = {};
+    memory_.clear();
     for (const std::size_t i : columns) {
       const ParquetNode& node = metadata_.root.children[i];
       try {

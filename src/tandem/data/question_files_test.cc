@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -218,6 +223,169 @@ TEST_F(Csv, ErrorsNameRowAndColumn) {
   EXPECT_THAT(error(head + "2,q,c,\"{\"\"text\"\": [\"\"c\"\"], \"\"answer_start\"\": [5]}\"\n"),
               HasSubstr("(id '2'): the answer 'c' at answer_start 5"));
   EXPECT_THAT(error(head + "1,q,c,[]\n"), HasSubstr("questions 1 and 2 have the same id '1'"));
+}
+
+// --- files that claim much in few bytes ---
+
+// Thrift's compact protocol, as far as Parquet's metadata need it.
+class Thrift {
+ public:
+  Thrift& integer(int field, std::int64_t value) {
+    head(field, 6);
+    return varint(static_cast<std::uint64_t>(value << 1) ^ static_cast<std::uint64_t>(value >> 63));
+  }
+  Thrift& text(int field, const std::string& value) {
+    head(field, 8);
+    varint(value.size());
+    bytes_ += value;
+    return *this;
+  }
+  Thrift& structure(int field, const Thrift& value) {
+    head(field, 12);
+    bytes_ += value.done();
+    return *this;
+  }
+  Thrift& list(int field, const std::vector<Thrift>& values) {
+    head(field, 9);
+    bytes_ += static_cast<char>(0xfc);  // structs, the number follows
+    varint(values.size());
+    for (const Thrift& value : values) bytes_ += value.done();
+    return *this;
+  }
+  std::string done() const { return bytes_ + '\0'; }
+
+  static std::string number(std::uint64_t value) { return Thrift().varint(value).bytes_; }
+
+ private:
+  void head(int field, int type) {
+    bytes_ += static_cast<char>((field - last_) << 4 | type);
+    last_ = field;
+  }
+  Thrift& varint(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
+    bytes_ += static_cast<char>(value);
+    return *this;
+  }
+
+  std::string bytes_;
+  int last_ = 0;
+};
+
+constexpr int kPlain = 0, kDictionaryEncoding = 8, kDeltaTexts = 7;
+
+std::string page(int kind, const std::string& body, std::int64_t size, std::int64_t values,
+                 int encoding) {
+  Thrift header;
+  header.integer(1, kind).integer(2, size).integer(3, static_cast<std::int64_t>(body.size()));
+  header.structure(kind == 0 ? 5 : 7, Thrift().integer(1, values).integer(2, encoding));
+  return header.done() + body;
+}
+
+std::string plain_text(const std::string& text) {
+  std::string bytes(4, '\0');
+  const auto size = static_cast<std::uint32_t>(text.size());
+  std::memcpy(bytes.data(), &size, 4);
+  return bytes + text;
+}
+
+// A required column of `count` times the same text: one entry of a dictionary and one run of its index.
+std::string repeated(const std::string& text, std::int64_t count) {
+  const std::string entry = plain_text(text);
+  const std::string run =
+      std::string(1, '\x01') + Thrift::number(static_cast<std::uint64_t>(count) << 1) + '\0';
+  return page(2, entry, static_cast<std::int64_t>(entry.size()), 1, kPlain) +
+         page(0, run, static_cast<std::int64_t>(run.size()), count, kDictionaryEncoding);
+}
+
+// A Parquet file of the columns question and context, `groups` times the same rows.
+std::string parquet(const std::string& question, const std::string& context, std::int64_t rows,
+                    std::size_t groups = 1, int codec = 0) {
+  const auto chunk = [&](const std::string& pages, std::size_t offset) {
+    return Thrift().structure(3, Thrift()
+                                     .integer(4, codec)
+                                     .integer(5, rows)
+                                     .integer(7, static_cast<std::int64_t>(pages.size()))
+                                     .integer(9, static_cast<std::int64_t>(offset)));
+  };
+  const Thrift group =
+      Thrift().list(1, {chunk(question, 4), chunk(context, 4 + question.size())}).integer(3, rows);
+  const auto leaf = [](const std::string& name) {
+    return Thrift().integer(1, 6).integer(3, 0).text(4, name);
+  };
+  const Thrift root = Thrift().text(4, "schema").integer(5, 2);
+  const std::string footer = Thrift()
+                                 .integer(1, 1)
+                                 .list(2, {root, leaf("question"), leaf("context")})
+                                 .integer(3, rows)
+                                 .list(4, std::vector<Thrift>(groups, group))
+                                 .done();
+  std::string size(4, '\0');
+  const auto footer_size = static_cast<std::uint32_t>(footer.size());
+  std::memcpy(size.data(), &footer_size, 4);
+  return "PAR1" + question + context + footer + size + "PAR1";
+}
+
+std::string error_of_parquet(const std::string& file) {
+  return error_of([&] {
+    const auto set = read_questions("a.parquet", std::as_bytes(std::span(file)),
+                                    {.require_id = false, .require_answers = false});
+  });
+}
+
+TEST(SmallFiles, MayRepeatWhatTheyLike) {
+  EXPECT_EQ(error_of_parquet(parquet(repeated("q", 3), repeated("c", 3), 3)), "no error");
+  const std::string context(1000, 'x');
+  EXPECT_EQ(error_of_parquet(parquet(repeated("q", 100000), repeated(context, 100000), 100000)),
+            "no error");
+}
+
+// 200 bytes of which 16 million questions came: 4 GB and 25 s.
+TEST(SmallFiles, CannotHaveMillionsOfValues) {
+  constexpr std::int64_t kRows = 1 << 24;
+  const std::string file = parquet(repeated("q", kRows), repeated("c", kRows), kRows);
+  EXPECT_LT(file.size(), 300u);
+  EXPECT_THAT(error_of_parquet(file), HasSubstr("more bytes or values (values) than a file of"));
+}
+
+TEST(SmallFiles, CannotReadTheirBytesAgainAndAgain) {
+  const std::string file = parquet(repeated("q", 1), repeated("c", 1), 1, /*groups=*/1000);
+  EXPECT_THAT(error_of_parquet(file), HasSubstr("read twice or more"));
+}
+
+// Each text begins with the whole one before it.
+TEST(SmallFiles, CannotGrowTextsFromTexts) {
+  constexpr int kCount = 40000;
+  const auto deltas = [](std::int64_t first, std::int64_t step) {  // first, first + step, …
+    std::string bytes = Thrift::number(128) + Thrift::number(1) + Thrift::number(kCount) +
+                        Thrift::number(static_cast<std::uint64_t>(first) << 1);
+    for (int i = 0; i < kCount; i += 128)
+      bytes += Thrift::number(static_cast<std::uint64_t>(step) << 1) + '\0';
+    return bytes;
+  };
+  const std::string body = deltas(0, 1) + deltas(1, 0) + std::string(kCount, 'x');
+  const std::string texts =
+      page(0, body, static_cast<std::int64_t>(body.size()), kCount, kDeltaTexts);
+  EXPECT_THAT(error_of_parquet(parquet(texts, repeated("c", kCount), kCount)),
+              HasSubstr("(of text or decompressed)"));
+}
+
+TEST(SmallFiles, CannotClaimLargePages) {
+  // Three bytes of Snappy give 64: a tag for a copy from 1 back.
+  constexpr std::size_t kSize = 200 << 20;
+  std::string snappy = Thrift::number(kSize) + std::string("\x00x", 2);
+  for (std::size_t left = kSize - 1; left > 0; left -= std::min<std::size_t>(left, 64)) {
+    const auto copy = std::min<std::size_t>(left, 64);
+    snappy += static_cast<char>((copy - 1) << 2 | 2);
+    snappy += std::string("\x01\x00", 2);
+  }
+  // As large as its bytes justify: broken as a text, but decompressed.
+  EXPECT_THAT(error_of_parquet(parquet(page(0, snappy, kSize, 1, kPlain), repeated("c", 1), 1, 1,
+                                       /*codec=*/1)),
+              HasSubstr("column \"question\""));
+  snappy.resize(100);
+  EXPECT_THAT(error_of_parquet(parquet(page(0, snappy, kSize, 1, kPlain), repeated("c", 1), 1, 1,
+                                       /*codec=*/1)),
+              HasSubstr("(of text or decompressed)"));
 }
 
 }  // namespace

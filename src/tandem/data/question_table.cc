@@ -37,6 +37,7 @@ class RowReader {
   void read() {
     Table table;
     while (source_.next(columns_, table)) {
+      counted_ = {};
       for (row_ = 0; row_ < table.num_rows; ++row_) read_row(table);
     }
   }
@@ -85,11 +86,19 @@ class RowReader {
     }
     example_.question = get_text(*column(table, kQuestion));
     example_.context = get_text(*column(table, kContext));
-    context_length_ = text::count_code_points(example_.context);
+    count_context();
     answers_.clear();
     if (const Column* answers = column(table, kAnswers)) read_answers(*answers);
     example_.answers = answers_;
     builder_.add(example_);
+  }
+
+  // The questions of a context follow each other, and a dictionary holds it once: a small file may name it often.
+  void count_context() {
+    const std::string_view context = example_.context;
+    if (context.data() == counted_.data() && context.size() == counted_.size()) return;
+    context_length_ = text::count_code_points(context);
+    counted_ = context;
   }
 
   template <class... Args>
@@ -256,6 +265,7 @@ class RowReader {
   QuestionExample example_;
   std::vector<Answer> answers_;
   std::size_t context_length_ = 0;  // code points
+  std::string_view counted_;        // the context that has it, of this table
 };
 
 }  // namespace
