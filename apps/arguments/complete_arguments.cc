@@ -60,16 +60,18 @@ void check_optimization(TrainingArguments& training, std::vector<std::string>& n
   if (rate.follows_metric()) {
     if (training.eval_strategy == IntervalStrategy::kNo) {
       raise<ConfigError>(
-          "--lr_scheduler_type reduce_lr_on_plateau needs evaluation during training: give "
-          "--eval_strategy steps or epoch");
+          "--lr_scheduler_type {} needs evaluation during training: give --eval_strategy steps or "
+          "epoch",
+          enum_name(training.lr_scheduler_type));
     }
     const bool says_mode = Json::parse(training.lr_scheduler_kwargs).contains("mode");
     if (!says_mode) {
-      notes.push_back(fmt::format(
-          "--lr_scheduler_type reduce_lr_on_plateau: {} {} is better (Hugging Face would take mode "
-          "min; --lr_scheduler_kwargs sets it)",
-          *training.greater_is_better ? "a greater" : "a smaller",
-          *training.metric_for_best_model));
+      notes.push_back(
+          fmt::format("--lr_scheduler_type {}: {} {} is better (Hugging Face would take mode min; "
+                      "--lr_scheduler_kwargs sets it)",
+                      enum_name(training.lr_scheduler_type),
+                      *training.greater_is_better ? "a greater" : "a smaller",
+                      *training.metric_for_best_model));
     }
   }
   if (!training.optim_args.empty()) {
@@ -119,9 +121,9 @@ void check_best_model_intervals(const TrainingArguments& training) {
 
 void finish_best_model(RunQaArguments& arguments, std::vector<std::string>& notes) {
   TrainingArguments& training = arguments.training;
-  const bool plateau = training.lr_scheduler_type == trainer::LrSchedulerType::kReduceLrOnPlateau;
+  const bool follows_metric = optim::follows_metric(training.lr_scheduler_type);
   const bool saves_best = training.save_strategy == SaveStrategy::kBest;
-  if (!training.load_best_model_at_end && !saves_best && !plateau) {
+  if (!training.load_best_model_at_end && !saves_best && !follows_metric) {
     if (training.metric_for_best_model) {
       check_metric_name("metric_for_best_model", *training.metric_for_best_model, arguments.data);
       if (!training.greater_is_better)
@@ -129,9 +131,10 @@ void finish_best_model(RunQaArguments& arguments, std::vector<std::string>& note
     }
     return;
   }
-  const std::string_view asked_by = training.load_best_model_at_end ? "--load_best_model_at_end"
-                                    : saves_best                    ? "--save_strategy best"
-                                                 : "--lr_scheduler_type reduce_lr_on_plateau";
+  const std::string asked_by =
+      training.load_best_model_at_end ? "--load_best_model_at_end"
+      : saves_best                    ? "--save_strategy best"
+                   : fmt::format("--lr_scheduler_type {}", enum_name(training.lr_scheduler_type));
   if (training.load_best_model_at_end) check_best_model_intervals(training);
   if (training.eval_strategy == IntervalStrategy::kNo) {
     raise<ConfigError>("{} needs evaluation during training: give --eval_strategy steps or epoch",

@@ -270,8 +270,8 @@ HttpResponse QuestionService::handle(const HttpRequest& request,
   } catch (const std::bad_alloc&) {
     return error(503, "not enough memory; ask about a shorter text");
   } catch (const std::exception& failure) {
-    return error(
-        500, fmt::format("internal error, please report it: {}", json_reason(failure.what())));
+    return error(500,
+                 fmt::format("internal error, please report it: {}", json_reason(failure.what())));
   }
 }
 

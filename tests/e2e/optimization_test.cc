@@ -65,6 +65,24 @@ TEST_F(Optimization, ReduceLrOnPlateauFollowsF1AcrossAResume) {
   expect_equal_results("whole", "resumed");
 }
 
+TEST_F(Optimization, GreedyFollowsF1AcrossAResume) {
+  const Words flags = with(
+      eval_flags(),
+      {"--lr_scheduler_type", "greedy", "--lr_scheduler_kwargs",
+       R"({"patience": 0, "factor": 0.5, "threshold": 1e9, "smooth": true, "min_lr": 3e-4, "reset_start": 2})",
+       "--eval_strategy", "steps", "--eval_steps", "2", "--logging_steps", "2"});
+  run_ok(train_command("whole", flags));
+  std::vector<double> rates;
+  const nlohmann::json whole = state("whole");
+  for (const auto& entry : whole["log_history"]) {
+    if (entry.contains("loss")) rates.push_back(entry["learning_rate"]);
+  }
+  // The first measurement is the best that there will be: then twice down, and anew.
+  EXPECT_EQ(rates, (std::vector<double>{1e-3, 2e-3, 1e-3, 5e-4, 3e-4, 1e-3}));
+  run_ok(train_command("resumed", with(flags, {"--resume_from_checkpoint", checkpoint("whole")})));
+  expect_equal_results("whole", "resumed");
+}
+
 TEST_F(Optimization, GroupingByLengthHasTheSameBitsFromTwoRanksAndChangesTheOrder) {
   run_ok(train_command("plain", {"--logical_shards", "2"}));
   run_ok(train_command("one", {"--logical_shards", "2", "--group_by_length"}));

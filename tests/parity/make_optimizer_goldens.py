@@ -57,6 +57,13 @@ PLATEAUS = [
     {"mode": "min", "patience": 0, "factor": 0.3, "threshold": 0.01, "threshold_mode": "abs", "cooldown": 2,
      "min_lr": 1e-5},
 ]
+GREEDIES = [
+    {"mode": "max", "patience": 1, "factor": 0.5, "min_lr": 1e-4, "max_lr": 3e-3, "reset_start": 2},
+    {"mode": "min", "patience": 0, "factor": 0.8, "threshold": 0.01, "threshold_mode": "rel", "cooldown": 2, "warmup": 1,
+     "min_lr": 1e-5},
+    {"mode": "max", "patience": 0, "factor": 0.9, "smooth": True, "window_size": 4, "min_lr": 0.0},
+    {"mode": "min"},
+]
 METRICS = [50.0, 60.0, 60.001, 60.0, 61.0, 60.9, 60.8, 60.7, 60.6, 59.0, 58.0, 70.0, 69.0, 69.5, 69.9, 70.0, 70.0]
 
 # name of the golden, --optim, schedule, extra settings of the optimizer, weight decay
@@ -121,6 +128,20 @@ def write(name, content):
         file.write("\n")
 
 
+def rates_after_metrics(name, settings):
+    rows = []
+    for kwargs in settings:
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1e-3)
+        scheduler = get_scheduler(name, optimizer, scheduler_specific_kwargs=kwargs)
+        metrics = METRICS + METRICS[::-1] + METRICS
+        rates = []
+        for metric in metrics if name == "greedy" else METRICS:
+            scheduler.step(metric)
+            rates.append(optimizer.param_groups[0]["lr"])
+        rows.append({"kwargs": kwargs, "metrics": metrics if name == "greedy" else METRICS, "rates": rates})
+    return rows
+
+
 def make_schedules():
     rows = []
     for name, warmup, kwargs in SCHEDULES:
@@ -132,16 +153,13 @@ def make_schedules():
             optimizer.step()
             scheduler.step()
         rows.append({"type": name, "warmup": warmup, "kwargs": kwargs, "rates": rates})
-    plateaus = []
-    for kwargs in PLATEAUS:
-        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1e-3)
-        scheduler = get_scheduler("reduce_lr_on_plateau", optimizer, scheduler_specific_kwargs=kwargs)
-        rates = []
-        for metric in METRICS:
-            scheduler.step(metric)
-            rates.append(optimizer.param_groups[0]["lr"])
-        plateaus.append({"kwargs": kwargs, "metrics": METRICS, "rates": rates})
-    write("schedules", {"total": STEPS, "learning_rate": 1e-3, "schedules": rows, "plateaus": plateaus})
+    write("schedules", {"total": STEPS, "learning_rate": 1e-3, "schedules": rows,
+                        "plateaus": rates_after_metrics("reduce_lr_on_plateau", PLATEAUS)})
+
+
+# Of transformers 5.23, which has it and not adamw_hf: a file of its own.
+def make_greedy():
+    write("greedy", {"learning_rate": 1e-3, "rows": rates_after_metrics("greedy", GREEDIES)})
 
 
 def make_adamw_hf():
@@ -155,11 +173,14 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--transformers446")
     parser.add_argument("--only-adamw-hf", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--only-greedy", action="store_true", help="with transformers 5.23 or newer")
     options = parser.parse_args()
     torch.set_num_threads(1)
     os.makedirs(FOLDER, exist_ok=True)
     if options.only_adamw_hf:
         return make_adamw_hf()
+    if options.only_greedy:
+        return make_greedy()
     from transformers import Trainer, TrainingArguments
     make_schedules()
     for name, optim, schedule, settings, decay in OPTIMIZERS:

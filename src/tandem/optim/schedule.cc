@@ -87,6 +87,7 @@ double Schedule::factor(std::uint64_t step_number) const {
   switch (type) {
     case ScheduleType::kConstant:
     case ScheduleType::kReduceLrOnPlateau:
+    case ScheduleType::kGreedy:
       return 1.0;
     case ScheduleType::kCosineWarmupWithMinLr:
       return cosine_warmup_with_min_lr(*this, step, total, warmup);
@@ -117,38 +118,6 @@ double Schedule::factor(std::uint64_t step_number) const {
     default:  // linear
       return std::max(0.0, (total - step) / at_least_one(total - warmup));
   }
-}
-
-PlateauSchedule::PlateauSchedule(const PlateauOptions& options, bool greater_is_better,
-                                 double learning_rate)
-    : options_(options), greater_is_better_(options.greater_is_better.value_or(greater_is_better)) {
-  state_.learning_rate = learning_rate;
-}
-
-bool PlateauSchedule::better(double metric) const {
-  if (!state_.best) return std::isfinite(metric);
-  const double sign = greater_is_better_ ? 1.0 : -1.0;
-  const double limit = options_.relative ? *state_.best * (1.0 + sign * options_.threshold)
-                                         : *state_.best + sign * options_.threshold;
-  return greater_is_better_ ? metric > limit : metric < limit;
-}
-
-void PlateauSchedule::measured(double metric) {
-  if (better(metric)) {
-    state_.best = metric;
-    state_.num_bad = 0;
-  } else {
-    ++state_.num_bad;
-  }
-  if (state_.cooldown_left > 0) {
-    --state_.cooldown_left;
-    state_.num_bad = 0;
-  }
-  if (state_.num_bad <= options_.patience) return;
-  const double lower = std::max(state_.learning_rate * options_.factor, options_.min_lr);
-  if (state_.learning_rate - lower > options_.eps) state_.learning_rate = lower;
-  state_.cooldown_left = options_.cooldown;
-  state_.num_bad = 0;
 }
 
 double clip_factor(double norm, double max_norm) {

@@ -1,4 +1,4 @@
-// Learning-rate schedules: the curves of transformers.get_scheduler, and ReduceLROnPlateau.
+// Learning-rate schedules: the curves of transformers.get_scheduler, ReduceLROnPlateau and GreedyLR.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tandem::optim {
 
@@ -24,6 +25,7 @@ enum class ScheduleType {
   kCosineWarmupWithMinLr,
   kWarmupStableDecay,
   kReduceLrOnPlateau,
+  kGreedy,
 };
 
 inline constexpr std::string_view kScheduleTypeNames[] = {"linear",
@@ -36,9 +38,15 @@ inline constexpr std::string_view kScheduleTypeNames[] = {"linear",
                                                           "cosine_with_min_lr",
                                                           "cosine_warmup_with_min_lr",
                                                           "warmup_stable_decay",
-                                                          "reduce_lr_on_plateau"};
+                                                          "reduce_lr_on_plateau",
+                                                          "greedy"};
 inline std::string_view to_string(ScheduleType type) {
   return kScheduleTypeNames[static_cast<std::size_t>(type)];
+}
+
+// Whether the rate follows the evaluations instead of a curve (MetricSchedule).
+inline bool follows_metric(ScheduleType type) {
+  return type == ScheduleType::kReduceLrOnPlateau || type == ScheduleType::kGreedy;
 }
 
 // How warmup_stable_decay goes up and down: "linear", "cosine", "1-sqrt".
@@ -73,6 +81,23 @@ struct PlateauOptions {
   double eps = 1e-8;
 };
 
+// --lr_scheduler_kwargs of greedy: transformers.optimization.GreedyLR.
+struct GreedyOptions {
+  std::optional<bool> greater_is_better;  // "mode": max or min; unset: the caller's choice
+  double factor = 0.95;
+  std::uint64_t patience = 10;
+  double threshold = 1e-6;
+  bool relative = false;  // "threshold_mode": rel or abs
+  std::uint64_t cooldown = 0;
+  std::uint64_t warmup = 0;
+  double min_lr = 1e-3;
+  double max_lr = 1.0;
+  double eps = 1e-8;
+  bool smooth = false;  // the metric is the mean of the last window_size
+  std::uint64_t window_size = 50;
+  std::uint64_t reset_start = 500;
+};
+
 // A curve over the steps of a run: a pure function, so a resumed run needs only the step number.
 struct Schedule {
   ScheduleType type = ScheduleType::kLinear;
@@ -91,19 +116,19 @@ struct Schedule {
   //   polynomial            from 1 to lr_end as (1 − x)^power
   //   inverse_sqrt          1/sqrt((step − w + timescale)/timescale)
   //   warmup_stable_decay   up from min_lr_ratio, 1, and down to it
-  //   reduce_lr_on_plateau  1 (PlateauSchedule says the rest)
+  //   reduce_lr_on_plateau, greedy  1 (MetricSchedule says the rest)
   double factor(std::uint64_t step) const;
 };
 
-// Reads --lr_scheduler_kwargs for `type` (not reduce_lr_on_plateau). Numbers may be texts. Throws
+// Reads --lr_scheduler_kwargs for `type`, which follows no metric. Numbers may be texts. Throws
 // ConfigError that names the key, what was found and what the type takes.
 ScheduleOptions parse_schedule_options(ScheduleType type, const nlohmann::json& kwargs,
                                        double learning_rate);
 PlateauOptions parse_plateau_options(const nlohmann::json& kwargs);
+GreedyOptions parse_greedy_options(const nlohmann::json& kwargs);
 
-// The learning rate of reduce_lr_on_plateau: falls when a metric has stopped improving for more
-// than `patience` evaluations.
-class PlateauSchedule {
+// A learning rate that follows the metric of the evaluations.
+class MetricSchedule {
  public:
   // What a checkpoint keeps.
   struct State {
@@ -111,23 +136,57 @@ class PlateauSchedule {
     std::optional<double> best;  // unset: nothing measured yet
     std::uint64_t num_bad = 0;
     std::uint64_t cooldown_left = 0;
+    // Of greedy alone.
+    std::uint64_t num_good = 0;
+    std::uint64_t warmup_left = 0;
+    std::int64_t reset_left = 0;  // reductions at min_lr before everything begins anew
+    std::vector<double> window;   // the last metrics, oldest first, with smooth
+    double window_sum = 0;
   };
 
-  PlateauSchedule(const PlateauOptions& options, bool greater_is_better, double learning_rate);
+  virtual ~MetricSchedule() = default;
 
   double learning_rate() const { return state_.learning_rate; }
   // After each evaluation.
-  void measured(double metric);
+  virtual void measured(double metric) = 0;
 
   const State& state() const { return state_; }
   void restore(const State& state) { state_ = state; }
 
- private:
-  bool better(double metric) const;
+ protected:
+  explicit MetricSchedule(double learning_rate) { state_.learning_rate = learning_rate; }
+  State state_;
+};
 
+// reduce_lr_on_plateau: falls when a metric has stopped improving for more than `patience`
+// evaluations.
+class PlateauSchedule : public MetricSchedule {
+ public:
+  PlateauSchedule(const PlateauOptions& options, bool greater_is_better, double learning_rate);
+  void measured(double metric) override;
+
+ private:
   PlateauOptions options_;
   bool greater_is_better_;
-  State state_;
+};
+
+// greedy: rises by 1/factor when the metric improved more than `patience` times running, falls by
+// factor when it did not as often, and begins anew after reset_start reductions at min_lr.
+class GreedySchedule : public MetricSchedule {
+ public:
+  GreedySchedule(const GreedyOptions& options, bool greater_is_better, double learning_rate);
+  void measured(double metric) override;
+
+ private:
+  double smoothed(double metric);
+  void count(double metric);
+  void increase();
+  void reduce();
+  void reset();
+
+  GreedyOptions options_;
+  bool greater_is_better_;
+  double initial_learning_rate_;
 };
 
 // torch.nn.utils.clip_grad_norm_: max_norm/(norm + 1e-6) if that is < 1, else 1. max_norm <= 0: no

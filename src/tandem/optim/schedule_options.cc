@@ -60,6 +60,12 @@ class Settings {
     std::uint64_t parsed = 0;
     if (count(key, parsed)) value = parsed;
   }
+  void flag(const char* key, bool& value) {
+    const auto found = take(key);
+    if (!found) return;
+    if (!found->is_boolean()) bad(key, *found, "true or false");
+    value = found->get<bool>();
+  }
   template <std::size_t N>
   std::optional<std::size_t> choice(const char* key, const std::array<std::string_view, N>& names) {
     const auto found = take(key);
@@ -182,6 +188,33 @@ PlateauOptions parse_plateau_options(const json& kwargs) {
   settings.number("min_lr", options.min_lr, 0, 1e308);
   settings.number("eps", options.eps, 0, 1e308);
   settings.require_empty();
+  return options;
+}
+
+GreedyOptions parse_greedy_options(const json& kwargs) {
+  Settings settings(ScheduleType::kGreedy, kwargs);
+  GreedyOptions options;
+  if (const auto mode = settings.choice("mode", std::array<std::string_view, 2>{"min", "max"}))
+    options.greater_is_better = *mode == 1;
+  settings.number("factor", options.factor, 1e-300, 0.9999999999);
+  settings.count("patience", options.patience);
+  settings.number("threshold", options.threshold, 0, 1e308);
+  if (const auto mode =
+          settings.choice("threshold_mode", std::array<std::string_view, 2>{"rel", "abs"}))
+    options.relative = *mode == 0;
+  settings.count("cooldown", options.cooldown);
+  settings.count("warmup", options.warmup);
+  settings.number("min_lr", options.min_lr, 0, 1e308);
+  settings.number("max_lr", options.max_lr, 0, 1e308);
+  settings.number("eps", options.eps, 0, 1e308);
+  bool verbose = false;  // the log has the rate anyway
+  settings.flag("verbose", verbose);
+  settings.flag("smooth", options.smooth);
+  settings.count("window_size", options.window_size);
+  settings.count("reset_start", options.reset_start);
+  settings.require_empty();
+  if (options.window_size == 0)
+    raise<ConfigError>("--lr_scheduler_kwargs: window_size is 0, expected a number of at least 1");
   return options;
 }
 

@@ -20,7 +20,7 @@ json golden(const std::string& name) {
 }
 
 ScheduleType type_of(const std::string& name) {
-  for (int i = 0; i <= static_cast<int>(ScheduleType::kReduceLrOnPlateau); ++i) {
+  for (int i = 0; i <= static_cast<int>(ScheduleType::kGreedy); ++i) {
     if (to_string(static_cast<ScheduleType>(i)) == name) return static_cast<ScheduleType>(i);
   }
   throw std::runtime_error("no schedule " + name);
@@ -51,6 +51,23 @@ TEST(TorchGolden, PlateausHaveTheOfficialRates) {
   for (const json& row : file["plateaus"]) {
     PlateauSchedule schedule(parse_plateau_options(row["kwargs"]), true, file["learning_rate"]);
     for (std::size_t i = 0; i < row["metrics"].size(); ++i) {
+      schedule.measured(row["metrics"][i]);
+      EXPECT_DOUBLE_EQ(schedule.learning_rate(), row["rates"][i].get<double>())
+          << row["kwargs"] << " measurement " << i;
+    }
+  }
+}
+
+TEST(TorchGolden, GreedyHasTheOfficialRates) {
+  const json file = golden("greedy");
+  ASSERT_EQ(file["rows"].size(), 4u);
+  for (const json& row : file["rows"]) {
+    GreedySchedule schedule(parse_greedy_options(row["kwargs"]), true, file["learning_rate"]);
+    for (std::size_t i = 0; i < row["metrics"].size(); ++i) {
+      // A run that is resumed in between goes on the same way.
+      GreedySchedule resumed(parse_greedy_options(row["kwargs"]), true, file["learning_rate"]);
+      resumed.restore(schedule.state());
+      schedule = resumed;
       schedule.measured(row["metrics"][i]);
       EXPECT_DOUBLE_EQ(schedule.learning_rate(), row["rates"][i].get<double>())
           << row["kwargs"] << " measurement " << i;

@@ -100,12 +100,17 @@ std::string resume_to_json(const ResumeState& resume) {
   json["shard_loss_since_log"] = resume.shard_loss_since_log;
   json["total_loss"] = resume.total_loss;
   if (resume.repeated_updates > 0) json["repeated_updates"] = resume.repeated_updates;
-  if (resume.plateau) {
-    json["reduce_lr_on_plateau"] = {
-        {"learning_rate", resume.plateau->learning_rate},
-        {"best", resume.plateau->best ? ordered_json(*resume.plateau->best) : ordered_json()},
-        {"num_bad", resume.plateau->num_bad},
-        {"cooldown_left", resume.plateau->cooldown_left}};
+  if (resume.metric_schedule) {
+    const optim::MetricSchedule::State& state = *resume.metric_schedule;
+    json["metric_schedule"] = {{"learning_rate", state.learning_rate},
+                               {"best", state.best ? ordered_json(*state.best) : ordered_json()},
+                               {"num_bad", state.num_bad},
+                               {"cooldown_left", state.cooldown_left},
+                               {"num_good", state.num_good},
+                               {"warmup_left", state.warmup_left},
+                               {"reset_left", state.reset_left},
+                               {"window", state.window},
+                               {"window_sum", state.window_sum}};
   }
   return python_json(json, {.indent = 2, .sort_keys = true}) + "\n";
 }
@@ -124,13 +129,20 @@ ResumeState parse_resume(const std::string& text, const fs::path& where) {
     json.at("total_loss").get_to(resume.total_loss);
     resume.optimizer = json.value("optimizer", resume.optimizer);
     resume.repeated_updates = json.value("repeated_updates", resume.repeated_updates);
-    if (json.contains("reduce_lr_on_plateau")) {
-      const ordered_json& saved = json["reduce_lr_on_plateau"];
-      optim::PlateauSchedule::State& state = resume.plateau.emplace();
+    // Under the name of the only schedule of its kind in checkpoints from before greedy.
+    for (const char* key : {"metric_schedule", "reduce_lr_on_plateau"}) {
+      if (!json.contains(key)) continue;
+      const ordered_json& saved = json[key];
+      optim::MetricSchedule::State& state = resume.metric_schedule.emplace();
       saved.at("learning_rate").get_to(state.learning_rate);
       if (!saved.at("best").is_null()) state.best = saved["best"].get<double>();
       saved.at("num_bad").get_to(state.num_bad);
       saved.at("cooldown_left").get_to(state.cooldown_left);
+      state.num_good = saved.value("num_good", state.num_good);
+      state.warmup_left = saved.value("warmup_left", state.warmup_left);
+      state.reset_left = saved.value("reset_left", state.reset_left);
+      state.window = saved.value("window", state.window);
+      state.window_sum = saved.value("window_sum", state.window_sum);
     }
     return resume;
   } catch (const nlohmann::json::exception& error) {

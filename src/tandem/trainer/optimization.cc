@@ -31,26 +31,30 @@ LearningRate::LearningRate(const TrainingArguments& arguments, const TrainingPla
                 .warmup_steps = static_cast<std::uint64_t>(plan.warmup_steps),
                 .learning_rate = arguments.learning_rate} {
   const auto kwargs = nlohmann::json::parse(arguments.lr_scheduler_kwargs);
-  if (arguments.lr_scheduler_type == LrSchedulerType::kReduceLrOnPlateau) {
-    plateau_.emplace(optim::parse_plateau_options(kwargs),
-                     arguments.greater_is_better.value_or(true), peak_);
+  const bool greater = arguments.greater_is_better.value_or(true);
+  if (schedule_.type == LrSchedulerType::kReduceLrOnPlateau) {
+    metric_schedule_ = std::make_unique<optim::PlateauSchedule>(
+        optim::parse_plateau_options(kwargs), greater, peak_);
+  } else if (schedule_.type == LrSchedulerType::kGreedy) {
+    metric_schedule_ = std::make_unique<optim::GreedySchedule>(optim::parse_greedy_options(kwargs),
+                                                               greater, peak_);
   } else {
     schedule_.options = optim::parse_schedule_options(schedule_.type, kwargs, peak_);
   }
 }
 
 double LearningRate::at(std::int64_t step) const {
-  if (plateau_) return plateau_->learning_rate();
+  if (metric_schedule_) return metric_schedule_->learning_rate();
   return peak_ * schedule_.factor(static_cast<std::uint64_t>(step));
 }
 
-std::optional<optim::PlateauSchedule::State> LearningRate::state() const {
-  if (!plateau_) return std::nullopt;
-  return plateau_->state();
+std::optional<optim::MetricSchedule::State> LearningRate::state() const {
+  if (!metric_schedule_) return std::nullopt;
+  return metric_schedule_->state();
 }
 
-void LearningRate::restore(const std::optional<optim::PlateauSchedule::State>& state) {
-  if (plateau_ && state) plateau_->restore(*state);
+void LearningRate::restore(const std::optional<optim::MetricSchedule::State>& state) {
+  if (metric_schedule_ && state) metric_schedule_->restore(*state);
 }
 
 }  // namespace tandem::trainer

@@ -23,8 +23,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainingArguments& argume
 // "f1" -> "eval_f1": the key under which an evaluation reports a metric.
 std::string with_eval_prefix(const std::string& metric);
 
-// The learning rate over a run: a curve of the step, or (reduce_lr_on_plateau) what the evaluations
-// so far have made of it.
+// The learning rate over a run: a curve of the step, or (reduce_lr_on_plateau, greedy) what the
+// evaluations so far have made of it.
 class LearningRate {
  public:
   // Throws ConfigError (--lr_scheduler_kwargs).
@@ -33,17 +33,17 @@ class LearningRate {
   // Of update `step`, counted from 0.
   double at(std::int64_t step) const;
   // Whether the rate follows a metric; if so, measured() is called after each evaluation.
-  bool follows_metric() const { return plateau_.has_value(); }
-  void measured(double metric) { plateau_->measured(metric); }
+  bool follows_metric() const { return metric_schedule_ != nullptr; }
+  void measured(double metric) { metric_schedule_->measured(metric); }
 
   // What a checkpoint keeps; unset for a curve.
-  std::optional<optim::PlateauSchedule::State> state() const;
-  void restore(const std::optional<optim::PlateauSchedule::State>& state);
+  std::optional<optim::MetricSchedule::State> state() const;
+  void restore(const std::optional<optim::MetricSchedule::State>& state);
 
  private:
   double peak_;
   optim::Schedule schedule_;
-  std::optional<optim::PlateauSchedule> plateau_;
+  std::unique_ptr<optim::MetricSchedule> metric_schedule_;  // or null
 };
 
 }  // namespace tandem::trainer

@@ -78,17 +78,29 @@ int ranks_of(const fs::path& directory) {
   return std::max(1, ranks);
 }
 
-// Only ReduceLROnPlateau has a memory of its own; every other schedule follows from the step.
-std::optional<optim::PlateauSchedule::State> plateau_of(const TorchValue& scheduler) {
-  const auto num_bad = scheduler.find("num_bad_epochs");
-  if (!num_bad) return std::nullopt;
-  optim::PlateauSchedule::State state;
+std::uint64_t count_of(const TorchValue& scheduler, std::string_view key) {
+  const auto value = scheduler.find(key);
+  return value ? static_cast<std::uint64_t>(std::max<std::int64_t>(0, value->as_int())) : 0;
+}
+
+// Only ReduceLROnPlateau and GreedyLR have a memory of their own; every other schedule follows from
+// the step.
+std::optional<optim::MetricSchedule::State> metric_schedule_of(const TorchValue& scheduler) {
+  if (!scheduler.find("num_bad_epochs")) return std::nullopt;
+  optim::MetricSchedule::State state;
   state.learning_rate = scheduler["_last_lr"][0].as_double();
-  const double best = scheduler["best"].as_double();
-  if (std::isfinite(best)) state.best = best;
-  state.num_bad = static_cast<std::uint64_t>(std::max<std::int64_t>(0, num_bad->as_int()));
-  state.cooldown_left =
-      static_cast<std::uint64_t>(std::max<std::int64_t>(0, scheduler["cooldown_counter"].as_int()));
+  if (const auto best = scheduler.find("best"); best && std::isfinite(best->as_double()))
+    state.best = best->as_double();
+  state.num_bad = count_of(scheduler, "num_bad_epochs");
+  state.cooldown_left = count_of(scheduler, "cooldown_counter");
+  state.num_good = count_of(scheduler, "num_good_epochs");
+  state.warmup_left = count_of(scheduler, "warmup_counter");
+  state.reset_left = static_cast<std::int64_t>(count_of(scheduler, "reset_start"));
+  if (const auto window = scheduler.find("_streaming_avg")) {
+    for (const TorchValue& value : (*window)["values"].elements())
+      state.window.push_back(value.as_double());
+    state.window_sum = (*window)["sum"].as_double();
+  }
   return state;
 }
 
@@ -188,12 +200,30 @@ TorchItem parameter_group(const OptimizationState& state, bool decays, std::size
   group.set("weight_decay", decays ? state.optimizer.weight_decay : 0.0);
   group.set("lr", state.next_learning_rate);
   set_options(state.optimizer, group);
-  if (!state.plateau) group.set("initial_lr", state.peak_learning_rate);
+  if (!state.metric_schedule) group.set("initial_lr", state.peak_learning_rate);
   TorchItem::List numbers;
   for (std::size_t i = first; i < end; ++i)
     numbers.elements.push_back({static_cast<std::int64_t>(i)});
   group.set("params", std::move(numbers));
   return {std::move(group)};
+}
+
+// What the constructors of ReduceLROnPlateau and GreedyLR do not know.
+void set_metric_schedule(const optim::MetricSchedule::State& state, TorchItem::Dict& root) {
+  if (state.best) root.set("best", *state.best);
+  root.set("num_bad_epochs", static_cast<std::int64_t>(state.num_bad));
+  root.set("cooldown_counter", static_cast<std::int64_t>(state.cooldown_left));
+  if (state.reset_left == 0) return;  // no GreedyLR
+  root.set("num_good_epochs", static_cast<std::int64_t>(state.num_good));
+  root.set("warmup_counter", static_cast<std::int64_t>(state.warmup_left));
+  root.set("reset_start", state.reset_left);
+  if (state.window.empty()) return;
+  TorchItem::List values;
+  for (const double value : state.window) values.elements.push_back({value});
+  TorchItem::Dict window;
+  window.set("values", std::move(values));
+  window.set("sum", state.window_sum);
+  root.set("_streaming_avg", std::move(window));
 }
 
 }  // namespace
@@ -218,7 +248,7 @@ ResumeState python_resume_state(const fs::path& directory, const TrainerState& s
   }
   if (fs::exists(directory / kSchedulerFile)) {
     const models::TorchFile scheduler(directory / kSchedulerFile);
-    resume.plateau = plateau_of(scheduler.root());
+    resume.metric_schedule = metric_schedule_of(scheduler.root());
   }
   return resume;
 }
@@ -314,10 +344,8 @@ void write_python_optimizer(const fs::path& directory, const nn::ParameterLayout
 void write_python_schedule(const fs::path& directory, const OptimizationState& state) {
   const auto twice = [](const TorchItem& item) { return list_of_two(item, item); };  // two groups
   TorchItem::Dict root;
-  if (state.plateau) {  // what its constructor does not know
-    if (state.plateau->best) root.set("best", *state.plateau->best);
-    root.set("num_bad_epochs", static_cast<std::int64_t>(state.plateau->num_bad));
-    root.set("cooldown_counter", static_cast<std::int64_t>(state.plateau->cooldown_left));
+  if (state.metric_schedule) {
+    set_metric_schedule(*state.metric_schedule, root);
   } else {
     root.set("base_lrs", twice({state.peak_learning_rate}));
     root.set("last_epoch", state.step);
@@ -326,7 +354,7 @@ void write_python_schedule(const fs::path& directory, const OptimizationState& s
     root.set("_get_lr_called_within_step", false);
   }
   root.set("_last_lr", twice({state.next_learning_rate}));
-  if (!state.plateau) root.set("lr_lambdas", twice({TorchItem::Dict()}));
+  if (!state.metric_schedule) root.set("lr_lambdas", twice({TorchItem::Dict()}));
   models::write_torch_file(directory / kSchedulerFile, {std::move(root)});
 }
 

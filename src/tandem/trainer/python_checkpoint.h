@@ -37,10 +37,10 @@ void load_python_optimizer(const std::filesystem::path& directory,
 // tensors.
 struct OptimizationState {
   optim::OptimizerOptions optimizer = {};
-  std::int64_t step = 0;                                 // updates done
-  double peak_learning_rate = 0;                         // --learning_rate
-  double next_learning_rate = 0;                         // of the update to come
-  std::optional<optim::PlateauSchedule::State> plateau = {};  // of reduce_lr_on_plateau
+  std::int64_t step = 0;                                             // updates done
+  double peak_learning_rate = 0;                                     // --learning_rate
+  double next_learning_rate = 0;                                     // of the update to come
+  std::optional<optim::MetricSchedule::State> metric_schedule = {};  // as ResumeState's
 };
 
 // Write what torch.save makes of the state_dict() of the Trainer's optimizer (torch's or

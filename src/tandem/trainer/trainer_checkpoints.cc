@@ -126,7 +126,7 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   resume_.repeated_updates = loaded.resume.repeated_updates;
   if (parts_.arguments.ignore_data_skip)
     resume_.repeated_updates += updates_into_data() % plan_.updates_per_epoch;
-  learning_rate_->restore(loaded.resume.plateau);
+  learning_rate_->restore(loaded.resume.metric_schedule);
   const std::vector<double> losses =
       losses_per_shard(std::move(loaded.resume.shard_loss_since_log), plan_.logical_shards);
   const dist::Range shards = parts_.parallel.shards();
@@ -136,7 +136,7 @@ void Trainer::resume_from(const fs::path& checkpoint) {
 void Trainer::save() {
   const TrainingArguments& arguments = parts_.arguments;
   saved_step_ = state_.global_step;
-  resume_.plateau = learning_rate_->state();
+  resume_.metric_schedule = learning_rate_->state();
   gather_token_count();
   // Every rank contributes the losses of its shards; the others' are zeros, so the sum is exact.
   resume_.shard_loss_since_log.assign(static_cast<std::size_t>(plan_.logical_shards), 0.0);
@@ -157,7 +157,7 @@ void Trainer::save() {
       .step = state_.global_step,
       .peak_learning_rate = arguments.learning_rate,
       .next_learning_rate = learning_rate_->at(state_.global_step),
-      .plateau = resume_.plateau};
+      .metric_schedule = resume_.metric_schedule};
   save_checkpoint(arguments.output_dir,
                   {.task = parts_.task,
                    .arenas = trained_arenas(),
