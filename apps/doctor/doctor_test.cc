@@ -58,6 +58,7 @@ TEST_F(Doctor, BadHostFilesAreNamedWithTheirLine) {
            {"node0 slots=x\n", "hostfile:1:"},
            {"node0,node1\n", "hostfile:1:"},
            {":4\n", "hostfile:1:"},
+           {"node0\n-oProxyCommand:1\n", "hostfile:2: '-oProxyCommand:1' is no line"},
            {"node0\nnode0:2\n", "hostfile:2: host 'node0' comes twice"},
            {"# nothing\n\n", "no host in it"}}) {
     const auto result = doctor({"--hostfile", hostfile(text)});

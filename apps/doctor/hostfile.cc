@@ -36,7 +36,11 @@ bool read_entry(const std::vector<std::string>& words, HostfileEntry& entry) {
     return false;
   }
   constexpr std::string_view kNever = "=,;\"'";
-  if (entry.host.empty() || entry.host.find_first_of(kNever) != std::string::npos) return false;
+  // A name that begins with '-' would be an option of whatever program it is given to: no host has one.
+  if (entry.host.empty() || entry.host.front() == '-' ||
+      entry.host.find_first_of(kNever) != std::string::npos) {
+    return false;
+  }
   return std::all_of(words.begin() + 1, words.end(),
                      [&](const std::string& word) { return read_attribute(word, entry); });
 }

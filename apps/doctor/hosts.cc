@@ -148,9 +148,11 @@ class HostCheck {
     std::error_code ignored;
     const std::string program = std::filesystem::read_symlink("/proc/self/exe", ignored).native();
     std::vector<std::string> words = hosts_.ssh;
+    // Behind "--" no name is an option, whatever it begins with.
     for (const std::string& word :
          {std::string("-o"), std::string("BatchMode=yes"), std::string("-o"),
-          std::string("ConnectTimeout=5"), entry_.host, remote_script(program, source, port_)}) {
+          std::string("ConnectTimeout=5"), std::string("--"), entry_.host,
+          remote_script(program, source, port_)}) {
       words.push_back(word);
     }
     const double before = wall_clock();
