@@ -13,7 +13,7 @@ store. FOLDER/faults.json: a list of {"path": part of a path, "method": …, "ti
   "corrupt": true                 other bytes of the same size
   "excess": true                  more bytes than promised
   "no_range": true                ignores Range
-  "no_etag", "no_commit": true    leaves the header out
+  "no_etag", "no_commit", "no_size": true    leaves the header out (the last one of large files)
 Every request becomes a line of FOLDER/requests.log: method, host, path, authorization, range, status.
 """
 
@@ -142,6 +142,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if file.suffix in LARGE:
             headers.update({"X-Linked-Etag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Linked-Size": str(len(content)),
                             "ETag": '"of the page"', "Location": f"http://localhost:{PORT}/lfs/{file.relative_to(ROOT)}"})
+            if fault.get("no_size"):
+                del headers["X-Linked-Size"]
             return self.answer(302, headers, b"redirecting")
         if not fault.get("no_etag"):
             headers["ETag"] = f'W/"{git_sha1(content)}"'

@@ -317,6 +317,21 @@ TEST_F(DownloadTest, AWrongBeginningIsThrownAway) {
   EXPECT_TRUE(fetched("model.safetensors") == bytes);
 }
 
+// Whether the Hub says how large a file is or not.
+TEST_F(DownloadTest, NoMoreThanMayBeKept) {
+  HubSettings settings = quick();
+  settings.max_download_bytes = 250'000;
+  EXPECT_THAT(error_of([&] { fetch("model.safetensors", settings); }),
+              HasSubstr("takes 300000 bytes, but of org/tiny only 250000 more may be downloaded"));
+  EXPECT_TRUE(requests("GET").empty());
+  put_faults({{{"no_size", true}}});
+  EXPECT_THAT(error_of([&] { fetch("model.safetensors", settings); }),
+              HasSubstr("it is larger than the 250000 bytes that may be kept"));
+  EXPECT_TRUE(fs::is_empty(repository() / "blobs"));
+  settings.max_download_bytes = 300'000;
+  EXPECT_TRUE(fetch("model.safetensors", settings));
+}
+
 TEST_F(DownloadTest, MoreOrLessThanPromised) {
   put_faults({{{"path", "/lfs/"}, {"excess", true}}});
   EXPECT_THAT(error_of([&] { fetch("model.safetensors", quick()); }),

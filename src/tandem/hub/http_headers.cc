@@ -146,7 +146,11 @@ std::optional<std::string> resolve_location(std::string_view base, std::string_v
     const std::size_t host = base.find("://") + 3;
     return std::string(base.substr(0, base.find_first_of("/?#", host))).append(location);
   }
-  return origin_of(location) ? std::optional(std::string(location)) : std::nullopt;
+  const auto target = origin_of(location);
+  const bool leaves_https =
+      target && origin->starts_with("https:") && !target->starts_with("https:");
+  if (!target || leaves_https) return std::nullopt;
+  return std::string(location);
 }
 
 }  // namespace tandem::hub

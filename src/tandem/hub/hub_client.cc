@@ -191,7 +191,7 @@ struct HubClient::Piece {
 };
 
 HubClient::Piece HubClient::fetch_piece(const std::string& url, const RemoteFile& file,
-                                        AppendedFile& output) const {
+                                        AppendedFile& output, std::uint64_t max_bytes) const {
   const std::uint64_t begin = output.size();
   Piece piece;
   HttpRequest request;
@@ -208,6 +208,8 @@ HubClient::Piece HubClient::fetch_piece(const std::string& url, const RemoteFile
     }
     if (file.size && bytes.size() > *file.size - output.size())
       piece.refused = fmt::format("it sent more than the {} bytes it had promised", *file.size);
+    if (bytes.size() > max_bytes - std::min(max_bytes, output.size()))
+      piece.refused = fmt::format("it is larger than the {} bytes that may be kept", max_bytes);
     if (!piece.refused.empty()) return false;
     output.append(bytes);
     observer_.file_progress(output.size(), file.size);
@@ -219,7 +221,7 @@ HubClient::Piece HubClient::fetch_piece(const std::string& url, const RemoteFile
 }
 
 void HubClient::download(const RemoteFile& file, const std::string& name,
-                         const fs::path& destination) {
+                         const fs::path& destination, std::uint64_t max_bytes) {
   AppendedFile output(destination);
   if (file.size && output.size() > *file.size) output.truncate();
   observer_.file_begin(name, file.size, output.size());
@@ -227,16 +229,19 @@ void HubClient::download(const RemoteFile& file, const std::string& name,
   int redirects = 0;
   for (int attempt = 0; !file.size || output.size() < *file.size;) {
     const std::uint64_t begin = output.size();
-    const auto [answer, refused] = fetch_piece(url, file, output);
+    const auto [answer, refused] = fetch_piece(url, file, output, max_bytes);
     if (!refused.empty()) {
       fs::remove(destination);
       raise<IoError>("{}: {}; the file was removed, try again", url, refused);
     }
     const int status = answer.headers.status;
     if (answer.problem.empty() && status >= 300 && status < 400) {
-      const auto target = resolve_location(url, answer.headers.find("location").value_or(""));
-      if (!target || ++redirects > kMaxRedirects)
-        raise<IoError>("{}: a redirect that leads nowhere", url);
+      const std::string location = answer.headers.find("location").value_or("");
+      const auto target = resolve_location(url, location);
+      if (!target || ++redirects > kMaxRedirects) {
+        raise<IoError>("{}: a redirect that leads nowhere, or from https to http: '{}'", url,
+                       location.substr(0, 200));
+      }
       url = *target;
       continue;
     }

@@ -44,10 +44,10 @@ class HubClient {
                  const std::string& file);
 
   // Appends to the file `destination` until it has file.size bytes. Throws IoError: no progress over
-  // the retries, more bytes than promised, no space. Temporary addresses are asked for again by the
+  // the retries, more bytes than promised or than max_bytes, no space. Temporary addresses are asked for again by the
   // caller when this fails with a DataError (403 of an expired link).
   void download(const RemoteFile& file, const std::string& name,
-                const std::filesystem::path& destination);
+                const std::filesystem::path& destination, std::uint64_t max_bytes);
 
   // All files of a revision.
   RepositoryListing list(const RemoteRepository& repository, const std::string& revision);
@@ -67,7 +67,8 @@ class HubClient {
   // much.
   std::chrono::milliseconds wait_before_retry(const HttpAnswer& answer, int attempt,
                                               const std::string& url) const;
-  Piece fetch_piece(const std::string& url, const RemoteFile& file, AppendedFile& output) const;
+  Piece fetch_piece(const std::string& url, const RemoteFile& file, AppendedFile& output,
+                    std::uint64_t max_bytes) const;
   std::string api_url(const RemoteRepository& repository) const;
   [[noreturn]] void refuse(const RemoteRepository& repository, const std::string& revision,
                            HubProblem problem, const HttpAnswer& answer, const std::string& url);

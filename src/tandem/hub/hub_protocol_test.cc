@@ -78,7 +78,10 @@ TEST(HttpHeaders, OriginsAndLocations) {
   EXPECT_EQ(resolve("https://other/x"), "https://other/x");
   EXPECT_EQ(resolve("/x/y"), "https://hub.example/x/y");
   EXPECT_EQ(resolve("//other/x"), "https://other/x");
-  for (const char* bad : {"", "x/y", "file:///etc/passwd", "javascript:1", "/a b", "/a\r\nX: y"})
+  EXPECT_EQ(resolve_location("http://mirror/a", "http://mirror/b"), "http://mirror/b");
+  EXPECT_EQ(resolve_location("http://mirror/a", "https://store/b"), "https://store/b");
+  for (const char* bad : {"http://other/x", "HTTP://hub.example/x", "", "x/y", "file:///etc/passwd",
+                          "javascript:1", "/a b", "/a\r\nX: y"})
     EXPECT_EQ(resolve(bad), std::nullopt) << bad;
 }
 

@@ -89,6 +89,8 @@ HubSettings hub_settings(const Environment& environment, const std::optional<std
     settings.metadata_timeout = std::chrono::seconds(*seconds);
     settings.http.connect_timeout = settings.metadata_timeout;
   }
+  if (const auto gib = environment.get_int("TANDEM_MAX_DOWNLOAD_GIB", 0, 1 << 20))
+    settings.max_download_bytes = static_cast<std::uint64_t>(*gib) << 30;
   return settings;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -17,16 +18,17 @@ struct HubSettings {
   std::optional<std::string> token;                 // never printed
   std::optional<std::string> offline;  // the variable that forbids connections, or nothing
   HttpOptions http;
-  std::chrono::milliseconds metadata_timeout{10'000};  // of a question without a body
-  int retries = 5;                                     // of one request, without progress
-  std::chrono::milliseconds first_backoff{1'000};      // doubles up to 8 times itself
-  std::chrono::seconds longest_wait{300};              // a longer Retry-After is an error
-  std::chrono::milliseconds lock_patience{120'000};    // see LockOptions
+  std::uint64_t max_download_bytes = std::uint64_t{100} << 30;  // of one repository, by one run
+  std::chrono::milliseconds metadata_timeout{10'000};           // of a question without a body
+  int retries = 5;                                              // of one request, without progress
+  std::chrono::milliseconds first_backoff{1'000};               // doubles up to 8 times itself
+  std::chrono::seconds longest_wait{300};                       // a longer Retry-After is an error
+  std::chrono::milliseconds lock_patience{120'000};             // see LockOptions
 };
 
 // HF_ENDPOINT; `token` (--token), HF_TOKEN, HUGGING_FACE_HUB_TOKEN, the file HF_TOKEN_PATH or
 // $HF_HOME/token, unless HF_HUB_DISABLE_IMPLICIT_TOKEN; HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE (models)
-// and HF_DATASETS_OFFLINE (data sets); HF_HUB_ETAG_TIMEOUT; http_options(). Throws ConfigError for an
+// and HF_DATASETS_OFFLINE (data sets); HF_HUB_ETAG_TIMEOUT; TANDEM_MAX_DOWNLOAD_GIB; http_options(). Throws ConfigError for an
 // endpoint that is no URL and a token with characters that no token has.
 HubSettings hub_settings(const Environment& environment, const std::optional<std::string>& token,
                          RepositoryType type);

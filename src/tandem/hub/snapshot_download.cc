@@ -65,9 +65,11 @@ SnapshotDownload::SnapshotDownload(const fs::path& cache_root, const RemoteRepos
       revision_(revision),
       commit_(std::move(known_commit)),
       observer_(observer),
-      client_(settings, observer, [this] {
-        if (lock_) lock_->heartbeat(progress_);
-      }) {
+      client_(settings, observer,
+              [this] {
+                if (lock_) lock_->heartbeat(progress_);
+              }),
+      room_(settings.max_download_bytes) {
   LockOptions options;
   options.patience = settings.lock_patience;
   options.waiting = [&](const std::string& holder) { observer_.waiting(repository.name, holder); };
@@ -134,6 +136,12 @@ void SnapshotDownload::fetch_blob(const RemoteFile& remote, const std::string& f
   };
   FileLock blob_lock(folder_.lock(remote.etag), options);
   if (complete()) return;
+  if (remote.size && *remote.size > room_) {
+    raise<IoError>(
+        "{} takes {} bytes, but of {} only {} more may be downloaded; set TANDEM_MAX_DOWNLOAD_GIB "
+        "if you trust it",
+        file, *remote.size, repository_.name, room_);
+  }
   if (remote.size)
     check_room(blob.parent_path(), *remote.size - std::min(*remote.size, size_of(incomplete)),
                file);
@@ -145,6 +153,7 @@ void SnapshotDownload::fetch_blob(const RemoteFile& remote, const std::string& f
         "changes files?)",
         remote.url, found, remote.etag);
   }
+  room_ -= std::min(room_, size_of(incomplete));
   folder_.keep_blob(remote.etag);
 }
 
@@ -153,12 +162,12 @@ bool SnapshotDownload::download_once(const RemoteFile& remote, const std::string
                                      std::string& found) {
   const fs::path incomplete = folder_.incomplete(remote.etag);
   try {
-    client_.download(remote, file, incomplete);
+    client_.download(remote, file, incomplete, room_);
   } catch (const DataError&) {
     // Addresses of large files expire; the Hub gives a new one.
     const HubClient::FileAnswer again = client_.ask(repository_, *commit_, file);
     if (!again.exists || again.file.etag != remote.etag) throw;
-    client_.download(again.file, file, incomplete);
+    client_.download(again.file, file, incomplete, room_);
   }
   if (matches_etag(incomplete, remote.etag, found)) return true;
   fs::remove(incomplete);

@@ -63,6 +63,7 @@ class SnapshotDownload {
   std::optional<FileLock> lock_;
   HubClient client_;
   std::string progress_;  // the file that is being fetched
+  std::uint64_t room_;    // bytes that may still be downloaded
 };
 
 }  // namespace tandem::hub
