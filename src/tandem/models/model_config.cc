@@ -7,6 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/ordered_json.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::models {
@@ -257,7 +258,7 @@ void ModelConfig::validate(std::string_view where) const {
 }
 
 std::string ModelConfig::to_json(std::string_view architecture) const {
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(source);
+  nlohmann::ordered_json json = parse_ordered_json(source);
   const KeyNames& keys = key_names(model_type);
   json["model_type"] = to_string(model_type);
   json["vocab_size"] = vocab_size;

@@ -1,6 +1,7 @@
 #include "tandem/text/tokenizer_json.h"
 
 #include "tandem/core/file.h"
+#include "tandem/core/ordered_json.h"
 #include "tandem/text/json_text.h"
 
 namespace tandem::text {
@@ -13,7 +14,7 @@ Json read_object_if_exists(const std::filesystem::path& path) {
   if (const std::string error = describe_json_error(*text); !error.empty()) {
     raise<DataError>("'{}' is not JSON: {}", path.string(), error);
   }
-  Json object = Json::parse(*text);
+  Json object = parse_ordered_json(*text);
   if (!object.is_object()) raise<DataError>("'{}': expected a JSON object", path.string());
   return object;
 }
