@@ -11,6 +11,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/ordered_json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/weight_files.h"
@@ -117,7 +118,7 @@ std::string resume_to_json(const ResumeState& resume) {
 
 ResumeState parse_resume(const std::string& text, const fs::path& where) {
   try {
-    const auto json = ordered_json::parse(text);
+    const auto json = parse_ordered_json(text);
     ResumeState resume;
     json.at("data_fingerprint").get_to(resume.data_fingerprint);
     json.at("gradient_accumulation_steps").get_to(resume.gradient_accumulation_steps);

@@ -1,6 +1,7 @@
 #include "tandem/trainer/trainer_state.h"
 
 #include "tandem/core/error.h"
+#include "tandem/core/ordered_json.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::trainer {
@@ -56,7 +57,7 @@ std::string TrainerState::to_json() const {
 
 TrainerState TrainerState::parse(std::string_view text, std::string_view where) {
   try {
-    const auto json = ordered_json::parse(text);
+    const auto json = parse_ordered_json(text);
     TrainerState state;
     state.epoch = json.at("epoch").is_null() ? 0.0 : json.at("epoch").get<double>();
     state.global_step = json.at("global_step").get<std::int64_t>();
