@@ -48,7 +48,8 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "group_by_length optim_args "
      "log_level_replica log_on_each_node include_tokens_per_second skip_memory_metrics "
      "include_num_input_tokens_seen "
-     "adafactor lr_scheduler_kwargs save_on_each_node ignore_data_skip bf16_full_eval "
+     "adafactor neftune_noise_alpha lr_scheduler_kwargs save_on_each_node ignore_data_skip "
+     "bf16_full_eval "
      "split_batches accelerator_config "
      "apply_quantization quantization_approach num_calibration_samples metric tune_metric "
      "tolerance_criterion max_trials verify_loading train_before_quantization"},
@@ -78,7 +79,6 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "push_to_hub_organization push_to_hub_token"},
     {"R",
      "fp16 fp16_full_eval use_mps_device tpu_num_cores tpu_metrics_debug optim_target_modules "
-     "neftune_noise_alpha "
      "push_to_hub deepspeed fsdp fsdp_config fsdp_min_num_params "
      "fsdp_transformer_layer_cls_to_wrap sharded_ddp "
      "parallelism_config tp_size "

@@ -203,8 +203,10 @@ FlagTable optimizer_flags() {
           flag("max_grad_norm", field<&TrainingArguments::max_grad_norm>(),
                "clip the gradient to this global norm; 0: do not clip")
               .at_least(0),
-          refused("neftune_noise_alpha", Kind::kNumber, nullptr,
-                  "noise on embeddings is not built; remove the flag"),
+          flag("neftune_noise_alpha", field<&TrainingArguments::neftune_noise_alpha>(),
+               "uniform noise of alpha/sqrt(length x hidden size) on the embeddings of training "
+               "(NEFTune)")
+              .between(0, 1e9),
           note("label_smoothing_factor", Kind::kNumber, 0.0,
                "question answering has no labels to smooth, in Hugging Face neither"),
       });

@@ -83,6 +83,18 @@ TEST_F(Optimization, GreedyFollowsF1AcrossAResume) {
   expect_equal_results("whole", "resumed");
 }
 
+// The noise is a function of the sample: ranks and recomputation do not change it, another alpha does.
+TEST_F(Optimization, NeftuneHasTheSameBitsFromTwoRanks) {
+  const Words flags = {"--neftune_noise_alpha", "5"};
+  run_ok(train_command("plain", {"--logical_shards", "2"}));
+  run_ok(train_command("one", with(flags, {"--logical_shards", "2", "--gradient_checkpointing"})));
+  run_ranks(train_command("ranks", flags), 2);
+  expect_equal_results("one", "ranks");
+  EXPECT_NE(weights("plain"), weights("one"));
+  run_ok(train_command("other", {"--logical_shards", "2", "--neftune_noise_alpha", "6"}));
+  EXPECT_NE(weights("other"), weights("one"));
+}
+
 TEST_F(Optimization, GroupingByLengthHasTheSameBitsFromTwoRanksAndChangesTheOrder) {
   run_ok(train_command("plain", {"--logical_shards", "2"}));
   run_ok(train_command("one", {"--logical_shards", "2", "--group_by_length"}));

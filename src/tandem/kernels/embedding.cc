@@ -1,6 +1,7 @@
 #include "tandem/kernels/embedding.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <string_view>
 
@@ -88,6 +89,32 @@ void scatter_add(const Context& ctx, std::size_t rows, std::size_t H, const floa
   });
 }
 
+void check_noise(const Sequences& sequences, const EmbeddingNoise& noise) {
+  if (noise.alpha == 0.0f) return;
+  if (!(noise.alpha > 0.0f))
+    raise<InvalidArgument>("the noise of embeddings must not be negative, got {}", noise.alpha);
+  if (sequences.sample.size() != sequences.count())
+    raise<InvalidArgument>("noise on embeddings needs the sample numbers of the sequences");
+}
+
+// Adds the noise to a row of the sum. 16 random bits an element, those that dropout would look at.
+void add_noise(const EmbeddingNoise& noise, const Sequences& sequences, std::size_t row,
+               std::size_t H, float* sum) {
+  const std::size_t sequence = sequence_of_row(sequences, row);
+  const DropoutMask key =
+      dropout_mask({.p = 0.5f, .seed = noise.seed, .step = noise.step, .site = noise.site},
+                   sequences.sample[sequence]);
+  const auto in_sequence = static_cast<std::uint32_t>(row - sequences.row_begin[sequence]);
+  const float magnitude =
+      noise.alpha / std::sqrt(static_cast<float>(sequences.rows_of(sequence) * H));
+  for (std::size_t column = 0; column < H; ++column) {
+    const std::uint32_t word =
+        dropout_word(key.key0, key.key1, in_sequence, static_cast<std::uint32_t>(column / 2));
+    const auto draw = static_cast<float>((column % 2 == 0 ? word : word >> 16) & 0xFFFFu);
+    sum[column] += magnitude * ((draw + 0.5f) * (2.0f / 65536.0f) - 1.0f);
+  }
+}
+
 }  // namespace
 
 template <class T>
@@ -96,6 +123,7 @@ void embedding_forward(const Context& ctx, const Sequences& sequences, std::size
                        const EmbeddingForward<T>& args) {
   check_sequences(sequences);
   check_indices(indices, sequences.rows());
+  check_noise(sequences, args.noise);
   for_each_row(ctx, sequences, H, dropout, [&](const BatchRow& row, int) {
     const std::size_t i = row.index;
     float* sum = args.sum + i * H;
@@ -104,6 +132,7 @@ void embedding_forward(const Context& ctx, const Sequences& sequences, std::size
     reduce.add(H, table_row(args.word, indices.word[i], H),
                table_row(args.position, indices.position[i], H), sum);
     if (indices.type != nullptr) reduce.add(H, sum, table_row(args.type, indices.type[i], H), sum);
+    if (args.noise.alpha != 0.0f) add_noise(args.noise, sequences, i, H, sum);
     ctx.kernels.layer_norm->f32.forward({.H = H,
                                          .x = sum,
                                          .residual = nullptr,

@@ -23,6 +23,16 @@ struct EmbeddingIndices {
   std::size_t type_vocab_size = 0;
 };
 
+// NEFTune (Jain et al. 2023): to every element of the sum of the embeddings is added a uniform number
+// in (−m, m), m = alpha/sqrt(rows of the sequence · H), drawn as dropout draws: a function of seed,
+// step, site, sample, row within its sequence and column. alpha = 0: none.
+struct EmbeddingNoise {
+  float alpha = 0;
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+  std::uint32_t site = 0;
+};
+
 template <class T>
 struct EmbeddingForward {
   const float* word = nullptr;      // [vocab_size, H] f32
@@ -31,11 +41,12 @@ struct EmbeddingForward {
   const float* gamma = nullptr;     // [H]
   const float* beta = nullptr;      // [H]
   float eps = 1e-12f;
-  float* y = nullptr;     // [rows, H] f32, overwritten
-  T* y_copy = nullptr;    // [rows, H] T or null, overwritten
-  float* sum = nullptr;   // [rows, H] f32, saved: the sum of the embeddings
-  float* mean = nullptr;  // [rows] f32, saved
-  float* rstd = nullptr;  // [rows] f32, saved
+  float* y = nullptr;         // [rows, H] f32, overwritten
+  T* y_copy = nullptr;        // [rows, H] T or null, overwritten
+  float* sum = nullptr;       // [rows, H] f32, saved: the sum of the embeddings
+  float* mean = nullptr;      // [rows] f32, saved
+  float* rstd = nullptr;      // [rows] f32, saved
+  EmbeddingNoise noise = {};  // in `sum` too, so backward need not know of it
 };
 
 template <class T>

@@ -48,7 +48,7 @@ struct EmbeddingResults {
 };
 
 EmbeddingResults run(const Context& ctx, const EmbeddingCase& c, std::int32_t padding_idx = -1,
-                     bool accumulate = false) {
+                     bool accumulate = false, const EmbeddingNoise& noise = {}) {
   const std::size_t rows = c.batch.rows();
   const std::size_t H = EmbeddingCase::H;
   EmbeddingResults r;
@@ -66,7 +66,8 @@ EmbeddingResults run(const Context& ctx, const EmbeddingCase& c, std::int32_t pa
                                .y_copy = r.y_copy.data(),
                                .sum = r.sum.data(),
                                .mean = r.mean.data(),
-                               .rstd = r.rstd.data()});
+                               .rstd = r.rstd.data(),
+                               .noise = noise});
   r.grad_word.assign(EmbeddingCase::kVocab * H, 1.0f);
   r.grad_position.assign(8 * H, 1.0f);
   r.grad_type.assign(2 * H, 1.0f);
@@ -174,6 +175,50 @@ TEST(Embedding, SameBitsForAnyNumberOfThreads) {
     EXPECT_TRUE(same_bits(got.grad_type, want.grad_type));
     EXPECT_TRUE(same_bits(got.grad_beta, want.grad_beta));
   }
+}
+
+// Uniform in (−m, m), m = alpha/sqrt(rows of the sequence · H), in the sum that backward sees.
+TEST(Embedding, NoiseIsUniformAndAsLargeAsTheSequenceSays) {
+  Runtime runtime;
+  const EmbeddingCase c(true);
+  const std::size_t H = EmbeddingCase::H;
+  const EmbeddingNoise noise = {.alpha = 3.0f, .seed = 7, .step = 2, .site = 3};
+  const EmbeddingResults plain = run(runtime.context(), c);
+  const EmbeddingResults noisy = run(runtime.context(), c, -1, false, noise);
+  const Sequences sequences = c.batch.sequences();
+  for (std::size_t s = 0; s < sequences.count(); ++s) {
+    const std::size_t begin = sequences.row_begin[s] * H, end = sequences.row_begin[s + 1] * H;
+    const double m = 3.0 / std::sqrt(static_cast<double>(end - begin));
+    double sum = 0, squares = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      const double difference =
+          static_cast<double>(noisy.sum[i]) - static_cast<double>(plain.sum[i]);
+      EXPECT_LE(std::abs(difference), m + 1e-6);
+      sum += difference;
+      squares += difference * difference;
+    }
+    const auto count = static_cast<double>(end - begin);
+    // Five standard errors; the variance of a uniform number is m²/3, that of its square 4m⁴/45.
+    EXPECT_NEAR(sum / count, 0, 5 * m / std::sqrt(3 * count)) << s;
+    EXPECT_NEAR(squares / count, m * m / 3, 5 * m * m * std::sqrt(4.0 / 45 / count)) << s;
+  }
+  Runtime threads("", 3);
+  EXPECT_TRUE(same_bits(run(threads.context(), c, -1, false, noise).y, noisy.y));
+  EmbeddingNoise other = noise;
+  other.step = 3;
+  EXPECT_FALSE(same_bits(run(runtime.context(), c, -1, false, other).sum, noisy.sum));
+}
+
+TEST(Embedding, NoiseHasADerivativeToo) {
+  Runtime runtime("reference");
+  EmbeddingCase c(true);
+  const EmbeddingNoise noise = {.alpha = 3.0f, .seed = 7, .step = 2, .site = 3};
+  const EmbeddingResults r = run(runtime.context(), c, -1, false, noise);
+  const auto loss = [&] {
+    return weighted_sum(run(runtime.context(), c, -1, false, noise).y, c.grad_y);
+  };
+  expect_gradient(c.type, r.grad_type, loss, "type");
+  expect_gradient(c.gamma, r.grad_gamma, loss, "gamma");
 }
 
 TEST(Embedding, IdsOutsideTheTablesAreNamed) {

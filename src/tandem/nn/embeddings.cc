@@ -21,6 +21,14 @@ kernels::Dropout dropout_of(const Pass& pass, const EmbeddingsOptions& options) 
   return pass.dropout.at(0, DropoutPlace::kInput, options.dropout);
 }
 
+kernels::EmbeddingNoise noise_of(const DropoutStream& stream) {
+  const kernels::Dropout place = stream.at(0, DropoutPlace::kEmbeddingNoise, 0);
+  return {.alpha = stream.enabled ? static_cast<float>(stream.embedding_noise) : 0.0f,
+          .seed = place.seed,
+          .step = place.step,
+          .site = place.site};
+}
+
 }  // namespace
 
 template <class T>
@@ -39,7 +47,8 @@ void embeddings_forward(const Pass& pass, const EmbeddingsOptions& options,
       .y_copy = y.copy(),
       .sum = saved.sum.data(),
       .mean = saved.mean.data(),
-      .rstd = saved.rstd.data()};
+      .rstd = saved.rstd.data(),
+      .noise = noise_of(pass.dropout)};
   const StageTimer timer(pass.context.profile, "embeddings", "forward");
   kernels::embedding_forward<T>(pass.context, pass.sequences, options.hidden_size,
                                 indices_of(options, batch), dropout_of(pass, options), args);

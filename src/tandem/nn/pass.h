@@ -20,6 +20,7 @@ enum class DropoutPlace : std::uint32_t {
   kInput = 0,
   kAttentionOutput = 1,
   kFeedForwardOutput = 2,
+  kEmbeddingNoise = 3,  // drops nothing: the noise that is added to the embeddings of layer 0
   kAttentionProbabilities = kernels::kAttentionPlace  // of head 0; head h has the place h further
 };
 
@@ -27,7 +28,8 @@ enum class DropoutPlace : std::uint32_t {
 struct DropoutStream {
   bool enabled = false;
   std::uint64_t seed = 0;
-  std::uint64_t step = 0;  // unique per micro-batch within the run
+  std::uint64_t step = 0;      // unique per micro-batch within the run
+  double embedding_noise = 0;  // alpha of NEFTune; 0: none
 
   kernels::Dropout at(std::size_t layer, DropoutPlace place, double p) const {
     return {.p = enabled ? static_cast<float>(p) : 0.0f,

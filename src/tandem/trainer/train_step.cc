@@ -43,8 +43,10 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
   tasks::Task& task = context.task;
   dist::DataParallel& parallel = context.parallel;
   const nn::Weights weights{parallel.weights(), parallel.bf16_weights()};
-  const nn::DropoutStream dropout{
-      .enabled = true, .seed = context.dropout_seed, .step = static_cast<std::uint64_t>(step)};
+  const nn::DropoutStream dropout{.enabled = true,
+                                  .seed = context.dropout_seed,
+                                  .step = static_cast<std::uint64_t>(step),
+                                  .embedding_noise = context.embedding_noise};
   StepResult result = std::move(reuse);
   result.shard_losses.clear();
   result.batch = {};

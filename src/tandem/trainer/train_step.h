@@ -24,6 +24,7 @@ struct StepContext {
   const TrainingPlan& plan;
   std::uint64_t dropout_seed = 42;
   double max_grad_norm = 1.0;
+  double embedding_noise = 0;  // --neftune_noise_alpha
 };
 
 struct StepResult {

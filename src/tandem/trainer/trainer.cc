@@ -76,7 +76,8 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
                                  .optimizer = *parts_.optimizer,
                                  .plan = plan_,
                                  .dropout_seed = static_cast<std::uint64_t>(arguments.seed),
-                                 .max_grad_norm = arguments.max_grad_norm};
+                                 .max_grad_norm = arguments.max_grad_norm,
+                                 .embedding_noise = arguments.neftune_noise_alpha.value_or(0)};
   state_ = initial_state(plan_, arguments);
   resume_ = initial_resume_state(plan_, arguments, parts_.data_fingerprint);
   own_losses_.assign(parts_.parallel.shards().size(), 0.0);

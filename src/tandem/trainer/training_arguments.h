@@ -73,6 +73,8 @@ struct TrainingArguments {
   double adam_epsilon = 1e-8;
   double max_grad_norm = 1.0;  // global L2 norm; 0 disables clipping
 
+  std::optional<double> neftune_noise_alpha;  // noise on the embeddings of training; unset: none
+
   // --- learning-rate schedule ---
   LrSchedulerType lr_scheduler_type = LrSchedulerType::kLinear;
   std::string lr_scheduler_kwargs = "{}";  // JSON: settings of the type (optim/schedule.h)
