@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A training step of tandem against Intel Extension for PyTorch's, in turns on the same machine; see rivals.py.
 
-    bench/compare_ipex.py [--model minilm|bert-base|bert-large] [--types f32,bf16] [--tcmalloc FILE] [--lengths padded|squad] …
+    bench/compare_ipex.py [--model minilm|bert-base|bert-large] [--types f32,bf16] [--tcmalloc FILE] [--iomp FILE] [--lengths padded|squad] …
 
 Run it with a Python that has torch 2.8, intel-extension-for-pytorch 2.8 (its last release) and transformers. The model and the optimizer go through ipex.optimize, as the Trainer's
 --use_ipex did.
@@ -13,11 +13,12 @@ import rivals
 def ipex_side(options):
     import intel_extension_for_pytorch as ipex
     import torch
+    import transformers
     from transformers import BertConfig, BertForQuestionAnswering
     torch.set_num_threads(options.threads)
     torch.manual_seed(42)
     model = BertForQuestionAnswering(BertConfig(**rivals.MODELS[options.model])).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rivals.LEARNING_RATE)
     bf16 = options.types == "bf16"
     model, optimizer = ipex.optimize(model, optimizer=optimizer, dtype=torch.bfloat16 if bf16 else torch.float32)
     batch = {name: torch.from_numpy(value) for name, value in rivals.numpy_batch(options).items()}
@@ -29,9 +30,9 @@ def ipex_side(options):
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        loss.item()
+        return loss.item()
 
-    rivals.time_steps(options, step)
+    rivals.time_steps(options, step, [torch, ipex, transformers])
 
 
 if __name__ == "__main__":

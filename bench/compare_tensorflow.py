@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A training step of tandem against TensorFlow's, in turns on the same machine; see rivals.py.
 
-    bench/compare_tensorflow.py [--model minilm|bert-base|bert-large] [--types f32,bf16] [--lengths padded|squad] …
+    bench/compare_tensorflow.py [--model minilm|bert-base|bert-large] [--types f32,bf16] [--tcmalloc FILE] [--iomp FILE] [--lengths padded|squad] …
 
 Run it with a Python that has tensorflow, tf-keras and transformers 4.57 (the last with TensorFlow models). TFBertForQuestionAnswering in graph mode, Adam with clipping, the policy
 mixed_bfloat16 for bf16.
@@ -16,6 +16,7 @@ def tensorflow_side(options):
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     import tensorflow as tf
     import tf_keras
+    import transformers
     from transformers import BertConfig, TFBertForQuestionAnswering
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -23,7 +24,7 @@ def tensorflow_side(options):
     if options.types == "bf16":
         tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
     model = TFBertForQuestionAnswering(BertConfig(**rivals.MODELS[options.model]))
-    optimizer = tf_keras.optimizers.Adam(3e-5)
+    optimizer = tf_keras.optimizers.Adam(rivals.LEARNING_RATE)
     batch = {name: tf.constant(value) for name, value in rivals.numpy_batch(options).items()}
 
     @tf.function
@@ -34,7 +35,7 @@ def tensorflow_side(options):
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
 
-    rivals.time_steps(options, lambda: graph_step().numpy())
+    rivals.time_steps(options, lambda: graph_step().numpy(), [tf, transformers])
 
 
 if __name__ == "__main__":

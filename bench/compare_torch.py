@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A training step of tandem against PyTorch's, in turns on the same machine; see rivals.py.
 
-    bench/compare_torch.py [--model minilm|bert-base|bert-large] [--types f32,bf16] [--variants sdpa,eager,compile] [--tcmalloc FILE] [--lengths padded|squad] …
+    bench/compare_torch.py [--model minilm|bert-base|bert-large] [--types f32,bf16] [--variants sdpa,eager,compile] [--tcmalloc FILE] [--iomp FILE] [--lengths padded|squad] …
 
 Run it with a Python that has torch and transformers. PyTorch: BertForQuestionAnswering, fused AdamW, autocast for bf16; attention as SDPA or eager, or SDPA compiled.
 """
@@ -11,12 +11,13 @@ import rivals
 
 def torch_side(options):
     import torch
+    import transformers
     from transformers import BertConfig, BertForQuestionAnswering
     torch.set_num_threads(options.threads)
     torch.manual_seed(42)
     config = BertConfig(**rivals.MODELS[options.model], attn_implementation="eager" if options.side == "eager" else "sdpa")
     model = BertForQuestionAnswering(config).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rivals.LEARNING_RATE, fused=True)
     batch = {name: torch.from_numpy(value) for name, value in rivals.numpy_batch(options).items()}
     forward = torch.compile(model) if options.side == "compile" else model
 
@@ -27,9 +28,9 @@ def torch_side(options):
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        loss.item()  # as the Trainer's log does
+        return loss.item()  # as the Trainer's log does
 
-    rivals.time_steps(options, step)
+    rivals.time_steps(options, step, [torch, transformers])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Runs a bench several times and keeps every run for docs/results.
+
+    bench/record.py SUBJECT [--runs 3] [--machine NAME] [--folder docs/results/data] -- COMMAND...
+    bench/record.py steps -- build/release/bin/tandem bench step --model minilm --batch 12 --dtype bf16
+    bench/record.py rivals -- /tmp/peers/bin/python bench/compare_torch.py --types bf16
+
+COMMAND is `tandem bench …` or a script of bench/ that takes `--json FILE`; `--json` is added here. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
+date, versions and all runs. Recording a command again replaces its record. A run during which other processes took more than a tenth of the cores is kept and marked as not valid, and another is made, up to twice --runs.
+tools/make_results.py makes the pages of these files.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+# The best first; the names of TANDEM_CPU_FEATURES, by what /proc/cpuinfo calls the instructions.
+CLASSES = (("amx", "amx_bf16"), ("avx512bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"))
+LEAST_SHARE_OF_CORES = 0.9
+
+
+def output_of(*command):
+    try:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def machine():
+    text = output_of("lscpu")
+    value = lambda name: (re.search(rf"^{re.escape(name)}:\s*(.*)$", text, re.M) or ["", ""])[1]
+    flags = set(value("Flags").split())
+    kind = next((name for name, flag in CLASSES if flag in flags), platform.machine())
+    system = re.search(r'^PRETTY_NAME="(.*)"', pathlib.Path("/etc/os-release").read_text(), re.M)
+    return {"cpu": value("Model name"), "family": f"{value('CPU family')}/{value('Model')}", "class": kind, "cores": len(os.sched_getaffinity(0)),
+            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30), "system": f"{system[1] if system else ''}, Linux {platform.release().split('-')[0]}"}
+
+
+def program_of(command):
+    """tandem's program in the command, or the one that a script of bench/ takes by default."""
+    for word in command:
+        if pathlib.Path(word).name == "tandem" and os.access(word, os.X_OK):
+            return pathlib.Path(word).resolve()
+    return ROOT / "build/release/bin/tandem"
+
+
+def versions(command):
+    program = program_of(command)
+    found = {"tandem": output_of("git", "-C", program.parent, "describe", "--always", "--dirty")}
+    for folder in program.parents:
+        cache = folder / "CMakeCache.txt"
+        if cache.is_file():
+            compiler = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)$", cache.read_text(), re.M)
+            found["compiler"] = output_of(compiler[1], "--version").split("\n")[0] if compiler else ""
+            break
+    dnnl = re.search(r"(/\S*libdnnl\.so\S*)", output_of("ldd", program))
+    if dnnl:
+        found["onednn"] = pathlib.Path(dnnl[1]).resolve().name.partition(".so.")[2]
+    return {name: text for name, text in found.items() if text}
+
+
+def told(command):
+    """The command as others would write it: without this machine's folders."""
+    words = []
+    for word in command:
+        path = pathlib.Path(word)
+        words.append(path.name if path.is_absolute() and path.parts[1] != "usr" else word)
+    return " ".join(words)
+
+
+def run_once(command):
+    if pathlib.Path(command[0]).name == "tandem":
+        done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, text=True)
+        text = done.stdout
+    else:
+        with tempfile.TemporaryDirectory() as scratch:
+            file = pathlib.Path(scratch) / "run.json"
+            done = subprocess.run([*command, "--json", str(file)])
+            text = file.read_text() if file.is_file() else ""
+    if done.returncode or not text:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}")
+    run = json.loads(text)
+    run["valid"] = run.get("share_of_cores", 1.0) >= LEAST_SHARE_OF_CORES
+    return run
+
+
+def compact(value, depth=0):
+    """JSON with a line for each result: it is read and compared by people, too."""
+    if depth < 5 and isinstance(value, dict) and value:
+        inner = (f"{json.dumps(name, ensure_ascii=False)}: {compact(part, depth + 1)}" for name, part in value.items())
+    elif depth < 5 and isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+        inner = (compact(part, depth + 1) for part in value)
+    else:
+        return json.dumps(value, ensure_ascii=False)
+    pad = " " * depth
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    return begin + "\n" + ",\n".join(f"{pad} {text}" for text in inner) + f"\n{pad}{end}"
+
+
+def keep(path, who, record):
+    document = json.loads(path.read_text()) if path.is_file() else {"subject": path.name.split(".")[0], "machine": who, "records": []}
+    document["machine"] = who
+    document["records"] = [old for old in document["records"] if old["command"] != record["command"]] + [record]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(compact(document) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("subject")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--machine", help="name of this machine in the files; default: the class of its CPU")
+    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "docs/results/data")
+    if "--" not in sys.argv:
+        parser.error("-- and the command are missing")
+    cut = sys.argv.index("--")
+    options, command = parser.parse_args(sys.argv[1:cut]), sys.argv[cut + 1:]
+    who, runs = machine(), []
+    while sum(run["valid"] for run in runs) < options.runs and len(runs) < 2 * options.runs:
+        runs.append(run_once(command))
+    found = versions(command)
+    for run in runs:
+        found.update(run.pop("versions", {}))
+    record = {"command": told(command), "date": datetime.date.today().isoformat(), "isa": runs[0].get("cpu", who["class"]), "versions": found, "runs": runs}
+    path = options.folder / f"{options.subject}.{options.machine or who['class']}.json"
+    keep(path, who, record)
+    valid = sum(run["valid"] for run in runs)
+    print(f"{path}: {len(runs)} runs, {valid} valid")
+    return 0 if valid else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
