@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "rival_buffers.h"
+
 static int rank, size;
 static struct line {
   _Alignas(64) atomic_uint value;
@@ -62,19 +64,11 @@ static void call(const char* operation, int count, int in_place) {
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
-/* Sums of (i + rank) mod 7 must come out. */
+/* On the operation's own way once, before anything is timed. */
 static void verify(const char* operation, int count, int in_place) {
-  if (strcmp(operation, "all_reduce")) return;
-  for (int i = 0; i < count; ++i) in[i] = out[i] = (float)((i + rank) % 7);
+  rival_fill(rank, (size_t)count, in, out);
   call(operation, count, in_place);
-  for (int i = 0; i < count; ++i) {
-    float expected = 0;
-    for (int r = 0; r < size; ++r) expected += (float)((i + r) % 7);
-    if (out[i] != expected) {
-      fprintf(stderr, "comm_mpi: wrong sum at %d of %d\n", i, count);
-      MPI_Abort(MPI_COMM_WORLD, 3);
-    }
-  }
+  if (!rival_right(operation, rank, size, (size_t)count, out)) MPI_Abort(MPI_COMM_WORLD, 3);
 }
 
 int main(int argc, char** argv) {
@@ -103,9 +97,9 @@ int main(int argc, char** argv) {
   for (int a = 6; a < argc; ++a) {
     const size_t bytes = strtoull(argv[a], NULL, 10);
     const int count = (int)(bytes / sizeof(float));
-    /* The library's own allocator may hand out huge pages: plain pages for all. */
-    in = mmap(NULL, bytes + 64, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    out = mmap(NULL, bytes + 64, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    in = rival_map(bytes);
+    if (in == NULL) MPI_Abort(MPI_COMM_WORLD, 4);
+    out = rival_out(in, bytes, in_place);
     verify(operation, count, in_place);
     memset(in, 0, bytes);
     memset(out, 0, bytes);
@@ -133,8 +127,7 @@ int main(int argc, char** argv) {
       if (rank == 0) printf("%s %zu %.3f\n", operation, bytes, times[iterations / 2] * 1e6);
     }
     free(times);
-    munmap(in, bytes + 64);
-    munmap(out, bytes + 64);
+    rival_unmap(in, bytes);
   }
   if (rank == 0) unlink(argv[1]);
   MPI_Finalize();

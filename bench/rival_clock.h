@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "rival_buffers.h"
+
 namespace rival {
 
 struct alignas(64) Line {
@@ -57,11 +59,6 @@ class StartLine {
   unsigned round_ = 0;
 };
 
-inline float* pages(std::size_t bytes) {
-  return static_cast<float*>(
-      mmap(nullptr, bytes + 64, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-}
-
 inline int number(const char* name) {
   const char* text = std::getenv(name);
   if (text == nullptr) std::exit(2);
@@ -97,24 +94,17 @@ struct Buffers {
   float* out;
 };
 
-// Sums of (i + rank) mod 7 must come out.
+// Once before anything is timed: every element that the operation writes.
 template <class Call>
-void verify_sums(int rank, int size, const Buffers& buffers, const Call& call) {
-  for (std::size_t i = 0; i < buffers.count; ++i)
-    buffers.in[i] = buffers.out[i] = static_cast<float>((i + static_cast<std::size_t>(rank)) % 7);
+void verify(const Work& work, const Buffers& buffers, const Call& call) {
+  rival_fill(work.rank, buffers.count, buffers.in, buffers.out);
   call(buffers);
-  for (std::size_t i = 0; i < buffers.count; ++i) {
-    float expected = 0;
-    for (int r = 0; r < size; ++r)
-      expected += static_cast<float>((i + static_cast<std::size_t>(r)) % 7);
-    if (buffers.out[i] == expected) continue;
-    std::fprintf(stderr, "wrong sum at %zu of %zu\n", i, buffers.count);
+  if (!rival_right(work.operation.c_str(), work.rank, work.size, buffers.count, buffers.out))
     std::exit(3);
-  }
 }
 
-// Times `call(buffers)` for every size; `slowest(times)` replaces each time by the largest of all ranks. The sums of all_reduce are
-// looked at first.
+// Times `call(buffers)` for every size; `slowest(times)` replaces each time by the largest of all ranks. What comes out
+// is looked at first.
 template <class Call, class Slowest>
 void time_calls(const Work& work, Waiting waiting, const Call& call, const Slowest& slowest) {
   StartLine line(work.file, work.rank, work.size, waiting);
@@ -131,8 +121,10 @@ void time_calls(const Work& work, Waiting waiting, const Call& call, const Slowe
     return times[calls / 2];
   };
   for (const std::size_t bytes : work.sizes) {
-    const Buffers buffers{bytes / sizeof(float), pages(bytes), pages(bytes)};
-    if (work.operation == "all_reduce") verify_sums(work.rank, work.size, buffers, call);
+    float* const in = rival_map(bytes);
+    if (in == nullptr) std::exit(4);
+    const Buffers buffers{bytes / sizeof(float), in, rival_out(in, bytes, work.in_place)};
+    verify(work, buffers, call);
     std::memset(buffers.in, 0, bytes);
     std::memset(buffers.out, 0, bytes);
     const double trial = timed(5, buffers);
@@ -142,8 +134,7 @@ void time_calls(const Work& work, Waiting waiting, const Call& call, const Slowe
       if (work.rank == 0)
         std::printf("%s %zu %.3f\n", work.operation.c_str(), bytes, seconds * 1e6);
     }
-    munmap(buffers.in, bytes + 64);
-    munmap(buffers.out, bytes + 64);
+    rival_unmap(in, bytes);
   }
   line.wait();
   if (work.rank == 0) unlink(work.file.c_str());

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Checks that the documents do not point at nothing: relative links, and paths and targets in `code` that look like files of ours."""
+"""Checks that the documents do not point at nothing (relative links, and paths in `code` that look like files of ours), and that the pages of docs/results and README's figures are what docs/results/data say."""
 
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import make_results  # noqa: E402
+
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md"), *ROOT.glob("examples/**/*.md")])
 # Where a path in `code` may start.
 TOPS = ("src/", "apps/", "scripts/", "tools/", "tests/", "examples/", "docs/", "cmake/", "bench/", ".ci/")
@@ -20,6 +23,7 @@ for document in DOCUMENTS:
         for path in re.findall(r"`([\w.\-/]+)`", line):
             if path.startswith(TOPS) and not (ROOT / path).exists():
                 findings.append(f"{where}: {path} does not exist")
+findings += make_results.differences(ROOT)
 for finding in findings:
     print(finding)
 print(f"check_documents: {len(DOCUMENTS)} documents, {len(findings)} findings")

@@ -1,0 +1,393 @@
+#!/usr/bin/env python3
+"""Makes docs/results/*.md, and the parts of README.md between `<!-- results: NAME -->` and `<!-- end of results -->`, of docs/results/data.
+
+    tools/make_results.py            writes them
+    tools/make_results.py --check    changes nothing, names what differs, exits with 1
+    tools/make_results.py --self-test
+
+A file SUBJECT.MACHINE.json holds records of bench/record.py: command, date, versions and all runs. A page has one table; of several valid runs of the same thing it shows the least favourable to tandem, whole: never the best
+column of one and the best of another. A run that was written down by hand ("transcribed": true) has its rows as they stand in the table; others are brought into that form here.
+"""
+
+import argparse
+import copy
+import json
+import pathlib
+import re
+import statistics
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+NAMES = {"minilm": "MiniLM", "bert-base": "BERT-base", "bert-large": "BERT-large", "distilbert": "DistilBERT", "squad": "SQuAD's", "torch": "PyTorch", "tensorflow": "TensorFlow", "ipex": "IPEX"}
+MPIS = ("MPICH", "Open MPI", "Intel MPI", "oneCCL", "Gloo")
+
+
+# ---- numbers as people read them -----------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def three_digits(value):
+    if value == 0 or not isinstance(value, (int, float)):
+        return str(value)
+    magnitude = abs(value)
+    return f"{value:,.0f}" if magnitude >= 100 else f"{value:.1f}" if magnitude >= 10 else f"{value:.2f}" if magnitude >= 1 else f"{value:.3f}" if magnitude >= 0.1 else f"{value:.3g}"
+
+
+def spread(shown):
+    def show(value):
+        if value is None:
+            return ""
+        if not isinstance(value, list):
+            return shown(value)
+        return f"{shown(value[0])} ({shown(value[1])} – {shown(value[2])})" if len(value) == 3 else f"{shown(value[0])} to {shown(value[1])}"
+
+    return show
+
+
+number = spread(three_digits)
+percent = spread(lambda value: f"{value * 100:.1f} %")
+factor = spread(lambda value: f"{value:.2f}")
+
+
+def whole(value):
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def bytes_of(value):
+    for unit, size in (("MB", 2**20), ("KB", 2**10)):
+        if value >= size:
+            return f"{value // size} {unit}"
+    return f"{value} B"
+
+
+def text(value):
+    return "" if value is None else NAMES.get(value, str(value))
+
+
+def middle(value):
+    return value[0] if isinstance(value, list) else value
+
+
+# ---- what a bench wrote, as rows -----------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def three(times):
+    return [times["median"], times["min"], times["max"]]
+
+
+def rows_of_steps(run):
+    for result in run["results"]:
+        model, _, lengths = result["name"].split(" ")
+        products = re.compile(r"^(qkv|attention|attention output|up|down) (forward|backward|dX|dW)$")
+        share = sum(stage["seconds"] for stage in result["breakdown"] if products.match(stage["stage"])) / result["breakdown_of_seconds"]
+        yield {"model": model, "type": result["dtype"], "lengths": lengths, "seconds": three(result["seconds"]), "share": three(result["share"]), "products": share}
+
+
+def rows_of_products(run):
+    groups = {}
+    for result in run["results"]:
+        groups.setdefault((result["name"].split(" ")[0], result["dtype"]), []).append(result)
+    for (model, kind), results in groups.items():
+        shares = [result["share"]["median"] for result in results]
+        row = {"model": model, "type": kind, "mean": statistics.fmean(shares), "least": min(shares)}
+        for name, is_dw in (("forward_dx", False), ("dw", True)):
+            part = [result for result in results if result["name"].endswith(" dW") == is_dw]
+            ratios = [result["against"]["ratio"]["median"] for result in part if "against" in result]
+            row[name] = [min(result["share"]["median"] for result in part), max(result["share"]["median"] for result in part)]
+            row["against_" + name] = [min(ratios), max(ratios)] if ratios else None
+        yield row
+
+
+def rows_of_attention(run):
+    for result in run["results"]:
+        heads, lengths, direction = result["name"].split(" ")
+        yield {"heads": heads, "lengths": lengths, "direction": direction, "type": result["dtype"], "seconds": three(result["seconds"]), "share": three(result["share"])}
+
+
+def rows_of_peak(run):
+    for result in run["results"]:
+        yield {"what": result["name"], "threads": result["threads"], "rate": three(result["rate"]), "unit": result["unit"]}
+
+
+def rows_of_rivals(run):
+    ours = {result["dtype"]: result["seconds"] for result in run["results"] if result["side"] == "tandem"}
+    for result in run["results"]:
+        if result["side"] != "tandem":
+            yield {"model": run["model"], "type": result["dtype"], "lengths": run["lengths"], "rival": run["rival"], "form": result["side"], "allocator": result["allocator"],
+                   "tandem": three(ours[result["dtype"]]), "seconds": three(result["seconds"])}
+
+
+def rows_of_comm(run):
+    names = {"tandem private": "private", "tandem communicator": "communicator", "mpich": "MPICH", "openmpi": "Open MPI", "impi": "Intel MPI", "oneccl": "oneCCL", "gloo": "Gloo", "torch": "torch.distributed"}
+    for size, found in run["results"].items():
+        yield {"operation": run["operation"], "bytes": int(size), **{names[column]: median for column, median in found["median"].items() if column in names}}
+
+
+# ---- what follows from a row ---------------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def with_ratio(row):
+    if "ratio" not in row and row.get("tandem"):
+        row["ratio"] = middle(row["seconds"]) / middle(row["tandem"])
+
+
+def with_comm_ratios(row):
+    rivals = [row[name] for name in MPIS if row.get(name)]
+    for memory in ("private", "communicator"):
+        if row.get(memory) and rivals:
+            row["ratio_" + memory] = min(rivals) / middle(row[memory])
+
+
+class Page:
+    """title, what stands above the table, columns (heading, field, form), the fields that say what was measured, which field judges and whether less of it is worse."""
+
+    def __init__(self, title, about, columns, keys, judge=None, less_is_worse=True, rows=None, derive=None):
+        self.title, self.about, self.columns, self.keys, self.judge, self.less_is_worse, self.rows, self.derive = title, about, columns, keys, judge, less_is_worse, rows, derive
+
+
+MODEL = [("model", "model", text), ("type", "type", text), ("lengths", "lengths", text)]
+PAGES = {
+    "steps": Page("Training steps", "Steps of 12 sequences of 384 tokens (padded, or with the lengths of SQuAD's features) with dropout 0.1, AdamW and clipping, two threads. The share is of the fastest multiply-add that the cores do on "
+                  "registers, measured in turns; products and attention are the share of the step's time that they take.",
+                  [*MODEL, ("seconds per step", "seconds", number), ("share of the peak", "share", percent), ("products and attention", "products", percent)], ("model", "type", "lengths"), "share", rows=rows_of_steps),
+    "products": Page("Matrix products", "The twelve products of a model (forward, dX and dW of its four kinds of linear layers) on 12 × 384 rows: shares of the register-only peak, and times as fast as oneDNN in turns.",
+                     [("model", "model", text), ("type", "type", text), ("mean", "mean", percent), ("least", "least", percent), ("forward and dX", "forward_dx", percent), ("dW", "dw", percent), ("oneDNN", "against", text),
+                      ("against it: forward, dX", "against_forward_dx", factor), ("dW", "against_dw", factor)], ("model", "type", "against"), "mean", rows=rows_of_products),
+    "attention": Page("Attention", "Forward and backward with dropout 0.1; what backward computes again does not count as work. Shares of the register-only peak.",
+                      [("heads", "heads", text), ("lengths", "lengths", text), ("", "direction", text), ("type", "type", text), ("seconds", "seconds", number), ("share of the peak", "share", percent)],
+                      ("heads", "lengths", "direction", "type"), "share", rows=rows_of_attention),
+    "peak": Page("The machine", "What `tandem bench peak` finds: multiply-adds on registers and fed from the L1 cache, streams through memory.",
+                 [("what", "what", text), ("threads", "threads", whole), ("rate", "rate", number), ("", "unit", text)], ("what", "threads"), "rate", rows=rows_of_peak),
+    "rivals": Page("Training steps against other frameworks", "Seconds for the same step (12 × 384, dropout 0.1, clipping, AdamW), in turns. With SQuAD's lengths the rivals pad to 384, as Hugging Face's script does by default, and tandem computes no padding, as it does by "
+                   "default. Memory of the rival: glibc as it comes, with huge pages (`GLIBC_TUNABLES=glibc.malloc.hugetlb=1`, `THP_MEM_ALLOC_ENABLE=1`, `OMP_PROC_BIND=close`), with these and tcmalloc, or with these and Intel's OpenMP.",
+                   [*MODEL, ("rival", "rival", text), ("form", "form", text), ("memory", "allocator", text), ("tandem, s", "tandem", number), ("rival, s", "seconds", number), ("times as fast", "ratio", factor)],
+                   ("model", "type", "lengths", "rival", "form", "allocator"), "ratio", rows=rows_of_rivals, derive=with_ratio),
+    "collectives": Page("Collectives against MPI, oneCCL and Gloo", "Two ranks on two cores of one machine, one core each (Gloo, which has threads of its own, is not bound), f32, microseconds: medians over the rounds of the slowest rank's median. Private is memory that the program allocated, in pages of "
+                        "4 KiB; communicator memory comes from `mem_alloc`. all_reduce and broadcast are in place; the bytes of all_gather and gather are those of the gathered buffer. A ratio is the fastest rival's time over tandem's.",
+                        [("operation", "operation", text), ("bytes", "bytes", bytes_of), ("private", "private", number), ("communicator", "communicator", number), *((name, name, number) for name in MPIS),
+                         ("ratio, private", "ratio_private", factor), ("ratio, communicator", "ratio_communicator", factor)], ("operation", "bytes", "rivals"), "ratio_private", rows=rows_of_comm, derive=with_comm_ratios),
+    "collectives_limits": Page("Collectives and the machine's limit", "`tandem bench comm` beside what two pinned threads with plain loops need for the same, in microseconds: direct, where each reaches the other's buffer, and staged, where everything goes through a ring of "
+                               "shared memory.", [("operation", "operation", text), ("bytes", "bytes", bytes_of), ("private", "private", number), ("staged limit", "staged", number), ("communicator", "communicator", number), ("direct limit", "direct", number)],
+                               ("operation", "bytes")),
+    "collectives_hosts": Page("all_reduce over tcp", "Two network namespaces of one machine, joined by a pair of virtual interfaces; each rank has a core of its own, MPICH goes over UCX's tcp. Microseconds.",
+                              [("bytes", "bytes", bytes_of), ("tandem", "private", number), ("MPICH", "MPICH", number), ("ratio", "ratio_private", factor)], ("bytes",), "ratio_private", derive=with_comm_ratios, rows=rows_of_comm),
+    "messages": Page("Messages", "send_receive: every rank sends to the next and receives from the one before; through memory inside a node, and over the loopback's tcp. Microseconds.",
+                     [("bytes", "bytes", bytes_of), ("memory", "memory", number), ("tcp", "tcp", number)], ("bytes",), "memory", False),
+    "shared_core": Page("Two ranks on one core", "all_reduce of two ranks in private memory, on one core (`taskset -c 0`) and on two; microseconds.",
+                        [("bytes", "bytes", bytes_of), ("one core", "one", number), ("two cores", "two", number)], ("bytes",), "one", False),
+    "bf16_sums": Page("Sums in bf16", "all_reduce in bf16 against f32: bytes per second in private memory, as a share of f32's.", [("bytes", "bytes", bytes_of), ("bf16 / f32", "share", factor)], ("bytes",), "share"),
+    "losses": Page("Losses in bf16 and f32", "The training loss of the two epochs of [quality](quality.md) in bf16 against f32: the largest difference of means over a window of steps.",
+                   [("window", "window", text), ("difference", "difference", lambda value: f"{value * 100:.3f} %")], ("window",), "difference", False),
+    "ranks": Page("Ranks against threads", "BERT-base, bf16, global batches of 12 × 384 padded tokens, on two cores.",
+                  [("", "what", text), ("seconds per step", "seconds", number), ("sums of gradients and waits", "communication", percent)], ("what",), "seconds", False),
+    "jobs": Page("A whole job", "MiniLM, two epochs over 4,370 questions of SQuAD in global batches of 12, bf16, then the evaluation on 1,190 questions of XQuAD, from the command to the results. Hugging Face's best configuration (two ranks of one thread, Gloo, tcmalloc) is projected "
+                 "from the steps and batches named.", [("the rival's padding", "padding", text), ("tandem, s", "tandem", number), ("Hugging Face, s", "seconds", number), ("projected from", "projected", text), ("times as fast", "ratio", factor)],
+                 ("padding",), "ratio", derive=with_ratio),
+    "startup": Page("From the command to the first step", "MiniLM, bf16, batches of 12; seconds since the command.",
+                    [("questions", "questions", whole), ("features", "kept", text), ("model and tokenizer", "model", number), ("features there", "features", number), ("training begins", "begins", number), ("first step done", "first_step", number)],
+                    ("questions", "kept"), "first_step", False),
+    "memory": Page("Memory", "What a job plans and what it uses, all ranks of the node together, MiB.",
+                   [("job", "job", text), ("planned", "planned", whole), ("used", "used", whole)], ("job",)),
+    "optimizer": Page("AdamW", "All parameters of a model: share of the rate at which its bytes can be streamed.",
+                      [("model", "model", text), ("bf16 copy", "copy", text), ("share of a stream", "share", percent)], ("model", "copy"), "share"),
+    "int8": Page("Products on 8-bit integers", "Milliseconds of the forward product of 12 × 384 rows of BERT-base. In int8 the time includes the quantization of the rows; the share is of int8's register-only peak, with a static range.",
+                 [("product", "product", text), ("kernels", "kernels", text), ("f32", "f32", number), ("bf16", "bf16", number), ("int8, static range", "static", number), ("share", "share", percent), ("int8, range for each row", "dynamic", number)],
+                 ("product", "kernels"), "share"),
+    "int8_models": Page("Int8 models", "MiniLM fine-tuned for two epochs (a weak model: few questions) and the demo's model, evaluated in batches of 16, MiniLM on the 1,190 English questions of XQuAD; the seconds are those of the evaluation. int8 models have all encoder layers in int8. A change of rounding moves "
+                        "the answers of a weak model both ways: where int8 is better, that is chance.",
+                        [("model", "model", text), ("computed in", "form", text), ("F1", "f1", factor), ("seconds", "seconds", number), ("model.safetensors, MB", "megabytes", number)], ("model", "form"), "f1"),
+    "quality": Page("Quality of a fine-tuned model", "`scripts/quality.sh`: MiniLM's encoder after two epochs on 4,370 questions of SQuAD, evaluated on the 1,190 English questions of XQuAD.",
+                    [("program", "program", text), ("ranks", "ranks", whole), ("type", "type", text), ("`--pad_to_max_length`", "padding", text), ("seed", "seed", whole), ("EM", "em", factor), ("F1", "f1", factor)],
+                    ("program", "ranks", "type", "padding", "seed"), "f1"),
+    "tokenizer": Page("Tokenizer", "Against Hugging Face's `tokenizers` on the same two threads.", [("text", "text", text), ("times as fast", "ratio", number)], ("text",), "ratio"),
+    "answers": Page("Answers and metrics", "From logits (noise) to files and metrics, for 10,570 questions (10,849 features).", [("stage", "stage", text), ("seconds", "seconds", number)], ("stage",), "seconds", False),
+    "plan": Page("Planned and measured steps", "`tandem plan` against jobs on one machine: MiniLM, bf16, 4 padded sequences of 128 per rank, one thread per rank. No prediction for several nodes was compared with a measurement.",
+                 [("ranks", "ranks", text), ("predicted, s per step", "predicted", number), ("measured", "measured", number), ("error", "error", lambda value: f"{value * 100:+.1f} %")], ("ranks",)),
+    "plan_clusters": Page("Planned clusters", "Not measured: what `tandem plan` predicts for BERT-base, 12 sequences of 384 per rank, bf16, two ranks per node, each assumed to do 3,000 GFLOP/s of which half is reached, 80 GB/s for the optimizer, 60 GB/s for sums, 10 µs per message. Efficiency is per rank, against one rank "
+                          "alone; above 100 % because a node's ranks share one optimizer.",
+                          [("nodes", "nodes", whole), ("link, Gbit/s", "link", whole), ("s per step", "seconds", number), ("nothing hidden", "unhidden", number), ("communication", "communication", percent), ("tokens/s", "tokens", whole), ("efficiency", "efficiency", percent),
+                           ("GB sent by the busiest node", "busiest", number), ("dealt evenly", "evenly", number), ("ranks that own slices", "owners", text), ("GiB of the fullest node", "memory", number)], ("nodes", "link")),
+    "soak": Page("Soak", "1,000,000 mixed operations on one node, each verified: every collective, seven types, four reductions, up to 300,000 elements, all roots, in and out of place, started and grouped, messages, splits and `mem_alloc` with its end.",
+                 [("ranks", "ranks", whole), ("seconds", "seconds", whole), ("resident at 10 %, MiB", "early", number), ("at the end", "late", number), ("descriptors at 10 %", "files_early", whole), ("at the end", "files_late", whole)], ("ranks",)),
+    "failures": Page("Failures", "How long after a failure the last survivor knows of it.", [("what", "what", text), ("known after", "after", text)], ("what",)),
+    "fuzzing": Page("Fuzzing", "libFuzzer with the address and undefined-behaviour sanitizers (`scripts/fuzz.sh`); inputs up to 64 KB, 2 GB of memory.",
+                    [("targets", "targets", whole), ("seconds each", "seconds", whole), ("inputs", "inputs", text), ("findings", "findings", whole)], ("targets",)),
+    "tests": Page("Tests", "The last line of `scripts/test.sh`.", [("passed", "passed", whole), ("failed", "failed", whole), ("skipped", "skipped", whole)], (), "passed"),
+}
+
+
+# ---- from files to rows --------------------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def load(folder):
+    """{subject: [document]}, each with the name of its machine."""
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        subject, name = path.name.split(".")[:2]
+        if subject not in PAGES:
+            raise SystemExit(f"{path}: no page is called {subject}")
+        found.setdefault(subject, []).append({**json.loads(path.read_text(encoding="utf-8")), "name": name})
+    return found
+
+
+def rows_of_run(page, record, run):
+    rows = copy.deepcopy(run["rows"]) if "rows" in run else list(page.rows(run))
+    for row in rows:
+        if "against" in page.keys and row.get("against_dw"):
+            row.setdefault("against", record.get("versions", {}).get("onednn"))
+        if "rivals" in page.keys:
+            row["rivals"] = "Gloo" if set(MPIS) & {name for name in MPIS if row.get(name)} == {"Gloo"} else "all"
+        if page.derive:
+            page.derive(row)
+    return rows
+
+
+def least_favourable(page, document):
+    """The rows of a machine in the order of its records; of several valid measurements of the same thing the least favourable, with how many there were."""
+    best = {}
+    for record in document["records"]:
+        for run in record["runs"]:
+            if not run.get("valid", True):
+                continue
+            for row in rows_of_run(page, record, run):
+                key = tuple(json.dumps(row.get(name)) for name in page.keys)
+                old = best.get(key)
+                judged = None if page.judge is None else middle(row.get(page.judge))
+                if old is None:
+                    best[key] = {"row": row, "judged": judged, "runs": 1, "date": record["date"]}
+                    continue
+                old["runs"] += 1
+                if judged is not None and (old["judged"] is None or (judged < old["judged"]) == page.less_is_worse and judged != old["judged"]):
+                    old.update(row=row, judged=judged, date=record["date"])
+    return list(best.values())
+
+
+def table(headings, lines):
+    return "\n".join(["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings), *("| " + " | ".join(line) + " |" for line in lines)])
+
+
+def described(who):
+    return ", ".join(filter(None, [who["cpu"], f"class {who['class']}", f"{who['cores']} cores", f"{who['memory_gib']} GiB" if who.get("memory_gib") else "", who.get("system", "")]))
+
+
+def page_text(subject, documents):
+    page = PAGES[subject]
+    lines, sources, machines = [], [], []
+    for document in documents:
+        machines.append(f"- **{document['name']}**: {described(document['machine'])}")
+        for entry in least_favourable(page, document):
+            lines.append([document["name"], *(form(entry["row"].get(field)) for _, field, form in page.columns), str(entry["runs"]), entry["date"] or ""])
+        for record in document["records"]:
+            versions = ", ".join(f"{name} {value}" for name, value in sorted(record.get("versions", {}).items()))
+            valid = sum(run.get("valid", True) for run in record["runs"])
+            how = "transcribed" if record.get("transcribed") else f"{valid} of {len(record['runs'])} runs valid"
+            sources.append(f"- {document['name']}, {record['date'] or 'no date'}, {how}" + (f", {record['isa']}" if record.get("isa") else "") + f": `{record['command']}`" + (f" ({versions})" if versions else "") + (f". {record['note']}" if record.get("note") else ""))
+    headings = ["machine", *(heading for heading, _, _ in page.columns), "runs", "date"]
+    return "\n".join([f"# {page.title}", "", "<!-- made by tools/make_results.py of docs/results/data: change it there -->", "", page.about, "Of several valid runs the least favourable is shown.", "", table(headings, lines), "", *machines, "",
+                      "Commands:", "", *sources, ""])
+
+
+def index_text(found):
+    lines = [[f"[{PAGES[subject].title}]({subject}.md)", ", ".join(document["name"] for document in found[subject])] for subject in PAGES if subject in found]
+    return "\n".join(["# Results", "", "<!-- made by tools/make_results.py of docs/results/data: change it there -->", "",
+                      "What was measured, a page per subject. The pages and README's figures are made by `tools/make_results.py` of the files in `docs/results/data`, which `bench/record.py` writes; figures that were written down by hand are marked as transcribed. "
+                      "How to measure: [benchmarking](../benchmarking.md).", "", table(["subject", "machines"], lines), ""])
+
+
+# ---- README --------------------------------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def readme_rivals(found):
+    """Padded steps in bf16: for each machine, model and rival the least favourable run of the form and the memory in which the rival is best."""
+    least, models = {}, []
+    for document in found.get("rivals", []):
+        for entry in least_favourable(PAGES["rivals"], document):
+            row = entry["row"]
+            if row["type"] != "bf16" or row["lengths"] != "padded" or row["model"] not in ("minilm", "bert-base"):
+                continue
+            key = document["name"], document["machine"]["class"], row["rival"]
+            cell = least.setdefault(key, {})
+            cell[row["model"]] = min(cell.get(row["model"], float("inf")), row["ratio"])
+    models = [model for model in ("minilm", "bert-base") if any(model in cells for cells in least.values())]
+    lines = [[f"{name} ({kind})", NAMES.get(rival, rival), *(f"{cells[model]:.1f} times as fast" if model in cells else "not measured" for model in models)] for (name, kind, rival), cells in least.items()]
+    return table(["machine", "tandem against", *map(text, models)], lines)
+
+
+def readme_tests(found):
+    worst = min((entry["row"] for document in found["tests"] for entry in least_favourable(PAGES["tests"], document)), key=lambda row: row["passed"])
+    return f"```\n{worst['passed']} passed, {worst['failed']} failed, {worst['skipped']} skipped\n```"
+
+
+README_PARTS = {"rivals": readme_rivals, "tests": readme_tests}
+
+
+def filled(readme, found):
+    for name in re.findall(r"<!-- results: (\w+) -->", readme):
+        readme = re.sub(rf"(<!-- results: {name} -->\n).*?(<!-- end of results -->)", lambda part, name=name: part[1] + README_PARTS[name](found) + "\n" + part[2], readme, flags=re.S)
+    return readme
+
+
+# ---- the program ---------------------------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def wanted(root):
+    """{path: text} of everything that is made."""
+    found = load(root / "docs/results/data")
+    pages = {root / f"docs/results/{subject}.md": page_text(subject, documents) for subject, documents in found.items()}
+    readme = root / "README.md"
+    return {**pages, root / "docs/results/README.md": index_text(found), readme: filled(readme.read_text(encoding="utf-8"), found)}
+
+
+def differences(root):
+    """What stands there and is not what the data say."""
+    made = wanted(root)
+    wrong = [f"{path.relative_to(root)} is not what docs/results/data say" for path, content in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != content]
+    wrong += [f"{path.relative_to(root)} is made of no data" for path in sorted((root / "docs/results").glob("*.md")) if path not in made]
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    wrong += [f"README.md has no part <!-- results: {name} -->" for name in README_PARTS if f"<!-- results: {name} -->" not in readme]
+    return wrong
+
+
+def self_test():
+    run = lambda tandem, rival: {"valid": True, "rows": [{"model": "minilm", "type": "bf16", "lengths": "padded", "rival": "torch", "form": "eager", "allocator": "tcmalloc", "tandem": [tandem] * 3, "seconds": [rival] * 3}]}
+    document = {"subject": "rivals", "machine": {"cpu": "x", "class": "avx2", "cores": 2}, "records": [{"command": "c", "date": "2026-01-02", "runs": [run(1.0, 4.0), run(2.0, 4.0), {**run(4.0, 4.0), "valid": False}]}]}
+    tests = {"subject": "tests", "machine": document["machine"], "records": [{"command": "c", "date": "2026-01-02", "runs": [{"rows": [{"passed": 7, "failed": 0, "skipped": 1}]}]}]}
+    with tempfile.TemporaryDirectory() as scratch:
+        root = pathlib.Path(scratch)
+        (root / "docs/results/data").mkdir(parents=True)
+        (root / "docs/results/data/rivals.m.json").write_text(json.dumps(document))
+        (root / "docs/results/data/tests.m.json").write_text(json.dumps(tests))
+        (root / "README.md").write_text("a\n<!-- results: rivals -->\n<!-- end of results -->\n<!-- results: tests -->\n<!-- end of results -->\n")
+        assert differences(root), "nothing was made yet"
+        for path, content in wanted(root).items():
+            path.write_text(content, encoding="utf-8")
+        assert not differences(root), differences(root)
+        assert "2.0 times as fast" in (root / "README.md").read_text() and "| 2.00 | 2 |" in (root / "docs/results/rivals.md").read_text(), "not the least favourable of the valid runs"
+        for path, old, new in ((root / "README.md", "2.0 times", "2.1 times"), (root / "README.md", "7 passed", "8 passed"), (root / "docs/results/rivals.md", "2.00", "2.10")):
+            content = path.read_text()
+            path.write_text(content.replace(old, new))
+            assert len(differences(root)) == 1, f"{path.name} with {new} for {old} was not noticed"
+            path.write_text(content)
+        (root / "docs/results/old.md").write_text("x")
+        assert len(differences(root)) == 1, "a page without data was not noticed"
+    print("make_results: self-test passed")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--self-test", action="store_true")
+    options = parser.parse_args()
+    if options.self_test:
+        return self_test()
+    if options.check:
+        wrong = differences(ROOT)
+        print("\n".join([*wrong, f"make_results: {len(wrong)} differences"]))
+        return 1 if wrong else 0
+    for path, content in wanted(ROOT).items():
+        path.write_text(content, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
