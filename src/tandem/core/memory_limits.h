@@ -1,0 +1,31 @@
+// What bounds the memory of this process: its control groups (cgroup v1 and v2) with all their
+// parents, the limit of its address space, and the machine.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+struct MemoryLimit {
+  // "memory.max of the cgroup /job.slice": what to call it.
+  std::string name;
+  // Equal for the processes of one machine that share the limit.
+  std::string key;
+  std::size_t bytes = 0;
+  // What may be swapped out beside that; 0 where the kernel does not tell.
+  std::size_t swap = 0;
+};
+
+// The memory of this process counts against each of these; the smallest come first. `root`: where
+// /proc and the cgroups' mount points are looked for; tests have trees of their own.
+std::vector<MemoryLimit> memory_limits(const std::filesystem::path& root = "/");
+
+// RLIMIT_AS; the greatest value when there is none. It bounds address space, used or not.
+std::size_t address_space_limit();
+// Address space in use; 0 where the kernel does not tell.
+std::size_t address_space();
+
+}  // namespace tandem
