@@ -20,8 +20,9 @@ namespace fs = std::filesystem;
 constexpr double kGiB = 1 << 30;
 constexpr double kLittleDisk = 2 * kGiB;  // a checkpoint of BERT-large with its optimizer takes 4
 constexpr double kLittleShm = 0.0625 * kGiB;  // what containers get unasked
-constexpr rlim_t kDescriptorsPerRank = 3;     // data, control, node
-constexpr rlim_t kDescriptorsOfRank = 64;     // files, pipes, libraries
+// data, control; on one node also its socket, doorbell, process and memory
+constexpr rlim_t kDescriptorsPerRank = 6;
+constexpr rlim_t kDescriptorsOfRank = 64;  // files, pipes, libraries
 
 // The first line of a file of /sys or /proc, or "".
 std::string line_of(const fs::path& path) {
@@ -122,12 +123,12 @@ void check_limits(int ranks_of_job, Report& report) {
   }
   const rlim_t needed =
       static_cast<rlim_t>(ranks_of_job) * kDescriptorsPerRank + kDescriptorsOfRank;
-  if (files.rlim_cur < needed) {
+  if (files.rlim_max < needed) {  // a job raises the soft limit itself
     report.problem("limits",
                    fmt::format("a rank of a job of {} ranks opens up to {} files and sockets, and "
                                "{} are allowed",
-                               ranks_of_job, needed, files.rlim_cur),
-                   fmt::format("ulimit -n {}", needed));
+                               ranks_of_job, needed, files.rlim_max),
+                   fmt::format("ulimit -Hn {}", needed));
   }
 }
 

@@ -1,6 +1,7 @@
 // What the survivors of a failure see, and how soon.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <csignal>
 
@@ -97,6 +98,28 @@ TEST(Failure, ADeathIsNoticedWhileWaitingForAFlag) {
   EXPECT_LT(ended[0].seconds, kPromise);
   EXPECT_THAT(ended[0].output,
               AllOf(HasSubstr("rank 1 (host "), HasSubstr("died"), HasSubstr("bucket 7")));
+}
+
+// What a low hard limit ends is named at once by every rank, and a low soft one ends nothing.
+TEST(Descriptors, TooFewAreNamedAtOnceByEveryRank) {
+  const auto limited = [](rlim_t soft, rlim_t hard) {
+    return [=](int rank) {
+      const rlimit limit{soft, hard};
+      ::setrlimit(RLIMIT_NOFILE, &limit);
+      return testing::test_options(rank);
+    };
+  };
+  for (const Ended& one : run_processes(
+           4, [](Communicator&) {}, limited(16, 16))) {
+    EXPECT_TRUE(one.exited_with(1)) << one.output;
+    EXPECT_THAT(one.output, AllOf(HasSubstr("of 4"), HasSubstr("file descriptors"),
+                                  HasSubstr("hard limit 16"), HasSubstr("ulimit -Hn")));
+    EXPECT_LT(one.seconds, kPromise);
+  }
+  for (const Ended& one : run_processes(
+           4, [](Communicator& comm) { comm.barrier(); }, limited(16, 256))) {
+    EXPECT_TRUE(one.exited_with(0)) << one.output;
+  }
 }
 
 // A process that computes does not look at its communicator: the callback ends it.

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "tandem/comm/mesh_wire.h"
+#include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/rendezvous/connect.h"
@@ -33,6 +34,13 @@ constexpr milliseconds kConnectPhase{60000};
 constexpr milliseconds kIntroduction{10000};
 // How long the reason why a rank is not there any more may take to come.
 constexpr milliseconds kReason{2000};
+
+// Descriptors: to every rank a connection for data and one for control; to those of this node a UNIX
+// socket, a doorbell, a process to watch, and, while memory is shared, its file.
+constexpr std::size_t kPerPeer = 2;
+constexpr std::size_t kPerNeighbour = 4;
+// Listeners, events, this rank's own memory.
+constexpr std::size_t kOfTheRank = 12;
 
 struct Card {
   std::string host;
@@ -186,6 +194,7 @@ class Builder {
       cards_.push_back(read_card(met[i].card, i));
       mesh_.peers.push_back(peer(i));
     }
+    reserve_for_neighbours();
     mesh_.data.resize(size_);
     mesh_.control.resize(size_);
     mesh_.local.resize(size_);
@@ -195,6 +204,15 @@ class Builder {
       if (shares_node(i)) mesh_.local[i] = connect_local(i);
     }
     accept_higher_ranks(deadline);
+  }
+
+  // Only the cards tell how many ranks are on this node.
+  void reserve_for_neighbours() const {
+    std::size_t neighbours = 0;
+    for (std::size_t i = 0; i < size_; ++i) neighbours += i != rank_ && shares_node(i) ? 1 : 0;
+    reserve_descriptors(
+        kOfTheRank + kPerPeer * (size_ - 1) + kPerNeighbour * neighbours,
+        fmt::format("rank {} of {} ({} on this host)", rank_, size_, neighbours + 1));
   }
 
   bool shares_node(std::size_t i) const { return cards_[i].node_key == own_.node_key; }
@@ -282,6 +300,9 @@ class Builder {
         return socket;
       }
       const int error = errno;
+      if (out_of_descriptors(error)) {
+        raise_out_of_descriptors("cannot connect to " + mesh_.peers[i].describe(), error);
+      }
       if (vigil_ != nullptr) vigil_->check();
       if (vigil_ == nullptr || deadline.passed()) {
         raise<CommError>("rank {} could not reach {} of the same node through a UNIX socket: {}",
@@ -362,6 +383,10 @@ class Builder {
 
 Mesh connect_mesh(int rank, int world_size, const rendezvous::Exchange& exchange,
                   const MeshOptions& options) {
+  // Before anybody waits for this rank. Rank 0 meets all others over connections of their own.
+  const auto peers = static_cast<std::size_t>(world_size - 1);
+  reserve_descriptors(kOfTheRank + kPerPeer * peers + (rank == 0 ? peers : 1),
+                      fmt::format("rank {} of {}", rank, world_size));
   return Builder(rank, world_size, options).run(exchange);
 }
 

@@ -10,6 +10,7 @@
 
 #include "tandem/comm/communicator_state.h"
 #include "tandem/comm/stream_transport.h"
+#include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
@@ -60,6 +61,10 @@ rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
   message.msg_controllen = sizeof control.bytes;
   const ssize_t count = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   if (count < 0) return {};
+  // The kernel drops a descriptor that finds no place.
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    raise_out_of_descriptors("cannot take the memory of a rank of this node", EMFILE);
+  }
   errno = 0;
   const cmsghdr* rights = CMSG_FIRSTHDR(&message);
   if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS) return {};

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 
+#include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
 
 namespace tandem::rendezvous {
@@ -35,6 +36,8 @@ class Attempt {
         ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const auto* where = reinterpret_cast<const sockaddr*>(&address.storage);
     if (!socket_) {
+      if (out_of_descriptors(errno))
+        raise_out_of_descriptors("cannot connect to " + address.text, errno);
       fail(std::strerror(errno));
     } else if (::connect(socket_.get(), where, address.length) == 0) {
       connected();

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 
+#include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
 
 namespace tandem::rendezvous {
@@ -84,6 +85,9 @@ FileDescriptor listen_tcp(bool loopback_only, int port) {
         "free port on all ranks, or end the other job ('ss -ltnp sport = :{}' shows it)",
         port, host_name(), port);
   }
+  if (out_of_descriptors(error_number)) {
+    raise_out_of_descriptors(fmt::format("cannot listen at port {}", port), error_number);
+  }
   if (error_number == EACCES) {
     raise<ConfigError>(
         "rank 0 may not listen at port {} on host {}: ports below 1024 need privileges; set "
@@ -107,7 +111,12 @@ FileDescriptor accept_tcp(const FileDescriptor& listener, int patience_ms) {
   pollfd wait{listener.get(), POLLIN, 0};
   if (::poll(&wait, 1, patience_ms) <= 0) return {};
   FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket) set_no_delay(socket);
+  if (socket) {
+    set_no_delay(socket);
+  } else if (out_of_descriptors(errno)) {
+    // Whoever knocks stays at the door and would be asked in again and again.
+    raise_out_of_descriptors("a connection cannot be accepted", errno);
+  }
   return socket;
 }
 

@@ -57,7 +57,7 @@ FileDescriptor listen_tcp(bool loopback_only, int port);
 int local_port(const FileDescriptor& socket);
 
 // The next connection, or nothing when `patience_ms` passes without one. Non-blocking, without
-// delay.
+// delay. Throws ConfigError when no descriptor is left for it.
 FileDescriptor accept_tcp(const FileDescriptor& listener, int patience_ms);
 
 // Numeric address of the other side of a connection, and of this one.
