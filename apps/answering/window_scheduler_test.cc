@@ -1,0 +1,114 @@
+// The scheduler without a model: who is computed when, with whom, and what everybody gets.
+#include "apps/answering/window_scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <future>
+#include <latch>
+#include <string>
+
+#include "tandem/core/interruption.h"
+#include "tandem/tasks/question_answering/test_data.h"
+
+namespace tandem::apps {
+namespace {
+
+namespace qa = question_answering;
+
+// Windows of 8 tokens of `letter`, [CLS] q [SEP] and four of them [SEP].
+qa::FeatureSet windows(char letter, std::size_t count) {
+  std::string context;
+  for (std::size_t i = 0; i < 4 * count; ++i) context += std::string(1, letter) + " ";
+  const auto questions = qa::testing::make_questions(
+      {{.id = "i", .question = "q", .context = context, .answers = {}}});
+  qa::FeatureOptions options;
+  options.max_seq_length = 8;
+  options.doc_stride = 0;
+  options.labels = false;
+  ThreadPool pool(1);
+  return build_features(qa::testing::letter_tokenizer(), questions.examples(), options, pool);
+}
+
+constexpr std::int32_t kQ = 5 + ('q' - 'a');
+
+// Both logits of a row are its token.
+void tokens_as_logits(const nn::PackedBatch& batch, std::span<float> logits) {
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    logits[i] = static_cast<float>(batch.input_ids[i / 2]);
+}
+
+void expect_logits(const std::vector<float>& logits, char letter, std::size_t count) {
+  const float token = static_cast<float>(5 + (letter - 'a'));
+  const std::vector<float> window = {2, kQ, 3, token, token, token, token, 3};
+  ASSERT_EQ(logits.size(), 16 * count);
+  for (std::size_t i = 0; i < logits.size(); ++i) ASSERT_EQ(logits[i], window[i / 2 % 8]) << i;
+}
+
+TEST(WindowScheduler, EverybodyGetsTheirOwn) {
+  std::latch all_there(1);
+  std::vector<std::string> batches;  // the letters of each
+  WindowScheduler scheduler([&](const nn::PackedBatch& batch, std::span<float> logits) {
+    all_there.wait();
+    std::string letters;
+    for (std::size_t i = 0; i < batch.num_sequences(); ++i)
+      letters += static_cast<char>('a' + batch.input_ids[batch.row_begin[i] + 3] - 5);
+    batches.push_back(letters);
+    tokens_as_logits(batch, logits);
+  });
+  const auto ask = [&](char letter, std::size_t count) {
+    return std::async(std::launch::async, [&scheduler, letter, count] {
+      expect_logits(scheduler.logits_of(windows(letter, count), {}), letter, count);
+    });
+  };
+  std::vector<std::future<void>> questions;
+  questions.push_back(ask('x', 500));
+  for (const char letter : {'a', 'b', 'c'}) questions.push_back(ask(letter, 2));
+  all_there.count_down();
+  for (auto& question : questions) question.get();
+  std::size_t total = 0;
+  for (const std::string& letters : batches) {
+    EXPECT_LE(letters.size(), WindowScheduler::kMaxWindows);
+    total += letters.size();
+  }
+  EXPECT_EQ(total, 506u);
+}
+
+TEST(WindowScheduler, AFailureReachesWhoAskedAndNobodyElse) {
+  bool fails = true;  // handed over by the scheduler's lock
+  WindowScheduler scheduler([&](const nn::PackedBatch& batch, std::span<float> logits) {
+    if (std::exchange(fails, false)) raise<DataError>("broken");
+    tokens_as_logits(batch, logits);
+  });
+  EXPECT_THROW(scheduler.logits_of(windows('a', 30), {}), DataError);
+  expect_logits(scheduler.logits_of(windows('b', 3), {}), 'b', 3);
+}
+
+// A batch that would never end, ends when the last one who waits for it has gone.
+TEST(WindowScheduler, InterruptsWhatNobodyWaitsFor) {
+  std::latch begun(1);
+  bool endless = true;
+  WindowScheduler scheduler([&](const nn::PackedBatch& batch, std::span<float> logits) {
+    if (std::exchange(endless, false)) {
+      begun.count_down();
+      while (true) {
+        throw_if_interrupted();
+        std::this_thread::yield();
+      }
+    }
+    tokens_as_logits(batch, logits);
+  });
+  std::stop_source gone;
+  auto first = std::async(std::launch::async, [&] {
+    EXPECT_THROW(scheduler.logits_of(windows('a', 1), gone.get_token()), Cancelled);
+  });
+  begun.wait();
+  auto second = std::async(
+      std::launch::async, [&] { expect_logits(scheduler.logits_of(windows('b', 2), {}), 'b', 2); });
+  gone.request_stop();
+  first.get();
+  second.get();
+}
+
+}  // namespace
+}  // namespace tandem::apps
