@@ -34,6 +34,7 @@ THINGS = {
     "shared-data": "../shared/data, real questions and goldens of the official packages",
     "minilm": "the MiniLM encoder, build/test-data/minilm",
     "python-packages": "the official Python packages, build/test-data/venv",
+    "trainer-packages": "torch, transformers and accelerate, in build/test-data/venv or around TANDEM_PARITY_PYTHON",
     "intel-mpi": "Intel MPI, build/test-data/venv/bin/mpirun",
     "two-hosts": "the right to make network namespaces",
     "no-sanitizer": "a build without sanitizers",
@@ -105,11 +106,18 @@ def machine(build_folder):
         "shared-data": (ROOT.parent / "shared" / "data" / "README.md").exists(),
         "minilm": (TEST_DATA / "minilm" / "model.safetensors").exists(),
         "python-packages": python.exists(),
+        "trainer-packages": has_trainer(pathlib.Path(os.environ.get("TANDEM_PARITY_PYTHON", python))),
         "intel-mpi": (TEST_DATA / "venv" / "bin" / "mpirun").exists(),
         "two-hosts": can_make_hosts(),
         "no-sanitizer": "-fsanitize" not in cached(build_folder, "CMAKE_CXX_FLAGS"),
     }
     return x86_classes(build_folder) | {name for name, there in things.items() if there}
+
+
+def has_trainer(python):
+    """Whether the environment of this Python has what tests/parity/trainer_goes_on.py needs."""
+    folders = list((python.parent.parent / "lib").glob("python*/site-packages"))
+    return all(any((folder / package).is_dir() for folder in folders) for package in ("torch", "transformers", "accelerate"))
 
 
 def has(machine_names, need):

@@ -1,4 +1,4 @@
-// Learning-rate schedules: the curves of transformers.get_scheduler, ReduceLROnPlateau and GreedyLR.
+// Learning-rate schedules: the curves of transformers.get_scheduler, ReduceLROnPlateau, GreedyLR.
 #pragma once
 
 #include <cstddef>

@@ -6,7 +6,8 @@
 // most a tmp- directory, which nobody takes for a checkpoint and the next run removes.
 //
 //   model.safetensors or pytorch_model.bin, config.json, tokenizer files: as in output_dir
-//   optimizer.pt, scheduler.pt as Hugging Face's Trainer, which goes on from them (python_checkpoint.h)
+//   optimizer.pt, scheduler.pt as Hugging Face's Trainer, which goes on from them
+//                              (python_checkpoint.h)
 //   trainer_state.json         as Hugging Face
 //   training_args.json         the arguments of the run that wrote it
 //   tandem_state.json          what only tandem needs: shards, loss sums since the last log
@@ -96,7 +97,8 @@ struct LoadedCheckpoint {
 // Trainer's. Throws IoError or DataError.
 LoadedCheckpoint load_checkpoint_state(const std::filesystem::path& directory);
 // Fills the arenas from the weights and optimizer.pt, or the optimizer.safetensors of checkpoints
-// that tandem wrote before. Throws IoError or DataError (a tensor that is absent or of another shape).
+// that tandem wrote before. Throws IoError or DataError (a tensor that is absent or of another
+// shape).
 void load_checkpoint_arenas(const std::filesystem::path& directory,
                             const nn::ParameterLayout& layout, const TrainedArenas& arenas);
 
