@@ -18,9 +18,7 @@
 #include "rival_buffers.h"
 
 static int rank, size;
-static struct line {
-  _Alignas(64) atomic_uint value;
-} *lines;
+static struct line { _Alignas(64) atomic_uint value; } * lines;
 static unsigned round_number;
 
 static void start_line(void) {

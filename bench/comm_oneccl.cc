@@ -69,7 +69,7 @@ int main(int argc, char** argv) {
   ccl::init();
   const ccl::communicator comm = ccl::create_communicator(work.size, work.rank, meet(work));
   rival::time_calls(
-      work, rival::Waiting::kSpin,
+      work, rival::Start::kTogether,
       [&](const rival::Buffers& buffers) { call(comm, work, buffers); },
       [&](std::vector<double>& times) {
         ccl::allreduce(times.data(), times.data(), times.size(), ccl::datatype::float64,

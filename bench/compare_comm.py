@@ -7,7 +7,7 @@ A round runs each program once, so all meet the same state of the machine. Two r
 tandem's communicator memory beside it); bench/comm_mpi.c is compiled with each rival's own mpicc, bench/comm_gloo.cc with g++. Rivals: mpich,
 openmpi, gloo, impi (Intel MPI: pip install impi-rt into an environment DIR, then --impi DIR) and oneccl (pip install --no-deps oneccl
 oneccl-devel intel-cmplr-lib-rt into an environment DIR, then, because they write the same files, oneccl-cpu with --force-reinstall; then
---oneccl DIR). A ratio is the best rival's median over tandem's; above 1 tandem is faster. --json FILE writes all figures.
+--oneccl DIR). torch is torch.distributed over its own Gloo, with --torch PYTHON. A ratio is the best rival's median over tandem's; above 1 tandem is faster. --json FILE writes all figures.
 
 --hosts runs the two ranks on two hosts, made of two network namespaces of this machine that a pair of virtual interfaces connects (needs
 root, and ip of iproute2); they are removed at the end. --before PROGRAM adds a column: another build of tandem, in turns with this one. Rivals there: gloo, and mpich over UCX's tcp.
@@ -26,6 +26,8 @@ import sys
 import tempfile
 import time
 
+import rivals as step_rivals
+
 MPI_SOURCE, GLOO_SOURCE, ONECCL_SOURCE = "comm_mpi.c", "comm_gloo.cc", "comm_oneccl.cc"
 RIVALS = {
     "mpich": {"cc": "mpicc.mpich", "run": ["mpiexec.mpich", "-n", "2"]},
@@ -33,9 +35,10 @@ RIVALS = {
                 "run": ["mpiexec.openmpi", "-n", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]},
     "gloo": {"cc": "g++", "flags": ["-std=c++17"], "source": GLOO_SOURCE, "libraries": ["-lgloo", "-pthread"]},
     "impi": {"cc": "mpicc.mpich", "run": ["mpiexec.hydra", "-n", "2"]},  # one binary interface with MPICH
+    "torch": {"script": "comm_torch.py"},  # Gloo as torch.distributed calls it
     "oneccl": {"cc": "g++", "flags": ["-std=c++17"], "source": ONECCL_SOURCE, "libraries": ["-lccl", "-Wl,--allow-shlib-undefined"]},
 }
-PACKAGES = {"mpich": "libmpich-dev mpich", "openmpi": "libopenmpi-dev openmpi-bin", "gloo": "libgloo-dev", "impi": "libmpich-dev", "oneccl": "g++"}
+PACKAGES = {"mpich": "libmpich-dev mpich", "openmpi": "libopenmpi-dev openmpi-bin", "gloo": "libgloo-dev", "impi": "libmpich-dev", "oneccl": "g++", "torch": "pip install torch"}
 OUT_OF_PLACE = {"all_gather", "reduce_scatter", "all_to_all", "reduce", "gather"}
 
 
@@ -130,13 +133,20 @@ def run_tandem(program, operation, sizes, memory, seconds, dtype, hosts):
     return found
 
 
+def remove(store):
+    """The folder or the file in which the ranks of a rival met."""
+    shutil.rmtree(store, ignore_errors=True)
+    if store.exists():
+        store.unlink()
+
+
 def run_rival(rival, binary, operation, sizes, seconds, hosts):
     line = pathlib.Path("/dev/shm") / f"compare_comm_{os.getpid()}"
     store = line.with_suffix(".store")
     line.unlink(missing_ok=True)
-    shutil.rmtree(store, ignore_errors=True)
+    remove(store)
     way = "out_of_place" if operation in OUT_OF_PLACE else "in_place"
-    command = [str(binary), str(line), way, str(seconds), "1", operation, *map(str, sizes)]
+    command = [*(str(part) for part in binary), str(line), way, str(seconds), "1", operation, *map(str, sizes)]
     if "run" in rival or "arguments" in rival:
         variables = {**os.environ, **rival.get("environment", {})}
         command = rival["arguments"](command) if "arguments" in rival else [*hosts.mpi_run(rival["run"]), *command]
@@ -144,7 +154,7 @@ def run_rival(rival, binary, operation, sizes, seconds, hosts):
     else:
         text = run_ranks(hosts, command, 600, rival.get("rank_environment"), bound=False)  # Gloo has threads of its own
     line.unlink(missing_ok=True)
-    shutil.rmtree(store, ignore_errors=True)
+    remove(store)
     rows = (line.split() for line in text.splitlines() if line.startswith(operation + " "))  # and what the library says
     return {int(size): float(microseconds) for _, size, microseconds in rows}
 
@@ -189,6 +199,7 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--before", metavar="PROGRAM", help="another build of tandem, with private buffers")
     parser.add_argument("--impi", metavar="DIR", help="where pip installed impi-rt")
+    parser.add_argument("--torch", metavar="PYTHON", help="a Python that has torch")
     parser.add_argument("--oneccl", metavar="DIR", help="where pip installed oneccl, oneccl-cpu and oneccl-devel")
     parser.add_argument("--hosts", action="store_true", help="two hosts, over tcp")
     arguments = parser.parse_args()
@@ -199,6 +210,7 @@ def main():
     sizes = [int(size) for size in arguments.sizes.split(",")]
     if arguments.hosts:
         arguments.rivals = ",".join(name for name in arguments.rivals.split(",") if name in ("gloo", "mpich"))
+    RIVALS["torch"]["cc"] = arguments.torch or "no Python given by --torch"
     rivals = {name: RIVALS[name] for name in arguments.rivals.split(",") if name in RIVALS and shutil.which(RIVALS[name]["cc"])}
     for name in arguments.rivals.split(","):
         if name not in rivals:
@@ -209,11 +221,14 @@ def main():
     with tempfile.TemporaryDirectory() as scratch, (TwoHosts() if arguments.hosts else contextlib.nullcontext(OneHost())) as hosts:
         binaries = {}
         for name, rival in rivals.items():
-            binaries[name] = pathlib.Path(scratch) / f"comm_{name}"
+            if "script" in rival:
+                binaries[name] = [rival["cc"], pathlib.Path(__file__).parent / rival["script"]]
+                continue
+            binaries[name] = [pathlib.Path(scratch) / f"comm_{name}"]
             source = pathlib.Path(__file__).parent / rival.get("source", MPI_SOURCE)
-            subprocess.run([rival["cc"], "-O2", *rival.get("flags", []), "-o", binaries[name], source, *rival.get("libraries", [])], check=True)
-        for _ in range(arguments.rounds):
-            for column in columns:
+            subprocess.run([rival["cc"], "-O2", *rival.get("flags", []), "-o", *binaries[name], source, *rival.get("libraries", [])], check=True)
+        for number in range(arguments.rounds):
+            for column in step_rivals.rotated(columns, number):
                 if column in rivals:
                     found = run_rival(rivals[column], binaries[column], arguments.op, sizes, arguments.seconds, hosts)
                 else:
@@ -233,7 +248,7 @@ def main():
         print(f"{size:>10}" + "".join(f"{median[column]:>22.2f}" for column in columns) + "".join(f"{ratio:>12.2f}" for ratio in ratios))
         summary[size] = {"median": median, "all": {column: times[column][size] for column in columns}, "ratios": ratios}
     if arguments.json:
-        pathlib.Path(arguments.json).write_text(json.dumps(summary, indent=1))
+        pathlib.Path(arguments.json).write_text(json.dumps({"operation": arguments.op, "dtype": "f32", "rounds": arguments.rounds, "results": summary}))
 
 
 if __name__ == "__main__":

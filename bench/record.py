@@ -4,8 +4,9 @@
     bench/record.py SUBJECT [--runs 3] [--machine NAME] [--folder docs/results/data] -- COMMAND...
     bench/record.py steps -- build/release/bin/tandem bench step --model minilm --batch 12 --dtype bf16
     bench/record.py rivals -- /tmp/peers/bin/python bench/compare_torch.py --types bf16
+    bench/record.py tests --runs 1 -- scripts/test.sh
 
-COMMAND is `tandem bench …` or a script of bench/ that takes `--json FILE`; `--json` is added here. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
+COMMAND is `tandem bench …`, a script of bench/ that takes `--json FILE` (`--json` is added here), or scripts/test.sh, whose last line is kept. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
 date, versions and all runs. Recording a command again replaces its record. A run during which other processes took more than a tenth of the cores is kept and marked as not valid, and another is made, up to twice --runs.
 tools/make_results.py makes the pages of these files.
 """
@@ -77,10 +78,21 @@ def told(command):
     return " ".join(words)
 
 
+def counted(output):
+    """The counts in the last line of scripts/test.sh, of which a failed one is a result, too."""
+    counts = re.findall(r"^(\d+) passed, (\d+) failed, (\d+) skipped", output, re.M)
+    if not counts:
+        sys.exit("no line `N passed, N failed, N skipped`")
+    return {"valid": True, "rows": [dict(zip(("passed", "failed", "skipped"), map(int, counts[-1])))]}
+
+
 def run_once(command):
     if pathlib.Path(command[0]).name == "tandem":
         done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, text=True)
         text = done.stdout
+    elif command[0].endswith(".sh"):
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        return counted(done.stdout)
     else:
         with tempfile.TemporaryDirectory() as scratch:
             file = pathlib.Path(scratch) / "run.json"

@@ -1,6 +1,8 @@
-/* What the rivals of compare_comm.py share, in C for whatever compiler an MPI wraps: where the buffers of a call lie, and what must be in them afterwards. Both are as in `tandem bench comm`:
- * one mapping of plain 4 KiB pages, `out` behind `in` with at least one byte between them, on a multiple of 64; in place `out` is all there is. Element i of rank r is (i + r) mod 7,
- * so that every element tells who sent it and sums are exact. */
+/* What the rivals of compare_comm.py share, in C for whatever compiler an MPI wraps: where the
+ * buffers of a call lie, and what must be in them afterwards. Both are as in `tandem bench comm`:
+ * one mapping of plain 4 KiB pages, `out` behind `in` with at least one byte between them, on a
+ * multiple of 64; in place `out` is all there is. Element i of rank r is (i + r) mod 7, so that
+ * every element tells who sent it and sums are exact. */
 #ifndef TANDEM_BENCH_RIVAL_BUFFERS_H
 #define TANDEM_BENCH_RIVAL_BUFFERS_H
 
@@ -11,7 +13,8 @@
 
 static inline size_t rival_room_of(size_t bytes) { return (bytes + 64) / 64 * 64; }
 
-/* Not the library's own allocator, which may hand out huge pages: plain pages for all. NULL: no memory. */
+/* Not the library's own allocator, which may hand out huge pages: plain pages for all. NULL: no
+ * memory. */
 static inline float* rival_map(size_t bytes) {
   void* data = mmap(NULL, 2 * rival_room_of(bytes), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -39,7 +42,8 @@ static inline void rival_fill(int rank, size_t count, float* in, float* out) {
   for (size_t i = 0; i < count; ++i) in[i] = rival_given(rank, i);
 }
 
-/* How many elements of `out` the operation writes on `rank`; `count` is that of the larger buffer. */
+/* How many elements of `out` the operation writes on `rank`; `count` is that of the larger buffer.
+ * */
 static inline size_t rival_results(const char* operation, int rank, int size, size_t count) {
   if (!strcmp(operation, "barrier")) return 0;
   if ((!strcmp(operation, "reduce") || !strcmp(operation, "gather")) && rank != 0) return 0;

@@ -1,6 +1,7 @@
-// What the rivals of compare_comm.py share that are written in C++ (comm_gloo.cc, comm_oneccl.cc): every timed call starts from a
-// barrier in a file that the ranks map, so one rank's lateness is not another one's time; a round's figure is the median over its calls
-// of the slowest rank's time. comm_mpi.c does the same in C, for whatever compiler an MPI wraps.
+// What the rivals of compare_comm.py share that are written in C++ (comm_gloo.cc, comm_oneccl.cc):
+// where a timed call starts from a barrier in a file that the ranks map, one rank's lateness is not
+// another one's time; a round's figure is the median over its calls of the slowest rank's time.
+// comm_mpi.c does the same in C, for whatever compiler an MPI wraps.
 #pragma once
 
 #include <fcntl.h>
@@ -26,14 +27,16 @@ struct alignas(64) Line {
   std::atomic<unsigned> value;
 };
 
-// How a rank waits for the others: by spinning alone, or by letting other threads of the machine run, too, where the rival has
-// threads of its own that the ranks leave no core.
-enum class Waiting { kSpin, kYield };
+// How a timed call begins: at a barrier on which the ranks spin, which needs a core for each; or
+// when the one before is done, as in a training loop, where the rival has threads of its own. Such
+// a thread gets no core while ranks spin on all of them, until the system's time slice ends (4 ms),
+// and each call would take that; a rank that yields instead can still be run, so it is no better on
+// a busy machine. Without a barrier whoever waits sleeps inside the rival's call.
+enum class Start { kTogether, kAsTheyCome };
 
 class StartLine {
  public:
-  StartLine(const std::string& path, int rank, int size, Waiting waiting)
-      : rank_(rank), size_(size), waiting_(waiting) {
+  StartLine(const std::string& path, int rank, int size) : rank_(rank), size_(size) {
     const int file = open(path.c_str(), O_RDWR | O_CREAT, 0600);
     if (file < 0 || ftruncate(file, 4096) != 0) std::exit(4);
     lines_ = static_cast<Line*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
@@ -42,11 +45,7 @@ class StartLine {
     lines_[rank_].value.store(++round_);
     for (int i = 0; i < size_; ++i) {
       while (static_cast<int>(lines_[i].value.load(std::memory_order_acquire) - round_) < 0) {
-        if (waiting_ == Waiting::kYield) {
-          sched_yield();
-        } else {
-          __builtin_ia32_pause();
-        }
+        __builtin_ia32_pause();
       }
     }
   }
@@ -54,7 +53,6 @@ class StartLine {
  private:
   int rank_;
   int size_;
-  Waiting waiting_;
   Line* lines_;
   unsigned round_ = 0;
 };
@@ -103,15 +101,15 @@ void verify(const Work& work, const Buffers& buffers, const Call& call) {
     std::exit(3);
 }
 
-// Times `call(buffers)` for every size; `slowest(times)` replaces each time by the largest of all ranks. What comes out
-// is looked at first.
+// Times `call(buffers)` for every size; `slowest(times)` replaces each time by the largest of all
+// ranks. What comes out is looked at first.
 template <class Call, class Slowest>
-void time_calls(const Work& work, Waiting waiting, const Call& call, const Slowest& slowest) {
-  StartLine line(work.file, work.rank, work.size, waiting);
+void time_calls(const Work& work, Start start_of_call, const Call& call, const Slowest& slowest) {
+  StartLine line(work.file, work.rank, work.size);
   const auto timed = [&](std::size_t calls, const Buffers& buffers) {
     std::vector<double> times(calls);
     for (double& time : times) {
-      line.wait();
+      if (start_of_call == Start::kTogether) line.wait();
       const auto start = std::chrono::steady_clock::now();
       call(buffers);
       time = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

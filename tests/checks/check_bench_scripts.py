@@ -3,6 +3,8 @@
 
 import json
 import pathlib
+import shutil
+import subprocess
 import sys
 import tempfile
 import types
@@ -39,6 +41,7 @@ def check_belief():
 
 def check_record():
     assert record.told(["/somewhere/build/bin/tandem", "bench", "peak"]) == "tandem bench peak", "folders of a machine do not belong into the project"
+    assert record.counted("x\n12 passed, 0 failed, 3 skipped\n")["rows"] == [{"passed": 12, "failed": 0, "skipped": 3}]
     with tempfile.TemporaryDirectory() as scratch:
         path = pathlib.Path(scratch) / "peak.m.json"
         for date in ("2026-01-01", "2026-01-02"):
@@ -47,7 +50,44 @@ def check_record():
         assert [entry["date"] for entry in kept["records"]] == ["2026-01-02"], "a command recorded again replaces its record"
 
 
+PROBE = """
+#include "rival_buffers.h"
+#include <stdlib.h>
+int main(int argc, char** argv) {  /* OPERATION RANK SIZE NUMBER...: are these what the operation must leave on the rank? */
+  float out[64];
+  for (int i = 4; i < argc; ++i) out[i - 4] = (float)atof(argv[i]);
+  return !rival_right(argv[1], atoi(argv[2]), atoi(argv[3]), (size_t)(argc - 4), out);
+}
+"""
+
+
+def check_rivals_results():
+    """Every collective's result is looked at, as MPI defines it: the right one passes, one wrong element does not."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        print("check_bench_scripts: no C compiler: what the rivals of collectives must compute is not checked")
+        return
+    size, part = 3, 4
+    given = [[(i + rank) % 7 for i in range(size * part)] for rank in range(size)]
+    sums = [sum(column) for column in zip(*given)]
+    blocks = [x for row in given for x in row[:part]]
+    with tempfile.TemporaryDirectory() as scratch:
+        program = pathlib.Path(scratch) / "probe"
+        subprocess.run([compiler, "-x", "c", "-I", ROOT / "bench", "-o", program, "-"], input=PROBE, text=True, check=True)
+        for rank in range(size):
+            own = slice(rank * part, (rank + 1) * part)
+            results = {"all_reduce": sums, "broadcast": given[0], "all_gather": blocks, "reduce_scatter": sums[own], "all_to_all": [x for row in given for x in row[own]],
+                       "reduce": sums if rank == 0 else [], "gather": blocks if rank == 0 else []}
+            for operation, result in results.items():
+                right = lambda numbers: subprocess.run(list(map(str, [program, operation, rank, size, *numbers])), stderr=subprocess.DEVNULL).returncode == 0
+                whole = result + [-1] * (size * part - len(result))
+                assert right(whole), f"{operation} on rank {rank}"
+                for wrong in {0, len(result) - 1} if result else ():
+                    assert not right(whole[:wrong] + [whole[wrong] + 1] + whole[wrong + 1:]), f"{operation} on rank {rank}, element {wrong}"
+
+
 check_columns()
+check_rivals_results()
 check_belief()
 check_record()
 print("check_bench_scripts: passed")
