@@ -210,14 +210,17 @@ class HttpServer::Implementation {
   Implementation(const HttpServerOptions& options, HttpHandlers handlers)
       : options_(options), handlers_(std::move(handlers)) {
     const SocketAddress address = parse_address(options.address, options.port);
+    // Beside our deadlines: a client's end of which libmicrohttpd has missed the only event is found no other way.
+    const auto idle_seconds = static_cast<unsigned>(1 + options.request_limit.count() / 1000);
     errno = 0;
     daemon_ = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (address.is_v6() ? MHD_USE_IPv6 : 0),
         options.port, nullptr, nullptr, &Implementation::access, this, MHD_OPTION_SOCK_ADDR,
         address.get(), MHD_OPTION_CONNECTION_LIMIT, options.max_connections + kReserve,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeaderBytes, MHD_OPTION_STRICT_FOR_CLIENT, 0,
-        MHD_OPTION_NOTIFY_CONNECTION, &Implementation::connection_changed, this,
-        MHD_OPTION_NOTIFY_COMPLETED, &Implementation::completed, this, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_TIMEOUT, idle_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        kHeaderBytes, MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_NOTIFY_CONNECTION,
+        &Implementation::connection_changed, this, MHD_OPTION_NOTIFY_COMPLETED,
+        &Implementation::completed, this, MHD_OPTION_END);
     if (daemon_ == nullptr) {
       ::close(wake_);
       raise<ConfigError>("cannot listen at {} port {}: {}; choose another --port (0: any free one)",
