@@ -18,9 +18,11 @@ import os
 import pathlib
 import platform
 import re
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # The best first; the names of TANDEM_CPU_FEATURES, by what /proc/cpuinfo calls the instructions.
@@ -86,6 +88,24 @@ def counted(output):
     return {"valid": True, "rows": [dict(zip(("passed", "failed", "skipped"), map(int, counts[-1])))]}
 
 
+def busy_seconds():
+    """Of all cores since the machine started, with what a hypervisor took."""
+    user, nice, system, _, _, irq, softirq, steal = map(int, pathlib.Path("/proc/stat").read_text().split("\n")[0].split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def alone(work):
+    """What `work` returns, marked as not valid if others took more than a tenth of the cores beside it."""
+    own = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    begin, busy, used = time.monotonic(), busy_seconds(), own()
+    run = work()
+    cores = os.cpu_count() * (time.monotonic() - begin)
+    others = max(0.0, (busy_seconds() - busy) - (own() - used)) / cores
+    run["taken_by_others"] = round(others, 3)
+    run["valid"] = run["valid"] and ("rows" in run or others <= 1 - LEAST_SHARE_OF_CORES)  # counts depend on no neighbour
+    return run
+
+
 def run_once(command):
     if pathlib.Path(command[0]).name == "tandem":
         done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, text=True)
@@ -138,7 +158,7 @@ def main():
     options, command = parser.parse_args(sys.argv[1:cut]), sys.argv[cut + 1:]
     who, runs = machine(), []
     while sum(run["valid"] for run in runs) < options.runs and len(runs) < 2 * options.runs:
-        runs.append(run_once(command))
+        runs.append(alone(lambda: run_once(command)))
     found = versions(command)
     for run in runs:
         found.update(run.pop("versions", {}))

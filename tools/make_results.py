@@ -307,7 +307,7 @@ def readme_rivals(found):
             row = entry["row"]
             if row["type"] != "bf16" or row["lengths"] != "padded" or row["model"] not in ("minilm", "bert-base"):
                 continue
-            key = document["name"], document["machine"]["class"], row["rival"]
+            key = document["machine"]["cpu"], document["machine"]["class"], row["rival"]
             cell = least.setdefault(key, {})
             cell[row["model"]] = min(cell.get(row["model"], float("inf")), row["ratio"])
     models = [model for model in ("minilm", "bert-base") if any(model in cells for cells in least.values())]
