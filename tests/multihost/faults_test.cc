@@ -148,6 +148,29 @@ TEST_P(SilentHost, IsNamedByAllInTime) {
 INSTANTIATE_TEST_SUITE_P(All, SilentHost, ::testing::Values("init", "middle", "end"),
                          [](const auto& instance) { return std::string(instance.param); });
 
+// The hosts' way suddenly carries small packets only: heartbeats go on, data does not. Without offloading every packet of a
+// message is as large as the MTU when the connections were made, and the other end takes none that is larger than its own.
+TEST_F(Faults, AWayThatDropsLargePacketsIsNamed) {
+  const TwoHosts hosts(folder());
+  for (const Host* host : {&hosts.node0, &hosts.node1}) {
+    host->shell("ip link set wire gso_max_segs 1");
+  }
+  ProbeJob job(hosts.node0, hosts.node1, {"fault", "none", "middle", "3"});
+  job.wait_for_all_to_say("is in the middle");
+  hosts.node1.shell("ip link set wire mtu 700");
+  for (int rank = 0; rank < 4; ++rank) {
+    const ProcessResult result = job[rank].wait(std::chrono::seconds(40));
+    EXPECT_EQ(result.exit_code, 200) << result.out;
+    EXPECT_THAT(result.out, HasSubstr("cannot get its data to rank"));
+    EXPECT_THAT(result.out, HasSubstr("though that host answers"));
+    EXPECT_THAT(result.out, ContainsRegex("of up to (1500|700) bytes"));
+    EXPECT_THAT(result.out, HasSubstr("TANDEM_STALL_TIMEOUT"));
+  }
+  // Sockets stay until the kernel gives up on what cannot get through.
+  EXPECT_EQ(hosts.node0.processes(), std::vector<std::string>());
+  EXPECT_EQ(hosts.node1.processes(), std::vector<std::string>());
+}
+
 // A switch that wakes up after the job has started does no harm.
 TEST_F(Faults, ACableThatComesLate) {
   const TwoHosts hosts(folder());

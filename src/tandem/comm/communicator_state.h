@@ -171,6 +171,9 @@ struct Communicator::State {
   // The same for waits that no task stands for; see Communicator::check_wait().
   void check_wait_for_rank(std::chrono::steady_clock::time_point since, int peer,
                            std::string_view what);
+  // Data that does not get to its host though that lives; empty: none is known.
+  std::string find_stall();
+  std::chrono::steady_clock::time_point last_look_for_stalls{};
   // The end of a wait that cannot succeed: makes `message` the failure on all ranks and throws the first failure known.
   [[noreturn]] void fail(const std::string& message, const std::string& context);
 };

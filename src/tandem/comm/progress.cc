@@ -21,6 +21,8 @@ using std::chrono::milliseconds;
 constexpr microseconds kSpin{50};
 // Sleeps are cut so that failures, goodbyes and deadlines are looked at.
 constexpr microseconds kNap{20000};
+// One system call per rank of another host.
+constexpr milliseconds kBetweenLooksForStalls{200};
 // While sends are under way that only this rank can move.
 constexpr microseconds kShortNap{200};
 // The data connection of a dying rank may close before the monitor has read why on the control connection.
@@ -149,6 +151,16 @@ void Communicator::State::drive(Task& task, FunctionRef<std::string()> describe,
   }
 }
 
+// A host that has gone is known sooner, by its silence.
+std::string Communicator::State::find_stall() {
+  if (options.stall_timeout.count() <= 0 || !fabric->transport) return "";
+  const Clock::time_point now = Clock::now();
+  if (now - last_look_for_stalls < kBetweenLooksForStalls) return "";
+  last_look_for_stalls = now;
+  return fabric->transport->describe_stall(
+      std::max(options.stall_timeout, 2 * options.host_timeout));
+}
+
 Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
                                          FunctionRef<std::string()> describe, milliseconds limit) {
   const int waiting_for = task.waiting_for();
@@ -174,6 +186,10 @@ Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
         fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
                     self().describe(), describe_wait(), fabric->monitor->describe_laggard()),
         context());
+  }
+  if (const std::string stall = find_stall(); !stall.empty()) {
+    fail(fmt::format("{} {} (TANDEM_STALL_TIMEOUT sets the limit)", self().describe(), stall),
+         context());
   }
   if (awaited < 0) return Progress::kWaiting;
   if (fabric->monitor->left(awaited)) {

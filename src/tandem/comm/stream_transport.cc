@@ -34,7 +34,7 @@ constexpr std::size_t kReadTurn = std::size_t{256} << 10;
 StreamTransport::StreamTransport(std::vector<rendezvous::FileDescriptor> sockets,
                                  const std::vector<Peer>& peers, int rank, Monitor& monitor,
                                  Failure& failure)
-    : links_(sockets.size()), failure_(failure) {
+    : peers_(peers), links_(sockets.size()), failure_(failure) {
   for (std::size_t i = 0; i < sockets.size(); ++i) {
     inboxes_.emplace_back(peers[static_cast<std::size_t>(rank)], peers[i], monitor);
     links_[i].closed = !sockets[i];
@@ -80,6 +80,30 @@ bool StreamTransport::closed(int peer) const {
   const Link& link = links_[static_cast<std::size_t>(peer)];
   // What it wrote before its end is still to be read.
   return link.closed && (link.local < 0 || !streams_->readable(link.local));
+}
+
+std::string StreamTransport::describe_stall(std::chrono::milliseconds limit) {
+  std::string text;
+  for (const std::size_t peer : far_) {
+    Link& link = links_[peer];
+    if (link.closed) continue;
+    const auto stall = link.watch.look(link.socket.get(), SendWatch::Clock::now(), limit);
+    if (!stall || !text.empty()) continue;
+    constexpr std::uint32_t kHeaders = 28;  // of IPv4 and ICMP
+    text = fmt::format(
+        "cannot get its data to {}: {} bytes are under way and for {:.1f} s nothing was "
+        "acknowledged, "
+        "though that host answers and would take them. A switch, tunnel or firewall on the way "
+        "drops "
+        "packets, as a rule the large ones; this host's are of up to {} bytes. 'ping -M do -s {} "
+        "{}' "
+        "shows it; 'ip link set dev INTERFACE mtu 1400' on all hosts, or a smaller number, mends "
+        "it",
+        peers_[peer].describe(), stall->bytes,
+        std::chrono::duration<double>(stall->duration).count(), stall->packet_bytes,
+        stall->packet_bytes - std::min(stall->packet_bytes, kHeaders), peers_[peer].host);
+  }
+  return text;
 }
 
 bool StreamTransport::progress(std::chrono::microseconds patience) {

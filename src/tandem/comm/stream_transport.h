@@ -14,6 +14,7 @@
 #include "tandem/comm/inbox.h"
 #include "tandem/comm/monitor.h"
 #include "tandem/comm/node_streams.h"
+#include "tandem/comm/send_watch.h"
 #include "tandem/comm/transport.h"
 
 namespace tandem::comm {
@@ -32,6 +33,7 @@ class StreamTransport final : public Transport {
   std::shared_ptr<const Message> receive(int peer, const Header& expected,
                                          std::span<std::byte> bytes) override;
   bool progress(std::chrono::microseconds patience) override;
+  std::string describe_stall(std::chrono::milliseconds limit) override;
   bool closed(int peer) const override;
 
  private:
@@ -43,7 +45,8 @@ class StreamTransport final : public Transport {
   struct Link {
     rendezvous::FileDescriptor socket;
     bool closed = false;  // the connection has ended
-    int local = -1;       // number in the node's streams; −1: bytes go through the socket
+    SendWatch watch;
+    int local = -1;  // number in the node's streams; −1: bytes go through the socket
     std::deque<Outgoing> outgoing;
     // The message that is being read.
     Header header;
@@ -70,6 +73,7 @@ class StreamTransport final : public Transport {
   void look_at_connection(Link& link);
   void finish_message(std::size_t peer);
 
+  const std::vector<Peer>& peers_;
   std::vector<Link> links_;
   std::vector<Inbox> inboxes_;
   std::unique_ptr<NodeStreams> streams_;  // none for a rank alone on its node

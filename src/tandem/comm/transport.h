@@ -65,6 +65,9 @@ class Transport {
   // Moves what can be moved, else sleeps until something can, `patience` passes or the communicator fails.
   // Returns whether anything moved.
   virtual bool progress(std::chrono::microseconds patience) = 0;
+  // "cannot get …": messages to a host have made no progress for `limit`, though its connections live;
+  // empty if all is well or nobody can tell. To be called now and then in a long wait.
+  virtual std::string describe_stall(std::chrono::milliseconds /*limit*/) { return ""; }
   // The connection has ended; nothing will come from or go to `peer`.
   virtual bool closed(int peer) const = 0;
 };
