@@ -16,6 +16,7 @@
 #include "apps/commands.h"
 #include "apps/line_output.h"
 #include "tandem/core/error.h"
+#include "tandem/core/memory_limits.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::apps {
@@ -104,8 +105,9 @@ int run_command(const Command& command, const Invocation& invocation) {
     return error.exit_code();
   } catch (const std::bad_alloc&) {
     print_error(
-        "not enough memory; try a smaller batch size or max_seq_length, or fewer ranks on this "
-        "machine");
+        fmt::format("not enough memory{}; try a smaller batch size or max_seq_length, or fewer "
+                    "ranks on this machine",
+                    describe_address_space_limit()));
     return kExitInput;
   } catch (const std::system_error& error) {
     print_error(fmt::format("the system refused: {}", error.what()));

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
+#include "apps/memory_shortage.h"
+#include "tandem/core/error.h"
 #include "tandem/core/memory_usage.h"
 #include "tandem/quant/linear_layers.h"
 #include "tandem/trainer/training_plan.h"
@@ -125,6 +128,34 @@ std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& commun
               : fmt::format("quantization {:.0f}, ", mebibytes(plan.quantization)),
           mebibytes(plan.process)));
   return peak;
+}
+
+// Memory that the ranks of a node share counts against whoever touches it first: a part for each.
+void check_memory_limits(const MemoryPlan& plan, comm::Communicator& communicator,
+                         Console& console) {
+  const std::size_t of_node =
+      plan.node.total() / static_cast<std::size_t>(communicator.local_size());
+  const std::size_t planned = std::max(plan.of_rank() + of_node, plan.loading);
+  const int node = communicator.node().members.front();
+  std::vector<LimitedRank> own;
+  for (MemoryLimit& limit : memory_limits()) {
+    own.push_back({communicator.rank(), node, std::move(limit), planned});
+  }
+  // Most of what the plan names is reserved by now.
+  if (const std::size_t limit = address_space_limit();
+      limit != std::numeric_limits<std::size_t>::max()) {
+    own.push_back({communicator.rank(),
+                   node,
+                   {"the limit of address space (RLIMIT_AS, 'ulimit -v')",
+                    fmt::format("rank {}", communicator.rank()), limit, 0},
+                   address_space() + plan.quantization});
+  }
+  std::string all;
+  for (const std::string& text : communicator.all_gather_texts(write_limits(own))) all += text;
+  const auto shortage = find_shortage(read_limits(all));
+  if (!shortage) return;
+  if (shortage->fatal) throw ConfigError(shortage->text);
+  console.warning(shortage->text);
 }
 
 void print_memory_used(std::size_t planned, comm::Communicator& communicator, Console& console) {

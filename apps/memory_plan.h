@@ -47,6 +47,12 @@ std::size_t quantization_bytes(const RunQaArguments& arguments,
 std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& communicator,
                               Console& console);
 
+// Compares the plan with every limit of memory that the ranks run under, those that they share with
+// the sum of their plans: warns where it will be tight, and throws ConfigError on all ranks where the
+// job would be killed. Collective.
+void check_memory_limits(const MemoryPlan& plan, comm::Communicator& communicator,
+                         Console& console);
+
 // What was really used so far, beside the plan. Collective.
 void print_memory_used(std::size_t planned, comm::Communicator& communicator, Console& console);
 

@@ -278,6 +278,7 @@ int Job::run() {
                                 context, communicator, parallel, task);
   plan.quantization = of_quantization;
   const std::size_t planned_memory = print_memory_plan(plan, communicator, console_);
+  check_memory_limits(plan, communicator, console_);
 
   const models::ModelConfig& config = task.model().config();
   RunReports reports(

@@ -1,7 +1,10 @@
 // What a job takes: the plan it prints holds, memory stays flat, --gradient_checkpointing changes no bit, and the time of its
 // steps is told.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -95,6 +98,65 @@ TEST_F(Memory, AnEvaluationRunsInTheMemoryOfTraining) {
                           padded))
                   .out,
               ContainsRegex("memory: .* evaluation [1-9]"));
+}
+
+// A control group of cgroup v1 or v2 under the root one; needs root.
+class ControlGroup {
+ public:
+  explicit ControlGroup(std::size_t bytes) {
+    for (const char* base : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
+      folder_ = std::filesystem::path(base) / fmt::format("tandem-test-{}", ::getpid());
+      std::error_code failed;
+      if (!std::filesystem::create_directory(folder_, failed)) continue;
+      for (const char* file : {"memory.limit_in_bytes", "memory.max"}) {
+        std::ofstream limit(folder_ / file);
+        works_ = works_ || (limit && limit << bytes && limit.flush());
+      }
+      if (works_) return;
+      std::filesystem::remove(folder_, failed);
+    }
+  }
+  ~ControlGroup() {
+    if (works_) ::rmdir(folder_.c_str());
+  }
+  bool works() const { return works_; }
+  // `command`, run by a shell that has joined the group.
+  std::vector<std::string> inside(const std::vector<std::string>& command) const {
+    std::vector<std::string> words = {
+        "/bin/sh", "-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"", folder_.native()};
+    words.insert(words.end(), command.begin(), command.end());
+    return words;
+  }
+
+ private:
+  std::filesystem::path folder_;
+  bool works_ = false;
+};
+
+TEST_F(Memory, AControlGroupThatIsTooSmallIsNamedBeforeTraining) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
+  // The program alone takes some 30 MiB of it, most of them pages of files that do not count.
+  const ControlGroup group(std::size_t{24} << 20);
+  if (!group.works()) GTEST_SKIP() << "no control group can be made here (needs root)";
+  const Words large = {"--per_device_train_batch_size", "48", "--max_train_samples", "400"};
+  const ProcessResult refused = run(group.inside(train_command("job", large)));
+  EXPECT_EQ(refused.exit_code, 1) << refused.out << refused.err;
+  EXPECT_THAT(refused.err, ContainsRegex("rank 0 will need [0-9]+ MiB of memory at the peak, and "
+                                         "memory[._a-z]+ of the cgroup /tandem-test-[0-9]+ allows "
+                                         "24 MiB"));
+  EXPECT_EQ(refused.out.find("Running training"), std::string::npos);
+}
+
+// Address space is reserved in large pieces: the limit ends one of them, or the comparison with the plan, before training.
+TEST_F(Memory, ALimitOfAddressSpaceIsNamed) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers reserve terabytes of address space";
+  const Words command = train_command("job");
+  Words limited = {"/bin/sh", "-c", "ulimit -v 120000 && exec \"$@\"", "sh"};
+  limited.insert(limited.end(), command.begin(), command.end());
+  const ProcessResult refused = run(limited);
+  EXPECT_EQ(refused.exit_code, 1) << refused.out << refused.err;
+  EXPECT_THAT(refused.err, ContainsRegex("RLIMIT_AS"));
+  EXPECT_EQ(refused.out.find("Running training"), std::string::npos);
 }
 
 TEST_F(Memory, IsFlatOver500Steps) {

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tandem/core/error.h"
+#include "tandem/core/memory_limits.h"
 
 namespace tandem {
 namespace {
@@ -22,8 +23,8 @@ Buffer::Buffer(std::size_t bytes) : size_(bytes) {
       ::mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) {
     raise<IoError>(
-        "cannot get {} MiB of memory: {}; try a smaller batch, or fewer ranks on this machine",
-        bytes >> 20, std::strerror(errno));
+        "cannot get {} MiB of memory: {}{}; try a smaller batch, or fewer ranks on this machine",
+        bytes >> 20, std::strerror(errno), describe_address_space_limit());
   }
   auto* start = static_cast<std::byte*>(address);
   if (large) {

@@ -92,7 +92,8 @@ void add_groups(const fs::path& root, const Version& version, const Mount& mount
     const fs::path folder = (under(root, mount.point) / inside).lexically_normal();
     if (const auto bytes = bytes_in(folder / version.limit)) {
       MemoryLimit limit;
-      const std::string name = "/" + (inside == "." ? std::string() : inside.generic_string());
+      const std::string name =
+          fmt::format("/{}", inside == "." ? std::string() : inside.generic_string());
       limit.name = fmt::format("{} of the cgroup {}", version.limit, name);
       limit.key = fmt::format("{}:{}:{}", known ? space.st_ino : 0, version.limit, name);
       limit.bytes = *bytes;
@@ -140,6 +141,12 @@ std::size_t address_space_limit() {
     return std::numeric_limits<std::size_t>::max();
   }
   return limit.rlim_cur;
+}
+
+std::string describe_address_space_limit() {
+  const std::size_t limit = address_space_limit();
+  if (limit == std::numeric_limits<std::size_t>::max()) return "";
+  return fmt::format(" (RLIMIT_AS, 'ulimit -v', allows {} MiB of address space)", limit >> 20);
 }
 
 std::size_t address_space() {

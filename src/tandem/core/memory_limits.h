@@ -25,6 +25,8 @@ std::vector<MemoryLimit> memory_limits(const std::filesystem::path& root = "/");
 
 // RLIMIT_AS; the greatest value when there is none. It bounds address space, used or not.
 std::size_t address_space_limit();
+// " (RLIMIT_AS, 'ulimit -v', allows 400 MiB of address space)" for errors; empty without a limit.
+std::string describe_address_space_limit();
 // Address space in use; 0 where the kernel does not tell.
 std::size_t address_space();
 
