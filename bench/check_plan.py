@@ -10,6 +10,7 @@ steps, so that start-up and the first steps do not count. With more ranks than c
 import argparse
 import json
 import os
+import pathlib
 import re
 import statistics
 import subprocess
@@ -57,9 +58,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--mpirun", default="mpirun", help="the launcher; any that tandem knows")
     parser.add_argument("--tandem", default="build/release/bin/tandem")
+    parser.add_argument("--json", metavar="FILE", help="write the figures, as bench/record.py wants them")
     arguments = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     print("| ranks | predicted s/step | measured s/step | smallest, largest measured | error |\n|---|---|---|---|---|")
+    rows = []
     for ranks in map(int, arguments.ranks.split(",")):
         predicted, measured = [], []
         for _ in range(arguments.rounds):
@@ -69,6 +72,9 @@ def main():
         note = f" (oversubscribed, {cores} cores)" if ranks > cores else ""
         print(f"| {ranks}{note} | {statistics.median(predicted):.4f} | {statistics.median(measured):.4f} | {min(measured):.4f}, {max(measured):.4f} "
               f"| {100 * error:+.1f} % |", flush=True)
+        rows.append({"ranks": f"{ranks}{note}", "predicted": statistics.median(predicted), "measured": [statistics.median(measured), min(measured), max(measured)], "error": error})
+    if arguments.json:
+        pathlib.Path(arguments.json).write_text(json.dumps({"rows": rows}))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ def parse():
     parser.add_argument("--pad_to_max_length", choices=["True", "False"], default="True", help="the rival's padding; run_qa.py's default is True")
     parser.add_argument("--rival_steps", type=int, help="project the rival's time from so many steps")
     parser.add_argument("--tcmalloc", metavar="FILE", help="preload this library into the rival, as Hugging Face's guides do")
+    parser.add_argument("--json", metavar="FILE", help="write the figures, as bench/record.py wants them")
     return parser.parse_args()
 
 
@@ -174,6 +175,9 @@ def compare(options):
         how = f"projected from {len(rival['step'])} of {rival['steps']} steps and {len(rival['eval'])} of {rival['eval_batches']} batches"
     print(f"Hugging Face, {len(cores)} ranks x 1 thread, --pad_to_max_length {options.pad_to_max_length}: {total:.1f} s ({how}); start {rival['ready']:.1f}, "
           f"step {step:.3f} ({min(rival['step']):.3f} - {max(rival['step']):.3f}), evaluation batch {batch:.3f}\ntandem is {total / seconds:.2f} times as fast")
+    if options.json:
+        padding = "all to 384" if options.pad_to_max_length == "True" else "each batch to its longest"
+        pathlib.Path(options.json).write_text(json.dumps({"rows": [{"padding": padding, "tandem": seconds, "seconds": total, "projected": how.removeprefix("projected from ")}]}))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ def main():
     parser.add_argument("--questions", required=True)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", metavar="FILE", help="write the figures, as bench/record.py wants them")
     options = parser.parse_args()
     os.environ["RAYON_NUM_THREADS"] = str(options.threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
@@ -62,6 +63,10 @@ def main():
     ratios = [b / a for a, b in zip(ours, theirs)]
     print(f"{len(lines)} texts, {options.threads} threads: tandem {statistics.median(ours):.3f} s, tokenizers {statistics.median(theirs):.3f} s; "
           f"tandem is {statistics.median(ratios):.1f} times as fast ({min(ratios):.1f} - {max(ratios):.1f})")
+    if options.json:
+        import tokenizers
+        row = {"text": pathlib.Path(options.questions).name, "ratio": [statistics.median(ratios), min(ratios), max(ratios)]}
+        pathlib.Path(options.json).write_text(json.dumps({"rows": [row], "versions": {"tokenizers": tokenizers.__version__}}))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ that start-up and the first steps do not count. Printed are the medians, their s
 and what the jobs say of sums of gradients and waits (all steps of the longer job).
 """
 import argparse
+import json
 import os
+import pathlib
 import re
 import statistics
 import subprocess
@@ -48,6 +50,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mpirun", default="mpirun", help="the launcher; any that tandem knows")
     parser.add_argument("--tandem", default="build/release/bin/tandem")
+    parser.add_argument("--json", metavar="FILE", help="write the figures, as bench/record.py wants them")
     arguments = parser.parse_args()
     times, shares = {1: [], 2: []}, {1: [], 2: []}
     for number in range(arguments.rounds):
@@ -59,6 +62,10 @@ def main():
         print(f"{ranks} rank(s) x {2 // ranks} thread(s): {statistics.median(seconds):.4f} s per step ({min(seconds):.4f} - {max(seconds):.4f}); "
               f"sums of gradients and waits {statistics.median(shares[ranks]):.1f} % ({min(shares[ranks])} - {max(shares[ranks])})")
     print(f"two ranks reach {100 * statistics.median(times[1]) / statistics.median(times[2]):.1f} % of the tokens per second of two threads")
+    if arguments.json:
+        three = lambda values: [statistics.median(values), min(values), max(values)]
+        rows = [{"what": f"{ranks} rank{'s' * (ranks > 1)} × {2 // ranks} thread{'s' * (ranks == 1)}", "seconds": three(times[ranks]), "communication": [share / 100 for share in three(shares[ranks])]} for ranks in times]
+        pathlib.Path(arguments.json).write_text(json.dumps({"rows": rows}))
 
 
 if __name__ == "__main__":

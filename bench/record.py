@@ -94,7 +94,7 @@ def busy_seconds():
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
-def alone(work):
+def alone(command, work):
     """What `work` returns, marked as not valid if others took more than a tenth of the cores beside it."""
     own = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     begin, busy, used = time.monotonic(), busy_seconds(), own()
@@ -102,7 +102,7 @@ def alone(work):
     cores = os.cpu_count() * (time.monotonic() - begin)
     others = max(0.0, (busy_seconds() - busy) - (own() - used)) / cores
     run["taken_by_others"] = round(others, 3)
-    run["valid"] = run["valid"] and ("rows" in run or others <= 1 - LEAST_SHARE_OF_CORES)  # counts depend on no neighbour
+    run["valid"] = run["valid"] and (command[0].endswith(".sh") or others <= 1 - LEAST_SHARE_OF_CORES)  # counts depend on no neighbour
     return run
 
 
@@ -158,7 +158,7 @@ def main():
     options, command = parser.parse_args(sys.argv[1:cut]), sys.argv[cut + 1:]
     who, runs = machine(), []
     while sum(run["valid"] for run in runs) < options.runs and len(runs) < 2 * options.runs:
-        runs.append(alone(lambda: run_once(command)))
+        runs.append(alone(command, lambda: run_once(command)))
     found = versions(command)
     for run in runs:
         found.update(run.pop("versions", {}))

@@ -4,7 +4,9 @@
 Questions are read, tokenized and cut into features each time (bench/make_squad.py makes a file of SQuAD's size), unless --feature_cache names a folder: then the first run fills it, and is not counted. Printed are the median, smallest and largest value.
 """
 import argparse
+import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -39,6 +41,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tandem", default="build/release/bin/tandem")
     parser.add_argument("--feature_cache", default="off")
+    parser.add_argument("--json", metavar="FILE", help="write the figures, as bench/record.py wants them")
     parser.add_argument("flags", nargs="*")
     arguments = parser.parse_args()
     if arguments.feature_cache != "off":
@@ -47,6 +50,10 @@ def main():
     for mark in MARKS:
         values = [run[mark] for run in runs]
         print(f"{mark:28} {statistics.median(values):6.2f} s  ({min(values):.2f} - {max(values):.2f})")
+    if arguments.json:
+        questions = sum(len(paragraph["qas"]) for article in json.loads(pathlib.Path(arguments.train_file).read_text())["data"] for paragraph in article["paragraphs"])
+        figures = {name: statistics.median(run[mark] for run in runs) for name, mark in zip(("model", "features", "begins", "first_step"), MARKS)}
+        pathlib.Path(arguments.json).write_text(json.dumps({"rows": [{"questions": questions, "kept": "made" if arguments.feature_cache == "off" else "kept", **figures}]}))
 
 
 if __name__ == "__main__":

@@ -125,6 +125,19 @@ def rows_of_comm(run):
         yield {"operation": run["operation"], "bytes": int(size), **{names[column]: median for column, median in found["median"].items() if column in names}}
 
 
+def rows_of_optimizer(run):
+    for result in run["results"]:
+        model, _, what = result["name"].partition(" ")
+        copies = {"AdamW": "no", "AdamW with a bf16 copy": "yes"}
+        if what in copies:
+            yield {"model": model, "copy": copies[what], "share": three(result["share"])}
+
+
+def rows_of_answers(run):
+    for result in run["results"]:
+        yield {"stage": result["name"], "seconds": three(result["seconds"])}
+
+
 # ---- what follows from a row ---------------------------------------------------------------------------------------------------------------------------------------------------
 
 
@@ -191,7 +204,7 @@ PAGES = {
     "memory": Page("Memory", "What a job plans and what it uses, all ranks of the node together, MiB.",
                    [("job", "job", text), ("planned", "planned", whole), ("used", "used", whole)], ("job",)),
     "optimizer": Page("AdamW", "All parameters of a model: share of the rate at which its bytes can be streamed.",
-                      [("model", "model", text), ("bf16 copy", "copy", text), ("share of a stream", "share", percent)], ("model", "copy"), "share"),
+                      [("model", "model", text), ("bf16 copy", "copy", text), ("share of a stream", "share", percent)], ("model", "copy"), "share", rows=rows_of_optimizer),
     "int8": Page("Products on 8-bit integers", "Milliseconds of the forward product of 12 × 384 rows of BERT-base. In int8 the time includes the quantization of the rows; the share is of int8's register-only peak, with a static range.",
                  [("product", "product", text), ("kernels", "kernels", text), ("f32", "f32", number), ("bf16", "bf16", number), ("int8, static range", "static", number), ("share", "share", percent), ("int8, range for each row", "dynamic", number)],
                  ("product", "kernels"), "share"),
@@ -202,7 +215,7 @@ PAGES = {
                     [("program", "program", text), ("ranks", "ranks", whole), ("type", "type", text), ("`--pad_to_max_length`", "padding", text), ("seed", "seed", whole), ("EM", "em", factor), ("F1", "f1", factor)],
                     ("program", "ranks", "type", "padding", "seed"), "f1"),
     "tokenizer": Page("Tokenizer", "Against Hugging Face's `tokenizers` on the same two threads.", [("text", "text", text), ("times as fast", "ratio", number)], ("text",), "ratio"),
-    "answers": Page("Answers and metrics", "From logits (noise) to files and metrics, for 10,570 questions (10,849 features).", [("stage", "stage", text), ("seconds", "seconds", number)], ("stage",), "seconds", False),
+    "answers": Page("Answers and metrics", "From logits (noise) to files and metrics, for 10,570 questions (10,849 features).", [("stage", "stage", text), ("seconds", "seconds", number)], ("stage",), "seconds", False, rows=rows_of_answers),
     "plan": Page("Planned and measured steps", "`tandem plan` against jobs on one machine: MiniLM, bf16, 4 padded sequences of 128 per rank, one thread per rank. No prediction for several nodes was compared with a measurement.",
                  [("ranks", "ranks", text), ("predicted, s per step", "predicted", number), ("measured", "measured", number), ("error", "error", lambda value: f"{value * 100:+.1f} %")], ("ranks",)),
     "plan_clusters": Page("Planned clusters", "Not measured: what `tandem plan` predicts for BERT-base, 12 sequences of 384 per rank, bf16, two ranks per node, each assumed to do 3,000 GFLOP/s of which half is reached, 80 GB/s for the optimizer, 60 GB/s for sums, 10 µs per message. Efficiency is per rank, against one rank "
@@ -233,6 +246,8 @@ def load(folder):
 
 
 def rows_of_run(page, record, run):
+    if "rows" not in run and page.rows is None:
+        raise SystemExit(f"{page.title}: rows of `{record['command']}` cannot be read")
     rows = copy.deepcopy(run["rows"]) if "rows" in run else list(page.rows(run))
     for row in rows:
         if "against" in page.keys and row.get("against_dw"):
