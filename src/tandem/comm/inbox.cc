@@ -1,11 +1,27 @@
 #include "tandem/comm/inbox.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "tandem/comm/call.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
+
+namespace {
+
+// What a message that nobody has asked for yet gets at first.
+constexpr std::size_t kFirstPiece = std::size_t{1} << 20;
+
+}  // namespace
+
+void Incoming::grow(std::size_t bytes) {
+  storage.resize(std::min<std::size_t>(header.bytes, bytes));
+  target = storage;
+}
+
+// Twice what has really come: a header alone takes next to nothing.
+void Incoming::grow() { grow(std::max(kFirstPiece, 2 * storage.size())); }
 
 std::shared_ptr<const Message> Inbox::post(const Header& expected, std::span<std::byte> bytes) {
   auto message = std::make_shared<Message>();
@@ -38,8 +54,14 @@ std::shared_ptr<Incoming> Inbox::begin(const Header& header) {
     stream.posted.pop_front();
     return incoming;
   }
-  incoming->storage.resize(header.bytes);
-  incoming->target = incoming->storage;
+  // Nothing was posted that says how much may come.
+  if (header.bytes > Incoming::kMostBytes) {
+    disagreed_ = true;
+    monitor_.report(fmt::format(
+        "{} received the header of a message of {} bytes from {}: different versions, or damage",
+        self_.describe(), header.bytes, peer_.describe()));
+    return nullptr;
+  }
   stream.arrived.push_back(incoming);
   return incoming;
 }

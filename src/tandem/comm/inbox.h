@@ -18,8 +18,14 @@ struct Incoming {
   Header header;
   std::span<std::byte> target;
   std::shared_ptr<Message> message;  // the receive it belongs to; none: it came first
-  std::vector<std::byte> storage;    // for one that came first
+  std::vector<std::byte> storage;    // for one that came first; grows with what really comes
   bool complete = false;
+  static constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40;
+  // Whether `target` has room for all bytes. One that came first gets its room as the bytes come:
+  // grow() whenever it is full.
+  bool whole() const { return target.size() == header.bytes; }
+  void grow();
+  void grow(std::size_t bytes);
 };
 
 class Inbox {

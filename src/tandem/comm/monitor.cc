@@ -32,6 +32,7 @@ constexpr std::size_t kAllHear = 16;
 constexpr std::size_t kNeighbours = 4;
 constexpr std::uint32_t kFrameMagic = 0x6d444e43;
 constexpr std::size_t kMaxText = 4096;
+constexpr std::size_t kMostReceived = 16 * kMaxText;
 
 struct FrameHeader {
   std::uint32_t magic = kFrameMagic;
@@ -164,6 +165,8 @@ void Monitor::read_control(std::size_t rank) {
     const ssize_t count = ::recv(watched.control.get(), bytes, sizeof bytes, 0);
     if (count > 0) {
       watched.received.append(bytes, static_cast<std::size_t>(count));
+      // Whoever sends without end must not fill the memory: the rest waits in the kernel.
+      if (watched.received.size() >= kMostReceived) return take_frames(rank);
       continue;
     }
     if (count < 0 && errno == EINTR) continue;

@@ -261,6 +261,7 @@ void PluginTransport::read_packet(std::size_t peer, const Packet& packet) {
     disagreed_ = true;
     return;
   }
+  if (!incoming->whole()) incoming->grow(header.bytes);  // the library writes it as a whole
   if (header.bytes > kInlineBytes) return receive_body(peer, std::move(incoming));
   if (header.bytes > 0)
     std::memcpy(incoming->target.data(), packet.data() + sizeof header, header.bytes);

@@ -1,7 +1,9 @@
 // Memory that the ranks of a node share, and what wakes them: the files' descriptors travel over their UNIX sockets.
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -50,6 +52,15 @@ bool send_descriptor(int socket, const SegmentNote& note, int descriptor) {
   return ::sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof note;
 }
 
+// A memory file of so many bytes that cannot shrink: reading it cannot end this process.
+bool holds(const rendezvous::FileDescriptor& file, std::uint64_t bytes) {
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0 || status.st_size < 0) return false;
+  const int seals = ::fcntl(file.get(), F_GET_SEALS);
+  return static_cast<std::uint64_t>(status.st_size) >= bytes && seals >= 0 &&
+         (seals & F_SEAL_SHRINK) != 0;
+}
+
 // The descriptor, or none; errno says why (EAGAIN: nothing there yet, 0: closed or not a segment).
 rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
   iovec part{&note, sizeof note};
@@ -72,6 +83,7 @@ rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
   std::memcpy(&descriptor, CMSG_DATA(rights), sizeof descriptor);
   rendezvous::FileDescriptor file(descriptor);
   if (count != sizeof note || note.magic != SegmentNote().magic) return {};
+  if (note.bytes != 0 && !holds(file, note.bytes)) return {};
   return file;
 }
 

@@ -248,7 +248,12 @@ bool StreamTransport::read_available(std::size_t peer) {
     } else {
       link.read += static_cast<std::size_t>(count);
     }
-    if (link.read == link.incoming->target.size()) finish_message(peer);
+    if (link.read < link.incoming->target.size()) continue;
+    if (link.incoming->whole()) {
+      finish_message(peer);
+    } else {
+      link.incoming->grow();
+    }
   }
   return moved;
 }

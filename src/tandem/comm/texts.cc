@@ -10,11 +10,20 @@ namespace {
 // The stream of messages that gather_texts uses: the last one.
 constexpr int kTextChannel = Communicator::kChannels - 1;
 
+// No text comes near it: the answers to a million questions take about 1 GiB.
+constexpr std::uint64_t kLongestText = std::uint64_t{1} << 32;
+
+void check_length(std::uint64_t length, const std::string& rank) {
+  if (length <= kLongestText) return;
+  raise<CommError>("{} announced a text of {} bytes: different versions, or damage", rank, length);
+}
+
 }  // namespace
 
 std::string Communicator::broadcast_text(std::string_view text, int root) {
   std::uint64_t length = text.size();
   broadcast(std::span(&length, 1), root);
+  check_length(length, describe_rank(root));
   std::string result = rank() == root ? std::string(text) : std::string(length, '\0');
   broadcast(std::span(result), root);
   return result;
@@ -28,6 +37,9 @@ std::vector<std::string> Communicator::all_gather_texts(std::string_view text) {
   std::vector<std::string> texts(lengths.size());
   if (size() == 1) return {std::string(text)};
   // Blocks of one size for the collective: that of the longest text.
+  for (std::size_t r = 0; r < lengths.size(); ++r) {
+    check_length(lengths[r], describe_rank(static_cast<int>(r)));
+  }
   const std::uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
   std::vector<char> own(longest);
   std::vector<char> all(longest * lengths.size());
@@ -53,6 +65,7 @@ std::vector<std::string> Communicator::gather_texts(std::string_view text, int r
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == root) continue;
     std::string& theirs = texts[static_cast<std::size_t>(peer)];
+    check_length(lengths[static_cast<std::size_t>(peer)], describe_rank(peer));
     theirs.resize(lengths[static_cast<std::size_t>(peer)]);
     receives.push_back(start_receive(std::span(theirs), peer, kTextChannel));
   }

@@ -11,6 +11,12 @@
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::rendezvous {
+namespace {
+
+// PMI-1 allows 1,024 bytes and a value of its own length.
+constexpr std::size_t kLongestLine = std::size_t{1} << 16;
+
+}  // namespace
 
 PmiClient::PmiClient(int descriptor, std::chrono::milliseconds timeout)
     : descriptor_(descriptor), timeout_(timeout) {
@@ -93,6 +99,10 @@ std::string PmiClient::read_line(std::string_view asked) {
                        descriptor_, asked);
     }
     buffer_.append(bytes, static_cast<std::size_t>(count));
+    if (buffer_.size() > kLongestLine) {
+      raise<CommError>("the process manager (PMI_FD={}) answered '{}' with a line without end",
+                       descriptor_, asked);
+    }
   }
 }
 
