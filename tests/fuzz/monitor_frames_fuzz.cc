@@ -1,0 +1,39 @@
+// What comes over a control connection: goodbyes, failures, heartbeats, expulsions. Its end is noticed
+// whatever came before.
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include "fuzz/require.h"
+#include "tandem/comm/failure.h"
+#include "tandem/comm/flight_recorder.h"
+#include "tandem/comm/monitor.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace tandem;
+  using Clock = std::chrono::steady_clock;
+  int ends[2];
+  constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+  if (size > 65536 || ::socketpair(AF_UNIX, kType, 0, ends) != 0) return 0;
+  rendezvous::FileDescriptor peer(ends[1]);
+  if (::send(peer.get(), data, size, MSG_NOSIGNAL) < 0) return 0;
+  std::vector<comm::Peer> peers(2);
+  peers[1].rank = 1;
+  comm::Failure failure;
+  const comm::FlightRecorder recorder;
+  std::vector<rendezvous::FileDescriptor> control(2);
+  control[1] = rendezvous::FileDescriptor(ends[0]);
+  comm::Monitor::Options options;
+  options.recorder = &recorder;
+  comm::Monitor monitor(peers, std::move(control), failure, options);
+  peer.reset();
+  const auto end = Clock::now() + std::chrono::seconds(8);
+  while (!monitor.gone(1) && Clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  fuzz::require(monitor.gone(1));
+  (void)monitor.describe_laggard();
+  return 0;
+}

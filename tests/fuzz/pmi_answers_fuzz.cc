@@ -1,0 +1,29 @@
+// What a process manager says to a rank, up to the end of its connection.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/pmi.h"
+#include "tandem/rendezvous/socket.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace tandem;
+  int ends[2];
+  if (size > 65536 || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return 0;
+  const rendezvous::FileDescriptor rank(ends[0]);
+  rendezvous::FileDescriptor manager(ends[1]);
+  if (::send(manager.get(), data, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return 0;
+  ::shutdown(manager.get(), SHUT_WR);
+  try {
+    rendezvous::PmiClient pmi(rank.get(), std::chrono::seconds(5));
+    pmi.put("key", "value");
+    pmi.barrier();
+    (void)pmi.get("key");
+    pmi.finalize();
+  } catch (const CommError&) {
+  }
+  return 0;
+}
