@@ -94,6 +94,10 @@ void RandomSpans::predict(const kernels::Context&, const nn::Weights&, tasks::Sp
   only_training();
 }
 
+std::size_t RandomSpans::output_size(tasks::Split, std::size_t, std::size_t) const {
+  only_training();
+}
+
 tasks::Evaluation RandomSpans::evaluate(tasks::Split, std::span<const float>,
                                         const std::filesystem::path&, const std::string&,
                                         ThreadPool&) {

@@ -39,6 +39,7 @@ class RandomSpans final : public tasks::Task {
   std::size_t num_features(tasks::Split) const override;
   void predict(const kernels::Context&, const nn::Weights&, tasks::Split, std::size_t, std::size_t,
                std::vector<float>&) override;
+  std::size_t output_size(tasks::Split, std::size_t, std::size_t) const override;
   tasks::Evaluation evaluate(tasks::Split, std::span<const float>, const std::filesystem::path&,
                              const std::string&, ThreadPool&) override;
 

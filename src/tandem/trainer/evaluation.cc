@@ -18,24 +18,34 @@ struct LocalOutput {
   std::vector<std::size_t> batch_begin;
 };
 
+// The batches of this rank: number k is rank k mod W's.
+void for_own_batches(const EvaluationRequest& request, const comm::Communicator& communicator,
+                     std::size_t num_features,
+                     FunctionRef<void(std::size_t begin, std::size_t end)> visit) {
+  const auto rank = static_cast<std::size_t>(communicator.rank());
+  const std::size_t stride = static_cast<std::size_t>(communicator.size()) * request.batch_size;
+  for (std::size_t begin = rank * request.batch_size; begin < num_features; begin += stride)
+    visit(begin, std::min(begin + request.batch_size, num_features));
+}
+
 LocalOutput predict_own_batches(const EvaluationRequest& request, const kernels::Context& context,
                                 const comm::Communicator& communicator, tasks::Task& task,
                                 const nn::Weights& weights, Observer& observer) {
   LocalOutput output;
   const std::size_t num_features = task.num_features(request.split);
-  const auto world_size = static_cast<std::size_t>(communicator.size());
-  const std::size_t own_batches = num_chunks(num_features, request.batch_size * world_size);
-  for (std::size_t batch = static_cast<std::size_t>(communicator.rank());
-       batch * request.batch_size < num_features; batch += world_size) {
-    const std::size_t begin = batch * request.batch_size;
-    const std::size_t end = std::min(begin + request.batch_size, num_features);
+  const auto others = static_cast<std::size_t>(communicator.size() - 1);
+  // Memory that grew by copying would be there twice.
+  std::size_t size = 0;
+  for_own_batches(request, communicator, num_features, [&](std::size_t begin, std::size_t end) {
+    size += task.output_size(request.split, begin, end);
+  });
+  output.values.reserve(size);
+  for_own_batches(request, communicator, num_features, [&](std::size_t begin, std::size_t end) {
     output.batch_begin.push_back(output.values.size());
     task.predict(context, weights, request.split, begin, end, output.values);
-    // No batch is larger than the first: memory that grew by copying would be there twice.
-    if (output.batch_begin.size() == 1) output.values.reserve(output.values.size() * own_batches);
-    observer.evaluation_progress(std::min(num_features, (batch + world_size) * request.batch_size),
+    observer.evaluation_progress(std::min(num_features, end + others * request.batch_size),
                                  num_features);
-  }
+  });
   output.batch_begin.push_back(output.values.size());
   return output;
 }

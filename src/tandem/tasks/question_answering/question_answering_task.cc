@@ -79,6 +79,13 @@ std::vector<std::uint32_t> by_length(const FeatureSet& features) {
   return order;
 }
 
+std::vector<std::uint32_t> evaluation_order(const FeatureSet& features, Padding padding) {
+  if (padding == Padding::kNone) return by_length(features);
+  std::vector<std::uint32_t> order(features.size());
+  std::iota(order.begin(), order.end(), 0u);
+  return order;
+}
+
 QuestionAnsweringTask::QuestionAnsweringTask(models::ModelConfig config,
                                              const text::Tokenizer& tokenizer,
                                              const Options& options)
@@ -118,7 +125,7 @@ std::vector<std::uint32_t> QuestionAnsweringTask::train_lengths() const {
 void QuestionAnsweringTask::set_evaluation(tasks::Split split, EvaluationSet set) {
   if (!options_.postprocess.version_2_with_negative && is_scored(split, set.questions))
     check_answered(used_examples(set));
-  std::vector<std::uint32_t> order = by_length(set.features);
+  std::vector<std::uint32_t> order = evaluation_order(set.features, options_.padding);
   (split == tasks::Split::kEval ? eval_set_ : predict_set_)
       .emplace(OrderedSet{std::move(set), std::move(order)});
 }
@@ -309,7 +316,14 @@ void QuestionAnsweringTask::predict(const kernels::Context& context, const nn::W
                  std::span(output).last(size));
 }
 
-// Outputs come as predict() computed them, by length; the answers want the order of the features.
+std::size_t QuestionAnsweringTask::output_size(tasks::Split split, std::size_t begin,
+                                               std::size_t end) const {
+  const OrderedSet& set = evaluation_set(split);
+  const auto batch = std::span<const std::uint32_t>(set.order).subspan(begin, end - begin);
+  return batch_rows(set.set.features, batch, options_.padding) * kNumLabels;
+}
+
+// Outputs come as predict() computed them; the answers want the order of the features.
 struct QuestionAnsweringTask::OrderedLogits {
   std::vector<float> start, end;
   std::vector<std::size_t> row_begin;

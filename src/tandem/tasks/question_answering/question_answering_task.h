@@ -22,10 +22,14 @@ struct EvaluationSet {
   FeatureSet features;
 };
 
-// Features by length, the longest first, equal ones in order: what an evaluation computes one after
-// the other. Batches of like lengths share work evenly among threads and, where a batch is padded to
-// its longest sequence, hardly pad.
+// Features by length, the longest first, equal ones in order.
 std::vector<std::uint32_t> by_length(const FeatureSet& features);
+
+// What an evaluation computes one after the other. Without padding by length: batches of like
+// lengths share work evenly among threads. With padding in the order of the features, as Hugging
+// Face's sequential sampler: the logits of padding compete for the n best starts and ends, so other
+// neighbours in a batch that is padded to its longest sequence are other answers.
+std::vector<std::uint32_t> evaluation_order(const FeatureSet& features, Padding padding);
 
 class QuestionAnsweringTask final : public tasks::Task {
  public:
@@ -89,9 +93,10 @@ class QuestionAnsweringTask final : public tasks::Task {
                 bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) override;
 
   std::size_t num_features(tasks::Split split) const override;
-  // [begin, end) counts the features by length.
+  // [begin, end) counts the features in evaluation_order().
   void predict(const kernels::Context& context, const nn::Weights& weights, tasks::Split split,
                std::size_t begin, std::size_t end, std::vector<float>& output) override;
+  std::size_t output_size(tasks::Split split, std::size_t begin, std::size_t end) const override;
   tasks::Evaluation evaluate(tasks::Split split, std::span<const float> output,
                              const std::filesystem::path& directory, const std::string& prefix,
                              ThreadPool& threads) override;
@@ -101,7 +106,7 @@ class QuestionAnsweringTask final : public tasks::Task {
   struct OrderedLogits;  // of all features, in the order of the features
   struct OrderedSet {
     EvaluationSet set;
-    std::vector<std::uint32_t> order;  // by_length()
+    std::vector<std::uint32_t> order;  // evaluation_order()
   };
 
   const OrderedSet& evaluation_set(tasks::Split split) const;

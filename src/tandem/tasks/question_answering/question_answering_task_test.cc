@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <numeric>
 
 #include "support/test_support.h"
 #include "tandem/core/error.h"
@@ -81,7 +82,33 @@ Written evaluate(Padding padding, std::size_t batch_size, std::size_t train_batc
           read_file(folder / "eval_nbest_predictions.json")};
 }
 
-// Features are computed by length, in batches of any size: the answers, their scores included, are
+// Padded batches hold what those of Hugging Face's sequential sampler hold: a batch of the next
+// features of the file is as long as its longest.
+TEST(QuestionAnsweringTask, PaddedBatchesAreThoseOfASequentialSampler) {
+  const text::Tokenizer tokenizer = text::Tokenizer::load(demo("model"));
+  for (const Padding padding : {Padding::kLongestOfBatch, Padding::kMaxSeqLength}) {
+    constexpr std::size_t kBatch = 8;
+    models::testing::TestContext context;
+    QuestionAnsweringTask task(models::ModelConfig::load(demo("model")), tokenizer,
+                               {.padding = padding, .eval_batch_size = kBatch, .postprocess = {}});
+    auto questions = data::read_questions(demo("held_out.json"), {});
+    const FeatureSet features = features_of(tokenizer, questions, padding);
+    FeatureSet same = features_of(tokenizer, questions, padding);
+    task.set_evaluation(tasks::Split::kEval, {std::move(questions), std::move(same)});
+    std::vector<float> weights(task.layout().size());
+    for (std::size_t begin = 0; begin + kBatch <= features.size(); begin += kBatch) {
+      std::vector<std::uint32_t> indices(kBatch);
+      std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(begin));
+      std::vector<float> output;
+      task.predict(context, {.f32 = weights, .bf16 = {}}, tasks::Split::kEval, begin,
+                   begin + kBatch, output);
+      ASSERT_EQ(output.size(), 2 * batch_rows(features, indices, padding)) << "batch at " << begin;
+      ASSERT_EQ(output.size(), task.output_size(tasks::Split::kEval, begin, begin + kBatch));
+    }
+  }
+}
+
+// Without padding features are computed by length, in batches of any size: the answers, their scores included, are
 // those of the features one by one.
 TEST(QuestionAnsweringTask, AnswersDoNotDependOnTheBatches) {
   for (const Padding padding : {Padding::kNone, Padding::kMaxSeqLength}) {
