@@ -70,6 +70,37 @@ void require_whole_checkpoint(const fs::path& checkpoint) {
   raise<DataError>("{}; {}. If it was changed on purpose, remove manifest.json", *damage, advice);
 }
 
+constexpr std::string_view kLockName = ".tandem-lock";
+
+// Nothing where the file system has no locks.
+std::optional<LockFile> lock_directory(const fs::path& directory, Console& console) {
+  const fs::path path = directory / kLockName;
+  std::optional<LockFile> lock;
+  try {
+    lock = LockFile::try_acquire(path);
+  } catch (const IoError& error) {
+    console.warning(
+        fmt::format("{}; nothing keeps a second job out of this --output_dir while this one runs",
+                    error.what()));
+    return std::nullopt;
+  }
+  if (!lock) {
+    const std::string holder = LockFile::text_of(path);
+    raise<ConfigError>(
+        "--output_dir: another job is running in '{}' ({}); wait for its end, or "
+        "choose another directory",
+        directory.native(), holder.empty() ? "unknown process" : holder);
+  }
+  lock->remove_at_end();
+  return lock;
+}
+
+// What may lie in an output_dir that counts as empty.
+bool is_left_over(const std::string& name) {
+  return name == kLockName || name.starts_with("tmp-checkpoint-") ||
+         name.starts_with("tandem-flight-");
+}
+
 // Where to resume from, if anywhere: the flag, else the newest checkpoint that a previous run left
 // in output_dir.
 std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments& training,
@@ -91,7 +122,7 @@ std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments&
     return last;
   }
   for (const auto& entry : fs::directory_iterator(output_dir)) {
-    if (entry.path().filename().string().starts_with("tmp-checkpoint-")) continue;
+    if (is_left_over(entry.path().filename().string())) continue;
     raise<ConfigError>(
         "Output directory ({}) already exists and is not empty. Use --overwrite_output_dir to "
         "overcome.",
@@ -125,17 +156,21 @@ int shards_of_resumed_run(const fs::path& checkpoint, const trainer::ResumeState
 
 }  // namespace
 
-std::optional<fs::path> prepare_output(const trainer::TrainingArguments& training,
-                                       comm::Communicator& communicator, Console& console) {
+PreparedOutput prepare_output(const trainer::TrainingArguments& training,
+                              comm::Communicator& communicator, Console& console) {
   const bool is_main = communicator.rank() == 0;
-  std::string resume;
-  if (is_main) {
-    if (const auto path = find_resume_checkpoint(training, console)) resume = path->native();
-  }
   const bool own_directory = training.save_on_each_node && communicator.local_rank() == 0;
   if (is_main || own_directory) require_writable(training.output_dir);
+  PreparedOutput output;
+  std::string resume;
+  if (is_main) {
+    output.lock = lock_directory(training.output_dir, console);
+    if (output.lock) remove_abandoned_files(training.output_dir);
+    if (const auto path = find_resume_checkpoint(training, console)) resume = path->native();
+  }
   resume = communicator.broadcast_text(resume, 0);
-  return resume.empty() ? std::nullopt : std::optional<fs::path>(resume);
+  if (!resume.empty()) output.resume = resume;
+  return output;
 }
 
 void split_batch_sizes(int shards, trainer::TrainingArguments& training) {

@@ -8,16 +8,23 @@
 
 #include "apps/console.h"
 #include "tandem/comm/communicator.h"
+#include "tandem/core/lock_file.h"
 #include "tandem/trainer/training_arguments.h"
 
 namespace tandem::apps {
 
-// Makes output_dir and returns the checkpoint to resume from: the flag's, else the newest that a
-// previous run left there. Rank 0 looks at the file system, the others are told: they may see it a
-// moment later, or not at all. Collective. Throws ConfigError (the directory is not empty), IoError.
-std::optional<std::filesystem::path> prepare_output(const trainer::TrainingArguments& training,
-                                                    comm::Communicator& communicator,
-                                                    Console& console);
+struct PreparedOutput {
+  std::optional<std::filesystem::path> resume;  // the checkpoint to go on from
+  // Of rank 0, for as long as the job runs: another job in the same output_dir ends at its start.
+  std::optional<LockFile> lock;
+};
+
+// Makes output_dir, locks it, removes what killed runs left half-written there, and finds the
+// checkpoint to resume from: the flag's, else the newest that a previous run left there. Rank 0 looks
+// at the file system, the others are told: they may see it a moment later, or not at all. Collective.
+// Throws ConfigError (the directory is not empty, another job has it), IoError.
+PreparedOutput prepare_output(const trainer::TrainingArguments& training,
+                              comm::Communicator& communicator, Console& console);
 
 // --split_batches: the batch sizes are those of all shards together. Throws ConfigError.
 void split_batch_sizes(int shards, trainer::TrainingArguments& training);

@@ -80,7 +80,7 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
       comm::WorkerOptions::from_environment(environment, openmp_threads(environment).value_or(0));
   options.tuning = comm::tuning_from_environment(environment);
   options.flight_record_folder =
-      environment.get("TANDEM_FLIGHT_RECORD").value_or(fs::temp_directory_path().native());
+      environment.get("TANDEM_FLIGHT_RECORD").value_or(training.output_dir);
   if (const auto seconds = environment.get_int("TANDEM_STALL_TIMEOUT", 0, 1000000)) {
     options.stall_timeout = std::chrono::seconds(*seconds);
   }
@@ -206,7 +206,8 @@ int Job::run() {
   }
   warn_of_no_training(arguments_, world_.is_main(), console_);
   communicator.agree("command line", describe(arguments_));
-  const std::optional<fs::path> resume = prepare_output(training, communicator, console_);
+  const PreparedOutput output = prepare_output(training, communicator, console_);
+  const std::optional<fs::path>& resume = output.resume;
   split_batch_sizes(training.logical_shards.value_or(communicator.size()), training);
   if (resume && training.do_train) {
     adopt_checkpoint_settings(*resume, communicator.size(), training, console_);

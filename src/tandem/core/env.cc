@@ -99,8 +99,8 @@ constexpr EnvironmentVariable kRegistry[] = {
      "folder in which features are kept for the next run, or off; unset: tandem/features in "
      "XDG_CACHE_HOME or ~/.cache"},
     {"TANDEM_FLIGHT_RECORD",
-     "folder for the last operations of a rank when the job fails or on SIGUSR1; unset: the "
-     "directory for temporary files"},
+     "folder for the last operations of a rank when the job fails or on SIGUSR1; unset: "
+     "--output_dir"},
     {"TANDEM_IFNAME",
      "network interfaces for connections between hosts, for example ib0,eth0 or ^docker0; comes "
      "before CCL_KVS_IFACE and GLOO_SOCKET_IFNAME"},

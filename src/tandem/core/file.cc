@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/random_bits.h"
 
 namespace tandem {
 namespace {
@@ -32,6 +33,17 @@ std::size_t regular_file_size(int fd, const std::filesystem::path& path) {
   if (::fstat(fd, &info) != 0) throw io_error("cannot examine", path.native(), errno);
   if (S_ISDIR(info.st_mode)) throw io_error("cannot read", path.native(), EISDIR);
   return static_cast<std::size_t>(info.st_size);
+}
+
+// What is between a file's name and 16 hexadecimal digits in the name of its temporary file.
+constexpr std::string_view kTemporaryMark = ".tmp-";
+
+bool is_temporary_name(std::string_view name) {
+  constexpr std::size_t kDigits = 16;
+  if (name.size() <= kTemporaryMark.size() + kDigits) return false;
+  const std::string_view digits = name.substr(name.size() - kDigits);
+  return name.substr(0, name.size() - kDigits).ends_with(kTemporaryMark) &&
+         digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 std::string read_open_file(int fd, const std::filesystem::path& path) {
@@ -90,8 +102,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 AtomicFile::AtomicFile(std::filesystem::path path)
     : path_(std::move(path)),
-      temporary_(path_.native() + fmt::format(".tmp-{}", static_cast<long>(::getpid()))) {
-  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+      temporary_(fmt::format("{}{}{:016x}", path_.native(), kTemporaryMark, random_bits())) {
+  descriptor_ =
+      ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw io_error("cannot create", temporary_.native(), errno);
 }
 
@@ -114,6 +127,14 @@ void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(te
 
 void AtomicFile::commit() {
   if (::fsync(descriptor_) != 0) throw io_error("cannot sync", temporary_.native(), errno);
+  rename_into_place();
+  const auto directory = path_.parent_path();
+  sync_directory(directory.empty() ? "." : directory);
+}
+
+void AtomicFile::publish() { rename_into_place(); }
+
+void AtomicFile::rename_into_place() {
   if (::close(std::exchange(descriptor_, -1)) != 0) {
     const int error = errno;
     ::unlink(temporary_.c_str());
@@ -124,8 +145,16 @@ void AtomicFile::commit() {
     ::unlink(temporary_.c_str());
     throw io_error("cannot rename to", path_.native(), error);
   }
-  const auto directory = path_.parent_path();
-  sync_directory(directory.empty() ? "." : directory);
+}
+
+void remove_abandoned_files(const std::filesystem::path& directory) noexcept {
+  try {
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+      if (!entry.is_directory() && is_temporary_name(entry.path().filename().native()))
+        ::unlink(entry.path().c_str());
+    }
+  } catch (const std::exception&) {  // not readable: whoever writes there will say so
+  }
 }
 
 void write_file(const std::filesystem::path& path, std::string_view text) {

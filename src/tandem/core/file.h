@@ -31,9 +31,10 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-// Writes a file under a temporary name in the same directory; commit() syncs it, renames it over
-// `path` and syncs the directory. Without commit() the destructor removes the temporary file, so a
-// killed or failed writer leaves the old file.
+// Writes a file under a temporary name in the same directory, one that nobody can foresee and that does not exist yet (no link of
+// another user is followed); commit() syncs it, renames it over `path` and syncs the directory. Without commit() the destructor
+// removes the temporary file, so a failed writer leaves the old file; a killed one leaves the temporary file too, for
+// remove_abandoned_files().
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
@@ -44,8 +45,12 @@ class AtomicFile {
   void write(std::span<const std::byte> bytes);  // throws IoError; short writes are continued
   void write(std::string_view text);
   void commit();
+  // commit() without syncing, for what can be made again: a crash of the machine may leave the file empty.
+  void publish();
 
  private:
+  void rename_into_place();
+
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   int descriptor_ = -1;
@@ -53,6 +58,10 @@ class AtomicFile {
 
 // AtomicFile for a text that is at hand.
 void write_file(const std::filesystem::path& path, std::string_view text);
+
+// Removes the temporary files that killed writers left in a directory, which must be this process's alone. Throws nothing: what cannot
+// be removed stays.
+void remove_abandoned_files(const std::filesystem::path& directory) noexcept;
 
 // Makes directory entries (renames, new files) durable. Throws IoError.
 void sync_directory(const std::filesystem::path& directory);

@@ -6,7 +6,10 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
+
+#include "tandem/core/lock_file.h"
 
 namespace tandem::hub {
 
@@ -26,9 +29,7 @@ class FileLock {
   // Waits for the lock; makes the file and its folders. Throws IoError when they cannot be made, when
   // the file system has no locks, and when the holder stood still for options.patience (names it).
   FileLock(std::filesystem::path path, const LockOptions& options);
-  ~FileLock();  // gives it back; the file stays, as others may be waiting for it
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
+  // The end gives it back; the file stays, as others may be waiting for it.
 
   // Tells those who wait how far this process is. Rewrites the file at most once a second.
   void heartbeat(const std::string& progress);
@@ -37,7 +38,7 @@ class FileLock {
   void write_text(const std::string& progress);
 
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  std::optional<LockFile> lock_;
   std::chrono::steady_clock::time_point last_heartbeat_;
 };
 

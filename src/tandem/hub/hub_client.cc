@@ -51,7 +51,7 @@ bool continues(const HttpHeaders& headers, std::uint64_t begin, std::optional<st
 class HubClient::AppendedFile {
  public:
   explicit AppendedFile(const fs::path& path) : path_(path) {
-    descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     struct stat info {};
     if (descriptor_ < 0 || ::fstat(descriptor_, &info) != 0)
       throw io_error("cannot open", path_.native(), errno);

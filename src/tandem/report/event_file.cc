@@ -112,7 +112,7 @@ EventFile::EventFile(const fs::path& directory) : path_(directory / file_name())
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) throw io_error("cannot create directory", directory.native(), error.value());
-  descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (descriptor_ < 0) throw io_error("cannot create", path_.native(), errno);
   append(version_event());
 }

@@ -1,14 +1,11 @@
 #include "tandem/tasks/question_answering/feature_file.h"
 
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 #include <type_traits>
 #include <utility>
 
@@ -72,19 +69,9 @@ class FeatureFile {
     header.checksum = sum;
     // A name of its own, so that ranks that write the same file at once do not disturb each other;
     // the last rename wins.
-    const fs::path temporary = path.native() + fmt::format(".tmp-{}", ::getpid());
-    std::ofstream file(temporary, std::ios::binary);
-    for (const auto part : parts) {
-      file.write(reinterpret_cast<const char*>(part.data()),
-                 static_cast<std::streamsize>(part.size()));
-    }
-    file.close();
-    std::error_code error;
-    if (file) fs::rename(temporary, path, error);
-    if (file && !error) return;
-    const int reason = error ? error.value() : errno;
-    fs::remove(temporary, error);
-    throw io_error("cannot write", path.native(), reason);
+    AtomicFile file(path);
+    for (const auto part : parts) file.write(part);
+    file.publish();
   }
 
   static FeatureSet read(const fs::path& path, std::string_view key) {

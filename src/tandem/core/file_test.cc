@@ -1,0 +1,104 @@
+#include "tandem/core/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/lock_file.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    names.push_back(entry.path().filename().native());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(AtomicFile, NobodyCanForeseeTheTemporaryName) {
+  const testing::TemporaryFolder folder;
+  std::string first;
+  {
+    const AtomicFile file(folder / "a");
+    ASSERT_EQ(names_in(folder.path()).size(), 1u);
+    first = names_in(folder.path()).front();
+    EXPECT_THAT(first, MatchesRegex("a\\.tmp-[0-9a-f]{16}"));
+  }
+  EXPECT_THAT(names_in(folder.path()), ElementsAre());
+  const AtomicFile again(folder / "a");
+  EXPECT_NE(names_in(folder.path()).front(), first);
+}
+
+TEST(AtomicFile, ReplacesALinkAndNotWhatItPointsTo) {
+  const testing::TemporaryFolder folder;
+  write_file(folder / "precious", "keep");
+  fs::create_symlink(folder / "precious", folder / "a");
+  write_file(folder / "a", "new");
+  EXPECT_EQ(read_file(folder / "precious"), "keep");
+  EXPECT_EQ(read_file(folder / "a"), "new");
+}
+
+TEST(AbandonedFiles, AreRemovedAndNothingElse) {
+  const testing::TemporaryFolder folder;
+  for (const char* name : {"model.safetensors", "model.safetensors.tmp-0123456789abcdef",
+                           "a.tmp-12", ".tmp-0123456789abcdef", "a.tmp-0123456789ABCDEF"})
+    write_file(folder / name, "x");
+  fs::create_directory(folder / "folder.tmp-0123456789abcdef");
+  remove_abandoned_files(folder.path());
+  EXPECT_THAT(names_in(folder.path()),
+              ElementsAre(".tmp-0123456789abcdef", "a.tmp-0123456789ABCDEF", "a.tmp-12",
+                          "folder.tmp-0123456789abcdef", "model.safetensors"));
+  remove_abandoned_files(folder / "nowhere");
+}
+
+TEST(LockFile, HasOneHolderWhoSaysWhoItIs) {
+  const testing::TemporaryFolder folder;
+  const fs::path path = folder / "lock";
+  auto lock = LockFile::try_acquire(path);
+  ASSERT_TRUE(lock.has_value());
+  EXPECT_THAT(LockFile::text_of(path), HasSubstr(std::to_string(::getpid())));
+  EXPECT_FALSE(LockFile::try_acquire(path).has_value());
+  LockFile moved = std::move(*lock);
+  lock.reset();
+  EXPECT_FALSE(LockFile::try_acquire(path).has_value());
+  moved.remove_at_end();
+  { const LockFile ended = std::move(moved); }
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_TRUE(LockFile::try_acquire(path).has_value());
+}
+
+TEST(LockFile, EndsWithItsProcess) {
+  const testing::TemporaryFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto lock = LockFile::try_acquire(folder / "lock");
+    ::_exit(lock ? 0 : 1);  // without a destructor
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(LockFile::try_acquire(folder / "lock").has_value());
+}
+
+TEST(LockFile, FollowsNoLink) {
+  const testing::TemporaryFolder folder;
+  write_file(folder / "precious", "keep");
+  fs::create_symlink(folder / "precious", folder / "lock");
+  EXPECT_THROW(LockFile::try_acquire(folder / "lock"), IoError);
+  EXPECT_EQ(read_file(folder / "precious"), "keep");
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,11 @@
+// Numbers that nobody can foresee, for secrets and names.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem {
+
+// 64 bits of the system's generator (getrandom(2)). Any thread. Throws IoError.
+std::uint64_t random_bits();
+
+}  // namespace tandem
