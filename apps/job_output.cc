@@ -43,7 +43,7 @@ std::optional<fs::path> newest_whole_checkpoint(const fs::path& output_dir, Cons
       console.warning(
           fmt::format("{}; the run goes on from '{}', and the damaged checkpoint is "
                       "now '{}'",
-                      what, checkpoint.native(), trainer::set_checkpoint_aside(path).native()));
+                      what, checkpoint.native(), trainer::set_checkpoint_aside(path, "damaged").native()));
     }
     return checkpoint;
   }

@@ -1,5 +1,6 @@
 // Options of a whole job that change what happens when, and what is left on disk.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <set>
@@ -7,12 +8,14 @@
 
 #include "e2e/job.h"
 #include "support/browser.h"
+#include "tandem/core/lock_file.h"
 
 namespace tandem::testing {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
@@ -124,6 +127,42 @@ TEST_F(Options, UnusableExamplesEndTheJobOrAreSkipped) {
       run_ok(train_command("job", with(flags, {"--skip_unusable_examples"})));
   EXPECT_THAT(skipped.out + skipped.err,
               HasSubstr("1 of 2 questions are left out, as --skip_unusable_examples asks"));
+}
+
+// Rotation counts steps, and those of an older, longer run are higher: its checkpoints must neither survive this run's nor be
+// resumed from instead of them.
+TEST_F(Options, CheckpointsOfAnEarlierRunAreSetAside) {
+  run_ok(train_command("job", {"--max_steps", "12", "--save_steps", "6"}));
+  const ProcessResult second =
+      run_ok(train_command("job", {"--max_steps", "4", "--save_steps", "2",
+                                   "--overwrite_output_dir", "--save_total_limit", "1"}));
+  EXPECT_TRUE(fs::exists(path("job") / "checkpoint-4"));
+  EXPECT_FALSE(fs::exists(path("job") / "checkpoint-2"));  // rotated away
+  EXPECT_FALSE(fs::exists(path("job") / "checkpoint-12"));
+  EXPECT_TRUE(fs::exists(path("job") / "stale-checkpoint-12" / "model.safetensors"));
+  EXPECT_THAT(second.out + second.err, HasSubstr("stale-checkpoint-12"));
+  const ProcessResult resumed =
+      run_ok(train_command("job", {"--max_steps", "4", "--save_steps", "2"}));
+  EXPECT_THAT(resumed.out + resumed.err,
+              HasSubstr("resuming training at " + (path("job") / "checkpoint-4").native()));
+}
+
+TEST_F(Options, ADirectoryIsOneJobs) {
+  fs::create_directories(path("job"));
+  {
+    auto other = LockFile::try_acquire(path("job") / ".tandem-lock");
+    ASSERT_TRUE(other.has_value());
+    const ProcessResult refused = run(train_command("job", {"--max_steps", "1"}));
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("another job is running in"),
+                                   HasSubstr(fmt::format("process {} on ", ::getpid()))));
+  }
+  // What a killed run left is no job, and goes.
+  write_file(path("job") / ".tandem-writable.tmp-0123456789abcdef", "");
+  write_file(path("job") / "tandem-flight-host-rank0-1.txt", "");
+  run_ok(train_command("job", {"--max_steps", "1"}));
+  EXPECT_FALSE(fs::exists(path("job") / ".tandem-lock"));
+  EXPECT_FALSE(fs::exists(path("job") / ".tandem-writable.tmp-0123456789abcdef"));
 }
 
 TEST_F(Options, EverythingAUserExpectsIsWritten) {

@@ -209,8 +209,8 @@ std::optional<fs::path> last_checkpoint(const fs::path& output_dir) {
   return complete.empty() ? std::nullopt : std::optional(complete.front());
 }
 
-fs::path set_checkpoint_aside(const fs::path& checkpoint) {
-  const std::string name = "damaged-" + checkpoint.filename().string();
+fs::path set_checkpoint_aside(const fs::path& checkpoint, std::string_view why) {
+  const std::string name = fmt::format("{}-{}", why, checkpoint.filename().string());
   fs::path target = checkpoint.parent_path() / name;
   for (int copy = 2; fs::exists(target); ++copy)
     target = checkpoint.parent_path() / fmt::format("{}-{}", name, copy);
@@ -314,6 +314,20 @@ void load_checkpoint_arenas(const fs::path& directory, const nn::ParameterLayout
     load_tensor(state, tensor.name, tensor.shape,
                 arenas.optimizer_state.subspan(tensor.offset, tensor.size));
   }
+}
+
+std::vector<fs::path> set_stale_checkpoints_aside(const fs::path& output_dir,
+                                                  const std::optional<fs::path>& resumed) {
+  std::error_code ignored;
+  const bool goes_on_here =
+      resumed && fs::equivalent(fs::absolute(*resumed).parent_path(), output_dir, ignored);
+  const std::int64_t last_of_run = goes_on_here ? checkpoint_step(*resumed).value_or(-1) : -1;
+  std::vector<fs::path> set_aside;
+  for (const auto& [step, path] : list_checkpoints(output_dir)) {
+    if (step <= last_of_run) continue;
+    set_aside.push_back(set_checkpoint_aside(path, "stale"));
+  }
+  return set_aside;
 }
 
 std::vector<fs::path> rotate_checkpoints(const fs::path& output_dir, int limit,

@@ -83,7 +83,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   own_losses_.assign(parts_.parallel.shards().size(), 0.0);
   if (resume) resume_from(*resume);
   refresh_bf16_weights();
-  if (writes_checkpoints()) remove_unfinished_checkpoints(arguments.output_dir);
+  if (writes_checkpoints()) tidy_output_dir(resume);
 
   parts_.observer.train_begin({.plan = plan_,
                                .num_parameters = parts_.task.layout().num_trainable_parameters(),

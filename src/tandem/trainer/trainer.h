@@ -103,6 +103,8 @@ class Trainer {
   nlohmann::ordered_json evaluate_and_record();
   void remember_best(const nlohmann::ordered_json& metrics);
   void follow_metric(const nlohmann::ordered_json& metrics);
+  // Before the first step: nothing that another run left in output_dir may pass for this one's.
+  void tidy_output_dir(const std::optional<std::filesystem::path>& resume);
   void save();
   void load_best_model();
   bool agreed_to_stop();

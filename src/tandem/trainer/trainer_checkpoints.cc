@@ -133,6 +133,17 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   for (std::size_t i = 0; i < own_losses_.size(); ++i) own_losses_[i] = losses.at(shards.begin + i);
 }
 
+void Trainer::tidy_output_dir(const std::optional<fs::path>& resume) {
+  const fs::path output_dir = parts_.arguments.output_dir;
+  remove_unfinished_checkpoints(output_dir);
+  for (const fs::path& stale : set_stale_checkpoints_aside(output_dir, resume)) {
+    parts_.observer.warning(
+        fmt::format("a checkpoint of another run is now called '{}'; delete it when it is no "
+                    "longer needed",
+                    stale.native()));
+  }
+}
+
 void Trainer::save() {
   const TrainingArguments& arguments = parts_.arguments;
   saved_step_ = state_.global_step;

@@ -134,24 +134,50 @@ TEST(Checkpoint, FindsTheNewestCompleteOne) {
   EXPECT_FALSE(checkpoint_step("a/checkpoint-").has_value());
 }
 
-TEST(Checkpoint, RotationKeepsTheNewestAndTheBest) {
-  const auto names = [](const std::filesystem::path& directory) {
-    std::vector<std::string> found;
-    for (const auto& entry : std::filesystem::directory_iterator(directory))
-      found.push_back(entry.path().filename());
-    std::sort(found.begin(), found.end());
-    return found;
+std::vector<std::string> sorted_names(const std::filesystem::path& directory) {
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    found.push_back(entry.path().filename());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+TEST(Checkpoint, ThoseOfAnotherRunAreSetAside) {
+  const testing::TemporaryFolder folder;
+  const auto make = [&](std::initializer_list<int> steps) {
+    for (const int step : steps)
+      std::filesystem::create_directories(folder / fmt::format("checkpoint-{}", step));
   };
+  make({3, 5, 20});
+  // A run that goes on from step 5 keeps what led there.
+  set_stale_checkpoints_aside(folder.path(), folder / "checkpoint-5");
+  EXPECT_THAT(sorted_names(folder.path()),
+              ElementsAre("checkpoint-3", "checkpoint-5", "stale-checkpoint-20"));
+  EXPECT_FALSE(last_checkpoint(folder.path()).has_value());  // these have no state
+  // One that begins anew, or with another directory's checkpoint, keeps none; what was set aside before stays.
+  make({20});
+  set_stale_checkpoints_aside(folder.path(), std::nullopt);
+  EXPECT_THAT(sorted_names(folder.path()),
+              ElementsAre("stale-checkpoint-20", "stale-checkpoint-20-2", "stale-checkpoint-3",
+                          "stale-checkpoint-5"));
+  make({1});
+  const testing::TemporaryFolder elsewhere;
+  std::filesystem::create_directories(elsewhere / "checkpoint-7");
+  set_stale_checkpoints_aside(folder.path(), elsewhere / "checkpoint-7");
+  EXPECT_FALSE(std::filesystem::exists(folder / "checkpoint-1"));
+}
+
+TEST(Checkpoint, RotationKeepsTheNewestAndTheBest) {
   const testing::TemporaryFolder folder;
   for (const int step : {1, 2, 3, 4})
     std::filesystem::create_directories(folder / fmt::format("checkpoint-{}", step));
   rotate_checkpoints(folder.path(), 2, (folder / "checkpoint-1").native());
-  EXPECT_THAT(names(folder.path()), ElementsAre("checkpoint-1", "checkpoint-4"));
+  EXPECT_THAT(sorted_names(folder.path()), ElementsAre("checkpoint-1", "checkpoint-4"));
   rotate_checkpoints(folder.path(), 1, (folder / "checkpoint-1").native());
-  EXPECT_THAT(names(folder.path()),
+  EXPECT_THAT(sorted_names(folder.path()),
               ElementsAre("checkpoint-1", "checkpoint-4"));  // as HF: the best beside the newest
   rotate_checkpoints(folder.path(), 1, std::nullopt);
-  EXPECT_THAT(names(folder.path()), ElementsAre("checkpoint-4"));
+  EXPECT_THAT(sorted_names(folder.path()), ElementsAre("checkpoint-4"));
 }
 
 // named_parameters() of transformers 4.57.6 with one layer, without ".weight" and ".bias".
