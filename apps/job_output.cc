@@ -40,10 +40,10 @@ std::optional<fs::path> newest_whole_checkpoint(const fs::path& output_dir, Cons
       continue;
     }
     for (const auto& [path, what] : damaged) {
-      console.warning(
-          fmt::format("{}; the run goes on from '{}', and the damaged checkpoint is "
-                      "now '{}'",
-                      what, checkpoint.native(), trainer::set_checkpoint_aside(path, "damaged").native()));
+      console.warning(fmt::format(
+          "{}; the run goes on from '{}', and the damaged checkpoint is "
+          "now '{}'",
+          what, checkpoint.native(), trainer::set_checkpoint_aside(path, "damaged").native()));
     }
     return checkpoint;
   }

@@ -18,6 +18,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/memory_limits.h"
 #include "tandem/core/python_json.h"
+#include "tandem/rendezvous/pmi.h"
 
 namespace tandem::apps {
 namespace {
@@ -82,18 +83,10 @@ std::string unknown_command(const std::string& name) {
 
 void print_error(std::string_view message) { fmt::print(stderr, "tandem: error: {}\n", message); }
 
-// Runs the command and answers for its errors. `usage` is printed before usage errors.
-int run_command(const Command& command, const Invocation& invocation) {
+// Says what went wrong, in a catch block, and returns the exit code. `usage` is printed before usage errors.
+int explain_current_error(const Command& command) {
   try {
-    const auto& words = invocation.words;
-    const bool asks_help = std::any_of(words.begin(), words.end(), [](const std::string& word) {
-      return word == "--help" || word == "-h";
-    });
-    if (command.run == run_qa && asks_help) {
-      fmt::print("{}", run_qa_help());
-      return 0;
-    }
-    return command.run(invocation);
+    throw;
   } catch (const OutputClosed&) {
     return 0;
   } catch (const CommandDescription&) {
@@ -115,6 +108,25 @@ int run_command(const Command& command, const Invocation& invocation) {
   } catch (const std::exception& error) {
     print_error(fmt::format("internal error, please report it: {}", json_reason(error.what())));
     return kExitBug;
+  }
+}
+
+int run_command(const Command& command, const Invocation& invocation) {
+  try {
+    const auto& words = invocation.words;
+    const bool asks_help = std::any_of(words.begin(), words.end(), [](const std::string& word) {
+      return word == "--help" || word == "-h";
+    });
+    if (command.run == run_qa && asks_help) {
+      fmt::print("{}", run_qa_help());
+      return 0;
+    }
+    return command.run(invocation);
+  } catch (...) {
+    const int code = explain_current_error(command);
+    // mpirun waits for every rank; one that is stopped or out of reach must not keep it.
+    if (command.run == run_qa && code != 0) rendezvous::end_job(invocation.environment, code);
+    return code;
   }
 }
 

@@ -35,6 +35,7 @@
 #include "tandem/quant/load_model.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/tasks/question_answering/question_answering_task.h"
+#include "tandem/rendezvous/pmi.h"
 #include "tandem/text/tokenizer.h"
 #include "tandem/trainer/trainer.h"
 
@@ -87,10 +88,12 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   options.log = log_printer(level);
   // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
   // process.
-  options.on_failure = [](const std::string& message) {
+  options.on_failure = [environment](const std::string& message) {
     fmt::print(stderr, "tandem: error: {}\n", message);
     std::fflush(nullptr);
-    _exit(CommError("").exit_code());
+    const int code = CommError("").exit_code();
+    rendezvous::end_job(environment, code);
+    _exit(code);
   };
   world.communicator = comm::Communicator::create(world.identity, std::move(options));
   if (level == CommunicationLog::kInfo) {

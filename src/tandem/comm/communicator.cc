@@ -112,6 +112,7 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   const auto write_record =
       [recorder = fabric.recorder.get(), folder = options.flight_record_folder,
        self = fabric.peers[static_cast<std::size_t>(state->rank)]](const std::string& why) {
+  fabric.membership = std::move(mesh.membership);
         return recorder->write(folder, fmt::format("{}-rank{}-{}", self.host, self.rank, self.pid),
                                fmt::format("flight record of {}\n{}", self.describe(), why));
       };
@@ -252,6 +253,7 @@ void Communicator::close() {
   fabric.monitor.reset();
   fabric.local_sockets.clear();
   fabric.listener.reset();
+  if (!failed()) fabric.membership.leave();
 }
 
 void Communicator::abort(std::string_view reason) noexcept {

@@ -1,7 +1,8 @@
 // Started by launch_test under real launchers: every rank meets the others, sums, and prints one line.
-//   launch_probe [BACKEND] [die RANK | differ RANK]
+//   launch_probe [BACKEND] [die RANK | stop RANK | differ RANK]
 // BACKEND ccl (default), mpi or gloo carries the messages: then whole collectives are compared with what they must give. A rank
-// that dies kills itself after the start: the others must end with 200 and its name. One that differs calls with another count.
+// that dies kills itself after the start, one that stops stops itself: the others must end with 200 and its name. One that differs
+// calls with another count.
 #include <unistd.h>
 
 #include <csignal>
@@ -54,8 +55,9 @@ void check_sizes(Communicator& comm) {
   }
 }
 
-void run(int argc, char** argv) {
-  const tandem::Environment environment = tandem::Environment::from_process();
+constexpr int kExitFailed = 200;
+
+void run(int argc, char** argv, const tandem::Environment& environment) {
   const auto identity = tandem::rendezvous::identify(environment);
   const bool has_backend = argc == 2 || argc == 4;
   tandem::comm::Options options;
@@ -64,20 +66,23 @@ void run(int argc, char** argv) {
   options.node_id = environment.get("TANDEM_NODE_ID").value_or("");
   options.transport = tandem::comm::choose_transport(has_backend ? argv[1] : "ccl", environment,
                                                      identity.distributed());
-  options.on_failure = [](const std::string& message) {
+  options.stall_timeout = std::chrono::seconds(1);
+  options.on_failure = [&environment](const std::string& message) {
     const std::string line = message + "\n";
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
-    ::_exit(200);
+    tandem::rendezvous::end_job(environment, kExitFailed);
+    ::_exit(kExitFailed);
   };
   const auto communicator = Communicator::create(identity, options);
   const std::string deed = argc >= 3 ? argv[argc - 2] : "";
   const int chosen = argc >= 3 ? std::atoi(argv[argc - 1]) : -1;
   communicator->barrier();
   if (deed == "die" && communicator->rank() == chosen) ::raise(SIGKILL);
+  if (deed == "stop" && communicator->rank() == chosen) ::raise(SIGSTOP);
   std::int64_t sum = communicator->rank();
   do {
     communicator->all_reduce(std::span(&sum, 1), ReduceOp::kSum);
-  } while (deed == "die");
+  } while (deed == "die" || deed == "stop");
   if (deed == "differ") {
     std::vector<float> data(communicator->rank() == chosen ? 100001 : 100000);
     communicator->all_reduce(std::span(data), ReduceOp::kSum);
@@ -95,10 +100,12 @@ void run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const tandem::Environment environment = tandem::Environment::from_process();
   try {
-    run(argc, argv);
+    run(argc, argv, environment);
   } catch (const tandem::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
+    tandem::rendezvous::end_job(environment, error.exit_code());
     return error.exit_code();
   }
   return 0;

@@ -179,6 +179,7 @@ class Builder {
     }
     // A rank may end as soon as it is done: nobody leaves before all know each other.
     if (vigil_ != nullptr) vigil_->finish(deadline);
+    mesh_.membership = std::move(meeting.membership);
     mesh_.network = describe_network();
     for (std::size_t i = 0; i < size_; ++i) {
       mesh_.doors.push_back({candidates(i, meeting.met[i].address), cards_[i].port,

@@ -32,6 +32,7 @@ struct Mesh {
   std::vector<Door> doors;
   rendezvous::FileDescriptor listener;  // this rank's
   std::string
+  rendezvous::Membership membership;    // this rank's, in a process manager's job
       network;  // "eth0 (10.0.0.3)": this rank's way to other hosts; empty if there are none
 };
 

@@ -98,6 +98,7 @@ std::unique_ptr<Communicator> Communicator::shrink(const ShrinkOptions& options)
       // Whoever passes the barrier knows that all have their communicator.
       communicator->barrier();
       communicator->forget_operations();
+      communicator->state_->fabric->membership = std::move(fabric.membership);
       return communicator;
     } catch (const CommError&) {
       if (rounds_left <= 1 || deadline.passed()) throw;

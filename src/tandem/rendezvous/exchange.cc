@@ -16,9 +16,13 @@ namespace {
 
 constexpr std::string_view kPmiKey = "tandem-rank-0";
 
-// "port,job,address,address": PMI values hold no blanks and at most 1,024 bytes.
-std::string meeting_text(const Identity& identity, int port, std::uint64_t job) {
-  std::string text = fmt::format("{},{}", port, job);
+// "secret,port,job,address,address" or, where the ranks have a token of their own, "-,port,…": PMI values hold no blanks and at most
+// 1,024 bytes.
+constexpr std::string_view kOwnToken = "-";
+
+std::string meeting_text(const Identity& identity, std::string_view secret, int port,
+                         std::uint64_t job) {
+  std::string text = fmt::format("{},{},{}", secret, port, job);
   const auto add = [&](const std::string& host) {
     if (text.size() + host.size() < 1000) text += ',' + host;
   };
@@ -52,7 +56,16 @@ MeetingPoint read_meeting_text(const std::string& text) {
   return point;
 }
 
-Meeting exchange_through_pmi(const Identity& identity, const std::string& card,
+// The secret of a meeting place: 32 hexadecimal digits.
+std::string make_secret() {
+  std::string text;
+  for (const unsigned char byte : make_nonce()) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+// What the manager's key-value space holds goes to the processes of the job only, so a secret may travel there: a job without a
+// token of its own is closed to strangers too.
+Meeting exchange_through_pmi(Identity identity, const std::string& card,
                              const ExchangeOptions& options) {
   PmiClient pmi(*identity.pmi_fd, options.timeout);
   FileDescriptor listener;
@@ -60,22 +73,33 @@ Meeting exchange_through_pmi(const Identity& identity, const std::string& card,
   if (identity.rank == 0) {
     listener =
         listen_tcp(identity.loopback(), identity.master_port_given ? identity.master_port : 0);
-    pmi.put(kPmiKey, meeting_text(identity, local_port(listener), job));
+    const bool has_token = !identity.job_token.empty();
+    const std::string secret = has_token ? std::string(kOwnToken) : make_secret();
+    if (!has_token) identity.job_token = secret;
+    pmi.put(kPmiKey, meeting_text(identity, secret, local_port(listener), job));
   }
   pmi.barrier();
-  Meeting meeting = identity.rank == 0
-                        ? receive_ranks(identity, card, options, std::move(listener), job)
-                        : join_rank_0(identity, card, options, read_meeting_text(pmi.get(kPmiKey)));
-  // From here on tandem watches its ranks itself; Hydra need not take an early end for a crash.
-  pmi.finalize();
+  Meeting meeting;
+  if (identity.rank == 0) {
+    meeting = receive_ranks(identity, card, options, std::move(listener), job);
+  } else {
+    const std::string text = pmi.get(kPmiKey);
+    const std::size_t comma = std::min(text.find(','), text.size());
+    if (identity.job_token.empty() && text.substr(0, comma) != kOwnToken)
+      identity.job_token = text.substr(0, comma);
+    meeting = join_rank_0(identity, card, options,
+                          read_meeting_text(text.substr(std::min(comma + 1, text.size()))));
+  }
+  meeting.membership = Membership(std::move(pmi));
   return meeting;
 }
 
-// The secret of a meeting place: 32 hexadecimal digits.
-std::string make_secret() {
-  std::string text;
-  for (const unsigned char byte : make_nonce()) text += fmt::format("{:02x}", byte);
-  return text;
+void warn_of_open_port(const Identity& identity, const ExchangeOptions& options) {
+  if (!options.log || !identity.job_token.empty() || identity.loopback()) return;
+  options.log(fmt::format(
+      "no TANDEM_JOB_TOKEN: whoever reaches port {} of this host can join or disturb the job; give "
+      "all ranks the same one, as with: export TANDEM_JOB_TOKEN=$(openssl rand -hex 16)",
+      identity.master_port));
 }
 
 }  // namespace
@@ -90,6 +114,7 @@ Meeting exchange_cards(const Identity& identity, const std::string& card,
   if (!identity.distributed()) return Meeting({{card, ""}});
   if (identity.pmi_fd) return exchange_through_pmi(identity, card, options);
   if (identity.rank == 0) {
+    warn_of_open_port(identity, options);
     return receive_ranks(identity, card, options,
                          listen_tcp(identity.loopback(), identity.master_port), 0);
   }

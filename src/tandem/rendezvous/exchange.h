@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tandem/rendezvous/identity.h"
+#include "tandem/rendezvous/pmi.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::rendezvous {
@@ -47,6 +48,7 @@ struct Meeting {
   Meeting(std::vector<Met> all) : met(std::move(all)) {}  // NOLINT(google-explicit-constructor)
   std::vector<Met> met;                                   // world_size entries, by rank
   std::unique_ptr<Vigil> vigil;                           // may be null
+  Membership membership;  // in the job of the process manager through which the ranks met
 };
 
 // Collective over all ranks.
@@ -56,6 +58,8 @@ struct ExchangeOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   std::function<void(const std::string& line)>
       log;  // "waiting for ranks 2, 3 since 5 s"; may be empty
+  // When rank 0 has failed, it stays this long to tell the ranks that come later, which would wait for it until their timeout.
+  std::chrono::milliseconds late_ranks{0};
   // Asked by rank 0 twice a second while it waits for the others; throws CommError when waiting has become useless (the others are
   // told). May be empty.
   std::function<void()> check;
@@ -65,8 +69,10 @@ struct ExchangeOptions {
 //   Where: identity.master_addr:master_port; under Hydra, unless the user chose the port, rank 0
 //   takes a free port and publishes it (and its addresses) through PMI-1.
 //   Who: with identity.job_token every rank proves that it knows the token, and rank 0 proves it to
-//   them. Strangers at the port are shown out and disturb nobody.
-// Throws ConfigError: port taken, two processes with one rank, different world sizes, a wrong token.
+//   them. Strangers at the port are shown out and disturb nobody; so is a process of another version or with a wrong token, whose
+//   refusal all ranks log: the right one may still come. Ranks that met through PMI-1 have a random token if no other.
+// Throws ConfigError: port taken, two processes with one rank, different world sizes; on the rank that was refused: a wrong token,
+// another version.
 // CommError: ranks missing when the timeout passes (rank 0 names them, and tells the ranks that did
 // come), rank 0 absent or gone, PMI failed.
 Meeting exchange_cards(const Identity& identity, const std::string& card,

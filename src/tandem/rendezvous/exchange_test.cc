@@ -196,6 +196,11 @@ class FakeHydra {
   }
   int descriptor(int rank) const { return clients_[static_cast<std::size_t>(rank)].get(); }
   int finalized() const { return finalized_; }
+  // The exit code with which a rank asked to end the job.
+  std::string aborted() {
+    const std::unique_lock lock(mutex_);
+    return aborted_;
+  }
 
  private:
   void serve(int rank) {
@@ -226,6 +231,8 @@ class FakeHydra {
     if (line.rfind("cmd=init ", 0) == 0)
       return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0";
     if (line == "cmd=get_my_kvsname") return "cmd=my_kvsname kvsname=kvs_1_0";
+    if (line.rfind("cmd=abort", 0) == 0) aborted_ = field(line, "exitcode");
+    if (line.rfind("cmd=abort", 0) == 0) return "";  // never read
     if (line == "cmd=finalize") {
       ++finalized_;
       return "cmd=finalize_ack";
@@ -253,6 +260,7 @@ class FakeHydra {
   std::map<std::string, std::string> values_;
   int waiting_ = 0;
   int finalized_ = 0;
+  std::string aborted_;
   std::vector<FileDescriptor> clients_;
   std::vector<FileDescriptor> servers_;
   std::vector<std::thread> threads_;
@@ -274,7 +282,30 @@ TEST(Exchange, ThroughTheProcessManagerNoPortIsAgreedBeforehand) {
     ASSERT_EQ(outcome.error, "");
     EXPECT_EQ(outcome.met[2].card, "card 2");
   }
-  EXPECT_EQ(hydra.finalized(), kSize);
+  // The ranks remain members for as long as their communicators: a crash later on is one for the manager too.
+  EXPECT_EQ(hydra.finalized(), 0);
+}
+
+TEST(Pmi, AMemberLeavesWhenItSaysSo) {
+  FakeHydra hydra(1);
+  { const Membership not_left(PmiClient(hydra.descriptor(0), milliseconds(5000))); }
+  EXPECT_EQ(hydra.finalized(), 0);
+  Membership member(PmiClient(hydra.descriptor(0), milliseconds(5000)));
+  Membership moved = std::move(member);
+  member.leave();
+  EXPECT_EQ(hydra.finalized(), 0);
+  moved.leave();
+  moved.leave();
+  EXPECT_EQ(hydra.finalized(), 1);
+}
+
+TEST(Pmi, AFailedRankAsksForTheEndOfTheJob) {
+  FakeHydra hydra(1);
+  end_job(Environment({{"PMI_FD", std::to_string(hydra.descriptor(0))}}), 200);
+  for (int i = 0; i < 500 && hydra.aborted().empty(); ++i)
+    std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_EQ(hydra.aborted(), "200");
+  end_job(Environment(), 200);  // by hand, under Open MPI: nobody to ask
 }
 
 TEST(Pmi, ASilentOrBrokenManagerIsAnError) {

@@ -4,8 +4,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
+#include <thread>
 
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/socket.h"
@@ -15,6 +18,26 @@ namespace {
 
 // PMI-1 allows 1,024 bytes and a value of its own length.
 constexpr std::size_t kLongestLine = std::size_t{1} << 16;
+constexpr std::chrono::milliseconds kFarewell{1000};
+// Between this rank's last message and the end of the others: each of them prints what it saw.
+constexpr std::chrono::milliseconds kLastWords{400};
+
+void send_line(int descriptor, const std::string& line) {
+  const std::string message = line + "\n";
+  for (std::size_t sent = 0; sent < message.size();) {
+    // A socket in every Hydra; a pipe would raise SIGPIPE when the manager has died.
+    ssize_t count = ::send(descriptor, message.data() + sent, message.size() - sent, MSG_NOSIGNAL);
+    if (count < 0 && errno == ENOTSOCK) {
+      count = ::write(descriptor, message.data() + sent, message.size() - sent);
+    }
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      raise<CommError>("the process manager (PMI_FD={}) is gone: {}", descriptor,
+                       std::strerror(errno));
+    }
+    sent += static_cast<std::size_t>(count);
+  }
+}
 
 }  // namespace
 
@@ -34,28 +57,35 @@ std::string PmiClient::get(std::string_view key) {
   return request(fmt::format("cmd=get kvsname={} key={}", space_, key), "get_result")["value"];
 }
 
-void PmiClient::finalize() { request("cmd=finalize", "finalize_ack"); }
+void PmiClient::finalize() {
+  timeout_ = std::min(timeout_, kFarewell);
+  request("cmd=finalize", "finalize_ack");
+}
+
+void Membership::leave() noexcept {
+  try {
+    if (client_) client_->finalize();
+  } catch (const Error&) {  // the manager has gone, or is busy ending the job
+  }
+  client_.reset();
+}
+
+void end_job(const Environment& environment, int exit_code) noexcept {
+  try {
+    const auto descriptor = environment.get_int("PMI_FD", 0, std::numeric_limits<int>::max());
+    if (!descriptor) return;
+    std::this_thread::sleep_for(kLastWords);
+    send_line(static_cast<int>(*descriptor), fmt::format("cmd=abort exitcode={}", exit_code));
+  } catch (const Error&) {  // no descriptor, or nobody reads it: there is nobody to ask
+  }
+}
 
 // One line out, one line "cmd=… key=value …" back; a value ends at the next blank.
 PmiClient::Fields PmiClient::request(const std::string& line, std::string_view expected_command) {
-  std::string_view rest = line;
-  const std::string message = line + "\n";
-  for (std::size_t sent = 0; sent < message.size();) {
-    // A socket in every Hydra; a pipe would raise SIGPIPE when the manager has died.
-    ssize_t count = ::send(descriptor_, message.data() + sent, message.size() - sent, MSG_NOSIGNAL);
-    if (count < 0 && errno == ENOTSOCK) {
-      count = ::write(descriptor_, message.data() + sent, message.size() - sent);
-    }
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) {
-      raise<CommError>("the process manager (PMI_FD={}) is gone: {}", descriptor_,
-                       std::strerror(errno));
-    }
-    sent += static_cast<std::size_t>(count);
-  }
-  const std::string answer = read_line(rest);
+  send_line(descriptor_, line);
+  const std::string answer = read_line(line);
   Fields fields;
-  rest = answer;
+  std::string_view rest = answer;
   while (!rest.empty()) {
     const std::string_view item = rest.substr(0, rest.find(' '));
     rest.remove_prefix(std::min(rest.size(), item.size() + 1));

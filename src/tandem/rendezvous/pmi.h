@@ -4,8 +4,12 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "tandem/core/env.h"
 
 namespace tandem::rendezvous {
 
@@ -18,7 +22,7 @@ class PmiClient {
   void put(std::string_view key, std::string_view value);
   void barrier();
   std::string get(std::string_view key);
-  // Tells the manager that this process may end on its own from now on.
+  // Tells the manager that this process may end on its own from now on. Nothing may follow.
   void finalize();
 
  private:
@@ -31,5 +35,28 @@ class PmiClient {
   std::string buffer_;
   std::string space_;  // name of the key-value space
 };
+
+// A process's place in the job of a process manager. Until leave() the manager takes the process's end for a crash and ends the
+// whole job; a place that is only destroyed was not left. Movable; one thread at a time.
+class Membership {
+ public:
+  Membership() = default;  // in no manager's job
+  explicit Membership(PmiClient client) : client_(std::move(client)) {}
+  Membership(Membership&& other) noexcept : client_(std::exchange(other.client_, std::nullopt)) {}
+  Membership& operator=(Membership&& other) noexcept {
+    client_ = std::exchange(other.client_, std::nullopt);
+    return *this;
+  }
+  // This process may end on its own. Waits a second at most; a manager that has gone has nothing to be told.
+  void leave() noexcept;
+
+ private:
+  std::optional<PmiClient> client_;
+};
+
+// Asks the process manager of this process, if it has one (PMI_FD in `environment`), to end all ranks of the job and to exit with
+// `exit_code`, after a moment in which the other ranks can say what they know. A rank that is stopped, or whose host is silent,
+// would otherwise be waited for without end. Any thread; throws nothing.
+void end_job(const Environment& environment, int exit_code) noexcept;
 
 }  // namespace tandem::rendezvous
