@@ -14,6 +14,8 @@
 namespace tandem::comm {
 namespace {
 
+constexpr std::chrono::milliseconds kLateRanks{10000};
+
 std::string list_of(const std::vector<int>& ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) {
@@ -43,6 +45,8 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
   rendezvous::ExchangeOptions exchange_options;
   exchange_options.timeout = options.timeout;
   exchange_options.log = options.log;
+  // A process manager ends the other ranks itself.
+  if (!identity.pmi_fd) exchange_options.late_ranks = kLateRanks;
   auto state = std::make_unique<State>();
   state->options = std::move(options);
   state->rank = identity.rank;

@@ -1,7 +1,9 @@
 // The other ranks' side of the first meeting.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <thread>
 
 #include "tandem/core/error.h"
@@ -17,6 +19,8 @@ using wire::Hello;
 using wire::Reply;
 
 constexpr milliseconds kRetry{50};
+// Until rank 0 has proved itself no more is kept than it has really sent.
+constexpr std::size_t kPiece = 1 << 16;
 
 std::string describe(const MeetingPoint& point) {
   return fmt::format("{}:{}", point.hosts.front(), point.port);
@@ -63,13 +67,17 @@ Connected reach_rank_0(const Identity& identity, const MeetingPoint& point,
 // What rank 0 says to this rank, and the proof that it is rank 0.
 class Line {
  public:
-  Line(const Identity& identity, const MeetingPoint& point, Connected connected)
+  Line(const Identity& identity, const MeetingPoint& point, Connected connected,
+       std::function<void(const std::string&)> log)
       : rank_(identity.rank),
         where_(describe(point)),
         token_(identity.job_token),
         socket_(std::move(connected.socket)),
         greeting_(wire::read_as<wire::Greeting>(connected.answer)),
-        hello_nonce_(make_nonce()) {
+        hello_nonce_(make_nonce()),
+        max_table_bytes_(static_cast<std::size_t>(identity.world_size) *
+                         (wire::kMaxCardBytes + wire::kMaxTextBytes)),
+        log_(std::move(log)) {
     watch_host(socket_, kStartSilence);
     if (greeting_.version != wire::kVersion) {
       raise<ConfigError>(
@@ -94,18 +102,35 @@ class Line {
     send_all(socket_, std::as_bytes(std::span(bytes)), deadline);  // a failure shows in the reply
   }
 
-  // Reads one reply; returns its text, or throws what it says.
+  // Reads replies until one decides; returns its text, or throws what it says.
   std::string hear(const Deadline& deadline) {
+    while (true) {
+      wire::Status status = wire::kOk;
+      std::string text = hear_one(deadline, status);
+      if (status != wire::kNotice) return text;
+      if (log_) log_(text);
+    }
+  }
+
+ private:
+  std::string hear_one(const Deadline& deadline, wire::Status& status) {
     Reply reply;
     check(receive_all(socket_, std::as_writable_bytes(std::span(&reply, 1)), deadline), deadline);
-    if (reply.magic != wire::kMagic || reply.bytes > wire::kMaxReplyBytes) {
+    const std::size_t most = reply.status == wire::kOk ? max_table_bytes_ : wire::kMaxTextBytes;
+    if (reply.magic != wire::kMagic || reply.bytes > most) {
       raise<CommError>("rank {} received something from {} that is no answer of rank 0", rank_,
                        where_);
     }
-    std::string text(reply.bytes, '\0');
-    check(receive_all(socket_, std::as_writable_bytes(std::span(text)), deadline), deadline);
+    std::string text;
+    while (text.size() < reply.bytes) {
+      const std::size_t done = text.size();
+      text.resize(std::min(done + kPiece, static_cast<std::size_t>(reply.bytes)));
+      const auto piece = std::as_writable_bytes(std::span(text).subspan(done));
+      check(receive_all(socket_, piece, deadline), deadline);
+    }
+    status = static_cast<wire::Status>(reply.status);
     if (reply.status == wire::kConfigError) throw ConfigError(text);
-    if (reply.status != wire::kOk) throw CommError(text);
+    if (reply.status != wire::kOk && reply.status != wire::kNotice) throw CommError(text);
     const auto expected =
         wire::reply_proof(token_, greeting_.nonce, hello_nonce_, reply.status, text);
     if (!same_proof(reply.proof, expected)) {
@@ -117,7 +142,6 @@ class Line {
     return text;
   }
 
- private:
   void check(IoStatus status, const Deadline& deadline) const {
     if (status == IoStatus::kDone) return;
     raise<CommError>(
@@ -135,6 +159,8 @@ class Line {
   FileDescriptor socket_;
   wire::Greeting greeting_;
   Nonce hello_nonce_;
+  std::size_t max_table_bytes_;
+  std::function<void(const std::string&)> log_;  // may be empty
 };
 
 class ClientVigil final : public Vigil {
@@ -215,7 +241,7 @@ Meeting join_rank_0(const Identity& identity, const std::string& card,
   Notices notices(options);
   Connected connected = reach_rank_0(identity, point, deadline, notices);
   const std::string reached = connected.address;
-  Line line(identity, point, std::move(connected));
+  Line line(identity, point, std::move(connected), options.log);
   line.introduce(identity, card, deadline);
   const std::string table = line.hear(Deadline(options.timeout + kGrace));
   Meeting meeting;

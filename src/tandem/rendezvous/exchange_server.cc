@@ -19,8 +19,8 @@ using wire::Reply;
 
 // Time for a connection to say who it is.
 constexpr milliseconds kIntroduction{10000};
-// A rank with a wrong token is refused, and somebody with the right one may still come: so long.
-constexpr milliseconds kAfterRefusal{10000};
+// Whoever is refused again and again does not fill the ranks' logs.
+constexpr std::size_t kMaxNotices = 8;
 
 struct Arrival {
   FileDescriptor socket;
@@ -81,6 +81,19 @@ class Ranks {
     }
   }
 
+  // For the logs of all ranks, of those that have not come yet too.
+  void notify(const std::string& text) {
+    if (notices_.size() >= kMaxNotices) return;
+    notices_.push_back(text);
+    answer_all(wire::kNotice, text);
+  }
+  bool may_notify() const { return notices_.size() < kMaxNotices; }
+
+  void add(std::size_t rank, Arrival arrival) {
+    arrived_[rank] = std::move(arrival);
+    for (const std::string& text : notices_) answer(*arrived_[rank], wire::kNotice, text);
+  }
+
   // Tells everybody who is here, then throws.
   [[noreturn]] void fail(wire::Status status, const std::string& message) const {
     answer_all(status, message);
@@ -91,6 +104,7 @@ class Ranks {
  private:
   std::vector<std::optional<Arrival>> arrived_;
   std::string token_;
+  std::vector<std::string> notices_;
 };
 
 class Server {
@@ -114,7 +128,6 @@ class Server {
     while (num_arrived_ < ranks_.size()) {
       if (deadline_.passed()) give_up_waiting();
       check();
-      if (refused_ && refused_->limit.passed()) ranks_.fail(wire::kConfigError, refused_->text);
       notices_.maybe(deadline_, [&] {
         return fmt::format("rank 0 waits at port {} for {} since {:.0f} s", port_, missing(),
                            deadline_.elapsed_seconds());
@@ -123,13 +136,31 @@ class Server {
     }
   }
 
- private:
-  struct Refusal {
-    std::size_t rank;
-    std::string text;
-    Deadline limit;
-  };
+  // The job has failed because of `text`: the ranks that have not come yet are told when they come, until all know or `limit`.
+  void tell_late_ranks(wire::Status status, const std::string& text, milliseconds limit) {
+    if (limit.count() == 0 || num_arrived_ == ranks_.size()) return;
+    if (log_) {
+      log_(fmt::format("{}; rank 0 stays {:.0f} s to tell {}", text,
+                       std::chrono::duration<double>(limit).count(), missing()));
+    }
+    const Deadline stay(limit);
+    while (!stay.passed() && num_arrived_ < ranks_.size()) {
+      std::vector<pollfd> waits{lobby_.door(listener_)};
+      lobby_.add_to(waits);
+      ::poll(waits.data(), waits.size(), stay.remaining_ms(lobby_.nap(milliseconds(500))));
+      lobby_.accept_from(listener_, [&] { return greeting(); });
+      for (Guest& guest : lobby_.take_complete(introduction_bytes)) {
+        const auto hello = wire::read_as<Hello>(guest.received);
+        Arrival arrival = arrival_of(std::move(guest));
+        if (why_refused(hello, arrival) || hello.rank >= ranks_.size()) continue;
+        ranks_.answer(arrival, status, text);
+        if (!ranks_[hello.rank]) ++num_arrived_;
+        ranks_[hello.rank] = std::move(arrival);  // open until it has read
+      }
+    }
+  }
 
+ private:
   void check() {
     if (!check_) return;
     try {
@@ -165,20 +196,20 @@ class Server {
     return std::string(wire::view_of(greeting));
   }
 
-  void accept_rank(Guest guest) {
-    const auto hello = wire::read_as<Hello>(guest.received);
+  static Arrival arrival_of(Guest guest) {
     Arrival arrival;
     arrival.address = peer_address(guest.socket);
     arrival.socket = std::move(guest.socket);
-    arrival.card = guest.received.substr(sizeof hello);
+    arrival.card = guest.received.substr(sizeof(Hello));
     arrival.greeting = wire::read_as<wire::Greeting>(guest.greeting).nonce;
-    arrival.hello = hello.nonce;
-    if (hello.version != wire::kVersion) {
-      reject(arrival, fmt::format("rank {} speaks version {} of the rendezvous, rank 0 version {}: "
-                                  "run the same tandem everywhere",
-                                  hello.rank, hello.version, wire::kVersion));
-    }
-    if (!proves_token(hello, arrival)) return refuse(hello, arrival);
+    arrival.hello = wire::read_as<Hello>(guest.received).nonce;
+    return arrival;
+  }
+
+  void accept_rank(Guest guest) {
+    const auto hello = wire::read_as<Hello>(guest.received);
+    Arrival arrival = arrival_of(std::move(guest));
+    if (const auto why = why_refused(hello, arrival)) return refuse(hello, arrival, *why);
     if (hello.world_size != ranks_.size()) {
       reject(arrival, fmt::format("the ranks disagree on the world size: rank 0 has {}, rank {} "
                                   "({}) has {}",
@@ -192,34 +223,40 @@ class Server {
                          hello.rank, arrival.address));
     }
     watch_host(arrival.socket, kStartSilence);
-    if (refused_ && refused_->rank == hello.rank) refused_.reset();
-    ranks_[hello.rank] = std::move(arrival);
+    ranks_.add(hello.rank, std::move(arrival));
     ++num_arrived_;
   }
 
-  bool proves_token(const Hello& hello, const Arrival& arrival) const {
-    if ((hello.has_token != 0) != !ranks_.token().empty()) return false;
-    return same_proof(hello.proof,
-                      wire::hello_proof(ranks_.token(), arrival.greeting, hello, arrival.card));
-  }
-
-  // Perhaps a rank with a wrong setting, perhaps somebody else's program: it is told, and the right
-  // rank may still come.
-  void refuse(const Hello& hello, const Arrival& arrival) {
+  // What keeps a process out that may be a rank with a wrong setting, or somebody else's program; nothing: it knows the token.
+  std::optional<std::string> why_refused(const Hello& hello, const Arrival& arrival) const {
+    if (hello.version != wire::kVersion) {
+      return fmt::format(
+          "it speaks version {} of the rendezvous, rank 0 version {}; run the same tandem "
+          "everywhere",
+          hello.version, wire::kVersion);
+    }
     const bool here = !ranks_.token().empty();
     const bool there = hello.has_token != 0;
-    const std::string text = fmt::format(
-        "rank 0 on host {} refused a process at {} that says it is rank {}: {}; give all ranks the "
-        "same TANDEM_JOB_TOKEN",
-        host_name(), arrival.address, hello.rank,
-        here && there ? "its TANDEM_JOB_TOKEN is not rank 0's"
-        : here        ? "it has no TANDEM_JOB_TOKEN, rank 0 has one"
-                      : "it has a TANDEM_JOB_TOKEN, rank 0 has none");
-    ranks_.answer(arrival, wire::kConfigError, text);
-    if (log_) log_(text);
-    if (hello.rank < ranks_.size() && !ranks_[hello.rank]) {
-      refused_.emplace(Refusal{hello.rank, text, Deadline(kAfterRefusal)});
+    if (here == there && same_proof(hello.proof, wire::hello_proof(ranks_.token(), arrival.greeting,
+                                                                   hello, arrival.card))) {
+      return std::nullopt;
     }
+    return fmt::format("{}; give all ranks the same TANDEM_JOB_TOKEN",
+                       here && there ? "its TANDEM_JOB_TOKEN is not rank 0's"
+                       : here        ? "it has no TANDEM_JOB_TOKEN, rank 0 has one"
+                                     : "it has a TANDEM_JOB_TOKEN, rank 0 has none");
+  }
+
+  // It is told, the ranks log it, and the right rank may still come.
+  void refuse(const Hello& hello, const Arrival& arrival, const std::string& why) {
+    const std::string text =
+        fmt::format("rank 0 on host {} refused a process at {} that says it is rank {}: {}",
+                    host_name(), arrival.address, hello.rank, why);
+    ranks_.answer(arrival, wire::kConfigError, text);
+    if (!ranks_.may_notify()) return;
+    if (log_) log_(text);
+    ranks_.notify(text);
+    if (hello.rank < ranks_.size() && !ranks_[hello.rank]) last_refusal_ = text;
   }
 
   [[noreturn]] void reject(const Arrival& arrival, const std::string& message) {
@@ -243,7 +280,7 @@ class Server {
                             "not come; check that all ranks were started and can reach this "
                             "address{}",
                             deadline_.elapsed_seconds(), port_, host_name(), missing(),
-                            ranks_.size(), refused_ ? "; " + refused_->text : ""));
+                            ranks_.size(), last_refusal_.empty() ? "" : "; " + last_refusal_));
   }
 
   std::string missing() const {
@@ -260,7 +297,7 @@ class Server {
   Ranks& ranks_;
   Lobby lobby_;
   std::size_t num_arrived_ = 1;
-  std::optional<Refusal> refused_;
+  std::string last_refusal_;  // of a process that said it was a rank which has not come
 };
 
 class ServerVigil final : public Vigil {
@@ -362,7 +399,16 @@ void append_text(std::string& to, const std::string& text) {
 Meeting receive_ranks(const Identity& identity, const std::string& card,
                       const ExchangeOptions& options, FileDescriptor listener, std::uint64_t job) {
   Ranks ranks(static_cast<std::size_t>(identity.world_size), identity.job_token);
-  Server(identity, card, options, std::move(listener), job, ranks).run();
+  Server server(identity, card, options, std::move(listener), job, ranks);
+  try {
+    server.run();
+  } catch (const ConfigError& error) {
+    server.tell_late_ranks(wire::kConfigError, error.what(), options.late_ranks);
+    throw;
+  } catch (const CommError& error) {
+    server.tell_late_ranks(wire::kCommError, error.what(), options.late_ranks);
+    throw;
+  }
   Meeting meeting;
   std::string table;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -1,6 +1,6 @@
 // What the first meeting says over TCP. Rank 0 greets whoever connects; a rank answers with Hello
 // and its card; rank 0, once all have come, replies with the table of all cards (kOk) or a text that
-// says why the job cannot start. Then the connections stay open (Vigil): a rank that is ready sends
+// says why the job cannot start; before that perhaps texts of what it sees (kNotice). Then the connections stay open (Vigil): a rank that is ready sends
 // kReady, one that fails kGaveUp, a length and a text; rank 0 replies once more, when all are ready
 // or one has failed.
 #pragma once
@@ -15,12 +15,11 @@
 namespace tandem::rendezvous::wire {
 
 constexpr std::uint32_t kMagic = 0x6d444e54;  // "TNDm"
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::uint32_t kMaxCardBytes = 1u << 16;
 constexpr std::uint32_t kMaxTextBytes = 4096;
-constexpr std::uint64_t kMaxReplyBytes = 1u << 30;
 
-enum Status : std::uint32_t { kOk = 0, kConfigError = 1, kCommError = 2 };
+enum Status : std::uint32_t { kOk = 0, kConfigError = 1, kCommError = 2, kNotice = 3 };
 enum Word : std::uint8_t { kReady = 1, kGaveUp = 2 };
 
 struct Greeting {

@@ -36,12 +36,12 @@ struct Outcome {
 class Rank {
  public:
   Rank(int rank, int world_size, int port, const std::string& token = "",
-       milliseconds timeout = kPatience) {
+       milliseconds timeout = kPatience, milliseconds late_ranks = {}) {
     identity_.rank = identity_.local_rank = rank;
     identity_.world_size = identity_.local_size = world_size;
     identity_.master_port = port;
     identity_.job_token = token;
-    thread_ = std::thread([this, timeout] { run(timeout); });
+    thread_ = std::thread([this, timeout, late_ranks] { run(timeout, late_ranks); });
   }
   ~Rank() {
     if (thread_.joinable()) thread_.join();
@@ -52,9 +52,10 @@ class Rank {
   }
 
  private:
-  void run(milliseconds timeout) {
+  void run(milliseconds timeout, milliseconds late_ranks) {
     ExchangeOptions options;
     options.timeout = timeout;
+    options.late_ranks = late_ranks;
     options.log = [this](const std::string& line) { outcome_.log += line + "\n"; };
     const Deadline clock(timeout);
     try {
@@ -170,28 +171,44 @@ INSTANTIATE_TEST_SUITE_P(
                  }}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
-// Another version of tandem on one host: both sides say so.
-TEST(Versions, ThatDifferAreAnErrorOnBothSides) {
-  const int port = free_port();
-  Rank zero(0, 2, port);
-  const FileDescriptor other = visit(port);
+wire::Greeting greeting_on(const FileDescriptor& socket) {
   wire::Greeting greeting;
-  const Deadline deadline(kPatience);
-  receive_all(other, std::as_writable_bytes(std::span(&greeting, 1)), deadline);
-  wire::Hello hello;
-  hello.version = wire::kVersion + 1;
-  hello.rank = 1;
-  say(other, std::string(wire::view_of(hello)) + "a card in a form of its own");
+  receive_all(socket, std::as_writable_bytes(std::span(&greeting, 1)), Deadline(kPatience));
+  return greeting;
+}
+
+// The status and text of rank 0's next reply.
+std::pair<std::uint32_t, std::string> reply_on(const FileDescriptor& socket) {
   wire::Reply reply;
-  receive_all(other, std::as_writable_bytes(std::span(&reply, 1)), deadline);
-  EXPECT_EQ(reply.status, wire::kConfigError);
-  std::string text(reply.bytes, ' ');
-  receive_all(other, std::as_writable_bytes(std::span(text)), deadline);
-  const Outcome outcome = zero.wait();
-  EXPECT_TRUE(outcome.config_error);
-  EXPECT_EQ(outcome.error, text);
-  EXPECT_THAT(text, AllOf(HasSubstr("rank 1 speaks version 3"), HasSubstr("rank 0 version 2"),
-                          HasSubstr("the same tandem everywhere")));
+  receive_all(socket, std::as_writable_bytes(std::span(&reply, 1)), Deadline(kPatience));
+  std::string text(std::min<std::uint64_t>(reply.bytes, 4096), ' ');
+  receive_all(socket, std::as_writable_bytes(std::span(text)), Deadline(kPatience));
+  return {reply.status, text};
+}
+
+// Another version of tandem, or anybody's bytes that look like one: it is told, the ranks log it, and the job starts.
+TEST(Versions, ThatDifferAreRefusedAndTheJobStarts) {
+  for (const std::string token : {"", "secret"}) {
+    const int port = free_port();
+    Rank zero(0, 3, port, token);
+    Rank two(2, 3, port, token);
+    const FileDescriptor other = visit(port);
+    greeting_on(other);
+    wire::Hello hello;
+    hello.version = 99;
+    hello.rank = 1;
+    say(other, std::string(wire::view_of(hello)) + "a card in a form of its own");
+    const auto [status, text] = reply_on(other);
+    EXPECT_EQ(status, wire::kConfigError);
+    EXPECT_THAT(text, AllOf(HasSubstr("rank 1"), HasSubstr("it speaks version 99"),
+                            HasSubstr("the same tandem everywhere")));
+    Rank one(1, 3, port, token);
+    for (Rank* rank : {&zero, &one, &two}) {
+      const Outcome outcome = rank->wait();
+      EXPECT_EQ(outcome.error, "");
+      EXPECT_THAT(outcome.log, HasSubstr("it speaks version 99")) << "every rank is told";
+    }
+  }
 }
 
 TEST(Versions, OfRankZeroToo) {
@@ -203,7 +220,7 @@ TEST(Versions, OfRankZeroToo) {
   say(victim, std::string(wire::view_of(greeting)));
   const Outcome outcome = one.wait();
   EXPECT_TRUE(outcome.config_error);
-  EXPECT_THAT(outcome.error, HasSubstr("speaks version 3 of the rendezvous, rank 1 version 2"));
+  EXPECT_THAT(outcome.error, HasSubstr("speaks version 4 of the rendezvous, rank 1 version 3"));
 }
 
 TEST(JobToken, RanksThatKnowItMeet) {
@@ -251,6 +268,43 @@ TEST(JobToken, AWrongOneDoesNotEndAJobWhoseRightRankComes) {
   EXPECT_NE(Rank(1, 2, port, "wrong").wait().error, "");
   EXPECT_EQ(Rank(1, 2, port, "right").wait().error, "");
   EXPECT_EQ(zero.wait().error, "");
+}
+
+// Nobody can make a rank take memory before rank 0 has proved itself.
+TEST(JobToken, AFalseRankZeroCannotAnnounceAHugeTable) {
+  const FileDescriptor listener = listen_tcp(true, 0);
+  Rank one(1, 2, local_port(listener), "right");
+  const FileDescriptor victim = accept_tcp(listener, 5000);
+  wire::Greeting greeting;
+  greeting.has_token = 1;
+  say(victim, std::string(wire::view_of(greeting)));
+  wire::Reply reply;
+  reply.bytes = 1u << 30;
+  say(victim, std::string(wire::view_of(reply)));
+  EXPECT_THAT(one.wait().error, HasSubstr("is no answer of rank 0"));
+}
+
+// Rank 1 came and went; rank 2 comes after rank 0 has given up, and need not wait for its own timeout.
+TEST(LateRanks, AreToldWhyTheJobFailed) {
+  const int port = free_port();
+  Rank zero(0, 3, port, "", kPatience, milliseconds(10000));
+  FileDescriptor rank_1 = visit(port);
+  wire::Hello hello;
+  hello.world_size = 3;
+  hello.rank = 1;
+  hello.proof = wire::hello_proof("", greeting_on(rank_1).nonce, hello, "");
+  say(rank_1, std::string(wire::view_of(hello)));
+  const FileDescriptor stranger = visit(port);
+  greeting_on(stranger);
+  wire::Hello strange;
+  strange.version = 99;
+  say(stranger, std::string(wire::view_of(strange)));
+  // The news of the stranger reaches rank 1: rank 0 has taken it in.
+  EXPECT_EQ(reply_on(rank_1).first, wire::kNotice);
+  rank_1.reset();
+  const Outcome two = Rank(2, 3, port).wait();
+  EXPECT_THAT(two.error, AllOf(HasSubstr("rank 1"), HasSubstr("ended while the job was starting")));
+  EXPECT_EQ(zero.wait().error, two.error);
 }
 
 // The others must not hand their cards' secrets' peers to whoever took rank 0's port.
