@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "apps/agreed_inputs.h"
 #include "apps/arguments/enum_names.h"
 #include "apps/arguments/run_qa_arguments.h"
 #include "apps/commands.h"
@@ -34,8 +35,8 @@
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/quant/load_model.h"
 #include "tandem/rendezvous/identity.h"
-#include "tandem/tasks/question_answering/question_answering_task.h"
 #include "tandem/rendezvous/pmi.h"
+#include "tandem/tasks/question_answering/question_answering_task.h"
 #include "tandem/text/tokenizer.h"
 #include "tandem/trainer/trainer.h"
 
@@ -257,7 +258,8 @@ int Job::run() {
   load_questions(arguments_, files, location.tokenizer_directory, tokenizer, environment_, threads,
                  console_, task);
   const std::string fingerprint = arguments_.training.do_train ? task.train_fingerprint() : "";
-  communicator.agree("training data", fingerprint);
+  if (communicator.size() > 1)
+    communicator.agree("inputs", describe_inputs(model_config, task, fingerprint));
 
   const std::unique_ptr<optim::Optimizer> optimizer =
       training.do_train ? trainer::make_optimizer(training, task.layout()) : nullptr;

@@ -4,6 +4,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <array>
 #include <fstream>
 #include <functional>
 
@@ -13,7 +14,9 @@ namespace tandem::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class BadInput : public JobTest {
  protected:
@@ -48,6 +51,13 @@ class BadInput : public JobTest {
     SCOPED_TRACE(file);
     const fs::path model = model_with(file, change);
     expect_failure({"--model_name_or_path", model.native()}, 1, needles);
+  }
+  // Two ranks of one job, each with a command of its own.
+  static std::array<ProcessResult, 2> run_two(const Words& zero, const Words& one) {
+    const int port = free_port();
+    Process first(zero, rank_variables(0, 2, port));
+    Process second(one, rank_variables(1, 2, port));
+    return {first.wait(), second.wait()};
   }
   void expect_data_failure(const std::string& content, const std::vector<std::string>& needles,
                            const Words& more = {}) const {
@@ -166,6 +176,56 @@ TEST_F(BadInput, OutputDirectory) {
 }
 
 // Not in the middle of the first step: before the data is read.
+TEST_F(BadInput, RanksWithOtherFlagsAreToldWhichOnes) {
+  const auto results = run_two(train_command("out", {"--per_device_train_batch_size", "4"}),
+                               train_command("out", {"--per_device_train_batch_size", "8"}));
+  for (const ProcessResult& result : results) {
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, AllOf(HasSubstr("per_device_train_batch_size: 4 on rank 0 (host "),
+                                  HasSubstr("8 on rank 1 (host "), Not(HasSubstr("adam_beta1"))));
+  }
+}
+
+TEST_F(BadInput, RanksWithOtherFilesAreToldBeforeTheFirstStep) {
+  const auto files_of = [&](const std::string& rank) {
+    fs::remove_all(path(rank));
+    fs::create_directories(path(rank));
+    fs::copy(kDemo / "model", path(rank) / "model", fs::copy_options::recursive);
+    fs::copy(kDemo / "held_out.json", path(rank) / "held_out.json");
+    return path(rank);
+  };
+  const auto expect_disagreement = [&](const fs::path& changed, const std::string& from,
+                                       const std::string& to, const std::string& needle) {
+    SCOPED_TRACE(changed);
+    const fs::path zero = files_of("zero");
+    const fs::path one = files_of("one");
+    std::string text = read_file(one / changed);
+    const std::size_t place = text.find(from);
+    ASSERT_NE(place, std::string::npos);
+    write(one / changed, text.replace(place, from.size(), to));
+    const auto in = [&](const fs::path& folder) {
+      Words command = {"env", "-C", folder.native()};
+      for (const std::string& word :
+           train_command("out", {"--model_name_or_path", "model", "--do_eval", "--validation_file",
+                                 "held_out.json", "--max_eval_samples", "5"}))
+        command.push_back(word);
+      return command;
+    };
+    for (const ProcessResult& result : run_two(in(zero), in(one))) {
+      EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+      EXPECT_THAT(result.err, AllOf(HasSubstr("the ranks disagree on the inputs"),
+                                    HasSubstr(needle), HasSubstr("on rank 1 (host ")));
+    }
+    EXPECT_FALSE(fs::exists(path("out") / "model.safetensors"));
+  };
+  const std::string config = read_file(kDemo / "model" / "config.json");
+  EXPECT_THAT(config, HasSubstr("\"layer_norm_eps\": 1e-12"));
+  expect_disagreement("model/config.json", "\"layer_norm_eps\": 1e-12", "\"layer_norm_eps\": 1e-05",
+                      "config.json layer_norm_eps: 1e-12 on rank 0");
+  expect_disagreement("held_out.json", "\"question\": \"", "\"question\": \"so ",
+                      "validation data: ");
+}
+
 TEST_F(BadInput, KernelsThatCannotRunTheJob) {
   const auto error_of = [&](const std::string& features, const std::string& kernels) {
     const ProcessResult result = testing::run(

@@ -290,9 +290,8 @@ class Communicator {
   std::string broadcast_text(std::string_view text, int root);
   std::vector<std::string> all_gather_texts(std::string_view text);
   std::vector<std::string> gather_texts(std::string_view text, int root);
-  // All ranks must hold the same `value` of `name` ("flags", "dataset fingerprint"); otherwise
-  // every rank throws a ConfigError that names a differing rank and both values. Long values are
-  // compared whole and shown shortened.
+  // All ranks must hold the same `value` of `name` ("flags", "dataset fingerprint"), one value or lines "name=value"; otherwise
+  // every rank throws a ConfigError with what differs, rank by rank (disagreement.h).
   void agree(std::string_view name, std::string_view value);
 
   // ---- point to point ----

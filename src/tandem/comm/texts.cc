@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "tandem/comm/communicator.h"
+#include "tandem/comm/disagreement.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
@@ -74,23 +75,18 @@ std::vector<std::string> Communicator::gather_texts(std::string_view text, int r
 }
 
 void Communicator::agree(std::string_view name, std::string_view value) {
-  const std::vector<std::string> values = all_gather_texts(value);
-  const auto shown = [&](std::size_t r) {
-    return values[r].size() <= 200 ? values[r] : values[r].substr(0, 197) + "...";
-  };
-  for (std::size_t r = 1; r < values.size(); ++r) {
-    if (values[r] == values[0]) continue;
-    // A rank that leaves ends the wait of one that still gathers and would take itself for the
-    // cause. So nobody leaves before all know; who fails here knows already.
-    try {
-      barrier();
-    } catch (const CommError&) {
-    }
-    raise<ConfigError>(
-        "the ranks disagree on the {}: {} has '{}', {} has '{}'; start all ranks with the same "
-        "settings and files",
-        name, describe_rank(0), shown(0), describe_rank(static_cast<int>(r)), shown(r));
+  const std::string differences = describe_disagreement(
+      all_gather_texts(value), [this](int rank) { return describe_rank(rank); });
+  if (differences.empty()) return;
+  // A rank that leaves ends the wait of one that still gathers and would take itself for the
+  // cause. So nobody leaves before all know; who fails here knows already.
+  try {
+    barrier();
+  } catch (const CommError&) {
   }
+  raise<ConfigError>(
+      "the ranks disagree on the {}; start all ranks with the same settings and files:\n  {}", name,
+      differences);
 }
 
 }  // namespace tandem::comm

@@ -169,6 +169,24 @@ std::string QuestionAnsweringTask::train_fingerprint() const {
   return fingerprint.text();
 }
 
+std::string QuestionAnsweringTask::evaluation_fingerprint(tasks::Split split) const {
+  const auto& ordered = split == tasks::Split::kEval ? eval_set_ : predict_set_;
+  if (!ordered) return "";
+  const FeatureSet& features = ordered->set.features;
+  Fingerprint fingerprint;
+  for (const data::QuestionExample& example : used_examples(ordered->set))
+    fingerprint.add(std::span<const char>(example.id));
+  for (std::size_t i = 0; i < features.size(); ++i) {
+    fingerprint.add(features.question_tokens(i));
+    fingerprint.add(features.window_tokens(i));
+    for (const text::Span& span : features.window_offsets(i)) {
+      const std::array<std::uint64_t, 2> place{span.begin, span.end};
+      fingerprint.add(std::span<const std::uint64_t>(place));
+    }
+  }
+  return fingerprint.text();
+}
+
 std::unique_ptr<QuestionAnsweringTask::Pass> QuestionAnsweringTask::make_pass(
     const models::BatchShape& capacity, models::PassKind kind, const Pass* within) const {
   auto pass = std::make_unique<Pass>(model_.make_activations(

@@ -64,6 +64,8 @@ class QuestionAnsweringTask final : public tasks::Task {
   // Names the training features: their tokens, labels and padding. Equal texts mean equal training
   // data.
   std::string train_fingerprint() const;
+  // The same for the questions to evaluate or predict: their ids, tokens and places in the text. Empty without any.
+  std::string evaluation_fingerprint(tasks::Split split) const;
 
   // What the last evaluation of the validation set got wrong, at most `limit` of it in full; nothing without one.
   Mistakes mistakes(std::size_t limit) const;
