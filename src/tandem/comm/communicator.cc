@@ -102,6 +102,9 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   mesh_options.loopback_only = loopback_only;
   mesh_options.interface = interface;
   mesh_options.node_id = options.node_id;
+  mesh_options.settings = fmt::format(
+      "transport (--ddp_backend, CCL_ATL_TRANSPORT)={}\nalgorithms (CCL_ALLREDUCE …)={}",
+      options.transport.name, options.selection.describe());
   Mesh mesh = connect_mesh(state->rank, state->size, exchange, mesh_options);
   Fabric& fabric = *state->fabric;
   fabric.peers = std::move(mesh.peers);
@@ -109,6 +112,7 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   fabric.local_sockets = std::move(mesh.local);
   fabric.listener = std::move(mesh.listener);
   fabric.doors = std::move(mesh.doors);
+  fabric.membership = std::move(mesh.membership);
   fabric.loopback_only = loopback_only;
   fabric.interface = interface;
   fabric.failure = std::make_unique<Failure>();
@@ -116,7 +120,6 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   const auto write_record =
       [recorder = fabric.recorder.get(), folder = options.flight_record_folder,
        self = fabric.peers[static_cast<std::size_t>(state->rank)]](const std::string& why) {
-  fabric.membership = std::move(mesh.membership);
         return recorder->write(folder, fmt::format("{}-rank{}-{}", self.host, self.rank, self.pid),
                                fmt::format("flight record of {}\n{}", self.describe(), why));
       };
@@ -162,7 +165,6 @@ void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin,
   Fabric& fabric = *state.fabric;
   const TransportOptions& options = state.options.transport;
   try {
-    agree("transport between ranks (--ddp_backend, CCL_ATL_TRANSPORT)", options.name);
     if (!plugin) {
       plugin = std::make_unique<PluginFabric>(options, state.rank, state.size,
                                               state.options.timeout, source_address);
@@ -251,13 +253,13 @@ void Communicator::close() {
   // A plugin's library may still have to deliver what counts as sent; tcp leaves that to the kernel.
   if (fabric.first_transport) fabric.transport.reset();
   if (fabric.monitor) fabric.monitor->say_goodbye();
+  if (!failed()) fabric.membership.leave();
   fabric.transport.reset();
   fabric.first_transport.reset();
   fabric.stream_memory.reset();
   fabric.monitor.reset();
   fabric.local_sockets.clear();
   fabric.listener.reset();
-  if (!failed()) fabric.membership.leave();
 }
 
 void Communicator::abort(std::string_view reason) noexcept {

@@ -1,7 +1,6 @@
 #include "tandem/comm/mesh.h"
 
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -12,10 +11,12 @@
 #include <cstring>
 #include <thread>
 
+#include "tandem/comm/disagreement.h"
 #include "tandem/comm/mesh_wire.h"
 #include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/random_bits.h"
 #include "tandem/rendezvous/connect.h"
 #include "tandem/rendezvous/interfaces.h"
 #include "tandem/rendezvous/lobby.h"
@@ -50,8 +51,9 @@ struct Card {
   long pid = 0;
   int port = 0;
   std::uint64_t listener = 0;  // public name of its listening socket
-  std::uint64_t secret = 0;    // of those who may connect to it
+  Secret secret;               // of those who may connect to it
   std::string addresses;       // separated by commas
+  std::string settings;        // the rest of the card
 };
 
 std::string file_identity(const char* path) {
@@ -68,13 +70,6 @@ std::string host_key() {
   return fmt::format("{}/{}/{}", rendezvous::host_name(), boot, file_identity("/proc/self/ns/net"));
 }
 
-std::uint64_t random_bits() {
-  std::uint64_t bits = 0;
-  if (::getrandom(&bits, sizeof bits, 0) != sizeof bits)
-    throw io_error("cannot read", "getrandom", errno);
-  return bits;
-}
-
 Card own_card(const MeshOptions& options, int port) {
   Card card;
   card.host = rendezvous::host_name();
@@ -84,7 +79,8 @@ Card own_card(const MeshOptions& options, int port) {
   card.pid = ::getpid();
   card.port = port;
   card.listener = random_bits();
-  card.secret = random_bits();
+  card.secret = {random_bits(), random_bits()};
+  card.settings = options.settings;
   if (!options.loopback_only) {
     for (const std::string& address : rendezvous::own_addresses(options.interface)) {
       card.addresses += (card.addresses.empty() ? "" : ",") + address;
@@ -94,9 +90,9 @@ Card own_card(const MeshOptions& options, int port) {
 }
 
 std::string write_card(const Card& card) {
-  return fmt::format("3\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", card.host, card.host_key,
+  return fmt::format("4\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", card.host, card.host_key,
                      card.node_key, card.pid_namespace, card.pid, card.port, card.listener,
-                     card.secret, card.addresses);
+                     card.secret.high, card.secret.low, card.addresses, card.settings);
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -110,9 +106,11 @@ std::vector<std::string> split(const std::string& text, char separator) {
   }
 }
 
+constexpr std::size_t kHeadLines = 11;
+
 Card read_card(const std::string& text, std::size_t rank) {
   const std::vector<std::string> lines = split(text, '\n');
-  if (lines.size() != 10 || lines[0] != "3") {
+  if (lines.size() < kHeadLines || lines[0] != "4") {
     raise<CommError>(
         "rank {} introduced itself in a form this version does not know: run the same tandem "
         "everywhere",
@@ -126,14 +124,16 @@ Card read_card(const std::string& text, std::size_t rank) {
   card.pid = std::strtol(lines[5].c_str(), nullptr, 10);
   card.port = static_cast<int>(std::strtol(lines[6].c_str(), nullptr, 10));
   card.listener = std::strtoull(lines[7].c_str(), nullptr, 10);
-  card.secret = std::strtoull(lines[8].c_str(), nullptr, 10);
-  card.addresses = lines[9];
+  card.secret = {std::strtoull(lines[8].c_str(), nullptr, 10),
+                 std::strtoull(lines[9].c_str(), nullptr, 10)};
+  card.addresses = lines[10];
+  for (std::size_t i = kHeadLines; i < lines.size(); ++i) card.settings += lines[i] + '\n';
   return card;
 }
 
-// An abstract UNIX address: no file, gone with its listener.
+// An abstract UNIX address: no file, gone with its listener. Every user of the machine can read it (/proc/net/unix).
 socklen_t local_address(const Card& card, std::size_t rank, sockaddr_un& address) {
-  const std::string name = fmt::format("tandem-{:016x}-{}", card.secret, rank);
+  const std::string name = fmt::format("tandem-{:016x}-{}", card.listener, rank);
   address = {};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, name.data(), name.size());
@@ -196,6 +196,7 @@ class Builder {
       mesh_.peers.push_back(peer(i));
     }
     reserve_for_neighbours();
+    require_equal_settings();
     mesh_.data.resize(size_);
     mesh_.control.resize(size_);
     mesh_.local.resize(size_);
@@ -214,6 +215,18 @@ class Builder {
     reserve_descriptors(
         kOfTheRank + kPerPeer * (size_ - 1) + kPerNeighbour * neighbours,
         fmt::format("rank {} of {} ({} on this host)", rank_, size_, neighbours + 1));
+  }
+
+  void require_equal_settings() const {
+    std::vector<std::string> settings;
+    for (const Card& card : cards_) settings.push_back(card.settings);
+    const std::string differences = describe_disagreement(settings, [this](int rank) {
+      return mesh_.peers[static_cast<std::size_t>(rank)].describe();
+    });
+    if (differences.empty()) return;
+    raise<ConfigError>(
+        "the ranks disagree on the communication; start all ranks with the same settings:\n  {}",
+        differences);
   }
 
   bool shares_node(std::size_t i) const { return cards_[i].node_key == own_.node_key; }
@@ -297,6 +310,7 @@ class Builder {
     while (true) {
       FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
       if (socket && ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
+          rendezvous::is_of_this_user(socket) &&
           ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello) {
         return socket;
       }
@@ -347,8 +361,10 @@ class Builder {
   void welcome(rendezvous::Guest guest) {
     const auto hello = read_as<MeshHello>(guest.received);
     const bool genuine = hello.magic == MeshHello().magic && hello.secret == own_.secret &&
-                         hello.target == rank_ && hello.rank > rank_ && hello.rank < size_;
+                         hello.target == rank_ && hello.rank > rank_ && hello.rank < size_ &&
+                         (hello.kind == Kind::kLocal) == rendezvous::is_local(guest.socket);
     if (!genuine) return;
+    if (hello.kind == Kind::kLocal && !rendezvous::is_of_this_user(guest.socket)) return;
     auto& sockets = hello.kind == Kind::kData      ? mesh_.data
                     : hello.kind == Kind::kControl ? mesh_.control
                                                    : mesh_.local;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tandem/comm/mesh_wire.h"
 #include "tandem/comm/peer.h"
 #include "tandem/rendezvous/exchange.h"
 #include "tandem/rendezvous/socket.h"
@@ -18,7 +19,7 @@ struct Door {
   std::vector<std::string> addresses;  // the likeliest first
   int port = 0;
   std::uint64_t listener = 0;  // public name of the listening socket
-  std::uint64_t secret = 0;    // of those who may connect to it
+  Secret secret;               // of those who may connect to it
 };
 
 struct Mesh {
@@ -31,8 +32,8 @@ struct Mesh {
   // find each other there (reunion.h).
   std::vector<Door> doors;
   rendezvous::FileDescriptor listener;  // this rank's
-  std::string
   rendezvous::Membership membership;    // this rank's, in a process manager's job
+  std::string
       network;  // "eth0 (10.0.0.3)": this rank's way to other hosts; empty if there are none
 };
 
@@ -42,10 +43,12 @@ struct MeshOptions {
   bool loopback_only = false;
   std::string interface;  // which interfaces are advertised (rendezvous/interfaces.h)
   std::string node_id;    // part of the node key
+  // Lines "name=value" on which the ranks must agree before the first operation, as on the algorithms of operations themselves.
+  std::string settings;
 };
 
 // Collective. Every rank listens, the cards with the addresses are exchanged, rank i connects to every j < i.
-// Returns when all ranks are connected. Throws CommError that names the rank which could not be reached, did not come, gave
+// Returns when all ranks are connected. Throws ConfigError when their settings differ; CommError that names the rank which could not be reached, did not come, gave
 // up or died, and the time waited.
 Mesh connect_mesh(int rank, int world_size, const rendezvous::Exchange& exchange,
                   const MeshOptions& options);

@@ -19,11 +19,21 @@ struct MeshGreeting {
   std::uint64_t listener = 0;
 };
 
+// What proves that a rank belongs to the job: 128 random bits, in a listener's card and in the hellos to it, and nowhere else.
+struct Secret {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+  // Takes the same time wherever two secrets differ.
+  friend bool operator==(const Secret& a, const Secret& b) {
+    return ((a.high ^ b.high) | (a.low ^ b.low)) == 0;
+  }
+};
+
 // The connecting rank proves with the listener's secret, which only the cards carry, that it belongs to the job.
 struct MeshHello {
-  std::uint32_t magic = 0x6d444e48;
+  std::uint32_t magic = 0x6d444e49;
   Kind kind = Kind::kData;
-  std::uint64_t secret = 0;
+  Secret secret;
   std::uint32_t rank = 0;
   std::uint32_t target = 0;
 };

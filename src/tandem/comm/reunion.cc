@@ -149,7 +149,7 @@ class Reunion::Host {
 
   void welcome(rendezvous::Guest& guest) {
     const auto hello = read_as<MeshHello>(guest.received);
-    const std::uint64_t secret = reunion_.doors_[static_cast<std::size_t>(options_.rank)].secret;
+    const Secret secret = reunion_.doors_[static_cast<std::size_t>(options_.rank)].secret;
     const bool genuine = hello.magic == MeshHello().magic && hello.kind == Kind::kReunion &&
                          hello.secret == secret && hello.rank < reunion_.peers_.size() &&
                          hello.target == static_cast<std::uint32_t>(options_.rank);

@@ -143,6 +143,21 @@ std::string numeric_address(const sockaddr* address, socklen_t length) {
   return result;
 }
 
+bool is_local(const FileDescriptor& socket) {
+  int domain = 0;
+  socklen_t length = sizeof domain;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 &&
+         domain == AF_UNIX;
+}
+
+bool is_of_this_user(const FileDescriptor& socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return false;
+  if (peer.uid != ::geteuid()) errno = EPERM;
+  return peer.uid == ::geteuid();
+}
+
 void set_no_delay(const FileDescriptor& socket) {
   set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
 }

@@ -68,6 +68,11 @@ std::string own_address(const FileDescriptor& socket);
 std::string numeric_address(const sockaddr* address, socklen_t length);
 std::string host_name();
 
+// Whether it is a UNIX socket, and whether the process at its other end belonged to this process's user when it connected or
+// listened (errno says why not).
+bool is_local(const FileDescriptor& socket);
+bool is_of_this_user(const FileDescriptor& socket);
+
 void set_no_delay(const FileDescriptor& socket);
 // The other host must answer the kernel's probes: after `silence` without an answer the connection
 // counts as reset. An idle one is probed every second.
