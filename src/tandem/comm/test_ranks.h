@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/ports.h"
 #include "tandem/comm/communicator.h"
 #include "tandem/core/error.h"
 
@@ -94,7 +95,7 @@ struct Ended {
 // Runs `body` in `world_size` child processes that meet at a free port. An Error ends the child with its exit code.
 inline std::vector<Ended> run_processes(int world_size, const Body& body,
                                         const OptionsOf& options_of = test_options) {
-  const int port = rendezvous::local_port(rendezvous::listen_tcp(true, 0));
+  const int port = tandem::testing::free_port();
   const auto start = std::chrono::steady_clock::now();
   std::fflush(nullptr);
   std::vector<pid_t> children;
