@@ -83,9 +83,7 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   options.tuning = comm::tuning_from_environment(environment);
   options.flight_record_folder =
       environment.get("TANDEM_FLIGHT_RECORD").value_or(training.output_dir);
-  if (const auto seconds = environment.get_int("TANDEM_STALL_TIMEOUT", 0, 1000000)) {
-    options.stall_timeout = std::chrono::seconds(*seconds);
-  }
+  comm::read_limits_of_silence(environment, options);
   options.log = log_printer(level);
   // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
   // process.

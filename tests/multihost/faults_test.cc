@@ -10,6 +10,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 double now_ms() {
   return std::chrono::duration<double, std::milli>(
@@ -169,6 +170,27 @@ TEST_F(Faults, AWayThatDropsLargePacketsIsNamed) {
   // Sockets stay until the kernel gives up on what cannot get through.
   EXPECT_EQ(hosts.node0.processes(), std::vector<std::string>());
   EXPECT_EQ(hosts.node1.processes(), std::vector<std::string>());
+}
+
+// Who knows that a network has interruptions says how long they are; the job goes on where it was.
+TEST_F(Faults, AnInterruptionWithinTheLimitIsNoFailure) {
+  const TwoHosts hosts(folder());
+  ProbeJob job(hosts.node0, hosts.node1, {"fault", "none", "middle", "3"},
+               {{"TANDEM_HOST_TIMEOUT", "8"}, {"TANDEM_STALL_TIMEOUT", "15"}});
+  job.wait_for_all_to_say("is in the middle");
+  hosts.node1.shell("ip link set wire down");
+  std::this_thread::sleep_for(std::chrono::milliseconds(3500));  // more than the default limit
+  hosts.node1.shell("ip link set wire up");
+  // The longest pause between two tries of the kernel, and then some.
+  std::this_thread::sleep_for(std::chrono::milliseconds(5000));
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_TRUE(job[rank].running()) << job[rank].out_so_far();
+    EXPECT_THAT(job[rank].out_so_far(), Not(HasSubstr("failed at")));
+    job[rank].signal(SIGTERM);
+  }
+  for (const Host* host : {&hosts.node0, &hosts.node1}) {
+    host->shell("pkill -KILL -x host_probe || true");
+  }
 }
 
 // A switch that wakes up after the job has started does no harm.

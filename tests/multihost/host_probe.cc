@@ -90,6 +90,7 @@ tandem::comm::Options options_of(const Fault& fault) {
   const bool stops_at_start = fault.kind == "stop" && fault.phase == "init";
   options.timeout = std::chrono::seconds(stops_at_start ? 4 : 20);
   options.stall_timeout = std::chrono::seconds(1);
+  tandem::comm::read_limits_of_silence(tandem::Environment::from_process(), options);
   options.log = [](const std::string& line) { say(-1, line); };
   return options;
 }

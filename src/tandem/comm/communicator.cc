@@ -38,6 +38,14 @@ std::string address_on_the_route(const std::vector<rendezvous::FileDescriptor>& 
 
 }  // namespace
 
+void read_limits_of_silence(const Environment& environment, Options& options) {
+  constexpr long kMost = 1000000;
+  if (const auto seconds = environment.get_int("TANDEM_HOST_TIMEOUT", 1, kMost))
+    options.host_timeout = std::chrono::seconds(*seconds);
+  if (const auto seconds = environment.get_int("TANDEM_STALL_TIMEOUT", 0, kMost))
+    options.stall_timeout = std::chrono::seconds(*seconds);
+}
+
 // ---- start and end ----
 
 std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& identity,
@@ -132,6 +140,8 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   Monitor::Options monitor_options;
   monitor_options.rank = state->rank;
   monitor_options.host_timeout = options.host_timeout;
+  const auto data_paths = std::make_shared<DataPaths>();
+  monitor_options.data_paths = data_paths;
   monitor_options.stall_timeout = options.stall_timeout;
   monitor_options.failure_grace = options.failure_grace;
   monitor_options.recorder = fabric.recorder.get();
@@ -142,8 +152,9 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   fabric.monitor = std::make_unique<Monitor>(fabric.peers, std::move(mesh.control), *fabric.failure,
                                              std::move(monitor_options));
   const std::string source_address = address_on_the_route(mesh.data);
-  auto transport = std::make_unique<StreamTransport>(std::move(mesh.data), fabric.peers,
-                                                     state->rank, *fabric.monitor, *fabric.failure);
+  auto transport =
+      std::make_unique<StreamTransport>(std::move(mesh.data), fabric.peers, state->rank,
+                                        *fabric.monitor, *fabric.failure, data_paths);
   StreamTransport& streams = *transport;
   fabric.transport = std::move(transport);
   state->members.resize(static_cast<std::size_t>(state->size));

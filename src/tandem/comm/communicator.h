@@ -76,6 +76,9 @@ struct Options {
   std::string combine_kernels;
 };
 
+// TANDEM_HOST_TIMEOUT and TANDEM_STALL_TIMEOUT, where they are set. Throws ConfigError.
+void read_limits_of_silence(const Environment& environment, Options& options);
+
 // See Communicator::shrink().
 struct ShrinkOptions {
   std::vector<int> exclude;  // ranks that do not go on, in any order, equal on all that do

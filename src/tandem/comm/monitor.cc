@@ -31,6 +31,7 @@ constexpr std::chrono::milliseconds kBeat{250};
 constexpr std::size_t kAllHear = 16;
 constexpr std::size_t kNeighbours = 4;
 constexpr std::uint32_t kFrameMagic = 0x6d444e43;
+constexpr int kKernelPatience = 4;
 constexpr std::size_t kMaxText = 4096;
 constexpr std::size_t kMostReceived = 16 * kMaxText;
 
@@ -57,13 +58,9 @@ std::string process_state(pid_t pid) {
   return status->substr(at + 7, status->find('\n', at) - at - 7);
 }
 
-// How long ago the kernel at the other end acknowledged something; heartbeats give it reason to, four times a second.
-std::chrono::milliseconds since_answer(const rendezvous::FileDescriptor& socket) {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
-  return std::chrono::milliseconds(info.tcpi_last_ack_recv);
-}
+// A host may be silent for this many of its round trips, however long those are.
+constexpr int kRoundTrips = 8;
+constexpr std::chrono::milliseconds kLongestSilence{60000};
 
 double seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) / 1000; }
 
@@ -87,8 +84,9 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDes
   for (std::size_t i = 0; i < peers.size(); ++i) {
     if (!control[i]) continue;
     // Only control connections: on a data connection the same limit would also strike a rank that computes and does not
-    // read.
-    rendezvous::watch_host(control[i], options_.host_timeout);
+    // read. The kernel's own limit is the last resort; it knows nothing of round trips and data connections.
+    rendezvous::watch_host(control[i], kKernelPatience * options_.host_timeout);
+    rendezvous::retransmit_steadily(control[i]);
     watched_[i].control = std::move(control[i]);
     watched_[i].control_open = true;
     watched_[i].sends_heartbeats =
@@ -295,6 +293,16 @@ void Monitor::beat() {
               std::string(reinterpret_cast<const char*>(&activity), sizeof activity));
 }
 
+Monitor::Silence Monitor::silence_of(std::size_t rank) const {
+  const PathState path = path_state(watched_[rank].control.get());
+  const auto patience =
+      std::min<std::chrono::milliseconds>(kRoundTrips * path.round_trip, kLongestSilence);
+  return {.so_far = std::min(path.since_answer, options_.data_paths
+                                                    ? options_.data_paths->since_answer(rank)
+                                                    : path.since_answer),
+          .limit = std::max(options_.host_timeout, patience)};
+}
+
 void Monitor::judge_silence() {
   const auto now = Clock::now();
   for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
@@ -304,10 +312,12 @@ void Monitor::judge_silence() {
       continue;
     }
     if (now - watched.heard < 4 * kBeat) continue;
-    const std::chrono::milliseconds unanswered = since_answer(watched.control);
-    if (unanswered >= options_.host_timeout && now - awake_since_ >= options_.host_timeout) {
+    const auto [unanswered, limit] = silence_of(rank);
+    if (unanswered >= limit && now - awake_since_ >= limit) {
       return control_ended(
-          rank, fmt::format("its host has answered nothing for {:.1f} s", seconds(unanswered)));
+          rank, fmt::format("its host has answered nothing for {:.1f} s (TANDEM_HOST_TIMEOUT sets "
+                            "the limit)",
+                            seconds(unanswered)));
     }
     const bool host_is_there = unanswered < 3 * kBeat;
     const bool limited = options_.stall_timeout.count() > 0;

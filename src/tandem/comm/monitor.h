@@ -2,8 +2,8 @@
 // ranks on this host.
 //
 // A rank that ends in order says goodbye first. A connection that closes without one is a death; so is a process that ends
-// without one (pidfd: covers a connection kept open by a child). A host whose kernel acknowledges nothing for `host_timeout`
-// has gone. A process that is stopped (SIGSTOP, a debugger) sends no heartbeats though its host answers: after
+// without one (pidfd: covers a connection kept open by a child). A host whose kernel acknowledges nothing for `host_timeout`, on
+// this connection or on that of the data, has gone. A process that is stopped (SIGSTOP, a debugger) sends no heartbeats though its host answers: after
 // `stall_timeout` it counts as failed. Whoever knows of a failure first sends it to all.
 //
 // Heartbeats go to all ranks of a small job, to the neighbours in a ring of the ranks in a large one, four times a second.
@@ -24,6 +24,7 @@
 
 #include "tandem/comm/failure.h"
 #include "tandem/comm/flight_recorder.h"
+#include "tandem/comm/path_watch.h"
 #include "tandem/comm/peer.h"
 #include "tandem/rendezvous/socket.h"
 
@@ -33,7 +34,9 @@ class Monitor {
  public:
   struct Options {
     int rank = 0;
+    // A host whose round trips are slow may be silent for eight of them.
     std::chrono::milliseconds host_timeout{2000};
+    std::shared_ptr<const DataPaths> data_paths;     // may be null
     std::chrono::milliseconds stall_timeout{10000};  // 0: no limit
     std::chrono::milliseconds failure_grace{300};
     const FlightRecorder* recorder =
@@ -114,6 +117,11 @@ class Monitor {
   void control_ended(std::size_t rank, const std::string& how);
   void judge_ended_processes();
   void beat();
+  struct Silence {
+    std::chrono::milliseconds so_far;
+    std::chrono::milliseconds limit;
+  };
+  Silence silence_of(std::size_t rank) const;
   void judge_silence();
   void take_heartbeat(std::size_t rank, const std::string& text);
   void compare_calls(std::size_t rank, const FlightRecorder::Entry& theirs);

@@ -33,15 +33,20 @@ constexpr std::size_t kReadTurn = std::size_t{256} << 10;
 
 StreamTransport::StreamTransport(std::vector<rendezvous::FileDescriptor> sockets,
                                  const std::vector<Peer>& peers, int rank, Monitor& monitor,
-                                 Failure& failure)
-    : peers_(peers), links_(sockets.size()), failure_(failure) {
+                                 Failure& failure, std::shared_ptr<DataPaths> paths)
+    : peers_(peers), links_(sockets.size()), failure_(failure), paths_(std::move(paths)) {
+  std::vector<int> far(sockets.size(), -1);
   for (std::size_t i = 0; i < sockets.size(); ++i) {
     inboxes_.emplace_back(peers[static_cast<std::size_t>(rank)], peers[i], monitor);
     links_[i].closed = !sockets[i];
     if (sockets[i]) far_.push_back(i);
     links_[i].socket = std::move(sockets[i]);
+    far[i] = links_[i].socket.get();
   }
+  paths_->watch(std::move(far));
 }
+
+StreamTransport::~StreamTransport() { paths_->forget(); }
 
 std::shared_ptr<const Message> StreamTransport::send(int peer, const Header& header,
                                                      std::span<const std::byte> bytes) {

@@ -21,9 +21,10 @@ namespace tandem::comm {
 
 class StreamTransport final : public Transport {
  public:
-  // `sockets[r]` leads to rank r. References must outlive the transport.
+  // `sockets[r]` leads to rank r; `paths` learns of those to other hosts. References must outlive the transport.
   StreamTransport(std::vector<rendezvous::FileDescriptor> sockets, const std::vector<Peer>& peers,
-                  int rank, Monitor& monitor, Failure& failure);
+                  int rank, Monitor& monitor, Failure& failure, std::shared_ptr<DataPaths> paths);
+  ~StreamTransport() override;
   // From now on what goes to the ranks `members` (of the job, this one included) goes through `streams`, by their place in
   // `members`. Before the first message.
   void use_node_streams(std::unique_ptr<NodeStreams> streams, std::span<const int> members);
@@ -81,6 +82,7 @@ class StreamTransport final : public Transport {
   std::vector<std::size_t> far_;          // the ranks behind sockets
   unsigned calls_ = 0;
   Failure& failure_;
+  std::shared_ptr<DataPaths> paths_;
   bool disagreed_ = false;  // a header was not the expected one: nothing is delivered any more
 };
 

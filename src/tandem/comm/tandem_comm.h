@@ -73,7 +73,7 @@ typedef struct {
   unsigned int magic;    // set by the initializer
   unsigned int version;  // set by the initializer
   int timeout_ms;        // how long any wait may take, start included; 1,800,000
-  int host_timeout_ms;   // how long a host may be silent; 2,000
+  int host_timeout_ms;   // how long a host may be silent; 2,000 or TANDEM_HOST_TIMEOUT
   int stall_timeout_ms;  // how long a process may be stopped; 0: no limit; 10,000 or TANDEM_STALL_TIMEOUT
   const char* backend;  // what carries messages: "ccl", "mpi" or "gloo"; null: "ccl"
   const char*

@@ -172,6 +172,10 @@ void watch_host(const FileDescriptor& socket, std::chrono::milliseconds silence)
   set_option(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, limit);
 }
 
+void retransmit_steadily(const FileDescriptor& socket) {
+  set_option(socket.get(), IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
+}
+
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = "";
   ::gethostname(name, sizeof name - 1);

@@ -48,9 +48,7 @@ void set_milliseconds(milliseconds& value, int given, int least, const char* nam
 Options options_of(const tdmConfig_t* given, const Environment& environment, bool distributed) {
   const tdmConfig_t config = read_config(given);
   Options options;
-  if (const auto seconds = environment.get_int("TANDEM_STALL_TIMEOUT", 0, 1000000)) {
-    options.stall_timeout = std::chrono::seconds(*seconds);
-  }
+  read_limits_of_silence(environment, options);
   set_milliseconds(options.timeout, config.timeout_ms, 1, "timeout_ms");
   set_milliseconds(options.host_timeout, config.host_timeout_ms, 1, "host_timeout_ms");
   set_milliseconds(options.stall_timeout, config.stall_timeout_ms, 0, "stall_timeout_ms");
