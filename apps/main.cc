@@ -1,5 +1,5 @@
 // `tandem <command> …`: finds the command, runs it, and turns what it throws into a message and an exit code
-// (docs/errors.md): 0 done; 1 input, data or configuration; 2 usage; 70 our bug; 143 preempted after a checkpoint;
+// (docs/errors.md): 0 done; 1 input, data or configuration; 2 usage; 70 our bug; 143 and 130 stopped by SIGTERM and SIGINT;
 // 200 a peer or the network failed.
 #include <fmt/format.h>
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -24,6 +23,7 @@
 #include "apps/rank_threads.h"
 #include "apps/run_reports.h"
 #include "apps/start_report.h"
+#include "apps/stop_signals.h"
 #include "apps/tuned_tiles.h"
 #include "tandem/comm/communicator.h"
 #include "tandem/comm/flight_recorder.h"
@@ -49,18 +49,9 @@ using question_answering::QuestionAnsweringTask;
 using tasks::Split;
 
 constexpr int kExitFailed = 1;
-constexpr int kExitPreempted = 143;
 constexpr std::size_t kMistakesShown = 300;  // wrong answers in report.html, with their texts
 
-// SIGTERM asks for a checkpoint and an end after the current step (Kubernetes, Slurm, mpirun
-// forward it to all ranks).
-std::atomic<bool> g_stop_requested{
-    false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables):
-             // a signal handler can reach nothing else
-static_assert(std::atomic<bool>::is_always_lock_free);
-
 void handle_record_request(int) { comm::request_flight_records(); }
-void handle_termination(int) { g_stop_requested.store(true, std::memory_order_relaxed); }
 
 // Everything about this process's place among the ranks.
 struct World {
@@ -166,12 +157,14 @@ void print_step_times(const trainer::StepTimes& times, Console& console) {
 
 class Job {
  public:
-  Job(const ParsedRunQa& parsed, const Invocation& invocation, World& world, Console& console)
+  Job(const ParsedRunQa& parsed, const Invocation& invocation, World& world, StopSignals& signals,
+      Console& console)
       : parsed_(parsed),
         arguments_(parsed.arguments),
         words_(invocation.words),
         environment_(invocation.environment),
         world_(world),
+        signals_(signals),
         console_(console) {}
 
   int run();
@@ -194,6 +187,7 @@ class Job {
   const Environment& environment_;
   const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
   World& world_;
+  StopSignals& signals_;
   Console& console_;
 };
 
@@ -303,7 +297,7 @@ int Job::run() {
                             .parallel = parallel,
                             .optimizer = optimizer.get(),
                             .observer = reports.observer(),
-                            .stop_requested = g_stop_requested,
+                            .stop_requested = signals_.requested(),
                             .arguments_json = training_args_json(arguments_),
                             .data_fingerprint = fingerprint});
   if (loaded.int8) trainer.evaluate_int8(&*loaded.int8);
@@ -329,14 +323,16 @@ int Job::run() {
 int Job::train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
                const dist::DataParallel& parallel, const std::optional<fs::path>& resume,
                RunReports& reports) {
+  const StopSignals::Training training(signals_);  // until the model is saved
   const fs::path output_dir = arguments_.training.output_dir;
   trainer::TrainResult result = trainer.train(resume);
   if (result.preempted) {
     console_.warning(
-        fmt::format("stopped by SIGTERM after step {}; run the same command again to go on from "
+        fmt::format("stopped by {} after step {}; run the same command again to go on from "
                     "{}/checkpoint-{}",
-                    trainer.state().global_step, output_dir.native(), trainer.state().global_step));
-    return kExitPreempted;
+                    StopSignals::name(), trainer.state().global_step, output_dir.native(),
+                    trainer.state().global_step));
+    return StopSignals::exit_code();
   }
   if (!saves_model(parallel)) return 0;
   console_.saving(output_dir);
@@ -382,18 +378,26 @@ void Job::report_metrics(const QuestionAnsweringTask& task, Split split, ordered
 int run_qa(const Invocation& invocation) {
   const ParsedRunQa parsed =
       parse_run_qa(invocation.words, fs::current_path(), invocation.environment);
-  std::signal(SIGTERM, handle_termination);
+  StopSignals signals;
   std::signal(SIGUSR1, handle_record_request);
   std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training
   World world = join_world(invocation.environment, parsed.arguments.training);
   Console console(console_options(parsed.arguments.training, world));
   try {
-    const int code = Job(parsed, invocation, world, console).run();
+    const int code = Job(parsed, invocation, world, signals, console).run();
+    signals.let_end();
     world.communicator->close();
     return code;
   } catch (const CommError&) {
+    signals.let_end();
     throw;
+  } catch (const Interrupted&) {
+    signals.let_end();
+    fmt::print(stderr, "tandem: stopped by {}\n", StopSignals::name());
+    world.communicator->abort(fmt::format("it was stopped by {}", StopSignals::name()));
+    return StopSignals::exit_code();
   } catch (const std::exception& error) {
+    signals.let_end();
     world.communicator->abort(error.what());  // the other ranks end too, and say why
     throw;
   }

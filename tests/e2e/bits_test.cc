@@ -1,5 +1,6 @@
 // The same bits from any number of threads and ranks, and across every kind of interruption
 // (docs/numerics.md).
+#include <gmock/gmock.h>
 #include <signal.h>
 
 #include <nlohmann/json.hpp>
@@ -7,6 +8,7 @@
 #include <thread>
 
 #include "e2e/job.h"
+#include "tandem/trainer/checkpoint.h"
 
 namespace tandem::testing {
 namespace {
@@ -191,6 +193,55 @@ TEST_F(Bits, TerminatedRunsWriteACheckpointAndGoOn) {
   EXPECT_FALSE(fs::exists(path("stopped") / "model.safetensors"));
   run_ok(train_command("stopped", longer));
   expect_equal_results("whole", "stopped");
+}
+
+// Ctrl-C is not lost work either; whoever is in a hurry presses it twice.
+TEST_F(Bits, InterruptedByHandLeavesACheckpoint) {
+  const Words long_run = {"--max_steps", "100000", "--save_strategy", "no"};
+  const auto start = [&] {
+    auto process = std::make_unique<Process>(train_command("out", long_run),
+                                             Variables{{"OMP_NUM_THREADS", "1"}});
+    while (process->running() && process->out_so_far().find("{'loss'") == std::string::npos)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return process;
+  };
+  auto once = start();
+  once->signal(SIGINT);
+  const ProcessResult stopped = once->wait();
+  EXPECT_EQ(stopped.exit_code, 128 + SIGINT) << stopped.err;
+  EXPECT_THAT(stopped.err, ::testing::HasSubstr("stopped by SIGINT after step"));
+  const auto checkpoint = trainer::last_checkpoint(path("out"));
+  ASSERT_TRUE(checkpoint.has_value());
+  EXPECT_TRUE(fs::exists(*checkpoint / "model.safetensors"));
+}
+
+// Evaluation, and all else outside of training, does not hold up whoever wants the machine back.
+TEST_F(Bits, TerminatedDuringAnEvaluationEndsAtOnce) {
+  const Words evaluation = {kProgram,
+                            "run_qa",
+                            "--model_name_or_path",
+                            (kDemo / "model").native(),
+                            "--do_eval",
+                            "--validation_file",
+                            (kDemo / "train.json").native(),
+                            "--per_device_eval_batch_size",
+                            "1",
+                            "--output_dir",
+                            path("evaluated").native()};
+  Process process(evaluation, {{"OMP_NUM_THREADS", "1"}, {"TANDEM_KERNELS", "reference"}});
+  const auto words = [&] { return process.out_so_far() + process.err_so_far(); };
+  while (process.running() && words().find("*** Evaluate ***") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  process.signal(SIGTERM);
+  const auto asked = std::chrono::steady_clock::now();
+  const ProcessResult ended = process.wait(std::chrono::seconds(20));
+  const std::chrono::duration<double> delay = std::chrono::steady_clock::now() - asked;
+  EXPECT_EQ(ended.exit_code, 128 + SIGTERM) << ended.out << ended.err;
+  EXPECT_LT(delay.count(), 5) << "the promise is a second, on a machine with nothing else to do";
+  EXPECT_THAT(ended.err, ::testing::HasSubstr("stopped by SIGTERM"));
+  EXPECT_FALSE(fs::exists(path("evaluated") / "eval_results.json"));
+  for (const auto& entry : fs::directory_iterator(path("evaluated")))
+    EXPECT_EQ(entry.path().filename().native().find(".tmp-"), std::string::npos) << entry.path();
 }
 
 TEST_F(Bits, KilledWhileWritingACheckpoint) {

@@ -270,14 +270,20 @@ TEST(JobToken, AWrongOneDoesNotEndAJobWhoseRightRankComes) {
   EXPECT_EQ(zero.wait().error, "");
 }
 
+// Greets whoever connects next as rank 0 of a job with a token would.
+std::pair<FileDescriptor, wire::Greeting> pose_as_rank_0(const FileDescriptor& listener) {
+  FileDescriptor victim = accept_tcp(listener, 5000);
+  wire::Greeting greeting;
+  greeting.has_token = 1;
+  say(victim, std::string(wire::view_of(greeting)));
+  return {std::move(victim), greeting};
+}
+
 // Nobody can make a rank take memory before rank 0 has proved itself.
 TEST(JobToken, AFalseRankZeroCannotAnnounceAHugeTable) {
   const FileDescriptor listener = listen_tcp(true, 0);
   Rank one(1, 2, local_port(listener), "right");
-  const FileDescriptor victim = accept_tcp(listener, 5000);
-  wire::Greeting greeting;
-  greeting.has_token = 1;
-  say(victim, std::string(wire::view_of(greeting)));
+  const auto [victim, greeting] = pose_as_rank_0(listener);
   wire::Reply reply;
   reply.bytes = 1u << 30;
   say(victim, std::string(wire::view_of(reply)));
@@ -311,10 +317,7 @@ TEST(LateRanks, AreToldWhyTheJobFailed) {
 TEST(JobToken, AFalseRankZeroIsFoundOut) {
   const FileDescriptor listener = listen_tcp(true, 0);
   Rank one(1, 2, local_port(listener), "right");
-  const FileDescriptor victim = accept_tcp(listener, 5000);
-  wire::Greeting greeting;
-  greeting.has_token = 1;
-  say(victim, std::string(wire::view_of(greeting)));
+  const auto [victim, greeting] = pose_as_rank_0(listener);
   wire::Hello hello;
   receive_all(victim, std::as_writable_bytes(std::span(&hello, 1)), Deadline(kPatience));
   wire::Reply reply;

@@ -1,0 +1,83 @@
+#include "apps/stop_signals.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+
+namespace tandem::apps {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A signal handler reaches nothing but these.
+std::atomic<int> g_signal{0};          // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+std::atomic<bool> g_requested{false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+constinit const std::atomic<bool> kNever{false};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+
+constexpr milliseconds kLook{20};
+// How long a computation may take to notice.
+constexpr milliseconds kPatience{600};
+
+void handle(int number) {
+  const int earlier = g_signal.exchange(number);
+  g_requested.store(true);
+  if (earlier == 0) return;
+  constexpr std::string_view kText = "tandem: ended by a second signal\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText.data(), kText.size());
+  ::_exit(128 + number);
+}
+
+void install(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  for (const int number : {SIGTERM, SIGINT}) ::sigaction(number, &action, nullptr);
+}
+
+}  // namespace
+
+StopSignals::StopSignals() : interruption_(g_requested) {
+  install(handle);
+  thread_ = std::thread([this] { watch(); });
+}
+
+StopSignals::~StopSignals() {
+  install(SIG_DFL);
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = true;
+  }
+  ended_.notify_all();
+  thread_.join();
+}
+
+const std::atomic<bool>& StopSignals::requested() const { return g_requested; }
+
+std::string_view StopSignals::name() { return g_signal.load() == SIGINT ? "SIGINT" : "SIGTERM"; }
+
+int StopSignals::exit_code() { return 128 + g_signal.load(); }
+
+// A job that is already ending has this long, counted from the signal or the end of training.
+void StopSignals::watch() {
+  milliseconds waited{0};
+  std::unique_lock lock(mutex_);
+  while (!ended_.wait_for(lock, kLook, [this] { return end_; })) {
+    waited = g_requested.load() && watching_.load() ? waited + kLook : milliseconds(0);
+    if (waited < kPatience) continue;
+    fmt::print(stderr, "tandem: stopped by {}\n", name());
+    std::fflush(nullptr);
+    ::_exit(exit_code());
+  }
+}
+
+StopSignals::Training::Training(StopSignals& signals) : signals_(signals), uninterrupted_(kNever) {
+  signals_.watching_.store(false);
+}
+
+StopSignals::Training::~Training() { signals_.watching_.store(true); }
+
+}  // namespace tandem::apps

@@ -1,0 +1,57 @@
+// What SIGTERM and SIGINT (Ctrl-C) do to a job: outside of training it ends within a second, in training it ends after the step and a
+// checkpoint; a second signal ends it at once.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <string_view>
+#include <thread>
+
+#include "tandem/core/interruption.h"
+
+namespace tandem::apps {
+
+// While it lives, the signals are its own. Computations of the thread that made it throw Interrupted when one has come; what does not
+// come to an end that way (a download, a wait for other ranks) is ended by a thread with _exit(). Files are whole then, because they
+// get their names when they are: what was being written keeps a temporary name, and the next run removes it. One at a time in a process.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  // True once a signal has come.
+  const std::atomic<bool>& requested() const;
+  // Of the signal that has come: "SIGTERM", 143.
+  static std::string_view name();
+  static int exit_code();
+
+  // For as long as it lives, a first signal is left to whoever looks at requested().
+  class Training {
+   public:
+    explicit Training(StopSignals& signals);
+    ~Training();
+    Training(const Training&) = delete;
+    Training& operator=(const Training&) = delete;
+
+   private:
+    StopSignals& signals_;
+    InterruptionScope uninterrupted_;
+  };
+  // The job is ending by itself because of the signal: the thread lets it.
+  void let_end() { watching_.store(false); }
+
+ private:
+  void watch();
+
+  InterruptionScope interruption_;
+  std::atomic<bool> watching_{true};
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool end_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tandem::apps
