@@ -108,8 +108,8 @@ TEST(QuestionAnsweringTask, PaddedBatchesAreThoseOfASequentialSampler) {
   }
 }
 
-// Without padding features are computed by length, in batches of any size: the answers, their scores included, are
-// those of the features one by one.
+// Without padding features are computed by length, in batches of any size: the answers, their scores
+// included, are those of the features one by one.
 TEST(QuestionAnsweringTask, AnswersDoNotDependOnTheBatches) {
   for (const Padding padding : {Padding::kNone, Padding::kMaxSeqLength}) {
     const Written one_by_one = evaluate(padding, 1);
@@ -176,6 +176,49 @@ TEST(QuestionAnsweringTask, QuestionsWithoutAnAnswerAreRefusedAtOnce) {
   EXPECT_EQ(error_of(kPredict, nobody, false), "") << "without answers nothing is scored";
   EXPECT_EQ(error_of(kEval, tom, true), "");
   EXPECT_EQ(error_of(kEval, tom, false, 1), "") << "question 'b' is not used";
+}
+
+// --max_eval_samples counts questions, then features: the windows of the first question take the
+// second one's place, whose answer is then "", right without a look.
+TEST(QuestionAnsweringTask, SaysHowACutEvaluationOfVersion2IsFlattered) {
+  const auto warnings_of = [](std::size_t max_samples) {
+    const TemporaryFolder folder;
+    const std::string answered = R"(, "answers": {"text": ["Tom"], "answer_start": [0]}})";
+    const std::string unanswered = R"(, "answers": {"text": [], "answer_start": []}})";
+    std::string context = "Tom sat.";
+    for (int i = 0; i < 40; ++i) context += " The sails of the Calgull are red.";
+    write_file(folder / "q.json", R"({"data": [{"id": "a", "question": "Who?", "context": ")" +
+                                      context + '"' + answered +
+                                      R"(, {"id": "b", "question": "Why?", "context": "Tom sat.")" +
+                                      unanswered + "]}");
+    const text::Tokenizer tokenizer = text::Tokenizer::load(demo("model"));
+    models::testing::TestContext context_of_kernels;
+    ThreadPool threads(1);
+    QuestionAnsweringTask task(models::ModelConfig::load(demo("model")), tokenizer,
+                               {.postprocess = {.version_2_with_negative = true}});
+    auto questions = data::read_questions(folder / "q.json", {});
+    FeatureSet features = build_features(
+        tokenizer, questions.examples(),
+        {.max_seq_length = 64, .doc_stride = 16, .labels = false, .max_samples = max_samples},
+        threads);
+    task.set_evaluation(tasks::Split::kEval, {std::move(questions), std::move(features)});
+    std::vector<float> weights(task.layout().size()), output;
+    const std::size_t num_features = task.num_features(tasks::Split::kEval);
+    for (std::size_t i = 0; i < num_features; ++i) {
+      task.predict(context_of_kernels, {.f32 = weights, .bf16 = {}}, tasks::Split::kEval, i, i + 1,
+                   output);
+    }
+    std::string text;
+    for (const std::string& warning :
+         task.evaluate(tasks::Split::kEval, output, {}, "eval", threads).warnings)
+      text += warning + "\n";
+    return text;
+  };
+  EXPECT_EQ(warnings_of(FeatureOptions::kAll), "");
+  const std::string cut = warnings_of(2);
+  EXPECT_NE(cut.find("the score is flattered: 1 of 2 questions count as right"), std::string::npos)
+      << cut;
+  EXPECT_NE(cut.find("which is 50.00 of exact and f1"), std::string::npos) << cut;
 }
 
 }  // namespace
