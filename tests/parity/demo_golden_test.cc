@@ -2,8 +2,10 @@
 // them: tests/parity/golden (README.md there). Needs nothing but the checkout.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -314,27 +316,51 @@ std::vector<double> step_losses(const json& golden) {
   return losses;
 }
 
-void expect_parameters(const json& expected, const nn::ParameterLayout& layout,
-                       std::span<const float> weights, double tolerance) {
-  for (const json& parameter : expected) {
-    const std::string name = parameter.at("name");
-    // Softmax does not see what is added to all its inputs: a key's bias, the head's, and the bias of the last LayerNorm. Their
-    // true gradients are 0, and Adam turns rounding noise into steps.
-    if (name.ends_with("key.bias") || name == "qa_outputs.bias" ||
-        name == "bert.encoder.layer.1.output.LayerNorm.bias") {
-      continue;
-    }
-    const nn::ParameterSpec* spec = layout.find(name);
-    ASSERT_NE(spec, nullptr) << name;
-    double squares = 0;
-    for (const float w : weights.subspan(spec->offset, spec->size))
-      squares += static_cast<double>(w) * w;
-    const double norm = parameter.at("norm");
-    EXPECT_NEAR(std::sqrt(squares), norm, tolerance * norm) << name;
-  }
+// How far weights may be from the golden ones, in parts of the way that these went from the start.
+struct WayTolerance {
+  double whole, value;
+};
+
+// Softmax does not see what is added to all its inputs: a key's bias, the head's, and the bias of
+// the last LayerNorm. Their true gradients are 0, and Adam turns rounding noise into steps.
+bool moves_by_noise(const std::string& name) {
+  return name.ends_with("key.bias") || name == "qa_outputs.bias" ||
+         name == "bert.encoder.layer.1.output.LayerNorm.bias";
 }
 
-void expect_trajectory(const std::string& name, double tolerance) {
+// The parameters whose way from the initial weights is not the golden one. Most move by less than a
+// thousandth of their norm in 30 steps: the weights' own norms would say that nothing is amiss.
+std::vector<std::string> other_ways(const json& expected, const nn::ParameterLayout& layout,
+                                    std::span<const float> initial, std::span<const float> weights,
+                                    const WayTolerance& tolerance) {
+  std::vector<std::string> others;
+  for (const json& parameter : expected) {
+    const std::string name = parameter.at("name");
+    if (moves_by_noise(name)) continue;
+    const nn::ParameterSpec* spec = layout.find(name);
+    if (spec == nullptr) {
+      others.push_back(name + ": not there");
+      continue;
+    }
+    const auto from = initial.subspan(spec->offset, spec->size);
+    const auto to = weights.subspan(spec->offset, spec->size);
+    std::vector<float> way(spec->size);
+    std::transform(to.begin(), to.end(), from.begin(), way.begin(), std::minus<>());
+    const double whole = distance(way, parameter) / parameter.at("moved").get<double>();
+    double value = 0;  // the largest error among the values that moved most
+    for (std::size_t k = 0; k < parameter.at("at").size(); ++k) {
+      const std::size_t at = parameter.at("at")[k];
+      const double golden = parameter.at("values")[k];
+      value = std::max(value, std::abs(to[at] - golden) / std::abs(golden - from[at]));
+    }
+    if (whole > tolerance.whole || value > tolerance.value)
+      others.push_back(
+          fmt::format("{}: {:.1e} of its way, {:.1e} of a value's", name, whole, value));
+  }
+  return others;
+}
+
+void expect_trajectory(const std::string& name, double tolerance, const WayTolerance& of_way) {
   const json golden = read_golden(name);
   TrainingRunOptions options;
   options.model = demo("model");
@@ -355,13 +381,24 @@ void expect_trajectory(const std::string& name, double tolerance) {
   const json& steps = golden.at("steps");
   options.steps = static_cast<std::int64_t>(steps.size());
 
-  const TrainingRecord record = record_training(
-      options,
-      [&](std::int64_t step, const nn::ParameterLayout& layout, std::span<const float> weights) {
-        const auto expected = golden.at("parameters").find(std::to_string(step));
-        if (expected != golden.at("parameters").end())
-          expect_parameters(*expected, layout, weights, tolerance);
-      });
+  std::vector<float> initial;
+  std::size_t compared = 0;
+  const TrainingRecord record = record_training(options, [&](std::int64_t step,
+                                                             const nn::ParameterLayout& layout,
+                                                             std::span<const float> weights) {
+    if (step == 0) initial.assign(weights.begin(), weights.end());
+    const auto expected = golden.at("parameters").find(std::to_string(step));
+    if (expected == golden.at("parameters").end()) return;
+    EXPECT_EQ(other_ways(*expected, layout, initial, weights, of_way), std::vector<std::string>())
+        << "step " << step;
+    // What did not move at all is seen in every parameter.
+    const auto noise = std::count_if(expected->begin(), expected->end(),
+                                     [](const json& p) { return moves_by_noise(p.at("name")); });
+    EXPECT_EQ(other_ways(*expected, layout, initial, initial, of_way).size(),
+              expected->size() - static_cast<std::size_t>(noise));
+    ++compared;
+  });
+  EXPECT_EQ(compared, golden.at("parameters").size());
   const std::vector<double> losses = step_losses(golden);
   ASSERT_EQ(losses.size(), steps.size());
   ASSERT_EQ(record.losses.size(), steps.size());
@@ -374,10 +411,15 @@ void expect_trajectory(const std::string& name, double tolerance) {
   }
 }
 
-TEST(DemoTrajectory, OneRank) { expect_trajectory("trajectory_one_rank.json", 1e-4); }
-TEST(DemoTrajectory, TwoRanks) { expect_trajectory("trajectory_two_ranks.json", 1e-4); }
-TEST(DemoTrajectory, Accumulation) { expect_trajectory("trajectory_accumulation.json", 1e-4); }
-TEST(DemoTrajectory, Bfloat16) { expect_trajectory("trajectory_bf16.json", 2e-2); }
+constexpr WayTolerance kWay{.whole = 1e-3, .value = 1e-3};
+TEST(DemoTrajectory, OneRank) { expect_trajectory("trajectory_one_rank.json", 1e-4, kWay); }
+TEST(DemoTrajectory, TwoRanks) { expect_trajectory("trajectory_two_ranks.json", 1e-4, kWay); }
+TEST(DemoTrajectory, Accumulation) {
+  expect_trajectory("trajectory_accumulation.json", 1e-4, kWay);
+}
+TEST(DemoTrajectory, Bfloat16) {
+  expect_trajectory("trajectory_bf16.json", 2e-2, {.whole = 0.25, .value = 0.05});
+}
 
 }  // namespace
 }  // namespace tandem::testing

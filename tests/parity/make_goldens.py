@@ -3,6 +3,7 @@
 
     make_goldens.py SCRIPTS                  all but the two-rank trajectory
     make_goldens.py SCRIPTS answers          features.json and postprocess.json only
+    make_goldens.py SCRIPTS trajectories     the one-rank trajectories only
     torchrun --nproc_per_node 2 make_goldens.py SCRIPTS     the two-rank trajectory
     make_goldens.py SCRIPTS --verify DIR     compares hf_reference.py with SCRIPTS on the demo, and with goldens of other texts (DIR)
 
@@ -299,16 +300,26 @@ def make_postprocessing():
 
 
 class Recorder(TrainerCallback):
+    """Where every parameter is after some steps, told by its way from the start: most of them move by less than a thousandth of
+    their norm in 30 steps, so norms of weights say little."""
+
     def __init__(self, steps):
-        self.steps, self.parameters = steps, {}
+        self.steps, self.start, self.parameters = steps, {}, {}
+
+    def on_train_begin(self, args, state, control, model=None, **_):
+        self.start = {n: p.detach().double().clone() for n, p in getattr(model, "module", model).named_parameters()}
 
     def on_step_end(self, args, state, control, model=None, **_):
-        if state.global_step in (1, 10, self.steps):
+        if state.global_step in (2, 10, self.steps):  # the rate of the first step of a warm-up is 0
             model = getattr(model, "module", model)
-            self.parameters[state.global_step] = [
-                {"name": n, "sum": float(p.detach().double().sum()), "norm": float(p.detach().double().norm()), "first8": p.detach().flatten()[:8].tolist()}
-                for n, p in model.named_parameters()]
+            self.parameters[state.global_step] = [self.record(n, p.detach().double()) for n, p in model.named_parameters()]
         control.should_training_stop = state.global_step >= self.steps
+
+    def record(self, name, weights):
+        way = (weights - self.start[name]).flatten()
+        at = way.abs().topk(min(8, way.numel())).indices
+        return {"name": name, "norm": float(weights.norm()), "moved": float(way.norm()), "projections": projections(way), "at": at.tolist(),
+                "values": weights.flatten()[at].tolist()}
 
 
 def make_trajectory(name, batch_size, accumulation, steps=30, bf16=False):
@@ -361,6 +372,12 @@ def make_trajectory(name, batch_size, accumulation, steps=30, bf16=False):
                      "parameters": recorder.parameters})
 
 
+def make_trajectories():
+    make_trajectory("trajectory_one_rank.json", 12, 1)
+    make_trajectory("trajectory_accumulation.json", 4, 3)
+    make_trajectory("trajectory_bf16.json", 12, 1, bf16=True)
+
+
 # --------------------------------------------------------------------------------------------------------------- verify
 
 
@@ -403,6 +420,8 @@ def main():
     elif sys.argv[2:] == ["answers"]:
         make_features()
         make_postprocessing()
+    elif sys.argv[2:] == ["trajectories"]:
+        make_trajectories()
     elif WORLD > 1:
         make_trajectory("trajectory_two_ranks.json", 6, 1)
     else:
@@ -413,9 +432,7 @@ def main():
         make_model_goldens("bert", DEMO / "model")
         make_model_goldens("distilbert", GOLDEN / "distilbert")
         make_postprocessing()
-        make_trajectory("trajectory_one_rank.json", 12, 1)
-        make_trajectory("trajectory_accumulation.json", 4, 3)
-        make_trajectory("trajectory_bf16.json", 12, 1, bf16=True)
+        make_trajectories()
 
 
 if __name__ == "__main__":

@@ -57,7 +57,8 @@ struct TrainingRecord {
   std::vector<double> losses, learning_rates, grad_norms;  // one per step
 };
 
-// Trains with the options' model, its new head drawn from the seed. on_step(step, layout, weights) is called after every step.
+// Trains with the options' model, its new head drawn from the seed. on_step(step, layout, weights)
+// is called before the first step as step 0, and after every step.
 inline TrainingRecord record_training(
     const TrainingRunOptions& options,
     const std::function<void(std::int64_t, const nn::ParameterLayout&, std::span<const float>)>&
@@ -112,6 +113,7 @@ inline TrainingRecord record_training(
                             .stop_requested = stop,
                             .arguments_json = "{}",
                             .data_fingerprint = ""});
+  on_step(0, task.layout(), parallel.weights());
   EXPECT_TRUE(trainer.train(std::nullopt).preempted);
   return {recorder.losses, recorder.learning_rates, recorder.grad_norms};
 }

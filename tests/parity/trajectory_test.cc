@@ -3,6 +3,7 @@
 // and for the two logical shards of two ranks. Dropout is 0, because masks cannot match.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -27,7 +28,8 @@ class Trajectory : public MiniLmTest {
   }
 
   struct Tolerance {
-    double loss, norm, parameters;
+    double loss, norm;
+    double parameters;  // in parts of their way from the initial weights
   };
 
   static void compare(const std::string& golden_name, int shards, bool bf16,
@@ -46,12 +48,14 @@ class Trajectory : public MiniLmTest {
     options.dropout = false;
     const std::size_t num_steps = kSanitized ? 2 : steps.size();
     options.steps = static_cast<std::int64_t>(num_steps);
+    std::vector<float> initial;
     const TrainingRecord record = record_training(
         options,
         [&](std::int64_t step, const nn::ParameterLayout& layout, std::span<const float> weights) {
+          if (step == 0) initial.assign(weights.begin(), weights.end());
           const auto snapshot = golden.at("params").find(std::to_string(step));
           if (snapshot != golden.at("params").end())
-            compare_parameters(*snapshot, layout, weights, tolerance.parameters);
+            compare_parameters(*snapshot, layout, initial, weights, tolerance.parameters);
         });
 
     ASSERT_EQ(record.losses.size(), num_steps);
@@ -66,30 +70,58 @@ class Trajectory : public MiniLmTest {
     }
   }
 
+  // The goldens have each parameter's norm, sum and first values. Two of three parameters move by
+  // less than a ten-thousandth of their norm: errors are counted in parts of the way that was gone.
+  // | ‖w‖ - ‖w'‖ | <= ‖w - w'‖, a sum's error is at most √n times that.
+  static double error_of_way(const json& expected, std::span<const float> initial,
+                             std::span<const float> weights) {
+    double squares = 0, sum = 0, way = 0, largest = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const double w = weights[i], moved = w - initial[i];
+      squares += w * w;
+      sum += w;
+      way += moved * moved;
+      largest = std::max(largest, std::abs(moved));
+    }
+    way = std::sqrt(way);
+    const double of_sum = std::abs(sum - expected.at("sum").get<double>()) /
+                          std::sqrt(static_cast<double>(weights.size()));
+    double error =
+        std::max(of_sum, std::abs(std::sqrt(squares) - expected.at("norm").get<double>())) / way;
+    const json& first = expected.at("first8");
+    for (std::size_t k = 0; k < first.size(); ++k)
+      error = std::max(error, std::abs(weights[k] - first[k].get<double>()) / largest);
+    return error;
+  }
+
   static void compare_parameters(const json& expected, const nn::ParameterLayout& layout,
-                                 std::span<const float> weights, double tolerance) {
+                                 std::span<const float> initial, std::span<const float> weights,
+                                 double tolerance) {
     for (const auto& [name, values] : expected.items()) {
-      // Softmax does not see a key's bias, nor the head's: their true gradients are 0, and Adam turns rounding noise into steps.
-      if (name.ends_with("key.bias") || name == "qa_outputs.bias") continue;
+      // Softmax does not see what is added to all its inputs: a key's bias, the head's, and that of
+      // the last LayerNorm. Their true gradients are 0, and Adam turns rounding noise into steps.
+      if (name.ends_with("key.bias") || name == "qa_outputs.bias" ||
+          name == "bert.encoder.layer.5.output.LayerNorm.bias") {
+        continue;
+      }
       const nn::ParameterSpec* parameter = layout.find(name);
       ASSERT_NE(parameter, nullptr) << name;
-      double squares = 0;
-      for (const float w : weights.subspan(parameter->offset, parameter->size))
-        squares += static_cast<double>(w) * w;
-      const double norm = values.at("norm").get<double>();
-      EXPECT_NEAR(std::sqrt(squares), norm, tolerance * norm) << name;
+      const auto part = [&](std::span<const float> all) {
+        return all.subspan(parameter->offset, parameter->size);
+      };
+      EXPECT_LE(error_of_way(values, part(initial), part(weights)), tolerance) << name;
     }
   }
 };
 
 TEST_F(Trajectory, OneRankFloat32) {
-  compare("trajectory_np1.json.gz", 1, false, {.loss = 1e-4, .norm = 1e-4, .parameters = 1e-4});
+  compare("trajectory_np1.json.gz", 1, false, {.loss = 1e-4, .norm = 1e-4, .parameters = 1e-2});
 }
 TEST_F(Trajectory, TwoShardsFloat32) {
-  compare("trajectory_np2.json.gz", 2, false, {.loss = 1e-4, .norm = 1e-4, .parameters = 1e-4});
+  compare("trajectory_np2.json.gz", 2, false, {.loss = 1e-4, .norm = 1e-4, .parameters = 1e-2});
 }
 TEST_F(Trajectory, OneRankBfloat16) {
-  compare("trajectory_np1.json.gz", 1, true, {.loss = 2e-2, .norm = 2e-2, .parameters = 1e-3});
+  compare("trajectory_np1.json.gz", 1, true, {.loss = 2e-2, .norm = 2e-2, .parameters = 0.3});
 }
 
 }  // namespace
