@@ -4,10 +4,12 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 
 #include "fuzz/require.h"
 #include "tandem/comm/failure.h"
 #include "tandem/comm/monitor.h"
+#include "tandem/comm/path_watch.h"
 #include "tandem/comm/stream_transport.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -24,7 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   comm::Monitor monitor(peers, std::vector<rendezvous::FileDescriptor>(2), failure, {});
   std::vector<rendezvous::FileDescriptor> sockets(2);
   sockets[1] = rendezvous::FileDescriptor(ends[0]);
-  comm::StreamTransport transport(std::move(sockets), peers, 0, monitor, failure);
+  comm::StreamTransport transport(std::move(sockets), peers, 0, monitor, failure,
+                                  std::make_shared<comm::DataPaths>());
   comm::Header expected;
   std::array<std::byte, 64> target;
   expected.count = expected.bytes = target.size();
