@@ -18,7 +18,8 @@ constexpr std::string_view kDescription =
     "flags\n"
     "the last one counts; true flags stand alone or take yes/no, true/false, 1/0. The words of\n"
     "./run_qa.args, if that file exists, come before the command line's.\n"
-    "SIGTERM and Ctrl-C during training write a checkpoint and end the job after the step (a second\n"
+    "SIGTERM and Ctrl-C during training write a checkpoint and end the job after the step (a "
+    "second\n"
     "one ends it at once), before and after training they end it within a second.";
 
 // The flags that do not work come last, by verdict.

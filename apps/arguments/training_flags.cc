@@ -340,7 +340,8 @@ FlagTable checkpoint_flags() {
                "weights as model.safetensors; false: as pytorch_model.bin, which torch.load reads"),
           note("restore_callback_states_from_checkpoint", Kind::kBool, false,
                "there are no callbacks with state"),
-          note("enable_jit_checkpoint", Kind::kBool, false, "SIGTERM and SIGINT always write a checkpoint"),
+          note("enable_jit_checkpoint", Kind::kBool, false,
+               "SIGTERM and SIGINT always write a checkpoint"),
       });
 }
 

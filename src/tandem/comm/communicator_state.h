@@ -59,7 +59,7 @@ struct Fabric {
   std::vector<Door> doors;
   bool loopback_only = false;
   std::string interface;
-  rendezvous::Membership membership;  // left when the job is done, not when it failed
+  rendezvous::Membership membership;          // left when the job is done, not when it failed
   std::unique_ptr<NodeMemory> stream_memory;  // of the messages inside the node
   std::unique_ptr<Transport> transport;
   // With a plugin: tcp, over which the ranks met, stays open under it.

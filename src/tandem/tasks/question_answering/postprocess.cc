@@ -13,7 +13,7 @@
 namespace tandem::question_answering {
 namespace {
 
-constexpr std::size_t kManySpans = 4096;  // beside n_best_size, before the rest is dropped
+constexpr std::size_t kManySpans = 4096;      // beside n_best_size, before the rest is dropped
 constexpr std::string_view kEmpty = "empty";  // utils_qa.py's answer when it found none
 
 // A span of context that may become an answer; offsets (0, 0) = "no answer".
@@ -212,7 +212,7 @@ class ExampleAnswerer {
   const PostprocessOptions& options_;
   std::vector<Span> spans_;
   std::optional<float> lowest_kept_;  // its score
-  std::optional<Span> null_;  // the least "no answer" score of the example's features
+  std::optional<Span> null_;          // the least "no answer" score of the example's features
   std::vector<std::uint32_t> starts_, ends_;
   std::vector<float> exponentials_;
 };
