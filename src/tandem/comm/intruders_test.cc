@@ -155,6 +155,7 @@ std::vector<Words> all_words() {
           {"Zeros", std::string(500, '\0')},
           {"Http", "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"},
           {"ForgedHello", hello(wire::kVersion, 100)},
+          {"AnotherVersion", hello(99, 100)},
           {"EndlessCard", hello(wire::kVersion, 0xffffffff)},
           {"AWordAfterNoHello", std::string(1, static_cast<char>(wire::kGaveUp)) + noise()},
           {"MeshData", mesh_hello(Kind::kData)},

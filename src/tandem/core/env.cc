@@ -101,13 +101,13 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"TANDEM_FLIGHT_RECORD",
      "folder for the last operations of a rank when the job fails or on SIGUSR1; unset: "
      "--output_dir"},
+    {"TANDEM_HOST_TIMEOUT",
+     "seconds for which a host may answer nothing before its ranks count as dead (default 2; never "
+     "fewer than eight round trips)"},
     {"TANDEM_IFNAME",
      "network interfaces for connections between hosts, for example ib0,eth0 or ^docker0; comes "
      "before CCL_KVS_IFACE and GLOO_SOCKET_IFNAME"},
     {"TANDEM_JOB_TOKEN", "a secret that every rank of the job must know; empty: none"},
-    {"TANDEM_HOST_TIMEOUT",
-     "seconds for which a host may answer nothing before its ranks count as dead (default 2; never "
-     "fewer than eight round trips)"},
     {"TANDEM_KERNELS", "forces kernels, for example gemm=reference,attention=avx2"},
     {"TANDEM_MAX_DOWNLOAD_GIB",
      "GiB that one run may download of one repository of the Hub (default 100)"},
