@@ -55,7 +55,7 @@ class Trajectory : public MiniLmTest {
           if (step == 0) initial.assign(weights.begin(), weights.end());
           const auto snapshot = golden.at("params").find(std::to_string(step));
           if (snapshot != golden.at("params").end())
-            compare_parameters(*snapshot, layout, initial, weights, tolerance.parameters);
+            compare_parameters(*snapshot, layout, initial, weights, tolerance.parameters, !bf16);
         });
 
     ASSERT_EQ(record.losses.size(), num_steps);
@@ -73,8 +73,10 @@ class Trajectory : public MiniLmTest {
   // The goldens have each parameter's norm, sum and first values. Two of three parameters move by
   // less than a ten-thousandth of their norm: errors are counted in parts of the way that was gone.
   // | ‖w‖ - ‖w'‖ | <= ‖w - w'‖, a sum's error is at most √n times that.
+  // Single values say nothing in bf16: AdamW's first steps have the same length for every weight, so a gradient below the rounding of
+  // bf16 sends its weight either way.
   static double error_of_way(const json& expected, std::span<const float> initial,
-                             std::span<const float> weights) {
+                             std::span<const float> weights, bool with_values) {
     double squares = 0, sum = 0, way = 0, largest = 0;
     for (std::size_t i = 0; i < weights.size(); ++i) {
       const double w = weights[i], moved = w - initial[i];
@@ -88,6 +90,7 @@ class Trajectory : public MiniLmTest {
                           std::sqrt(static_cast<double>(weights.size()));
     double error =
         std::max(of_sum, std::abs(std::sqrt(squares) - expected.at("norm").get<double>())) / way;
+    if (!with_values) return error;
     const json& first = expected.at("first8");
     for (std::size_t k = 0; k < first.size(); ++k)
       error = std::max(error, std::abs(weights[k] - first[k].get<double>()) / largest);
@@ -96,7 +99,7 @@ class Trajectory : public MiniLmTest {
 
   static void compare_parameters(const json& expected, const nn::ParameterLayout& layout,
                                  std::span<const float> initial, std::span<const float> weights,
-                                 double tolerance) {
+                                 double tolerance, bool with_values) {
     for (const auto& [name, values] : expected.items()) {
       // Softmax does not see what is added to all its inputs: a key's bias, the head's, and that of
       // the last LayerNorm. Their true gradients are 0, and Adam turns rounding noise into steps.
@@ -109,7 +112,7 @@ class Trajectory : public MiniLmTest {
       const auto part = [&](std::span<const float> all) {
         return all.subspan(parameter->offset, parameter->size);
       };
-      EXPECT_LE(error_of_way(values, part(initial), part(weights)), tolerance) << name;
+      EXPECT_LE(error_of_way(values, part(initial), part(weights), with_values), tolerance) << name;
     }
   }
 };
