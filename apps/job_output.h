@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "apps/console.h"
-#include "tandem/comm/communicator.h"
+#include "tandem/comm/api/communicator.h"
 #include "tandem/core/lock_file.h"
 #include "tandem/trainer/training_arguments.h"
 

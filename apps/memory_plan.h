@@ -5,7 +5,7 @@
 
 #include "apps/arguments/run_qa_arguments.h"
 #include "apps/console.h"
-#include "tandem/comm/communicator.h"
+#include "tandem/comm/api/communicator.h"
 #include "tandem/dist/data_parallel.h"
 #include "tandem/kernels/context.h"
 #include "tandem/tasks/question_answering/question_answering_task.h"

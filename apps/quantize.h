@@ -8,7 +8,7 @@
 
 #include "apps/arguments/run_qa_arguments.h"
 #include "apps/console.h"
-#include "tandem/comm/communicator.h"
+#include "tandem/comm/api/communicator.h"
 #include "tandem/kernels/context.h"
 #include "tandem/models/model_config.h"
 #include "tandem/nn/int8_linear.h"

@@ -17,7 +17,7 @@
 #include "apps/bench/report.h"
 #include "apps/command_line.h"
 #include "apps/communication_log.h"
-#include "tandem/comm/tuning.h"
+#include "tandem/comm/algorithms/tuning.h"
 #include "tandem/core/cores.h"
 #include "tandem/core/error.h"
 

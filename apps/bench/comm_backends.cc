@@ -4,7 +4,7 @@
 #include <chrono>
 #include <numeric>
 
-#include "tandem/comm/plugin_fabric.h"
+#include "tandem/comm/network/plugin_fabric.h"
 #include "tandem/core/error.h"
 
 namespace tandem::apps::bench {

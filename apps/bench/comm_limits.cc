@@ -10,7 +10,7 @@
 
 #include "apps/bench/comm_ranks.h"
 #include "apps/bench/measure.h"
-#include "tandem/comm/copy_bytes.h"
+#include "tandem/comm/node/copy_bytes.h"
 #include "tandem/kernels/combine.h"
 
 namespace tandem::apps::bench {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "tandem/comm/types.h"
+#include "tandem/comm/algorithms/types.h"
 
 namespace tandem::apps::bench {
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "apps/bench/comm_ranks.h"
-#include "tandem/comm/communicator.h"
+#include "tandem/comm/api/communicator.h"
 
 namespace tandem::apps::bench {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tandem/comm/summation_tree.h"
+#include "tandem/comm/algorithms/summation_tree.h"
 #include "tandem/dist/data_parallel.h"
 #include "tandem/dist/shard_plan.h"
 

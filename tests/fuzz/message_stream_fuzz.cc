@@ -7,10 +7,10 @@
 #include <memory>
 
 #include "fuzz/require.h"
-#include "tandem/comm/failure.h"
-#include "tandem/comm/monitor.h"
-#include "tandem/comm/path_watch.h"
-#include "tandem/comm/stream_transport.h"
+#include "tandem/comm/failure/failure.h"
+#include "tandem/comm/failure/monitor.h"
+#include "tandem/comm/failure/path_watch.h"
+#include "tandem/comm/network/stream_transport.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tandem;

@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "fuzz/require.h"
-#include "tandem/comm/failure.h"
-#include "tandem/comm/flight_recorder.h"
-#include "tandem/comm/monitor.h"
+#include "tandem/comm/failure/failure.h"
+#include "tandem/comm/failure/flight_recorder.h"
+#include "tandem/comm/failure/monitor.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tandem;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "support/test_support.h"
-#include "tandem/comm/communicator.h"
+#include "tandem/comm/api/communicator.h"
 #include "tandem/data/read_questions.h"
 #include "tandem/dist/data_parallel.h"
 #include "tandem/kernels/context.h"

@@ -6,7 +6,7 @@
 // owns a contiguous run of them: L / W each, the first L % W ranks one more. The gradient of a step
 // is
 //     reduced = (g_0 + … + g_{L−1}) · (1/L),   added along the fixed binary tree of
-//     comm/summation_tree.h over the shards,
+//     comm/algorithms/summation_tree.h over the shards,
 // f32 additions, one final multiplication by the f32 value of 1/L. A rank adds what the tree lets
 // it add by itself (the largest subtrees inside its run: "partials"); the owner of each slice of
 // the gradient adds the partials in tree order. Whoever does an addition, it is the same addition:
@@ -51,7 +51,7 @@
 #include <span>
 #include <vector>
 
-#include "tandem/comm/communicator.h"
+#include "tandem/comm/api/communicator.h"
 #include "tandem/core/bfloat16.h"
 #include "tandem/dist/shard_plan.h"
 #include "tandem/kernels/context.h"

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <numeric>
 
-#include "tandem/comm/test_ranks.h"
+#include "tandem/comm/api/test_ranks.h"
 #include "tandem/core/error.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/kernels/scratch.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "tandem/comm/summation_tree.h"
+#include "tandem/comm/algorithms/summation_tree.h"
 #include "tandem/core/thread_pool.h"
 
 namespace tandem::dist {

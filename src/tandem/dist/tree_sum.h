@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "tandem/comm/summation_tree.h"
+#include "tandem/comm/algorithms/summation_tree.h"
 #include "tandem/core/bfloat16.h"
 #include "tandem/kernels/kernel_set.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/comm/communicator.h"
+#include "tandem/comm/api/communicator.h"
 #include "tandem/kernels/context.h"
 #include "tandem/tasks/task.h"
 #include "tandem/trainer/observer.h"

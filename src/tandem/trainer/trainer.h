@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "tandem/comm/communicator.h"
+#include "tandem/comm/api/communicator.h"
 #include "tandem/core/profile.h"
 #include "tandem/dist/data_parallel.h"
 #include "tandem/kernels/context.h"

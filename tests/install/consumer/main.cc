@@ -1,7 +1,7 @@
 // Cuts a text into tokens with the tokenizer of the model in argv[1] and prints how many there are.
 #include <cstdio>
 
-#include "tandem/comm/communicator.h"
+#include "tandem/comm/api/communicator.h"
 #include "tandem/text/tokenizer.h"
 #include "tandem/trainer/trainer.h"
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "tandem/comm/algorithms/tuning.h"
 #include "tandem/comm/c/handle.h"
-#include "tandem/comm/tuning.h"
 #include "tandem/core/env.h"
 #include "tandem/rendezvous/exchange.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/comm/transport_plugin.h"
+#include "tandem/comm/network/transport_plugin.h"
 
 namespace tandem::comm::plugins {
 

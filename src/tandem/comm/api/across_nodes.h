@@ -1,0 +1,77 @@
+// Collectives across nodes: node, then network, then node.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tandem/comm/api/communicator_state.h"
+#include "tandem/comm/network/message_task.h"
+
+namespace tandem::comm {
+
+// `state` must outlive the task.
+std::unique_ptr<Task> make_task_across_nodes(Communicator::State& state, const Call& call,
+                                             const Begun& begun);
+
+// What all stages of one operation share.
+struct Job {
+  Communicator::State& state;
+  Call call;
+  Begun begun;
+
+  NodeContext context() const {
+    return {*state.channel, *state.kernels, begun.sequence, {call, begun.history}};
+  }
+  int local_size() const { return static_cast<int>(state.node_members().size()); }
+  int own_node() const { return state.node_index[static_cast<std::size_t>(state.rank)]; }
+  int num_nodes() const { return static_cast<int>(state.nodes.size()); }
+  int node_of(int r) const { return state.node_index[static_cast<std::size_t>(r)]; }
+  const std::vector<int>& members(int node) const {
+    return state.nodes[static_cast<std::size_t>(node)].members;
+  }
+  Header header() const {
+    Header result;
+    result.channel = state.channel_number(0);
+    result.operation = call.operation;
+    result.type = call.type;
+    result.op = call.op;
+    result.root = call.root;
+    result.history = static_cast<std::uint32_t>(begun.history);
+    result.sequence = begun.sequence;
+    result.count = call.count;
+    return result;
+  }
+  Messages messages() const { return {*state.fabric->transport, header()}; }
+  std::unique_ptr<Task> exchange(Round round) const {
+    return std::make_unique<MessageTask>(messages(), std::move(round));
+  }
+  // Rank `lane` of every node, as ranks of the job.
+  std::vector<int> lane_members(int lane) const {
+    std::vector<int> ranks;
+    ranks.reserve(state.nodes.size());
+    for (const Node& node : state.nodes)
+      ranks.push_back(state.world(node.members[static_cast<std::size_t>(lane)]));
+    return ranks;
+  }
+  // A node stage announces the operation itself, with its own name for the stage.
+  Call stage(Operation operation, const std::byte* in, std::byte* out, std::size_t count,
+             DataType type, int root) const {
+    return {operation, type,  operation == Operation::kAllReduce ? call.op : ReduceOp::kNone,
+            root,      count, in,
+            out};
+  }
+};
+
+// `result` (all ranks, of the call's type) = the reduction of the ranks' `in`.
+std::unique_ptr<Task> all_reduce_across_nodes(const Job& job, const std::byte* in,
+                                              std::byte* result, std::size_t elements);
+
+// The type in which a node's partial sum travels when numbers of `type` are reduced: what one rank brought is still of that type.
+DataType wire_type(const Subtree& partial, DataType type);
+
+// Operations on blocks, one per rank.
+std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job);
+std::unique_ptr<Task> all_gather_across_nodes(const Job& job);
+std::unique_ptr<Task> move_blocks(const Job& job);
+
+}  // namespace tandem::comm

@@ -1,0 +1,282 @@
+// Operations across nodes in which every rank has a block of its own.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+
+#include "tandem/comm/api/across_nodes.h"
+
+namespace tandem::comm {
+namespace {
+
+using State = Communicator::State;
+using Bytes = std::vector<std::byte>;
+
+// Nodes of one size: rank i of each node can do what concerns the ranks i of all nodes.
+bool has_equal_nodes(const State& state) {
+  return std::all_of(state.nodes.begin(), state.nodes.end(), [&](const Node& node) {
+    return node.members.size() == state.nodes[0].members.size();
+  });
+}
+
+// A node stage in which the rank gives one block to each (to_each) or one to all.
+StagedPlan empty_plan(const Job& job, std::size_t longest) {
+  const auto ranks = static_cast<std::size_t>(job.local_size());
+  StagedPlan plan;
+  plan.give.resize(ranks);
+  plan.take.resize(ranks);
+  plan.take_all.resize(ranks);
+  plan.reads.assign(ranks, true);
+  plan.read_by.assign(ranks, true);
+  plan.reads[static_cast<std::size_t>(job.state.local_rank)] = false;
+  plan.read_by[static_cast<std::size_t>(job.state.local_rank)] = false;
+  plan.longest = longest;
+  return plan;
+}
+
+// This node's partial sums of the blocks of node `of`: rank i here gets those of the block of rank i there.
+std::unique_ptr<Task> reduce_blocks_of(const Job& job, int of, std::byte* wide,
+                                       std::size_t stride) {
+  const State& state = job.state;
+  const std::size_t block = job.call.block_bytes();
+  const auto block_of = [&](int local) {
+    const int owner = job.members(of)[static_cast<std::size_t>(local)];
+    return std::span(job.call.in + static_cast<std::size_t>(owner) * block, block);
+  };
+  NodeReduction reduction;
+  reduction.how = {job.call.type, job.call.op, 1, /*wide_result=*/true};
+  reduction.programs = state.node_programs;
+  reduction.stride = stride;
+  if (job.local_size() == 1) {
+    const std::byte* const inputs[] = {block_of(0).data()};
+    reduce(*state.kernels, reduction.how, state.node_programs[0], inputs, std::span(&wide, 1),
+           job.call.count);
+    return nullptr;
+  }
+  StagedPlan plan = empty_plan(job, block);
+  plan.to_each = plan.reduces = true;
+  plan.result = wide;
+  for (int local = 0; local < job.local_size(); ++local) {
+    if (local == state.local_rank) {
+      plan.own_share = block_of(local);
+    } else {
+      plan.give[static_cast<std::size_t>(local)] = block_of(local);
+    }
+  }
+  const Call call{
+      Operation::kReduceScatter, job.call.type, job.call.op, 0, job.call.count, nullptr, nullptr};
+  return std::make_unique<LargeTask>(job.context(), call, std::move(plan), reduction);
+}
+
+// Partial sums as they travel: those of a type wider than the call's that are exact in it are narrowed here. Lives as long as the round.
+struct Wire {
+  std::vector<std::unique_ptr<std::byte[]>> copies;
+  std::vector<std::function<void()>> widenings;  // of what was received
+
+  // Not cleared: all of it is written.
+  std::byte* add_copy(std::size_t bytes) {
+    copies.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
+    return copies.back().get();
+  }
+};
+
+bool is_narrowed(const Job& job, const Subtree& partial) {
+  return wire_type(partial, job.call.type) != accumulator_of(job.call.type);
+}
+
+void send_partial(const Job& job, const Subtree& partial, int peer, std::span<const std::byte> wide,
+                  Round& round, Wire& wire) {
+  if (!is_narrowed(job, partial)) return round.send(peer, wide);
+  std::byte* const copy = wire.add_copy(job.call.block_bytes());
+  finish_reduction(*job.state.kernels, job.call.type, 1, wide.data(), copy, job.call.count);
+  round.send(peer, {copy, job.call.block_bytes()});
+}
+
+void receive_partial(const Job& job, const Subtree& partial, int peer, std::span<std::byte> wide,
+                     Round& round, Wire& wire) {
+  if (!is_narrowed(job, partial)) return round.receive(peer, wide);
+  std::byte* const copy = wire.add_copy(job.call.block_bytes());
+  round.receive(peer, {copy, job.call.block_bytes()});
+  wire.widenings.push_back([job, copy, wide] {
+    widen(*job.state.kernels, job.call.type, copy, wide.data(), job.call.count);
+  });
+}
+
+// Rank i of this node and the ranks i of the others: each sends the partial sums of the others' blocks and adds up those of its own.
+// `sums`: this node's partials, by the node they are for; `received`: room for all nodes' partials, in tree order.
+Round exchange_partials(const Job& job, const std::shared_ptr<Bytes>& sums,
+                        const std::shared_ptr<Bytes>& received, std::size_t stride) {
+  const State& state = job.state;
+  const std::vector<int> lane = job.lane_members(state.local_rank);
+  const std::size_t own_bytes = stride * state.node_programs.size();
+  const auto wire = std::make_shared<Wire>();
+  Round round;
+  std::vector<std::size_t> taken(state.nodes.size());  // partials of each node so far
+  std::vector<const std::byte*> operands;
+  for (std::size_t p = 0; p < state.partials.size(); ++p) {
+    const Subtree& partial = state.partials[p];
+    const auto owner = static_cast<std::size_t>(partial.owner);
+    if (partial.owner != job.own_node()) {
+      const std::span to = std::span(*received).subspan(p * stride, stride);
+      receive_partial(job, partial, lane[owner], to, round, *wire);
+      operands.push_back(to.data());
+      continue;
+    }
+    const std::size_t at = taken[owner]++ * stride;
+    for (std::size_t node = 0; node < state.nodes.size(); ++node) {
+      const std::span from = std::span(*sums).subspan(node * own_bytes + at, stride);
+      if (node == owner) {
+        operands.push_back(from.data());
+      } else {
+        send_partial(job, partial, lane[node], from, round, *wire);
+      }
+    }
+  }
+  round.then = [=] {
+    for (const auto& widen : wire->widenings) widen();
+    Bytes total(stride);
+    std::byte* const output = total.data();
+    reduce(*job.state.kernels, {accumulator_of(job.call.type), job.call.op}, job.state.partial_tree,
+           operands, std::span(&output, 1), job.call.count);
+    const int divisor = job.call.op == ReduceOp::kAverage ? job.state.size : 1;
+    finish_reduction(*job.state.kernels, job.call.type, divisor, output, job.call.out,
+                     job.call.count);
+  };
+  return round;
+}
+
+}  // namespace
+
+DataType wire_type(const Subtree& partial, DataType type) {
+  return partial.leaves() == 1 ? type : accumulator_of(type);
+}
+
+// Node by node the ranks here add up what they have for the ranks there; rank i sends it to rank i, which adds up what the
+// nodes have for it. (Nodes of different sizes: as a whole all_reduce.)
+std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job) {
+  const State& state = job.state;
+  auto task = std::make_unique<SequenceTask>();
+  if (!has_equal_nodes(state)) {
+    const std::size_t block = job.call.block_bytes();
+    const auto whole = std::make_shared<Bytes>(block * static_cast<std::size_t>(state.size));
+    task->keep(whole);
+    task->add([=] {
+      return all_reduce_across_nodes(job, job.call.in, whole->data(),
+                                     job.call.count * static_cast<std::size_t>(job.state.size));
+    });
+    task->then([=] {
+      if (block == 0) return;
+      std::memcpy(job.call.out, whole->data() + static_cast<std::size_t>(job.state.rank) * block,
+                  block);
+    });
+    return task;
+  }
+  const std::size_t stride = job.call.count * size_of(accumulator_of(job.call.type));
+  const std::size_t own_bytes = stride * state.node_programs.size();
+  const auto sums =
+      std::make_shared<Bytes>(own_bytes * state.nodes.size());  // by node they are for
+  const auto received = std::make_shared<Bytes>(stride * state.partials.size());  // in tree order
+  task->keep(sums);
+  task->keep(received);
+  for (int node = 0; node < job.num_nodes(); ++node) {
+    task->add([=] {
+      return reduce_blocks_of(job, node, sums->data() + static_cast<std::size_t>(node) * own_bytes,
+                              stride);
+    });
+  }
+  task->add([=] { return job.exchange(exchange_partials(job, sums, received, stride)); });
+  return task;
+}
+
+// Rank i gets the blocks of the ranks i of all nodes; then, node by node, its neighbours get them from it.
+std::unique_ptr<Task> all_gather_across_nodes(const Job& job) {
+  const State& state = job.state;
+  if (!has_equal_nodes(state)) return move_blocks(job);
+  const std::size_t block = job.call.block_bytes();
+  const auto out_block = [job, block](int r) {
+    return std::span(job.call.out + static_cast<std::size_t>(r) * block, block);
+  };
+  Round round;
+  for (int node = 0; node < job.num_nodes(); ++node) {
+    const int peer = job.members(node)[static_cast<std::size_t>(state.local_rank)];
+    if (peer == state.rank) continue;
+    round.send(state.world(peer), {job.call.in, block});
+    round.receive(state.world(peer), out_block(peer));
+  }
+  auto task = std::make_unique<SequenceTask>();
+  const std::span<std::byte> own = out_block(state.rank);
+  if (block != 0 && own.data() != job.call.in) std::memcpy(own.data(), job.call.in, block);
+  task->add([job, round]() mutable { return job.exchange(std::move(round)); });
+  for (int node = 0; node < job.num_nodes(); ++node) {
+    task->add([=]() -> std::unique_ptr<Task> {
+      if (job.local_size() == 1) return nullptr;
+      StagedPlan plan = empty_plan(job, block);
+      for (int local = 0; local < job.local_size(); ++local) {
+        const auto theirs = out_block(job.members(node)[static_cast<std::size_t>(local)]);
+        if (local == job.state.local_rank) {
+          plan.give_all = theirs;
+        } else {
+          plan.take_all[static_cast<std::size_t>(local)] = theirs;
+        }
+      }
+      const Call call =
+          job.stage(Operation::kAllGather, nullptr, nullptr, job.call.count, job.call.type, 0);
+      return std::make_unique<LargeTask>(job.context(), call, std::move(plan), NodeReduction{});
+    });
+  }
+  return task;
+}
+
+// Blocks between every two ranks, or between the root and all: as messages. (all_gather: on nodes of different sizes.)
+std::unique_ptr<Task> move_blocks(const Job& job) {
+  const State& state = job.state;
+  const std::size_t block = job.call.block_bytes();
+  const bool at_root = state.rank == job.call.root;
+  const auto in_block = [&](int r) {
+    return std::span(job.call.in + static_cast<std::size_t>(r) * block, block);
+  };
+  const auto out_block = [&](int r) {
+    return std::span(job.call.out + static_cast<std::size_t>(r) * block, block);
+  };
+  const auto copy_own = [](std::span<std::byte> to, std::span<const std::byte> from) {
+    if (!from.empty() && to.data() != from.data()) std::memcpy(to.data(), from.data(), from.size());
+  };
+  Round round;
+  for (int step = 0; step < state.size; ++step) {
+    const int to = (state.rank + step) % state.size;
+    const int from = (state.rank - step + state.size) % state.size;
+    switch (job.call.operation) {
+      case Operation::kAllGather:
+        if (step == 0) {
+          copy_own(out_block(to), in_block(0));
+        } else {
+          round.send(state.world(to), in_block(0));
+          round.receive(state.world(from), out_block(from));
+        }
+        break;
+      case Operation::kAllToAll:
+        if (step == 0) {
+          copy_own(out_block(to), in_block(to));
+        } else {
+          round.send(state.world(to), in_block(to));
+          round.receive(state.world(from), out_block(from));
+        }
+        break;
+      case Operation::kGather:
+        if (at_root && step == 0) copy_own(out_block(from), in_block(0));
+        if (at_root && step != 0) round.receive(state.world(from), out_block(from));
+        if (!at_root && to == job.call.root) round.send(state.world(to), in_block(0));
+        break;
+      case Operation::kScatter:
+        if (at_root && step == 0) copy_own(out_block(0), in_block(to));
+        if (at_root && step != 0) round.send(state.world(to), in_block(to));
+        if (!at_root && from == job.call.root) round.receive(state.world(from), out_block(0));
+        break;
+      default:
+        break;
+    }
+  }
+  return job.exchange(std::move(round));
+}
+
+}  // namespace tandem::comm

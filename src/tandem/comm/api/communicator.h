@@ -1,0 +1,414 @@
+// The ranks of a job talking to each other: collectives, point-to-point messages, memory shared
+// inside a node, and the knowledge of who is alive.
+//
+// Every rank calls the same collectives in the same order. Each message and each announcement in shared memory carries
+// {sequence, operation, type, count, root}; who expected something else fails the communicator on all ranks with an error
+// that names both sides.
+//
+// Inside a node collectives go through shared memory, between nodes through messages; docs/collectives.md tells how.
+// Buffers from mem_alloc() are reduced and copied where they lie, without staging.
+//
+// Nothing waits for ever: every wait ends with CommError when its deadline (Options::timeout)
+// passes, when a rank it needs has left, or as soon as any rank died. Death is seen by a monitor
+// thread: the end of a local process through its pidfd and its closed connections, that of a remote
+// one through the reset of its connections, a vanished host through TCP keep-alive. The first rank
+// that knows tells all the others. After an error the communicator stays failed; shrink()
+// makes a new one of the ranks that are left.
+//
+// Thread-safety: one thread at a time calls a communicator; on_failure and abort() are the
+// exceptions.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/comm/algorithms/call.h"
+#include "tandem/comm/algorithms/selection.h"
+#include "tandem/comm/algorithms/types.h"
+#include "tandem/comm/api/worker_plan.h"
+#include "tandem/comm/failure/flight_recorder.h"
+#include "tandem/comm/network/transport_options.h"
+#include "tandem/comm/node/node_memory.h"
+#include "tandem/rendezvous/exchange.h"
+#include "tandem/rendezvous/identity.h"
+
+namespace tandem::comm {
+
+struct Options {
+  // How long any wait may take (HF's ddp_timeout), start included.
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  // How long a host may be silent (its kernel answers nothing) before its ranks count as dead.
+  std::chrono::milliseconds host_timeout = std::chrono::seconds(2);
+  // How long a process may be silent on a host that answers, because it is stopped; 0: no limit.
+  std::chrono::milliseconds stall_timeout = std::chrono::seconds(10);
+  // Called once, from the monitor thread, when the communicator has failed and `failure_grace` later no CommError has yet
+  // been thrown to the caller: its thread is busy computing, and this is the place to print the message and end the process.
+  // With a grace of 0 it is called by whichever thread learns of the failure, before anybody else wakes up: the surest way
+  // to get a word out under a launcher that kills all ranks as soon as one has died (Hydra does, with SIGKILL).
+  std::function<void(const std::string& message)> on_failure;
+  std::chrono::milliseconds failure_grace = std::chrono::milliseconds(300);
+  // Where the last operations are written when the communicator fails or request_flight_records() was called (the error's
+  // message says the file's name); empty: nowhere.
+  std::filesystem::path flight_record_folder;
+  // Receives progress of a slow start ("waiting for ranks 2, 3 since 5 s").
+  std::function<void(const std::string& line)> log;
+  // Ranks share memory only if this text agrees as well (tests make several "hosts" of one machine
+  // with it).
+  std::string node_id;
+  // What carries messages between ranks; equal on all of them. Life and death stay with tcp.
+  TransportOptions transport;
+  // Algorithms asked for by name (CCL_ALLREDUCE and its siblings); the default gives the same bits everywhere.
+  Selection selection;
+  // How long measuring where the table of algorithms passes from one to the next may take at the start, about; 0: fixed limits. The
+  // shortest time that any rank gives counts. Never changes bits.
+  std::chrono::milliseconds tuning{0};
+  // A helper thread that advances started operations and messages, where there is a core for it; describe() tells.
+  WorkerOptions worker;
+  // Forces an implementation of the sums: "avx512", "avx2", "reference".
+  std::string combine_kernels;
+};
+
+// TANDEM_HOST_TIMEOUT and TANDEM_STALL_TIMEOUT, where they are set. Throws ConfigError.
+void read_limits_of_silence(const Environment& environment, Options& options);
+
+// See Communicator::shrink().
+struct ShrinkOptions {
+  std::vector<int> exclude;  // ranks that do not go on, in any order, equal on all that do
+  // Fails the communicator first, on all ranks: calls under way end with CommError, and ranks that live but do not come until the
+  // timeout are left behind.
+  bool abort = false;
+  std::optional<std::chrono::milliseconds> timeout;  // default: that of the communicator
+  std::optional<Options> options;  // of the new communicator; default: those of this one
+};
+
+// The ranks that share one node's memory, in ascending order.
+struct Node {
+  int index = 0;  // among nodes(), which are ordered by their lowest rank
+  std::string host;
+  std::vector<int> members;  // ranks
+};
+
+struct Header;
+struct Message;
+class PluginFabric;
+struct PendingCall;
+
+// A message or a collective on its way; see start_send() and the other start_ functions. Copies refer to the same one.
+class Request {
+ public:
+  Request() = default;  // already complete
+  bool done() const;
+
+ private:
+  friend class Communicator;
+  explicit Request(std::shared_ptr<const Message> message) : message_(std::move(message)) {}
+  explicit Request(std::shared_ptr<const PendingCall> call) : call_(std::move(call)) {}
+  std::shared_ptr<const Message> message_;
+  std::shared_ptr<const PendingCall> call_;
+};
+
+// Memory that all ranks of the node have mapped, from Communicator::mem_alloc(). Movable; its end frees this rank's mapping.
+// It must not be destroyed while an operation uses it, and not outlive its communicator. Collectives on buffers in it need the
+// mappings of all ranks of the node: on a rank that has freed its own they may throw InvalidArgument.
+class CommunicatorMemory {
+ public:
+  CommunicatorMemory();  // no memory
+  ~CommunicatorMemory();
+  CommunicatorMemory(CommunicatorMemory&& other) noexcept;
+  CommunicatorMemory& operator=(CommunicatorMemory&& other) noexcept;
+  std::span<std::byte> bytes() const;  // this rank's part; page-aligned, zeroed
+  template <class T>
+  std::span<T> as() const {
+    return {reinterpret_cast<T*>(bytes().data()), bytes().size() / sizeof(T)};
+  }
+
+ private:
+  friend class Communicator;
+  struct Impl;
+  explicit CommunicatorMemory(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+class Communicator {
+ public:
+  // Collective over all ranks of the job: meets them, connects to each, finds out who shares a
+  // node. A world of one opens no socket and starts no thread. Throws ConfigError, CommError.
+  static std::unique_ptr<Communicator> create(const rendezvous::Identity& identity,
+                                              Options options);
+  // The same with another way to exchange the ranks' cards (tests run ranks as threads with it). `interface` as in
+  // rendezvous/interfaces.h.
+  static std::unique_ptr<Communicator> create(int rank, int world_size,
+                                              const rendezvous::Exchange& exchange,
+                                              bool loopback_only, Options options,
+                                              const std::string& interface = "");
+  // Without close() the other ranks are told that this rank gave up.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const;
+  int size() const;
+  const std::vector<Node>& nodes() const;
+  const Node& node() const;  // this rank's
+  const Node& node_of(int rank) const;
+  int local_rank() const;  // index of this rank among node().members
+  int local_size() const { return static_cast<int>(node().members.size()); }
+  std::string describe()
+      const;  // "4 ranks on 2 nodes: node0 (0, 1), node1 (2, 3); tcp, shared memory in a node"
+  std::string describe_rank(int rank) const;  // "rank 3 (host node1, pid 4711)"
+
+  // ---- collectives ----
+  // `in` and `out` may be the same buffer where that makes sense (each function says so), and otherwise do not overlap. Sizes
+  // of zero are allowed. Sums follow the binary tree of summation_tree.h over the ranks, so the result is the same bits on
+  // all ranks, from run to run, and wherever the ranks run; bfloat16 and float16 are summed in f32 and rounded once.
+  // Sizes that do not fit throw InvalidArgument on the rank that has them.
+  //
+  // Each function blocks. call() is the same with the types as values, start() begins it and returns at once: work happens
+  // inside progress(), wait() and other calls, and in the helper thread if there is one (Options::worker). Operations of a communicator run in the order in which they were started.
+
+  // Returns when every rank has called it.
+  void barrier() { call(Call{}); }
+  // `data` of `root` replaces that of all others.
+  template <class T>
+  void broadcast(std::span<T> data, int root) {
+    call(broadcast_call(data, root));
+  }
+  // out[i] = op over the ranks' in[i]. `in` may be `out`.
+  template <class T>
+  void all_reduce(std::span<const T> in, std::span<T> out, ReduceOp op) {
+    call(all_reduce_call(in, out, op));
+  }
+  template <class T>
+  void all_reduce(std::span<T> data, ReduceOp op) {
+    call(all_reduce_call(std::span<const T>(data), data, op));
+  }
+  // all_reduce for `root` only; `out` may be empty elsewhere.
+  template <class T>
+  void reduce(std::span<const T> in, std::span<T> out, ReduceOp op, int root) {
+    check_sizes("reduce", in.size(), rank() == root ? out.size() : in.size());
+    call({Operation::kReduce, DataTypeOf<T>::kValue, op, root, in.size(), bytes_of(in),
+          rank() == root ? bytes_of(out) : nullptr});
+  }
+  // out[i] = op over the ranks' in[rank()·n + i], n = out.size() equal on all ranks, in.size() = size()·n. `out` may be
+  // this rank's block of `in`.
+  template <class T>
+  void reduce_scatter(std::span<const T> in, std::span<T> out, ReduceOp op) {
+    call(reduce_scatter_call(in, out, op));
+  }
+  // out[r·n, (r+1)·n) = `in` of rank r, n = in.size() equal on all ranks, out.size() = size()·n. `in` may be the own block
+  // of `out`.
+  template <class T>
+  void all_gather(std::span<const T> in, std::span<T> out) {
+    call(all_gather_call(in, out));
+  }
+  // all_gather for `root` only; `out` may be empty elsewhere.
+  template <class T>
+  void gather(std::span<const T> in, std::span<T> out, int root) {
+    if (rank() == root) check_sizes("gather", in.size() * ranks(), out.size());
+    call({Operation::kGather, DataTypeOf<T>::kValue, ReduceOp::kNone, root, in.size(), bytes_of(in),
+          rank() == root ? bytes_of(out) : nullptr});
+  }
+  // out = block rank() of `in` of `root`, n = out.size() equal on all ranks; `in` may be empty elsewhere. At the root `out`
+  // may be its block of `in`.
+  template <class T>
+  void scatter(std::span<const T> in, std::span<T> out, int root) {
+    if (rank() == root) check_sizes("scatter", out.size() * ranks(), in.size());
+    call({Operation::kScatter, DataTypeOf<T>::kValue, ReduceOp::kNone, root, out.size(),
+          rank() == root ? bytes_of(in) : nullptr, bytes_of(out)});
+  }
+  // Block s of `out` = block rank() of `in` of rank s. Not in place.
+  template <class T>
+  void all_to_all(std::span<const T> in, std::span<T> out) {
+    check_sizes("all_to_all", in.size(), out.size());
+    if (in.size() % ranks() != 0)
+      check_sizes("all_to_all", in.size() / ranks() * ranks(), in.size());
+    call({Operation::kAllToAll, DataTypeOf<T>::kValue, ReduceOp::kNone, 0, in.size() / ranks(),
+          bytes_of(in), bytes_of(out)});
+  }
+
+  void call(const Call& call);
+  Request start(const Call& call);
+  template <class T>
+  Request start_broadcast(std::span<T> data, int root) {
+    return start(broadcast_call(data, root));
+  }
+  template <class T>
+  Request start_all_reduce(std::span<T> data, ReduceOp op) {
+    return start(all_reduce_call(std::span<const T>(data), data, op));
+  }
+  template <class T>
+  Request start_reduce_scatter(std::span<const T> in, std::span<T> out, ReduceOp op) {
+    return start(reduce_scatter_call(in, out, op));
+  }
+  template <class T>
+  Request start_all_gather(std::span<const T> in, std::span<T> out) {
+    return start(all_gather_call(in, out));
+  }
+
+  // Between group_begin() and group_end() the collectives above are only noted; group_end() runs all of them, small
+  // all_reduces of one type and operation together as one. Their requests and results are complete then. Every rank groups
+  // the same calls.
+  void group_begin();
+  void group_end();
+
+  // The ranks that give the same `color` become a communicator of their own, ordered by (key, rank); a negative color: none
+  // for this rank. Collective. It shares the connections and the fate of this one, which must outlive it; both are called
+  // by one thread at a time. At most 50 exist at once.
+  std::unique_ptr<Communicator> split(int color, int key);
+
+  // A communicator of the ranks that are left: all but those excluded, and those that died or ended, in the order of this one. The
+  // way on after a failure: every rank whose call threw CommError calls shrink() on the failed communicator. Collective over all
+  // that go on; excluded ranks do not call it. This communicator stays as it was, usable if it was, and is destroyed by its
+  // owner afterwards; its memory is valid until then. Nothing is shared between the two.
+  //
+  // Ranks that die meanwhile are left out too. A rank that lives but does not come until the timeout is an error (CommError, on
+  // all) if the communicator has not failed; if it has, the rank is left behind and told so: its calls, shrink() too, throw CommError.
+  // When the network falls into halves, each half goes on without the other: who must not compares size() with what it needs.
+  // Throws InvalidArgument: this rank is excluded, no such rank, operations started and not complete; ConfigError: the ranks
+  // exclude different ones, or messages travel through an MPI, whose world cannot shrink.
+  std::unique_ptr<Communicator> shrink(const ShrinkOptions& options = {});
+
+  // Memory for buffers that collectives inside a node use in place; huge pages where the system gives them. Collective;
+  // ranks may ask for different sizes.
+  CommunicatorMemory mem_alloc(std::size_t bytes);
+
+  // Which algorithm runs, by operation and size: a table to print.
+  std::string describe_selection() const;
+  // The last operations of this rank (the flight record), oldest first, at most 1024; empty in a world of one.
+  std::vector<std::string> last_operations() const;
+  // For work that is no operation of this communicator and belongs into the flight record (gradient buckets); the number ends it.
+  std::uint64_t record_begin(const FlightRecorder::Entry& entry);
+  void record_end(std::uint64_t ticket);
+
+  // Texts of any length, which may differ between the ranks. gather_texts returns nothing except at
+  // `root`.
+  std::string broadcast_text(std::string_view text, int root);
+  std::vector<std::string> all_gather_texts(std::string_view text);
+  std::vector<std::string> gather_texts(std::string_view text, int root);
+  // All ranks must hold the same `value` of `name` ("flags", "dataset fingerprint"), one value or lines "name=value"; otherwise
+  // every rank throws a ConfigError with what differs, rank by rank (disagreement.h).
+  void agree(std::string_view name, std::string_view value);
+
+  // ---- point to point ----
+  // Messages between two ranks arrive in the order sent, on each of kChannels independent streams.
+  // A receive must ask for exactly the type and count sent.
+  static constexpr int kChannels = 4;
+  template <class T>
+  void send(std::span<const T> data, int peer, int channel = 0) {
+    wait(start_send(data, peer, channel));
+  }
+  template <class T>
+  void receive(std::span<T> data, int peer, int channel = 0) {
+    wait(start_receive(data, peer, channel));
+  }
+  // Non-blocking forms. `data` must stay valid and untouched until the request is done. A sent
+  // message is done when it has been handed to the transport. Work happens inside progress(),
+  // wait() and the blocking calls.
+  template <class T>
+  Request start_send(std::span<const T> data, int peer, int channel = 0) {
+    return start_send_bytes(std::as_bytes(data), DataTypeOf<T>::kValue, data.size(), peer, channel);
+  }
+  template <class T>
+  Request start_receive(std::span<T> data, int peer, int channel = 0) {
+    return start_receive_bytes(std::as_writable_bytes(data), DataTypeOf<T>::kValue, data.size(),
+                               peer, channel);
+  }
+  // The same with the type as a value; `data` holds `count` of it.
+  Request start_send_bytes(std::span<const std::byte> data, DataType type, std::size_t count,
+                           int peer, int channel = 0);
+  Request start_receive_bytes(std::span<std::byte> data, DataType type, std::size_t count, int peer,
+                              int channel = 0);
+  // Waits at most Options::timeout, or `limit`; longer fails the communicator on all ranks.
+  void wait(const Request& request);
+  void wait(const Request& request, std::chrono::milliseconds limit);
+  // Waits at most `patience`; returns whether it is done.
+  bool wait_for(const Request& request, std::chrono::microseconds patience);
+  // Moves what can be moved; sleeps at most `patience` for something to move. Throws CommError
+  // after a failure.
+  void progress(std::chrono::microseconds patience = {});
+
+  // ---- inside a node ----
+  // Collective over the ranks of this node: every rank contributes a zeroed segment of `bytes` (its
+  // own wish, may be 0).
+  NodeMemory share_node_memory(std::size_t bytes);
+  // Waits until `flag`, which rank `writer` raises, reaches `target`: brief spinning, then a futex.
+  // `what` completes the error message "… waited 3.0 s for <what>".
+  void wait_for_flag(FlagLine& flag, std::uint32_t target, int writer, std::string_view what);
+
+  // ---- life and death ----
+  const Options& options() const;
+  bool failed() const;
+  // Why, or empty. Any thread, as failed().
+  std::string failure_message() const;
+  void throw_if_failed();  // CommError with the first failure known
+  // Says goodbye: from here on this rank's end is no failure for the others. Idempotent; nothing
+  // may follow it.
+  void close();
+  // Tells all ranks that this one gives up because of `reason` (an error of its own); they throw
+  // CommError. Any thread.
+  void abort(std::string_view reason) noexcept;
+  // For waits of other libraries: throws CommError (and tells all ranks) when `since` is longer ago
+  // than the timeout, the communicator failed, or `peer` left. peer < 0: nobody in particular.
+  void check_wait(std::chrono::steady_clock::time_point since, int peer, std::string_view what);
+
+  struct State;  // internal
+
+ private:
+  explicit Communicator(std::unique_ptr<State> state);
+  static std::unique_ptr<Communicator> connect(std::unique_ptr<State> state,
+                                               const rendezvous::Exchange& exchange,
+                                               bool loopback_only, const std::string& interface,
+                                               std::unique_ptr<PluginFabric> plugin);
+  void use_plugin(std::unique_ptr<PluginFabric> plugin, const std::string& source_address);
+  void greet_all();
+  template <class T>
+  static std::byte* bytes_of(std::span<T> data) {
+    return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(data.data()));
+  }
+  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
+  static void check_sizes(const char* operation, std::size_t expected, std::size_t found);
+  template <class T>
+  Call broadcast_call(std::span<T> data, int root) {
+    return {Operation::kBroadcast, DataTypeOf<T>::kValue, ReduceOp::kNone, root,
+            data.size(),           bytes_of(data),        bytes_of(data)};
+  }
+  template <class T>
+  Call all_reduce_call(std::span<const T> in, std::span<T> out, ReduceOp op) {
+    check_sizes("all_reduce", in.size(), out.size());
+    return {Operation::kAllReduce, DataTypeOf<T>::kValue, op, 0, in.size(),
+            bytes_of(in),          bytes_of(out)};
+  }
+  template <class T>
+  Call reduce_scatter_call(std::span<const T> in, std::span<T> out, ReduceOp op) {
+    check_sizes("reduce_scatter", out.size() * ranks(), in.size());
+    return {Operation::kReduceScatter,
+            DataTypeOf<T>::kValue,
+            op,
+            0,
+            out.size(),
+            bytes_of(in),
+            bytes_of(out)};
+  }
+  template <class T>
+  Call all_gather_call(std::span<const T> in, std::span<T> out) {
+    check_sizes("all_gather", in.size() * ranks(), out.size());
+    return {Operation::kAllGather, DataTypeOf<T>::kValue, ReduceOp::kNone, 0, in.size(),
+            bytes_of(in),          bytes_of(out)};
+  }
+  static std::unique_ptr<Communicator> finish(std::unique_ptr<State> state);
+  void forget_operations();
+  void check_may_shrink(const ShrinkOptions& options) const;
+  Header stream_header(DataType type, std::size_t count, std::size_t bytes, int channel) const;
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tandem::comm

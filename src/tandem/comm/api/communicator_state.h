@@ -1,0 +1,182 @@
+// The inside of Communicator, shared by its source files.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tandem/comm/algorithms/task.h"
+#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/api/worker.h"
+#include "tandem/comm/failure/failure.h"
+#include "tandem/comm/failure/flight_recorder.h"
+#include "tandem/comm/failure/monitor.h"
+#include "tandem/comm/network/mesh.h"
+#include "tandem/comm/network/plugin_fabric.h"
+#include "tandem/comm/network/transport.h"
+#include "tandem/comm/node/node_channel.h"
+#include "tandem/comm/node/node_tasks.h"
+
+namespace tandem::comm {
+
+// An operation under way: its number among those of its communicator, the hash of the calls up to it (across nodes; else 0), and
+// its place in the flight record.
+struct Begun {
+  std::uint64_t sequence = 0;
+  std::uint64_t history = 0;
+  FlightRecorder::Ticket ticket = 0;
+};
+
+// A collective that has been started.
+struct PendingCall {
+  Call call;
+  Begun begun;
+  std::unique_ptr<Task> task;     // null while it is part of a group
+  std::atomic<bool> done{false};  // a helper thread may have ended it
+};
+
+// A descriptor that another rank of the node has sent.
+struct DescriptorOfRank {
+  rendezvous::FileDescriptor file;
+  std::size_t bytes = 0;  // of a memory file
+};
+
+class StreamTransport;
+
+// What a communicator and those split from it have in common.
+struct Fabric {
+  std::vector<Peer> peers;  // by rank of the job
+  std::string network;      // this rank's way to other hosts
+  // None of these in a world of one. Destroyed in reverse order: the transport before the monitor it reports to.
+  std::unique_ptr<FlightRecorder> recorder;
+  std::unique_ptr<Failure> failure;
+  std::unique_ptr<Monitor> monitor;
+  std::vector<rendezvous::FileDescriptor> local_sockets;
+  // Where the ranks find each other again.
+  rendezvous::FileDescriptor listener;
+  std::vector<Door> doors;
+  bool loopback_only = false;
+  std::string interface;
+  rendezvous::Membership membership;          // left when the job is done, not when it failed
+  std::unique_ptr<NodeMemory> stream_memory;  // of the messages inside the node
+  std::unique_ptr<Transport> transport;
+  // With a plugin: tcp, over which the ranks met, stays open under it.
+  std::unique_ptr<Transport> first_transport;
+  // Streams of messages: bit i is set when communicator i of the family uses its channels.
+  std::uint64_t families = 1;
+  std::uint64_t operations = 0;  // collectives begun, of all communicators
+  // A helper thread, what it advances, and whether it is doing so.
+  std::string progress;  // who advances operations, as text
+  std::vector<Communicator::State*> states;
+  std::vector<std::shared_ptr<const Message>>
+      messages;  // perhaps under way; kept only for the worker
+  bool worker_inside = false;
+  std::unique_ptr<Worker> worker;
+
+  void note_message(const std::shared_ptr<const Message>& message) {
+    if (worker && !message->done) messages.push_back(message);
+  }
+  Progress advance_all();
+  bool has_work();
+  // For as long as a call uses what the worker does, too.
+  Worker::Entry enter() const { return Worker::Entry(worker.get()); }
+};
+
+struct Communicator::State {
+  Options options;
+  int rank = 0;
+  int size = 1;
+  std::vector<int> members;  // rank of the job, by rank
+  std::vector<Node> nodes;
+  std::vector<int> node_index;  // by rank
+  int local_rank = 0;
+  bool closed = false;
+  std::shared_ptr<Fabric> fabric = std::make_shared<Fabric>();
+  int family = 0;  // number of this communicator among those that share the fabric; 0: the first
+  const kernels::CombineKernels* kernels = nullptr;
+
+  std::uint64_t sequence = 0;  // of the next collective
+  // The same on all ranks of the communicator, and of no other that they ever were in; where its hashes begin.
+  std::uint64_t identity = 1;
+  std::uint64_t history = 1;  // hash_of_calls() so far; kept across nodes only
+  void identify(std::uint64_t as) { identity = history = as; }
+  struct StreamCounters {
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+  };
+  std::vector<StreamCounters> streams;  // [peer · kChannels + channel]
+
+  // Inside the node; none when this rank is alone there.
+  std::unique_ptr<NodeMemory> channel_memory;
+  std::shared_ptr<NodeChannel> channel;
+  bool may_spin = true;  // every rank of the node has a core
+
+  // The summation tree over all ranks, seen from this node and as a whole.
+  SumProgram tree;                        // over all ranks
+  std::vector<SumProgram> node_programs;  // the node's largest subtrees, over its local ranks
+  std::vector<Subtree> partials;          // of all nodes, in tree order; owner: the node
+  SumProgram partial_tree;                // over `partials`
+  bool aligned = false;                   // every node's ranks are one subtree
+  int lanes = 1;  // ranks per node that use the network: the smallest node's
+
+  Limits limits;              // of the table of algorithms
+  std::string tuning;         // where they come from
+  bool worker_asked = false;  // some rank would like a helper thread
+
+  std::deque<std::shared_ptr<PendingCall>> pending;
+  std::vector<std::shared_ptr<const Message>> outgoing;  // sends that may still need progress
+  int group_depth = 0;
+  std::vector<std::shared_ptr<PendingCall>> grouped;
+
+  void group_nodes();
+  void plan_sums();
+  void open_channel();
+  void start_worker(Communicator& communicator);
+  // What the ranks tell each other once they can talk; then the limits are measured. Collective.
+  void tune(Communicator& communicator);
+  void open_node_streams(StreamTransport& transport);
+  NodeMemory share_memory(std::size_t bytes);
+  std::vector<DescriptorOfRank> exchange_descriptors(const rendezvous::FileDescriptor& own,
+                                                     std::size_t bytes);
+  const Peer& peer(int r) const {
+    return fabric->peers[static_cast<std::size_t>(members[static_cast<std::size_t>(r)])];
+  }
+  const Peer& self() const { return peer(rank); }
+  int world(int r) const { return members[static_cast<std::size_t>(r)]; }
+  const std::vector<int>& node_members() const {
+    return nodes[static_cast<std::size_t>(node_index[static_cast<std::size_t>(rank)])].members;
+  }
+  std::uint8_t channel_number(int stream) const {
+    return static_cast<std::uint8_t>(family * (kChannels + 1) + stream);
+  }
+  void check_open() const;
+  void check_peer(int peer, std::string_view operation) const;
+
+  void record_end(const Message& message, FlightRecorder::Ticket ticket);
+  // A collective begins (not in a world of one).
+  Begun begin(const Call& call);
+
+  // ---- progress ----
+  std::unique_ptr<Task> make_task(const Call& call, const Begun& begun);
+  // Advances the started collectives, oldest first.
+  Progress advance_pending();
+  // Whether sends are under way that need this rank's help; forgets those that are done.
+  bool has_outgoing();
+  // Advances `task` until it is done, for at most `limit`; `describe` names it in errors.
+  void drive(Task& task, FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
+  // Ends with CommError when nothing can come any more. `since`: start of the wait. May advance the task, and says how far.
+  Progress check_wait(std::chrono::steady_clock::time_point since, Task& task,
+                      FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
+  // The same for waits that no task stands for; see Communicator::check_wait().
+  void check_wait_for_rank(std::chrono::steady_clock::time_point since, int peer,
+                           std::string_view what);
+  // Data that does not get to its host though that lives; empty: none is known.
+  std::string find_stall();
+  std::chrono::steady_clock::time_point last_look_for_stalls{};
+  // The end of a wait that cannot succeed: makes `message` the failure on all ranks and throws the first failure known.
+  [[noreturn]] void fail(const std::string& message, const std::string& context);
+};
+
+}  // namespace tandem::comm

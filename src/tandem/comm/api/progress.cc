@@ -1,0 +1,388 @@
+// How operations advance and how waits end: with what was waited for, at a deadline, or with the failure of somebody.
+#include <algorithm>
+#include <thread>
+
+#include "tandem/comm/api/communicator_state.h"
+#include "tandem/core/cores.h"
+#include "tandem/core/error.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tandem::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// Most answers come while the asker still spins; a longer spin would take a core from another rank.
+constexpr microseconds kSpin{50};
+// Sleeps are cut so that failures, goodbyes and deadlines are looked at.
+constexpr microseconds kNap{20000};
+// One system call per rank of another host.
+constexpr milliseconds kBetweenLooksForStalls{200};
+// While sends are under way that only this rank can move.
+constexpr microseconds kShortNap{200};
+// The data connection of a dying rank may close before the monitor has read why on the control connection.
+constexpr milliseconds kVerdict{500};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void cpu_relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+// A message as a task.
+class MessageWait final : public Task {
+ public:
+  MessageWait(Transport& transport, const Message& message)
+      : transport_(transport), message_(message) {}
+  Progress advance() override {
+    if (message_.done) return Progress::kDone;
+    const bool moved = transport_.progress({});
+    if (message_.done) return Progress::kDone;
+    return moved ? Progress::kMoved : Progress::kWaiting;
+  }
+  int waiting_for() const override { return message_.peer; }
+  bool waits_for_messages() const override { return true; }
+
+ private:
+  Transport& transport_;
+  const Message& message_;
+};
+
+// A started collective as a task: those before it come first.
+class PendingWait final : public Task {
+ public:
+  PendingWait(std::deque<std::shared_ptr<PendingCall>>& queue, const PendingCall& call,
+              FunctionRef<Progress()> advance_all)
+      : queue_(queue), call_(call), advance_all_(advance_all) {}
+  Progress advance() override {
+    const Progress progress = advance_all_();
+    if (call_.done) return Progress::kDone;
+    return progress == Progress::kDone ? Progress::kMoved : progress;
+  }
+  int waiting_for() const override {
+    return queue_.empty() ? -1 : queue_.front()->task->waiting_for();
+  }
+  bool waits_for_messages() const override {
+    return !queue_.empty() && queue_.front()->task->waits_for_messages();
+  }
+
+ private:
+  std::deque<std::shared_ptr<PendingCall>>& queue_;
+  const PendingCall& call_;
+  FunctionRef<Progress()> advance_all_;
+};
+
+}  // namespace
+
+bool Request::done() const {
+  return (message_ == nullptr || message_->done) && (call_ == nullptr || call_->done);
+}
+
+Progress Communicator::State::advance_pending() {
+  bool moved = false;
+  while (!pending.empty()) {
+    const Progress progress = pending.front()->task->advance();
+    if (progress != Progress::kDone) return moved ? Progress::kMoved : progress;
+    const std::shared_ptr<PendingCall> ended = std::move(pending.front());
+    pending.pop_front();
+    fabric->recorder->end(ended->begun.ticket);
+    ended->task.reset();
+    ended->done.store(true, std::memory_order_release);
+    moved = true;
+  }
+  return moved ? Progress::kMoved : Progress::kDone;
+}
+
+bool Communicator::State::has_outgoing() {
+  if (outgoing.empty()) return false;
+  std::erase_if(outgoing, [](const auto& message) { return message->done.load(); });
+  return !outgoing.empty();
+}
+
+void Communicator::State::drive(Task& task, FunctionRef<std::string()> describe,
+                                milliseconds limit) {
+  if (task.advance() == Progress::kDone) return;
+  const Monitor::Waiting note(*fabric->monitor);
+  const Clock::time_point start = Clock::now();
+  Clock::time_point idle_since = start;
+  const microseconds spin = may_spin ? kSpin : microseconds(0);
+  while (true) {
+    Progress progress = Progress::kWaiting;
+    for (int i = 0; i < 64 && progress == Progress::kWaiting; ++i) {
+      cpu_relax();
+      progress = task.advance();
+    }
+    const bool pump = has_outgoing();
+    if (pump && progress == Progress::kWaiting) fabric->transport->progress({});
+    if (progress == Progress::kDone) return;
+    const Clock::time_point now = Clock::now();
+    if (progress == Progress::kMoved) idle_since = now;
+    if (now - idle_since < spin) continue;
+    // Failures, deadlines and goodbyes, then sleep.
+    const bool messages = task.waits_for_messages();
+    if (!messages && channel) channel->prepare_sleep();
+    progress = task.advance();
+    if (progress != Progress::kWaiting) {
+      if (channel) channel->stay_awake();
+      if (progress == Progress::kDone) return;
+      idle_since = Clock::now();
+      continue;
+    }
+    progress = check_wait(start, task, describe, limit);
+    if (progress == Progress::kDone) return;
+    if (progress == Progress::kMoved) continue;
+    const auto left = std::chrono::duration_cast<microseconds>(limit - (now - start));
+    const microseconds nap =
+        std::clamp(left, microseconds(50), pump || !pending.empty() ? kShortNap : kNap);
+    if (messages || !channel) {
+      fabric->transport->progress(nap);
+    } else {
+      channel->sleep(nap.count());
+    }
+  }
+}
+
+// A host that has gone is known sooner, by its silence.
+std::string Communicator::State::find_stall() {
+  if (options.stall_timeout.count() <= 0 || !fabric->transport) return "";
+  const Clock::time_point now = Clock::now();
+  if (now - last_look_for_stalls < kBetweenLooksForStalls) return "";
+  last_look_for_stalls = now;
+  return fabric->transport->describe_stall(
+      std::max(options.stall_timeout, 2 * options.host_timeout));
+}
+
+Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
+                                         FunctionRef<std::string()> describe, milliseconds limit) {
+  const int waiting_for = task.waiting_for();
+  const int awaited = waiting_for < 0 || task.waits_for_messages()
+                          ? waiting_for
+                          : world(node_members()[static_cast<std::size_t>(waiting_for)]);
+  const auto peer_name = [&] {
+    return awaited < 0 ? std::string("the other ranks")
+                       : fabric->peers[static_cast<std::size_t>(awaited)].describe();
+  };
+  const auto describe_wait = [&] {
+    return fmt::format("waited {:.1f} s for {} in {}", seconds_since(since), peer_name(),
+                       describe());
+  };
+  const auto context = [&] { return fmt::format("; {} {}", self().describe(), describe_wait()); };
+  if (fabric->failure->is_set()) {
+    // What a rank did before it gave up counts: the operation may be complete.
+    if (task.advance() == Progress::kDone) return Progress::kDone;
+    fabric->failure->raise_failure(context());
+  }
+  if (Clock::now() - since >= limit) {
+    fail(
+        fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
+                    self().describe(), describe_wait(), fabric->monitor->describe_laggard()),
+        context());
+  }
+  if (const std::string stall = find_stall(); !stall.empty()) {
+    fail(fmt::format("{} {} (TANDEM_STALL_TIMEOUT sets the limit)", self().describe(), stall),
+         context());
+  }
+  if (awaited < 0) return Progress::kWaiting;
+  if (fabric->monitor->left(awaited)) {
+    // What it did before its goodbye is visible now.
+    const bool has_closed = !task.waits_for_messages() || fabric->transport->closed(awaited);
+    if (!has_closed) return Progress::kWaiting;
+    const Progress progress = task.advance();
+    if (progress == Progress::kWaiting) {
+      fail(fmt::format("{} {}, but that rank has ended (in order, with a goodbye)",
+                       self().describe(), describe_wait()),
+           context());
+    }
+    return progress;
+  }
+  if (!task.waits_for_messages() || !fabric->transport->closed(awaited)) return Progress::kWaiting;
+  const Clock::time_point closed_since = Clock::now();
+  while (Clock::now() - closed_since < kVerdict) {
+    if (fabric->failure->is_set()) fabric->failure->raise_failure(context());
+    if (fabric->monitor->left(awaited)) return Progress::kWaiting;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  fail(fmt::format("{} died: its data connection closed", peer_name()), context());
+}
+
+// ---- the helper thread ----
+
+bool Fabric::has_work() {
+  if (failure->is_set()) return false;
+  std::erase_if(messages, [](const auto& message) { return message->done.load(); });
+  return !messages.empty() || std::any_of(states.begin(), states.end(), [](const auto* state) {
+    return !state->pending.empty();
+  });
+}
+
+// One step of everything that has been started, by the helper thread. Errors have been reported: the caller's next call throws them.
+Progress Fabric::advance_all() {
+  if (!has_work()) return Progress::kDone;
+  worker_inside = true;
+  bool moved = false;
+  try {
+    for (Communicator::State* state : states) {
+      if (!state->pending.empty()) moved = state->advance_pending() != Progress::kWaiting || moved;
+    }
+    if (!messages.empty()) moved = transport->progress({}) || moved;
+  } catch (const std::exception& error) {
+    monitor->report(fmt::format("{}", error.what()));
+  }
+  worker_inside = false;
+  return moved ? Progress::kMoved : Progress::kWaiting;
+}
+
+void Communicator::State::start_worker(Communicator& communicator) {
+  if (!worker_asked) return;
+  RankCores own;
+  own.asks = options.worker.count > 0;
+  own.compute_threads = options.worker.compute_threads;
+  own.usable = available_cores();
+  own.cores = allowed_cores();
+  const std::vector<std::string> texts = communicator.all_gather_texts(own.write());
+  if (options.transport.is_plugin()) {
+    fabric->progress = fmt::format("no helper thread: {} is called by one thread only",
+                                   fabric->transport->describe());
+    return;
+  }
+  std::vector<RankCores> ranks;
+  for (const int member : node_members())
+    ranks.push_back(RankCores::read(texts[static_cast<std::size_t>(member)]));
+  const WorkerPlan plan = plan_worker(ranks, local_rank, options.worker);
+  fabric->progress = plan.text;
+  if (plan.core < 0) return;
+  Fabric* const shared = fabric.get();
+  fabric->worker = std::make_unique<Worker>([shared] { return shared->advance_all(); },
+                                            [shared] { return shared->has_work(); }, plan.core);
+}
+
+// ---- what callers wait with ----
+
+void Communicator::wait(const Request& request) { wait(request, state_->options.timeout); }
+
+void Communicator::wait(const Request& request, milliseconds limit) {
+  if (request.done()) return;
+  State& s = *state_;
+  const auto inside = s.fabric->enter();
+  if (request.message_ != nullptr) {
+    const Message& message = *request.message_;
+    MessageWait task(*s.fabric->transport, message);
+    s.drive(
+        task, [&] { return comm::describe(message.header); }, limit);
+    return;
+  }
+  if (s.group_depth > 0 && request.call_->task == nullptr) {
+    raise<InvalidArgument>("wait: the operation belongs to a group that has not ended");
+  }
+  const auto advance_all = [&] { return s.advance_pending(); };
+  PendingWait task(s.pending, *request.call_, advance_all);
+  s.drive(
+      task, [&] { return comm::describe(request.call_->call, request.call_->begun.sequence); },
+      limit);
+}
+
+bool Communicator::wait_for(const Request& request, microseconds patience) {
+  const Clock::time_point start = Clock::now();
+  while (!request.done()) {
+    progress();
+    if (request.done()) break;
+    const auto left = std::chrono::duration_cast<microseconds>(patience - (Clock::now() - start));
+    if (left.count() <= 0) return false;
+    progress(std::min(left, kShortNap));
+  }
+  return true;
+}
+
+void Communicator::progress(microseconds patience) {
+  State& s = *state_;
+  const auto inside = s.fabric->enter();
+  throw_if_failed();
+  // A turn of the transport moves only what its links take turn by turn. The caller will be away for a while: all goes that can
+  // go now, within bounds.
+  constexpr int kTurns = 64;
+  bool moved = s.advance_pending() == Progress::kMoved;
+  if (!moved && s.fabric->transport) moved = s.fabric->transport->progress(patience);
+  for (int turn = 1; moved && turn < kTurns; ++turn) {
+    moved = s.advance_pending() == Progress::kMoved;
+    if (!moved && s.fabric->transport) moved = s.fabric->transport->progress({});
+  }
+  throw_if_failed();
+}
+
+// ---- waits of other code ----
+
+std::uint64_t Communicator::record_begin(const FlightRecorder::Entry& entry) {
+  return state_->fabric->recorder ? state_->fabric->recorder->begin(entry) : 0;
+}
+
+void Communicator::record_end(std::uint64_t ticket) {
+  if (state_->fabric->recorder) state_->fabric->recorder->end(ticket);
+}
+
+void Communicator::check_wait(Clock::time_point since, int peer, std::string_view what) {
+  if (state_->fabric->monitor) state_->check_wait_for_rank(since, peer, what);
+}
+
+void Communicator::State::check_wait_for_rank(Clock::time_point since, int awaited,
+                                              std::string_view what) {
+  const auto describe_wait = [&] {
+    return fmt::format("waited {:.1f} s for {}{}", seconds_since(since), what,
+                       awaited >= 0 ? " of " + peer(awaited).describe() : "");
+  };
+  if (fabric->failure->is_set()) {
+    fabric->failure->raise_failure(fmt::format("; {} {}", self().describe(), describe_wait()));
+  }
+  if (Clock::now() - since >= options.timeout) {
+    fail(
+        fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
+                    self().describe(), describe_wait(), fabric->monitor->describe_laggard()),
+        "");
+  }
+}
+
+void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int writer,
+                                 std::string_view what) {
+  const Clock::time_point start = Clock::now();
+  const microseconds spin = state_->may_spin ? kSpin : microseconds(0);
+  while (true) {
+    for (int i = 0; i < 64; ++i) {
+      if (flag_reached(flag, target)) return;
+      cpu_relax();
+    }
+    if (Clock::now() - start > spin) break;
+  }
+  std::optional<Monitor::Waiting> note;
+  if (state_->fabric->monitor) note.emplace(*state_->fabric->monitor);
+  FlightRecorder::Entry entry;
+  entry.what = FlightRecorder::Kind::kFlag;
+  entry.sequence = target;
+  entry.root = writer;
+  const std::uint64_t ticket = record_begin(entry);
+  while (true) {
+    // A rank raises its flags before it says goodbye: look in the opposite order.
+    const bool gone = state_->fabric->monitor && writer != state_->rank &&
+                      state_->fabric->monitor->left(state_->world(writer));
+    const std::uint32_t seen = flag.value.load(std::memory_order_acquire);
+    if (flag_reached(flag, target)) return record_end(ticket);
+    if (gone) {
+      state_->fail(
+          fmt::format(
+              "{} waited {:.1f} s for {} of {}, but that rank has ended (in order, with a goodbye)",
+              state_->self().describe(), seconds_since(start), what, describe_rank(writer)),
+          "");
+    }
+    check_wait(start, writer, what);
+    sleep_on_flag(flag, seen, kNap.count());
+  }
+}
+
+}  // namespace tandem::comm

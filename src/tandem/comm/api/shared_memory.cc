@@ -1,0 +1,169 @@
+// Memory that the ranks of a node share, and what wakes them: the files' descriptors travel over their UNIX sockets.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "tandem/comm/api/communicator_state.h"
+#include "tandem/comm/network/stream_transport.h"
+#include "tandem/core/descriptors.h"
+#include "tandem/core/error.h"
+
+namespace tandem::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// Sleeps are cut so that failures and deadlines are looked at.
+constexpr milliseconds kNap{20};
+
+// Descriptors travel in messages of their own. `bytes`: of a memory file; 0 for an eventfd.
+struct SegmentNote {
+  std::uint32_t magic = 0x6d444e53;
+  std::uint32_t unused = 0;
+  std::uint64_t bytes = 0;
+};
+
+union ControlBuffer {
+  cmsghdr header;
+  char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+bool send_descriptor(int socket, const SegmentNote& note, int descriptor) {
+  iovec part{const_cast<SegmentNote*>(&note), sizeof note};
+  ControlBuffer control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes;
+  message.msg_controllen = sizeof control.bytes;
+  cmsghdr* rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof descriptor);
+  std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof note;
+}
+
+// A memory file of so many bytes that cannot shrink: reading it cannot end this process.
+bool holds(const rendezvous::FileDescriptor& file, std::uint64_t bytes) {
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0 || status.st_size < 0) return false;
+  const int seals = ::fcntl(file.get(), F_GET_SEALS);
+  return static_cast<std::uint64_t>(status.st_size) >= bytes && seals >= 0 &&
+         (seals & F_SEAL_SHRINK) != 0;
+}
+
+// The descriptor, or none; errno says why (EAGAIN: nothing there yet, 0: closed or not a segment).
+rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
+  iovec part{&note, sizeof note};
+  ControlBuffer control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes;
+  message.msg_controllen = sizeof control.bytes;
+  const ssize_t count = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  if (count < 0) return {};
+  // The kernel drops a descriptor that finds no place.
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    raise_out_of_descriptors("cannot take the memory of a rank of this node", EMFILE);
+  }
+  errno = 0;
+  const cmsghdr* rights = CMSG_FIRSTHDR(&message);
+  if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS) return {};
+  int descriptor = -1;
+  std::memcpy(&descriptor, CMSG_DATA(rights), sizeof descriptor);
+  rendezvous::FileDescriptor file(descriptor);
+  if (count != sizeof note || note.magic != SegmentNote().magic) return {};
+  if (note.bytes != 0 && !holds(file, note.bytes)) return {};
+  return file;
+}
+
+}  // namespace
+
+// Collective over the node: every rank gives a descriptor and gets those of the others, by local rank; its own entry stays empty.
+std::vector<DescriptorOfRank> Communicator::State::exchange_descriptors(
+    const rendezvous::FileDescriptor& own, std::size_t bytes) {
+  const std::vector<int>& group = node_members();
+  const auto socket_to = [&](int member) {
+    return fabric->local_sockets[static_cast<std::size_t>(world(member))].get();
+  };
+  SegmentNote note;
+  note.bytes = bytes;
+  for (const int member : group) {
+    if (member == rank) continue;
+    if (!send_descriptor(socket_to(member), note, own.get())) {
+      fail(fmt::format("{} could not pass its shared memory to {}: {}", self().describe(),
+                       peer(member).describe(), std::strerror(errno)),
+           "");
+    }
+  }
+  std::vector<DescriptorOfRank> received(group.size());
+  for (std::size_t local = 0; local < group.size(); ++local) {
+    if (group[local] == rank) continue;
+    const int socket = socket_to(group[local]);
+    const Clock::time_point start = Clock::now();
+    while (true) {
+      SegmentNote theirs;
+      received[local].file = receive_descriptor(socket, theirs);
+      received[local].bytes = theirs.bytes;
+      if (received[local].file) break;
+      if (errno != EAGAIN && errno != EINTR) std::this_thread::sleep_for(milliseconds(1));
+      pollfd waits[2] = {{socket, POLLIN, 0}, {fabric->failure->event(), POLLIN, 0}};
+      ::poll(waits, 2, static_cast<int>(kNap.count()));
+      check_wait_for_rank(start, group[local], "the shared memory");
+    }
+  }
+  return received;
+}
+
+NodeMemory Communicator::share_node_memory(std::size_t bytes) {
+  state_->check_open();
+  return state_->share_memory(bytes);
+}
+
+NodeMemory Communicator::State::share_memory(std::size_t bytes) {
+  const rendezvous::FileDescriptor own = SharedSegment::create_file(bytes);
+  const std::vector<DescriptorOfRank> received = exchange_descriptors(own, bytes);
+  std::vector<SharedSegment> segments;
+  for (const DescriptorOfRank& one : received) {
+    if (one.file) {
+      segments.emplace_back(one.file, one.bytes);
+    } else {
+      segments.emplace_back(own, bytes);
+    }
+  }
+  return NodeMemory(std::move(segments));
+}
+
+// Messages between the ranks of this node go through its memory from here on.
+void Communicator::State::open_node_streams(StreamTransport& transport) {
+  const std::vector<int>& group = node_members();
+  if (group.size() < 2) return;
+  const int ranks = static_cast<int>(group.size());
+  auto memory = std::make_unique<NodeMemory>(share_memory(NodeStreams::segment_bytes(ranks)));
+  rendezvous::FileDescriptor bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!bell) throw io_error("cannot create", "eventfd", errno);
+  std::vector<DescriptorOfRank> received = exchange_descriptors(bell, 0);
+  std::vector<std::span<std::byte>> segments;
+  std::vector<rendezvous::FileDescriptor> bells;
+  for (int local = 0; local < ranks; ++local) {
+    segments.push_back(memory->segment(local));
+    bells.push_back(local == local_rank
+                        ? std::move(bell)
+                        : std::move(received[static_cast<std::size_t>(local)].file));
+  }
+  transport.use_node_streams(
+      std::make_unique<NodeStreams>(std::move(segments), std::move(bells), local_rank), group);
+  fabric->stream_memory = std::move(memory);
+}
+
+}  // namespace tandem::comm

@@ -1,0 +1,109 @@
+// A communicator of the ranks that are left.
+#include <algorithm>
+
+#include "tandem/comm/api/communicator_state.h"
+#include "tandem/comm/network/reunion.h"
+#include "tandem/core/error.h"
+
+namespace tandem::comm {
+namespace {
+
+using rendezvous::Deadline;
+using std::chrono::milliseconds;
+
+// All who go on have just said so: whoever has not come to the new meeting by then has died. Not cut by the deadline, which may
+// have been what decided who goes on.
+constexpr milliseconds kMeeting{5000};
+
+// Ranks of the job for ranks of the communicator, ascending and once each.
+std::vector<int> job_ranks(const std::vector<int>& ranks, const std::vector<int>& members) {
+  std::vector<int> result;
+  for (const int rank : ranks) result.push_back(members[static_cast<std::size_t>(rank)]);
+  std::sort(result.begin(), result.end());
+  result.erase(std::unique(result.begin(), result.end()), result.end());
+  return result;
+}
+
+}  // namespace
+
+void Communicator::check_may_shrink(const ShrinkOptions& options) const {
+  const State& s = *state_;
+  const auto inside = s.fabric->enter();
+  if (s.closed) raise<InvalidArgument>("shrink: the communicator is closed");
+  for (const int rank : options.exclude) {
+    s.check_peer(rank, "shrink");
+    if (rank == s.rank) {
+      raise<InvalidArgument>("shrink: rank {} excludes itself; only ranks that go on call it",
+                             rank);
+    }
+  }
+  const TransportOptions& transport = (options.options ? *options.options : s.options).transport;
+  if (s.size > 1 && transport.is_mpi()) {
+    raise<ConfigError>(
+        "shrink: messages travel through {}, whose world cannot shrink; use --ddp_backend ccl or "
+        "gloo, or start the job again",
+        transport.name);
+  }
+  const bool busy = !s.pending.empty() || s.group_depth > 0;
+  if (busy && !failed() && !options.abort) {
+    raise<InvalidArgument>(
+        "shrink: {} operations of the communicator are under way; wait for them, or abort them "
+        "with ShrinkOptions::abort",
+        s.pending.size() + s.grouped.size());
+  }
+}
+
+std::unique_ptr<Communicator> Communicator::shrink(const ShrinkOptions& options) {
+  check_may_shrink(options);
+  State& s = *state_;
+  const Options& inherited = options.options ? *options.options : s.options;
+  if (s.size == 1) return create(0, 1, {}, /*loopback_only=*/true, inherited);
+  if (options.abort) abort("its program shrinks the communicator");
+  Fabric& fabric = *s.fabric;
+  ReunionOptions reunion_options;
+  reunion_options.rank = s.world(s.rank);
+  reunion_options.members = s.members;
+  reunion_options.excluded = job_ranks(options.exclude, s.members);
+  reunion_options.key = static_cast<std::uint64_t>(s.family);
+  reunion_options.loopback_only = fabric.loopback_only;
+  Reunion reunion(
+      fabric.listener, fabric.doors, fabric.peers, *fabric.monitor, [this] { return failed(); },
+      reunion_options);
+  const Deadline deadline(options.timeout.value_or(inherited.timeout));
+  // Each round but the last fails because somebody has died in it.
+  for (int rounds_left = s.size;; --rounds_left) {
+    Agreement agreement = reunion.meet(deadline);
+    const auto self =
+        std::find(agreement.members.begin(), agreement.members.end(), reunion_options.rank);
+    if (self == agreement.members.end())
+      raise<CommError>("shrink: the ranks went on without {}", s.self().describe());
+    const int new_rank = static_cast<int>(self - agreement.members.begin());
+    const int new_size = static_cast<int>(agreement.members.size());
+    rendezvous::ExchangeOptions exchange_options;
+    exchange_options.timeout = kMeeting;
+    exchange_options.check = [&] {
+      for (const int member : agreement.members) {
+        if (!fabric.monitor->gone(member)) continue;
+        raise<CommError>("{} died while the ranks that are left were meeting",
+                         fabric.peers[static_cast<std::size_t>(member)].describe());
+      }
+    };
+    const auto exchange = [&](const std::string& card) {
+      return rendezvous::exchange_cards_at(std::move(agreement.place), new_rank, new_size, card,
+                                           exchange_options);
+    };
+    try {
+      auto communicator =
+          create(new_rank, new_size, exchange, fabric.loopback_only, inherited, fabric.interface);
+      // Whoever passes the barrier knows that all have their communicator.
+      communicator->barrier();
+      communicator->forget_operations();
+      communicator->state_->fabric->membership = std::move(fabric.membership);
+      return communicator;
+    } catch (const CommError&) {
+      if (rounds_left <= 1 || deadline.passed()) throw;
+    }
+  }
+}
+
+}  // namespace tandem::comm

@@ -1,0 +1,407 @@
+#include "tandem/comm/failure/monitor.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "tandem/comm/algorithms/call.h"
+#include "tandem/comm/failure/block_signals.h"
+#include "tandem/comm/failure/flight_recorder.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+
+namespace tandem::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A process that has ended closes its connections at once; this long the goodbye may still be on its way.
+constexpr std::chrono::milliseconds kLastWords{100};
+constexpr std::chrono::milliseconds kBeat{250};
+// Up to this many ranks everybody hears everybody; beyond, this many neighbours on either side of the ring.
+constexpr std::size_t kAllHear = 16;
+constexpr std::size_t kNeighbours = 4;
+constexpr std::uint32_t kFrameMagic = 0x6d444e43;
+constexpr int kKernelPatience = 4;
+constexpr std::size_t kMaxText = 4096;
+constexpr std::size_t kMostReceived = 16 * kMaxText;
+
+struct FrameHeader {
+  std::uint32_t magic = kFrameMagic;
+  std::uint32_t frame = 0;
+  std::uint32_t bytes = 0;
+  std::int32_t subject = -1;  // the rank that a failure or an expulsion is about
+};
+
+rendezvous::FileDescriptor open_process(pid_t pid) {
+#ifdef SYS_pidfd_open
+  return rendezvous::FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+#else
+  return {};
+#endif
+}
+
+// "T (stopped)": the state of a process of this host, as ps shows it; empty if it cannot be read.
+std::string process_state(pid_t pid) {
+  const auto status = read_file_if_exists(fmt::format("/proc/{}/status", pid));
+  const std::size_t at = status ? status->find("State:\t") : std::string::npos;
+  if (at == std::string::npos) return "";
+  return status->substr(at + 7, status->find('\n', at) - at - 7);
+}
+
+// A host may be silent for this many of its round trips, however long those are.
+constexpr int kRoundTrips = 8;
+constexpr std::chrono::milliseconds kLongestSilence{60000};
+
+double seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) / 1000; }
+
+// Whether ranks a and b of `size` send each other heartbeats.
+bool hear_each_other(std::size_t a, std::size_t b, std::size_t size) {
+  const std::size_t distance = a > b ? a - b : b - a;
+  return size <= kAllHear || distance <= kNeighbours || size - distance <= kNeighbours;
+}
+
+}  // namespace
+
+Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDescriptor> control,
+                 Failure& failure, Options options)
+    : peers_(peers),
+      failure_(failure),
+      options_(std::move(options)),
+      watched_(peers.size()),
+      left_(std::make_unique<std::atomic<bool>[]>(peers.size())),
+      gone_(std::make_unique<std::atomic<bool>[]>(peers.size())),
+      stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    if (!control[i]) continue;
+    // Only control connections: on a data connection the same limit would also strike a rank that computes and does not
+    // read. The kernel's own limit is the last resort; it knows nothing of round trips and data connections.
+    rendezvous::watch_host(control[i], kKernelPatience * options_.host_timeout);
+    rendezvous::retransmit_steadily(control[i]);
+    watched_[i].control = std::move(control[i]);
+    watched_[i].control_open = true;
+    watched_[i].sends_heartbeats =
+        hear_each_other(static_cast<std::size_t>(options_.rank), i, peers.size());
+    watched_[i].activity_since = watched_[i].heard = Clock::now();
+    if (peers[i].pid_is_visible) watched_[i].process = open_process(peers[i].pid);
+  }
+  last_beat_ = awake_since_ = Clock::now();
+  record_requests_ = flight_record_requests();
+  const BlockSignals block;
+  thread_ = std::thread([this] { run(); });
+}
+
+Monitor::~Monitor() {
+  stop_.store(true, std::memory_order_release);
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof one);
+  thread_.join();
+}
+
+void Monitor::run() {
+  while (!stop_.load(std::memory_order_acquire)) {
+    poll_once();
+    judge_ended_processes();
+    beat();
+    if (options_.on_record_request && flight_record_requests() != record_requests_) {
+      record_requests_ = flight_record_requests();
+      options_.on_record_request();
+    }
+    call_on_failure_when_due();
+  }
+}
+
+void Monitor::poll_once() {
+  std::vector<pollfd> waits;
+  std::vector<std::size_t> ranks;
+  waits.push_back({stop_event_.get(), POLLIN, 0});
+  if (!failure_seen_) waits.push_back({failure_.event(), POLLIN, 0});
+  const std::size_t first_control = waits.size();
+  bool somebody_ended = false;
+  for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
+    const Watched& watched = watched_[rank];
+    somebody_ended = somebody_ended || (watched.process_has_ended && watched.control_open);
+    if (!watched.control_open) continue;
+    waits.push_back({watched.control.get(), POLLIN, 0});
+    ranks.push_back(rank);
+  }
+  const std::size_t first_process = waits.size();
+  for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
+    const Watched& watched = watched_[rank];
+    if (!watched.process || watched.process_has_ended) continue;
+    waits.push_back({watched.process.get(), POLLIN, 0});
+    ranks.push_back(rank);
+  }
+  const bool soon = somebody_ended || (failure_seen_ && !callback_done_);
+  if (::poll(waits.data(), waits.size(), soon ? 10 : static_cast<int>(kBeat.count())) <= 0) return;
+  for (std::size_t i = first_control; i < waits.size(); ++i) {
+    if (waits[i].revents == 0) continue;
+    const std::size_t rank = ranks[i - first_control];
+    if (i < first_process) {
+      read_control(rank);
+    } else {
+      watched_[rank].process_has_ended = true;
+      watched_[rank].process_ended = Clock::now();
+    }
+  }
+}
+
+void Monitor::read_control(std::size_t rank) {
+  Watched& watched = watched_[rank];
+  watched.heard = Clock::now();
+  char bytes[kMaxText];
+  while (true) {
+    const ssize_t count = ::recv(watched.control.get(), bytes, sizeof bytes, 0);
+    if (count > 0) {
+      watched.received.append(bytes, static_cast<std::size_t>(count));
+      // Whoever sends without end must not fill the memory: the rest waits in the kernel.
+      if (watched.received.size() >= kMostReceived) return take_frames(rank);
+      continue;
+    }
+    if (count < 0 && errno == EINTR) continue;
+    const int error_number = count < 0 ? errno : 0;
+    take_frames(rank);
+    if (error_number == EAGAIN) return;
+    return control_ended(rank, error_number == 0 ? "its connections closed without a goodbye"
+                               : error_number == ECONNRESET ? "its connections were reset"
+                                                            : std::strerror(error_number));
+  }
+}
+
+void Monitor::take_frames(std::size_t rank) {
+  std::string& received = watched_[rank].received;
+  const auto is_rank = [&](std::int32_t r) {
+    return r >= 0 && static_cast<std::size_t>(r) < peers_.size();
+  };
+  while (received.size() >= sizeof(FrameHeader)) {
+    FrameHeader header;
+    std::memcpy(&header, received.data(), sizeof header);
+    if (header.magic != kFrameMagic || header.bytes > kMaxText) {
+      return control_ended(rank, "it sent something that is no control message");
+    }
+    if (received.size() < sizeof header + header.bytes) return;
+    const std::string text = received.substr(sizeof header, header.bytes);
+    received.erase(0, sizeof header + header.bytes);
+    if (header.frame == static_cast<std::uint32_t>(Frame::kGoodbye)) {
+      left_[rank].store(true, std::memory_order_release);
+    } else if (header.frame == static_cast<std::uint32_t>(Frame::kHeartbeat)) {
+      take_heartbeat(rank, text);
+    } else if (header.frame == static_cast<std::uint32_t>(Frame::kExpelled)) {
+      if (is_rank(header.subject)) mark_gone(static_cast<std::size_t>(header.subject), text);
+      // Who is expelled alive learns it from its next call.
+      if (header.subject == options_.rank && failure_.claim(text)) failure_.publish();
+    } else {
+      if (is_rank(header.subject)) mark_gone(static_cast<std::size_t>(header.subject), text);
+      // Passed on, so that the cause comes before the end of this rank's connections everywhere.
+      spread(fmt::format("{} (reported by rank {})", text, rank), text, header.subject);
+    }
+  }
+}
+
+void Monitor::take_heartbeat(std::size_t rank, const std::string& text) {
+  Activity activity;
+  if (text.size() == sizeof activity) std::memcpy(&activity, text.data(), sizeof activity);
+  {
+    const std::lock_guard lock(activity_mutex_);
+    if (!(activity == watched_[rank].activity)) watched_[rank].activity_since = Clock::now();
+    watched_[rank].activity = activity;
+  }
+  compare_calls(rank, activity.call);
+}
+
+// The other rank is in this call; what did this one call at that place? A rank that is not there yet has nothing to compare, and
+// will be told by the other when it is.
+void Monitor::compare_calls(std::size_t rank, const FlightRecorder::Entry& theirs) {
+  if (theirs.communicator == 0 || options_.recorder == nullptr || failure_.is_set()) return;
+  const auto own = options_.recorder->find_collective(theirs.communicator, theirs.sequence);
+  if (!own || own->history == theirs.history) return;
+  report(disagreement(peers_[rank].describe(), describe(theirs),
+                      peers_[static_cast<std::size_t>(options_.rank)].describe(), describe(*own)));
+}
+
+void Monitor::control_ended(std::size_t rank, const std::string& how) {
+  Watched& watched = watched_[rank];
+  if (!watched.control_open) return;
+  watched.control_open = false;
+  {
+    const std::lock_guard lock(send_mutex_);
+    watched.control.reset();
+  }
+  mark_gone(rank, how);
+  if (left(static_cast<int>(rank)) || leaving_.load(std::memory_order_acquire)) return;
+  report(fmt::format("{} died: {}", peers_[rank].describe(), how), static_cast<int>(rank));
+}
+
+void Monitor::mark_gone(std::size_t rank, const std::string& why) {
+  if (static_cast<int>(rank) == options_.rank) {
+    const std::lock_guard lock(expelled_mutex_);
+    if (why_expelled_.empty()) why_expelled_ = why;
+  }
+  gone_[rank].store(true, std::memory_order_release);
+}
+
+std::string Monitor::why_expelled() const {
+  const std::lock_guard lock(expelled_mutex_);
+  return why_expelled_;
+}
+
+void Monitor::expel(int rank, const std::string& why) noexcept {
+  try {
+    mark_gone(static_cast<std::size_t>(rank), why);
+    send_to_all(Frame::kExpelled, why.substr(0, kMaxText), rank);
+  } catch (...) {  // no memory: that rank learns it at its deadline
+  }
+}
+
+void Monitor::judge_ended_processes() {
+  for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
+    const Watched& watched = watched_[rank];
+    if (!watched.process_has_ended || !watched.control_open) continue;
+    if (Clock::now() - watched.process_ended < kLastWords) continue;
+    control_ended(rank, "its process ended without a goodbye");
+  }
+}
+
+void Monitor::beat() {
+  const auto now = Clock::now();
+  if (now - last_beat_ < kBeat) return;
+  // When this process did not run itself (a suspended job, a machine without a free core), the silence of that time says
+  // nothing about the others.
+  if (now - last_beat_ > 2 * kBeat) {
+    for (Watched& watched : watched_) watched.heard += now - last_beat_ - kBeat;
+    awake_since_ = now;
+  }
+  last_beat_ = now;
+  if (leaving_.load(std::memory_order_acquire)) return;
+  judge_silence();
+  Activity activity{operations_.load(std::memory_order_relaxed),
+                    waiting_.load(std::memory_order_relaxed) ? 1u : 0u,
+                    {}};
+  if (activity.waiting != 0 && options_.recorder != nullptr) {
+    activity.call = options_.recorder->newest_collective().value_or(FlightRecorder::Entry());
+  }
+  send_to_all(Frame::kHeartbeat,
+              std::string(reinterpret_cast<const char*>(&activity), sizeof activity));
+}
+
+Monitor::Silence Monitor::silence_of(std::size_t rank) const {
+  const PathState path = path_state(watched_[rank].control.get());
+  const auto patience =
+      std::min<std::chrono::milliseconds>(kRoundTrips * path.round_trip, kLongestSilence);
+  return {.so_far = std::min(path.since_answer, options_.data_paths
+                                                    ? options_.data_paths->since_answer(rank)
+                                                    : path.since_answer),
+          .limit = std::max(options_.host_timeout, patience)};
+}
+
+void Monitor::judge_silence() {
+  const auto now = Clock::now();
+  for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
+    const Watched& watched = watched_[rank];
+    if (!watched.sends_heartbeats || !watched.control_open || gone(static_cast<int>(rank)) ||
+        left(static_cast<int>(rank))) {
+      continue;
+    }
+    if (now - watched.heard < 4 * kBeat) continue;
+    const auto [unanswered, limit] = silence_of(rank);
+    if (unanswered >= limit && now - awake_since_ >= limit) {
+      return control_ended(
+          rank, fmt::format("its host has answered nothing for {:.1f} s (TANDEM_HOST_TIMEOUT sets "
+                            "the limit)",
+                            seconds(unanswered)));
+    }
+    const bool host_is_there = unanswered < 3 * kBeat;
+    const bool limited = options_.stall_timeout.count() > 0;
+    if (!host_is_there || !limited || now - watched.heard < options_.stall_timeout) continue;
+    const std::string state =
+        peers_[rank].pid_is_visible ? process_state(peers_[rank].pid) : std::string();
+    const std::string message = fmt::format(
+        "{} stalled: its host answers, but the process has not said a word for {:.1f} s{}; was it "
+        "stopped, or is a debugger attached? (TANDEM_STALL_TIMEOUT sets the limit)",
+        peers_[rank].describe(), seconds(options_.stall_timeout),
+        state.empty() ? "" : fmt::format(" (state {})", state));
+    mark_gone(rank, message);
+    // In a large job only the neighbours hear of a silence, and after a failure nothing is reported any more.
+    if (failure_.is_set()) return expel(static_cast<int>(rank), message);
+    return report(message, static_cast<int>(rank));
+  }
+}
+
+std::string Monitor::describe_laggard() const {
+  const std::uint64_t own = operations_.load(std::memory_order_relaxed);
+  const std::lock_guard lock(activity_mutex_);
+  const Watched* last = nullptr;
+  for (const Watched& watched : watched_) {
+    if (!watched.sends_heartbeats || watched.activity.waiting != 0) continue;
+    if (last == nullptr || watched.activity.operations < last->activity.operations) last = &watched;
+  }
+  if (last == nullptr) return "";
+  const double seconds = std::chrono::duration<double>(Clock::now() - last->activity_since).count();
+  return fmt::format(
+      "; {} holds up the others: it has begun {} operations, this rank {}, and waits "
+      "for nobody since {:.1f} s",
+      peers_[static_cast<std::size_t>(last - watched_.data())].describe(),
+      last->activity.operations, own, seconds);
+}
+
+void Monitor::call_on_failure_when_due() {
+  if (callback_done_ || !failure_.is_set()) return;
+  if (!failure_seen_) {
+    failure_seen_ = true;
+    failure_time_ = Clock::now();
+  }
+  if (failure_.delivered() || !options_.on_failure || options_.failure_grace.count() == 0) {
+    callback_done_ = true;
+  } else if (Clock::now() - failure_time_ >= options_.failure_grace) {
+    callback_done_ = true;
+    options_.on_failure(failure_.message() + failure_.postscript());
+  }
+}
+
+void Monitor::report(const std::string& message, int dead) noexcept {
+  spread(message, message, dead);
+}
+
+// `message` is for this rank, `text` for the others.
+void Monitor::spread(const std::string& message, const std::string& text, int dead) noexcept {
+  if (!failure_.claim(message)) return;
+  send_to_all(Frame::kFailure, text.substr(0, kMaxText), dead);
+  // A launcher that has seen the same death may kill this process within the millisecond: no detour over a sleeping thread.
+  if (options_.on_failure && options_.failure_grace.count() == 0) {
+    options_.on_failure(message + failure_.postscript());
+  }
+  failure_.publish();
+}
+
+void Monitor::say_goodbye() noexcept {
+  leaving_.store(true, std::memory_order_release);
+  send_to_all(Frame::kGoodbye, "");
+}
+
+// Heartbeats go to those who listen for them, the rest to all.
+// Small frames into empty socket buffers: they fit, or the peer is beyond help.
+void Monitor::send_to_all(Frame frame, const std::string& text, int subject) noexcept {
+  FrameHeader header;
+  header.frame = static_cast<std::uint32_t>(frame);
+  header.bytes = static_cast<std::uint32_t>(text.size());
+  header.subject = subject;
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
+  bytes += text;
+  const std::lock_guard lock(send_mutex_);
+  for (const Watched& watched : watched_) {
+    if (frame == Frame::kHeartbeat && !watched.sends_heartbeats) continue;
+    if (watched.control)
+      ::send(watched.control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+}
+
+}  // namespace tandem::comm

@@ -1,0 +1,157 @@
+// Who is alive: one thread per communicator that watches a control connection to every other rank and the processes of the
+// ranks on this host.
+//
+// A rank that ends in order says goodbye first. A connection that closes without one is a death; so is a process that ends
+// without one (pidfd: covers a connection kept open by a child). A host whose kernel acknowledges nothing for `host_timeout`, on
+// this connection or on that of the data, has gone. A process that is stopped (SIGSTOP, a debugger) sends no heartbeats though its host answers: after
+// `stall_timeout` it counts as failed. Whoever knows of a failure first sends it to all.
+//
+// Heartbeats go to all ranks of a small job, to the neighbours in a ring of the ranks in a large one, four times a second.
+// They go on after a failure, because the ranks that are left may meet again (reunion.h) and must not wait for a stopped one. They
+// say what the rank is doing, so that a wait that takes too long can name who holds up the job, which need not be the
+// rank that is waited for. And they say what it has called: ranks that wait for each other in different operations (one
+// gathers to rank 0, the other to rank 1) exchange no message that could show it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tandem/comm/failure/failure.h"
+#include "tandem/comm/failure/flight_recorder.h"
+#include "tandem/comm/failure/path_watch.h"
+#include "tandem/comm/failure/peer.h"
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::comm {
+
+class Monitor {
+ public:
+  struct Options {
+    int rank = 0;
+    // A host whose round trips are slow may be silent for eight of them.
+    std::chrono::milliseconds host_timeout{2000};
+    std::shared_ptr<const DataPaths> data_paths;     // may be null
+    std::chrono::milliseconds stall_timeout{10000};  // 0: no limit
+    std::chrono::milliseconds failure_grace{300};
+    const FlightRecorder* recorder =
+        nullptr;  // of this rank's calls, for comparison with the others'; may be null
+    std::function<void(const std::string&)> on_failure;
+    std::function<void()> on_record_request;  // see request_flight_records()
+  };
+  // `control[r]` is the connection to rank r (none for this rank itself). `peers` and `failure` must outlive the monitor.
+  Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDescriptor> control,
+          Failure& failure, Options options);
+  ~Monitor();  // stops the thread, closes the connections
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  // Rank `rank` has said goodbye.
+  bool left(int rank) const {
+    return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+  }
+  // Rank `rank` has left, died, fell silent or was expelled: nothing will come from it. This rank itself: the others count it as
+  // dead or went on without it.
+  bool gone(int rank) const {
+    return gone_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+  }
+  // Why this rank itself is gone; empty if it is not.
+  std::string why_expelled() const;
+  // Tells all ranks that `rank` no longer belongs to them, and why.
+  void expel(int rank, const std::string& why) noexcept;
+  // Makes `message` the failure of this communicator on all ranks, unless one is known already; `dead`: the rank that it says
+  // has died, if any. Any thread.
+  void report(const std::string& message, int dead = -1) noexcept;
+  // Tells all ranks that this one ends in order.
+  void say_goodbye() noexcept;
+  // What this rank is doing, for the others' messages: operations begun so far, and whether it waits for others now. Any
+  // thread; one store each.
+  void note_operations(std::uint64_t begun) { operations_.store(begun, std::memory_order_relaxed); }
+  class Waiting {  // for as long as it lives
+   public:
+    explicit Waiting(Monitor& monitor) : flag_(monitor.waiting_) { set(true); }
+    ~Waiting() { set(false); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    void set(bool waiting) { flag_.store(waiting, std::memory_order_relaxed); }
+    std::atomic<bool>& flag_;
+  };
+  // "; rank 3 (host node1, pid 17) holds up the others: it has begun 12 operations, this rank 13, and waits for nobody since
+  // 4.2 s"; empty when heartbeats do not tell. Any thread.
+  std::string describe_laggard() const;
+
+ private:
+  enum class Frame : std::uint32_t { kGoodbye = 1, kFailure = 2, kHeartbeat = 3, kExpelled = 4 };
+  struct Activity {
+    std::uint64_t operations = 0;
+    std::uint64_t waiting = 0;
+    FlightRecorder::Entry
+        call;  // the newest collective across nodes, while waiting; else communicator 0
+    friend bool operator==(const Activity&, const Activity&) = default;
+  };
+  struct Watched {
+    rendezvous::FileDescriptor control;
+    rendezvous::FileDescriptor process;  // pidfd
+    std::string received;
+    std::chrono::steady_clock::time_point process_ended{};
+    bool process_has_ended = false;
+    bool control_open = false;
+    bool sends_heartbeats = false;
+    std::chrono::steady_clock::time_point
+        heard{};  // later by the time that this process itself did not run
+    Activity activity;
+    std::chrono::steady_clock::time_point activity_since{};
+  };
+
+  void run();
+  void poll_once();
+  void read_control(std::size_t rank);
+  void take_frames(std::size_t rank);
+  void control_ended(std::size_t rank, const std::string& how);
+  void judge_ended_processes();
+  void beat();
+  struct Silence {
+    std::chrono::milliseconds so_far;
+    std::chrono::milliseconds limit;
+  };
+  Silence silence_of(std::size_t rank) const;
+  void judge_silence();
+  void take_heartbeat(std::size_t rank, const std::string& text);
+  void compare_calls(std::size_t rank, const FlightRecorder::Entry& theirs);
+  void call_on_failure_when_due();
+  void mark_gone(std::size_t rank, const std::string& why);
+  void spread(const std::string& message, const std::string& text, int dead) noexcept;
+  void send_to_all(Frame frame, const std::string& text, int subject = -1) noexcept;
+
+  const std::vector<Peer>& peers_;
+  Failure& failure_;
+  const Options options_;
+  std::vector<Watched> watched_;
+  std::unique_ptr<std::atomic<bool>[]> left_;
+  std::unique_ptr<std::atomic<bool>[]> gone_;
+  mutable std::mutex expelled_mutex_;
+  std::string why_expelled_;
+  std::mutex send_mutex_;
+  mutable std::mutex activity_mutex_;  // of activity and activity_since in watched_
+  std::atomic<std::uint64_t> operations_{0};
+  std::atomic<bool> waiting_{false};
+  std::chrono::steady_clock::time_point last_beat_{};
+  std::chrono::steady_clock::time_point awake_since_{};
+  std::uint64_t record_requests_ = 0;
+  std::atomic<bool> leaving_{false};
+  std::atomic<bool> stop_{false};
+  rendezvous::FileDescriptor stop_event_;
+  bool failure_seen_ = false;
+  bool callback_done_ = false;
+  std::chrono::steady_clock::time_point failure_time_{};
+  std::thread thread_;
+};
+
+}  // namespace tandem::comm

@@ -1,0 +1,64 @@
+// Messages from one rank, on their way to whoever receives them: pairs posted receives with arriving headers, keeps what comes
+// before its receive, and reports two ranks that do not make the same calls. For transports; one per peer.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tandem/comm/failure/monitor.h"
+#include "tandem/comm/network/transport.h"
+
+namespace tandem::comm {
+
+// A message whose header has arrived. The transport fills `target`, then calls Inbox::finish().
+struct Incoming {
+  Header header;
+  std::span<std::byte> target;
+  std::shared_ptr<Message> message;  // the receive it belongs to; none: it came first
+  std::vector<std::byte> storage;    // for one that came first; grows with what really comes
+  bool complete = false;
+  static constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40;
+  // Whether `target` has room for all bytes. One that came first gets its room as the bytes come:
+  // grow() whenever it is full.
+  bool whole() const { return target.size() == header.bytes; }
+  void grow();
+  void grow(std::size_t bytes);
+};
+
+class Inbox {
+ public:
+  // References must outlive the inbox.
+  Inbox(const Peer& self, const Peer& peer, Monitor& monitor)
+      : self_(self), peer_(peer), monitor_(monitor) {}
+
+  // A receive into `bytes`; it may be done at once.
+  std::shared_ptr<const Message> post(const Header& expected, std::span<std::byte> bytes);
+  // The next message of this peer. Null when it is not the one that was expected: that has been reported, and nothing is
+  // delivered any more.
+  std::shared_ptr<Incoming> begin(const Header& header);
+  void finish(Incoming& incoming);
+  bool disagreed() const { return disagreed_; }
+
+ private:
+  struct Posted {
+    std::shared_ptr<Message> message;
+    std::span<std::byte> bytes;
+  };
+  struct Stream {
+    std::deque<Posted> posted;
+    std::deque<std::shared_ptr<Incoming>> arrived;  // before their receives
+  };
+  void deliver(Stream& stream);
+  bool matches(const Header& expected, const Header& found);
+
+  const Peer& self_;
+  const Peer& peer_;
+  Monitor& monitor_;
+  std::map<std::uint8_t, Stream> streams_;  // by channel
+  bool disagreed_ = false;
+};
+
+}  // namespace tandem::comm

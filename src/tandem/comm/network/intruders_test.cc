@@ -1,0 +1,236 @@
+// Whoever connects to the open ports and names of a job and says what no rank would say, from the first meeting to the last
+// reunion: the ranks' job goes on.
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "support/ports.h"
+#include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/network/mesh_wire.h"
+#include "tandem/comm/network/transport.h"
+#include "tandem/rendezvous/exchange_wire.h"
+
+namespace tandem::comm {
+namespace {
+
+namespace wire = rendezvous::wire;
+using rendezvous::FileDescriptor;
+
+// The sockets that listen in this process.
+std::set<std::string> own_sockets() {
+  std::set<std::string> inodes;
+  DIR* folder = ::opendir("/proc/self/fd");
+  while (const dirent* entry = folder ? ::readdir(folder) : nullptr) {
+    char target[64] = "";
+    const std::string path = fmt::format("/proc/self/fd/{}", entry->d_name);
+    if (::readlink(path.c_str(), target, sizeof target - 1) < 0) continue;
+    const std::string text = target;
+    if (text.starts_with("socket:[")) inodes.insert(text.substr(8, text.size() - 9));
+  }
+  if (folder) ::closedir(folder);
+  return inodes;
+}
+
+std::set<int> listening_ports(const std::set<std::string>& own) {
+  std::set<int> ports;
+  for (const char* path : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream stream(line);
+      std::vector<std::string> words;
+      for (std::string word; stream >> word;) words.push_back(word);
+      if (words.size() < 10 || words[3] != "0A" || !own.contains(words[9])) continue;
+      ports.insert(std::stoi(words[1].substr(words[1].find(':') + 1), nullptr, 16));
+    }
+  }
+  return ports;
+}
+
+std::set<std::string> listening_names(const std::set<std::string>& own) {
+  std::set<std::string> names;
+  std::ifstream file("/proc/self/net/unix");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream stream(line);
+    std::vector<std::string> words;
+    for (std::string word; stream >> word;) words.push_back(word);
+    if (words.size() < 8 || !own.contains(words[6]) || words[7].front() != '@') continue;
+    names.insert(words[7].substr(1));
+  }
+  return names;
+}
+
+FileDescriptor visit_port(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    socket.reset();
+  return socket;
+}
+
+FileDescriptor visit_name(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) socket.reset();
+  return socket;
+}
+
+// Says `bytes` wherever this process listens, again and again, and stays.
+class Intruder {
+ public:
+  explicit Intruder(std::string bytes) : bytes_(std::move(bytes)), thread_([this] { intrude(); }) {}
+  ~Intruder() {
+    stop_ = true;
+    thread_.join();
+  }
+  int visits() const { return visits_; }
+
+ private:
+  void intrude() {
+    std::vector<FileDescriptor> guests;
+    while (!stop_) {
+      const std::set<std::string> own = own_sockets();
+      for (const int port : listening_ports(own)) guests.push_back(visit_port(port));
+      for (const std::string& name : listening_names(own)) guests.push_back(visit_name(name));
+      std::erase_if(guests, [](const FileDescriptor& guest) { return !guest; });
+      for (const FileDescriptor& guest : guests) {
+        visits_ +=
+            ::send(guest.get(), bytes_.data(), bytes_.size(), MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
+      }
+      if (guests.size() > 40) guests.erase(guests.begin(), guests.begin() + 20);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+  std::string bytes_;
+  std::atomic<int> visits_{0};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+std::string noise() {
+  std::string bytes;
+  for (int i = 0; i < 700; ++i) bytes += static_cast<char>(i * i * 31 + i / 7);
+  return bytes;
+}
+
+std::string hello(std::uint32_t version, std::uint32_t card_bytes) {
+  wire::Hello hello;
+  hello.version = version;
+  hello.world_size = 3;
+  hello.rank = 2;
+  hello.card_bytes = card_bytes;
+  return std::string(wire::view_of(hello)) + noise();
+}
+
+std::string mesh_hello(Kind kind) {
+  MeshHello hello;
+  hello.kind = kind;
+  hello.rank = 2;
+  return std::string(view_of(hello)) + noise();
+}
+
+struct Words {
+  const char* name;
+  std::string bytes;
+};
+
+std::vector<Words> all_words() {
+  return {{"Noise", noise()},
+          {"Zeros", std::string(500, '\0')},
+          {"Http", "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"},
+          {"ForgedHello", hello(wire::kVersion, 100)},
+          {"AnotherVersion", hello(99, 100)},
+          {"EndlessCard", hello(wire::kVersion, 0xffffffff)},
+          {"AWordAfterNoHello", std::string(1, static_cast<char>(wire::kGaveUp)) + noise()},
+          {"MeshData", mesh_hello(Kind::kData)},
+          {"MeshControl", mesh_hello(Kind::kControl)},
+          {"MeshLocal", mesh_hello(Kind::kLocal)},
+          {"Reunion", mesh_hello(Kind::kReunion)},
+          {"NoKind", mesh_hello(static_cast<Kind>(77))},
+          {"Messages", std::string(view_of(Header())) + noise()}};
+}
+
+class Intruders : public ::testing::TestWithParam<std::tuple<Words, std::string>> {};
+
+// Meets, works and goes on without rank 2, everything under the eyes of the intruder.
+std::string job_of_rank(int rank, int port, const std::string& token) {
+  rendezvous::Identity identity;
+  identity.rank = identity.local_rank = rank;
+  identity.world_size = identity.local_size = 3;
+  identity.master_port = port;
+  identity.master_port_given = true;
+  identity.job_token = token;
+  Options options;
+  options.timeout = std::chrono::seconds(30);
+  // Every phase lasts long enough to be intruded upon.
+  std::this_thread::sleep_for(std::chrono::milliseconds(40 * rank));
+  try {
+    const auto communicator = Communicator::create(identity, options);
+    std::vector<float> data(5000, 1.0f);
+    for (int i = 0; i < 10; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      std::fill(data.begin(), data.end(), 1.0f);
+      communicator->all_reduce(std::span(data), ReduceOp::kSum);
+      if (data[17] != 3.0f) return "a wrong sum";
+    }
+    if (rank == 2) {
+      communicator->close();
+      return "";
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(40 * rank));
+    ShrinkOptions shrinking;
+    shrinking.exclude = {2};
+    const auto rest = communicator->shrink(shrinking);
+    std::int64_t sum = 1;
+    rest->all_reduce(std::span(&sum, 1), ReduceOp::kSum);
+    rest->close();
+    return sum == 2 ? "" : "a wrong sum after the reunion";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+TEST_P(Intruders, DoNotDisturbTheJob) {
+  const auto& [words, token] = GetParam();
+  const int port = tandem::testing::free_port();
+  std::vector<std::string> errors(3);
+  {
+    Intruder intruder(words.bytes);
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 3; ++rank) {
+      ranks.emplace_back([&, rank, token = token] {
+        errors[static_cast<std::size_t>(rank)] = job_of_rank(rank, port, token);
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    EXPECT_GT(intruder.visits(), 5);
+  }
+  EXPECT_THAT(errors, ::testing::Each(::testing::IsEmpty()));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Intruders,
+                         ::testing::Combine(::testing::ValuesIn(all_words()),
+                                            ::testing::Values("", "secret")),
+                         [](const auto& instance) {
+                           return std::string(std::get<0>(instance.param).name) +
+                                  (std::get<1>(instance.param).empty() ? "" : "WithToken");
+                         });
+
+}  // namespace
+}  // namespace tandem::comm

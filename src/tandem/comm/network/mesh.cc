@@ -1,0 +1,410 @@
+#include "tandem/comm/network/mesh.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "tandem/comm/failure/disagreement.h"
+#include "tandem/comm/network/mesh_wire.h"
+#include "tandem/core/descriptors.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/core/random_bits.h"
+#include "tandem/rendezvous/connect.h"
+#include "tandem/rendezvous/interfaces.h"
+#include "tandem/rendezvous/lobby.h"
+
+namespace tandem::comm {
+namespace {
+
+using rendezvous::Deadline;
+using rendezvous::FileDescriptor;
+using rendezvous::IoStatus;
+using std::chrono::milliseconds;
+
+// All ranks are known to be alive when they connect to each other; nobody needs long.
+constexpr milliseconds kConnectPhase{60000};
+// Time for a connection to say who it is; strangers at the port hold up nobody meanwhile.
+constexpr milliseconds kIntroduction{10000};
+// How long the reason why a rank is not there any more may take to come.
+constexpr milliseconds kReason{2000};
+
+// Descriptors: to every rank a connection for data and one for control; to those of this node a UNIX
+// socket, a doorbell, a process to watch, and, while memory is shared, its file.
+constexpr std::size_t kPerPeer = 2;
+constexpr std::size_t kPerNeighbour = 4;
+// Listeners, events, this rank's own memory.
+constexpr std::size_t kOfTheRank = 12;
+
+struct Card {
+  std::string host;
+  std::string host_key;  // equal for ranks that reach each other through loopback and UNIX sockets
+  std::string node_key;  // host_key and the tests' node id: ranks that share memory
+  std::string pid_namespace;
+  long pid = 0;
+  int port = 0;
+  std::uint64_t listener = 0;  // public name of its listening socket
+  Secret secret;               // of those who may connect to it
+  std::string addresses;       // separated by commas
+  std::string settings;        // the rest of the card
+};
+
+std::string file_identity(const char* path) {
+  struct stat status {};
+  if (::stat(path, &status) != 0) return "?";
+  return fmt::format("{}:{}", status.st_dev, status.st_ino);
+}
+
+// One kernel (boot id) and one network namespace: there loopback and abstract UNIX sockets connect the processes. Two
+// containers with networks of their own count as two hosts; two hosts with one name do not count as one.
+std::string host_key() {
+  std::string boot = read_file_if_exists("/proc/sys/kernel/random/boot_id").value_or("?");
+  boot.erase(std::remove_if(boot.begin(), boot.end(), [](char c) { return c <= ' '; }), boot.end());
+  return fmt::format("{}/{}/{}", rendezvous::host_name(), boot, file_identity("/proc/self/ns/net"));
+}
+
+Card own_card(const MeshOptions& options, int port) {
+  Card card;
+  card.host = rendezvous::host_name();
+  card.host_key = host_key();
+  card.node_key = card.host_key + '/' + options.node_id;
+  card.pid_namespace = file_identity("/proc/self/ns/pid");
+  card.pid = ::getpid();
+  card.port = port;
+  card.listener = random_bits();
+  card.secret = {random_bits(), random_bits()};
+  card.settings = options.settings;
+  if (!options.loopback_only) {
+    for (const std::string& address : rendezvous::own_addresses(options.interface)) {
+      card.addresses += (card.addresses.empty() ? "" : ",") + address;
+    }
+  }
+  return card;
+}
+
+std::string write_card(const Card& card) {
+  return fmt::format("4\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", card.host, card.host_key,
+                     card.node_key, card.pid_namespace, card.pid, card.port, card.listener,
+                     card.secret.high, card.secret.low, card.addresses, card.settings);
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  while (true) {
+    const std::size_t end = text.find(separator, begin);
+    parts.push_back(text.substr(begin, end - begin));
+    if (end == std::string::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+constexpr std::size_t kHeadLines = 11;
+
+Card read_card(const std::string& text, std::size_t rank) {
+  const std::vector<std::string> lines = split(text, '\n');
+  if (lines.size() < kHeadLines || lines[0] != "4") {
+    raise<CommError>(
+        "rank {} introduced itself in a form this version does not know: run the same tandem "
+        "everywhere",
+        rank);
+  }
+  Card card;
+  card.host = lines[1];
+  card.host_key = lines[2];
+  card.node_key = lines[3];
+  card.pid_namespace = lines[4];
+  card.pid = std::strtol(lines[5].c_str(), nullptr, 10);
+  card.port = static_cast<int>(std::strtol(lines[6].c_str(), nullptr, 10));
+  card.listener = std::strtoull(lines[7].c_str(), nullptr, 10);
+  card.secret = {std::strtoull(lines[8].c_str(), nullptr, 10),
+                 std::strtoull(lines[9].c_str(), nullptr, 10)};
+  card.addresses = lines[10];
+  for (std::size_t i = kHeadLines; i < lines.size(); ++i) card.settings += lines[i] + '\n';
+  return card;
+}
+
+// An abstract UNIX address: no file, gone with its listener. Every user of the machine can read it (/proc/net/unix).
+socklen_t local_address(const Card& card, std::size_t rank, sockaddr_un& address) {
+  const std::string name = fmt::format("tandem-{:016x}-{}", card.listener, rank);
+  address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+FileDescriptor listen_local(const Card& card, std::size_t rank) {
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_un address;
+  const socklen_t length = local_address(card, rank, address);
+  if (!socket || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      ::listen(socket.get(), 1024) != 0) {
+    throw io_error("cannot listen at a UNIX socket for the ranks of this node", "socket", errno);
+  }
+  return socket;
+}
+
+class Builder {
+ public:
+  Builder(int rank, int world_size, const MeshOptions& options)
+      : rank_(static_cast<std::size_t>(rank)),
+        size_(static_cast<std::size_t>(world_size)),
+        options_(options),
+        listener_(rendezvous::listen_tcp(options.loopback_only, 0)),
+        own_(own_card(options, rendezvous::local_port(listener_))),
+        local_listener_(listen_local(own_, rank_)),
+        lobby_(kIntroduction, 4 * size_ + 256) {
+    greeting_.rank = static_cast<std::uint32_t>(rank);
+    greeting_.listener = own_.listener;
+  }
+
+  Mesh run(const rendezvous::Exchange& exchange) {
+    rendezvous::Meeting meeting = exchange(write_card(own_));
+    vigil_ = meeting.vigil.get();
+    TANDEM_CHECK(meeting.met.size() == size_, "{} cards for {} ranks", meeting.met.size(), size_);
+    const Deadline deadline(std::min(options_.timeout, kConnectPhase));
+    if (vigil_ != nullptr) vigil_->watch_hosts(options_.host_timeout);
+    try {
+      connect_all(meeting.met, deadline);
+    } catch (const Error& error) {
+      if (vigil_ != nullptr) vigil_->give_up(error.what());
+      throw;
+    }
+    // A rank may end as soon as it is done: nobody leaves before all know each other.
+    if (vigil_ != nullptr) vigil_->finish(deadline);
+    mesh_.membership = std::move(meeting.membership);
+    mesh_.network = describe_network();
+    for (std::size_t i = 0; i < size_; ++i) {
+      mesh_.doors.push_back({candidates(i, meeting.met[i].address), cards_[i].port,
+                             cards_[i].listener, cards_[i].secret});
+    }
+    mesh_.listener = std::move(listener_);
+    return std::move(mesh_);
+  }
+
+ private:
+  void connect_all(const std::vector<rendezvous::Met>& met, const Deadline& deadline) {
+    for (std::size_t i = 0; i < size_; ++i) {
+      cards_.push_back(read_card(met[i].card, i));
+      mesh_.peers.push_back(peer(i));
+    }
+    reserve_for_neighbours();
+    require_equal_settings();
+    mesh_.data.resize(size_);
+    mesh_.control.resize(size_);
+    mesh_.local.resize(size_);
+    for (std::size_t i = 0; i < rank_; ++i) {
+      mesh_.data[i] = connect(i, Kind::kData, met[i].address, deadline);
+      mesh_.control[i] = connect(i, Kind::kControl, met[i].address, deadline);
+      if (shares_node(i)) mesh_.local[i] = connect_local(i);
+    }
+    accept_higher_ranks(deadline);
+  }
+
+  // Only the cards tell how many ranks are on this node.
+  void reserve_for_neighbours() const {
+    std::size_t neighbours = 0;
+    for (std::size_t i = 0; i < size_; ++i) neighbours += i != rank_ && shares_node(i) ? 1 : 0;
+    reserve_descriptors(
+        kOfTheRank + kPerPeer * (size_ - 1) + kPerNeighbour * neighbours,
+        fmt::format("rank {} of {} ({} on this host)", rank_, size_, neighbours + 1));
+  }
+
+  void require_equal_settings() const {
+    std::vector<std::string> settings;
+    for (const Card& card : cards_) settings.push_back(card.settings);
+    const std::string differences = describe_disagreement(settings, [this](int rank) {
+      return mesh_.peers[static_cast<std::size_t>(rank)].describe();
+    });
+    if (differences.empty()) return;
+    raise<ConfigError>(
+        "the ranks disagree on the communication; start all ranks with the same settings:\n  {}",
+        differences);
+  }
+
+  bool shares_node(std::size_t i) const { return cards_[i].node_key == own_.node_key; }
+
+  Peer peer(std::size_t i) const {
+    Peer peer;
+    peer.rank = static_cast<int>(i);
+    peer.host = cards_[i].host;
+    peer.pid = static_cast<pid_t>(cards_[i].pid);
+    peer.node_key = cards_[i].node_key;
+    peer.pid_is_visible = cards_[i].host_key == own_.host_key &&
+                          cards_[i].pid_namespace == own_.pid_namespace && peer.pid != ::getpid();
+    return peer;
+  }
+
+  // The address through which rank 0 saw the other rank comes first: the route between the two leads there.
+  std::vector<std::string> candidates(std::size_t i, const std::string& seen_at) const {
+    std::vector<std::string> addresses;
+    const auto add = [&](const std::string& address) {
+      const bool known = std::find(addresses.begin(), addresses.end(), address) != addresses.end();
+      if (!address.empty() && !known) addresses.push_back(address);
+    };
+    if (cards_[i].host_key == own_.host_key) add("127.0.0.1");
+    const std::vector<std::string> advertised = split(cards_[i].addresses, ',');
+    const bool loopback = seen_at.rfind("127.", 0) == 0 || seen_at == "::1";
+    // Interfaces that the user named keep the order in which they were named.
+    const bool excluding = options_.interface.rfind('^', 0) == 0;
+    const bool is_advertised =
+        std::find(advertised.begin(), advertised.end(), seen_at) != advertised.end();
+    const bool wanted = options_.interface.empty() || (excluding && is_advertised);
+    if (!loopback && wanted) add(seen_at);
+    for (const std::string& address : advertised) add(address);
+    return addresses;
+  }
+
+  FileDescriptor connect(std::size_t i, Kind kind, const std::string& seen_at,
+                         const Deadline& deadline) {
+    const std::vector<std::string> addresses = candidates(i, seen_at);
+    rendezvous::Handshake handshake;
+    handshake.answer_bytes = sizeof(MeshGreeting);
+    handshake.accept = [&](const std::string& answer) {
+      return is_greeting_of(answer, i, cards_[i].listener);
+    };
+    handshake.check = [this] {
+      if (vigil_ != nullptr) vigil_->check();
+    };
+    std::string failure;
+    do {
+      rendezvous::Connected found =
+          rendezvous::connect_first(addresses, cards_[i].port, handshake, deadline, failure);
+      const MeshHello hello = hello_to(i, kind);
+      if (found.socket && send_all(found.socket, std::as_bytes(std::span(&hello, 1)), deadline) ==
+                              IoStatus::kDone) {
+        return std::move(found.socket);
+      }
+      if (vigil_ != nullptr) vigil_->check();
+      std::this_thread::sleep_for(milliseconds(20));
+    } while (!deadline.passed());
+    raise<CommError>(
+        "rank {} (host {}) could not connect to {} at port {} of {} within {:.1f} s: {}; check "
+        "firewalls, or choose the network with TANDEM_IFNAME",
+        rank_, own_.host, mesh_.peers[i].describe(), cards_[i].port, fmt::join(addresses, ", "),
+        deadline.elapsed_seconds(), failure);
+  }
+
+  MeshHello hello_to(std::size_t i, Kind kind) const {
+    MeshHello hello;
+    hello.kind = kind;
+    hello.secret = cards_[i].secret;
+    hello.rank = static_cast<std::uint32_t>(rank_);
+    hello.target = static_cast<std::uint32_t>(i);
+    return hello;
+  }
+
+  // Rank i listened before it told anybody: if it does not any more, it has given up, and the reason is on its way here.
+  FileDescriptor connect_local(std::size_t i) {
+    sockaddr_un address;
+    const socklen_t length = local_address(cards_[i], i, address);
+    const MeshHello hello = hello_to(i, Kind::kLocal);
+    const Deadline deadline(kReason);
+    while (true) {
+      FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      if (socket && ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
+          rendezvous::is_of_this_user(socket) &&
+          ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello) {
+        return socket;
+      }
+      const int error = errno;
+      if (out_of_descriptors(error)) {
+        raise_out_of_descriptors("cannot connect to " + mesh_.peers[i].describe(), error);
+      }
+      if (vigil_ != nullptr) vigil_->check();
+      if (vigil_ == nullptr || deadline.passed()) {
+        raise<CommError>("rank {} could not reach {} of the same node through a UNIX socket: {}",
+                         rank_, mesh_.peers[i].describe(), std::strerror(error));
+      }
+      std::this_thread::sleep_for(milliseconds(20));
+    }
+  }
+
+  std::string missing() const {
+    std::string text;
+    for (std::size_t i = rank_ + 1; i < size_; ++i) {
+      if (complete(i)) continue;
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", mesh_.peers[i].describe());
+    }
+    return text;
+  }
+
+  bool complete(std::size_t i) const {
+    return mesh_.data[i] && mesh_.control[i] && (mesh_.local[i] || !shares_node(i));
+  }
+
+  void accept_higher_ranks(const Deadline& deadline) {
+    while (!missing().empty()) {
+      if (deadline.passed()) {
+        raise<CommError>("rank {} (host {}) waited {:.1f} s for connections from {}", rank_,
+                         own_.host, deadline.elapsed_seconds(), missing());
+      }
+      std::vector<pollfd> waits = {lobby_.door(listener_), lobby_.door(local_listener_)};
+      lobby_.add_to(waits);
+      if (vigil_ != nullptr) vigil_->add_to(waits);
+      ::poll(waits.data(), waits.size(), deadline.remaining_ms(lobby_.nap(milliseconds(500))));
+      if (vigil_ != nullptr) vigil_->check();
+      lobby_.accept_from(listener_, [&] { return std::string(view_of(greeting_)); });
+      lobby_.accept_from(local_listener_, [] { return std::string(); });
+      const auto wanted = [](const std::string&) { return sizeof(MeshHello); };
+      for (rendezvous::Guest& guest : lobby_.take_complete(wanted)) welcome(std::move(guest));
+    }
+  }
+
+  void welcome(rendezvous::Guest guest) {
+    const auto hello = read_as<MeshHello>(guest.received);
+    const bool genuine = hello.magic == MeshHello().magic && hello.secret == own_.secret &&
+                         hello.target == rank_ && hello.rank > rank_ && hello.rank < size_ &&
+                         (hello.kind == Kind::kLocal) == rendezvous::is_local(guest.socket);
+    if (!genuine) return;
+    if (hello.kind == Kind::kLocal && !rendezvous::is_of_this_user(guest.socket)) return;
+    auto& sockets = hello.kind == Kind::kData      ? mesh_.data
+                    : hello.kind == Kind::kControl ? mesh_.control
+                                                   : mesh_.local;
+    sockets[hello.rank] = std::move(guest.socket);
+  }
+
+  // "eth0 (10.0.0.3)": where the data for other hosts leaves this one.
+  std::string describe_network() const {
+    std::vector<std::string> ways;
+    for (std::size_t i = 0; i < size_; ++i) {
+      if (!mesh_.data[i] || cards_[i].host_key == own_.host_key) continue;
+      const std::string way = fmt::format("{} ({})", rendezvous::own_interface(mesh_.data[i]),
+                                          rendezvous::own_address(mesh_.data[i]));
+      if (std::find(ways.begin(), ways.end(), way) == ways.end()) ways.push_back(way);
+    }
+    return fmt::format("{}", fmt::join(ways, ", "));
+  }
+
+  std::size_t rank_;
+  std::size_t size_;
+  MeshOptions options_;
+  FileDescriptor listener_;
+  Card own_;
+  FileDescriptor local_listener_;
+  rendezvous::Lobby lobby_;
+  MeshGreeting greeting_;
+  rendezvous::Vigil* vigil_ = nullptr;
+  std::vector<Card> cards_;
+  Mesh mesh_;
+};
+
+}  // namespace
+
+Mesh connect_mesh(int rank, int world_size, const rendezvous::Exchange& exchange,
+                  const MeshOptions& options) {
+  // Before anybody waits for this rank. Rank 0 meets all others over connections of their own.
+  const auto peers = static_cast<std::size_t>(world_size - 1);
+  reserve_descriptors(kOfTheRank + kPerPeer * peers + (rank == 0 ? peers : 1),
+                      fmt::format("rank {} of {}", rank, world_size));
+  return Builder(rank, world_size, options).run(exchange);
+}
+
+}  // namespace tandem::comm

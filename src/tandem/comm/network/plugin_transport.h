@@ -1,0 +1,119 @@
+// Messages through a plugin's library (libfabric, an MPI, Gloo).
+//
+// The library moves bytes; what makes them messages is done here, once for all libraries, so that none of them is asked to
+// receive something larger than its buffer (which is an abort in Gloo and memory overwritten in some MPIs).
+//   Each rank keeps a few packets of 4 KiB posted for every other. A message is a packet with its header and, when they fit, its
+//   bytes. The bytes of a longer one follow in messages of their own, received once the header has told how many: straight into
+//   the buffer of the posted receive, or into memory of its own when the message comes first. So ranks may run ahead of each
+//   other without deadlock, as over tcp.
+// A rank that closes sends a last packet that says so: when it is read, everything before it has been.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "tandem/comm/failure/monitor.h"
+#include "tandem/comm/network/inbox.h"
+#include "tandem/comm/network/plugin_fabric.h"
+#include "tandem/comm/network/transport.h"
+
+namespace tandem::comm {
+
+class PluginTransport final : public Transport {
+ public:
+  // `fabric` is connected. References must outlive the transport. `timeout` bounds the wait for unsent messages at the end.
+  PluginTransport(PluginFabric fabric, const std::vector<Peer>& peers, int rank,
+                  std::chrono::milliseconds timeout, Monitor& monitor, Failure& failure);
+  // Hands over what has not left yet, says goodbye to the other ranks, closes the fabric. After a failure the fabric is closed
+  // before the exception reaches the caller, whose buffers end with it.
+  ~PluginTransport() override;
+
+  std::string describe() const override { return description_; }
+  std::shared_ptr<const Message> send(int peer, const Header& header,
+                                      std::span<const std::byte> bytes) override;
+  std::shared_ptr<const Message> receive(int peer, const Header& expected,
+                                         std::span<std::byte> bytes) override;
+  bool progress(std::chrono::microseconds patience) override;
+  bool closed(int peer) const override { return links_[static_cast<std::size_t>(peer)].closed(); }
+
+ private:
+  static constexpr std::size_t kPacketBytes = TANDEM_FABRIC_PACKET_BYTES;
+  static constexpr std::size_t kInlineBytes = kPacketBytes - sizeof(Header);
+  using Packet = std::array<std::byte, kPacketBytes>;
+  // A message that leaves in pieces, its packet and its bytes; done when the library has sent them all.
+  struct Outgoing {
+    std::shared_ptr<Message> message;
+    std::size_t pieces = 0;
+  };
+  // A message whose bytes arrive in pieces.
+  struct Arriving {
+    std::shared_ptr<Incoming> incoming;
+    std::size_t pieces = 0;
+  };
+  // One call of the library's send or receive.
+  struct Operation {
+    std::size_t peer = 0;
+    std::uint32_t tag = 0;
+    bool sending = false;
+    bool ended = false;
+    std::span<std::byte> bytes;
+    std::unique_ptr<Packet> packet;      // of a packet; kept for the next use of the operation
+    std::shared_ptr<Outgoing> outgoing;  // none for a goodbye
+    std::shared_ptr<Arriving> arriving;
+  };
+  struct Link {
+    bool broken = false;
+    bool said_goodbye = false;
+    std::size_t sends_under_way = 0;   // also those that wait
+    std::size_t bodies_under_way = 0;  // a goodbye may overtake them
+    // The library had no room for them. Apart, so that a send that waits for the other rank never holds up a receive.
+    std::deque<Operation*> waiting_sends;
+    std::deque<Operation*> waiting_receives;
+    std::deque<Operation*> posted_packets;  // in the order in which they will be filled
+    std::chrono::steady_clock::time_point broken_since{};
+    std::string reason;  // why the link broke
+    bool closed() const { return broken || (said_goodbye && bodies_under_way == 0); }
+  };
+
+  Operation* take(bool with_packet);
+  void give_back(Operation* operation);
+  void start(std::size_t peer, Operation* operation);
+  bool try_start(const Operation& operation);
+  bool start_waiting();
+  bool poll_library();
+  void operation_ended(Operation* operation, bool failed);
+  void body_arrived(Arriving& arriving, std::size_t peer);
+  void post_packet(std::size_t peer);
+  void read_packets(std::size_t peer);
+  void read_packet(std::size_t peer, const Packet& packet);
+  void receive_body(std::size_t peer, std::shared_ptr<Incoming> incoming);
+  void send_packet(std::size_t peer, const Header& header, std::span<const std::byte> bytes,
+                   std::shared_ptr<Outgoing> outgoing);
+  void sleep(std::chrono::microseconds limit, int round) const;
+  void report_broken_links();
+  bool unsent() const;
+  bool end_in_order();
+  bool stopped() const { return fabric_.get() == nullptr; }
+
+  PluginFabric fabric_;
+  const std::string description_;
+  const std::size_t rank_;
+  const std::size_t piece_bytes_;  // the library's longest message
+  const std::chrono::milliseconds timeout_;
+  std::vector<Link> links_;
+  std::vector<Inbox> inboxes_;
+  std::vector<std::unique_ptr<Operation>> operations_;
+  std::vector<Operation*> free_packets_;
+  std::vector<Operation*> free_bodies_;
+  const std::vector<Peer>& peers_;
+  Monitor& monitor_;
+  Failure& failure_;
+  std::size_t num_waiting_ = 0;
+  bool any_broken_ = false;
+  bool disagreed_ = false;
+};
+
+}  // namespace tandem::comm

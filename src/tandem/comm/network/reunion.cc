@@ -1,0 +1,353 @@
+#include "tandem/comm/network/reunion.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "tandem/comm/network/mesh_wire.h"
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/connect.h"
+#include "tandem/rendezvous/lobby.h"
+
+namespace tandem::comm {
+namespace {
+
+using rendezvous::Deadline;
+using rendezvous::FileDescriptor;
+using rendezvous::IoStatus;
+using std::chrono::milliseconds;
+
+// Sleeps are cut so that deaths, which the monitor sees, are looked at.
+constexpr milliseconds kNap{20};
+constexpr milliseconds kIntroduction{10000};
+// Those who wait for the host do so this much longer than the host for them: its message knows who is missing.
+constexpr milliseconds kGrace{2000};
+constexpr milliseconds kSendLimit{2000};
+constexpr std::uint32_t kMaxRanks = 1u << 20;
+
+// A guest says MeshHello and this, then the ranks that it excludes.
+struct Request {
+  std::uint64_t key = 0;
+  std::uint32_t num_excluded = 0;
+  std::uint32_t unused = 0;
+};
+
+enum class Verdict : std::uint32_t { kGoOn = 0, kRefused = 1, kDisagree = 2, kComeBack = 3 };
+
+// The host says this, then `num_members` ranks, then a text: the place to meet, or what is wrong.
+struct Answer {
+  std::uint32_t magic = 0x6d444e41;
+  Verdict verdict = Verdict::kGoOn;
+  std::uint32_t num_members = 0;
+  std::uint32_t text_bytes = 0;
+};
+
+std::string bytes_of_ranks(const std::vector<int>& ranks) {
+  std::string bytes;
+  for (const int rank : ranks) bytes += view_of(static_cast<std::int32_t>(rank));
+  return bytes;
+}
+
+std::vector<int> read_ranks(std::string_view bytes, std::size_t count) {
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < count; ++i) {
+    ranks.push_back(read_as<std::int32_t>(bytes.substr(i * sizeof(std::int32_t))));
+  }
+  return ranks;
+}
+
+std::string list(const std::vector<int>& ranks) {
+  return ranks.empty() ? "none" : fmt::format("{}", fmt::join(ranks, ", "));
+}
+
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+// How many bytes a guest says in all; 0: not a guest.
+std::size_t introduction_bytes(const std::string& received) {
+  constexpr std::size_t kHead = sizeof(MeshHello) + sizeof(Request);
+  if (received.size() < kHead) return kHead;
+  const auto request = read_as<Request>(std::string_view(received).substr(sizeof(MeshHello)));
+  if (request.num_excluded > kMaxRanks) return 0;
+  return kHead + request.num_excluded * sizeof(std::int32_t);
+}
+
+}  // namespace
+
+// ---- the rank at which the others meet ----
+
+class Reunion::Host {
+ public:
+  explicit Host(Reunion& reunion)
+      : reunion_(reunion),
+        options_(reunion.options_),
+        lobby_(kIntroduction, 4 * reunion.peers_.size() + 256) {
+    greeting_.rank = static_cast<std::uint32_t>(options_.rank);
+    greeting_.listener = reunion.doors_[static_cast<std::size_t>(options_.rank)].listener;
+  }
+
+  Agreement run(const Deadline& deadline) {
+    while (!missing().empty()) {
+      reunion_.check_expelled();
+      if (deadline.passed()) {
+        if (reunion_.may_leave_behind_()) break;
+        fail(Verdict::kRefused,
+             fmt::format("{} waited {:.1f} s for {} to call shrink as well; exclude ranks that do "
+                         "not, or abort the communicator",
+                         self(), deadline.elapsed_seconds(), describe(missing())));
+      }
+      poll_once(deadline);
+    }
+    return decide(deadline);
+  }
+
+ private:
+  std::string self() const {
+    return reunion_.peers_[static_cast<std::size_t>(options_.rank)].describe();
+  }
+
+  std::string describe(const std::vector<int>& ranks) const {
+    std::string text;
+    for (const int rank : ranks) {
+      text +=
+          (text.empty() ? "" : ", ") + reunion_.peers_[static_cast<std::size_t>(rank)].describe();
+    }
+    return text;
+  }
+
+  // Members that may still come.
+  std::vector<int> missing() const {
+    std::vector<int> ranks;
+    for (const int rank : options_.members) {
+      const bool expected = rank != options_.rank && !contains(options_.excluded, rank);
+      if (expected && !guests_.contains(rank) && !reunion_.monitor_.gone(rank))
+        ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
+  void poll_once(const Deadline& deadline) {
+    std::vector<pollfd> waits{lobby_.door(reunion_.listener_)};
+    std::vector<int> present;
+    for (const auto& [rank, socket] : guests_) {
+      waits.push_back({socket.get(), POLLIN, 0});
+      present.push_back(rank);
+    }
+    lobby_.add_to(waits);
+    if (::poll(waits.data(), waits.size(), deadline.remaining_ms(lobby_.nap(kNap))) < 0) return;
+    // A guest says nothing while it waits: it has ended, or comes again by another connection.
+    for (std::size_t i = 0; i < present.size(); ++i) {
+      if (waits[1 + i].revents != 0) guests_.erase(present[i]);
+    }
+    lobby_.accept_from(reunion_.listener_, [&] { return std::string(view_of(greeting_)); });
+    for (rendezvous::Guest& guest : lobby_.take_complete(introduction_bytes)) welcome(guest);
+  }
+
+  void welcome(rendezvous::Guest& guest) {
+    const auto hello = read_as<MeshHello>(guest.received);
+    const Secret secret = reunion_.doors_[static_cast<std::size_t>(options_.rank)].secret;
+    const bool genuine = hello.magic == MeshHello().magic && hello.kind == Kind::kReunion &&
+                         hello.secret == secret && hello.rank < reunion_.peers_.size() &&
+                         hello.target == static_cast<std::uint32_t>(options_.rank);
+    if (!genuine) return;
+    const std::string_view rest = std::string_view(guest.received).substr(sizeof hello);
+    const auto request = read_as<Request>(rest);
+    const auto excluded = read_ranks(rest.substr(sizeof request), request.num_excluded);
+    const int rank = static_cast<int>(hello.rank);
+    // A communicator split from the same one: its turn comes when this rank calls shrink on it.
+    if (request.key != options_.key) return answer(guest.socket, Verdict::kComeBack, {}, "");
+    if (contains(options_.excluded, rank)) {
+      return answer(
+          guest.socket, Verdict::kRefused, {},
+          fmt::format("{} was excluded by {}: it must not call shrink", describe({rank}), self()));
+    }
+    if (reunion_.monitor_.gone(rank)) {
+      return answer(guest.socket, Verdict::kRefused, {},
+                    fmt::format("{} cannot shrink with the others: {} counts it as dead",
+                                describe({rank}), self()));
+    }
+    guests_[rank] = std::move(guest.socket);
+    if (excluded == options_.excluded) return;
+    fail(Verdict::kDisagree,
+         fmt::format("the ranks disagree on whom to exclude: {} excludes {}, {} excludes {} (ranks "
+                     "of the job)",
+                     self(), list(options_.excluded), describe({rank}), list(excluded)));
+  }
+
+  void answer(const FileDescriptor& socket, Verdict verdict, const std::vector<int>& members,
+              const std::string& text) const {
+    Answer head;
+    head.verdict = verdict;
+    head.num_members = static_cast<std::uint32_t>(members.size());
+    head.text_bytes = static_cast<std::uint32_t>(text.size());
+    const std::string bytes = std::string(view_of(head)) + bytes_of_ranks(members) + text;
+    // Who does not take it has ended, which shows where the new communicator is made.
+    send_all(socket, std::as_bytes(std::span(bytes)), Deadline(kSendLimit));
+  }
+
+  [[noreturn]] void fail(Verdict verdict, const std::string& message) const {
+    for (const auto& [rank, socket] : guests_) answer(socket, verdict, {}, message);
+    if (verdict == Verdict::kDisagree) throw ConfigError(message);
+    throw CommError(message);
+  }
+
+  Agreement decide(const Deadline& deadline) {
+    Agreement agreement;
+    for (const int rank : options_.members) {
+      const bool came = guests_.contains(rank) && !reunion_.monitor_.gone(rank);
+      if (rank == options_.rank || came) agreement.members.push_back(rank);
+    }
+    if (reunion_.may_leave_behind_()) leave_behind(agreement.members, deadline);
+    agreement.place = rendezvous::open_bare_place(options_.loopback_only);
+    for (const auto& [rank, socket] : guests_) {
+      answer(socket, Verdict::kGoOn, agreement.members, agreement.place.text);
+    }
+    agreement.place.text = rendezvous::place_at(agreement.place.text, "127.0.0.1");
+    return agreement;
+  }
+
+  // Whoever lives and does not belong to them any more is told, instead of waiting for its deadline.
+  void leave_behind(const std::vector<int>& members, const Deadline& deadline) {
+    for (const int rank : options_.members) {
+      if (contains(members, rank) || reunion_.monitor_.gone(rank)) continue;
+      const std::string why = contains(options_.excluded, rank)
+                                  ? "it was excluded"
+                                  : fmt::format("it had not called shrink {:.1f} s after {}",
+                                                deadline.elapsed_seconds(), self());
+      reunion_.monitor_.expel(
+          rank, fmt::format("the other ranks went on without {}: {}", describe({rank}), why));
+    }
+  }
+
+  Reunion& reunion_;
+  const ReunionOptions& options_;
+  rendezvous::Lobby lobby_;
+  MeshGreeting greeting_;
+  std::map<int, FileDescriptor> guests_;
+};
+
+// ---- the others ----
+
+class Reunion::Guest {
+ public:
+  Guest(Reunion& reunion, int host) : reunion_(reunion), host_(host) {}
+
+  // Nothing: look for a host again.
+  std::optional<Agreement> run(const Deadline& deadline) {
+    std::string address;
+    const FileDescriptor socket = reach(deadline, address);
+    if (!socket) return {};
+    Answer head;
+    if (!receive(socket, std::as_writable_bytes(std::span(&head, 1)), deadline)) return {};
+    if (head.magic != Answer().magic || head.num_members > kMaxRanks || head.text_bytes > 65536)
+      return {};
+    std::string ranks(head.num_members * sizeof(std::int32_t), '\0');
+    std::string text(head.text_bytes, '\0');
+    if (!receive(socket, std::as_writable_bytes(std::span(ranks)), deadline) ||
+        !receive(socket, std::as_writable_bytes(std::span(text)), deadline)) {
+      return {};
+    }
+    if (head.verdict == Verdict::kComeBack) return {};
+    if (head.verdict == Verdict::kDisagree) throw ConfigError(text);
+    if (head.verdict == Verdict::kRefused) throw CommError(text);
+    Agreement agreement;
+    agreement.members = read_ranks(ranks, head.num_members);
+    agreement.place.text = rendezvous::place_at(text, address);
+    return agreement;
+  }
+
+ private:
+  FileDescriptor reach(const Deadline& deadline, std::string& address) {
+    const Door& door = reunion_.doors_[static_cast<std::size_t>(host_)];
+    rendezvous::Handshake handshake;
+    handshake.answer_bytes = sizeof(MeshGreeting);
+    handshake.accept = [&](const std::string& bytes) {
+      return is_greeting_of(bytes, static_cast<std::size_t>(host_), door.listener);
+    };
+    std::string failure;
+    rendezvous::Connected found =
+        rendezvous::connect_first(door.addresses, door.port, handshake, deadline, failure);
+    if (!found.socket) return {};
+    address = found.address;
+    MeshHello hello;
+    hello.kind = Kind::kReunion;
+    hello.secret = door.secret;
+    hello.rank = static_cast<std::uint32_t>(reunion_.options_.rank);
+    hello.target = static_cast<std::uint32_t>(host_);
+    Request request;
+    request.key = reunion_.options_.key;
+    request.num_excluded = static_cast<std::uint32_t>(reunion_.options_.excluded.size());
+    const std::string bytes = std::string(view_of(hello)) + std::string(view_of(request)) +
+                              bytes_of_ranks(reunion_.options_.excluded);
+    if (send_all(found.socket, std::as_bytes(std::span(bytes)), Deadline(kSendLimit)) !=
+        IoStatus::kDone) {
+      return {};
+    }
+    return std::move(found.socket);
+  }
+
+  // False when the host has ended or is known to be gone.
+  bool receive(const FileDescriptor& socket, std::span<std::byte> bytes, const Deadline& deadline) {
+    while (!reunion_.monitor_.gone(host_)) {
+      reunion_.check_expelled();
+      pollfd wait{socket.get(), POLLIN, 0};
+      if (::poll(&wait, 1, static_cast<int>(kNap.count())) > 0) break;
+      if (deadline.elapsed_seconds() > deadline.limit_seconds() + 1e-3 * double(kGrace.count()))
+        return false;
+    }
+    return receive_all(socket, bytes, Deadline(kSendLimit)) == IoStatus::kDone;
+  }
+
+  Reunion& reunion_;
+  int host_;
+};
+
+// ---- who meets whom ----
+
+Reunion::Reunion(const FileDescriptor& listener, const std::vector<Door>& doors,
+                 const std::vector<Peer>& peers, Monitor& monitor,
+                 std::function<bool()> may_leave_behind, ReunionOptions options)
+    : listener_(listener),
+      doors_(doors),
+      peers_(peers),
+      monitor_(monitor),
+      may_leave_behind_(std::move(may_leave_behind)),
+      options_(std::move(options)) {}
+
+int Reunion::find_host() const {
+  for (const int rank : options_.members) {
+    if (rank == options_.rank) break;
+    if (!contains(options_.excluded, rank) && !monitor_.gone(rank)) return rank;
+  }
+  return options_.rank;
+}
+
+void Reunion::check_expelled() const {
+  if (!monitor_.gone(options_.rank)) return;
+  raise<CommError>("{} cannot shrink with the others, which count it out: {}",
+                   peers_[static_cast<std::size_t>(options_.rank)].describe(),
+                   monitor_.why_expelled());
+}
+
+Agreement Reunion::meet(const Deadline& deadline) {
+  while (true) {
+    check_expelled();
+    const int host = find_host();
+    if (host == options_.rank) return Host(*this).run(deadline);
+    std::optional<Agreement> agreement = Guest(*this, host).run(deadline);
+    if (agreement) return std::move(*agreement);
+    if (deadline.passed()) {
+      raise<CommError>(
+          "{} waited {:.1f} s for {} to lead the shrinking, but that rank has not called shrink",
+          peers_[static_cast<std::size_t>(options_.rank)].describe(), deadline.elapsed_seconds(),
+          peers_[static_cast<std::size_t>(host)].describe());
+    }
+    std::this_thread::sleep_for(kNap);
+  }
+}
+
+}  // namespace tandem::comm

@@ -1,0 +1,319 @@
+#include "tandem/comm/network/stream_transport.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "tandem/core/error.h"
+
+namespace tandem::comm {
+namespace {
+
+// Connections to ranks of this node carry nothing but news of their end: looked at this seldom, and before every sleep.
+constexpr unsigned kCallsBetweenLooks = 64;
+// Up to so many sockets are read at once, which costs less than to ask first which of them can be.
+constexpr std::size_t kFewSockets = 4;
+// Bytes that are read beyond a header or a message: small messages come with one system call.
+constexpr std::size_t kAhead = 4096;
+// Bytes, of header and message, up to which they are copied together to be sent.
+constexpr std::size_t kCopied = 256;
+// What one link sends and reads before the other direction and the other links have their turn. Bytes on their way then still
+// lie in a cache when the other side reads them: 1 MB goes to another host three times as fast as when all that the
+// socket takes is sent at once.
+constexpr std::size_t kSendTurn = std::size_t{128} << 10;
+constexpr std::size_t kReadTurn = std::size_t{256} << 10;
+
+}  // namespace
+
+StreamTransport::StreamTransport(std::vector<rendezvous::FileDescriptor> sockets,
+                                 const std::vector<Peer>& peers, int rank, Monitor& monitor,
+                                 Failure& failure, std::shared_ptr<DataPaths> paths)
+    : peers_(peers), links_(sockets.size()), failure_(failure), paths_(std::move(paths)) {
+  std::vector<int> far(sockets.size(), -1);
+  for (std::size_t i = 0; i < sockets.size(); ++i) {
+    inboxes_.emplace_back(peers[static_cast<std::size_t>(rank)], peers[i], monitor);
+    links_[i].closed = !sockets[i];
+    if (sockets[i]) far_.push_back(i);
+    links_[i].socket = std::move(sockets[i]);
+    far[i] = links_[i].socket.get();
+  }
+  paths_->watch(std::move(far));
+}
+
+StreamTransport::~StreamTransport() { paths_->forget(); }
+
+std::shared_ptr<const Message> StreamTransport::send(int peer, const Header& header,
+                                                     std::span<const std::byte> bytes) {
+  auto message = std::make_shared<Message>();
+  message->peer = peer;
+  message->sending = true;
+  message->header = header;
+  const auto index = static_cast<std::size_t>(peer);
+  Link& link = links_[index];
+  link.outgoing.push_back({message, bytes, 0});
+  if (link.outgoing.size() == 1) send_queued(index);
+  return message;
+}
+
+std::shared_ptr<const Message> StreamTransport::receive(int peer, const Header& expected,
+                                                        std::span<std::byte> bytes) {
+  Inbox& inbox = inboxes_[static_cast<std::size_t>(peer)];
+  auto message = inbox.post(expected, bytes);
+  disagreed_ = disagreed_ || inbox.disagreed();
+  return message;
+}
+
+void StreamTransport::use_node_streams(std::unique_ptr<NodeStreams> streams,
+                                       std::span<const int> members) {
+  for (std::size_t local = 0; local < members.size(); ++local) {
+    const auto peer = static_cast<std::size_t>(members[local]);
+    if (!links_[peer].socket) continue;  // this rank itself
+    links_[peer].local = static_cast<int>(local);
+    neighbours_.push_back(peer);
+  }
+  std::erase_if(far_, [&](std::size_t peer) { return links_[peer].local >= 0; });
+  streams_ = std::move(streams);
+}
+
+bool StreamTransport::closed(int peer) const {
+  const Link& link = links_[static_cast<std::size_t>(peer)];
+  // What it wrote before its end is still to be read.
+  return link.closed && (link.local < 0 || !streams_->readable(link.local));
+}
+
+std::string StreamTransport::describe_stall(std::chrono::milliseconds limit) {
+  std::string text;
+  for (const std::size_t peer : far_) {
+    Link& link = links_[peer];
+    if (link.closed) continue;
+    const auto stall = link.watch.look(link.socket.get(), SendWatch::Clock::now(), limit);
+    if (!stall || !text.empty()) continue;
+    constexpr std::uint32_t kHeaders = 28;  // of IPv4 and ICMP
+    text = fmt::format(
+        "cannot get its data to {}: {} bytes are under way and for {:.1f} s nothing was "
+        "acknowledged, "
+        "though that host answers and would take them. A switch, tunnel or firewall on the way "
+        "drops "
+        "packets, as a rule the large ones; this host's are of up to {} bytes. 'ping -M do -s {} "
+        "{}' "
+        "shows it; 'ip link set dev INTERFACE mtu 1400' on all hosts, or a smaller number, mends "
+        "it",
+        peers_[peer].describe(), stall->bytes,
+        std::chrono::duration<double>(stall->duration).count(), stall->packet_bytes,
+        stall->packet_bytes - std::min(stall->packet_bytes, kHeaders), peers_[peer].host);
+  }
+  return text;
+}
+
+bool StreamTransport::progress(std::chrono::microseconds patience) {
+  const bool moved = move(neighbours_);
+  if (moved) patience = {};
+  if (patience.count() == 0) {
+    const bool all = ++calls_ % kCallsBetweenLooks == 0;
+    if (all || far_.size() > kFewSockets) return poll_sockets(all, patience) || moved;
+    return move(far_) || moved;
+  }
+  if (!streams_) return poll_sockets(true, patience);
+  streams_->prepare_sleep();
+  const bool moved_meanwhile = move(neighbours_);
+  const bool moved_later = poll_sockets(true, moved_meanwhile ? patience.zero() : patience);
+  streams_->wake_up();
+  return move(neighbours_) || moved_meanwhile || moved_later;
+}
+
+bool StreamTransport::move(std::span<const std::size_t> peers) {
+  bool moved = false;
+  for (const std::size_t peer : peers) {
+    if (disagreed_) return moved;
+    const Link& link = links_[peer];
+    if (!link.outgoing.empty() && !link.closed) moved = send_queued(peer) || moved;
+    if (link.local < 0 ? !link.closed : streams_->readable(link.local)) {
+      moved = read_available(peer) || moved;
+    }
+  }
+  return moved;
+}
+
+// Sockets of other nodes' ranks, `all`: of neighbours too.
+bool StreamTransport::poll_sockets(bool all, std::chrono::microseconds patience) {
+  bool moved = false;
+  std::vector<pollfd> waits;
+  std::vector<std::size_t> ranks;
+  for (std::size_t i = 0; i < links_.size() && !disagreed_; ++i) {
+    Link& link = links_[i];
+    if (link.closed || (link.local >= 0 && !all)) continue;
+    const bool sends = !link.outgoing.empty() && link.local < 0;
+    waits.push_back({link.socket.get(), static_cast<short>(sends ? POLLIN | POLLOUT : POLLIN), 0});
+    ranks.push_back(i);
+  }
+  // After a disagreement only the failure is still of interest.
+  waits.push_back({failure_.event(), POLLIN, 0});
+  if (streams_ && !disagreed_) waits.push_back({streams_->bell(), POLLIN, 0});
+  const timespec timeout{static_cast<time_t>(patience.count() / 1000000),
+                         static_cast<long>(patience.count() % 1000000 * 1000)};
+  if (::ppoll(waits.data(), waits.size(), &timeout, nullptr) <= 0 || disagreed_) return false;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    Link& link = links_[ranks[i]];
+    if ((waits[i].revents & POLLOUT) != 0) moved = send_queued(ranks[i]) || moved;
+    if ((waits[i].revents & ~POLLOUT) == 0) continue;
+    if (link.local < 0) {
+      moved = read_available(ranks[i]) || moved;
+    } else {
+      look_at_connection(link);
+    }
+  }
+  return moved;
+}
+
+bool StreamTransport::send_queued(std::size_t peer) {
+  Link& link = links_[peer];
+  bool moved = false;
+  std::size_t total = 0;
+  while (!link.outgoing.empty() && !link.closed && total < kSendTurn) {
+    Outgoing& outgoing = link.outgoing.front();
+    const auto header = std::as_bytes(std::span(&outgoing.message->header, 1));
+    const std::size_t of_header = std::min(outgoing.sent, header.size());
+    const auto rest = outgoing.bytes.subspan(outgoing.sent - of_header);
+    const std::ptrdiff_t count =
+        put(link, header.subspan(of_header), rest.first(std::min(rest.size(), kSendTurn)));
+    if (count == kNothingNow) return moved;
+    moved = true;
+    total += static_cast<std::size_t>(count);
+    outgoing.sent += static_cast<std::size_t>(count);
+    if (outgoing.sent < header.size() + outgoing.bytes.size()) continue;
+    outgoing.message->complete();
+    link.outgoing.pop_front();
+  }
+  return moved;
+}
+
+std::ptrdiff_t StreamTransport::put(Link& link, std::span<const std::byte> first,
+                                    std::span<const std::byte> second) {
+  if (link.local >= 0) {
+    const std::size_t count = streams_->write(link.local, first, second);
+    return count == 0 ? kNothingNow : static_cast<std::ptrdiff_t>(count);
+  }
+  // A small message is copied together: one plain call costs less than a list of parts.
+  std::array<std::byte, kCopied> together;
+  if (first.size() + second.size() <= together.size()) {
+    const auto end = std::copy(first.begin(), first.end(), together.begin());
+    first = {together.begin(), std::copy(second.begin(), second.end(), end)};
+    second = {};
+  }
+  iovec parts[2];
+  std::size_t num_parts = 0;
+  for (const auto part : {first, second}) {
+    if (!part.empty()) parts[num_parts++] = {const_cast<std::byte*>(part.data()), part.size()};
+  }
+  msghdr call{};
+  call.msg_iov = parts;
+  call.msg_iovlen = num_parts;
+  while (true) {
+    const ssize_t count = num_parts == 1 ? ::send(link.socket.get(), parts[0].iov_base,
+                                                  parts[0].iov_len, MSG_NOSIGNAL)
+                                         : ::sendmsg(link.socket.get(), &call, MSG_NOSIGNAL);
+    if (count >= 0) return count;
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) link.closed = true;
+    return kNothingNow;
+  }
+}
+
+// Reads until the stream is empty or has had its turn.
+bool StreamTransport::read_available(std::size_t peer) {
+  Link& link = links_[peer];
+  bool moved = false;
+  std::size_t total = 0;
+  link.drained = false;
+  // What was read ahead is taken in any case: no poll would tell of it.
+  while (!disagreed_ && !failure_.is_set() &&
+         (total < kReadTurn || link.ahead_begin < link.ahead_end)) {
+    const bool in_header = link.header_read < sizeof(Header);
+    const std::span<std::byte> rest =
+        in_header ? std::as_writable_bytes(std::span(&link.header, 1)).subspan(link.header_read)
+                  : link.incoming->target.subspan(link.read);
+    const std::ptrdiff_t count = get(link, rest);
+    if (count == kNothingNow) return moved;
+    moved = true;
+    total += static_cast<std::size_t>(count);
+    if (in_header) {
+      link.header_read += static_cast<std::size_t>(count);
+      if (link.header_read < sizeof(Header)) continue;
+      link.incoming = inboxes_[peer].begin(link.header);
+      if (!link.incoming) {
+        disagreed_ = true;
+        return moved;
+      }
+    } else {
+      link.read += static_cast<std::size_t>(count);
+    }
+    if (link.read < link.incoming->target.size()) continue;
+    if (link.incoming->whole()) {
+      finish_message(peer);
+    } else {
+      link.incoming->grow();
+    }
+  }
+  return moved;
+}
+
+std::ptrdiff_t StreamTransport::get(Link& link, std::span<std::byte> target) {
+  if (link.local >= 0) {
+    const std::size_t count = streams_->read(link.local, target);
+    return count == 0 ? kNothingNow : static_cast<std::ptrdiff_t>(count);
+  }
+  if (link.ahead_begin < link.ahead_end) {
+    const std::size_t count = std::min(target.size(), link.ahead_end - link.ahead_begin);
+    std::memcpy(target.data(), link.ahead.get() + link.ahead_begin, count);
+    link.ahead_begin += count;
+    return static_cast<std::ptrdiff_t>(count);
+  }
+  return link.drained ? kNothingNow : get_from_socket(link, target);
+}
+
+// Fills `target`, then what is read ahead.
+std::ptrdiff_t StreamTransport::get_from_socket(Link& link, std::span<std::byte> target) {
+  if (!link.ahead) link.ahead = std::make_unique_for_overwrite<std::byte[]>(kAhead);
+  iovec parts[] = {{target.data(), target.size()}, {link.ahead.get(), kAhead}};
+  const bool small = target.size() <= sizeof(Header);  // comes with what is read ahead
+  while (!link.closed) {
+    const ssize_t count = small ? ::recv(link.socket.get(), link.ahead.get(), kAhead, 0)
+                                : ::readv(link.socket.get(), parts, std::size(parts));
+    if (count > 0) {
+      const auto bytes = static_cast<std::size_t>(count);
+      const std::size_t taken = std::min(bytes, target.size());
+      link.drained = bytes < (small ? 0 : target.size()) + kAhead;
+      if (small) std::memcpy(target.data(), link.ahead.get(), taken);
+      link.ahead_begin = small ? taken : 0;
+      link.ahead_end = small ? bytes : bytes - taken;
+      return static_cast<std::ptrdiff_t>(taken);
+    }
+    if (count < 0 && errno == EINTR) continue;
+    if (count == 0 || errno != EAGAIN) link.closed = true;
+    return kNothingNow;
+  }
+  return kNothingNow;
+}
+
+void StreamTransport::look_at_connection(Link& link) {
+  std::byte nothing{};
+  const ssize_t count = ::recv(link.socket.get(), &nothing, sizeof nothing, 0);
+  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) link.closed = true;
+}
+
+void StreamTransport::finish_message(std::size_t peer) {
+  Link& link = links_[peer];
+  inboxes_[peer].finish(*link.incoming);
+  disagreed_ = disagreed_ || inboxes_[peer].disagreed();
+  link.incoming.reset();
+  link.header_read = 0;
+  link.read = 0;
+}
+
+}  // namespace tandem::comm

@@ -1,0 +1,89 @@
+// Messages as streams of bytes: over one TCP connection per pair of ranks, and inside a node through the memory of
+// node_streams.h. There the connection says only when the other rank has ended.
+//
+// Sending never waits: what the stream does not take stays queued until progress(). A message that arrives before its
+// receive was posted is kept in memory of its own, so ranks may run ahead of each other without deadlock.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tandem/comm/failure/monitor.h"
+#include "tandem/comm/failure/send_watch.h"
+#include "tandem/comm/network/inbox.h"
+#include "tandem/comm/network/transport.h"
+#include "tandem/comm/node/node_streams.h"
+
+namespace tandem::comm {
+
+class StreamTransport final : public Transport {
+ public:
+  // `sockets[r]` leads to rank r; `paths` learns of those to other hosts. References must outlive the transport.
+  StreamTransport(std::vector<rendezvous::FileDescriptor> sockets, const std::vector<Peer>& peers,
+                  int rank, Monitor& monitor, Failure& failure, std::shared_ptr<DataPaths> paths);
+  ~StreamTransport() override;
+  // From now on what goes to the ranks `members` (of the job, this one included) goes through `streams`, by their place in
+  // `members`. Before the first message.
+  void use_node_streams(std::unique_ptr<NodeStreams> streams, std::span<const int> members);
+  std::string describe() const override { return "tcp"; }
+  std::shared_ptr<const Message> send(int peer, const Header& header,
+                                      std::span<const std::byte> bytes) override;
+  std::shared_ptr<const Message> receive(int peer, const Header& expected,
+                                         std::span<std::byte> bytes) override;
+  bool progress(std::chrono::microseconds patience) override;
+  std::string describe_stall(std::chrono::milliseconds limit) override;
+  bool closed(int peer) const override;
+
+ private:
+  struct Outgoing {
+    std::shared_ptr<Message> message;
+    std::span<const std::byte> bytes;
+    std::size_t sent = 0;  // of header and bytes
+  };
+  struct Link {
+    rendezvous::FileDescriptor socket;
+    bool closed = false;  // the connection has ended
+    SendWatch watch;
+    int local = -1;  // number in the node's streams; −1: bytes go through the socket
+    std::deque<Outgoing> outgoing;
+    // The message that is being read.
+    Header header;
+    std::size_t header_read = 0;
+    std::shared_ptr<Incoming> incoming;  // once the header is complete
+    std::size_t read = 0;
+    // What a read of the socket brought beyond what was asked for: [ahead_begin, ahead_end).
+    std::unique_ptr<std::byte[]> ahead;
+    std::size_t ahead_begin = 0;
+    std::size_t ahead_end = 0;
+    bool drained = false;  // the last read took all there was
+  };
+
+  static constexpr std::ptrdiff_t kNothingNow = -1;
+  bool send_queued(std::size_t peer);
+  bool read_available(std::size_t peer);
+  // Bytes that the stream took or gave; kNothingNow; the end of the connection closes the link.
+  std::ptrdiff_t put(Link& link, std::span<const std::byte> first,
+                     std::span<const std::byte> second);
+  std::ptrdiff_t get(Link& link, std::span<std::byte> target);
+  std::ptrdiff_t get_from_socket(Link& link, std::span<std::byte> target);
+  bool move(std::span<const std::size_t> peers);
+  bool poll_sockets(bool all, std::chrono::microseconds patience);
+  void look_at_connection(Link& link);
+  void finish_message(std::size_t peer);
+
+  const std::vector<Peer>& peers_;
+  std::vector<Link> links_;
+  std::vector<Inbox> inboxes_;
+  std::unique_ptr<NodeStreams> streams_;  // none for a rank alone on its node
+  std::vector<std::size_t> neighbours_;   // the ranks at their other ends
+  std::vector<std::size_t> far_;          // the ranks behind sockets
+  unsigned calls_ = 0;
+  Failure& failure_;
+  std::shared_ptr<DataPaths> paths_;
+  bool disagreed_ = false;  // a header was not the expected one: nothing is delivered any more
+};
+
+}  // namespace tandem::comm

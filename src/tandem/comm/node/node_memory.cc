@@ -1,0 +1,82 @@
+#include "tandem/comm/node/node_memory.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <ctime>
+
+#include "tandem/core/error.h"
+
+namespace tandem::comm {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+// Not FUTEX_PRIVATE: the sleepers are other processes.
+long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
+           const timespec* timeout) {
+  return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout,
+                   nullptr, 0);
+}
+
+}  // namespace
+
+// The writer's store and its look at `waiters`, and the sleeper's registration and its look at `value`, are sequentially
+// consistent: at least one of the two sees the other, so no wake is lost.
+void raise_flag(FlagLine& flag, std::uint32_t value) {
+  flag.value.store(value, std::memory_order_seq_cst);
+  if (flag.waiters.load(std::memory_order_seq_cst) != 0)
+    futex(flag.value, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+void sleep_on_flag(FlagLine& flag, std::uint32_t seen, long timeout_us) {
+  const timespec timeout{timeout_us / 1000000, timeout_us % 1000000 * 1000};
+  flag.waiters.fetch_add(1, std::memory_order_seq_cst);
+  futex(flag.value, FUTEX_WAIT, seen, &timeout);
+  flag.waiters.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+rendezvous::FileDescriptor SharedSegment::create_file(std::size_t bytes) {
+  rendezvous::FileDescriptor file(::memfd_create("tandem", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) throw io_error("cannot create a memory file", "memfd", errno);
+  if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
+    raise<IoError>("cannot get {} MiB of memory to share among the ranks of this node: {}",
+                   bytes >> 20, std::strerror(errno));
+  }
+  // A file that cannot shrink cannot turn a peer's read into SIGBUS.
+  ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  return file;
+}
+
+SharedSegment::SharedSegment(const rendezvous::FileDescriptor& descriptor, std::size_t bytes)
+    : size_(bytes) {
+  if (bytes == 0) return;
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
+  if (address == MAP_FAILED) {
+    raise<IoError>("cannot map {} MiB of memory shared among the ranks of this node: {}",
+                   bytes >> 20, std::strerror(errno));
+  }
+  data_ = static_cast<std::byte*>(address);
+  if (bytes >= 2 * kHugePage) ::madvise(address, bytes, MADV_HUGEPAGE);  // a wish
+}
+
+SharedSegment::~SharedSegment() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+SharedSegment::SharedSegment(SharedSegment&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+}  // namespace tandem::comm

@@ -1,0 +1,155 @@
+// Collectives among the ranks of one node, through shared memory. Ranks and roots here are local ones.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tandem/comm/algorithms/reduce.h"
+#include "tandem/comm/algorithms/task.h"
+#include "tandem/comm/node/copy_bytes.h"
+#include "tandem/comm/node/node_channel.h"
+#include "tandem/comm/node/staging.h"
+
+namespace tandem::comm {
+
+// How the numbers of the node's ranks are combined. More than one program: the node's subtrees of a tree that reaches
+// beyond it; result p is written `stride` bytes after result p − 1.
+struct NodeReduction {
+  Reduction how;
+  std::span<const SumProgram> programs;
+  std::size_t stride = 0;
+};
+
+// What a node operation needs besides the call.
+struct NodeContext {
+  NodeChannel& channel;
+  const kernels::CombineKernels& kernels;
+  std::uint64_t collective = 0;  // for messages
+  Whole whole = {};
+};
+
+// Up to NodeChannel::kSlotBytes from each rank, in one step: everybody writes what it gives into its line (up to 56 bytes)
+// or slot and reads what it needs from those of the others. Where the result is for all, everybody computes all of it, in
+// the same order.
+class SlotTask final : public Task {
+ public:
+  // `reduction` matters only to calls that reduce, and must live as long as the task.
+  SlotTask(const NodeContext& context, const Call& call, const NodeReduction& reduction)
+      : context_(context), call_(call), reduction_(reduction) {}
+  Progress advance() override;
+  int waiting_for() const override { return missing_; }
+
+ private:
+  void announce();
+  bool sources_announced();
+  bool is_source(int local) const;
+  bool needs_sources() const;
+  const std::byte* given_by(int local, std::size_t offset) const;
+  void take();
+  void combine(std::size_t offset);
+
+  NodeContext context_;
+  Call call_;
+  NodeReduction reduction_;
+  bool announced_ = false;
+  int missing_ = -1;
+};
+
+// What a rank moves in a large operation, by local rank; each span is cut into bands of `step` bytes.
+struct StagedPlan {
+  std::vector<std::span<const std::byte>>
+      give;  // to each rank; to itself: its own share of a reduction
+  std::vector<std::span<std::byte>>
+      take;  // what each rank gives to this one; unused when it is reduced
+  std::span<const std::byte> give_all;  // to every rank that takes it
+  std::vector<std::span<std::byte>>
+      take_all;                          // what each rank gives to all; own entry: a copy, or empty
+  std::vector<bool> read_by;             // ranks that read from this one
+  std::vector<bool> reads;               // ranks from which this one reads, in the first step
+  bool reduces = false;                  // the shares given to this rank are combined
+  bool shares_result = false;            // give_all is the result of this rank's reduction
+  std::span<const std::byte> own_share;  // of a reduction
+  std::byte* result = nullptr;           // where it goes; null: nowhere
+  std::size_t longest = 0;               // of all spans on all ranks
+  bool to_each = false;                  // some rank gives different things to different ranks
+};
+
+// Larger operations between private buffers: through the staging ring (staging.h).
+class StagedTask final : public Task {
+ public:
+  StagedTask(const NodeContext& context, StagedPlan plan, const NodeReduction& reduction);
+  Progress advance() override;
+  int waiting_for() const override { return missing_; }
+
+ private:
+  bool stage();
+  bool consume();
+  bool collect();
+  void reduce_band(std::uint32_t band);
+  std::byte* cell(int owner, std::uint32_t band, int reader) const;
+  std::byte* cell_for_all(int owner, std::uint32_t band) const;
+  std::size_t length(std::size_t bytes, std::uint32_t band) const;
+  template <class Byte>
+  std::span<Byte> piece(std::span<Byte> whole, std::uint32_t band) const {
+    const std::size_t begin = std::min(whole.size(), band * step_);
+    return whole.subspan(begin, std::min(step_, whole.size() - begin));
+  }
+
+  NodeContext context_;
+  StagedPlan plan_;
+  NodeReduction reduction_;
+  std::size_t step_;
+  std::uint32_t bands_;
+  std::uint32_t base_;
+  staging::Cursor cursor_;
+  std::vector<const std::byte*> operands_;
+  int missing_ = -1;
+};
+
+// Large operations: announces where the buffers lie; when all that others must reach lie in memory of the communicator,
+// works on them in place (each rank reduces its slice of everybody's buffers, or copies straight out of them), else stages.
+class LargeTask final : public Task {
+ public:
+  LargeTask(const NodeContext& context, const Call& call, const NodeReduction& reduction);
+  // A part of an operation across nodes: staged along this plan; `call` is what the ranks compare.
+  LargeTask(const NodeContext& context, const Call& call, StagedPlan plan,
+            const NodeReduction& reduction);
+  Progress advance() override;
+  int waiting_for() const override;
+
+ private:
+  enum class State { kStart, kAnnounced, kDirectDone, kStaged };
+  void announce();
+  bool all_reachable() const;
+  void work_directly();
+  void reduce_directly();
+  void broadcast_directly();
+  void gather_directly();
+  bool others_may_write(int local) const;
+  std::byte* in_of(int local) const;
+  std::byte* out_of(int local) const;
+
+  NodeContext context_;
+  Call call_;
+  NodeReduction reduction_;
+  std::optional<StagedPlan> plan_;
+  State state_ = State::kStart;
+  int missing_ = -1;
+  std::unique_ptr<StagedTask> staged_;
+};
+
+// [begin, end) of `count` elements that rank `part` of `parts` reduces: cut at cache lines.
+struct Slice {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::size_t size() const { return end - begin; }
+};
+Slice slice_of(std::size_t count, std::size_t element_bytes, int part, int parts);
+
+StagedPlan plan_staging(const Call& call, int local_rank, int size);
+
+}  // namespace tandem::comm
