@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/answering/answering.h"
-#include "apps/command_line.h"
-#include "apps/commands.h"
-#include "apps/line_output.h"
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
+#include "apps/command/line_output.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "apps/command_line.h"
-#include "apps/commands.h"
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
 #include "tandem/core/file.h"
 #include "tandem/report/html_report.h"
 

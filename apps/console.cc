@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "apps/progress_line.h"
-#include "apps/text_layout.h"
+#include "apps/command/progress_line.h"
+#include "apps/command/text_layout.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::apps {

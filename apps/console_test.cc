@@ -13,9 +13,9 @@
 #include <sstream>
 #include <thread>
 
-#include "apps/download_progress.h"
-#include "apps/progress_line.h"
-#include "apps/text_layout.h"
+#include "apps/command/download_progress.h"
+#include "apps/command/progress_line.h"
+#include "apps/command/text_layout.h"
 #include "tandem/trainer/training_plan.h"
 
 namespace tandem::apps {

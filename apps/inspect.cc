@@ -12,10 +12,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "apps/command_line.h"
-#include "apps/commands.h"
-#include "apps/download_progress.h"
-#include "apps/line_output.h"
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
+#include "apps/command/download_progress.h"
+#include "apps/command/line_output.h"
 #include "tandem/core/error.h"
 #include "tandem/core/python_json.h"
 #include "tandem/core/thread_pool.h"

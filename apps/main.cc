@@ -12,9 +12,9 @@
 
 #include "apps/arguments/run_qa_arguments.h"
 #include "apps/arguments/suggest.h"
-#include "apps/command_line.h"
-#include "apps/commands.h"
-#include "apps/line_output.h"
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
+#include "apps/command/line_output.h"
 #include "tandem/core/error.h"
 #include "tandem/core/memory_limits.h"
 #include "tandem/core/python_json.h"

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
+#include "apps/command/text_layout.h"
 #include "apps/precision_note.h"
-#include "apps/text_layout.h"
 #include "tandem/core/file.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/training_plan.h"

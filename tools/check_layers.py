@@ -5,7 +5,10 @@
     tools/check_layers.py --self-test  # plants one violation of every rule in a scratch tree and expects each to be found
 
 Rules:
-  layers     a file under src/tandem/<folder> includes only its own folder, the folders of its line in LAYERS, and core
+  layers     a file under src/tandem/<folder> or apps/<folder> includes only its own folder, the folders of its line in LAYERS, and core
+  order      a line names only folders of lines above it, so there is no cycle
+  edges      every folder is there, and every edge is used by a file that is not a test
+  picture    the table in docs/architecture.md says the same
   apps       nothing under src/ includes a header of apps/ or tests/ (tests may use tests/support)
   header     every header begins with `#pragma once`
   getenv     the environment is read in src/tandem/core/env.cc only
@@ -18,9 +21,10 @@ import re
 import sys
 import tempfile
 
-# The edges of docs/architecture.md: what each folder may include besides itself and core.
-# An edge is not transitive: trainer may use models, but reaches kernels only if its line says so.
+# The edges of docs/architecture.md: what each folder may include besides itself and core. The lowest come first, and a line names
+# only folders above it. An edge is not transitive: trainer may use models, but reaches kernels only if its line says so.
 # docs/design/0002-layer-edges.md says why some lines are longer than a picture of the layers would suggest.
+# "apps" are the files that lie in apps/ itself: they wire the others together.
 LAYERS = {
     "core": [],
     "kernels": [],
@@ -29,17 +33,26 @@ LAYERS = {
     "models": ["nn", "kernels"],
     "rendezvous": [],
     "comm": ["rendezvous", "kernels"],
-    "dist": ["nn", "optim", "comm", "kernels"],
+    "dist": ["comm", "kernels"],
     "hub": [],
     "text": [],
-    "data": ["text", "hub"],
+    "data": ["text"],
     "tasks": ["models", "data", "text", "nn", "kernels"],
     "quant": ["tasks", "data", "models", "comm", "nn", "kernels"],
     "trainer": ["tasks", "dist", "optim", "data", "models", "comm", "nn", "kernels"],
     "report": ["trainer", "tasks"],
-    "launch": ["rendezvous"],
+    "apps/manual": [],
+    "apps/arguments": ["apps/manual", "trainer", "quant", "tasks", "data", "hub"],
+    "apps/command": ["apps/manual", "hub", "kernels"],
+    "apps/answering": ["apps/command", "quant", "tasks", "data", "text", "hub", "nn", "kernels"],
+    "apps/serve": ["apps/answering", "apps/command", "text"],
+    "apps/doctor": ["apps/command", "rendezvous"],
+    "apps/bench": ["apps/command", "apps/arguments", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "rendezvous", "kernels"],
+    "apps/plan": ["apps/bench", "apps/command", "dist", "comm", "models"],
+    "apps": ["everything"],
 }
 
+EVERYTHING = ["everything"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
 GETENV = re.compile(r"\b(?:secure_)?getenv\s*\(|\bsetenv\s*\(|\bputenv\s*\(|\benviron\b")
 PRINTING = re.compile(
@@ -58,30 +71,84 @@ def code_lines(text):
     return re.sub(pattern, blank, text, flags=re.DOTALL).split("\n")
 
 
+def folder_of_file(name):
+    """The folder of LAYERS that a source file is in, or None: apps/main.cc → apps, apps/bench/gemm.cc → apps/bench."""
+    parts = name.split("/")
+    if parts[0] == "src":
+        return parts[2]
+    return "/".join(parts[:-1][:2]) if parts[0] == "apps" else None
+
+
 def layer_of_include(path):
-    """The library folder that an include names, or None: "tandem/core/error.h" → core."""
+    """The folder of LAYERS that an include names, or None: "tandem/core/error.h" → core."""
+    if path.startswith("apps/"):
+        return folder_of_file(path)
     parts = path.split("/")
     return parts[1] if parts[0] == "tandem" and len(parts) > 2 else None
 
 
-def check_includes(name, lines):
-    parts = name.split("/")
-    folder = parts[2] if name.startswith("src/tandem/") else None
+def is_test(name):
+    return name.endswith(("_test.cc", "_bench.cc", "_probe.cc", "_test_support.h"))  # a probe is a program that a test starts
+
+
+def includes(lines):
     for number, line in enumerate(lines, 1):
-        match = INCLUDE.match(line)
-        if not match:
-            continue
-        target = match.group(1)
+        if match := INCLUDE.match(line):
+            yield number, match.group(1)
+
+
+def check_includes(name, lines):
+    folder = folder_of_file(name)
+    for number, target in includes(lines):
         if folder is None:
-            continue  # apps, examples and tests may include everything
-        if target.startswith(("apps/", "tests/")) or "../" in target:
+            continue  # examples may include everything
+        if name.startswith("src/") and target.startswith(("apps/", "tests/")) or "../" in target:
             yield number, f"a library includes \"{target}\"; name headers of libraries from src, as \"tandem/…\""
+            continue
         layer = layer_of_include(target)
         if layer and layer not in LAYERS:
             yield number, f"\"{target}\": the folder {layer} is not in the table of layers"
-        elif layer and layer not in (folder, "core", *LAYERS[folder]):
+        elif layer and layer not in (folder, "core", *LAYERS[folder]) and LAYERS[folder] != EVERYTHING:
             allowed = ", ".join([*LAYERS[folder], "core"] if folder != "core" else ["nothing of ours"])
             yield number, f"{folder} may not include {layer} (\"{target}\"); it may include: {allowed}"
+
+
+def check_table(layers, used):
+    """What is wrong with the table itself: `used` has the edges (folder, layer) of all files that are no tests."""
+    above = {"core"}
+    for folder, allowed in layers.items():
+        for layer in allowed:
+            if allowed == EVERYTHING:
+                continue
+            if layer not in above:
+                yield f"{folder} → {layer}: a line names only folders of lines above it, else there are cycles"
+            elif (folder, layer) not in used:
+                yield f"{folder} → {layer}: no file uses this edge; take it out of the table"
+        if (folder, folder) not in used:
+            yield f"{folder}: no such folder; take it out of the table"
+        above.add(folder)
+
+
+def edges_of_document(text):
+    """The table in docs/architecture.md: lines "name   what it is   edges" in the first ``` block, columns by the heading's places."""
+    block = text.split("## Layers", 1)[-1].split("```")
+    edges = {}
+    for line in block[1].strip("\n").split("\n") if len(block) > 2 else []:
+        name, *rest = re.split(r"\s{2,}", line.strip())
+        edges[name] = set(rest[1].split()) if len(rest) > 1 else set()
+    return edges
+
+
+def check_document(layers, text):
+    pictured = edges_of_document(text)
+    for folder in layers.keys() | pictured.keys():
+        if folder not in pictured:
+            yield f"{folder} is not in the table of docs/architecture.md"
+        elif folder not in layers:
+            yield f"docs/architecture.md: {folder} is not in the table of layers"
+        elif pictured[folder] != set(layers[folder]):
+            difference = ", ".join(sorted(pictured[folder] ^ set(layers[folder])))
+            yield f"docs/architecture.md: the edges of {folder} are others than those checked: {difference}"
 
 
 def check_file(root, path):
@@ -89,33 +156,51 @@ def check_file(root, path):
     text = path.read_text(encoding="utf-8")
     raw, code = text.split("\n"), code_lines(text)
     findings = list(check_includes(name, raw))
-    is_test = name.endswith(("_test.cc", "_bench.cc", "_probe.cc"))  # a probe is a program that a test starts
     if path.suffix == ".h" and "#pragma once" not in code_lines(text)[:40] and "#pragma once" not in raw:
         findings.append((1, "a header without #pragma once"))
     for number, line in enumerate(code, 1):
-        if name != "src/tandem/core/env.cc" and not is_test and GETENV.search(line):
+        if name != "src/tandem/core/env.cc" and not is_test(name) and GETENV.search(line):
             findings.append((number, "the environment is read in src/tandem/core/env.cc only: pass an Environment"))
-        if name.startswith("src/") and not is_test and name not in PRINTING_ALLOWED and PRINTING.search(line):
+        if name.startswith("src/") and not is_test(name) and name not in PRINTING_ALLOWED and PRINTING.search(line):
             findings.append((number, "libraries neither print nor exit: throw an Error, or hand the text to the caller"))
     return [f"{name}:{number}: {what}" for number, what in sorted(findings)]
 
 
+def used_edges(root):
+    """(folder, layer) of every include of a file that is not a test; (folder, folder) says that the folder has such a file."""
+    edges = set()
+    for top in ("src", "apps"):
+        for path in (root / top).rglob("*"):
+            name = path.relative_to(root).as_posix()
+            if path.suffix in (".h", ".cc") and not is_test(name):
+                folder = folder_of_file(name)
+                edges.add((folder, folder))
+                edges |= {(folder, layer_of_include(target)) for _, target in includes(path.read_text(encoding="utf-8").split("\n"))}
+    return edges
+
+
 def check_tree(root):
     findings = []
-    folders = [path.name for path in sorted((root / "src/tandem").iterdir()) if path.is_dir()]
+    folders = [f"src/tandem/{path.name}" for path in sorted((root / "src/tandem").iterdir()) if path.is_dir()]
+    folders += sorted({path.parent.relative_to(root).as_posix() for path in (root / "apps").rglob("*.cc")})
     for folder in folders:
-        if folder not in LAYERS:
-            findings.append(f"src/tandem/{folder}: the folder is not in the table of layers (tools/check_layers.py)")
+        if folder.removeprefix("src/tandem/") not in LAYERS:
+            findings.append(f"{folder}: the folder is not in the table of layers (tools/check_layers.py)")
     count = 0
     for top in ("src", "apps", "examples"):
         for path in sorted((root / top).rglob("*")):
             if path.suffix in (".h", ".cc"):
-                parts = path.relative_to(root).parts
-                if parts[0] == "src" and parts[2] not in LAYERS:
+                if top != "examples" and folder_of_file(path.relative_to(root).as_posix()) not in LAYERS:
                     continue  # already reported
                 count += 1
                 findings += check_file(root, path)
     return count, findings
+
+
+def check_picture(root):
+    """The table against the files that use it, and the document against the table."""
+    text = (root / "docs/architecture.md").read_text(encoding="utf-8")
+    return [*check_table(LAYERS, used_edges(root)), *check_document(LAYERS, text)]
 
 
 def self_test():
@@ -133,6 +218,10 @@ def self_test():
         "src/tandem/mystery/g.h": ("#pragma once\n", ["src/tandem/mystery: the folder is not in the table"]),
         "src/tandem/hub/hub_test.cc": ('void f() { printf("tests may print"); }\n', []),
         "apps/main.cc": ('#include "tandem/trainer/x.h"\nvoid f() { printf("apps may print"); }\n', []),
+        "apps/manual/page.cc": ('#include "apps/manual/x.h"\n#include "apps/arguments/x.h"\n',
+                                ["manual/page.cc:2: apps/manual may not include apps/arguments"]),
+        "apps/command/line.cc": ('#include "apps/x.h"\n', ["command/line.cc:1: apps/command may not include apps"]),
+        "apps/toys/x.cc": ("", ["apps/toys: the folder is not in the table"]),
     }
     with tempfile.TemporaryDirectory() as scratch:
         root = pathlib.Path(scratch)
@@ -142,6 +231,12 @@ def self_test():
             (root / name).write_text(text, encoding="utf-8")
         _, findings = check_tree(root)
     expected = [what for _, wanted in planted.values() for what in wanted]
+    layers = {"core": [], "low": [], "high": ["low", "later"], "later": ["high", "low"], "absent": []}
+    used = {(name, name) for name in layers if name != "absent"} | {("high", "low"), ("high", "later"), ("later", "high")}
+    picture = "# x\n## Layers\n```\nlater  last  high low\nhigh   second   low\ncore   the first\nold   gone   core\nlow  b\n```\n"
+    findings += [*check_table(layers, used), *check_document(layers, picture)]
+    expected += ["high → later: a line names only", "later → low: no file uses", "absent: no such folder", "absent is not in the table of docs",
+                 "old is not in the table of layers", "the edges of high are others than those checked: later"]
     missed = [what for what in expected if not any(what in finding for finding in findings)]
     surplus = [finding for finding in findings if not any(what in finding for what in expected)]
     for what in missed:
@@ -157,6 +252,7 @@ def main():
         return self_test()
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
     count, findings = check_tree(root)
+    findings += check_picture(root)
     for finding in findings:
         print(finding)
     print(f"check_layers: {count} files, {len(findings)} findings")

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "apps/download_progress.h"
+#include "apps/command/download_progress.h"
 #include "tandem/core/error.h"
 #include "tandem/data/question_example.h"
 #include "tandem/quant/load_model.h"

@@ -4,8 +4,8 @@
 
 #include "apps/arguments/suggest.h"
 #include "apps/bench/options.h"
-#include "apps/command_line.h"
-#include "apps/commands.h"
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
 #include "tandem/core/error.h"
 
 namespace tandem::apps {
@@ -31,11 +31,10 @@ void check_name(const std::vector<std::string>& words, const std::vector<bench::
 int run_bench(const Invocation& invocation) {
   CLI::App app("Measures this machine and tandem on it: verifies, then times.", "tandem bench");
   app.require_subcommand(1);
-  const std::vector<bench::Bench> benches = {bench::add_peak(app),      bench::add_gemm(app),
-                                             bench::add_attention(app), bench::add_elementwise(app),
-                                             bench::add_optimizer(app), bench::add_step(app),
-                                             bench::add_tokenize(app),  bench::add_answers(app),
-                                             bench::add_comm(app)};
+  const std::vector<bench::Bench> benches = {
+      bench::add_peak(app),        bench::add_gemm(app),      bench::add_attention(app),
+      bench::add_elementwise(app), bench::add_optimizer(app), bench::add_step(app),
+      bench::add_tokenize(app),    bench::add_answers(app),   bench::add_comm(app)};
   check_name(invocation.words, benches);
   if (!parse_command(app, invocation.words)) return 0;
   for (const bench::Bench& one : benches) {

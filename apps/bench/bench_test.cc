@@ -10,7 +10,7 @@
 #include "apps/bench/measure.h"
 #include "apps/bench/session.h"
 #include "apps/bench/training.h"
-#include "apps/tuned_tiles.h"
+#include "apps/command/tuned_tiles.h"
 #include "support/process.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"

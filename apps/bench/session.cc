@@ -7,7 +7,7 @@
 #include <ctime>
 #include <map>
 
-#include "apps/tuned_tiles.h"
+#include "apps/command/tuned_tiles.h"
 #include "tandem/core/error.h"
 
 namespace tandem::apps::bench {

@@ -12,7 +12,7 @@
 #include "apps/bench/measure.h"
 #include "apps/bench/options.h"
 #include "apps/bench/report.h"
-#include "apps/line_output.h"
+#include "apps/command/line_output.h"
 #include "tandem/kernels/context.h"
 
 namespace tandem::apps::bench {

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "apps/bench/products.h"
-#include "apps/tuned_tiles.h"
+#include "apps/command/tuned_tiles.h"
 #include "tandem/core/error.h"
 #include "tandem/kernels/kernel_tables.h"
 

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <sstream>
 
-#include "apps/command_line.h"
-#include "apps/commands.h"
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
 #include "apps/doctor/checks.h"
 #include "tandem/rendezvous/identity.h"
 

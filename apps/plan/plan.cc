@@ -8,8 +8,8 @@
 
 #include "apps/bench/data.h"
 #include "apps/bench/random_spans.h"
-#include "apps/command_line.h"
-#include "apps/commands.h"
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
 #include "apps/plan/cost_model.h"
 #include "apps/plan/profile.h"
 #include "tandem/core/error.h"

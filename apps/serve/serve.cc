@@ -7,8 +7,8 @@
 #include <cstdio>
 
 #include "apps/answering/answering.h"
-#include "apps/command_line.h"
-#include "apps/commands.h"
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
 #include "apps/serve/http_server.h"
 #include "apps/serve/question_service.h"
 

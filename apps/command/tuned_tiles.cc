@@ -1,4 +1,4 @@
-#include "apps/tuned_tiles.h"
+#include "apps/command/tuned_tiles.h"
 
 #include <fmt/format.h>
 

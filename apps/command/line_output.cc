@@ -1,4 +1,4 @@
-#include "apps/line_output.h"
+#include "apps/command/line_output.h"
 
 #include <unistd.h>
 

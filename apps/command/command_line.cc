@@ -1,4 +1,4 @@
-#include "apps/command_line.h"
+#include "apps/command/command_line.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "apps/download_progress.h"
+#include "apps/command/download_progress.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "apps/progress_line.h"
-#include "apps/text_layout.h"
+#include "apps/command/progress_line.h"
+#include "apps/command/text_layout.h"
 
 namespace tandem::apps {
 

@@ -1,4 +1,4 @@
-#include "apps/progress_line.h"
+#include "apps/command/progress_line.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +9,7 @@
 #include <cmath>
 #include <span>
 
-#include "apps/text_layout.h"
+#include "apps/command/text_layout.h"
 
 namespace tandem::apps {
 namespace {

@@ -1,4 +1,4 @@
-#include "apps/text_layout.h"
+#include "apps/command/text_layout.h"
 
 #include <algorithm>
 

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "apps/arguments/run_qa_arguments.h"
-#include "apps/command_line.h"
-#include "apps/commands.h"
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
 #include "apps/manual/manual.h"
 #include "tandem/core/error.h"
 

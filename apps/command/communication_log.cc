@@ -1,4 +1,4 @@
-#include "apps/communication_log.h"
+#include "apps/command/communication_log.h"
 
 #include <fmt/format.h>
 
