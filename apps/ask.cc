@@ -1,4 +1,5 @@
-// `tandem ask --model DIR --context FILE "question"`: the answer that a trained model finds in a text, with its probability.
+// `tandem ask --model DIR --context FILE "question"`: the answer that a trained model finds in a
+// text, with its probability.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Runs are told apart by their titles; where two have the same, all get the folders that were given.
+// Runs are told apart by their titles; where two have the same, all get the folders that were
+// given.
 void tell_apart(const std::vector<std::string>& folders, std::vector<report::RunRecord>& runs) {
   std::vector<std::string> titles;
   titles.reserve(runs.size());

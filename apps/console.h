@@ -31,8 +31,8 @@ class Console final : public trainer::Observer {
 
   // "11/21/2026 14:08:00 - INFO - __main__ - text" on stdout. INFO is the main process's.
   void script_line(std::string_view level, std::string_view text);
-  // "  memory:      39 MiB …" on stdout, in lines of at most 100 columns: what a person would act on before the run has
-  // begun. The same topic twice in a row is shown once.
+  // "  memory:      39 MiB …" on stdout, in lines of at most 100 columns: what a person would act
+  // on before the run has begun. The same topic twice in a row is shown once.
   void fact(std::string_view topic, std::string_view text);
   // A fact for --log_level debug.
   void detail(std::string_view topic, std::string_view text);

@@ -1,5 +1,5 @@
-// Features on disk, so that the next run with the same data, tokenizer and settings maps them instead
-// of making them, and the ranks of a node share their memory.
+// Features on disk, so that the next run with the same data, tokenizer and settings maps them
+// instead of making them, and the ranks of a node share their memory.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ struct FeatureSources {
 // A folder with a file per key. A key is made of the contents of the question files and of the
 // tokenizer's files, the settings, and this program's size and date: whatever could make other
 // features makes another key. Files are written under temporary names and renamed, so any number of
-// ranks and jobs may use the folder at once; each rank that finds no file makes the features itself.
+// ranks and jobs may use the folder at once; each rank that finds no file makes the features
+// itself.
 // Nothing that goes wrong in the folder ends a job: it is told in notes(). Not thread-safe.
 class FeatureCache {
  public:

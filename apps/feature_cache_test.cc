@@ -1,5 +1,5 @@
-// Tests of the cache of features: what makes another key, and what happens when the folder is not as
-// it should be.
+// Tests of the cache of features: what makes another key, and what happens when the folder is not
+// as it should be.
 #include "apps/feature_cache.h"
 
 #include <gmock/gmock.h>

@@ -132,8 +132,8 @@ std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments&
 }
 
 // Shards of the run that goes on from `checkpoint`: those that --logical_shards asks for, else the
-// checkpoint's, which keep the order of the data and the bits. Hugging Face has no shards but ranks,
-// so a checkpoint of fewer of them goes on with those of this run, as it would there.
+// checkpoint's, which keep the order of the data and the bits. Hugging Face has no shards but
+// ranks, so a checkpoint of fewer of them goes on with those of this run, as it would there.
 int shards_of_resumed_run(const fs::path& checkpoint, const trainer::ResumeState& saved,
                           int world_size, const trainer::TrainingArguments& training,
                           Console& console) {

@@ -1,4 +1,5 @@
-// The output_dir of a job: what is in it before, what a checkpoint there fixes, what results go into it.
+// The output_dir of a job: what is in it before, what a checkpoint there fixes, what results go
+// into it.
 #pragma once
 
 #include <filesystem>
@@ -20,8 +21,9 @@ struct PreparedOutput {
 };
 
 // Makes output_dir, locks it, removes what killed runs left half-written there, and finds the
-// checkpoint to resume from: the flag's, else the newest that a previous run left there. Rank 0 looks
-// at the file system, the others are told: they may see it a moment later, or not at all. Collective.
+// checkpoint to resume from: the flag's, else the newest that a previous run left there. Rank 0
+// looks at the file system, the others are told: they may see it a moment later, or not at all.
+// Collective.
 // Throws ConfigError (the directory is not empty, another job has it), IoError.
 PreparedOutput prepare_output(const trainer::TrainingArguments& training,
                               comm::Communicator& communicator, Console& console);

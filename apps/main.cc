@@ -1,6 +1,6 @@
-// `tandem <command> …`: finds the command, runs it, and turns what it throws into a message and an exit code
-// (docs/errors.md): 0 done; 1 input, data or configuration; 2 usage; 70 our bug; 143 and 130 stopped by SIGTERM and SIGINT;
-// 200 a peer or the network failed.
+// `tandem <command> …`: finds the command, runs it, and turns what it throws into a message and an
+// exit code (docs/errors.md): 0 done; 1 input, data or configuration; 2 usage; 70 our bug; 143 and
+// 130 stopped by SIGTERM and SIGINT; 200 a peer or the network failed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -83,7 +83,8 @@ std::string unknown_command(const std::string& name) {
 
 void print_error(std::string_view message) { fmt::print(stderr, "tandem: error: {}\n", message); }
 
-// Says what went wrong, in a catch block, and returns the exit code. `usage` is printed before usage errors.
+// Says what went wrong, in a catch block, and returns the exit code. `usage` is printed before
+// usage errors.
 int explain_current_error(const Command& command) {
   try {
     throw;

@@ -1,4 +1,5 @@
-// `tandem man [COMMAND]` and `tandem completion bash|zsh`: what packages install, made from the tables that --help shows.
+// `tandem man [COMMAND]` and `tandem completion bash|zsh`: what packages install, made from the
+// tables that --help shows.
 #include <fmt/format.h>
 
 #include <algorithm>

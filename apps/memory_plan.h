@@ -36,10 +36,11 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, std::size_t n
                        const dist::DataParallel& parallel,
                        question_answering::QuestionAnsweringTask& task);
 
-// What a rank of a job with --apply_quantization holds beside its plan: the weights of the encoder's
-// linear layers in int8, three times at the peak (as rows, packed, and those of the trial before),
-// the activations of calibration, and what --verify_loading reads. Allocates the second of these
-// unless training has more: it comes before plan_memory(), for evaluations run in the same memory.
+// What a rank of a job with --apply_quantization holds beside its plan: the weights of the
+// encoder's linear layers in int8, three times at the peak (as rows, packed, and those of the trial
+// before), the activations of calibration, and what --verify_loading reads. Allocates the second of
+// these unless training has more: it comes before plan_memory(), for evaluations run in the same
+// memory.
 std::size_t quantization_bytes(const RunQaArguments& arguments,
                                question_answering::QuestionAnsweringTask& task);
 
@@ -48,8 +49,8 @@ std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& commun
                               Console& console);
 
 // Compares the plan with every limit of memory that the ranks run under, those that they share with
-// the sum of their plans: warns where it will be tight, and throws ConfigError on all ranks where the
-// job would be killed. Collective.
+// the sum of their plans: warns where it will be tight, and throws ConfigError on all ranks where
+// the job would be killed. Collective.
 void check_memory_limits(const MemoryPlan& plan, comm::Communicator& communicator,
                          Console& console);
 

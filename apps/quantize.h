@@ -36,10 +36,10 @@ struct Quantized {
 };
 
 // Evaluates in f32, calibrates, tries int8 models (quant/tuning.h), saves the accepted one and its
-// prediction files in output_dir and, if asked, reads it again and compares. Nothing: none was within
-// the tolerance, or the saved one differs; the console has said so with the numbers, and in the first case the
-// best one is in output_dir/int8_below_tolerance. Collective; every rank returns the same. Throws
-// ConfigError, DataError, IoError, CommError.
+// prediction files in output_dir and, if asked, reads it again and compares. Nothing: none was
+// within the tolerance, or the saved one differs; the console has said so with the numbers, and in
+// the first case the best one is in output_dir/int8_below_tolerance. Collective; every rank returns
+// the same. Throws ConfigError, DataError, IoError, CommError.
 std::optional<Quantized> quantize(const QuantizeParts& parts);
 
 // Says on the main process that --do_train trains nothing, where that is so.

@@ -97,9 +97,9 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   return world;
 }
 
-// Who writes what: the library's lines of the first rank of every node (or only of rank 0) follow --log_level, the
-// others' --log_level_replica. What is true of the whole job rank 0 says alone: the start, notes, warnings, progress, log
-// dicts and tables.
+// Who writes what: the library's lines of the first rank of every node (or only of rank 0) follow
+// --log_level, the others' --log_level_replica. What is true of the whole job rank 0 says alone:
+// the start, notes, warnings, progress, log dicts and tables.
 ConsoleOptions console_options(const trainer::TrainingArguments& training, const World& world) {
   using trainer::LogLevel;
   const comm::Communicator& communicator = *world.communicator;

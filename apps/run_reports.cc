@@ -122,7 +122,8 @@ std::string quoted_word(const std::string& word) {
   return text + "'";
 }
 
-// Whether a word names a flag whose value must not be shown. Flags may be cut short, so every beginning counts.
+// Whether a word names a flag whose value must not be shown. Flags may be cut short, so every
+// beginning counts.
 bool is_secret(std::string_view word) {
   if (!word.starts_with("--")) return false;
   std::string name(word.substr(2, word.find('=') - 2));

@@ -1,4 +1,5 @@
-// What a run leaves for people beside its console: TensorBoard events, report.html, and the model card README.md.
+// What a run leaves for people beside its console: TensorBoard events, report.html, and the model
+// card README.md.
 #pragma once
 
 #include <chrono>
@@ -52,7 +53,8 @@ class RunReports {
   std::vector<std::pair<std::string, nlohmann::ordered_json>> results_;
 };
 
-// The command of this job for people to read and repeat: quoted for a shell, without the values of secret flags.
+// The command of this job for people to read and repeat: quoted for a shell, without the values of
+// secret flags.
 std::string report_command(const std::vector<std::string>& words);
 
 }  // namespace tandem::apps

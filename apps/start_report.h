@@ -1,5 +1,6 @@
-// What run_qa says before the first step, as far as a person would act on it: notes of the command line, ranks, threads, model,
-// data, memory and disk; with --log_level debug also every argument, the kernels, buckets and bytes.
+// What run_qa says before the first step, as far as a person would act on it: notes of the command
+// line, ranks, threads, model, data, memory and disk; with --log_level debug also every argument,
+// the kernels, buckets and bytes.
 #pragma once
 
 #include <filesystem>
@@ -30,8 +31,8 @@ std::vector<report::Fact> machine_facts(const kernels::Context& context, const R
                                         double peak_flops, const comm::Communicator& communicator,
                                         bool bf16);
 
-// The rates (FLOP/s) at which this machine multiplies in f32 and in bf16; a warning when --bf16 does
-// not pay.
+// The rates (FLOP/s) at which this machine multiplies in f32 and in bf16; a warning when --bf16
+// does not pay.
 void print_bf16_rate(double f32_flops, double bf16_flops, Console& console);
 
 void print_model(const std::filesystem::path& directory,

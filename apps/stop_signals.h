@@ -1,5 +1,5 @@
-// What SIGTERM and SIGINT (Ctrl-C) do to a job: outside of training it ends within a second, in training it ends after the step and a
-// checkpoint; a second signal ends it at once.
+// What SIGTERM and SIGINT (Ctrl-C) do to a job: outside of training it ends within a second, in
+// training it ends after the step and a checkpoint; a second signal ends it at once.
 #pragma once
 
 #include <atomic>
@@ -12,9 +12,11 @@
 
 namespace tandem::apps {
 
-// While it lives, the signals are its own. Computations of the thread that made it throw Interrupted when one has come; what does not
-// come to an end that way (a download, a wait for other ranks) is ended by a thread with _exit(). Files are whole then, because they
-// get their names when they are: what was being written keeps a temporary name, and the next run removes it. One at a time in a process.
+// While it lives, the signals are its own. Computations of the thread that made it throw
+// Interrupted when one has come; what does not come to an end that way (a download, a wait for
+// other ranks) is ended by a thread with _exit(). Files are whole then, because they get their
+// names when they are: what was being written keeps a temporary name, and the next run removes it.
+// One at a time in a process.
 class StopSignals {
  public:
   StopSignals();

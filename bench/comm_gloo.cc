@@ -1,8 +1,8 @@
 // The rival's side of compare_comm.py for Gloo (rival_clock.h says how it is timed).
 //   g++ -O2 -std=c++17 -o comm_gloo comm_gloo.cc -lgloo -pthread
 //   RANK=r WORLD_SIZE=n ./comm_gloo FILE in_place|out_of_place SECONDS ROUNDS OPERATION BYTES ...
-// FILE names a start line and, with ".store" behind it, the folder in which the ranks meet; neither may exist before. GLOO_HOST: this
-// rank's address, 127.0.0.1 without it.
+// FILE names a start line and, with ".store" behind it, the folder in which the ranks meet; neither
+// may exist before. GLOO_HOST: this rank's address, 127.0.0.1 without it.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -81,7 +81,8 @@ void slowest(const std::shared_ptr<gloo::Context>& context, std::vector<double>&
 
 int main(int argc, char** argv) {
   const rival::Work work(argc, argv);
-  // Not bound to a core: Gloo has threads of its own. comm_torch.py says whether the figures do it justice.
+  // Not bound to a core: Gloo has threads of its own. comm_torch.py says whether the figures do it
+  // justice.
   mkdir((work.file + ".store").c_str(), 0700);
   gloo::rendezvous::FileStore store(work.file + ".store");
   gloo::transport::tcp::attr where;

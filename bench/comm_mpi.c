@@ -1,7 +1,9 @@
-/* The rival's side of compare_comm.py: times MPI collectives as `tandem bench comm` times its own. Every timed call starts from a spin
- * barrier in a file that the ranks map, so one rank's lateness is not another one's time; a round's figure is the median over
- * its calls of the slowest rank's time. Ranks are bound to cores by their number.
- *   mpicc -O2 -o comm_mpi comm_mpi.c;  mpiexec -n 2 ./comm_mpi FILE in_place|out_of_place SECONDS ROUNDS OPERATION BYTES ...
+/* The rival's side of compare_comm.py: times MPI collectives as `tandem bench comm` times its own.
+ * Every timed call starts from a spin barrier in a file that the ranks map, so one rank's lateness
+ * is not another one's time; a round's figure is the median over its calls of the slowest rank's
+ * time. Ranks are bound to cores by their number.
+ *   mpicc -O2 -o comm_mpi comm_mpi.c
+ *   mpiexec -n 2 ./comm_mpi FILE in_place|out_of_place SECONDS ROUNDS OPERATION BYTES ...
  * Prints "OPERATION BYTES MICROSECONDS" per round. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -71,7 +73,8 @@ static void verify(const char* operation, int count, int in_place) {
 
 int main(int argc, char** argv) {
   if (argc < 7) return 2;
-  /* Before MPI starts: what a library decides by cores it decides as in a job with one core per rank. */
+  /* Before MPI starts: what a library decides by cores it decides as in a job with one core per
+   * rank. */
   const char* names[] = {"PMI_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"};
   for (int i = 0; i < 2; ++i) {
     const char* text = getenv(names[i]);

@@ -1,7 +1,10 @@
-// The rival's side of compare_comm.py for oneCCL's C++ interface (rival_clock.h says how it is timed).
-//   g++ -O2 -std=c++17 -I DIR/include -o comm_oneccl comm_oneccl.cc -L DIR/lib -lccl -Wl,--allow-shlib-undefined
-//   RANK=r WORLD_SIZE=n ./comm_oneccl FILE in_place|out_of_place SECONDS ROUNDS OPERATION BYTES ...
-// FILE names a start line and, with ".store" behind it, a folder that rank 0 puts the address of its store into; neither may exist before.
+// The rival's side of compare_comm.py for oneCCL's C++ interface (rival_clock.h says how it is
+// timed).
+//   g++ -O2 -std=c++17 -I DIR/include -o comm_oneccl comm_oneccl.cc -L DIR/lib -lccl
+//   -Wl,--allow-shlib-undefined RANK=r WORLD_SIZE=n ./comm_oneccl FILE in_place|out_of_place
+//   SECONDS ROUNDS OPERATION BYTES ...
+// FILE names a start line and, with ".store" behind it, a folder that rank 0 puts the address of
+// its store into; neither may exist before.
 #include <sched.h>
 #include <sys/stat.h>
 
@@ -61,8 +64,8 @@ void call(const ccl::communicator& comm, const rival::Work& work, const rival::B
 
 int main(int argc, char** argv) {
   const rival::Work work(argc, argv);
-  cpu_set_t
-      cores;  // a core each; the thread that oneCCL would start beside is turned off (CCL_WORKER_OFFLOAD=0)
+  // A core each; the thread that oneCCL would start beside is turned off (CCL_WORKER_OFFLOAD=0).
+  cpu_set_t cores;
   CPU_ZERO(&cores);
   CPU_SET(work.rank, &cores);
   sched_setaffinity(0, sizeof cores, &cores);

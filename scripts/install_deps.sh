@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that tandem needs and that are missing; says which; asks nothing.
 #   scripts/install_deps.sh           what building, the demo and the tests need
-#   scripts/install_deps.sh --tests   and a headless browser for the tests of pages, and an ssh server for the tests of several
-#                                     hosts, where installing it starts no service
-#   scripts/install_deps.sh --dev     and clang, clang-format, clang-tidy, ccache for work on tandem itself
+#   scripts/install_deps.sh --tests   and a headless browser for the tests of pages, clang-format for the check of the sources'
+#                                     form, and an ssh server for the tests of several hosts, where installing it starts no service
+#   scripts/install_deps.sh --dev     and clang, clang-format-14, clang-tidy, ccache for work on tandem itself
 # docs/dependencies.md gives the reason for each package.
 set -euo pipefail
 
@@ -17,12 +17,12 @@ packages=(
   python3 python3-venv python3-pip git                                # checks of the sources, packages for comparison
 )
 if [ "${1:-}" = --tests ]; then
-  packages+=(iproute2 chromium-headless-shell groff-base zsh dpkg-dev)
+  packages+=(iproute2 chromium-headless-shell groff-base zsh dpkg-dev clang-format-14)
   # A package manager under systemd would start a server that lets people in. Nobody asked for that: there the tests say what is
   # missing. In a container the package is just a program.
   [ -d /run/systemd/system ] || packages+=(openssh-server openssh-client)
 elif [ "${1:-}" = --dev ]; then
-  packages+=(clang libclang-rt-dev llvm clang-format clang-tidy ccache)  # the second and third: sanitizers, and names in their reports
+  packages+=(clang libclang-rt-dev llvm clang-format-14 clang-tidy ccache)  # the second and third: sanitizers, and names in their reports
 elif [ $# -gt 0 ]; then
   echo "usage: scripts/install_deps.sh [--tests | --dev]" >&2
   exit 2

@@ -1,4 +1,5 @@
-// A question, a text, and the answers that a model in memory finds: what `tandem ask` prints and `tandem serve` sends.
+// A question, a text, and the answers that a model in memory finds: what `tandem ask` prints and
+// `tandem serve` sends.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +37,9 @@ struct AnswerOptions {
   std::size_t max_seq_length = 384;
   std::size_t doc_stride = 128;
   question_answering::PostprocessOptions postprocess;
-  // Of all questions together. The work is in the windows, and their number is not in proportion to the text: windows that
-  // share all but one token are as many as the text has tokens. A token may be as long as the text, and answers overlap.
+  // Of all questions together. The work is in the windows, and their number is not in proportion to
+  // the text: windows that share all but one token are as many as the text has tokens. A token may
+  // be as long as the text, and answers overlap.
   std::size_t max_windows = kNoLimit;
   std::size_t max_answer_bytes = kNoLimit;
 };
@@ -60,17 +62,19 @@ struct Answer {
   std::optional<AnswerSpan> span;  // nothing: no answer
 };
 
-// A model ready for inference. Several threads may ask at once: the windows of all their questions are computed side by side by
-// one team of threads.
+// A model ready for inference. Several threads may ask at once: the windows of all their questions
+// are computed side by side by one team of threads.
 class Reader {
  public:
-  // Throws what resolving and reading a model throws. The number of threads is OMP_NUM_THREADS, else the available cores.
+  // Throws what resolving and reading a model throws. The number of threads is OMP_NUM_THREADS,
+  // else the available cores.
   Reader(const hub::ModelArguments& arguments, const Environment& environment);
 
-  // For each question at least one answer, the chosen one first, then the others by their score; the same whatever is asked at
-  // the same time. A window is never longer than the model's positions, and overlaps the next by half of them at most.
-  // Throws DataError when a question or a context is empty, is not UTF-8, or the question leaves no room for the context, or a
-  // limit of the options is exceeded; Cancelled soon after that was requested.
+  // For each question at least one answer, the chosen one first, then the others by their score;
+  // the same whatever is asked at the same time. A window is never longer than the model's
+  // positions, and overlaps the next by half of them at most. Throws DataError when a question or a
+  // context is empty, is not UTF-8, or the question leaves no room for the context, or a limit of
+  // the options is exceeded; Cancelled soon after that was requested.
   std::vector<std::vector<Answer>> answer(std::span<const Question> questions,
                                           const AnswerOptions& options,
                                           const std::stop_token& cancelled = {});
@@ -97,7 +101,8 @@ class Reader {
   std::unique_ptr<WindowScheduler> scheduler_;      // uses all of the above
 };
 
-// Throws DataError when `text` has nothing but white space; `what` begins the message: "the context on standard input".
+// Throws DataError when `text` has nothing but white space; `what` begins the message: "the context
+// on standard input".
 void require_text(std::string_view text, std::string_view what);
 
 // The flags that every command takes which answers questions: the model and how it reads.

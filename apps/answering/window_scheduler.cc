@@ -22,7 +22,8 @@ void append_window(const FeatureSet& features, std::size_t window, nn::PackedBat
 
 }  // namespace
 
-// The windows of one caller. A copy of the features shares their memory, so that a batch may outlive its caller.
+// The windows of one caller. A copy of the features shares their memory, so that a batch may
+// outlive its caller.
 struct WindowScheduler::Job {
   explicit Job(const FeatureSet& set) : features(set), missing(set.size()) {
     row_begin.push_back(0);
@@ -124,7 +125,8 @@ void WindowScheduler::run() {
   }
 }
 
-// Callers do not read their logits before the last window is there, so they are written without the lock.
+// Callers do not read their logits before the last window is there, so they are written without the
+// lock.
 void WindowScheduler::compute(const std::vector<Piece>& pieces) {
   nn::PackedBatch batch;
   for (const Piece& piece : pieces) append_window(piece.job->features, piece.window, batch);

@@ -1,4 +1,5 @@
-// Windows of several questions computed side by side: whoever asks about a short text does not wait for the end of a long one.
+// Windows of several questions computed side by side: whoever asks about a short text does not wait
+// for the end of a long one.
 #pragma once
 
 #include <atomic>
@@ -27,12 +28,13 @@ class Cancelled : public Error {
   using Error::Error;
 };
 
-// One thread takes the windows of everybody's questions in turn, one of each, computes a batch of them and hands out the logits.
-// A batch has as few windows as the machine computes in about a tenth of a second (at least one), so that whoever comes next
-// waits no longer. Thread-safe.
+// One thread takes the windows of everybody's questions in turn, one of each, computes a batch of
+// them and hands out the logits. A batch has as few windows as the machine computes in about a
+// tenth of a second (at least one), so that whoever comes next waits no longer. Thread-safe.
 class WindowScheduler {
  public:
-  // Fills logits [rows, 2] of a batch; called on the scheduler's thread only, which may interrupt it (InterruptionScope).
+  // Fills logits [rows, 2] of a batch; called on the scheduler's thread only, which may interrupt
+  // it (InterruptionScope).
   using Forward = std::function<void(const nn::PackedBatch& batch, std::span<float> logits)>;
   static constexpr std::size_t kMaxWindows = 8;  // of one batch
 
@@ -42,8 +44,9 @@ class WindowScheduler {
   WindowScheduler(const WindowScheduler&) = delete;
   WindowScheduler& operator=(const WindowScheduler&) = delete;
 
-  // Logits [rows, 2] of all features, one after another, without padding. Throws what forward threw, or Cancelled soon after
-  // `cancelled` was requested; a batch that nobody waits for any more is interrupted.
+  // Logits [rows, 2] of all features, one after another, without padding. Throws what forward
+  // threw, or Cancelled soon after `cancelled` was requested; a batch that nobody waits for any
+  // more is interrupted.
   std::vector<float> logits_of(const question_answering::FeatureSet& features,
                                const std::stop_token& cancelled);
 

@@ -13,10 +13,10 @@ namespace tandem::apps {
 Binding accelerator_config_binding();
 
 // Sets split_batches, even_batches and gradient_accumulation_steps (of
-// gradient_accumulation_kwargs.num_steps) as `config` says, and adds a line to `notes` for each other
-// key that asks for something. Throws ConfigError for unknown keys, as transformers does, for values
-// of the wrong type, for use_seedable_sampler false, and when both --gradient_accumulation_steps and
-// num_steps are given.
+// gradient_accumulation_kwargs.num_steps) as `config` says, and adds a line to `notes` for each
+// other key that asks for something. Throws ConfigError for unknown keys, as transformers does, for
+// values of the wrong type, for use_seedable_sampler false, and when both
+// --gradient_accumulation_steps and num_steps are given.
 void apply_accelerator_config(const Json& config, trainer::TrainingArguments& training,
                               std::vector<std::string>& notes);
 

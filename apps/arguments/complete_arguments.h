@@ -10,9 +10,9 @@
 namespace tandem::apps {
 
 // Fills in, by Hugging Face's rules, do_eval, eval_steps, disable_tqdm, metric_for_best_model and
-// greater_is_better, and normalises report_to, save_total_limit and bf16; a line in `notes` for each
-// default that was filled in and each value that changes nothing. Reads no file. Throws ConfigError for
-// contradictions and for data that would be needed and are not named.
+// greater_is_better, and normalises report_to, save_total_limit and bf16; a line in `notes` for
+// each default that was filled in and each value that changes nothing. Reads no file. Throws
+// ConfigError for contradictions and for data that would be needed and are not named.
 void complete_arguments(RunQaArguments& arguments, std::vector<std::string>& notes);
 
 }  // namespace tandem::apps

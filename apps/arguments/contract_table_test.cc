@@ -1,6 +1,6 @@
 // The flag table against the contract's own text, where that lies beside the source folder: every
-// flag that its sections 1, 2 and 9 name has a row here, and where a row of section 9 has one verdict,
-// it is that one. (run_qa_arguments_test.cc holds the verdicts without the text.)
+// flag that its sections 1, 2 and 9 name has a row here, and where a row of section 9 has one
+// verdict, it is that one. (run_qa_arguments_test.cc holds the verdicts without the text.)
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,7 +83,8 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// "torch_compile(_backend,_mode), x (F)" -> torch_compile torch_compile_backend torch_compile_mode x
+// "torch_compile(_backend,_mode), x (F)" -> torch_compile torch_compile_backend torch_compile_mode
+// x
 std::vector<std::string> flags_of(const std::string& cell) {
   std::vector<std::string> flags;
   std::string outside, inside;

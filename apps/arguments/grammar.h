@@ -2,8 +2,9 @@
 // table:
 //   --foo_bar v, --foo-bar v, --foo_bar=v; unique prefixes; of repeated flags the last one wins;
 //   bools bare (true) or with yes/no, true/false, t/f, y/n, 1/0; --no_foo for flags that are true
-//   by default; some choices take truth values too; optional bools need a value; lists take all values up to the next flag; negative
-//   numbers are values, not flags; dictionaries as inline JSON or as the path of a JSON file.
+//   by default; some choices take truth values too; optional bools need a value; lists take all
+//   values up to the next flag; negative numbers are values, not flags; dictionaries as inline JSON
+//   or as the path of a JSON file.
 #pragma once
 
 #include <span>

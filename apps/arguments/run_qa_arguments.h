@@ -44,10 +44,10 @@ struct ParsedRunQa {
 //   for most people, whose
 //     sibling run_qa.args the original reads) come before the given ones, with a note that says so;
 //   - a leading ~ of paths becomes HOME.
-// The result is complete: disable_tqdm, eval_steps, do_eval, metric_for_best_model and greater_is_better are
-// filled in by Hugging Face's rules. Reads nothing but the files named here. Throws ConfigError;
-// usage errors (grammar.h, a missing required flag) exit with 2, refused flags and contradictions
-// with 1.
+// The result is complete: disable_tqdm, eval_steps, do_eval, metric_for_best_model and
+// greater_is_better are filled in by Hugging Face's rules. Reads nothing but the files named here.
+// Throws ConfigError; usage errors (grammar.h, a missing required flag) exit with 2, refused flags
+// and contradictions with 1.
 ParsedRunQa parse_run_qa(std::span<const std::string> words, const std::filesystem::path& directory,
                          const Environment& environment);
 
@@ -58,7 +58,8 @@ std::string describe(const RunQaArguments& arguments);
 // The content of training_args.json: to_json, 2-space indent, newline at the end.
 std::string training_args_json(const RunQaArguments& arguments);
 
-// What run_qa takes, for its manual page and the completion of shells; the same table and texts as run_qa_help().
+// What run_qa takes, for its manual page and the completion of shells; the same table and texts as
+// run_qa_help().
 CommandDescription run_qa_description();
 
 // The text of `tandem run_qa --help`: every flag with default and meaning under its heading, then

@@ -26,8 +26,8 @@ struct AnswersOptions {
   bool version_2 = false;
 };
 
-// Logits as a model gives them in shape: two arrays over all rows, here of noise that depends on the
-// place only.
+// Logits as a model gives them in shape: two arrays over all rows, here of noise that depends on
+// the place only.
 struct NoiseLogits {
   explicit NoiseLogits(const qa::FeatureSet& features) {
     row_begin.push_back(0);

@@ -1,5 +1,5 @@
-// `tandem bench comm`: the collectives, as nccl-tests tabulates them, beside the physical limit of this machine. Every size is
-// verified before it is timed.
+// `tandem bench comm`: the collectives, as nccl-tests tabulates them, beside the physical limit of
+// this machine. Every size is verified before it is timed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -153,7 +153,8 @@ CommLimits limits_of(Communicator& communicator, const std::vector<int>& cores,
   return limits;
 }
 
-// All backends on the same buffers, except where these must be the communicator's: each verified, then their rounds in turns.
+// All backends on the same buffers, except where these must be the communicator's: each verified,
+// then their rounds in turns.
 std::vector<CommRow> measure_size(Rank& rank, const CommBenchOptions& options,
                                   const std::string& name, const std::string& memory,
                                   std::size_t bytes) {

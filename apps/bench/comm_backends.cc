@@ -72,7 +72,8 @@ void CommSides::turn_to(std::size_t side) {
 }
 
 void CommSides::close() {
-  // Last the one through whose messages the others met, which for an MPI belongs to the whole process.
+  // Last the one through whose messages the others met, which for an MPI belongs to the whole
+  // process.
   for (auto side = created_.rbegin(); side != created_.rend(); ++side) {
     turn_to(*side);
     sides_[*side]->close();

@@ -16,27 +16,27 @@ struct CommBackend {
   comm::TransportOptions transport;
 };
 
-// "ccl,gloo" in this order. Throws ConfigError: an unknown or repeated name, an MPI in a job of several ranks that no MPI launcher
-// started, or an unknown CCL_ATL_TRANSPORT.
+// "ccl,gloo" in this order. Throws ConfigError: an unknown or repeated name, an MPI in a job of
+// several ranks that no MPI launcher started, or an unknown CCL_ATL_TRANSPORT.
 std::vector<CommBackend> choose_backends(const std::string& names, const Environment& environment,
                                          bool distributed);
 
-// Loads the library of a plugin and starts it for one rank, in the calling process; others need not have it. Throws ConfigError, which
-// names the package to install.
+// Loads the library of a plugin and starts it for one rank, in the calling process; others need not
+// have it. Throws ConfigError, which names the package to install.
 void try_library(const CommBackend& backend);
 
 class CommSides {
  public:
-  // Collective. The ranks meet once: the first communicator as any job would, the others by its messages. An MPI is first wherever it is
-  // in the list, because Hydra's process manager serves a process once. `options`: without the transport. Throws what
-  // Communicator::create throws.
+  // Collective. The ranks meet once: the first communicator as any job would, the others by its
+  // messages. An MPI is first wherever it is in the list, because Hydra's process manager serves a
+  // process once. `options`: without the transport. Throws what Communicator::create throws.
   CommSides(const rendezvous::Identity& identity, const std::vector<CommBackend>& backends,
             const comm::Options& options);
 
   std::size_t size() const { return sides_.size(); }
   comm::Communicator& operator[](std::size_t side) { return *sides_[side]; }
-  // Collective: from here on the ranks use communicator `side`. Until all have come the others are driven, too, since a library may
-  // still have to deliver what its calls have given it.
+  // Collective: from here on the ranks use communicator `side`. Until all have come the others are
+  // driven, too, since a library may still have to deliver what its calls have given it.
   void turn_to(std::size_t side);
   // Collective; nothing may follow.
   void close();

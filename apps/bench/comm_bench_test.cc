@@ -1,4 +1,5 @@
-// `tandem bench comm` from outside. No figure is judged. A backend whose library or launcher is missing is skipped, and the test says so.
+// `tandem bench comm` from outside. No figure is judged. A backend whose library or launcher is
+// missing is skipped, and the test says so.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -114,8 +114,8 @@ void copy(float* to, const float* from, std::size_t elements) {
 }
 
 void sum_directly(Stage& stage, int me, std::uint32_t) {
-  constexpr std::size_t kBlock =
-      1024;  // the sum stays in the L1 cache until all copies are written
+  // The sum stays in the L1 cache until all copies are written.
+  constexpr std::size_t kBlock = 1024;
   const std::size_t end = stage.cut(me + 1);
   for (std::size_t i = stage.cut(me); i < end; i += kBlock) {
     const std::size_t length = std::min(kBlock, end - i);
@@ -182,8 +182,9 @@ void sum_staged(Stage& stage, int me, std::uint32_t base) {
   }
 }
 
-// Blocks in pieces through the rings: step by step a thread gives its part of a piece, then takes the others' parts of the piece
-// before. The first `givers` threads give; who does not, waits for nobody's room and is not waited for.
+// Blocks in pieces through the rings: step by step a thread gives its part of a piece, then takes
+// the others' parts of the piece before. The first `givers` threads give; who does not, waits for
+// nobody's room and is not waited for.
 template <class Give, class Take>
 void in_pieces(Stage& stage, int me, std::uint32_t base, int givers, Give give, Take take) {
   const auto own = static_cast<std::size_t>(me);

@@ -12,7 +12,8 @@
 
 namespace tandem::apps::bench {
 
-// Anonymous memory with the pages the system gives by default (4 KiB), or asked for as huge ones; zeroed and touched.
+// Anonymous memory with the pages the system gives by default (4 KiB), or asked for as huge ones;
+// zeroed and touched.
 class Pages {
  public:
   Pages(std::size_t bytes, bool huge);
@@ -26,15 +27,17 @@ class Pages {
   std::size_t bytes_ = 0;
 };
 
-// Binds the calling thread to the core of `index`, counted modulo the cores there are. None: nothing happens.
+// Binds the calling thread to the core of `index`, counted modulo the cores there are. None:
+// nothing happens.
 void pin_to_core(const std::vector<int>& cores, int index);
 
-// Starts `ranks` child processes that run `body` with their identity, and waits for all. Returns the first exit code that is
-// not 0. To be called before this process has threads.
+// Starts `ranks` child processes that run `body` with their identity, and waits for all. Returns
+// the first exit code that is not 0. To be called before this process has threads.
 int run_forked(int ranks, const std::function<int(const rendezvous::Identity&)>& body);
 
-// A barrier of the ranks that costs a few cache lines and belongs to no library: every timed call starts from it, so that
-// one rank's lateness is not another one's time. Several nodes: the communicator's own barrier.
+// A barrier of the ranks that costs a few cache lines and belongs to no library: every timed call
+// starts from it, so that one rank's lateness is not another one's time. Several nodes: the
+// communicator's own barrier.
 class StartLine {
  public:
   explicit StartLine(comm::Communicator& communicator);

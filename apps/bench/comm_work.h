@@ -1,4 +1,5 @@
-// One operation of `tandem bench comm` on one communicator: its buffers, the call on them, and the check of what arrives.
+// One operation of `tandem bench comm` on one communicator: its buffers, the call on them, and the
+// check of what arrives.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,8 @@
 
 namespace tandem::apps::bench {
 
-// Runs the call and waits for it. Operation::kSend: every rank sends to the next one and receives from the one before.
+// Runs the call and waits for it. Operation::kSend: every rank sends to the next one and receives
+// from the one before.
 void perform(comm::Communicator& communicator, const comm::Call& call);
 
 // What is measured of every backend.
@@ -25,14 +27,15 @@ struct WorkShape {
 
 class Work {
  public:
-  // The buffers lie in `pages` (memory_bytes() long, may be shared by works that do not run at the same time), or if that is null in
-  // memory of the communicator.
+  // The buffers lie in `pages` (memory_bytes() long, may be shared by works that do not run at the
+  // same time), or if that is null in memory of the communicator.
   Work(comm::Communicator& communicator, const WorkShape& shape, std::shared_ptr<Pages> pages);
   const comm::Call& call() const { return call_; }
   std::size_t bytes() const;
 
-  // Runs once on bytes that tell who sent them, and checks every byte that arrived; the buffers are zero afterwards. Sums: of rank +
-  // position, small enough to be exact in every type. Throws Error.
+  // Runs once on bytes that tell who sent them, and checks every byte that arrived; the buffers are
+  // zero afterwards. Sums: of rank + position, small enough to be exact in every type. Throws
+  // Error.
   void verify(comm::Communicator& communicator);
 
  private:

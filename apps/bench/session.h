@@ -27,7 +27,8 @@ class Machine {
  public:
   Machine(ThreadPool& threads, std::string_view overrides,
           kernels::Precision precision = kernels::Precision::kBfloat16);
-  // With the tiles that were tuned for this CPU, as jobs run; see tuned_tiles() for the line about it.
+  // With the tiles that were tuned for this CPU, as jobs run; see tuned_tiles() for the line about
+  // it.
   Machine(ThreadPool& threads, std::string_view overrides, kernels::Precision precision,
           const Environment& environment);
   const kernels::Context& context() const { return context_; }

@@ -1,4 +1,5 @@
-// The command lines of the subcommands that CLI11 reads (run_qa has a grammar of its own, apps/arguments).
+// The command lines of the subcommands that CLI11 reads (run_qa has a grammar of its own,
+// apps/arguments).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,14 +11,16 @@
 
 namespace tandem::apps {
 
-// Parses the words after the subcommand's name. False: help was asked for and has been printed. Throws ConfigError with exit code 2 for what is
-// wrong, and CommandDescription when the only word is kDescribe.
+// Parses the words after the subcommand's name. False: help was asked for and has been printed.
+// Throws ConfigError with exit code 2 for what is wrong, and CommandDescription when the only word
+// is kDescribe.
 bool parse_command(CLI::App& app, const std::vector<std::string>& words);
 
 // CLI::Range, which lets nan through, without that.
 CLI::Validator number_in(double min, double max);
 
-// Asks a command for its description instead of running it: whoever makes help also makes the manual and the completion.
+// Asks a command for its description instead of running it: whoever makes help also makes the
+// manual and the completion.
 inline constexpr std::string_view kDescribe = "--describe-command-line";
 
 }  // namespace tandem::apps

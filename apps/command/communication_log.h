@@ -8,7 +8,8 @@
 
 namespace tandem::apps {
 
-// error: no progress of a slow start; warn (the default); info, debug and trace: every rank says where it stands.
+// error: no progress of a slow start; warn (the default); info, debug and trace: every rank says
+// where it stands.
 enum class CommunicationLog { kError, kWarn, kInfo };
 
 // Throws ConfigError for another word.

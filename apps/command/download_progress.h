@@ -1,5 +1,5 @@
-// What a person sees of downloads: on a terminal a line that is redrawn, elsewhere a line now and then.
-// Everything goes to stderr.
+// What a person sees of downloads: on a terminal a line that is redrawn, elsewhere a line now and
+// then. Everything goes to stderr.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@ namespace tandem::apps {
 
 class DownloadProgress final : public hub::DownloadObserver {
  public:
-  // `bars`: false shows the beginning and the end of a file only. `tell_waiting`: whether this process
-  // says for whom it waits (one of a job does).
+  // `bars`: false shows the beginning and the end of a file only. `tell_waiting`: whether this
+  // process says for whom it waits (one of a job does).
   explicit DownloadProgress(bool bars = true, bool tell_waiting = true);
 
   void file_begin(std::string_view name, std::optional<std::uint64_t> size,

@@ -7,12 +7,14 @@
 
 namespace tandem::apps {
 
-// The reader of our output went away (`tandem inspect … | head`): not an error, but nothing is left to do.
+// The reader of our output went away (`tandem inspect … | head`): not an error, but nothing is left
+// to do.
 struct OutputClosed {};
 
-// A stream onto a file descriptor that hands on every complete line at once, so that a reader sees each object as soon as it
-// is made. Writing throws OutputClosed when the reader is gone and IoError for any other failure (disk full). SIGPIPE must be
-// ignored. Not thread-safe. flush() writes an incomplete last line; the destructor does so too, silently.
+// A stream onto a file descriptor that hands on every complete line at once, so that a reader sees
+// each object as soon as it is made. Writing throws OutputClosed when the reader is gone and
+// IoError for any other failure (disk full). SIGPIPE must be ignored. Not thread-safe. flush()
+// writes an incomplete last line; the destructor does so too, silently.
 class LineOutput : public std::ostream {
  public:
   explicit LineOutput(int descriptor);

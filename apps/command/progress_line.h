@@ -1,5 +1,6 @@
-// A line of progress as long as the terminal allows. What a line has too much goes in a fixed order, so that what a person
-// needs most stays: first the share of the peak, then tokens per second, then the drawing.
+// A line of progress as long as the terminal allows. What a line has too much goes in a fixed
+// order, so that what a person needs most stays: first the share of the peak, then tokens per
+// second, then the drawing.
 #pragma once
 
 #include <optional>
@@ -16,12 +17,12 @@ struct ProgressLine {
   std::size_t optional_details = 0;  // so many at the end may be left out, the last one first
 };
 
-// Columns of the terminal at standard error; nothing when it is none (a file, a pipe, mpirun). A terminal that does not know
-// its size counts as one of 80.
+// Columns of the terminal at standard error; nothing when it is none (a file, a pipe, mpirun). A
+// terminal that does not know its size counts as one of 80.
 std::optional<int> stderr_columns();
 
-// Without columns: the whole text without a drawing. Otherwise at most columns - 1 of them (the last column makes some terminals
-// go on to the next line).
+// Without columns: the whole text without a drawing. Otherwise at most columns - 1 of them (the
+// last column makes some terminals go on to the next line).
 std::string format_progress(const ProgressLine& progress, std::optional<int> columns);
 
 }  // namespace tandem::apps

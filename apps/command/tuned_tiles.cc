@@ -23,7 +23,8 @@ using nlohmann::ordered_json;
 constexpr int kFormat = 1;
 constexpr std::size_t kLargest = 4096;  // rows or columns of a tile
 
-// "amd-epyc-9755-26-2-1": the first processor's name, family, model and stepping, as Linux has them.
+// "amd-epyc-9755-26-2-1": the first processor's name, family, model and stepping, as Linux has
+// them.
 std::string cpu_name() {
   const std::optional<std::string> text = read_file_if_exists("/proc/cpuinfo");
   std::string name;

@@ -18,8 +18,9 @@ std::optional<std::filesystem::path> tuned_tiles_file(const Environment& environ
 // Writes the tiles of `kernels`. Throws IoError.
 void save_tuned_tiles(const std::filesystem::path& file, const kernels::KernelSet& kernels);
 
-// Sets the tiles of `kernels` as the file says. Returns one line for the person: which file is used,
-// or why one is there and is not; empty when there is none. Never throws for what the file holds.
+// Sets the tiles of `kernels` as the file says. Returns one line for the person: which file is
+// used, or why one is there and is not; empty when there is none. Never throws for what the file
+// holds.
 std::string load_tuned_tiles(const Environment& environment, kernels::KernelSet& kernels);
 
 }  // namespace tandem::apps

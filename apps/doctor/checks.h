@@ -1,5 +1,5 @@
-// The checks of `tandem doctor`, one function per subject. Each adds what it finds to the report and throws nothing that the
-// world can cause.
+// The checks of `tandem doctor`, one function per subject. Each adds what it finds to the report
+// and throws nothing that the world can cause.
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,8 @@ void check_output_dir(const std::filesystem::path& directory, Report& report);
 void check_network(const Environment& environment, bool several_hosts, Report& report);
 // Launchers and their versions; libraries that the plugins load.
 void check_software(bool several_hosts, Report& report);
-// Every host of the file: its name, ssh, tandem, clock, and a connection from it to rank 0's port here.
+// Every host of the file: its name, ssh, tandem, clock, and a connection from it to rank 0's port
+// here.
 void check_hosts(const Environment& environment, const Hosts& hosts, Report& report);
 
 }  // namespace tandem::apps::doctor

@@ -1,4 +1,5 @@
-// `tandem doctor`: will a job run here, and on the hosts of a host file? What is missing, and how to put it right.
+// `tandem doctor`: will a job run here, and on the hosts of a host file? What is missing, and how
+// to put it right.
 #include <algorithm>
 #include <cstdio>
 #include <sstream>

@@ -1,4 +1,5 @@
-// `tandem doctor` from outside, and the host files it reads. The hosts themselves are in tests/multihost.
+// `tandem doctor` from outside, and the host files it reads. The hosts themselves are in
+// tests/multihost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -36,7 +36,8 @@ bool read_entry(const std::vector<std::string>& words, HostfileEntry& entry) {
     return false;
   }
   constexpr std::string_view kNever = "=,;\"'";
-  // A name that begins with '-' would be an option of whatever program it is given to: no host has one.
+  // A name that begins with '-' would be an option of whatever program it is given to: no host has
+  // one.
   if (entry.host.empty() || entry.host.front() == '-' ||
       entry.host.find_first_of(kNever) != std::string::npos) {
     return false;

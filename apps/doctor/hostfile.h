@@ -12,8 +12,9 @@ struct HostfileEntry {
   int ranks = 1;
 };
 
-// One host a line: "node0", "node0:2" (Hydra), "node0 slots=2" (Open MPI); '#' begins a comment. Throws IoError, and ConfigError
-// that names file and line when a line is none of these, a host comes twice, or there is no host.
+// One host a line: "node0", "node0:2" (Hydra), "node0 slots=2" (Open MPI); '#' begins a comment.
+// Throws IoError, and ConfigError that names file and line when a line is none of these, a host
+// comes twice, or there is no host.
 std::vector<HostfileEntry> read_hostfile(const std::filesystem::path& path);
 
 }  // namespace tandem::apps::doctor

@@ -51,7 +51,8 @@ Resolved resolve(const std::string& host) {
   return resolved;
 }
 
-// The address from which this host would send to `address`: a lookup in the routing table, nothing is sent.
+// The address from which this host would send to `address`: a lookup in the routing table, nothing
+// is sent.
 std::string source_towards(const std::string& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;

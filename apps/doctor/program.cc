@@ -38,7 +38,8 @@ struct Pipe {
   }
 };
 
-// -1 when the program does not start: then the child has said so through `started`, which a successful exec closes.
+// -1 when the program does not start: then the child has said so through `started`, which a
+// successful exec closes.
 pid_t spawn(const std::vector<std::string>& words, const Pipe& out, const Pipe& err) {
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));

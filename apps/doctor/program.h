@@ -15,7 +15,8 @@ struct ProgramOutput {
   std::string err;
 };
 
-// Runs a program (found in PATH) without input, in a process group of its own, and kills the group at the limit.
+// Runs a program (found in PATH) without input, in a process group of its own, and kills the group
+// at the limit.
 ProgramOutput run_program(const std::vector<std::string>& words, std::chrono::milliseconds limit);
 
 // The first line of a text, without the newline.

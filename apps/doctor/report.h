@@ -19,7 +19,8 @@ class Report {
   bool healthy() const { return problems_.empty(); }
   // Aligned lines, then one line "problem: …; fix: …" for each problem, then the verdict.
   std::string text() const;
-  // {"findings": [{"topic", "level", "text"}], "problems": [{"topic", "problem", "fix"}], "healthy"}
+  // {"findings": [{"topic", "level", "text"}], "problems": [{"topic", "problem", "fix"}],
+  // "healthy"}
   std::string json() const;
 
  private:

@@ -30,7 +30,8 @@ struct Library {
   const char* package;
 };
 
-// "mpirun (Open MPI) 4.1.4", "HYDRA build details: Version: 4.0.2", "Intel(R) MPI Library for Linux* OS, Version 2021.19".
+// "mpirun (Open MPI) 4.1.4", "HYDRA build details: Version: 4.0.2", "Intel(R) MPI Library for
+// Linux* OS, Version 2021.19".
 std::string version_of(const std::string& output) {
   std::string text = first_line(output);
   const std::size_t at = output.find("Version:");
@@ -68,7 +69,8 @@ void check_launchers(bool several_hosts, Report& report) {
   }
 }
 
-// In a process of its own: what a library does while it is loaded (start threads, print, crash) is not the doctor's.
+// In a process of its own: what a library does while it is loaded (start threads, print, crash) is
+// not the doctor's.
 bool loads(const char* name) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(::dlopen(name, RTLD_NOW | RTLD_LOCAL) == nullptr ? 1 : 0);

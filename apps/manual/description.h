@@ -12,8 +12,8 @@ struct OptionDescription {
   std::string value;               // what stands behind the name, "N", "DIR|NAME"; empty: nothing
   std::string help;
   std::vector<std::string> choices;
-  bool note_only =
-      false;  // accepted without effect: in the manual's list of such flags, not completed
+  // Accepted without effect: in the manual's list of such flags, not completed.
+  bool note_only = false;
 };
 
 struct CommandDescription {

@@ -7,7 +7,8 @@
 namespace tandem::apps {
 namespace {
 
-// Text for roff: a backslash and a dash mean something, so does a dot or a quote that begins a line.
+// Text for roff: a backslash and a dash mean something, so does a dot or a quote that begins a
+// line.
 std::string roff(const std::string& text) {
   std::string escaped;
   bool line_begins = true;

@@ -8,7 +8,8 @@
 
 namespace tandem::apps {
 
-// A page of section 1 in the man macros: of one command ("tandem-run_qa"), or of the program with its list of commands.
+// A page of section 1 in the man macros: of one command ("tandem-run_qa"), or of the program with
+// its list of commands.
 std::string manual_page(const CommandDescription& command, const std::string& version);
 std::string program_manual_page(std::span<const CommandDescription> commands,
                                 const std::string& version);

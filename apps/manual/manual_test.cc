@@ -1,4 +1,5 @@
-// Manual pages and completion as the program prints them, read by the tools that people use: groff, bash, zsh.
+// Manual pages and completion as the program prints them, read by the tools that people use: groff,
+// bash, zsh.
 #include "apps/manual/manual.h"
 
 #include <gmock/gmock.h>

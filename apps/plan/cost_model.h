@@ -67,10 +67,11 @@ struct Traffic {
   std::size_t slice_owners = 0;  // ranks that own anything of the gradient
 };
 
-// Every bucket is cut into one slice per rank at multiples of the chunk, so a bucket of 16 chunks has 16
-// owners however many ranks there are, others from bucket to bucket; an owner receives its slice from every other node and sends
-// the sum back to every other node. Balanced, a node sends 2 (N−1)/N of the gradient; where there are fewer
-// chunks in the gradient than nodes, the owners' nodes send and receive N−1 times their slices.
+// Every bucket is cut into one slice per rank at multiples of the chunk, so a bucket of 16 chunks
+// has 16 owners however many ranks there are, others from bucket to bucket; an owner receives its
+// slice from every other node and sends the sum back to every other node. Balanced, a node sends 2
+// (N−1)/N of the gradient; where there are fewer chunks in the gradient than nodes, the owners'
+// nodes send and receive N−1 times their slices.
 Traffic traffic(std::size_t elements, const Cluster& cluster);
 
 // The bytes that a node would send (and receive) in a step if slices were dealt evenly.

@@ -13,8 +13,8 @@
 namespace tandem::apps::plan {
 
 // {"peak_gflops", "share_of_peak", "memory_gbytes_per_second", "reduce_gbytes_per_second"} of a
-// rank, and "message_microseconds" if it is not the default. Throws ConfigError, naming `where`, for
-// broken JSON and for a key that is missing, unknown or out of range.
+// rank, and "message_microseconds" if it is not the default. Throws ConfigError, naming `where`,
+// for broken JSON and for a key that is missing, unknown or out of range.
 MachineProfile parse_profile(std::string_view json, std::string_view where);
 nlohmann::ordered_json to_json(const MachineProfile& profile);
 

@@ -59,8 +59,8 @@ SocketAddress parse_address(const std::string& text, std::uint16_t port) {
   return address;
 }
 
-// Who counts as one: an IPv4 address, also when it comes as ::ffff:a.b.c.d; the network of an IPv6 address, of which a host may
-// use any.
+// Who counts as one: an IPv4 address, also when it comes as ::ffff:a.b.c.d; the network of an IPv6
+// address, of which a host may use any.
 std::string address_key(const sockaddr* address) {
   const auto bytes = [](const void* data, std::size_t size) {
     return std::string(static_cast<const char*>(data), size);
@@ -210,7 +210,8 @@ class HttpServer::Implementation {
   Implementation(const HttpServerOptions& options, HttpHandlers handlers)
       : options_(options), handlers_(std::move(handlers)) {
     const SocketAddress address = parse_address(options.address, options.port);
-    // Beside our deadlines: a client's end of which libmicrohttpd has missed the only event is found no other way.
+    // Beside our deadlines: a client's end of which libmicrohttpd has missed the only event is
+    // found no other way.
     const auto idle_seconds = static_cast<unsigned>(1 + options.request_limit.count() / 1000);
     errno = 0;
     daemon_ = MHD_start_daemon(
@@ -302,8 +303,8 @@ class HttpServer::Implementation {
     *context = nullptr;
   }
 
-  // libmicrohttpd calls this with the headers (*context is null), with each piece of the body, at its end (size 0), and again when
-  // the computation has resumed the connection.
+  // libmicrohttpd calls this with the headers (*context is null), with each piece of the body, at
+  // its end (size 0), and again when the computation has resumed the connection.
   static MHD_Result access(void* pointer, MHD_Connection* connection, const char* path,
                            const char* method, const char*, const char* piece, std::size_t* size,
                            void** context) {
@@ -425,8 +426,9 @@ class HttpServer::Implementation {
     return finish(connection, exchange.answer);
   }
 
-  // Clients that have closed their connection, or their half of it: nobody should compute what they asked, and nothing more
-  // will come of a request that is not complete. (libmicrohttpd misses the second when the end comes with the last bytes.)
+  // Clients that have closed their connection, or their half of it: nobody should compute what they
+  // asked, and nothing more will come of a request that is not complete. (libmicrohttpd misses the
+  // second when the end comes with the last bytes.)
   void close_deserted() {
     std::vector<pollfd> entries;
     std::vector<Connection*> connections;
@@ -459,8 +461,8 @@ class HttpServer::Implementation {
     connection.closing = true;
   }
 
-  // Whoever is late loses the connection. libmicrohttpd's own time-out starts anew with every byte, so that a byte a second would
-  // hold a connection for ever.
+  // Whoever is late loses the connection. libmicrohttpd's own time-out starts anew with every byte,
+  // so that a byte a second would hold a connection for ever.
   void close_overdue() {
     const auto now = Clock::now();
     for (Connection* connection : connections_) {

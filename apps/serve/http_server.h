@@ -1,5 +1,5 @@
-// A small HTTP/1.1 server over libmicrohttpd: what arrives is bounded in size, number and time, and what takes long is computed
-// beside the thread that listens.
+// A small HTTP/1.1 server over libmicrohttpd: what arrives is bounded in size, number and time, and
+// what takes long is computed beside the thread that listens.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,8 @@ struct HttpServerOptions {
   std::size_t max_body_bytes = 1 << 20;
   unsigned max_connections = 64;
   unsigned max_connections_per_address = 32;  // IPv6: per network of 64 bits
-  // From the first byte of a connection to the end of its answer, without the time in which it was computed.
+  // From the first byte of a connection to the end of its answer, without the time in which it was
+  // computed.
   std::chrono::milliseconds request_limit{10000};
   std::chrono::milliseconds tick{50};  // how soon `stop`, a client that went and deadlines are seen
 };
@@ -44,32 +45,35 @@ struct HttpServerOptions {
 struct HttpHandlers {
   // An answer, or nothing: compute. Called on the thread of run(), so it must be quick.
   std::function<std::optional<HttpResponse>(const HttpRequest& request)> at_once;
-  // Called on a thread of its own, several at once. `cancelled` is requested when the client has gone or the server stops; the
-  // answer then matters only in the second case. What it throws is answered with 500.
+  // Called on a thread of its own, several at once. `cancelled` is requested when the client has
+  // gone or the server stops; the answer then matters only in the second case. What it throws is
+  // answered with 500.
   std::function<HttpResponse(const HttpRequest& request, const std::stop_token& cancelled)> compute;
   // The form of an error that the server itself finds.
   std::function<HttpResponse(int status, const std::string& message)> error;
 };
 
-// One request per connection. Refused with 400: headers that two readers may understand in two ways (two of Host, Content-Length
-// or Transfer-Encoding, a length that is no number, a length beside a transfer coding, a name that is none); with 501 another
-// transfer coding than chunked; with 413 a body over max_body_bytes; with 429 and 503 a computation too many, of one address
-// or of all.
+// One request per connection. Refused with 400: headers that two readers may understand in two ways
+// (two of Host, Content-Length or Transfer-Encoding, a length that is no number, a length beside a
+// transfer coding, a name that is none); with 501 another transfer coding than chunked; with 413 a
+// body over max_body_bytes; with 429 and 503 a computation too many, of one address or of all.
 //
-// A connection that is slower than request_limit is closed. So are, when an address or all together hold more than the limits,
-// the connections that wait longest for their client: idle ones keep nobody out. A client that closes its connection,
-// or its own half of it, while an answer is computed has gone.
+// A connection that is slower than request_limit is closed. So are, when an address or all together
+// hold more than the limits, the connections that wait longest for their client: idle ones keep
+// nobody out. A client that closes its connection, or its own half of it, while an answer is
+// computed has gone.
 class HttpServer {
  public:
-  // Listens at once. Throws ConfigError when the address is not one of this machine or the port is taken.
+  // Listens at once. Throws ConfigError when the address is not one of this machine or the port is
+  // taken.
   HttpServer(const HttpServerOptions& options, HttpHandlers handlers);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   std::uint16_t port() const;
-  // Serves until `stop` becomes true, which is seen within a tenth of a second: computations are cancelled, and what they answer
-  // is sent.
+  // Serves until `stop` becomes true, which is seen within a tenth of a second: computations are
+  // cancelled, and what they answer is sent.
   void run(const std::atomic<bool>& stop);
 
  private:

@@ -45,7 +45,8 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-// "Node7:8080" → "node7", "[::1]:8080" → "::1"; nothing when the header has another form (RFC 9110, 7.2).
+// "Node7:8080" → "node7", "[::1]:8080" → "::1"; nothing when the header has another form (RFC 9110,
+// 7.2).
 std::optional<std::string> host_name(const std::string& host) {
   const bool brackets = host.starts_with('[');
   if (brackets && host.find(']') == std::string::npos) return std::nullopt;
@@ -72,7 +73,8 @@ bool names_loopback(const std::string& name) {
 
 std::string type_name(const json& value) { return value.type_name(); }
 
-// A value for a message. What is nested is only named: writing it out would recurse as deep as whoever sent it likes.
+// A value for a message. What is nested is only named: writing it out would recurse as deep as
+// whoever sent it likes.
 std::string shown(const json& value) {
   constexpr std::size_t kLongest = 80;
   if (value.is_structured()) return fmt::format("an {}", type_name(value));
@@ -134,7 +136,8 @@ AnswerOptions request_options(const json& request, AnswerOptions options) {
   return options;
 }
 
-// Counts what the parser finds and refuses more than a request can need: memory and time stay in proportion to its size.
+// Counts what the parser finds and refuses more than a request can need: memory and time stay in
+// proportion to its size.
 json parse_limited(const std::string& body, const ServiceOptions& options) {
   std::size_t values = 0;
   const auto count = [&](int depth, json::parse_event_t, json&) {
@@ -233,8 +236,8 @@ bool QuestionService::is_allowed(const std::string& host) const {
          std::find(allowed.begin(), allowed.end(), *name) != allowed.end();
 }
 
-// A web page that the user visits elsewhere must not reach this server through a name of its own (DNS rebinding), nor make the
-// browser send questions here.
+// A web page that the user visits elsewhere must not reach this server through a name of its own
+// (DNS rebinding), nor make the browser send questions here.
 std::optional<HttpResponse> QuestionService::refuse_stranger(const HttpRequest& request) const {
   if (!is_allowed(request.host)) {
     return error(400, fmt::format("the host '{}' is not this server; {}, or start the server with "

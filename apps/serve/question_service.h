@@ -1,5 +1,5 @@
-// What `tandem serve` answers to a request: the page, and questions in the form of Hugging Face's inference API for question
-// answering. Knows nothing of sockets.
+// What `tandem serve` answers to a request: the page, and questions in the form of Hugging Face's
+// inference API for question answering. Knows nothing of sockets.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,8 @@ struct ServiceOptions {
   std::string model;  // shown on the page
   std::size_t num_parameters = 0;
   AnswerOptions answer;  // what a request does not set, and limits
-  // Requests must name this server as localhost or a loopback address; if false, also as any other address (in numbers).
+  // Requests must name this server as localhost or a loopback address; if false, also as any other
+  // address (in numbers).
   bool loopback_only = true;
   std::vector<std::string> allowed_hosts;  // names it has beside these; "*": any
   std::size_t max_questions = 32;          // of one request
@@ -33,9 +34,11 @@ struct ServiceOptions {
 
 // GET / and its parts; GET /health; GET /info; POST / or /models/<any name>:
 //   {"inputs": {"question": …, "context": …}, "parameters": {"top_k": 3, …}}
-//   → {"score": …, "start": …, "end": …, "answer": …}; a list of them with top_k > 1; a list per question when inputs is a list.
-// score is the probability among the n best answers, as in eval_nbest_predictions.json; start and end count code points.
-// Errors are {"error": "what was found, what was expected"} with a fitting status. Thread-safe.
+//   → {"score": …, "start": …, "end": …, "answer": …}; a list of them with top_k > 1; a list per
+//   question when inputs is a list.
+// score is the probability among the n best answers, as in eval_nbest_predictions.json; start and
+// end count code points. Errors are {"error": "what was found, what was expected"} with a fitting
+// status. Thread-safe.
 class QuestionService {
  public:
   QuestionService(ServiceOptions options, FindAnswers find_answers);

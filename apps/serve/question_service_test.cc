@@ -59,7 +59,8 @@ TEST_F(Service, AnswersInHuggingFacesShape) {
   EXPECT_EQ(options_.n_best, 1u);
 }
 
-// What a request costs is in proportion to its size: names are not searched one by one, and there cannot be many.
+// What a request costs is in proportion to its size: names are not searched one by one, and there
+// cannot be many.
 TEST_F(Service, ManyValuesAreRefused) {
   std::string names;
   for (int i = 0; i < 120000; ++i) names += fmt::format(R"(, "{}": 0)", i);
@@ -70,7 +71,8 @@ TEST_F(Service, ManyValuesAreRefused) {
   expect_error(post(R"({"inputs": [)" + std::string(500000, '0') + "1]}"), 400, "not JSON");
 }
 
-// Written out for the message, these would overflow the stack (found by tests/fuzz/serve_request_fuzz.cc's seeds).
+// Written out for the message, these would overflow the stack (found by
+// tests/fuzz/serve_request_fuzz.cc's seeds).
 TEST_F(Service, DeeplyNestedValuesAreRefused) {
   for (const std::size_t depth : {std::size_t{40}, std::size_t{400000}}) {
     const std::string nested = std::string(depth, '[') + std::string(depth, ']');
@@ -169,8 +171,8 @@ TEST_F(Service, RefusesOtherHostsAndOtherPages) {
   EXPECT_EQ(from("localhost:1", "null", true), 403);
 }
 
-// A server for all interfaces is reached by its addresses and by the names that it was given, not by whatever a name server
-// elsewhere says of it.
+// A server for all interfaces is reached by its addresses and by the names that it was given, not
+// by whatever a name server elsewhere says of it.
 TEST_F(Service, KnowsItsNames) {
   const auto from = [&](const std::string& host, std::vector<std::string> allowed) {
     return service(false, std::move(allowed))

@@ -1,4 +1,5 @@
-// `tandem serve --model DIR`: a page for questions in a browser, and the same answers as JSON for programs.
+// `tandem serve --model DIR`: a page for questions in a browser, and the same answers as JSON for
+// programs.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -32,8 +33,8 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
       "Answers questions in a browser, and for programs in the form of Hugging Face's inference "
       "API. Only this machine can reach it unless --host says otherwise.",
       "tandem serve");
-  options.answer.max_windows =
-      1024;  // with the defaults, more than a request of 1 MiB of words has
+  // With the defaults, more than a request of 1 MiB of words has.
+  options.answer.max_windows = 1024;
   options.answer.max_answer_bytes = 1 << 22;
   add_answer_flags(app, options.model, options.answer);
   app.add_option("--host", options.server.address,

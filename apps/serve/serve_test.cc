@@ -208,7 +208,8 @@ TEST(Serve, AnswersGarbageWithAnErrorAndGoesOn) {
   EXPECT_THAT(server.exchange(question("one two")), StartsWith("HTTP/1.1 200 OK"));
 }
 
-// Where a request ends and whom it is for must be clear: a proxy in front may read the other of two headers.
+// Where a request ends and whom it is for must be clear: a proxy in front may read the other of two
+// headers.
 TEST(Serve, RefusesAmbiguousHeaders) {
   const Server server;
   const auto status_of = [&](const std::string& headers) {
@@ -268,8 +269,8 @@ std::string short_status(const Server& server) {
   return server.exchange(question("one two")).substr(0, 12);
 }
 
-// Asks the endless question of a server that answers one question at a time, and returns when that is being answered. It may
-// be refused itself, while the question that finds out is answered.
+// Asks the endless question of a server that answers one question at a time, and returns when that
+// is being answered. It may be refused itself, while the question that finds out is answered.
 std::unique_ptr<Client> occupy(const Server& server) {
   std::unique_ptr<Client> client;
   for (int i = 0; i < 600; ++i) {
@@ -358,7 +359,8 @@ TEST(Serve, SaysWhyItCannotStart) {
 
 class ServePage : public testing::BrowserTest {};
 
-// The page asks, marks the answer in the text and lists the others; the text stays text whatever is in it.
+// The page asks, marks the answer in the text and lists the others; the text stays text whatever is
+// in it.
 TEST_F(ServePage, ShowsTheAnswerInTheText) {
   const Server server;
   const std::string url = fmt::format("http://127.0.0.1:{}/", server.port());
@@ -384,7 +386,8 @@ TEST_F(ServePage, ShowsTheAnswerInTheText) {
                                             answer["end"].get<int>())));
 }
 
-// Somebody who has no text at hand gets one; the model has a title, its path is where a pointer rests on it.
+// Somebody who has no text at hand gets one; the model has a title, its path is where a pointer
+// rests on it.
 TEST_F(ServePage, HasAnExampleAndATitle) {
   const Server server;
   const std::string page =
@@ -396,8 +399,9 @@ TEST_F(ServePage, HasAnExampleAndATitle) {
   EXPECT_THAT(page, ContainsRegex("<div id=\"marked\">.*The Melqueen sails to Norford"));
 }
 
-// The endpoint gives as many answers as were asked for; the page shows those that have a probability to show. A stub takes the
-// server's place: which probabilities a model gives is not the page's matter.
+// The endpoint gives as many answers as were asked for; the page shows those that have a
+// probability to show. A stub takes the server's place: which probabilities a model gives is not
+// the page's matter.
 TEST_F(ServePage, HasNoRowsWithoutAProbability) {
   const testing::TemporaryFolder folder;
   const std::string source = TANDEM_SOURCE_DIR "/apps/serve/";

@@ -1,5 +1,5 @@
-// 02: ranks that no launcher started meet at an id. Rank 0 makes it, and the program carries its bytes to the others; here they
-// are a child process and a pipe.
+// 02: ranks that no launcher started meet at an id. Rank 0 makes it, and the program carries its
+// bytes to the others; here they are a child process and a pipe.
 #include <sys/wait.h>
 #include <unistd.h>
 

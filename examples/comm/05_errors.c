@@ -1,5 +1,5 @@
-// 05: what a rank learns when another gives up. No call waits for ever, the failure is the same on all ranks, and the process
-// goes on: it can save its work and end in order.
+// 05: what a rank learns when another gives up. No call waits for ever, the failure is the same on
+// all ranks, and the process goes on: it can save its work and end in order.
 #include <string.h>
 
 #include "check.h"
@@ -33,4 +33,5 @@ int main(void) {
   check(tdmCommDestroy(comm), comm);
   return 0;
 }
-// Last line with 2 ranks: a rank gave up: a rank or the network failed, or a wait passed its deadline
+// Last line with 2 ranks: a rank gave up: a rank or the network failed, or a wait passed its
+// deadline

@@ -1,4 +1,5 @@
-// Each numbered example runs with two ranks, and the last line of rank 0 is the one that its source promises.
+// Each numbered example runs with two ranks, and the last line of rank 0 is the one that its source
+// promises.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

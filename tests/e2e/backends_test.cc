@@ -1,5 +1,6 @@
-// The same bits whatever library carries the messages: jobs of two ranks on two nodes and of four on two, against one rank that
-// does all the shards. Nodes are made of one machine by TANDEM_NODE_ID, so what they exchange goes through the library.
+// The same bits whatever library carries the messages: jobs of two ranks on two nodes and of four
+// on two, against one rank that does all the shards. Nodes are made of one machine by
+// TANDEM_NODE_ID, so what they exchange goes through the library.
 #include "e2e/job.h"
 #include "support/sanitizers.h"
 

@@ -146,7 +146,8 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
   return count;
 }
 
-// What a person reads before the first step: once per job, whatever the ranks and nodes, in lines that fit.
+// What a person reads before the first step: once per job, whatever the ranks and nodes, in lines
+// that fit.
 TEST_F(LogAndSave, TheStartIsSaidOnceInShortLines) {
   const Words command = train_command(
       "job", {"--max_steps", "1", "--save_strategy", "no", "--use_ipex", "--no_cuda"});

@@ -1,5 +1,5 @@
-// What a job takes: the plan it prints holds, memory stays flat, --gradient_checkpointing changes no bit, and the time of its
-// steps is told.
+// What a job takes: the plan it prints holds, memory stays flat, --gradient_checkpointing changes
+// no bit, and the time of its steps is told.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -85,8 +85,8 @@ TEST_F(Memory, AnEvaluationPlansNoGradients) {
               ContainsRegex("memory: .* gradients [1-9]"));
 }
 
-// After training an evaluation needs nothing but room for its logits, which are less than half a MiB
-// here; alone it has an arena.
+// After training an evaluation needs nothing but room for its logits, which are less than half a
+// MiB here; alone it has an arena.
 TEST_F(Memory, AnEvaluationRunsInTheMemoryOfTraining) {
   const Words padded =
       with(eval_flags(), {"--pad_to_max_length", "true", "--max_seq_length", "128", "--doc_stride",
@@ -147,7 +147,8 @@ TEST_F(Memory, AControlGroupThatIsTooSmallIsNamedBeforeTraining) {
   EXPECT_EQ(refused.out.find("Running training"), std::string::npos);
 }
 
-// Address space is reserved in large pieces: the limit ends one of them, or the comparison with the plan, before training.
+// Address space is reserved in large pieces: the limit ends one of them, or the comparison with the
+// plan, before training.
 TEST_F(Memory, ALimitOfAddressSpaceIsNamed) {
   if (kSanitized) GTEST_SKIP() << "sanitizers reserve terabytes of address space";
   const Words command = train_command("job");
@@ -225,7 +226,8 @@ TEST_F(Memory, TheTimeOfTheStepsIsTold) {
 
 TEST_F(Memory, Bf16SaysWhatItIsWorth) {
   const auto job = run_ok(train_command("job", {"--bf16", "--max_steps", "1"}));
-  // A line of the start, or a warning if bf16 was not faster: what is measured here depends on what else the machine does.
+  // A line of the start, or a warning if bf16 was not faster: what is measured here depends on what
+  // else the machine does.
   EXPECT_THAT(job.out + job.err,
               ContainsRegex("products: [0-9]+ GFLOP/s in bf16, [0-9]+ GFLOP/s in f32"));
 }

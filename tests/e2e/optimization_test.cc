@@ -83,7 +83,8 @@ TEST_F(Optimization, GreedyFollowsF1AcrossAResume) {
   expect_equal_results("whole", "resumed");
 }
 
-// The noise is a function of the sample: ranks and recomputation do not change it, another alpha does.
+// The noise is a function of the sample: ranks and recomputation do not change it, another alpha
+// does.
 TEST_F(Optimization, NeftuneHasTheSameBitsFromTwoRanks) {
   const Words flags = {"--neftune_noise_alpha", "5"};
   run_ok(train_command("plain", {"--logical_shards", "2"}));

@@ -129,8 +129,8 @@ TEST_F(Options, UnusableExamplesEndTheJobOrAreSkipped) {
               HasSubstr("1 of 2 questions are left out, as --skip_unusable_examples asks"));
 }
 
-// Rotation counts steps, and those of an older, longer run are higher: its checkpoints must neither survive this run's nor be
-// resumed from instead of them.
+// Rotation counts steps, and those of an older, longer run are higher: its checkpoints must neither
+// survive this run's nor be resumed from instead of them.
 TEST_F(Options, CheckpointsOfAnEarlierRunAreSetAside) {
   run_ok(train_command("job", {"--max_steps", "12", "--save_steps", "6"}));
   const ProcessResult second =
@@ -189,7 +189,8 @@ TEST_F(Options, EverythingAUserExpectsIsWritten) {
   EXPECT_TRUE(read_file(path("job") / "eval_predictions.json").ends_with("\n"));
 }
 
-// report.html of a job with two ranks: its charts, its results, and a wrong answer marked in its text.
+// report.html of a job with two ranks: its charts, its results, and a wrong answer marked in its
+// text.
 TEST_F(Options, TheReportOpensInABrowser) {
   if (testing::find_browser().empty()) GTEST_SKIP() << testing::kNoBrowser;
   run_ranks(train_command("job", with(eval_flags(), {"--run_name", "a <b>run</b>"})), 2);

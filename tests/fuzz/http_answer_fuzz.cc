@@ -1,5 +1,5 @@
-// Answers of a server: headers and what is made of them, and the JSON of the Hub. Names of files and
-// blobs that come out must not lead out of their folder.
+// Answers of a server: headers and what is made of them, and the JSON of the Hub. Names of files
+// and blobs that come out must not lead out of their folder.
 #include <cstdint>
 #include <string_view>
 

@@ -1,5 +1,5 @@
-// What comes over a control connection: goodbyes, failures, heartbeats, expulsions. Its end is noticed
-// whatever came before.
+// What comes over a control connection: goodbyes, failures, heartbeats, expulsions. Its end is
+// noticed whatever came before.
 #include <sys/socket.h>
 
 #include <chrono>

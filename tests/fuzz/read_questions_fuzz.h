@@ -1,4 +1,5 @@
-// What the targets of question files share: what was accepted keeps the promises of QuestionExample.
+// What the targets of question files share: what was accepted keeps the promises of
+// QuestionExample.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,9 @@
-// What a stranger sends to the port of `tandem serve`, from the first byte to the end of the connection: every connection ends
-// soon, holds one request at most, gets one whole answer or none, and what is accepted is not ambiguous.
+// What a stranger sends to the port of `tandem serve`, from the first byte to the end of the
+// connection: every connection ends soon, holds one request at most, gets one whole answer or none,
+// and what is accepted is not ambiguous.
 //
-// An input is the bytes that a client sends, in two pieces, before it closes its half of the connection.
+// An input is the bytes that a client sends, in two pieces, before it closes its half of the
+// connection.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

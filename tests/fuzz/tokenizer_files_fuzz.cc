@@ -1,5 +1,5 @@
-// tokenizer.json: an accepted tokenizer encodes texts with ids of its vocabulary and offsets inside of
-// the text. Files are read from a folder, so each input goes through one.
+// tokenizer.json: an accepted tokenizer encodes texts with ids of its vocabulary and offsets inside
+// of the text. Files are read from a folder, so each input goes through one.
 #include <unistd.h>
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Texts through the demo's tokenizer, whose vocabulary holds every kind of entry: the ids are of the
-// vocabulary, the offsets ascend inside of the text, and a thread's memory of earlier texts changes
-// nothing.
+// Texts through the demo's tokenizer, whose vocabulary holds every kind of entry: the ids are of
+// the vocabulary, the offsets ascend inside of the text, and a thread's memory of earlier texts
+// changes nothing.
 #include <cstdint>
 #include <filesystem>
 #include <string_view>

@@ -1,5 +1,5 @@
-// trainer_state.json of a checkpoint, ours or another program's. What is accepted can be written and
-// reads back as itself.
+// trainer_state.json of a checkpoint, ours or another program's. What is accepted can be written
+// and reads back as itself.
 #include <cstdint>
 #include <string_view>
 

@@ -1,4 +1,5 @@
-// `tandem doctor --hostfile` on two hosts: what it says when all is well, and when something is not.
+// `tandem doctor --hostfile` on two hosts: what it says when all is well, and when something is
+// not.
 #include <gmock/gmock.h>
 
 #include "multihost/hosts.h"
@@ -85,7 +86,8 @@ TEST_F(DoctorOnHosts, AnotherClockAndAnotherTandem) {
   const fs::path tandem = fs::path(TANDEM_BINARY_DIR) / "bin" / "tandem";
   write_file(folder_ / "old", "#!/bin/sh\necho tandem 0.0.1\n");
   fs::permissions(folder_ / "old", fs::perms::owner_all);
-  // Other files under these names, on that host only. sshd started its shells from the host's own view.
+  // Other files under these names, on that host only. sshd started its shells from the host's own
+  // view.
   hosts_->node1.shell(fmt::format("mount --bind {} $(command -v date) && mount --bind {} {}",
                                   clock.native(), (folder_ / "old").native(), tandem.native()));
   const ProcessResult result = doctor();

@@ -39,7 +39,8 @@ constexpr double kDeathHere = 100;
 constexpr double kDeathElsewhere = 2000;
 constexpr double kStall = 1000 + 2 * 250 + 500;
 constexpr double kSilence = 2500;
-// One that stops while the ranks connect to each other is given up when the time for that is over (4 s in the probe).
+// One that stops while the ranks connect to each other is given up when the time for that is over
+// (4 s in the probe).
 constexpr double kStart = 4000 + 1000;
 
 class Faults : public MultiHost, public ::testing::WithParamInterface<Case> {};
@@ -68,7 +69,8 @@ TEST_P(Faults, AreNamedByAllSurvivorsInTime) {
     EXPECT_THAT(words, HasSubstr(fmt::format("rank {} (", fault.victim)));
     for (const std::string& word : fault.words) EXPECT_THAT(words, HasSubstr(word));
   }
-  // A stopped process is still there, with its connections: it ends with this, and so does its parent, which has stopped with it.
+  // A stopped process is still there, with its connections: it ends with this, and so does its
+  // parent, which has stopped with it.
   for (const Host* host : {&hosts.node0, &hosts.node1}) {
     host->shell("pkill -KILL -x host_probe || true");
   }
@@ -113,8 +115,9 @@ INSTANTIATE_TEST_SUITE_P(All, Faults, ::testing::ValuesIn(all_cases()), [](const
                      instance.param.victim);
 });
 
-// The host of ranks 2 and 3 answers nothing any more, while rank 3 does nothing (at the start and at the end the others wait for
-// it) or in the middle of operations. Either side names a rank of the other.
+// The host of ranks 2 and 3 answers nothing any more, while rank 3 does nothing (at the start and
+// at the end the others wait for it) or in the middle of operations. Either side names a rank of
+// the other.
 class SilentHost : public MultiHost, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(SilentHost, IsNamedByAllInTime) {
@@ -149,8 +152,9 @@ TEST_P(SilentHost, IsNamedByAllInTime) {
 INSTANTIATE_TEST_SUITE_P(All, SilentHost, ::testing::Values("init", "middle", "end"),
                          [](const auto& instance) { return std::string(instance.param); });
 
-// The hosts' way suddenly carries small packets only: heartbeats go on, data does not. Without offloading every packet of a
-// message is as large as the MTU when the connections were made, and the other end takes none that is larger than its own.
+// The hosts' way suddenly carries small packets only: heartbeats go on, data does not. Without
+// offloading every packet of a message is as large as the MTU when the connections were made, and
+// the other end takes none that is larger than its own.
 TEST_F(Faults, AWayThatDropsLargePacketsIsNamed) {
   const TwoHosts hosts(folder());
   for (const Host* host : {&hosts.node0, &hosts.node1}) {

@@ -6,8 +6,8 @@ namespace {
 
 class GradientBytes : public TwoHostsJob {
  protected:
-  // Sent by node0 through its only cable while the job ran, with the fixed table of algorithms: one that is measured at the
-  // start may, on a busy machine, take one that sends more in fewer rounds.
+  // Sent by node0 through its only cable while the job ran, with the fixed table of algorithms: one
+  // that is measured at the start may, on a busy machine, take one that sends more in fewer rounds.
   double sent(const TwoHosts& hosts, const std::string& output, const Words& more) {
     const auto count = [&] {
       return std::stod(
@@ -20,9 +20,9 @@ class GradientBytes : public TwoHostsJob {
   }
 };
 
-// Each host sends the half of its gradient that the other one sums, and the sums of its own half: the
-// whole gradient once a step, 12 steps. The rest (the weights at the start, headers, heartbeats) is
-// the same for both types.
+// Each host sends the half of its gradient that the other one sums, and the sums of its own half:
+// the whole gradient once a step, 12 steps. The rest (the weights at the start, headers,
+// heartbeats) is the same for both types.
 TEST_F(GradientBytes, Bfloat16SendsHalf) {
   const TwoHosts hosts(path(""));
   const Words rounded = {"--gradient_dtype", "bf16"};

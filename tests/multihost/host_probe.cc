@@ -1,10 +1,12 @@
-// A rank of a job on several hosts, as small as can be. Prints what a test asks about; every line begins with the rank.
+// A rank of a job on several hosts, as small as can be. Prints what a test asks about; every line
+// begins with the rank.
 //   host_probe meet
 //     meets the others, adds, prints "rank R: <what Communicator::describe says>"
 //   host_probe fault KIND PHASE VICTIM
-//     the victim does KIND in PHASE (init, middle, end) and says "fault at T"; the others say "failed at T: <message>"
-//     (T: milliseconds of the clock that all processes of a machine share). KIND: kill, stop, exit; pause (sleeps for a second,
-//     while the test does something to its host); count, type, op, order (calls something else than the others, who add 10000
+//     the victim does KIND in PHASE (init, middle, end) and says "fault at T"; the others say
+//     "failed at T: <message>" (T: milliseconds of the clock that all processes of a machine
+//     share). KIND: kill, stop, exit; pause (sleeps for a second, while the test does something to
+//     its host); count, type, op, order (calls something else than the others, who add 10000
 //     float32; at init as the first operation of all); none
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
 // Several hosts on one machine: each has a network, host name, process ids, /etc/hosts and sshd of
-// its own, as a machine has. Nothing of it has a name outside and all of it lives in namespaces that
-// end with their first process, which ends with the test, however that ends: nothing can be left.
+// its own, as a machine has. Nothing of it has a name outside and all of it lives in namespaces
+// that end with their first process, which ends with the test, however that ends: nothing can be
+// left.
 #pragma once
 
 #include <filesystem>

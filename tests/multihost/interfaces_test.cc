@@ -32,7 +32,8 @@ TEST_F(Interfaces, TheWayToTheOtherHostIsPrinted) {
 }
 
 // Twenty interfaces on each host, up and with addresses, that lead nowhere: bridges of containers,
-// management networks. Ten of them have the same addresses on both hosts, as docker0 has everywhere.
+// management networks. Ten of them have the same addresses on both hosts, as docker0 has
+// everywhere.
 TEST_F(Interfaces, TwentyOthersThatLeadNowhere) {
   const TwoHosts hosts(folder());
   for (const Host* host : {&hosts.node0, &hosts.node1}) {
@@ -82,8 +83,9 @@ TEST_F(Interfaces, ANameThatResolvesLate) {
   expect_sum(job.wait_for_success(), "wire (10.77.0.10)", "wire (10.77.0.11)");
 }
 
-// While the last rank is awaited, somebody connects twenty times to every port that the others listen at; half of the
-// connections say something, all stay. The connections of the ranks to each other then come in between.
+// While the last rank is awaited, somebody connects twenty times to every port that the others
+// listen at; half of the connections say something, all stay. The connections of the ranks to each
+// other then come in between.
 TEST_F(Interfaces, PortScannersDuringTheStart) {
   const TwoHosts hosts(folder());
   ProbeJob job(hosts.node0, hosts.node1, {"meet"}, {}, /*ranks_at_once=*/3);

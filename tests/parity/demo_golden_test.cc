@@ -1,5 +1,6 @@
-// The shipped demo model, a small DistilBERT and odd questions against what the official Hugging Face packages compute with
-// them: tests/parity/golden (README.md there). Needs nothing but the checkout.
+// The shipped demo model, a small DistilBERT and odd questions against what the official Hugging
+// Face packages compute with them: tests/parity/golden (README.md there). Needs nothing but the
+// checkout.
 #include <gtest/gtest.h>
 
 #include <algorithm>

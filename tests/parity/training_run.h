@@ -1,4 +1,5 @@
-// One training run in this process, recorded step by step, for comparison with the Hugging Face Trainer.
+// One training run in this process, recorded step by step, for comparison with the Hugging Face
+// Trainer.
 #pragma once
 
 #include <atomic>
@@ -28,8 +29,8 @@ struct TrainingRunOptions {
   int logical_shards = 1;
   bool bf16 = false;
   bool dropout = true;  // false: all probabilities of the model's config become 0
-  std::int64_t steps =
-      0;  // the run is stopped after so many; the schedule is that of the whole run
+  // The run is stopped after so many; the schedule is that of the whole run.
+  std::int64_t steps = 0;
 };
 
 // Remembers what the trainer tells, and asks it to stop.

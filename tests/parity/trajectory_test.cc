@@ -73,8 +73,8 @@ class Trajectory : public MiniLmTest {
   // The goldens have each parameter's norm, sum and first values. Two of three parameters move by
   // less than a ten-thousandth of their norm: errors are counted in parts of the way that was gone.
   // | ‖w‖ - ‖w'‖ | <= ‖w - w'‖, a sum's error is at most √n times that.
-  // Single values say nothing in bf16: AdamW's first steps have the same length for every weight, so a gradient below the rounding of
-  // bf16 sends its weight either way.
+  // Single values say nothing in bf16: AdamW's first steps have the same length for every weight,
+  // so a gradient below the rounding of bf16 sends its weight either way.
   static double error_of_way(const json& expected, std::span<const float> initial,
                              std::span<const float> weights, bool with_values) {
     double squares = 0, sum = 0, way = 0, largest = 0;

@@ -9,8 +9,8 @@
 
 namespace tandem::testing {
 
-// Binds a new socket to a port that the kernel picks, and keeps it. Returns the port, or 0 where the
-// machine does not have the family.
+// Binds a new socket to a port that the kernel picks, and keeps it. Returns the port, or 0 where
+// the machine does not have the family.
 inline int hold_port(int family) {
   const int socket = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket < 0) return 0;
@@ -34,8 +34,8 @@ inline int hold_port(int family) {
 //
 // A port that is only found free can be taken before it is used: by another test, or by the end of
 // an outgoing connection. So this process stays bound to it until it ends, without listening: the
-// kernel gives such a port to nobody who leaves the choice to it, but lets a program that asks for it
-// with SO_REUSEADDR, as tandem does, listen there.
+// kernel gives such a port to nobody who leaves the choice to it, but lets a program that asks for
+// it with SO_REUSEADDR, as tandem does, listen there.
 inline int free_port() {
   int port = hold_port(AF_INET6);
   if (port == 0) port = hold_port(AF_INET);

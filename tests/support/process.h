@@ -53,8 +53,8 @@ ProcessResult run(const std::vector<std::string>& command,
                   const std::map<std::string, std::string>& environment = {},
                   std::chrono::seconds limit = std::chrono::seconds(120));
 
-// What tandem printed, with the lines of a long text put together again: tests look for what it says, not for where its lines
-// are broken.
+// What tandem printed, with the lines of a long text put together again: tests look for what it
+// says, not for where its lines are broken.
 std::string unwrapped(const std::string& printed);
 
 // Full path of a program in PATH, or empty.

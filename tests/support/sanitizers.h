@@ -1,5 +1,5 @@
-// Whether this build runs under a sanitizer, which looks for other faults than tests of bits, and is
-// tens of times slower.
+// Whether this build runs under a sanitizer, which looks for other faults than tests of bits, and
+// is tens of times slower.
 #pragma once
 
 #include <cstdlib>
@@ -25,8 +25,8 @@ inline constexpr bool kThreadSanitized = false;
 
 inline constexpr bool kSanitized = kAddressSanitized || kThreadSanitized;
 
-// For programs started from now on: MPI libraries leave a kilobyte behind in modules that are unloaded when the leak checker looks, so
-// that no suppression can name them.
+// For programs started from now on: MPI libraries leave a kilobyte behind in modules that are
+// unloaded when the leak checker looks, so that no suppression can name them.
 inline void expect_leaks_of_mpi() {
   if (kAddressSanitized) ::setenv("LSAN_OPTIONS", "detect_leaks=0", 1);
 }

@@ -1,5 +1,6 @@
-// Room for open files and sockets. A job's connections grow with its ranks; the soft limit that shells
-// begin with (1,024) is there for programs that use select(2), and may be raised to the hard one.
+// Room for open files and sockets. A job's connections grow with its ranks; the soft limit that
+// shells begin with (1,024) is there for programs that use select(2), and may be raised to the hard
+// one.
 #pragma once
 
 #include <cstddef>

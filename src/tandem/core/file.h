@@ -31,9 +31,10 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-// Writes a file under a temporary name in the same directory, one that nobody can foresee and that does not exist yet (no link of
-// another user is followed); commit() syncs it, renames it over `path` and syncs the directory. Without commit() the destructor
-// removes the temporary file, so a failed writer leaves the old file; a killed one leaves the temporary file too, for
+// Writes a file under a temporary name in the same directory, one that nobody can foresee and that
+// does not exist yet (no link of another user is followed); commit() syncs it, renames it over
+// `path` and syncs the directory. Without commit() the destructor removes the temporary file, so a
+// failed writer leaves the old file; a killed one leaves the temporary file too, for
 // remove_abandoned_files().
 class AtomicFile {
  public:
@@ -45,7 +46,8 @@ class AtomicFile {
   void write(std::span<const std::byte> bytes);  // throws IoError; short writes are continued
   void write(std::string_view text);
   void commit();
-  // commit() without syncing, for what can be made again: a crash of the machine may leave the file empty.
+  // commit() without syncing, for what can be made again: a crash of the machine may leave the file
+  // empty.
   void publish();
 
  private:
@@ -59,8 +61,8 @@ class AtomicFile {
 // AtomicFile for a text that is at hand.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
-// Removes the temporary files that killed writers left in a directory, which must be this process's alone. Throws nothing: what cannot
-// be removed stays.
+// Removes the temporary files that killed writers left in a directory, which must be this process's
+// alone. Throws nothing: what cannot be removed stays.
 void remove_abandoned_files(const std::filesystem::path& directory) noexcept;
 
 // Makes directory entries (renames, new files) durable. Throws IoError.

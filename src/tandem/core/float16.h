@@ -15,8 +15,8 @@ struct float16 {
 
 inline float to_float(float16 x) { return half_to_float(x.bits); }
 
-// Round to nearest even, gradual underflow, overflow to infinity; NaN stays NaN (quiet, with the upper bits of its
-// payload), as the conversion instructions of F16C do.
+// Round to nearest even, gradual underflow, overflow to infinity; NaN stays NaN (quiet, with the
+// upper bits of its payload), as the conversion instructions of F16C do.
 constexpr float16 to_float16(float x) {
   const auto u = std::bit_cast<std::uint32_t>(x);
   const auto sign = static_cast<std::uint16_t>((u >> 16) & 0x8000u);
@@ -25,9 +25,11 @@ constexpr float16 to_float16(float x) {
     return float16{static_cast<std::uint16_t>(sign | bits)};
   };
   if (magnitude > 0x7f800000u) return with_sign(0x7e00u | ((magnitude >> 13) & 0x3ffu));
-  // 65520 is half way between the largest number and the next power of two, and rounds to even: infinity.
+  // 65520 is half way between the largest number and the next power of two, and rounds to even:
+  // infinity.
   if (magnitude >= 0x477ff000u) return with_sign(0x7c00u);
-  // Adding 2^k puts the bits that stay at the lower end of the mantissa, and the addition rounds them to even.
+  // Adding 2^k puts the bits that stay at the lower end of the mantissa, and the addition rounds
+  // them to even.
   if (magnitude < 0x38800000u) {  // below 2^-14: multiples of 2^-24
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return with_sign(std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u);

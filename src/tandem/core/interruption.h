@@ -13,9 +13,9 @@ class Interrupted : public Error {
   using Error::Error;
 };
 
-// While it lives, ThreadPool::parallel_for called on this thread throws Interrupted as soon as `flag` is true. Of the scopes of a
-// thread the innermost counts. (A thread's own state, because a computation is some hundred calls deep in libraries that have
-// no other need to know.)
+// While it lives, ThreadPool::parallel_for called on this thread throws Interrupted as soon as
+// `flag` is true. Of the scopes of a thread the innermost counts. (A thread's own state, because a
+// computation is some hundred calls deep in libraries that have no other need to know.)
 class InterruptionScope {
  public:
   explicit InterruptionScope(const std::atomic<bool>& flag);

@@ -1,4 +1,5 @@
-// A file that at most one process holds, by flock(2), with words about its holder for those who find it held.
+// A file that at most one process holds, by flock(2), with words about its holder for those who
+// find it held.
 #pragma once
 
 #include <filesystem>
@@ -8,14 +9,15 @@
 
 namespace tandem {
 
-// The kernel gives the lock back when its holder ends, however it ends; the file may then stay and means nothing. Movable; one
-// thread at a time.
+// The kernel gives the lock back when its holder ends, however it ends; the file may then stay and
+// means nothing. Movable; one thread at a time.
 class LockFile {
  public:
-  // Nothing while another process holds it. Never follows a symbolic link. Throws IoError when the file cannot be made and
-  // when its file system has no locks.
+  // Nothing while another process holds it. Never follows a symbolic link. Throws IoError when the
+  // file cannot be made and when its file system has no locks.
   static std::optional<LockFile> try_acquire(const std::filesystem::path& path);
-  // What the holder wrote last: its first line is for people ("process 4711 on node1"). Empty when nothing can be read.
+  // What the holder wrote last: its first line is for people ("process 4711 on node1"). Empty when
+  // nothing can be read.
   static std::string text_of(const std::filesystem::path& path);
 
   ~LockFile();

@@ -10,8 +10,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Builds the value from the parser's events. A container does not grow while one inside of it is open, so pointers to the open
-// ones stay valid.
+// Builds the value from the parser's events. A container does not grow while one inside of it is
+// open, so pointers to the open ones stay valid.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
   Json take() { return std::move(root_); }

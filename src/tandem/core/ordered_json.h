@@ -6,8 +6,9 @@
 
 namespace tandem {
 
-// As ordered_json::parse, which looks for each name among all before it: an object with 120,000 names takes it 35 s. Of a name
-// that comes twice the last value counts, in the first place. Throws nlohmann::json::exception.
+// As ordered_json::parse, which looks for each name among all before it: an object with 120,000
+// names takes it 35 s. Of a name that comes twice the last value counts, in the first place. Throws
+// nlohmann::json::exception.
 nlohmann::ordered_json parse_ordered_json(std::string_view text);
 
 }  // namespace tandem

@@ -9,10 +9,11 @@
 
 namespace tandem::data {
 
-// The stream in `bytes`, which must outlive the source: messages of a schema and record batches with
-// little-endian buffers (Arrow columnar format 1, with and without the marker that 0.15 introduced).
-// The format lets a stream end without a mark, but every writer that is closed leaves one, so a stream
-// without is taken for one that was cut between two messages and refused.
+// The stream in `bytes`, which must outlive the source: messages of a schema and record batches
+// with little-endian buffers (Arrow columnar format 1, with and without the marker that 0.15
+// introduced).
+// The format lets a stream end without a mark, but every writer that is closed leaves one, so a
+// stream without is taken for one that was cut between two messages and refused.
 // An Arrow file ("ARROW1", Feather version 2) is such a stream between two marks and is read too.
 //
 // Read are utf8 and large_utf8, integers of 8 to 64 bits, list, large_list and struct, of any

@@ -80,7 +80,8 @@ EpochBatches::EpochBatches(std::vector<std::uint32_t> order, std::size_t batch_s
   }
 }
 
-// Greedy, longest processing time first (Graham 1969), with as many places per shard as a batch has.
+// Greedy, longest processing time first (Graham 1969), with as many places per shard as a batch
+// has.
 void EpochBatches::balance(std::span<const float> cost) {
   if (num_shards_ == 1) return;
   struct Load {

@@ -31,12 +31,12 @@ std::vector<std::uint32_t> group_by_length(std::vector<std::uint32_t> order,
 // shards (BatchSamplerShard): shard i gets batches i, i + L, i + 2L, …. With several shards, what
 // is missing in the last round is taken cyclically from the start of the order, so that every shard
 // has equally many full batches; a single shard keeps a short last batch. drop_last leaves out the
-// incomplete batch, and the incomplete round. Without even_batches nothing is taken: the last shard of
-// the last round has a short batch.
+// incomplete batch, and the incomplete round. Without even_batches nothing is taken: the last shard
+// of the last round has a short batch.
 class EpochBatches {
  public:
-  // Throws InvalidArgument if batch_size or num_shards is 0, or a shard would have no sample in the last
-  // round.
+  // Throws InvalidArgument if batch_size or num_shards is 0, or a shard would have no sample in the
+  // last round.
   EpochBatches(std::vector<std::uint32_t> order, std::size_t batch_size, std::size_t num_shards = 1,
                bool drop_last = false, bool even_batches = true);
 

@@ -107,7 +107,8 @@ TEST(EpochBatches, DropLastLeavesOutWhatIsNotFull) {
   EXPECT_EQ(EpochBatches(sequential_order(3), 4, 1, true).size(), 0u);
 }
 
-// accelerate 1.15's BatchSamplerShard with even_batches=False, for ranks that all have a last batch.
+// accelerate 1.15's BatchSamplerShard with even_batches=False, for ranks that all have a last
+// batch.
 TEST(EpochBatches, UnevenBatchesAreNotFilledUp) {
   const EpochBatches two(sequential_order(11), 2, 2, false, /*even_batches=*/false);
   ASSERT_EQ(two.size(), 3u);

@@ -4,8 +4,8 @@
 
 namespace tandem::data {
 
-// A table begins with the signed distance back to its list of fields (the "vtable"): the list's size
-// in bytes, the table's size, then for each field its place in the table, 0 for an absent one.
+// A table begins with the signed distance back to its list of fields (the "vtable"): the list's
+// size in bytes, the table's size, then for each field its place in the table, 0 for an absent one.
 FlatTable::FlatTable(CheckedBytes buffer, std::uint64_t position)
     : buffer_(buffer), position_(position) {
   const auto distance = buffer.read<std::int32_t>(position);

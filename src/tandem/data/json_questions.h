@@ -8,7 +8,8 @@
 
 namespace tandem::data {
 
-// Adds the questions of `text` to `builder`. Throws DataError that begins with "question file 'name'".
+// Adds the questions of `text` to `builder`. Throws DataError that begins with "question file
+// 'name'".
 void read_json_questions(std::string_view name, std::string text, const ReadOptions& options,
                          QuestionSet::Builder& builder);
 

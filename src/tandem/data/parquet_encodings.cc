@@ -104,9 +104,10 @@ void decode_plain_texts(CheckedBytes data, std::size_t count, std::vector<std::s
   }
 }
 
-// A header: numbers in a block, miniblocks in a block, numbers in all, the first number. Then blocks:
-// the least difference, the width of each miniblock, the miniblocks; those behind the last number are
-// left out.
+// A header: numbers in a block, miniblocks in a block, numbers in all, the first number. Then
+// blocks:
+// the least difference, the width of each miniblock, the miniblocks; those behind the last number
+// are left out.
 std::size_t decode_delta_integers(CheckedBytes data, std::size_t count,
                                   std::vector<std::int64_t>& out) {
   Cursor cursor(data);

@@ -51,8 +51,8 @@ class Assembler {
  public:
   explicit Assembler(std::span<ParquetLeaf> leaves) : leaves_(leaves) {}
 
-  // `repetition`, `definition`: levels of the innermost list's elements around the node, 0 outside of
-  // lists.
+  // `repetition`, `definition`: levels of the innermost list's elements around the node, 0 outside
+  // of lists.
   Column assemble(const ParquetNode& node, int repetition, int definition) {
     if (structure_leaf(node) == kNoLeaf) return named(node);  // kOther
     if (node.repetition == ParquetRepetition::kRepeated) {
@@ -78,8 +78,8 @@ class Assembler {
     });
   }
 
-  // Three levels, list > group of one > element, but for what old writers meant with two (LogicalTypes.md,
-  // "Backward-compatibility rules").
+  // Three levels, list > group of one > element, but for what old writers meant with two
+  // (LogicalTypes.md, "Backward-compatibility rules").
   static bool has_element_group(const ParquetNode& list, const ParquetNode& repeated) {
     return repeated.children.size() == 1 && repeated.name != "array" &&
            repeated.name != list.name + "_tuple";

@@ -1,5 +1,5 @@
-// The footer of a Parquet file: its columns and where their pages lie (parquet.thrift of the format's
-// version 2).
+// The footer of a Parquet file: its columns and where their pages lie (parquet.thrift of the
+// format's version 2).
 #pragma once
 
 #include <cstdint>
@@ -37,9 +37,9 @@ enum class ParquetCodec {
   kLz4Raw = 7,
 };
 
-// A node of the schema. The definition level says how many optional or repeated nodes on the way to a
-// value are there, the repetition level at which repeated node a list goes on (Melnik et al. 2010,
-// "Dremel").
+// A node of the schema. The definition level says how many optional or repeated nodes on the way to
+// a value are there, the repetition level at which repeated node a list goes on (Melnik et al.
+// 2010, "Dremel").
 struct ParquetNode {
   bool is_leaf() const { return children.empty(); }
 

@@ -288,7 +288,8 @@ std::string plain_text(const std::string& text) {
   return bytes + text;
 }
 
-// A required column of `count` times the same text: one entry of a dictionary and one run of its index.
+// A required column of `count` times the same text: one entry of a dictionary and one run of its
+// index.
 std::string repeated(const std::string& text, std::int64_t count) {
   const std::string entry = plain_text(text);
   const std::string run =

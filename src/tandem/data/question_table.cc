@@ -93,7 +93,8 @@ class RowReader {
     builder_.add(example_);
   }
 
-  // The questions of a context follow each other, and a dictionary holds it once: a small file may name it often.
+  // The questions of a context follow each other, and a dictionary holds it once: a small file may
+  // name it often.
   void count_context() {
     const std::string_view context = example_.context;
     if (context.data() == counted_.data() && context.size() == counted_.size()) return;

@@ -6,8 +6,8 @@
 
 namespace tandem::data {
 
-// Adds the questions of all rows to `builder`. Throws DataError that says which row, and its id, but
-// not which file.
+// Adds the questions of all rows to `builder`. Throws DataError that says which row, and its id,
+// but not which file.
 void read_table_questions(TableSource& source, const ReadOptions& options,
                           QuestionSet::Builder& builder);
 

@@ -1,5 +1,6 @@
-// What reading a file may cost, in proportion to its size. Run lengths, dictionaries, compression and parts that are named twice
-// can claim any amount of memory and time in a few bytes; files of questions stay far below these limits.
+// What reading a file may cost, in proportion to its size. Run lengths, dictionaries, compression
+// and parts that are named twice can claim any amount of memory and time in a few bytes; files of
+// questions stay far below these limits.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,9 @@ namespace tandem::data {
 
 class ReadBudget {
  public:
-  // Questions repeat contexts, and compression finds that: bytes may become some hundred times as many. A value takes a
-  // bit or a byte at least where values differ. The constants let small files be anything.
+  // Questions repeat contexts, and compression finds that: bytes may become some hundred times as
+  // many. A value takes a bit or a byte at least where values differ. The constants let small files
+  // be anything.
   static constexpr std::uint64_t kBytesPerByte = 256, kFreeBytes = std::uint64_t{64} << 20;
   static constexpr std::uint64_t kValuesPerByte = 8, kFreeValues = std::uint64_t{1} << 18;
 

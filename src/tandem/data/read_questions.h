@@ -14,8 +14,8 @@ struct ReadOptions {
   bool require_id = true;  // evaluation and prediction need ids; without one a training record gets
                            // its index as id
   bool require_answers = true;  // false: a record without answers is a question without answer
-  // How many questions the files hold together, where that is known from elsewhere: another number is
-  // an error.
+  // How many questions the files hold together, where that is known from elsewhere: another number
+  // is an error.
   std::optional<std::size_t> num_questions = std::nullopt;
 };
 
@@ -43,22 +43,22 @@ bool is_question_file(const std::filesystem::path& path);
 // .csv: the first line names the columns; answers are JSON (csv_source.h).
 //
 // Columns of rows are found by name; as in run_qa.py a missing `question`, `context` or `answers`
-// is the first, second or third column (of the first row). Answers are a struct of two lists or a list
-// of structs, or either as JSON text. Ids stay strings; integers become digits.
+// is the first, second or third column (of the first row). Answers are a struct of two lists or a
+// list of structs, or either as JSON text. Ids stay strings; integers become digits.
 //
 // Throws DataError that names the file and the line and byte, or the record and its id: broken
 // JSON, text that is not UTF-8, a missing key, a wrong type, `text` and `answer_start` of different
-// length, an answer outside of its context, a duplicate id, no question at all. Throws IoError if the
-// file cannot be read.
+// length, an answer outside of its context, a duplicate id, no question at all. Throws IoError if
+// the file cannot be read.
 QuestionSet read_questions(const std::filesystem::path& path, const ReadOptions& options = {});
 
-// The questions of several files that are parts of one set, one file after the other: the shards of a
-// data set. At least one path.
+// The questions of several files that are parts of one set, one file after the other: the shards of
+// a data set. At least one path.
 QuestionSet read_questions(std::span<const std::filesystem::path> paths,
                            const ReadOptions& options = {});
 
-// The questions of a file that is in memory. `name` stands in messages, and its ending says what the
-// file is. `content` needs to live only during the call.
+// The questions of a file that is in memory. `name` stands in messages, and its ending says what
+// the file is. `content` needs to live only during the call.
 QuestionSet read_questions(std::string_view name, std::span<const std::byte> content,
                            const ReadOptions& options = {});
 

@@ -11,8 +11,8 @@
 
 namespace tandem::data {
 
-// One column of a batch of rows, or a part of one: nested types are trees of columns, laid out as in
-// Arrow.
+// One column of a batch of rows, or a part of one: nested types are trees of columns, laid out as
+// in Arrow.
 struct Column {
   enum class Kind {
     kText,     // texts[size], valid UTF-8
@@ -42,15 +42,15 @@ struct Table {
   std::vector<Column> columns;
 };
 
-// A file as batches of rows. Not thread-safe. Every error is a DataError that says where in the file,
-// but not in which file.
+// A file as batches of rows. Not thread-safe. Every error is a DataError that says where in the
+// file, but not in which file.
 class TableSource {
  public:
   virtual ~TableSource() = default;
   // Of the top-level columns, in file order.
   virtual std::span<const std::string> column_names() const = 0;
-  // Reads the next rows of these columns (indices of column_names(), the same in every call), in this
-  // order; false when there are no more. Texts stay valid until the next call.
+  // Reads the next rows of these columns (indices of column_names(), the same in every call), in
+  // this order; false when there are no more. Texts stay valid until the next call.
   virtual bool next(std::span<const std::size_t> columns, Table& table) = 0;
   // Where row `row` of the table that next() gave last is: "row 17", "record batch 2, row 17".
   virtual std::string place(std::size_t row) const = 0;

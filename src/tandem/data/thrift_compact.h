@@ -1,6 +1,6 @@
 // Reads Apache Thrift's compact protocol (doc/specs/thrift-compact-protocol.md), as far as the
-// metadata of Parquet files use it. The official library would want code generated from an interface
-// description, and has no limits of its own on depth.
+// metadata of Parquet files use it. The official library would want code generated from an
+// interface description, and has no limits of its own on depth.
 #pragma once
 
 #include <cstdint>

@@ -37,10 +37,10 @@
 // nodes are sent. So communication overlaps with the rest of backward, in the caller's thread and
 // thread pool.
 //
-// Several nodes. Each rank r reduces a slice of a bucket (slice_of_bucket). For each other node, the local rank (r
-// mod node size) there computes that node's partials of the slice in tree order and sends them to
-// r; r adds all nodes' partials in tree order and sends the reduced slice back to the same rank,
-// which stores it for its node. All local ranks drive the network.
+// Several nodes. Each rank r reduces a slice of a bucket (slice_of_bucket). For each other node,
+// the local rank (r mod node size) there computes that node's partials of the slice in tree order
+// and sends them to r; r adds all nodes' partials in tree order and sends the reduced slice back to
+// the same rank, which stores it for its node. All local ranks drive the network.
 //
 // Thread-safety: one caller per rank. Errors: CommError from the communicator; InvalidArgument from
 // the constructor.
@@ -63,8 +63,8 @@ struct DataParallelOptions {
   int logical_shards = 0;         // L; 0: the world size. At least the world size.
   std::size_t bf16_elements = 0;  // a bf16 copy is kept of so many of the first weights; 0: none
   bool bf16_gradients = false;    // round every node of the gradient's tree to bf16
-  std::size_t optimizer_state_elements =
-      0;  // f32 elements that the optimizer keeps (optim::Optimizer)
+  // f32 elements that the optimizer keeps (optim::Optimizer).
+  std::size_t optimizer_state_elements = 0;
   std::size_t bucket_elements = std::size_t{1} << 20;  // rounded up to whole chunks; 4 MiB
 };
 
@@ -88,8 +88,8 @@ class DataParallel {
   // multiples of it.
   static constexpr std::size_t kChunk = 65536;
 
-  // `communicator` null or of size 1: one process, ordinary memory. It and the threads and kernels of
-  // `context` must outlive the object. Collective. All arenas start as zeros.
+  // `communicator` null or of size 1: one process, ordinary memory. It and the threads and kernels
+  // of `context` must outlive the object. Collective. All arenas start as zeros.
   DataParallel(comm::Communicator* communicator, const kernels::Context& context,
                const DataParallelOptions& options);
   ~DataParallel();

@@ -1,5 +1,6 @@
-// What DataParallel holds, for the three files that share its work: where things lie and who sums what (placement.cc), the
-// reduction of a step (gradient_reduction.cc), and the rest of the interface (data_parallel.cc). Internal to dist.
+// What DataParallel holds, for the three files that share its work: where things lie and who sums
+// what (placement.cc), the reduction of a step (gradient_reduction.cc), and the rest of the
+// interface (data_parallel.cc). Internal to dist.
 #pragma once
 
 #include <chrono>
@@ -22,8 +23,8 @@ inline constexpr int kWeightsChannel = 2;
 using comm::FlagLine;
 using comm::Request;
 
-// What lies where in the segment that a rank contributes to its node: flags, then gradient arenas, then (the node leader's
-// segment only) what the node has once.
+// What lies where in the segment that a rank contributes to its node: flags, then gradient arenas,
+// then (the node leader's segment only) what the node has once.
 struct SegmentLayout {
   std::size_t num_flags = 0;
   std::size_t arenas = 0;  // offsets in bytes
@@ -83,8 +84,8 @@ struct DataParallel::State {
   std::optional<comm::NodeMemory> node_memory;  // otherwise
   std::vector<LocalRank> local;                 // ranks of this node, by local rank
   std::size_t local_rank = 0;
-  float* reduced =
-      nullptr;  // the leader's first arena: a slice is read by nobody but its owner when it is overwritten
+  // The leader's first arena: a slice is read by nobody but its owner when it is overwritten.
+  float* reduced = nullptr;
   double* norm_partials = nullptr;
 
   // What a slice is summed from: the partials of this node's ranks, then those of other nodes.
@@ -101,8 +102,9 @@ struct DataParallel::State {
   std::vector<RemoteNode> remote;
   std::vector<std::byte> send_buffer;  // one step of partials for others
   std::size_t send_used = 0;           // bytes
-  // Only with bf16 gradients, whose roots travel before they are multiplied: those of this rank's slices, bucket after
-  // bucket, and those that come from other nodes, in the order of the receives.
+  // Only with bf16 gradients, whose roots travel before they are multiplied: those of this rank's
+  // slices, bucket after bucket, and those that come from other nodes, in the order of the
+  // receives.
   std::vector<bfloat16> own_roots;
   std::vector<bfloat16> received_roots;
   std::size_t roots_taken = 0;

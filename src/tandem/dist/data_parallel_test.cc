@@ -1,4 +1,5 @@
-// The promise of DESIGN.md section 5: the same bits for any number of ranks, nodes and threads; and the node's one optimizer.
+// The promise of DESIGN.md section 5: the same bits for any number of ranks, nodes and threads; and
+// the node's one optimizer.
 #include "tandem/dist/data_parallel.h"
 
 #include <gmock/gmock.h>
@@ -353,7 +354,8 @@ TEST(DataParallel, OwnedRangesTileTheLayoutOnEachNode) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
-// The first buckets are reduced while the last layers of backward still run: nothing is left for finish() but the end.
+// The first buckets are reduced while the last layers of backward still run: nothing is left for
+// finish() but the end.
 TEST(DataParallel, BucketsAreReducedBeforeTheLastOneIsReady) {
   const auto errors = run_threads(2, [](Communicator& communicator) {
     const Machine machine(1);

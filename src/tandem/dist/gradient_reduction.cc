@@ -1,4 +1,5 @@
-// One step: own additions, messages between nodes, the tree's sum of each bucket, the gradient's norm.
+// One step: own additions, messages between nodes, the tree's sum of each bucket, the gradient's
+// norm.
 #include <algorithm>
 #include <array>
 
@@ -38,7 +39,8 @@ void DataParallel::gradient_ready(std::size_t shard, std::size_t end) {
   s.advance();
 }
 
-// The additions of the tree that this shard makes possible, over the elements that have become final.
+// The additions of the tree that this shard makes possible, over the elements that have become
+// final.
 void DataParallel::State::add_own(const ShardStep& step, const Range& range) {
   if (step.additions.empty() || range.size() == 0) return;
   static const comm::SumProgram pair = {0, 1, comm::kAdd};
@@ -141,7 +143,8 @@ void DataParallel::State::post_receives() {
           roots_expected += theirs.size();
           continue;
         }
-        // Their reduced slice can only come after they got our partials of it: nobody here reads the old values any more.
+        // Their reduced slice can only come after they got our partials of it: nobody here reads
+        // the old values any more.
         reduced_receives[b].push_back(communicator->start_receive(
             std::span(reduced + theirs.begin, theirs.size()), member, kReducedChannel));
       }
@@ -191,7 +194,8 @@ std::size_t DataParallel::State::elements_before(std::size_t bucket) const {
   return before;
 }
 
-// The rest of the tree for this rank's slice of the bucket, times 1/L, and the squared norm while it is in the cache.
+// The rest of the tree for this rank's slice of the bucket, times 1/L, and the squared norm while
+// it is in the cache.
 void DataParallel::State::reduce_slice(std::size_t bucket) {
   const Range own = slice(bucket, rank);
   if (own.size() == 0) return;
@@ -231,8 +235,8 @@ void DataParallel::State::reduce_slice(std::size_t bucket) {
   }
 }
 
-// Slices that other nodes reduced lie in place, or their roots are still to be multiplied; whoever took them computes their
-// part of the norm.
+// Slices that other nodes reduced lie in place, or their roots are still to be multiplied; whoever
+// took them computes their part of the norm.
 void DataParallel::State::take_gathered(std::size_t bucket) {
   for (const RemoteNode& node : remote) {
     for (const int member : node.served) {

@@ -5,7 +5,8 @@
 namespace tandem::dist {
 namespace {
 
-// Plans tree(begin, end), whose sum is to end up in `arena`; arenas above it are free. Returns the highest arena used.
+// Plans tree(begin, end), whose sum is to end up in `arena`; arenas above it are free. Returns the
+// highest arena used.
 int plan_subtree(int begin, int end, int arena, int run_begin, std::vector<ShardStep>& steps) {
   if (end - begin == 1) {
     steps[static_cast<std::size_t>(begin - run_begin)].arena = arena;

@@ -1,4 +1,5 @@
-// Who sums what: pure functions from (ranks, nodes, shards, elements) to plans. Nothing here communicates.
+// Who sums what: pure functions from (ranks, nodes, shards, elements) to plans. Nothing here
+// communicates.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +18,23 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-// The contiguous run of `rank` when L logical shards are dealt to `world_size` ranks: L / W each, the first L % W ranks one
-// more.
+// The contiguous run of `rank` when L logical shards are dealt to `world_size` ranks: L / W each,
+// the first L % W ranks one more.
 Range shards_of(int rank, int world_size, int logical_shards);
 int rank_of_shard(int shard, int world_size, int logical_shards);
 
 // Part `part` of `parts` of `range`, cut at multiples of `chunk` (range.begin is one).
 Range slice_of(const Range& range, int part, int parts, std::size_t chunk);
 
-// What `rank` sums of bucket number `bucket`, which is `range`: slice `rank`; but with more ranks than chunks, when most slices are
-// empty, slice `rank` − `bucket` (modulo `world_size`), so that over the buckets all ranks get about the same.
+// What `rank` sums of bucket number `bucket`, which is `range`: slice `rank`; but with more ranks
+// than chunks, when most slices are empty, slice `rank` − `bucket` (modulo `world_size`), so that
+// over the buckets all ranks get about the same.
 Range slice_of_bucket(const Range& range, std::size_t bucket, int rank, int world_size,
                       std::size_t chunk);
 
-// How one rank sums its run of shards with few arenas. The shards come one after another, in order; the tree's additions
-// inside the run are made as soon as both sides are there, like carries of a binary counter.
+// How one rank sums its run of shards with few arenas. The shards come one after another, in order;
+// the tree's additions inside the run are made as soon as both sides are there, like carries of a
+// binary counter.
 struct ShardStep {
   int arena = 0;  // where the shard's gradient is written
   std::vector<std::pair<int, int>>

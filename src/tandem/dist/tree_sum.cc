@@ -31,7 +31,8 @@ void check_depth(const comm::SumProgram& program) {
 void tree_sum(const kernels::KernelSet& kernels, const comm::SumProgram& program,
               std::span<const SumOperand> operands, float scale, float* out, std::size_t count) {
   check_depth(program);
-  // A value on the stack is an operand where it lies, or a temporary: the one of its stack position.
+  // A value on the stack is an operand where it lies, or a temporary: the one of its stack
+  // position.
   std::array<const float*, kMaxDepth> stack;
   Temporaries temporaries;
 

@@ -148,7 +148,8 @@ Query hub_query(const DatasetQuery& query, const std::optional<std::string>& cac
   return {query.name, RepositoryType::kDataset, "main", cache_dir, {}};
 }
 
-// A snapshot in the hub cache that has files for us: one with others only (a README) does not count.
+// A snapshot in the hub cache that has files for us: one with others only (a README) does not
+// count.
 std::optional<DatasetFiles> find_in_hub_cache(const DatasetQuery& query,
                                               const Environment& environment,
                                               std::vector<Attempt>& attempts) {
@@ -161,8 +162,8 @@ std::optional<DatasetFiles> find_in_hub_cache(const DatasetQuery& query,
   return std::nullopt;
 }
 
-// From the Hub into the hub cache. The snapshot gets its links when all bytes are there: half a data
-// set never looks like a whole one.
+// From the Hub into the hub cache. The snapshot gets its links when all bytes are there: half a
+// data set never looks like a whole one.
 DatasetFiles download(const DatasetQuery& query, const Environment& environment,
                       const HubSettings& settings, DownloadObserver& observer) {
   const Query wanted = hub_query(query, query.cache_dir);

@@ -37,18 +37,20 @@ struct DatasetQuery {
 //   2. the cache of `datasets` (datasets_cache.h), the newest entry;
 //   3. the hub cache (hub_cache.h);
 //   4. the Hub, from which the files of the configuration are downloaded into the hub cache.
-// Files of a folder belong to the part whose word stands in their name (train, training; validation,
-// valid, dev, val; test, testing, eval, evaluation), as in "train-v1.1.json"; files
-// "…-00000-of-00002.…" are shards of one. Looked at are the folder of the configuration, the directory
-// itself, its folder data, and the only folder in it that has such files. Throws DataError that names
-// every place when nothing is found; when two files claim one part, a shard is missing, or there are
-// several configurations and none was named, it lists them.
+// Files of a folder belong to the part whose word stands in their name (train, training;
+// validation, valid, dev, val; test, testing, eval, evaluation), as in "train-v1.1.json"; files
+// "…-00000-of-00002.…" are shards of one. Looked at are the folder of the configuration, the
+// directory itself, its folder data, and the only folder in it that has such files. Throws
+// DataError that names every place when nothing is found; when two files claim one part, a shard is
+// missing, or there are several configurations and none was named, it lists them.
 DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& environment,
                              DownloadObserver* observer = nullptr);
 
 // Which of a repository's files make up a data set: those of one folder (the configuration's, the
-// repository itself, data, or the only other one) that belong to a part; of several formats Parquet.
-// Throws DataError when there are none, and when several configurations are there and none was named.
+// repository itself, data, or the only other one) that belong to a part; of several formats
+// Parquet.
+// Throws DataError when there are none, and when several configurations are there and none was
+// named.
 std::vector<std::string> choose_dataset_files(const std::vector<std::string>& names,
                                               const DatasetQuery& query);
 

@@ -132,9 +132,10 @@ bool downloaded_from(const fs::path& entry, const std::string& name) {
   return false;
 }
 
-// Those of the data set `name` as datasets 2.13 and older placed them. Without a configuration in the data set's card its name
-// stands in the configuration's place; then the data set has one, which later versions call "default". Without `config` of all
-// configurations; another one may be found elsewhere, so that is no error.
+// Those of the data set `name` as datasets 2.13 and older placed them. Without a configuration in
+// the data set's card its name stands in the configuration's place; then the data set has one,
+// which later versions call "default". Without `config` of all configurations; another one may be
+// found elsewhere, so that is no error.
 EntriesByConfig old_entries(const fs::path& root, const std::string& name,
                             const std::optional<std::string>& config) {
   const std::size_t slash = name.find('/');

@@ -1,5 +1,5 @@
-// What the Python package `datasets` keeps on disk: its cache of data sets that were loaded once, and
-// folders that save_to_disk() wrote. Both hold Arrow streams.
+// What the Python package `datasets` keeps on disk: its cache of data sets that were loaded once,
+// and folders that save_to_disk() wrote. Both hold Arrow streams.
 #pragma once
 
 #include <filesystem>
@@ -13,20 +13,21 @@
 namespace tandem::hub {
 
 // Roots of caches, the first to be looked at first: query.cache_dir; then HF_DATASETS_CACHE,
-// $HF_HOME/datasets, $XDG_CACHE_HOME/huggingface/datasets or ~/.cache/huggingface/datasets, the first
-// that is set.
+// $HF_HOME/datasets, $XDG_CACHE_HOME/huggingface/datasets or ~/.cache/huggingface/datasets, the
+// first that is set.
 std::vector<std::filesystem::path> datasets_cache_roots(const DatasetQuery& query,
                                                         const Environment& environment);
 
 // The newest entry <root>/<org___name>/<config>/<version>/<hash>/ for query.name under one of its
-// aliases, with its files <name>-<split>.arrow or their shards. Places that were looked at in vain are
-// added to `looked_at`. Throws DataError that lists the configurations when there are several and none
-// was named, or the named one is not among them.
+// aliases, with its files <name>-<split>.arrow or their shards. Places that were looked at in vain
+// are added to `looked_at`. Throws DataError that lists the configurations when there are several
+// and none was named, or the named one is not among them.
 //
 // datasets 2.13 and older named the entries of data sets without a loading script after the format
-// that was read: <root>/<org___builder>/<config>/0.0.0/<hash>/ (without an org <builder>/…), <config>
-// being <org--name>-<hash>, or, when the data set's card named one, that name and a hash; then only
-// the addresses in dataset_info.json say whose it is. They are looked for after the others.
+// that was read: <root>/<org___builder>/<config>/0.0.0/<hash>/ (without an org <builder>/…),
+// <config> being <org--name>-<hash>, or, when the data set's card named one, that name and a hash;
+// then only the addresses in dataset_info.json say whose it is. They are looked for after the
+// others.
 std::optional<DatasetFiles> find_in_datasets_cache(const DatasetQuery& query,
                                                    const Environment& environment,
                                                    std::vector<std::string>& looked_at);

@@ -26,8 +26,9 @@ struct LockOptions {
 
 class FileLock {
  public:
-  // Waits for the lock; makes the file and its folders. Throws IoError when they cannot be made, when
-  // the file system has no locks, and when the holder stood still for options.patience (names it).
+  // Waits for the lock; makes the file and its folders. Throws IoError when they cannot be made,
+  // when the file system has no locks, and when the holder stood still for options.patience (names
+  // it).
   FileLock(std::filesystem::path path, const LockOptions& options);
   // The end gives it back; the file stays, as others may be waiting for it.
 

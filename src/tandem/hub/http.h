@@ -34,8 +34,8 @@ struct HttpRequest {
   bool head = false;
   std::vector<std::string> headers;            // "Name: value"
   std::chrono::milliseconds total_timeout{0};  // 0: only the stall counts
-  // Receives the body of an answer with a status 2xx piece by piece; false ends the transfer. Without
-  // it such a body is kept in HttpAnswer::body, up to max_body bytes.
+  // Receives the body of an answer with a status 2xx piece by piece; false ends the transfer.
+  // Without it such a body is kept in HttpAnswer::body, up to max_body bytes.
   std::function<bool(const HttpHeaders&, std::span<const std::byte>)> sink;
   std::size_t max_body = 1 << 20;
   // Called now and then while waiting.

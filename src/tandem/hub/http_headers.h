@@ -22,8 +22,8 @@ struct HttpHeaders {
   std::optional<std::string> find(std::string_view lower_case_name) const;
 };
 
-// W/"abc" and "abc" become abc. Nothing for what cannot be the name of a file: empty, longer than 128
-// characters, or with others than letters, digits, '-', '_' and '.', or beginning with a '.'.
+// W/"abc" and "abc" become abc. Nothing for what cannot be the name of a file: empty, longer than
+// 128 characters, or with others than letters, digits, '-', '_' and '.', or beginning with a '.'.
 std::optional<std::string> parse_etag(std::string_view text);
 
 // A non-negative decimal number and nothing else.
@@ -44,8 +44,8 @@ std::optional<std::chrono::seconds> parse_retry_after(std::string_view text, std
 std::optional<std::string> origin_of(std::string_view url);
 
 // Where a Location leads from `base`: absolute, or from the root or "//host" of the same scheme.
-// Nothing for other relative forms and other schemes, and from https to http: whoever sits in between could
-// send what they like.
+// Nothing for other relative forms and other schemes, and from https to http: whoever sits in
+// between could send what they like.
 std::optional<std::string> resolve_location(std::string_view base, std::string_view location);
 
 }  // namespace tandem::hub

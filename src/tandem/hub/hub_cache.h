@@ -1,5 +1,6 @@
 // Finds models and data sets by name: an existing directory, else the Hugging Face cache on this
-// machine; model_files.h and dataset_files.h download what is not there. Layout of the cache (huggingface_hub):
+// machine; model_files.h and dataset_files.h download what is not there. Layout of the cache
+// (huggingface_hub):
 //   <root>/models--<org>--<name>/refs/<revision>          a commit id
 //   <root>/models--<org>--<name>/snapshots/<commit>/…     the files, links into blobs/
 //   <root>/models--<org>--<name>/.no_exist/<commit>/…     files known not to exist in that commit

@@ -91,8 +91,8 @@ HubClient::HubClient(HubSettings settings, DownloadObserver& observer, std::func
 
 std::string HubClient::file_url(const RemoteRepository& repository, const std::string& revision,
                                 const std::string& file) const {
-  std::string escaped =
-      escape_path(revision);  // a branch such as refs/pr/1 is one part of the path
+  // A branch such as refs/pr/1 is one part of the path.
+  std::string escaped = escape_path(revision);
   for (std::size_t at = 0; (at = escaped.find('/', at)) != std::string::npos;)
     escaped.replace(at, 1, "%2F");
   return fmt::format("{}/{}{}/resolve/{}/{}", settings_.endpoint,
@@ -100,8 +100,8 @@ std::string HubClient::file_url(const RemoteRepository& repository, const std::s
                      escape_path(repository.name), escape_revision(revision), escape_path(file));
 }
 
-// The token goes to the Hub alone: an address that a redirect led to gets it only if scheme, host and
-// port are the Hub's.
+// The token goes to the Hub alone: an address that a redirect led to gets it only if scheme, host
+// and port are the Hub's.
 std::vector<std::string> HubClient::headers_for(const std::string& url) const {
   std::vector<std::string> headers = {"Accept-Encoding: identity"};
   if (settings_.token && origin_of(url) == origin_of(settings_.endpoint))

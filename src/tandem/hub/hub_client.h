@@ -32,20 +32,20 @@ class HubClient {
 
   const HubSettings& settings() const { return settings_; }
 
-  // What the Hub knows of a file; `commit` of the answer is filled also when the file does not exist
-  // and the Hub says so.
+  // What the Hub knows of a file; `commit` of the answer is filled also when the file does not
+  // exist and the Hub says so.
   struct FileAnswer {
     bool exists = false;
     RemoteFile file;  // without commit: the Hub did not name it
   };
-  // Throws RepositoryNotFound; DataError when there is no such revision, or no right to it; IoError when
-  // the Hub cannot be reached. A file that does not exist is an answer, not an error.
+  // Throws RepositoryNotFound; DataError when there is no such revision, or no right to it; IoError
+  // when the Hub cannot be reached. A file that does not exist is an answer, not an error.
   FileAnswer ask(const RemoteRepository& repository, const std::string& revision,
                  const std::string& file);
 
-  // Appends to the file `destination` until it has file.size bytes. Throws IoError: no progress over
-  // the retries, more bytes than promised or than max_bytes, no space. Temporary addresses are asked for again by the
-  // caller when this fails with a DataError (403 of an expired link).
+  // Appends to the file `destination` until it has file.size bytes. Throws IoError: no progress
+  // over the retries, more bytes than promised or than max_bytes, no space. Temporary addresses are
+  // asked for again by the caller when this fails with a DataError (403 of an expired link).
   void download(const RemoteFile& file, const std::string& name,
                 const std::filesystem::path& destination, std::uint64_t max_bytes);
 
@@ -63,8 +63,8 @@ class HubClient {
   // Performs a request again while its failure may go away; the last answer otherwise.
   HttpAnswer persist(HttpRequest request);
   void pause(std::chrono::milliseconds duration);
-  // What Retry-After says, else twice as long as before. Throws IoError when the server asks for too
-  // much.
+  // What Retry-After says, else twice as long as before. Throws IoError when the server asks for
+  // too much.
   std::chrono::milliseconds wait_before_retry(const HttpAnswer& answer, int attempt,
                                               const std::string& url) const;
   Piece fetch_piece(const std::string& url, const RemoteFile& file, AppendedFile& output,

@@ -17,9 +17,10 @@ struct ModelParts {
   bool weights = false;    // in the first of the forms of weight_files.h that there is
 };
 
-// The directory that holds all these parts. What the cache has is used as it is, without asking the Hub
-// whether it moved; what it lacks is downloaded into it, unless an offline variable forbids. Processes
-// of one or more hosts may call it for the same name at once: one downloads, the others wait for it.
+// The directory that holds all these parts. What the cache has is used as it is, without asking the
+// Hub whether it moved; what it lacks is downloaded into it, unless an offline variable forbids.
+// Processes of one or more hosts may call it for the same name at once: one downloads, the others
+// wait for it.
 // `observer` may be null. Throws DataError with every place and address that was tried, IoError for
 // network and disk.
 Resolved locate_model(const Query& query, const ModelParts& parts, const Environment& environment,

@@ -14,9 +14,9 @@
 
 namespace tandem::hub {
 
-// Calls download(name), and where that throws RepositoryNotFound, download() with the other canonical
-// form of the name (hub_cache.h, aliases): mirrors may have either. Throws what the first call threw, as
-// a DataError that names all forms, when none is there.
+// Calls download(name), and where that throws RepositoryNotFound, download() with the other
+// canonical form of the name (hub_cache.h, aliases): mirrors may have either. Throws what the first
+// call threw, as a DataError that names all forms, when none is there.
 void download_under_any_name(std::string_view name, RepositoryType type,
                              const std::function<void(const std::string& name)>& download);
 
@@ -30,9 +30,9 @@ class SnapshotDownload {
                    const HubSettings& settings, DownloadObserver& observer);
 
   // Makes the file part of the snapshot; false when the repository has none of this name. The first
-  // file decides on the commit, all others come from it. Throws DataError and IoError (hub_client.h),
-  // and IoError when the disk has no room for it, or when what came twice has another hash than the Hub
-  // says.
+  // file decides on the commit, all others come from it. Throws DataError and IoError
+  // (hub_client.h), and IoError when the disk has no room for it, or when what came twice has
+  // another hash than the Hub says.
   bool fetch(const std::string& file);
 
   // All of these, which must exist; they get their names in the snapshot after the last one came.

@@ -19,8 +19,8 @@ struct AdafactorStep {
 };
 
 // One parameter of [rows, columns], whose second moment is kept as its row and column means:
-//   g = grad_scale grad;   row = beta2 row + (1 - beta2) mean over columns of (g^2 + eps); col likewise
-//   u = g / sqrt(row/mean(row)) / sqrt(col);   u /= max(1, rms(u)/clip_threshold)
+//   g = grad_scale grad;   row = beta2 row + (1 - beta2) mean over columns of (g^2 + eps); col
+//   likewise u = g / sqrt(row/mean(row)) / sqrt(col);   u /= max(1, rms(u)/clip_threshold)
 //   p = p (1 - lr weight_decay) - lr u
 //   grad: f32.   parameters, row_means [rows], column_means [columns]: f32, updated in place.
 //   copy: bfloat16, the rounded parameters after; or null.

@@ -21,8 +21,8 @@ struct AdamWStep {
   double eps = 1e-8;
   double weight_decay = 0;
   std::int64_t step = 1;  // t, counted from 1: the bias corrections are 1 - beta^t
-  float grad_scale =
-      1;  // factor of every gradient: the mean over shards and the clipping, folded in
+  // Factor of every gradient: the mean over shards and the clipping, folded in.
+  float grad_scale = 1;
   AdamWForm form = AdamWForm::kTorch;
 };
 
@@ -35,7 +35,8 @@ struct AdamWStep {
 //   grad: [count] f32.   parameters, exp_avg (m), exp_avg_sq (v): [count] f32, updated in place.
 //   copy: [count] bfloat16, the rounded parameters before and after; or null.
 // Elements that no gradient has touched (grad, m and v zero: most rows of an embedding table at
-// first) are found as the pass goes and not written, but for the decay: the same bits, less traffic.
+// first) are found as the pass goes and not written, but for the decay: the same bits, less
+// traffic.
 // Throws InvalidArgument if step < 1.
 void adamw(const Context& ctx, std::size_t count, const AdamWStep& step, const float* grad,
            float* parameters, float* exp_avg, float* exp_avg_sq, bfloat16* copy);

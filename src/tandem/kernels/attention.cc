@@ -98,8 +98,8 @@ void attention_backward(const Context& ctx, const Sequences& sequences, std::siz
   all.for_each<T>([&](std::size_t row, std::size_t index, AttentionHead<T>& head) {
     const std::size_t column = index * head_dim;
     point_to_qkv(head, qkv, row, column);
-    head.log_sum_exp =
-        const_cast<float*>(log_sum_exp) + index * all.rows() + row;  // backward only reads it
+    // Backward only reads it.
+    head.log_sum_exp = const_cast<float*>(log_sum_exp) + index * all.rows() + row;
     const std::size_t offset = row * all.hidden() + column;
     T* grad_q = grad_qkv + row * head.ld_qkv + column;
     of<T>(*ctx.kernels.attention)

@@ -3,20 +3,21 @@
 // PyTorch's autocast) and how, with vectors (attention_vectors.h) or AMX tiles
 // (amx/attention_tiles.h).
 //
-// K and V are packed once per head into panels. Then blocks of kBlock queries pass: a block's scores
-// against all keys (some 100 or 200 KB) stay in the L2 cache between the product that makes them
-// and the one that consumes them. A row of scores is complete, so its softmax needs no rescaling.
-// Backward makes the scores again and P from the saved log-sum-exp:
+// K and V are packed once per head into panels. Then blocks of kBlock queries pass: a block's
+// scores against all keys (some 100 or 200 KB) stay in the L2 cache between the product that makes
+// them and the one that consumes them. A row of scores is complete, so its softmax needs no
+// rescaling. Backward makes the scores again and P from the saved log-sum-exp:
 //   dV = (factor P)^T dO,   dS = P (factor dO V^T - delta),   dQ = scale dS K,   dK = scale dS^T Q,
 //   delta = row sums of dO O.
-// Rows are padded to kMr, columns to kNr and reductions to kDepth units; padding is zero or is never
-// read as part of a reduction.
+// Rows are padded to kMr, columns to kNr and reductions to kDepth units; padding is zero or is
+// never read as part of a reduction.
 //
 // What `Products` has, serial and over raw memory; an object of it lives as long as a call for one
 // head:
 //   Input, Unit      the units (gemm_units.h) that read the tensors and that are multiplied
 //   kBlock, kMr, kNr, kDepth
-//   multiply()       C[rows, columns] = A B; A has rows [depth], B panels [columns / kNr][depth][kNr]
+//   multiply()       C[rows, columns] = A B; A has rows [depth], B panels [columns /
+//                    kNr][depth][kNr]
 //   pack_block()     dO or Q of a block of queries, as multiply_transposed() wants it
 //   pairs_at()       where unit u of P or dS, reduced over queries, begins for kNr keys
 //   multiply_transposed()   gradient = or += the product of such pairs and such a block
@@ -206,8 +207,8 @@ struct Attention {
     return {largest, V::sum(total)};
   }
 
-  // Asks for a row of a head. Rows lie a hidden size apart, which the hardware does not foresee; a block's would come one after
-  // the other, each when it is needed.
+  // Asks for a row of a head. Rows lie a hidden size apart, which the hardware does not foresee; a
+  // block's would come one after the other, each when it is needed.
   enum class Access { kRead = 0, kWrite = 1 };
   template <Access kAccess>
   static void fetch_row(std::size_t head_dim, const T* row) {

@@ -96,8 +96,8 @@ struct OperandRounding {
         const std::size_t v = k + H;
         const double p = std::exp(scale * dot(c.qkv, q_of(row), c.qkv, k) - lse);
         const double grad_p = dot(c.grad_out, out_of(row), c.qkv, v);
-        const double grad_s =
-            p * std::max(std::abs(keep * grad_p - delta), std::abs(delta));  // kept or dropped
+        // Kept or dropped.
+        const double grad_s = p * std::max(std::abs(keep * grad_p - delta), std::abs(delta));
         for (std::size_t d = 0; d < D; ++d) {
           const auto magnitude = [d](const std::vector<T>& x, std::size_t i) {
             return kUnit * std::abs(static_cast<double>(to_float(x[i + d])));

@@ -25,7 +25,8 @@ class VectorProducts {
     product<false>(rows, columns, depth, a, a_stride, b, c, false);
   }
 
-  // The block is B. The pairs are A as they are, [depth][keys], and the gradient is [keys, columns].
+  // The block is B. The pairs are A as they are, [depth][keys], and the gradient is [keys,
+  // columns].
   static void pack_block(std::size_t rows, std::size_t head_dim,
                          const GemmOperand<typename Input::T>& block, GemmUnit* to) {
     const std::size_t units = (rows + Unit::kReduced - 1) / Unit::kReduced;

@@ -1,5 +1,5 @@
-// The plain C++ twins of VDPBF16PS, VCVTNEPS2BF16 and TDPBF16PS: by hand against the published definition on every
-// CPU, and bit for bit against the instruction itself where there is one.
+// The plain C++ twins of VDPBF16PS, VCVTNEPS2BF16 and TDPBF16PS: by hand against the published
+// definition on every CPU, and bit for bit against the instruction itself where there is one.
 #include <gmock/gmock.h>
 
 #include <bit>

@@ -1,9 +1,10 @@
 // What collectives do to the numbers of several ranks: dst = a op b over flat arrays of any type.
 //
-// A library of its own, so that communication does not bring the matrix products along. Every implementation computes the
-// same bits: one operation per element, no contraction, and the 16-bit floats are computed in f32 and rounded to nearest
-// even once. (NaN and signed zeros too: min is `b < a ? b : a`, max is `a < b ? b : a`, both f32 for the 16-bit floats.)
-// Sums and products of integers wrap around.
+// A library of its own, so that communication does not bring the matrix products along. Every
+// implementation computes the same bits: one operation per element, no contraction, and the 16-bit
+// floats are computed in f32 and rounded to nearest even once. (NaN and signed zeros too: min is `b
+// < a ? b : a`, max is `a < b ? b : a`, both f32 for the 16-bit floats.) Sums and products of
+// integers wrap around.
 #pragma once
 
 #include <cstddef>
@@ -29,13 +30,14 @@ inline constexpr std::size_t kNumElements = 9;
 enum class Combine : std::uint8_t { kSum, kProduct, kMin, kMax };
 inline constexpr std::size_t kNumCombines = 4;
 
-// Pointers need the alignment of the element only. `dst` may be `a` or `b`, but not overlap them in another way.
+// Pointers need the alignment of the element only. `dst` may be `a` or `b`, but not overlap them in
+// another way.
 struct CombineKernels {
   std::string_view implementation;  // "avx512", "avx2", "reference"
   using Pair = void (*)(std::size_t count, const void* a, const void* b, void* dst);
   Pair pair[kNumElements][kNumCombines];
-  // data /= divisor, in place, correctly rounded (floats) or towards zero (integers). Null for the 16-bit floats:
-  // divide the f32 that they came from.
+  // data /= divisor, in place, correctly rounded (floats) or towards zero (integers). Null for the
+  // 16-bit floats: divide the f32 that they came from.
   using Divide = void (*)(std::size_t count, int divisor, void* data);
   Divide divide[kNumElements];
   // The 16-bit floats to f32, and rounded back.
@@ -49,8 +51,8 @@ struct CombineKernels {
   }
 };
 
-// The fastest implementation that `cpu` runs, or the one named. Throws ConfigError for a name that does not exist or that
-// this CPU cannot run. The result lives for ever.
+// The fastest implementation that `cpu` runs, or the one named. Throws ConfigError for a name that
+// does not exist or that this CPU cannot run. The result lives for ever.
 const CombineKernels& select_combine(const CpuFeatures& cpu, std::string_view forced = {});
 
 }  // namespace tandem::kernels

@@ -22,7 +22,8 @@ T combined(Combine combine, T x, T y) {
   return x;
 }
 
-// The type in which an element is computed: f32 for the 16-bit floats, unsigned where signed integers would overflow.
+// The type in which an element is computed: f32 for the 16-bit floats, unsigned where signed
+// integers would overflow.
 template <class T>
 auto computed(Combine combine, T x, T y) {
   if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>) {

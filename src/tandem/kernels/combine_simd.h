@@ -1,5 +1,5 @@
-// Internal: the loops of combine.h for one instruction set, whose vector type V also names the instances. Include it only
-// from sources compiled with those instructions.
+// Internal: the loops of combine.h for one instruction set, whose vector type V also names the
+// instances. Include it only from sources compiled with those instructions.
 #pragma once
 
 #include <cstring>
@@ -36,8 +36,8 @@ requires(std::is_integral_v<T> && (kCombine == Combine::kSum ||
   using Type = std::make_unsigned_t<T>;
 };
 
-// Two cache lines of each operand at a time in registers: the compiler's own vectors, which it cuts to the widths that
-// the instruction set has.
+// Two cache lines of each operand at a time in registers: the compiler's own vectors, which it cuts
+// to the widths that the instruction set has.
 template <class V, class T, Combine kCombine>
 void pair(std::size_t count, const void* a, const void* b, void* dst) {
   using Number = typename Computed<T, kCombine>::Type;
@@ -97,7 +97,8 @@ void divide(std::size_t count, int divisor, void* data) {
     const auto by = static_cast<T>(divisor);
     for (std::size_t i = 0; i < count; ++i) x[i] = x[i] / by;
   } else if constexpr (sizeof(T) <= 4) {
-    // f64 holds these integers, and its rounding is smaller than the distance of a broken quotient to the next integer.
+    // f64 holds these integers, and its rounding is smaller than the distance of a broken quotient
+    // to the next integer.
     const auto by = static_cast<double>(divisor);
     for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<T>(static_cast<double>(x[i]) / by);
   } else {

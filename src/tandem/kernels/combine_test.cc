@@ -1,4 +1,5 @@
-// Every implementation of combine.h against the reference, bit for bit, over awkward sizes, alignments and values.
+// Every implementation of combine.h against the reference, bit for bit, over awkward sizes,
+// alignments and values.
 #include "tandem/kernels/combine.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +41,8 @@ bool same_number(T a, T b) {
   return std::memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b);
 }
 
-// NaNs may differ in sign and payload: x86 takes the first operand's, and compilers may exchange the operands of +.
+// NaNs may differ in sign and payload: x86 takes the first operand's, and compilers may exchange
+// the operands of +.
 bool same(Element element, const std::uint8_t* a, const std::uint8_t* b) {
   switch (element) {
     case Element::kFloat32: {

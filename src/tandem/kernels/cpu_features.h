@@ -15,14 +15,14 @@ struct CpuFeatures {
   // Why amx_bf16 is false although the processor has it; otherwise empty.
   std::string_view amx_obstacle = {};
 
-  // What this processor has, less what TANDEM_CPU_FEATURES hides. On processors with AMX, asks Linux
-  // for the permission to use tiles. Once granted it holds for all threads of the process. May be
-  // called at any time from any thread. Throws ConfigError as limited_to() does.
+  // What this processor has, less what TANDEM_CPU_FEATURES hides. On processors with AMX, asks
+  // Linux for the permission to use tiles. Once granted it holds for all threads of the process.
+  // May be called at any time from any thread. Throws ConfigError as limited_to() does.
   static CpuFeatures detect();
-  // These features less all that `names` (the value of TANDEM_CPU_FEATURES) does not name: a list of
-  // avx2, avx512, avx512_vnni, avx512_bf16 and amx_bf16, each with what it stands on (avx512 is AVX2
-  // too), or none; the classes of TANDEM_KERNELS (reference, avx512bf16, amx, …) are names for the
-  // same. Throws ConfigError for an unknown name and for a feature that is not there.
+  // These features less all that `names` (the value of TANDEM_CPU_FEATURES) does not name: a list
+  // of avx2, avx512, avx512_vnni, avx512_bf16 and amx_bf16, each with what it stands on (avx512 is
+  // AVX2 too), or none; the classes of TANDEM_KERNELS (reference, avx512bf16, amx, …) are names for
+  // the same. Throws ConfigError for an unknown name and for a feature that is not there.
   CpuFeatures limited_to(std::string_view names) const;
   // "AVX2, AVX-512, AVX512_BF16, AVX512_VNNI", or "no vector extension that tandem uses".
   std::string describe() const;

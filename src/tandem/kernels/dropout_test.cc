@@ -74,8 +74,8 @@ TEST(Dropout, KeepsTheRightShare) {
     for (const float e : y) kept += e != 0.0f;
     const double share = kept / static_cast<double>(y.size());
     const double sigma = std::sqrt(p * (1.0 - p) / static_cast<double>(y.size()));
-    EXPECT_NEAR(share, 1.0 - p, 4.0 * sigma + 1.0 / 131072.0)
-        << p;  // the threshold is rounded to 1/65536
+    // The threshold is rounded to 1/65536.
+    EXPECT_NEAR(share, 1.0 - p, 4.0 * sigma + 1.0 / 131072.0) << p;
   }
 }
 

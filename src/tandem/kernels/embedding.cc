@@ -62,10 +62,10 @@ RowsByTarget sort_by_target(const Context& ctx, std::size_t rows, const std::int
   return {begin.first(table_rows + 1), sorted};
 }
 
-// Adds the rows of `grad` to the rows of a table that `ids` name, in row order. A chunk owns a block
-// of the table, so no two chunks touch the same element and no order depends on the threads. A row
-// of the table is written once, whole where the table has many rows; of a small table chunks own
-// bands of columns.
+// Adds the rows of `grad` to the rows of a table that `ids` name, in row order. A chunk owns a
+// block of the table, so no two chunks touch the same element and no order depends on the threads.
+// A row of the table is written once, whole where the table has many rows; of a small table chunks
+// own bands of columns.
 void scatter_add(const Context& ctx, std::size_t rows, std::size_t H, const float* grad,
                  const std::int32_t* ids, std::int32_t skip, std::size_t table_rows, float* table,
                  bool accumulate) {

@@ -16,16 +16,16 @@ namespace tandem::kernels {
 struct EmbeddingIndices {
   const std::int32_t* word = nullptr;      // [rows] in [0, vocab_size)
   const std::int32_t* position = nullptr;  // [rows] in [0, max_positions)
-  const std::int32_t* type =
-      nullptr;  // [rows] in [0, type_vocab_size), or null: the model has no token types
+  // [rows] in [0, type_vocab_size), or null: the model has no token types.
+  const std::int32_t* type = nullptr;
   std::size_t vocab_size = 0;
   std::size_t max_positions = 0;
   std::size_t type_vocab_size = 0;
 };
 
-// NEFTune (Jain et al. 2023): to every element of the sum of the embeddings is added a uniform number
-// in (−m, m), m = alpha/sqrt(rows of the sequence · H), drawn as dropout draws: a function of seed,
-// step, site, sample, row within its sequence and column. alpha = 0: none.
+// NEFTune (Jain et al. 2023): to every element of the sum of the embeddings is added a uniform
+// number in (−m, m), m = alpha/sqrt(rows of the sequence · H), drawn as dropout draws: a function
+// of seed, step, site, sample, row within its sequence and column. alpha = 0: none.
 struct EmbeddingNoise {
   float alpha = 0;
   std::uint64_t seed = 0;

@@ -28,8 +28,8 @@ struct EmbeddingCase {
             .type_vocab_size = with_types ? 2u : 0u};
   }
   static constexpr std::size_t H = 72;
-  static constexpr std::size_t kVocab =
-      131;  // three blocks of scatter_add; some rows are hit twice
+  // Three blocks of scatter_add; some rows are hit twice.
+  static constexpr std::size_t kVocab = 131;
   bool with_types;
   Batch batch{{5, 8, 70}};
   Dropout dropout{.p = 0.2f, .seed = 3, .step = 4, .site = 5};
@@ -142,8 +142,8 @@ TEST(Embedding, PaddingRowGetsNoGradientAndAccumulateAdds) {
   EXPECT_NEAR(padded.grad_gamma[0], plain.grad_gamma[0] + 1.0f, 1e-5);
 }
 
-// Rows are added in the order of the batch, one after another: with what a plain loop makes, bit for
-// bit, rows that nobody names zero.
+// Rows are added in the order of the batch, one after another: with what a plain loop makes, bit
+// for bit, rows that nobody names zero.
 TEST(Embedding, AddsRowsInTheOrderOfTheBatch) {
   for (const auto& row : implementations("reduce", CpuFeatures::detect())) {
     if (!row.reason.empty()) continue;

@@ -1,5 +1,6 @@
-// The error bounds that docs/numerics.md states for whole rows: LayerNorm, the softmax inside attention, the loss. Exact is what
-// f64 gives for the same f32 operands (simd_math_test.cc has the functions of one number).
+// The error bounds that docs/numerics.md states for whole rows: LayerNorm, the softmax inside
+// attention, the loss. Exact is what f64 gives for the same f32 operands (simd_math_test.cc has the
+// functions of one number).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -115,8 +116,9 @@ struct SoftmaxErrors {
   Worst probability, log_sum_exp;
 };
 
-// With unit vectors as keys and as values, attention's scores are the queries themselves and its output is the softmax of each
-// row: nothing else rounds. Heads of 64 and 256, whose 1 / sqrt(D) is a power of two.
+// With unit vectors as keys and as values, attention's scores are the queries themselves and its
+// output is the softmax of each row: nothing else rounds. Heads of 64 and 256, whose 1 / sqrt(D) is
+// a power of two.
 SoftmaxErrors softmax_errors(const Context& ctx, std::size_t D, float range) {
   const auto scale = std::sqrt(static_cast<float>(D));
   const Batch batch({static_cast<std::uint32_t>(D)});

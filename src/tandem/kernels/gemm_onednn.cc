@@ -63,8 +63,9 @@ dnnl::matmul make_matmul(const dnnl::engine& engine, const memory::desc& a, cons
 #endif
 }
 
-// oneDNN detects by itself: what TANDEM_CPU_FEATURES hides must be hidden from it too. It takes a limit only
-// before its first primitive, and where it was built to take none it keeps its own choice.
+// oneDNN detects by itself: what TANDEM_CPU_FEATURES hides must be hidden from it too. It takes a
+// limit only before its first primitive, and where it was built to take none it keeps its own
+// choice.
 void limit_instructions() {
 #if defined(__x86_64__)
   const CpuFeatures cpu = CpuFeatures::detect();

@@ -90,7 +90,8 @@ class Product {
     std::size_t ld;
   };
 
-  // `c`: where the result will be written. Tiles of one band of columns follow one another, so that its part of B stays in the cache.
+  // `c`: where the result will be written. Tiles of one band of columns follow one another, so that
+  // its part of B stays in the cache.
   template <class Out>
   Tile compute(const Context& ctx, std::size_t which, int thread, const Out* c) const {
     Tile tile;
@@ -142,8 +143,8 @@ class Product {
     GemmPacking<T> a, b;
   };
 
-  // Rows and panels of A are a cache line more than a slice apart: strides of 4 KB or so would put what a micro-kernel reads,
-  // or what packing writes, into few sets of a cache.
+  // Rows and panels of A are a cache line more than a slice apart: strides of 4 KB or so would put
+  // what a micro-kernel reads, or what packing writes, into few sets of a cache.
   std::size_t row_stride() const { return slice_units_ + 16; }
   std::size_t panel_stride() const { return slice_units_ * kernel_.mr + 16; }
   bool a_in_panels() const { return !a_.reduction_is_row || kernel_.stage_rows == nullptr; }

@@ -57,8 +57,8 @@ struct GemmLines {
   std::size_t rows = 0, lines = 0;
 };
 
-// tile[rows, columns] = or += A B over a slice of the reduction. The tile has room for whole groups of mr rows and of nr
-// columns, and what is computed beyond `rows` and `columns` means nothing.
+// tile[rows, columns] = or += A B over a slice of the reduction. The tile has room for whole groups
+// of mr rows and of nr columns, and what is computed beyond `rows` and `columns` means nothing.
 template <class T>
 struct GemmSlice {
   std::size_t units = 0, rows = 0, columns = 0;
@@ -67,8 +67,8 @@ struct GemmSlice {
   float* tile = nullptr;
   std::size_t ld = 0;
   bool accumulate = false;
-  // The next slice of A and B, or null. A kernel may pack some of it, from the front of the reduction, while it multiplies, and
-  // takes off what it has done.
+  // The next slice of A and B, or null. A kernel may pack some of it, from the front of the
+  // reduction, while it multiplies, and takes off what it has done.
   GemmPacking<T>* next_a = nullptr;
   GemmPacking<T>* next_b = nullptr;
   // With the last slice: where the tile goes afterwards. A kernel may fetch it while it multiplies.

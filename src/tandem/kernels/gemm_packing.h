@@ -1,5 +1,6 @@
-// Internal: how the operands of a packed product (gemm_packed.h) come into panels, written once over a `Unit` (gemm_units.h): all at
-// once, or in steps between the multiplications of a micro-kernel.
+// Internal: how the operands of a packed product (gemm_packed.h) come into panels, written once
+// over a `Unit` (gemm_units.h): all at once, or in steps between the multiplications of a
+// micro-kernel.
 #pragma once
 
 #include <cstddef>
@@ -117,14 +118,16 @@ void pack_b(const GemmOperand<typename Unit::T>& from, std::size_t outer, std::s
   f(from, outer, outer_count, reduced, count, panel_stride, to);
 }
 
-// Packs an operand's slice as pack_across does, in small steps: one or two vectors of one row of units.
+// Packs an operand's slice as pack_across does, in small steps: one or two vectors of one row of
+// units.
 template <class Unit, std::size_t kWidth>
 class SteppedPacking {
  public:
   using T = typename Unit::T;
   using V = typename Unit::V;
 
-  // `what` may be null. Takes whole units of operands stored as [reduced, outer] whose rows are whole vectors.
+  // `what` may be null. Takes whole units of operands stored as [reduced, outer] whose rows are
+  // whole vectors.
   explicit SteppedPacking(GemmPacking<T>* what) : what_(what) {
     if (what == nullptr || what->from.reduction_is_row || what->outer_count % V::kLanes != 0)
       return;

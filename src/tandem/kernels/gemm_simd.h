@@ -23,8 +23,8 @@ struct Nothing {};
 
 // c[kMr, kNv * lanes] = or += A B over `units`.
 //   rows:   a + r a_stride + u,   panels: a + u a_stride + r;   b + u b_stride + column.
-// `between` does a step of other work every eight units. Its loads and stores go beside the multiplications, which wait for
-// nothing but each other.
+// `between` does a step of other work every eight units. Its loads and stores go beside the
+// multiplications, which wait for nothing but each other.
 template <class Unit, int kMr, int kNv, bool kPanels, class Between = Nothing>
 [[gnu::always_inline]] inline void micro_kernel(std::size_t units, const GemmUnit* a,
                                                 std::size_t a_stride, const GemmUnit* b,
@@ -67,7 +67,8 @@ template <class Unit, int kMr, int kNv, bool kPanels, class Between = Nothing>
   });
 }
 
-// Fetches lines that will be written, two in each step: after a short reduction a product would wait for them.
+// Fetches lines that will be written, two in each step: after a short reduction a product would
+// wait for them.
 class FetchForWriting {
  public:
   explicit FetchForWriting(const GemmLines& what) : what_(what) {}
@@ -87,8 +88,8 @@ class FetchForWriting {
   std::size_t line_ = 0;
 };
 
-// Between the multiplications of kMr rows: fetches the next ones, a line of each every 16 units, into the L1 (kCache 1) or L2
-// cache. The hardware does not, rows are too short and too far apart.
+// Between the multiplications of kMr rows: fetches the next ones, a line of each every 16 units,
+// into the L1 (kCache 1) or L2 cache. The hardware does not, rows are too short and too far apart.
 template <int kMr, int kCache>
 struct NextRows {
   static constexpr std::size_t kUnitsOfLine = 64 / sizeof(GemmUnit);
@@ -120,14 +121,16 @@ struct NextSlice {
   }
 };
 
-// All rows of A times the first kVectors vectors of B's panel at `column`, which stays in the L1 cache.
+// All rows of A times the first kVectors vectors of B's panel at `column`, which stays in the L1
+// cache.
 template <class Unit, int kMr, int kNv, int kVectors, bool kPanels>
 void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column,
                     NextSlice<Unit, kMr, kNv * Unit::V::kLanes>& next_slice,
                     FetchForWriting& to_write) {
   constexpr std::size_t kNr = kNv * Unit::V::kLanes;
   const GemmUnit* panel = slice.b.data + column / kNr * slice.b.panel_stride;
-  // Rows a multiple of 4 KB apart lie in the same sets of the L1 cache, which have no room for two groups of rows.
+  // Rows a multiple of 4 KB apart lie in the same sets of the L1 cache, which have no room for two
+  // groups of rows.
   const bool room = slice.a.stride * sizeof(GemmUnit) % 4096 != 0;
   const auto multiply_rows = [&](std::size_t row, auto cache) __attribute__((always_inline)) {
     const std::size_t next = row + kMr < slice.rows ? row + kMr : 0;
@@ -149,7 +152,8 @@ void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column
   }
 }
 
-// The last panel is multiplied as far as it has columns: 1024 columns are 64 vectors, not 22 panels of 3.
+// The last panel is multiplied as far as it has columns: 1024 columns are 64 vectors, not 22 panels
+// of 3.
 template <class Unit, int kMr, int kNv, bool kPanels>
 void multiply_panels(const GemmSlice<typename Unit::T>& slice) {
   constexpr std::size_t kNr = kNv * Unit::V::kLanes;
@@ -252,8 +256,8 @@ double peak(std::size_t iterations) {
 template <class Unit, int kMr, int kNv>
 constexpr PackedGemmOf<typename Unit::T> packed_gemm_of() {
   constexpr std::size_t kNr = kNv * Unit::V::kLanes;
-  // A panel of B should stay in the L1 cache beside two groups of rows of A: 24 KB, with 48 columns 128 units. What is staged,
-  // twice, and the tile should stay together in an L2 cache of 1 MB.
+  // A panel of B should stay in the L1 cache beside two groups of rows of A: 24 KB, with 48 columns
+  // 128 units. What is staged, twice, and the tile should stay together in an L2 cache of 1 MB.
   constexpr std::size_t kPanelUnits = 24 * 1024 / (kNr * sizeof(GemmUnit)) / 16 * 16;
   return {.mr = kMr,
           .nr = kNr,

@@ -1,5 +1,6 @@
-// Internal: what a 32-bit unit of the reduction of a packed product is, how units are brought from memory and how they are
-// multiplied: an f32, or a pair of bf16. Written once over an instruction set's vector type V.
+// Internal: what a 32-bit unit of the reduction of a packed product is, how units are brought from
+// memory and how they are multiplied: an f32, or a pair of bf16. Written once over an instruction
+// set's vector type V.
 #pragma once
 
 #include <cstddef>

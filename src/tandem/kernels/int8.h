@@ -35,8 +35,8 @@ struct Int8Range {
 };
 
 // The range of values from `min` to `max`; widened to hold 0, which is then exact. scale = (max -
-// min) / 255 and zero_point = nearest-even(-min / scale); both 0: scale 1. Throws InvalidArgument for
-// what is not finite or too far apart for f32.
+// min) / 255 and zero_point = nearest-even(-min / scale); both 0: scale 1. Throws InvalidArgument
+// for what is not finite or too far apart for f32.
 Int8Range int8_range(float min, float max);
 
 // The weight of a linear layer, packed for the kernels. Movable, not copyable; constant once made,
@@ -73,8 +73,8 @@ class Int8Weight {
   std::vector<std::int32_t> row_sums_;
 };
 
-// y = x weight^T + bias, overwritten, all of x in one range; what lies outside is clamped. A row of x
-// with a NaN gives a row of NaN.
+// y = x weight^T + bias, overwritten, all of x in one range; what lies outside is clamped. A row of
+// x with a NaN gives a row of NaN.
 //   x: [rows, in_features] f32.   bias: [out_features] f32 or null.   y: [rows, out_features] f32.
 // Row-major and dense; y must not overlap x. Parallel over ctx.threads; nothing is allocated once
 // shapes repeat. Throws InvalidArgument for a scale that is not positive and finite.

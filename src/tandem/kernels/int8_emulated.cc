@@ -1,5 +1,5 @@
-// The products of int8_avx512vnni.cc with plain C++ in the place of vpdpbusd: the same template, the
-// same bits, any CPU.
+// The products of int8_avx512vnni.cc with plain C++ in the place of vpdpbusd: the same template,
+// the same bits, any CPU.
 #include <array>
 #include <cstring>
 
@@ -10,8 +10,9 @@
 namespace tandem::kernels {
 namespace emulated {
 
-// One lane of VPDPBUSD (Intel, "64 and IA-32 Architectures Software Developer's Manual", volume 2): the
-// bytes of a as u8 times those of b as s8, all four products and the sum added without saturation.
+// One lane of VPDPBUSD (Intel, "64 and IA-32 Architectures Software Developer's Manual", volume 2):
+// the bytes of a as u8 times those of b as s8, all four products and the sum added without
+// saturation.
 std::int32_t dot_bytes(std::uint32_t a, std::uint32_t b, std::int32_t sum) {
   auto total = static_cast<std::uint32_t>(sum);  // wraps
   for (int i = 0; i < 4; ++i) {

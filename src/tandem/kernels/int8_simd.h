@@ -9,7 +9,8 @@
 //   X, broadcast(four)     one group of a row
 //   add_products(X, Weights, Sums)
 //   to_float(Sums, zero_point, row_sums, V (&)[16 / lanes])   sum - zero_point row_sums, rounded
-//   to_elements(V, zero_point, Element*, n)   whole numbers + zero_point, the first n of them stored
+//   to_elements(V, zero_point, Element*, n)   whole numbers + zero_point, the first n of them
+//   stored
 //   opaque(Sums&), opaque(X&)   the compiler must believe that these are new
 #pragma once
 

@@ -312,7 +312,8 @@ PeakLoop peak_loop(const KernelSet& kernels, PeakType type) {
   raise<InvalidArgument>("unknown type of a peak: {}", static_cast<int>(type));
 }
 
-// How many iterations fill about `duration`: one takes 8 cycles of vector instructions, 64 of tiles.
+// How many iterations fill about `duration`: one takes 8 cycles of vector instructions, 64 of
+// tiles.
 std::size_t iterations_in(PeakLoop loop, std::chrono::duration<double> duration) {
   using Clock = std::chrono::steady_clock;
   constexpr std::size_t kProbe = 500;
@@ -392,7 +393,8 @@ double measure_peak_flops(const Context& ctx, PeakType type) {
   using Clock = std::chrono::steady_clock;
   const PeakLoop loop = peak_loop(ctx.kernels, type);
   const std::size_t iterations = iterations_in(loop, std::chrono::microseconds(40));
-  // Many chunks a thread, so that waking the threads and dealing the last chunk are small beside the work.
+  // Many chunks a thread, so that waking the threads and dealing the last chunk are small beside
+  // the work.
   const auto chunks = static_cast<std::size_t>(ctx.threads.num_threads()) * 32;
   double best = 0;
   // Short rounds, the best of which counts: the first ones wake the threads and the vector units.

@@ -106,8 +106,8 @@ std::vector<std::string> operations();
 
 enum class PeakType { kF32, kBf16, kInt8 };
 // FLOP/s of a register-only loop of the best multiply-add instruction of the chosen gemm (kInt8:
-// int8) implementation, all threads together; takes about 20 ms. The trainer prints its speed as a share
-// of this.
+// int8) implementation, all threads together; takes about 20 ms. The trainer prints its speed as a
+// share of this.
 double measure_peak_flops(const Context& ctx, PeakType type);
 
 }  // namespace tandem::kernels

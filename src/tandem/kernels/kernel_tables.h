@@ -211,9 +211,9 @@ struct ReduceKernels {
 
 // --- int8: int8.h ---
 
-// The packed weight: panels of 16 output features, each [groups of 4 input features][16][4] bytes, so
-// that vpdpbusd (and tdpbusd) reads four neighbours of the reduction as one 32-bit lane. Byte (n, k) is
-// at n / 16 panel_bytes + k / 4 · 64 + n % 16 · 4 + k % 4; zeros beyond both edges.
+// The packed weight: panels of 16 output features, each [groups of 4 input features][16][4] bytes,
+// so that vpdpbusd (and tdpbusd) reads four neighbours of the reduction as one 32-bit lane. Byte
+// (n, k) is at n / 16 panel_bytes + k / 4 · 64 + n % 16 · 4 + k % 4; zeros beyond both edges.
 inline constexpr std::size_t kInt8Panel = 16;
 inline constexpr std::size_t kInt8Group = 4;
 inline constexpr std::size_t kInt8GroupBytes = kInt8Panel * kInt8Group;

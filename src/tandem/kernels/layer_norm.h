@@ -58,12 +58,12 @@ struct LayerNormBackward {
   const float* gamma = nullptr;   // [H]
   float* grad_sum = nullptr;      // [rows, H] f32, overwritten: the gradient of the sum, so of the
                                   // residual. May be grad_y
-  T* grad_x =
-      nullptr;  // [rows, H] T, overwritten: grad_sum through the dropout; or null: not wanted
+  // [rows, H] T, overwritten: grad_sum through the dropout; or null: not wanted.
+  T* grad_x = nullptr;
   float* grad_gamma = nullptr;  // [H] f32
   float* grad_beta = nullptr;   // [H] f32
-  bool accumulate =
-      false;  // of grad_gamma and grad_beta; summed over chunks of rows in index order
+  // Of grad_gamma and grad_beta; summed over chunks of rows in index order.
+  bool accumulate = false;
 };
 
 // `dropout` as in forward.

@@ -33,8 +33,8 @@ void convert(const KernelSet& kernels, std::size_t count, const bfloat16* from, 
 // y = factor x. y may be x.
 void scale(const KernelSet& kernels, std::size_t count, float factor, const float* x, float* y);
 
-// The sum of x^2, in f64. Its order depends on `count` and the kernels only: ranks that sum the same
-// chunks get the same partial sums.
+// The sum of x^2, in f64. Its order depends on `count` and the kernels only: ranks that sum the
+// same chunks get the same partial sums.
 double squared_norm(const KernelSet& kernels, std::size_t count, const float* x);
 
 }  // namespace tandem::kernels

@@ -30,7 +30,8 @@ std::size_t sequence_of_row(const Sequences& sequences, std::size_t row);
 // outside [1, rows_of(i)].
 void check_sequences(const Sequences& sequences);
 
-// The sequences from the most work of attention (rows x keys) to the least, equal ones in their order:
+// The sequences from the most work of attention (rows x keys) to the least, equal ones in their
+// order:
 // handed out so, the last ones to finish are short, and the threads end together. Writes count()
 // indices; allocates nothing.
 void order_longest_first(const Sequences& sequences, std::span<std::uint32_t> order);

@@ -59,8 +59,8 @@ void pair_dots_emulated(std::size_t count, const std::uint32_t* a, const std::ui
 void round_operands_emulated(std::size_t count, const float* x, bfloat16* to);
 void tile_dot_emulated(const TileConfig& config, const TileDot& dot);
 
-// int8.h. The twin of vpdpbusd is tested alone, too: byte_dots adds the four products of the bytes of
-// a[i] (u8) and b[i] (s8) to sums[i]; counts are multiples of 16.
+// int8.h. The twin of vpdpbusd is tested alone, too: byte_dots adds the four products of the bytes
+// of a[i] (u8) and b[i] (s8) to sums[i]; counts are multiples of 16.
 extern const Int8Kernels kInt8Avx2;
 extern const Int8Kernels kInt8Avx512Vnni;
 const Int8Kernels& int8_avx512vnni_emulated();

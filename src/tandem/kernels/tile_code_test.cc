@@ -20,8 +20,9 @@
 namespace tandem::kernels::testing {
 namespace {
 
-// Intel, "64 and IA-32 Architectures Software Developer's Manual", volume 2: LDTILECFG, TILERELEASE,
-// TILEZERO, TILELOADD, TILESTORED, TDPBF16PS. All have a VEX prefix of three bytes with map 0F38,
+// Intel, "64 and IA-32 Architectures Software Developer's Manual", volume 2: LDTILECFG,
+// TILERELEASE, TILEZERO, TILELOADD, TILESTORED, TDPBF16PS. All have a VEX prefix of three bytes
+// with map 0F38,
 // W = 0 and L = 0; `prefix` is its field pp (0: none, 1: 66, 2: F3, 3: F2).
 struct Instruction {
   unsigned prefix = 0, opcode = 0, mod = 0, reg = 0, rm = 0;

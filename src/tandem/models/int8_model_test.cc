@@ -178,7 +178,8 @@ TEST_P(Int8ModelTest, AnInt8HeadIsWithinTheBoundOfItsProduct) {
   EXPECT_EQ(infer(context_, test_, &linears), logits);
 }
 
-// A weight is wrong by at most half a step of max|w| / 127, an activation by half of its range / 255:
+// A weight is wrong by at most half a step of max|w| / 127, an activation by half of its range /
+// 255:
 // with 32 to 48 normal weights in a row and some hundred values in a range, that is about 0.7 % and
 // 0.8 % of their magnitude on average, and as much of a product, 1.1 % together. The errors of nine
 // products in a row are independent: 3.2 %. Twice that is allowed.

@@ -38,8 +38,8 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
                            const nn::ParameterLayout& layout, std::span<float> weights,
                            std::uint64_t seed);
 
-// Whether the caller reads a tensor itself: one for a parameter of the model, whose values the caller
-// writes afterwards, or (parameter null) one that the model has no parameter for.
+// Whether the caller reads a tensor itself: one for a parameter of the model, whose values the
+// caller writes afterwards, or (parameter null) one that the model has no parameter for.
 using TensorTaken = FunctionRef<bool(const TensorView& tensor, const nn::ParameterSpec* parameter)>;
 LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                            const nn::ParameterLayout& layout, std::span<float> weights,

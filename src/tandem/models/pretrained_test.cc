@@ -42,8 +42,8 @@ std::vector<float> exact_values(std::size_t size, std::size_t seed) {
 std::uint16_t half_bits(float value) {  // of the values above only: normal numbers
   if (value == 0) return 0;
   int exponent = 0;
-  const float mantissa =
-      std::frexp(std::fabs(value), &exponent);  // value = mantissa·2^exponent, mantissa in [0.5, 1)
+  // Value = mantissa·2^exponent, mantissa in [0.5, 1).
+  const float mantissa = std::frexp(std::fabs(value), &exponent);
   return static_cast<std::uint16_t>((value < 0 ? 0x8000 : 0) | ((exponent + 14) << 10) |
                                     (static_cast<int>(mantissa * 2048) & 0x3ff));
 }

@@ -50,9 +50,9 @@ class Activations {
   std::size_t bytes_used() const { return memory_->arena.used(); }
 
   // The rows [R, H] between layers after the last forward: k = 0 the embeddings' output, k = l + 1
-  // the output of layer l. T is what products read: float for kFloat32, bfloat16 for kBfloat16. Every
-  // k > 0 is the last layer's output unless EncoderActivations<T>::keeps_hidden(kind()), and so is
-  // k = 0 in inference.
+  // the output of layer l. T is what products read: float for kFloat32, bfloat16 for kBfloat16.
+  // Every k > 0 is the last layer's output unless EncoderActivations<T>::keeps_hidden(kind()), and
+  // so is k = 0 in inference.
   template <class T>
   std::span<const T> hidden_state(std::size_t k) const {
     return std::get<Tensors<T>>(tensors_).encoder.hidden.at(k).operand;
@@ -96,8 +96,8 @@ class QuestionAnsweringModel {
                                const Activations* within = nullptr) const;
 
   // logits [rows, 2] f32 = qa_outputs(dropout(encoder(batch))), overwritten. The encoder's products
-  // are in bf16 iff weights.bf16 is not empty; the head is always f32. Activations of a
-  // training kind then hold what backward needs. Throws InvalidArgument if the batch is inconsistent or
+  // are in bf16 iff weights.bf16 is not empty; the head is always f32. Activations of a training
+  // kind then hold what backward needs. Throws InvalidArgument if the batch is inconsistent or
   // exceeds the capacity, the precision differs from the activations', or an id is outside its
   // table.
   void forward(const kernels::Context& context, const nn::Weights& weights,

@@ -146,8 +146,8 @@ TEST_P(GradientTest, MatchesCentralDifferencesInDoublePrecision) {
       std::vector<double> direction(parameter.size);
       double along = 0;
       for (std::size_t i = 0; i < parameter.size; ++i) {
-        direction[i] =
-            is_word_table && i < H ? 0 : (random() % 2 == 0 ? 1 : -1);  // row 0 is padding
+        // Row 0 is padding.
+        direction[i] = is_word_table && i < H ? 0 : (random() % 2 == 0 ? 1 : -1);
         along += direction[i] * static_cast<double>(grad[i]);
       }
       const auto loss_at = [&](double step_size) {

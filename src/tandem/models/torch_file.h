@@ -19,8 +19,8 @@
 namespace tandem::models {
 
 // The content of such a file that is in memory already. `bytes` must outlive the object; `where`
-// names it in messages. Throws DataError: for files from before torch 1.6 and other formats with what
-// to do, for compressed, truncated or contradictory ones, for names outside the list of
+// names it in messages. Throws DataError: for files from before torch 1.6 and other formats with
+// what to do, for compressed, truncated or contradictory ones, for names outside the list of
 // torch_names.cc, for tensors that are not contiguous or leave their storage.
 class TorchContent {
  public:
@@ -53,8 +53,8 @@ class TorchFile {
   TorchContent content_;
 };
 
-// The tensors of a state dict under their names, in the file's order. Throws DataError when the value
-// is no dict of tensors; says where to look when they are one level below.
+// The tensors of a state dict under their names, in the file's order. Throws DataError when the
+// value is no dict of tensors; says where to look when they are one level below.
 std::vector<TensorView> state_dict_tensors(const TorchValue& root);
 
 // Writes a state dict as torch.save does, atomically: torch.load(path, weights_only=True) reads it.

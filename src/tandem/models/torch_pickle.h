@@ -24,9 +24,9 @@ using FindStorage = std::function<std::optional<std::span<const std::byte>>(std:
 // that the file gives them (TorchObject). Nothing is imported or run in either case.
 enum class PickledObjects { kRefused, kDescribed };
 
-// Runs the program `pickle` and returns its result. All nodes are put into `nodes`, whose texts point
-// into `pickle`. The result is a finite tree at most 64 deep whose dicts have strings and ints as
-// keys, each once. Throws DataError that names `where`.
+// Runs the program `pickle` and returns its result. All nodes are put into `nodes`, whose texts
+// point into `pickle`. The result is a finite tree at most 64 deep whose dicts have strings and
+// ints as keys, each once. Throws DataError that names `where`.
 const TorchNode& run_pickle(std::span<const std::byte> pickle, const FindStorage& find_storage,
                             const std::string& where, PickledObjects objects,
                             std::deque<TorchNode>& nodes);

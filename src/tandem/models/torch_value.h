@@ -60,7 +60,8 @@ class TorchValue {
   // Entries of a list or tuple.
   std::vector<TorchValue> elements() const;
 
-  // Of an object: "module name" of its class, and its attributes, a dict (nothing when it has none).
+  // Of an object: "module name" of its class, and its attributes, a dict (nothing when it has
+  // none).
   std::string_view class_name() const;
   std::optional<TorchValue> attributes() const;
 
@@ -106,7 +107,8 @@ struct TorchDict {
   std::vector<std::pair<TorchNode*, TorchNode*>> items;
 };
 
-// An instance of a class that is not known here, or the class: only described, nothing is made of it.
+// An instance of a class that is not known here, or the class: only described, nothing is made of
+// it.
 struct TorchObject {
   std::string class_name;
   const TorchNode* attributes = nullptr;  // a dict

@@ -1,5 +1,5 @@
-// The weights of a model in any of the forms in which Hugging Face keeps them: one safetensors file,
-// one file of torch.save, or several of either with an index.
+// The weights of a model in any of the forms in which Hugging Face keeps them: one safetensors
+// file, one file of torch.save, or several of either with an index.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,8 @@ struct WeightIndex {
   std::map<std::string, std::string, std::less<>> file_of_tensor;
 };
 
-// Throws DataError: for a text that is no such index, and for file names that lead out of the folder.
+// Throws DataError: for a text that is no such index, and for file names that lead out of the
+// folder.
 WeightIndex parse_weight_index(std::string_view text, const std::string& where);
 
 // All tensors, mapped. With an index every shard must be there and hold exactly the tensors that

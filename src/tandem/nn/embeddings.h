@@ -1,5 +1,5 @@
-// BERT's input: y = dropout(LayerNorm(word[id] + position[p] + type[t])); with NEFTune noise is added
-// to the sum.
+// BERT's input: y = dropout(LayerNorm(word[id] + position[p] + type[t])); with NEFTune noise is
+// added to the sum.
 #pragma once
 
 #include <cstddef>

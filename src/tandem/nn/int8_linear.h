@@ -1,5 +1,6 @@
-// Which linear layers of a model run on 8-bit integers (kernels/int8.h), and who watches the inputs of
-// linear layers in order to choose their ranges. Both hang on nn::Weights and are for evaluation.
+// Which linear layers of a model run on 8-bit integers (kernels/int8.h), and who watches the inputs
+// of linear layers in order to choose their ranges. Both hang on nn::Weights and are for
+// evaluation.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +19,16 @@ struct Int8Linear {
   std::optional<kernels::Int8Range> input;
 };
 
-// Linear layers by the offset of their weight in the arena (LinearParameters::weight). Query, key and
-// value are one layer, [3H, H]. Layers that are not here run as without int8.
+// Linear layers by the offset of their weight in the arena (LinearParameters::weight). Query, key
+// and value are one layer, [3H, H]. Layers that are not here run as without int8.
 class Int8Linears {
  public:
   // Puts a layer in the place of one at the same offset.
   void set(std::size_t offset, Int8Linear linear) {
     linears_.insert_or_assign(offset, std::move(linear));
   }
-  // Takes a layer out, so that it runs in f32 again; nothing if there is none. set() brings it back.
+  // Takes a layer out, so that it runs in f32 again; nothing if there is none. set() brings it
+  // back.
   std::optional<Int8Linear> take(std::size_t offset) {
     auto node = linears_.extract(offset);
     if (node.empty()) return std::nullopt;

@@ -15,8 +15,8 @@
 
 namespace tandem::nn {
 
-// The product of linear_forward() on 8-bit integers. Throws InvalidArgument when the layer has other
-// sizes than `int8`.
+// The product of linear_forward() on 8-bit integers. Throws InvalidArgument when the layer has
+// other sizes than `int8`.
 inline void int8_linear_forward(const Pass& pass, const Int8Linear& int8,
                                 const LinearParameters& parameters, std::size_t out_features,
                                 std::size_t in_features, const float* x, float* y) {

@@ -1,10 +1,10 @@
 // Where every parameter of a model lies in one flat f32 arena.
 //
 // Weights, gradients, Adam moments and bf16 copies are separate arenas with this one layout (the
-// copies end where no product reads any more), so "the parameter" is an offset. Parameters are added
-// in the order in which backward finishes them: the head, layer L-1 … layer 0, the embeddings. A
-// gradient bucket that can start its reduction while backward still runs is then always a prefix
-// [0, end) of the arena.
+// copies end where no product reads any more), so "the parameter" is an offset. Parameters are
+// added in the order in which backward finishes them: the head, layer L-1 … layer 0, the
+// embeddings. A gradient bucket that can start its reduction while backward still runs is then
+// always a prefix [0, end) of the arena.
 #pragma once
 
 #include <cstddef>

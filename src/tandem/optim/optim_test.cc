@@ -13,7 +13,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// --- AdamW against a transcription of torch.optim.adamw._single_tensor_adamw in double precision ---
+// --- AdamW against a transcription of torch.optim.adamw._single_tensor_adamw in double precision
+// ---
 
 struct DoubleAdamW {
   OptimizerOptions options;

@@ -1,5 +1,5 @@
-// The optimizers, over slices of a model's parameter arena: AdamW in torch's and transformers' form,
-// SGD, Adagrad, Adafactor. Each computes what the optimizer of its name computes in torch or
+// The optimizers, over slices of a model's parameter arena: AdamW in torch's and transformers'
+// form, SGD, Adagrad, Adafactor. Each computes what the optimizer of its name computes in torch or
 // transformers (formulas: kernels/adamw.h, gradient_descent.h, adafactor.h).
 #pragma once
 
@@ -18,7 +18,8 @@
 
 namespace tandem::optim {
 
-// The values of --optim, in the order of kOptimizerNames. kAdamwTorch also stands for adamw_torch_fused (same mathematics).
+// The values of --optim, in the order of kOptimizerNames. kAdamwTorch also stands for
+// adamw_torch_fused (same mathematics).
 enum class OptimizerName { kAdamwTorch, kAdamwHf, kSgd, kAdagrad, kAdafactor };
 
 inline constexpr std::string_view kOptimizerNames[] = {"adamw_torch", "adamw_hf", "sgd", "adagrad",

@@ -1,4 +1,5 @@
-// The schedules and optimizers against the official packages: tests/parity/make_optimizer_goldens.py.
+// The schedules and optimizers against the official packages:
+// tests/parity/make_optimizer_goldens.py.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -28,7 +28,8 @@ void for_each_chunk(ThreadPool& threads, std::span<const float> x,
   });
 }
 
-// In lanes, so that the compiler can use vectors without changing an order. A NaN makes max infinite.
+// In lanes, so that the compiler can use vectors without changing an order. A NaN makes max
+// infinite.
 Extremes extremes_of(std::span<const float> values) {
   constexpr std::size_t kLanes = 16;
   constexpr float kInfinite = std::numeric_limits<float>::infinity();

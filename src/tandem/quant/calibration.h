@@ -1,5 +1,5 @@
-// Which values the inputs of the linear layers take: the f32 model runs over some training features,
-// and every layer's input becomes a range for its 8 bits.
+// Which values the inputs of the linear layers take: the f32 model runs over some training
+// features, and every layer's input becomes a range for its 8 bits.
 //
 // Two passes over the same features, because the bins of a histogram need its ends: extremes first,
 // then counts. Minima, maxima and integer counts do not depend on the order in which they are
@@ -72,9 +72,9 @@ class HistogramObserver final : public nn::LinearObserver {
   std::vector<std::vector<std::int64_t>> counts_of_thread_;
 };
 
-// The range inside the histogram's extremes for which the squared error is least: values inside lose
-// step² / 12 in the mean (rounding to a multiple of the step), values outside their distance from
-// the range. The ends are sought on a grid of 128 points on each side of 0.
+// The range inside the histogram's extremes for which the squared error is least: values inside
+// lose step² / 12 in the mean (rounding to a multiple of the step), values outside their distance
+// from the range. The ends are sought on a grid of 128 points on each side of 0.
 kernels::Int8Range least_error_range(const Histogram& histogram);
 
 // The training features to calibrate with, and how many of them are computed together.
@@ -88,8 +88,8 @@ struct CalibrationSet {
 CalibrationSet calibration_set(std::size_t num_features, std::size_t count, std::uint64_t seed,
                                std::size_t batch_size);
 
-// Runs the model over the set without dropout; batch k is computed by rank k mod W. `weights` are f32
-// without an observer of their own. Features without training labels in the task are our bug.
+// Runs the model over the set without dropout; batch k is computed by rank k mod W. `weights` are
+// f32 without an observer of their own. Features without training labels in the task are our bug.
 void observe(const kernels::Context& context, comm::Communicator& communicator, tasks::Task& task,
              const nn::Weights& weights, const CalibrationSet& set, nn::LinearObserver& observer);
 

@@ -1,5 +1,5 @@
-// Directories of int8 models in the format of compressed-tensors (int-quantized): of every quantized
-// module
+// Directories of int8 models in the format of compressed-tensors (int-quantized): of every
+// quantized module
 //     <module>.weight            I8  [out, in]
 //     <module>.weight_scale      F32 [out, 1]
 //     <module>.input_scale       F32 [1]       static ranges only, as the next one
@@ -21,16 +21,17 @@
 
 namespace tandem::quant {
 
-// Writes model.safetensors and config.json into an existing directory, each atomically. `weights` is
-// the arena; of the quantized layers only their biases are read. All of `linears` are static or all
-// are dynamic. Equal inputs write equal bytes. Throws IoError.
+// Writes model.safetensors and config.json into an existing directory, each atomically. `weights`
+// is the arena; of the quantized layers only their biases are read. All of `linears` are static or
+// all are dynamic. Equal inputs write equal bytes. Throws IoError.
 void save_int8(const std::filesystem::path& directory, const models::ModelConfig& config,
                std::string_view architecture, const nn::ParameterLayout& layout,
                std::span<const float> weights, std::span<const QuantizedLinear> linears);
 
-// The quantized layers of a directory. `config` is a quantized model's. Throws IoError, and DataError
-// for a tensor that is missing, of another type or shape, scales that are not positive and finite, a
-// layer whose modules are quantized differently, and an int8 tensor that is no layer's weight.
+// The quantized layers of a directory. `config` is a quantized model's. Throws IoError, and
+// DataError for a tensor that is missing, of another type or shape, scales that are not positive
+// and finite, a layer whose modules are quantized differently, and an int8 tensor that is no
+// layer's weight.
 std::vector<QuantizedLinear> load_linears(const std::filesystem::path& directory,
                                           const models::ModelConfig& config,
                                           const nn::ParameterLayout& layout);

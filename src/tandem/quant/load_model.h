@@ -19,8 +19,9 @@ struct LoadedModel {
   std::optional<nn::Int8Linears> int8;  // nothing: config.json has no quantization
 };
 
-// `weights` is the arena to fill, or empty when another rank of the node fills it; the int8 layers are
-// each process's own. Throws what models::load_pretrained(), quantization_of() and load_linears() throw.
+// `weights` is the arena to fill, or empty when another rank of the node fills it; the int8 layers
+// are each process's own. Throws what models::load_pretrained(), quantization_of() and
+// load_linears() throw.
 LoadedModel load_model(const std::filesystem::path& directory, const models::ModelConfig& config,
                        const nn::ParameterLayout& layout, const kernels::Context& context,
                        std::span<float> weights, std::uint64_t seed);

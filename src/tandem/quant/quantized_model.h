@@ -1,5 +1,5 @@
-// A model whose linear layers are quantized: what is made from f32 weights, written, read, and given
-// to the layers.
+// A model whose linear layers are quantized: what is made from f32 weights, written, read, and
+// given to the layers.
 #pragma once
 
 #include <cstddef>
@@ -33,9 +33,9 @@ struct CalibratedRanges {
   std::vector<kernels::Int8Range> min_max;
 };
 
-// Quantizes the layers outside of configuration.f32_blocks. `weights` is the arena, `ranges` has the
-// configuration's kind for all `layers`. Throws DataError that names a layer with weights that are
-// not finite.
+// Quantizes the layers outside of configuration.f32_blocks. `weights` is the arena, `ranges` has
+// the configuration's kind for all `layers`. Throws DataError that names a layer with weights that
+// are not finite.
 std::vector<QuantizedLinear> quantize(const std::vector<LinearLayer>& layers,
                                       std::span<const float> weights,
                                       const CalibratedRanges& ranges,

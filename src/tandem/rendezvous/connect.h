@@ -31,8 +31,8 @@ struct Connected {
 // before it have failed or have had 100 ms to themselves. The first to complete the handshake wins,
 // so that neither an interface the peer cannot be reached through, nor a host that happens to have
 // the same address, costs time or does harm. Returns no socket, and the reasons in `failure`, when
-// all have failed, 3 s after the last began, or at the deadline (a reason of an earlier round is kept when
-// this one learns nothing). Names that do not resolve count as
+// all have failed, 3 s after the last began, or at the deadline (a reason of an earlier round is
+// kept when this one learns nothing). Names that do not resolve count as
 // such a failure: the caller retries.
 Connected connect_first(std::span<const std::string> hosts, int port, const Handshake& handshake,
                         const Deadline& deadline, std::string& failure);

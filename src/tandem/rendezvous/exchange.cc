@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::string_view kPmiKey = "tandem-rank-0";
 
-// "secret,port,job,address,address" or, where the ranks have a token of their own, "-,port,…": PMI values hold no blanks and at most
-// 1,024 bytes.
+// "secret,port,job,address,address" or, where the ranks have a token of their own, "-,port,…": PMI
+// values hold no blanks and at most 1,024 bytes.
 constexpr std::string_view kOwnToken = "-";
 
 std::string meeting_text(const Identity& identity, std::string_view secret, int port,
@@ -63,8 +63,8 @@ std::string make_secret() {
   return text;
 }
 
-// What the manager's key-value space holds goes to the processes of the job only, so a secret may travel there: a job without a
-// token of its own is closed to strangers too.
+// What the manager's key-value space holds goes to the processes of the job only, so a secret may
+// travel there: a job without a token of its own is closed to strangers too.
 Meeting exchange_through_pmi(Identity identity, const std::string& card,
                              const ExchangeOptions& options) {
   PmiClient pmi(*identity.pmi_fd, options.timeout);

@@ -23,13 +23,14 @@ struct Met {
                         // if unknown
 };
 
-// The line to rank 0 between the exchange and the moment when all ranks are ready (connected to each
-// other). A rank that ends or gives up in between is named to all at once, and nobody goes on
+// The line to rank 0 between the exchange and the moment when all ranks are ready (connected to
+// each other). A rank that ends or gives up in between is named to all at once, and nobody goes on
 // without the others. One thread at a time.
 class Vigil {
  public:
   virtual ~Vigil() = default;
-  // From now on a host that answers nothing for this long has gone. The meeting itself is more patient: 5 s.
+  // From now on a host that answers nothing for this long has gone. The meeting itself is more
+  // patient: 5 s.
   virtual void watch_hosts(std::chrono::milliseconds silence) = 0;
   // What to poll while doing something else; when one of them is readable, call check().
   virtual void add_to(std::vector<pollfd>& waits) const = 0;
@@ -56,12 +57,13 @@ using Exchange = std::function<Meeting(const std::string& card)>;
 
 struct ExchangeOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  std::function<void(const std::string& line)>
-      log;  // "waiting for ranks 2, 3 since 5 s"; may be empty
-  // When rank 0 has failed, it stays this long to tell the ranks that come later, which would wait for it until their timeout.
+  // "waiting for ranks 2, 3 since 5 s"; may be empty.
+  std::function<void(const std::string& line)> log;
+  // When rank 0 has failed, it stays this long to tell the ranks that come later, which would wait
+  // for it until their timeout.
   std::chrono::milliseconds late_ranks{0};
-  // Asked by rank 0 twice a second while it waits for the others; throws CommError when waiting has become useless (the others are
-  // told). May be empty.
+  // Asked by rank 0 twice a second while it waits for the others; throws CommError when waiting has
+  // become useless (the others are told). May be empty.
   std::function<void()> check;
 };
 
@@ -69,32 +71,34 @@ struct ExchangeOptions {
 //   Where: identity.master_addr:master_port; under Hydra, unless the user chose the port, rank 0
 //   takes a free port and publishes it (and its addresses) through PMI-1.
 //   Who: with identity.job_token every rank proves that it knows the token, and rank 0 proves it to
-//   them. Strangers at the port are shown out and disturb nobody; so is a process of another version or with a wrong token, whose
-//   refusal all ranks log: the right one may still come. Ranks that met through PMI-1 have a random token if no other.
-// Throws ConfigError: port taken, two processes with one rank, different world sizes; on the rank that was refused: a wrong token,
-// another version.
+//   them. Strangers at the port are shown out and disturb nobody; so is a process of another
+//   version or with a wrong token, whose refusal all ranks log: the right one may still come. Ranks
+//   that met through PMI-1 have a random token if no other.
+// Throws ConfigError: port taken, two processes with one rank, different world sizes; on the rank
+// that was refused: a wrong token, another version.
 // CommError: ranks missing when the timeout passes (rank 0 names them, and tells the ranks that did
 // come), rank 0 absent or gone, PMI failed.
 Meeting exchange_cards(const Identity& identity, const std::string& card,
                        const ExchangeOptions& options);
 
-// Where ranks meet that no launcher told of each other: rank 0 opens the place, and its text travels to the others by
-// whatever means the program has (a file, a pipe, another library).
+// Where ranks meet that no launcher told of each other: rank 0 opens the place, and its text
+// travels to the others by whatever means the program has (a file, a pipe, another library).
 struct MeetingPlace {
   FileDescriptor listener;  // only in the process that opened it
   std::string text;  // printable; holds the job's secret: who has it may join, and nobody else
 };
 
-// A listener at a free port, with the addresses that own_addresses(interface) names. `text` is at most `max_bytes` long;
-// addresses that no longer fit are left out. Throws ConfigError, IoError.
+// A listener at a free port, with the addresses that own_addresses(interface) names. `text` is at
+// most `max_bytes` long; addresses that no longer fit are left out. Throws ConfigError, IoError.
 MeetingPlace open_meeting_place(const std::string& interface, std::size_t max_bytes);
 
-// The same without addresses, for ranks that know how to reach each other: place_at() adds the one that this rank uses.
+// The same without addresses, for ranks that know how to reach each other: place_at() adds the one
+// that this rank uses.
 MeetingPlace open_bare_place(bool loopback_only);
 std::string place_at(const std::string& bare_text, const std::string& host);
 
-// exchange_cards() at such a place; rank 0 gives the listener. Throws what exchange_cards() throws, and InvalidArgument when
-// the text is not that of a meeting place or rank 0 has no listener.
+// exchange_cards() at such a place; rank 0 gives the listener. Throws what exchange_cards() throws,
+// and InvalidArgument when the text is not that of a meeting place or rank 0 has no listener.
 Meeting exchange_cards_at(MeetingPlace place, int rank, int world_size, const std::string& card,
                           const ExchangeOptions& options);
 

@@ -136,7 +136,8 @@ class Server {
     }
   }
 
-  // The job has failed because of `text`: the ranks that have not come yet are told when they come, until all know or `limit`.
+  // The job has failed because of `text`: the ranks that have not come yet are told when they come,
+  // until all know or `limit`.
   void tell_late_ranks(wire::Status status, const std::string& text, milliseconds limit) {
     if (limit.count() == 0 || num_arrived_ == ranks_.size()) return;
     if (log_) {
@@ -227,7 +228,8 @@ class Server {
     ++num_arrived_;
   }
 
-  // What keeps a process out that may be a rank with a wrong setting, or somebody else's program; nothing: it knows the token.
+  // What keeps a process out that may be a rank with a wrong setting, or somebody else's program;
+  // nothing: it knows the token.
   std::optional<std::string> why_refused(const Hello& hello, const Arrival& arrival) const {
     if (hello.version != wire::kVersion) {
       return fmt::format(

@@ -269,8 +269,8 @@ class FakeHydra {
 TEST(Exchange, ThroughTheProcessManagerNoPortIsAgreedBeforehand) {
   constexpr int kSize = 3;
   FakeHydra hydra(kSize);
-  const FileDescriptor occupant =
-      listen_tcp(true, 0);  // stands for another job at the default port
+  // Stands for another job at the default port.
+  const FileDescriptor occupant = listen_tcp(true, 0);
   std::vector<Identity> identities;
   for (int rank = 0; rank < kSize; ++rank) {
     Identity identity = identity_of(rank, kSize, local_port(occupant));
@@ -282,7 +282,8 @@ TEST(Exchange, ThroughTheProcessManagerNoPortIsAgreedBeforehand) {
     ASSERT_EQ(outcome.error, "");
     EXPECT_EQ(outcome.met[2].card, "card 2");
   }
-  // The ranks remain members for as long as their communicators: a crash later on is one for the manager too.
+  // The ranks remain members for as long as their communicators: a crash later on is one for the
+  // manager too.
   EXPECT_EQ(hydra.finalized(), 0);
 }
 

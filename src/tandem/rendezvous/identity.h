@@ -35,8 +35,8 @@ struct Identity {
   bool distributed() const { return world_size > 1; }
   // All ranks can reach rank 0 through the loopback interface.
   bool loopback() const;
-  std::string
-      note;  // a decision worth a line at start (derived port, ignored variables); may be empty
+  // A decision worth a line at start (derived port, ignored variables); may be empty.
+  std::string note;
 };
 
 // The first launcher whose variables are present decides, in this order:
@@ -50,7 +50,8 @@ struct Identity {
 // several nodes.
 Identity identify(const Environment& environment);
 
-// The interfaces asked for by TANDEM_IFNAME, CCL_KVS_IFACE or GLOO_SOCKET_IFNAME, the first that is set; empty: none.
+// The interfaces asked for by TANDEM_IFNAME, CCL_KVS_IFACE or GLOO_SOCKET_IFNAME, the first that is
+// set; empty: none.
 std::string interface_choice(const Environment& environment);
 
 // One line for the start-up print: "rank 1 of 4 (Hydra), local 1 of 2, meeting at …".

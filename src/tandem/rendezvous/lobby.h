@@ -22,15 +22,18 @@ struct Guest {
 
 class Lobby {
  public:
-  // A guest is shown out `patience` after it came. When `capacity` wait, those who knock wait at the door until the oldest has
-  // had a second to introduce itself; then it leaves for the next one.
+  // A guest is shown out `patience` after it came. When `capacity` wait, those who knock wait at
+  // the door until the oldest has had a second to introduce itself; then it leaves for the next
+  // one.
   Lobby(std::chrono::milliseconds patience, std::size_t capacity)
       : patience_(patience), capacity_(capacity) {}
 
-  // Accepts those who knock at `listener`, as far as there is room. `greeting` makes what each is told first (may be empty).
+  // Accepts those who knock at `listener`, as far as there is room. `greeting` makes what each is
+  // told first (may be empty).
   void accept_from(const FileDescriptor& listener, const std::function<std::string()>& greeting);
   void add_to(std::vector<pollfd>& waits) const;
-  // How to wait for those who knock: not at all while there is no room, which comes from leaving guests or with time.
+  // How to wait for those who knock: not at all while there is no room, which comes from leaving
+  // guests or with time.
   pollfd door(const FileDescriptor& listener) const;
   // At most `limit`, less if there will be room before.
   std::chrono::milliseconds nap(std::chrono::milliseconds limit) const;

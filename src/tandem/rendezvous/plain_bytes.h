@@ -1,4 +1,5 @@
-// Values as they lie in memory, which is how ranks send them: all hosts of a job have one byte order.
+// Values as they lie in memory, which is how ranks send them: all hosts of a job have one byte
+// order.
 #pragma once
 
 #include <cstring>

@@ -68,8 +68,8 @@ std::string own_address(const FileDescriptor& socket);
 std::string numeric_address(const sockaddr* address, socklen_t length);
 std::string host_name();
 
-// Whether it is a UNIX socket, and whether the process at its other end belonged to this process's user when it connected or
-// listened (errno says why not).
+// Whether it is a UNIX socket, and whether the process at its other end belonged to this process's
+// user when it connected or listened (errno says why not).
 bool is_local(const FileDescriptor& socket);
 bool is_of_this_user(const FileDescriptor& socket);
 
@@ -77,8 +77,8 @@ void set_no_delay(const FileDescriptor& socket);
 // The other host must answer the kernel's probes: after `silence` without an answer the connection
 // counts as reset. An idle one is probed every second.
 void watch_host(const FileDescriptor& socket, std::chrono::milliseconds silence);
-// What was lost is sent again several times before the pauses between the tries begin to double: after an interruption a
-// connection with little to say is back soon.
+// What was lost is sent again several times before the pauses between the tries begin to double:
+// after an interruption a connection with little to say is back soon.
 void retransmit_steadily(const FileDescriptor& socket);
 
 // How an attempt to move bytes ended.

@@ -186,7 +186,8 @@ std::pair<std::uint32_t, std::string> reply_on(const FileDescriptor& socket) {
   return {reply.status, text};
 }
 
-// Another version of tandem, or anybody's bytes that look like one: it is told, the ranks log it, and the job starts.
+// Another version of tandem, or anybody's bytes that look like one: it is told, the ranks log it,
+// and the job starts.
 TEST(Versions, ThatDifferAreRefusedAndTheJobStarts) {
   for (const std::string token : {"", "secret"}) {
     const int port = free_port();
@@ -290,7 +291,8 @@ TEST(JobToken, AFalseRankZeroCannotAnnounceAHugeTable) {
   EXPECT_THAT(one.wait().error, HasSubstr("is no answer of rank 0"));
 }
 
-// Rank 1 came and went; rank 2 comes after rank 0 has given up, and need not wait for its own timeout.
+// Rank 1 came and went; rank 2 comes after rank 0 has given up, and need not wait for its own
+// timeout.
 TEST(LateRanks, AreToldWhyTheJobFailed) {
   const int port = free_port();
   Rank zero(0, 3, port, "", kPatience, milliseconds(10000));

@@ -112,7 +112,8 @@ double legend_width(const Series& series) {
   return 28 + kLetter * static_cast<double>(series.name.size());
 }
 
-// The names of the series under the title, as many beside each other as fit; `bottom` moves to where they end.
+// The names of the series under the title, as many beside each other as fit; `bottom` moves to
+// where they end.
 std::string legend(const Chart& chart, double& bottom) {
   if (chart.series.size() < 2) return "";
   std::string text;

@@ -26,8 +26,9 @@ struct Chart {
 // Lines have the classes series-0 … series-(kSeriesColours - 1), in turns.
 inline constexpr std::size_t kSeriesColours = 8;
 
-// An <svg> element: axes with names and round numbers, one line per series, the values as tooltips, a legend when there are several. Colours
-// come from the page's CSS (classes series-0, series-1 …, axis, label). Empty when no series has a finite point.
+// An <svg> element: axes with names and round numbers, one line per series, the values as tooltips,
+// a legend when there are several. Colours come from the page's CSS (classes series-0, series-1 …,
+// axis, label). Empty when no series has a finite point.
 std::string svg_chart(const Chart& chart);
 
 // Whether a series has two points to draw a line between.
@@ -39,7 +40,8 @@ std::string chart_or_number(const Chart& chart);
 // A figure with its name: "F1" "88.5 %" "step 100".
 std::string number_tile(std::string_view name, std::string_view value, std::string_view remark);
 
-// Round values from at most `low` to at least `high`, about `count` of them: 1, 2 or 5 times a power of ten apart.
+// Round values from at most `low` to at least `high`, about `count` of them: 1, 2 or 5 times a
+// power of ten apart.
 std::vector<double> axis_ticks(double low, double high, int count);
 
 // The text with & < > " ' as entities: it may stand in HTML and in attributes.

@@ -11,14 +11,17 @@ namespace tandem::report {
 // CRC-32C (Castagnoli, RFC 3720) of the bytes.
 std::uint32_t crc32c(std::string_view bytes);
 
-// One events.out.tfevents file, appended to event by event. Each event is written to the system at once, so that a TensorBoard
-// that watches the file sees it and a killed run loses nothing. Not thread-safe. All throw IoError.
+// One events.out.tfevents file, appended to event by event. Each event is written to the system at
+// once, so that a TensorBoard that watches the file sees it and a killed run loses nothing. Not
+// thread-safe. All throw IoError.
 //
-// The messages are tensorflow/core/util/event.proto and framework/summary.proto (brain.Event:2); the frame is that of
-// tensorflow/core/lib/io/record_writer. Encoded by hand: five fixed shapes need neither the .proto files nor their compiler.
+// The messages are tensorflow/core/util/event.proto and framework/summary.proto (brain.Event:2);
+// the frame is that of tensorflow/core/lib/io/record_writer. Encoded by hand: five fixed shapes
+// need neither the .proto files nor their compiler.
 class EventFile {
  public:
-  // Makes the directory and in it events.out.tfevents.<seconds>.<host>.<pid>.<n>, with its first event.
+  // Makes the directory and in it events.out.tfevents.<seconds>.<host>.<pid>.<n>, with its first
+  // event.
   explicit EventFile(const std::filesystem::path& directory);
   ~EventFile();
   EventFile(const EventFile&) = delete;

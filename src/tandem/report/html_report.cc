@@ -255,7 +255,8 @@ std::string base64_sha256(std::string_view text) {
   return {encoded.begin(), encoded.begin() + size};
 }
 
-// A page around `body`. The policy allows the script by its hash, so that nothing else that got into the page could run.
+// A page around `body`. The policy allows the script by its hash, so that nothing else that got
+// into the page could run.
 std::string page(const std::string& title, bool with_script, const std::string& body) {
   const std::string escaped = escape_html(title);
   const std::string_view script = pages::k_report_js;

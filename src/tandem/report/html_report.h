@@ -8,13 +8,14 @@
 
 namespace tandem::report {
 
-// The headline; charts of loss, learning rate, gradient norm, tokens per second and the evaluations; results; wrong answers marked in
-// their contexts, to search and sort; settings and machine. Everything that comes from data or flags is escaped, and a content
-// security policy forbids requests and every script but the page's own.
+// The headline; charts of loss, learning rate, gradient norm, tokens per second and the
+// evaluations; results; wrong answers marked in their contexts, to search and sort; settings and
+// machine. Everything that comes from data or flags is escaped, and a content security policy
+// forbids requests and every script but the page's own.
 std::string html_report(const RunRecord& run);
 
-// The same charts with a line per run, and tables with a column per run: headlines, results, and what differs in settings and
-// machine. Runs of the same title must be told apart by the caller.
+// The same charts with a line per run, and tables with a column per run: headlines, results, and
+// what differs in settings and machine. Runs of the same title must be told apart by the caller.
 std::string html_comparison(std::span<const RunRecord> runs);
 
 }  // namespace tandem::report

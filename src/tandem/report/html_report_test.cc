@@ -220,7 +220,8 @@ TEST(HtmlReport, SaysHowManyWereLeftOut) {
 
 class HtmlReportPage : public testing::BrowserTest {};
 
-// The browser's tree has what was meant: nothing of the attack became an element, all charts are drawn inside their frames.
+// The browser's tree has what was meant: nothing of the attack became an element, all charts are
+// drawn inside their frames.
 TEST_F(HtmlReportPage, IsReadInABrowser) {
   const testing::TemporaryFolder folder;
   write_file(folder / "report.html", html_report(attacked_run()));
@@ -234,7 +235,8 @@ TEST_F(HtmlReportPage, IsReadInABrowser) {
   EXPECT_THAT(page, HasSubstr("<details data-f1=\"0.5000\">"));
 }
 
-// How wide the page is laid out in a window of 375 pixels, a phone's; a script tells, so the policy is taken out.
+// How wide the page is laid out in a window of 375 pixels, a phone's; a script tells, so the policy
+// is taken out.
 int width_on_a_phone(std::string page, const std::string& file) {
   const std::size_t policy = page.find("<meta http-equiv");
   page.erase(policy, page.find('\n', policy) - policy);
@@ -259,7 +261,8 @@ TEST_F(HtmlReportPage, FitsAPhone) {
   EXPECT_LE(width_on_a_phone(html_comparison(std::vector<RunRecord>(6, run)), file), 375);
 }
 
-// The script runs under the page's policy: the search hides what it does not find, the order is the one that was asked for.
+// The script runs under the page's policy: the search hides what it does not find, the order is the
+// one that was asked for.
 TEST_F(HtmlReportPage, WrongAnswersAreSearchedAndSorted) {
   const testing::TemporaryFolder folder;
   RunRecord run = attacked_run();

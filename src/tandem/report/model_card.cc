@@ -152,7 +152,8 @@ std::string yaml_scalar(const std::string& text) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.' ||
            c == '/' || c == ' ';
   };
-  // Numbers, dates, booleans and null would be read as such; a dash begins a list, a dot may begin a number.
+  // Numbers, dates, booleans and null would be read as such; a dash begins a list, a dot may begin
+  // a number.
   constexpr std::array<std::string_view, 11> kWords = {"true", "false", "yes", "no",  "on", "off",
                                                        "null", "y",     "n",   "nan", "inf"};
   std::string lower = text;

@@ -29,8 +29,8 @@ struct RunRecord {
 // The text of report.json. A number that is none (NaN) becomes null.
 std::string to_json(const RunRecord& run);
 
-// Reads report.json of a run's output_dir; without one what the Trainer of transformers leaves there (trainer_state.json and
-// all_results.json). Throws IoError and DataError.
+// Reads report.json of a run's output_dir; without one what the Trainer of transformers leaves
+// there (trainer_state.json and all_results.json). Throws IoError and DataError.
 RunRecord read_run(const std::filesystem::path& output_dir);
 
 }  // namespace tandem::report

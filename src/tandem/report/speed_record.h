@@ -1,4 +1,5 @@
-// Tokens per second over a run, thinned so that a long run takes no more room than a chart can show.
+// Tokens per second over a run, thinned so that a long run takes no more room than a chart can
+// show.
 #pragma once
 
 #include <vector>
@@ -10,7 +11,8 @@ namespace tandem::report {
 
 class SpeedRecord final : public trainer::Observer {
  public:
-  // Every step at first; whenever `capacity` points are there, every second one goes and the interval doubles.
+  // Every step at first; whenever `capacity` points are there, every second one goes and the
+  // interval doubles.
   explicit SpeedRecord(std::size_t capacity = 1000) : capacity_(capacity) {}
 
   void step_end(const trainer::StepProgress& progress) override {

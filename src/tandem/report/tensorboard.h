@@ -14,13 +14,13 @@ struct TensorBoardOptions {
   std::filesystem::path directory;  // logging_dir; made with the first event
   std::string arguments_json;       // text "args"
   std::string model_config_json;    // text "model_config"
-  // Gets one message when the file cannot be written; from then on nothing is tried. A full disk under logging_dir must not
-  // end a training.
+  // Gets one message when the file cannot be written; from then on nothing is tried. A full disk
+  // under logging_dir must not end a training.
   std::function<void(const std::string&)> warn;
 };
 
-// For the main process. Log entries become scalars at the step that has just been done: eval_f1 → eval/f1, test_f1 → test/f1, others
-// train/<name>. The texts are written when training begins.
+// For the main process. Log entries become scalars at the step that has just been done: eval_f1 →
+// eval/f1, test_f1 → test/f1, others train/<name>. The texts are written when training begins.
 class TensorBoardObserver final : public trainer::Observer {
  public:
   explicit TensorBoardObserver(TensorBoardOptions options);

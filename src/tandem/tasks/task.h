@@ -80,14 +80,15 @@ class Task {
   // --- evaluation ---
   virtual std::size_t num_features(Split split) const = 0;
   // Appends the model's output for features [begin, end) of the split to `output`, without dropout;
-  // counted in the order in which the task likes to compute them, which evaluate() undoes. [begin, end) is a batch: begin is a multiple of the evaluation batch size, so that the
-  // result does not depend on which rank computes it.
+  // counted in the order in which the task likes to compute them, which evaluate() undoes. [begin,
+  // end) is a batch: begin is a multiple of the evaluation batch size, so that the result does not
+  // depend on which rank computes it.
   virtual void predict(const kernels::Context& context, const nn::Weights& weights, Split split,
                        std::size_t begin, std::size_t end, std::vector<float>& output) = 0;
   // How many values that appends.
   virtual std::size_t output_size(Split split, std::size_t begin, std::size_t end) const = 0;
-  // Turns the concatenated outputs of predict() for all features into metrics, and writes prediction files named
-  // `<prefix>_…` into `directory` unless it is empty.
+  // Turns the concatenated outputs of predict() for all features into metrics, and writes
+  // prediction files named `<prefix>_…` into `directory` unless it is empty.
   virtual Evaluation evaluate(Split split, std::span<const float> output,
                               const std::filesystem::path& directory, const std::string& prefix,
                               ThreadPool& threads) = 0;

@@ -14,8 +14,8 @@ namespace tandem::text {
 
 // Everything that Tokenizer needs to know, whichever files it came from.
 struct TokenizerDefinition {
-  std::vector<std::string>
-      vocabulary;  // [id] → token of the WordPiece model; "" where an id is not in use
+  // [id] → token of the WordPiece model; "" where an id is not in use.
+  std::vector<std::string> vocabulary;
   std::string unk_token = "[UNK]", sep_token = "[SEP]", pad_token = "[PAD]", cls_token = "[CLS]",
               mask_token = "[MASK]";
   std::int32_t unk_id = 0, sep_id = 0, pad_id = 0, cls_id = 0;

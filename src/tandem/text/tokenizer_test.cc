@@ -351,7 +351,8 @@ TEST_F(TokenizerJson, Errors) {
 
 // --- saving ---
 
-// As transformers does: a token in full where tokenizer_config.json names it and tokenizer.json adds it, otherwise its text.
+// As transformers does: a token in full where tokenizer_config.json names it and tokenizer.json
+// adds it, otherwise its text.
 TEST_F(TokenizerJson, SavesNamedSpecialTokensInFull) {
   write([](Json&) {});
   write_file(folder_ / "tokenizer_config.json", R"({"cls_token": "[CLS]"})");

@@ -138,8 +138,8 @@ Json special_tokens_map(const TokenizerDefinition& d) {
                                                               {"mask_token", &d.mask_token}};
   for (const auto& [key, name] : names) {
     if (map.contains(key)) continue;
-    // transformers writes a token in full where tokenizer_config.json names it and tokenizer.json has it among its added
-    // tokens, otherwise its text.
+    // transformers writes a token in full where tokenizer_config.json names it and tokenizer.json
+    // has it among its added tokens, otherwise its text.
     const bool named = d.tokenizer_config.is_object() && d.tokenizer_config.contains(key);
     const auto added =
         std::find_if(d.added_tokens.begin(), d.added_tokens.end(),

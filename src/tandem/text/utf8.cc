@@ -120,7 +120,8 @@ bool is_python_space(char32_t c) {
 
 namespace {
 
-// Whether a space of Python's starts at text[at]; moves `at` behind it. Bytes that are not UTF-8 are none.
+// Whether a space of Python's starts at text[at]; moves `at` behind it. Bytes that are not UTF-8
+// are none.
 bool skip_python_space(std::string_view text, std::size_t& at) {
   std::size_t next = at;
   if (sequence_length(text, at) == 0 || !is_python_space(next_code_point(text, next))) return false;

@@ -15,9 +15,9 @@ namespace tandem::text {
 std::optional<std::size_t> find_invalid_utf8(std::string_view text);
 
 // Decodes the code point that starts at text[at] and moves `at` behind it. Precondition: `at` is
-// before the end and at the start of a code point. Where `text` is not UTF-8 (find_invalid_utf8() is the
-// check, once, where a text enters the program) the code point means nothing, but nothing behind the
-// end is read and `at` never passes it.
+// before the end and at the start of a code point. Where `text` is not UTF-8 (find_invalid_utf8()
+// is the check, once, where a text enters the program) the code point means nothing, but nothing
+// behind the end is read and `at` never passes it.
 char32_t next_code_point(std::string_view text, std::size_t& at);
 
 void append_utf8(char32_t code_point, std::string& out);

@@ -45,7 +45,8 @@ TEST(Utf8, FindsTheFirstInvalidByte) {
 TEST(Utf8, NothingBehindATruncatedSequenceIsRead) {
   for (const std::string_view bytes : {"\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"}) {
     for (std::size_t length = 1; length < bytes.size(); ++length) {
-      // Exactly as large as the text: the address sanitizer, or the assertions of the library, see one byte more.
+      // Exactly as large as the text: the address sanitizer, or the assertions of the library, see
+      // one byte more.
       const std::vector<char> exact(bytes.begin(),
                                     bytes.begin() + static_cast<std::ptrdiff_t>(length));
       const std::string_view text(exact.data(), exact.size());

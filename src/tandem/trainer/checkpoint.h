@@ -42,8 +42,8 @@ struct ResumeState {
   std::string optimizer = "adamw_torch";     // whose state optimizer.pt is
   // Of reduce_lr_on_plateau and greedy; unset for other schedules.
   std::optional<optim::MetricSchedule::State> metric_schedule;
-  // Written by Hugging Face's Trainer (python_checkpoint.h): accumulation, data and optimizer are not
-  // recorded.
+  // Written by Hugging Face's Trainer (python_checkpoint.h): accumulation, data and optimizer are
+  // not recorded.
   bool from_python = false;
   // Updates that runs with --ignore_data_skip did not skip: epochs begin this much later.
   std::int64_t repeated_updates = 0;
@@ -61,8 +61,8 @@ std::optional<std::int64_t> checkpoint_step(const std::filesystem::path& directo
 // The complete checkpoints in `output_dir`, newest first; that with the largest step, if any.
 std::vector<std::filesystem::path> complete_checkpoints(const std::filesystem::path& output_dir);
 std::optional<std::filesystem::path> last_checkpoint(const std::filesystem::path& output_dir);
-// Renames a checkpoint that is of no use ("damaged", "stale") to <why>-checkpoint-N beside it, where
-// neither a resume nor the rotation takes it for one. Returns the new name. Throws IoError.
+// Renames a checkpoint that is of no use ("damaged", "stale") to <why>-checkpoint-N beside it,
+// where neither a resume nor the rotation takes it for one. Returns the new name. Throws IoError.
 std::filesystem::path set_checkpoint_aside(const std::filesystem::path& checkpoint,
                                            std::string_view why);
 // Gives a checkpoint its name back that a killed run was about to replace with one of the same step
@@ -70,9 +70,10 @@ std::filesystem::path set_checkpoint_aside(const std::filesystem::path& checkpoi
 void restore_replaced_checkpoints(const std::filesystem::path& output_dir);
 // Removes what killed runs left: tmp-checkpoint-* in `output_dir`.
 void remove_unfinished_checkpoints(const std::filesystem::path& output_dir);
-// Renames the checkpoints in `output_dir` that are not of the run that begins, checkpoint-N to stale-checkpoint-N, so that neither
-// rotation nor a resume takes one of them for what this run wrote last. Those of the run are `resumed` (where it goes on from) and
-// what its directory holds of earlier steps. Returns the new names.
+// Renames the checkpoints in `output_dir` that are not of the run that begins, checkpoint-N to
+// stale-checkpoint-N, so that neither rotation nor a resume takes one of them for what this run
+// wrote last. Those of the run are `resumed` (where it goes on from) and what its directory holds
+// of earlier steps. Returns the new names.
 std::vector<std::filesystem::path> set_stale_checkpoints_aside(
     const std::filesystem::path& output_dir, const std::optional<std::filesystem::path>& resumed);
 // Bytes of one checkpoint, up to a few kilobytes of JSON.

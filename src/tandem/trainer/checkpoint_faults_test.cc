@@ -1,7 +1,7 @@
 // Writing a checkpoint on a disk that fails: the n-th call that changes the disk fails, or the
 // process dies after it, or the power goes (what was not synced is lost), for every n. After each
-// the folder holds a complete old or new checkpoint, and an error names a file of it. This program's
-// own open, write, fsync, rename and so on stand in front of the C library's.
+// the folder holds a complete old or new checkpoint, and an error names a file of it. This
+// program's own open, write, fsync, rename and so on stand in front of the C library's.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

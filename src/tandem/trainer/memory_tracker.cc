@@ -47,7 +47,8 @@ void MemoryTracker::stop(Stage stage) {
   sampler_ = {};  // stops and joins
   const auto end = static_cast<std::int64_t>(resident_bytes());
   std::int64_t peak = std::max<std::int64_t>(sampled_peak_, end);
-  // The kernel keeps the highest value of the whole process: where this stage raised it, it misses nothing.
+  // The kernel keeps the highest value of the whole process: where this stage raised it, it misses
+  // nothing.
   const std::size_t high_water = memory_usage().peak;
   if (high_water > high_water_before_) peak = std::max(peak, static_cast<std::int64_t>(high_water));
   measured_[stage] = {.begin = begin_, .end = end, .peak = peak};

@@ -1,9 +1,10 @@
 // The memory that each stage of a job took, in Hugging Face's terms (--skip_memory_metrics false).
 //
 // Measured is the resident memory of this process, shared memory counted whole. A stage has two
-// numbers: alloc_delta, what is resident at its end beyond what was at its beginning (negative if it
-// gave memory back), and peaked_delta, how much more was resident in between, never negative. Their
-// sum is what the stage needed. Stages do not nest: an evaluation inside training counts as training.
+// numbers: alloc_delta, what is resident at its end beyond what was at its beginning (negative if
+// it gave memory back), and peaked_delta, how much more was resident in between, never negative.
+// Their sum is what the stage needed. Stages do not nest: an evaluation inside training counts as
+// training.
 #pragma once
 
 #include <atomic>
@@ -26,8 +27,9 @@ class MemoryTracker {
   // One stage is measured at a time; start() and stop() inside another stage do nothing.
   void start(Stage stage);
   void stop(Stage stage);
-  // stop(), and adds <stage>_mem_cpu_alloc_delta and <stage>_mem_cpu_peaked_delta (bytes) to `metrics`; the first time also
-  // those of the init stage, and before_init_mem_cpu, what was resident when it began.
+  // stop(), and adds <stage>_mem_cpu_alloc_delta and <stage>_mem_cpu_peaked_delta (bytes) to
+  // `metrics`; the first time also those of the init stage, and before_init_mem_cpu, what was
+  // resident when it began.
   void stop_and_report(Stage stage, nlohmann::ordered_json& metrics);
 
  private:

@@ -28,10 +28,10 @@ struct StepContext {
 };
 
 struct StepResult {
-  std::vector<double>
-      shard_losses;  // one per logical shard that this rank owns: mean over its micro-batches
-  double grad_norm =
-      0;  // L2 norm of the averaged gradient before clipping; the same bits on every rank
+  // One per logical shard that this rank owns: mean over its micro-batches.
+  std::vector<double> shard_losses;
+  // L2 norm of the averaged gradient before clipping; the same bits on every rank.
+  double grad_norm = 0;
   tasks::BatchSize batch;  // of this rank, all micro-batches
 };
 

@@ -41,7 +41,8 @@ struct TrainerParts {
   std::string data_fingerprint;  // of the training features; a resumed run must have the same
 };
 
-// Where this rank's time in the steps went, in seconds; what is neither part is forward and backward.
+// Where this rank's time in the steps went, in seconds; what is neither part is forward and
+// backward.
 struct StepTimes {
   double total = 0;
   // Sums over the shards that backward did not hide, waits for other ranks, the norm.
@@ -75,7 +76,8 @@ class Trainer {
   // into output_dir. Collective.
   nlohmann::ordered_json evaluate(tasks::Split split);
 
-  // num_input_tokens_seen, where it was asked for: the Trainer's logs and results have it. Collective.
+  // num_input_tokens_seen, where it was asked for: the Trainer's logs and results have it.
+  // Collective.
   void add_token_count(nlohmann::ordered_json& metrics);
 
   const TrainerState& state() const { return state_; }

@@ -1,4 +1,5 @@
-// Checkpoints as the training loop uses them: going on from one, writing them, coming back to the best.
+// Checkpoints as the training loop uses them: going on from one, writing them, coming back to the
+// best.
 #include <algorithm>
 #include <numeric>
 #include <utility>

@@ -84,8 +84,9 @@ void Trainer::count_tokens(const tasks::BatchSize& batch) {
                                                                            : batch.real_tokens);
 }
 
-// Brings state_.num_input_tokens_seen and state_.total_flos up to date. Collective. Ranks compute different numbers of tokens, so
-// each counts its own: the sums do not depend on the number of ranks.
+// Brings state_.num_input_tokens_seen and state_.total_flos up to date. Collective. Ranks compute
+// different numbers of tokens, so each counts its own: the sums do not depend on the number of
+// ranks.
 void Trainer::gather_token_count() {
   std::array<std::int64_t, 2> tokens = {std::exchange(uncounted_tokens_, 0),
                                         std::exchange(uncounted_computed_tokens_, 0)};

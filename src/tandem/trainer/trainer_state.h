@@ -25,8 +25,8 @@ struct TrainerState {
   std::optional<double> best_metric;
   std::optional<std::string> best_model_checkpoint;
   std::int64_t best_global_step = 0;
-  std::vector<nlohmann::ordered_json>
-      log_history;  // in the order of events; keys are sorted when written
+  // In the order of events; keys are sorted when written.
+  std::vector<nlohmann::ordered_json> log_history;
 
   // The file's text: 2-space indent, sorted keys, newline at the end.
   std::string to_json() const;

@@ -37,8 +37,8 @@ TEST(TrainingPlan, StepsOfTheGuidesJob) {
 }
 
 TEST(TrainingPlan, ThePartialGroupOfAnEpochIsAnUpdate) {
-  const TrainingPlan plan =
-      make_training_plan(arguments(10, 3, 4), 105, 1);  // 11 batches: 3 updates of 4, 4, 3
+  // 11 batches: 3 updates of 4, 4, 3.
+  const TrainingPlan plan = make_training_plan(arguments(10, 3, 4), 105, 1);
   EXPECT_EQ(plan.batches_per_epoch, 11);
   EXPECT_EQ(plan.updates_per_epoch, 3);
   EXPECT_EQ(plan.total_steps, 9);
@@ -154,7 +154,8 @@ TEST(Checkpoint, ThoseOfAnotherRunAreSetAside) {
   EXPECT_THAT(sorted_names(folder.path()),
               ElementsAre("checkpoint-3", "checkpoint-5", "stale-checkpoint-20"));
   EXPECT_FALSE(last_checkpoint(folder.path()).has_value());  // these have no state
-  // One that begins anew, or with another directory's checkpoint, keeps none; what was set aside before stays.
+  // One that begins anew, or with another directory's checkpoint, keeps none; what was set aside
+  // before stays.
   make({20});
   set_stale_checkpoints_aside(folder.path(), std::nullopt);
   EXPECT_THAT(sorted_names(folder.path()),

@@ -28,13 +28,15 @@ enum class SamplingStrategy { kRandom, kSequential, kGroupByLength };
 using LrSchedulerType = optim::ScheduleType;
 using OptimizerName = optim::OptimizerName;
 
-// Whose library carries messages between ranks (comm/network/transport_options.h). kCcl: tandem's own.
+// Whose library carries messages between ranks (comm/network/transport_options.h). kCcl: tandem's
+// own.
 enum class DdpBackend { kCcl, kMpi, kGloo };
 
 // transformers' log levels; kPassive leaves the default (info on the main process).
 enum class LogLevel { kDetail, kDebug, kInfo, kWarning, kError, kCritical, kPassive };
 
-// Type to which the sums of gradients over the shards are rounded, and in which they travel between nodes.
+// Type to which the sums of gradients over the shards are rounded, and in which they travel between
+// nodes.
 enum class GradientDtype { kFloat32, kBfloat16 };
 
 // Which tokens --include_num_input_tokens_seen counts: none, those of the batches as they are
@@ -56,8 +58,8 @@ struct TrainingArguments {
   int gradient_accumulation_steps = 1;  // micro-batches per update
   double num_train_epochs = 3.0;        // fractions allowed
   std::int64_t max_steps = -1;          // > 0: wins over num_train_epochs
-  // false: the last round of an epoch is not filled up with samples from its beginning; its last shard
-  // then has a smaller batch, and a shard without any is refused (accelerate's even_batches).
+  // false: the last round of an epoch is not filled up with samples from its beginning; its last
+  // shard then has a smaller batch, and a shard without any is refused (accelerate's even_batches).
   bool even_batches = true;
   bool dataloader_drop_last = false;  // training only: leave the incomplete tail of an epoch out
   int dataloader_num_workers = 0;
@@ -102,8 +104,8 @@ struct TrainingArguments {
   bool log_on_each_node = true;
   TokenCount include_num_input_tokens_seen = TokenCount::kNo;
   bool include_tokens_per_second = false;
-  bool skip_memory_metrics =
-      true;  // false: the metrics have what each stage took (memory_tracker.h)
+  // False: the metrics have what each stage took (memory_tracker.h).
+  bool skip_memory_metrics = true;
   std::optional<bool> disable_tqdm;  // set after parsing: true when the log level is above warning
   std::optional<std::string> run_name;     // unset: output_dir
   std::vector<std::string> report_to;      // what works of it: "tensorboard", or empty
@@ -134,8 +136,8 @@ struct TrainingArguments {
   // --- several ranks ---
   DdpBackend ddp_backend = DdpBackend::kCcl;
   std::int64_t ddp_timeout = 1800;  // seconds until waiting for another rank is an error
-  std::optional<int>
-      ddp_bucket_cap_mb;  // size of the ranges in which gradients are reduced; unset: 25
+  // Size of the ranges in which gradients are reduced; unset: 25.
+  std::optional<int> ddp_bucket_cap_mb;
   // tandem's own (docs/numerics.md). Number of logical shards of a step; unset: the world size at
   // start.
   std::optional<int> logical_shards;

@@ -37,8 +37,8 @@ struct TrainingPlan {
   double num_train_samples = 0;
 };
 
-// --logging_steps, --eval_steps or --save_steps in a run of total_steps: a number below 1 is a share of
-// it, rounded up.
+// --logging_steps, --eval_steps or --save_steps in a run of total_steps: a number below 1 is a
+// share of it, rounded up.
 std::int64_t resolve_steps(double steps, std::int64_t total_steps);
 
 // Throws ConfigError when nothing would be trained (no features; dataloader_drop_last leaves no
@@ -46,8 +46,8 @@ std::int64_t resolve_steps(double steps, std::int64_t total_steps);
 TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t num_features,
                                 int logical_shards);
 
-// The order of the task's features in an epoch of the run, dealt to its shards; grouped by length if
-// asked for, and balanced if Task::train_costs() tells features apart.
+// The order of the task's features in an epoch of the run, dealt to its shards; grouped by length
+// if asked for, and balanced if Task::train_costs() tells features apart.
 data::EpochBatches epoch_batches(const TrainingArguments& arguments, const TrainingPlan& plan,
                                  const tasks::Task& task, std::int64_t epoch);
 

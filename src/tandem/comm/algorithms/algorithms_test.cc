@@ -1,8 +1,9 @@
-// Algorithms between nodes that are asked for by name, on real messages; more ranks than product_test.cc has; and operations that are
-// started instead of called.
+// Algorithms between nodes that are asked for by name, on real messages; more ranks than
+// product_test.cc has; and operations that are started instead of called.
 //
-// Left out: all roots beyond 17 elements (f32: but for 4,096), as in product_test.cc; algorithms other than the table's run with sums, averages and
-// maxima only, since how two numbers become one is nothing that an algorithm knows.
+// Left out: all roots beyond 17 elements (f32: but for 4,096), as in product_test.cc; algorithms
+// other than the table's run with sums, averages and maxima only, since how two numbers become one
+// is nothing that an algorithm knows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +24,8 @@ using testing::require_equal;
 using testing::run_threads;
 using testing::values_of;
 
-// Rank r is on node r / ranks_per_node, and the algorithm is asked for as a job would: in the environment.
+// Rank r is on node r / ranks_per_node, and the algorithm is asked for as a job would: in the
+// environment.
 testing::OptionsOf options_with(const std::string& algorithm, int ranks_per_node) {
   return [=](int rank) {
     Options options = testing::test_options(rank);
@@ -56,7 +58,8 @@ void check_sums(Communicator& comm) {
   }
 }
 
-// One rank per node, and two on each but the last: there the nodes have lanes, and reduce_scatter follows the name, too.
+// One rank per node, and two on each but the last: there the nodes have lanes, and reduce_scatter
+// follows the name, too.
 TEST_P(ProductOfAlgorithms, SumsAreExact) {
   const char* const algorithm = std::get<0>(GetParam());
   const int nodes = std::get<1>(GetParam());
@@ -83,8 +86,8 @@ INSTANTIATE_TEST_SUITE_P(All, ProductOfAlgorithms,
                                               std::get<1>(one.param));
                          });
 
-// Numbers that round: on four nodes every algorithm but the ring gives the bits of the canonical tree, as is_canonical() says, and the
-// ring does not, so it is not the table's choice that ran.
+// Numbers that round: on four nodes every algorithm but the ring gives the bits of the canonical
+// tree, as is_canonical() says, and the ring does not, so it is not the table's choice that ran.
 TEST(ProductOfAlgorithms, BitsAreWhatIsSaidOfThem) {
   constexpr std::size_t kCount = 5000;
   const auto rough = [](int rank, std::size_t i) {
@@ -116,7 +119,8 @@ TEST(ProductOfAlgorithms, BitsAreWhatIsSaidOfThem) {
 class ProductOfManyRanks
     : public ::testing::TestWithParam<std::tuple<int /*ranks*/, int /*ranks per node*/>> {};
 
-// More than eight nodes have algorithms of their own; three ranks per node are no subtrees, and the last node has fewer.
+// More than eight nodes have algorithms of their own; three ranks per node are no subtrees, and the
+// last node has fewer.
 TEST_P(ProductOfManyRanks, AllOperations) {
   const int ranks = std::get<0>(GetParam());
   const int ranks_per_node = std::get<1>(GetParam());

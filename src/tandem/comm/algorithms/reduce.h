@@ -24,9 +24,10 @@ struct Reduction {
   bool wide_result = false;  // leave the result in accumulator_of(type): more will be added
 };
 
-// Every out[i] = operands combined along `program`, for i in [0, count). 16-bit floats are combined in f32 and rounded once
-// at the end. An output may be one of the operands (with the same element size), but not overlap one in another way.
-// Several outputs get the same values. Works in blocks that stay in the L1 cache. Thread-safe; allocates nothing.
+// Every out[i] = operands combined along `program`, for i in [0, count). 16-bit floats are combined
+// in f32 and rounded once at the end. An output may be one of the operands (with the same element
+// size), but not overlap one in another way. Several outputs get the same values. Works in blocks
+// that stay in the L1 cache. Thread-safe; allocates nothing.
 void reduce(const kernels::CombineKernels& kernels, const Reduction& reduction,
             const SumProgram& program, std::span<const std::byte* const> operands,
             std::span<std::byte* const> outputs, std::size_t count);
@@ -35,7 +36,8 @@ void reduce(const kernels::CombineKernels& kernels, const Reduction& reduction,
 void widen(const kernels::CombineKernels& kernels, DataType type, const std::byte* from,
            std::byte* to, std::size_t count);
 
-// to = from divided and rounded to `type`, where `from` is of accumulator_of(type). May be in place if these are equal.
+// to = from divided and rounded to `type`, where `from` is of accumulator_of(type). May be in place
+// if these are equal.
 void finish_reduction(const kernels::CombineKernels& kernels, DataType type, int divisor,
                       const std::byte* from, std::byte* to, std::size_t count);
 

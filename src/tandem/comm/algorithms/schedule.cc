@@ -59,8 +59,8 @@ class Writer {
   Schedule schedule_;
 };
 
-// The first participant of a subtree collects its sum: the halves first, then the right one's first participant sends
-// to the left one's. Afterwards the sum takes the same ways back.
+// The first participant of a subtree collects its sum: the halves first, then the right one's first
+// participant sends to the left one's. Afterwards the sum takes the same ways back.
 struct Visit {
   int begin, middle;
 };
@@ -92,8 +92,8 @@ Schedule tree(int participants, int me, std::size_t count) {
   return writer.take();
 }
 
-// For algorithms on 2^k participants: of the first 2·extra ones each even one gives its numbers to the next and later gets
-// the result from it. Returns the number among the 2^k, or −1.
+// For algorithms on 2^k participants: of the first 2·extra ones each even one gives its numbers to
+// the next and later gets the result from it. Returns the number among the 2^k, or −1.
 int fold(Writer& writer, int participants, int me, std::size_t count) {
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(participants)));
   const int extra = participants - power;
@@ -138,8 +138,8 @@ Schedule doubling(int participants, int me, std::size_t count) {
   return writer.take();
 }
 
-// Rabenseifner: at each distance the two partners divide what they hold, add their half, and go on with it; then the way
-// back gathers. The distances double, as in the canonical tree.
+// Rabenseifner: at each distance the two partners divide what they hold, add their half, and go on
+// with it; then the way back gathers. The distances double, as in the canonical tree.
 Schedule halving(int participants, int me, std::size_t count) {
   Writer writer(count);
   const int number = fold(writer, participants, me, count);
@@ -179,8 +179,8 @@ Schedule halving(int participants, int me, std::size_t count) {
   return writer.take();
 }
 
-// Slice s starts its way at participant s + 1 and is complete at participant s after N − 1 rounds; then it goes around once
-// more.
+// Slice s starts its way at participant s + 1 and is complete at participant s after N − 1 rounds;
+// then it goes around once more.
 Schedule ring(int participants, int me, std::size_t count) {
   Writer writer(count);
   const int next = (me + 1) % participants;
@@ -253,7 +253,8 @@ Schedule schedule_all_reduce(Algorithm algorithm, int participants, int me, std:
   return {};
 }
 
-// Slice j of the elements is added by participant j, who gets everybody's partials of it, and sent back to all.
+// Slice j of the elements is added by participant j, who gets everybody's partials of it, and sent
+// back to all.
 Schedule schedule_exchange(int participants, int me, std::size_t count,
                            std::span<const Subtree> partials, const SumProgram& tree) {
   Schedule schedule;

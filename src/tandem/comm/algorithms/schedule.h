@@ -1,13 +1,15 @@
-// Message algorithms as pure functions: who sends what to whom in which round. Nothing here communicates, so a test
-// can run every algorithm for every number of ranks without a network.
+// Message algorithms as pure functions: who sends what to whom in which round. Nothing here
+// communicates, so a test can run every algorithm for every number of ranks without a network.
 //
-// A schedule is the program of one participant. It works on arrays of elements: the first ones are the participant's own
-// numbers (one array, or several partial sums, all `count` long), the others scratch. A round starts all of its messages
-// at once, waits for them, then does its arithmetic in the order listed.
+// A schedule is the program of one participant. It works on arrays of elements: the first ones are
+// the participant's own numbers (one array, or several partial sums, all `count` long), the others
+// scratch. A round starts all of its messages at once, waits for them, then does its arithmetic in
+// the order listed.
 //
-// Sums of 16-bit floats are f32 until they are complete (kFinish), and rounded once. So two things may travel in 16 bits without
-// changing a bit: what one rank brought, before anything was added (a leaf), and complete sums (final). `result` is where these lie:
-// an array of the type of the data beside the participant's own ones. Every element of it is finished or received once.
+// Sums of 16-bit floats are f32 until they are complete (kFinish), and rounded once. So two things
+// may travel in 16 bits without changing a bit: what one rank brought, before anything was added (a
+// leaf), and complete sums (final). `result` is where these lie: an array of the type of the data
+// beside the participant's own ones. Every element of it is finished or received once.
 //
 //   name       rounds         elements sent per participant     bits
 //   exchange   2              2 (N−1)/N · count                 canonical tree
@@ -16,7 +18,8 @@
 //   halving    2 log2 N       2 (N−1)/N · count                 canonical for N = 2^k
 //   ring       2 (N−1)        2 (N−1)/N · count                 an order of its own for each slice
 // (doubling and halving fold the ranks beyond a power of two into others first: two more rounds.)
-// Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
+// Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH",
+// 2005.
 #pragma once
 
 #include <cstddef>
@@ -60,13 +63,14 @@ struct Schedule {
 
 // all_reduce of `count` elements among `participants`, one array each, in place in array 0.
 Schedule schedule_all_reduce(Algorithm algorithm, int participants, int me, std::size_t count);
-// The same by exchange where the participants hold partial sums: partial i of `tree` belongs to participant
-// partials[i].owner, and each one's own arrays are its partials in this order.
+// The same by exchange where the participants hold partial sums: partial i of `tree` belongs to
+// participant partials[i].owner, and each one's own arrays are its partials in this order.
 Schedule schedule_exchange(int participants, int me, std::size_t count,
                            std::span<const Subtree> partials, const SumProgram& tree);
 // Array 0 of `root` to all: binomial tree.
 Schedule schedule_broadcast(int participants, int me, int root, std::size_t count);
-// Everybody has heard of everybody (dissemination; Hensgen, Finkel, Manber 1988). Messages without elements.
+// Everybody has heard of everybody (dissemination; Hensgen, Finkel, Manber 1988). Messages without
+// elements.
 Schedule schedule_barrier(int participants, int me);
 
 }  // namespace tandem::comm

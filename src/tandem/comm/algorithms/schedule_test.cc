@@ -1,4 +1,5 @@
-// Every message algorithm for all numbers of participants up to 64, run on arrays in memory without a network.
+// Every message algorithm for all numbers of participants up to 64, run on arrays in memory without
+// a network.
 #include "tandem/comm/algorithms/schedule.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,8 @@
 namespace tandem::comm {
 namespace {
 
-// What exchange() and the others promise, executed: arrays per participant, one queue of messages per ordered pair.
+// What exchange() and the others promise, executed: arrays per participant, one queue of messages
+// per ordered pair.
 template <class T>
 class Simulation {
  public:
@@ -339,7 +341,8 @@ double bytes_per_element(DataType type, int ranks_per_node) {
   return static_cast<double>(sent) / kCount;
 }
 
-// Two nodes send half of their sums and half of the result. Nodes of one rank send what the rank brought, others partial sums.
+// Two nodes send half of their sums and half of the result. Nodes of one rank send what the rank
+// brought, others partial sums.
 TEST(Schedule, HalfFloatsTravelInTwoBytesWhereThatIsExact) {
   EXPECT_EQ(bytes_per_element(DataType::kFloat32, 1), 4);
   for (const DataType type : {DataType::kBfloat16, DataType::kFloat16}) {

@@ -16,7 +16,8 @@ struct Variable {
   std::string_view name;  // in oneCCL's texts
 };
 
-// The first row of an operation has the name that is printed. Older versions of oneCCL have only CCL_ALLGATHERV.
+// The first row of an operation has the name that is printed. Older versions of oneCCL have only
+// CCL_ALLGATHERV.
 constexpr Variable kVariables[] = {
     {Operation::kAllReduce, "CCL_ALLREDUCE", "allreduce"},
     {Operation::kReduce, "CCL_REDUCE", "reduce"},
@@ -45,9 +46,10 @@ constexpr Name kSums[] = {{kTable, kTable},
                           {"rabenseifner", "rabenseifner"},
                           {"ring", "ring"}};
 
-// oneCCL's other names (its page of environment variables; starlike, ring_rma and scatter_barrier are of older versions), and the nearest
-// thing here. nreduce and starlike: every rank adds up one slice and gives it to all, which is the exchange. 2d: sums inside
-// groups, then between them, which all sums here are. direct: whatever MPI does.
+// oneCCL's other names (its page of environment variables; starlike, ring_rma and scatter_barrier
+// are of older versions), and the nearest thing here. nreduce and starlike: every rank adds up one
+// slice and gives it to all, which is the exchange. 2d: sums inside groups, then between them,
+// which all sums here are. direct: whatever MPI does.
 std::vector<Name> names_in_ccl(Operation operation) {
   switch (operation) {
     case Operation::kAllReduce:

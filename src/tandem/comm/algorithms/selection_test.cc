@@ -1,4 +1,5 @@
-// Which algorithm runs: what people ask for, in oneCCL's syntax and names, and the table that is printed.
+// Which algorithm runs: what people ask for, in oneCCL's syntax and names, and the table that is
+// printed.
 #include "tandem/comm/algorithms/selection.h"
 
 #include <gmock/gmock.h>

@@ -5,8 +5,9 @@
 namespace tandem::comm {
 namespace {
 
-// Returns the owner of all leaves of tree(begin, end), or nothing after having appended the largest owned subtrees of it.
-// Owned subtrees are appended by the caller, who alone knows whether they grow further.
+// Returns the owner of all leaves of tree(begin, end), or nothing after having appended the largest
+// owned subtrees of it. Owned subtrees are appended by the caller, who alone knows whether they
+// grow further.
 struct Finder {
   FunctionRef<int(int)> owner;
   std::vector<Subtree>& found;

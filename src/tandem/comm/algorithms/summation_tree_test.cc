@@ -1,4 +1,5 @@
-// The sums do not depend on who computes them: checked symbolically for every number of leaves and ranks.
+// The sums do not depend on who computes them: checked symbolically for every number of leaves and
+// ranks.
 #include "tandem/comm/algorithms/summation_tree.h"
 
 #include <fmt/format.h>
@@ -49,7 +50,8 @@ TEST(SummationTree, OwnedSubtreesAreMaximalAndTileTheLeaves) {
   EXPECT_TRUE(owned_subtrees(0, [](int) { return 0; }).empty());
 }
 
-// Contiguous runs of any number of ranks, ranks spread over two nodes in blocks or in turn: always the same expression.
+// Contiguous runs of any number of ranks, ranks spread over two nodes in blocks or in turn: always
+// the same expression.
 TEST(SummationTree, TheAdditionsAreTheSameForAnyNumberOfRanksAndNodes) {
   for (int leaves = 1; leaves <= 64; ++leaves) {
     const std::string expected = whole_tree(0, leaves);

@@ -1,5 +1,5 @@
-// A collective under way, as a machine that is advanced whenever somebody has time: by the caller who waits for it, by
-// progress() between kernels, or by another operation's wait.
+// A collective under way, as a machine that is advanced whenever somebody has time: by the caller
+// who waits for it, by progress() between kernels, or by another operation's wait.
 #pragma once
 
 #include <cstdint>

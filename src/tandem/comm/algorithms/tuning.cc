@@ -40,8 +40,9 @@ double loss_of(std::span<const Measured> measured, std::size_t limit) {
   return loss;
 }
 
-// One set of sizes, measured in the same steps on all ranks that take part. `run(few, bytes)` performs the operation in one of both
-// ways; `agree(value)` gives everybody the first rank's value.
+// One set of sizes, measured in the same steps on all ranks that take part. `run(few, bytes)`
+// performs the operation in one of both ways; `agree(value)` gives everybody the first rank's
+// value.
 struct Series {
   std::span<const std::size_t> sizes;
   int repetitions;

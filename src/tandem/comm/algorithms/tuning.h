@@ -1,5 +1,6 @@
-// Where the table of algorithms passes from one way to the next, measured when a communicator starts (selection.h). Only ways with the
-// same bits are compared, so nothing but time depends on what is measured.
+// Where the table of algorithms passes from one way to the next, measured when a communicator
+// starts (selection.h). Only ways with the same bits are compared, so nothing but time depends on
+// what is measured.
 #pragma once
 
 #include <chrono>
@@ -17,8 +18,9 @@ struct Measured {
   double many = 0;
 };
 
-// The limit up to which the way for few bytes is to be used: the cut through `measured` (ascending) that loses least, each size
-// counted relative to its faster way. A limit other than `otherwise` must gain two percent on it per size: noise moves nothing.
+// The limit up to which the way for few bytes is to be used: the cut through `measured` (ascending)
+// that loses least, each size counted relative to its faster way. A limit other than `otherwise`
+// must gain two percent on it per size: noise moves nothing.
 std::size_t choose_limit(std::span<const Measured> measured, std::size_t otherwise);
 
 // TANDEM_COMM_TUNING in milliseconds; without it 50.

@@ -106,7 +106,8 @@ TEST_P(TunedJob, AgreesAndKeepsTheBits) {
 
 INSTANTIATE_TEST_SUITE_P(RanksPerNode, TunedJob, ::testing::Values(1, 2, 4));
 
-// Ranks that are given different times measure for the shortest; if one gives none, nobody measures.
+// Ranks that are given different times measure for the shortest; if one gives none, nobody
+// measures.
 TEST(Tuning, TheShortestTimeCounts) {
   const auto errors = run_threads(
       2,

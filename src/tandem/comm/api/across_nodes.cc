@@ -1,10 +1,12 @@
-// Every collective across nodes in up to three stages: the ranks of a node together (shared memory), then rank i of each
-// node with rank i of the others (messages; all "lanes" at once), then the ranks of a node again. Operations whose blocks
-// go from one rank to one other need no stages and are sent as they are.
+// Every collective across nodes in up to three stages: the ranks of a node together (shared
+// memory), then rank i of each node with rank i of the others (messages; all "lanes" at once), then
+// the ranks of a node again. Operations whose blocks go from one rank to one other need no stages
+// and are sent as they are.
 //
-// Sums keep the canonical tree: a node adds up the subtrees that consist of its ranks (one, if the ranks are placed in
-// blocks of 2^k; else a few), in the accumulator type, and the lanes add these along the rest of the tree. 16-bit floats travel in
-// 16 bits where that changes nothing (schedule.h).
+// Sums keep the canonical tree: a node adds up the subtrees that consist of its ranks (one, if the
+// ranks are placed in blocks of 2^k; else a few), in the accumulator type, and the lanes add these
+// along the rest of the tree. 16-bit floats travel in 16 bits where that changes nothing
+// (schedule.h).
 #include "tandem/comm/api/across_nodes.h"
 
 #include <algorithm>
@@ -98,8 +100,8 @@ std::unique_ptr<Task> gather_lanes(const Job& job, const Lanes& lanes, std::byte
   return std::make_unique<LargeTask>(job.context(), call, std::move(plan), NodeReduction{});
 }
 
-// The node's partial sums of all elements of its ranks' `in`: for each lane those of its slice, in the accumulator type,
-// partial p at wide + p · stride.
+// The node's partial sums of all elements of its ranks' `in`: for each lane those of its slice, in
+// the accumulator type, partial p at wide + p · stride.
 std::unique_ptr<Task> reduce_to_lanes(const Job& job, const Lanes& lanes, const std::byte* in,
                                       std::size_t elements, std::byte* wide, std::size_t stride) {
   const State& state = job.state;
@@ -144,7 +146,8 @@ std::unique_ptr<Task> reduce_to_lanes(const Job& job, const Lanes& lanes, const 
   return std::make_unique<LargeTask>(job.context(), call, std::move(plan), reduction);
 }
 
-// The ranks of a node reduce to the lanes, the lanes of all nodes to each other, and the node gathers.
+// The ranks of a node reduce to the lanes, the lanes of all nodes to each other, and the node
+// gathers.
 class AllReduceTask final : public ChainTask {
  public:
   AllReduceTask(const Job& job, const std::byte* in, std::byte* result, std::size_t elements)
@@ -233,7 +236,8 @@ std::unique_ptr<Task> reduce_to_root(const Job& job) {
   return task;
 }
 
-// The root's node shares the buffer; its lanes send their slices down a binomial tree of nodes; the other nodes gather.
+// The root's node shares the buffer; its lanes send their slices down a binomial tree of nodes; the
+// other nodes gather.
 std::unique_ptr<Task> broadcast(const Job& job) {
   const State& state = job.state;
   const std::size_t element = size_of(job.call.type);

@@ -66,7 +66,8 @@ struct Job {
 std::unique_ptr<Task> all_reduce_across_nodes(const Job& job, const std::byte* in,
                                               std::byte* result, std::size_t elements);
 
-// The type in which a node's partial sum travels when numbers of `type` are reduced: what one rank brought is still of that type.
+// The type in which a node's partial sum travels when numbers of `type` are reduced: what one rank
+// brought is still of that type.
 DataType wire_type(const Subtree& partial, DataType type);
 
 // Operations on blocks, one per rank.

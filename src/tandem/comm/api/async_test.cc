@@ -1,4 +1,5 @@
-// Operations that are started and finished later, groups, communicators made of communicators, several at once.
+// Operations that are started and finished later, groups, communicators made of communicators,
+// several at once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -302,7 +303,8 @@ TEST(Memory, MayComeAndGoAndMix) {
       comm.broadcast(result, 0);
       for (std::size_t k = 0; k < result.size(); ++k)
         require(result[k] == static_cast<float>(k), "broadcast to both kinds of memory");
-      // A root with a private result fetches the blocks; into a shared one every rank writes its own.
+      // A root with a private result fetches the blocks; into a shared one every rank writes its
+      // own.
       const std::span<float> block = shared.first(20000);
       const std::span<float> blocks = shared.subspan(20000, 60000);
       std::fill(block.begin(), block.end(), static_cast<float>(comm.rank() + 1));

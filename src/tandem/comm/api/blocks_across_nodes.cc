@@ -34,7 +34,8 @@ StagedPlan empty_plan(const Job& job, std::size_t longest) {
   return plan;
 }
 
-// This node's partial sums of the blocks of node `of`: rank i here gets those of the block of rank i there.
+// This node's partial sums of the blocks of node `of`: rank i here gets those of the block of rank
+// i there.
 std::unique_ptr<Task> reduce_blocks_of(const Job& job, int of, std::byte* wide,
                                        std::size_t stride) {
   const State& state = job.state;
@@ -68,7 +69,8 @@ std::unique_ptr<Task> reduce_blocks_of(const Job& job, int of, std::byte* wide,
   return std::make_unique<LargeTask>(job.context(), call, std::move(plan), reduction);
 }
 
-// Partial sums as they travel: those of a type wider than the call's that are exact in it are narrowed here. Lives as long as the round.
+// Partial sums as they travel: those of a type wider than the call's that are exact in it are
+// narrowed here. Lives as long as the round.
 struct Wire {
   std::vector<std::unique_ptr<std::byte[]>> copies;
   std::vector<std::function<void()>> widenings;  // of what was received
@@ -102,8 +104,9 @@ void receive_partial(const Job& job, const Subtree& partial, int peer, std::span
   });
 }
 
-// Rank i of this node and the ranks i of the others: each sends the partial sums of the others' blocks and adds up those of its own.
-// `sums`: this node's partials, by the node they are for; `received`: room for all nodes' partials, in tree order.
+// Rank i of this node and the ranks i of the others: each sends the partial sums of the others'
+// blocks and adds up those of its own. `sums`: this node's partials, by the node they are for;
+// `received`: room for all nodes' partials, in tree order.
 Round exchange_partials(const Job& job, const std::shared_ptr<Bytes>& sums,
                         const std::shared_ptr<Bytes>& received, std::size_t stride) {
   const State& state = job.state;
@@ -151,8 +154,8 @@ DataType wire_type(const Subtree& partial, DataType type) {
   return partial.leaves() == 1 ? type : accumulator_of(type);
 }
 
-// Node by node the ranks here add up what they have for the ranks there; rank i sends it to rank i, which adds up what the
-// nodes have for it. (Nodes of different sizes: as a whole all_reduce.)
+// Node by node the ranks here add up what they have for the ranks there; rank i sends it to rank i,
+// which adds up what the nodes have for it. (Nodes of different sizes: as a whole all_reduce.)
 std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job) {
   const State& state = job.state;
   auto task = std::make_unique<SequenceTask>();
@@ -173,8 +176,8 @@ std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job) {
   }
   const std::size_t stride = job.call.count * size_of(accumulator_of(job.call.type));
   const std::size_t own_bytes = stride * state.node_programs.size();
-  const auto sums =
-      std::make_shared<Bytes>(own_bytes * state.nodes.size());  // by node they are for
+  // By node they are for.
+  const auto sums = std::make_shared<Bytes>(own_bytes * state.nodes.size());
   const auto received = std::make_shared<Bytes>(stride * state.partials.size());  // in tree order
   task->keep(sums);
   task->keep(received);
@@ -188,7 +191,8 @@ std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job) {
   return task;
 }
 
-// Rank i gets the blocks of the ranks i of all nodes; then, node by node, its neighbours get them from it.
+// Rank i gets the blocks of the ranks i of all nodes; then, node by node, its neighbours get them
+// from it.
 std::unique_ptr<Task> all_gather_across_nodes(const Job& job) {
   const State& state = job.state;
   if (!has_equal_nodes(state)) return move_blocks(job);
@@ -227,7 +231,8 @@ std::unique_ptr<Task> all_gather_across_nodes(const Job& job) {
   return task;
 }
 
-// Blocks between every two ranks, or between the root and all: as messages. (all_gather: on nodes of different sizes.)
+// Blocks between every two ranks, or between the root and all: as messages. (all_gather: on nodes
+// of different sizes.)
 std::unique_ptr<Task> move_blocks(const Job& job) {
   const State& state = job.state;
   const std::size_t block = job.call.block_bytes();

@@ -1,5 +1,5 @@
-// The collectives: checks, and which task runs. Inside a node the tasks of node_tasks.h do everything; across nodes they
-// are joined with messages in across_nodes.cc.
+// The collectives: checks, and which task runs. Inside a node the tasks of node_tasks.h do
+// everything; across nodes they are joined with messages in across_nodes.cc.
 #include <algorithm>
 #include <cstring>
 
@@ -121,7 +121,8 @@ bool can_fuse(const Call& call) {
   return call.operation == Operation::kAllReduce && call.block_bytes() <= kFuseBytes;
 }
 
-// How many calls from `first` on run as one: neighbours of one type and operation, small each and not too large together.
+// How many calls from `first` on run as one: neighbours of one type and operation, small each and
+// not too large together.
 std::size_t fusable_from(std::span<const std::shared_ptr<PendingCall>> calls, std::size_t first) {
   const Call& head = calls[first]->call;
   if (!can_fuse(head)) return 1;

@@ -1,4 +1,5 @@
-// Every collective, type, size and number of ranks against values computed here; ranks as threads and as processes.
+// Every collective, type, size and number of ranks against values computed here; ranks as threads
+// and as processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -279,7 +280,8 @@ TEST(Leaks, NothingStaysOpen) {
   const std::size_t before = testing::open_descriptors();
   for (int i = 0; i < 5; ++i) once();
   const std::size_t after = testing::open_descriptors();
-  // From its first report on, also of one that is suppressed, the thread sanitizer keeps two pipes to its symbolizer.
+  // From its first report on, also of one that is suppressed, the thread sanitizer keeps two pipes
+  // to its symbolizer.
   const bool symbolizer = tandem::testing::kThreadSanitized && after == before + 2;
   EXPECT_EQ(symbolizer ? after - 2 : after, before);
 }

@@ -1,5 +1,5 @@
-// Life of a communicator: start, who is who, end. The collectives are in collectives.cc, messages between two ranks in
-// messages.cc, waiting is in progress.cc.
+// Life of a communicator: start, who is who, end. The collectives are in collectives.cc, messages
+// between two ranks in messages.cc, waiting is in progress.cc.
 #include "tandem/comm/api/communicator.h"
 
 #include <algorithm>
@@ -25,7 +25,8 @@ std::string list_of(const std::vector<int>& ranks) {
   return text;
 }
 
-// This host's address as the others reach it: that of a connection that left the host, if there is one.
+// This host's address as the others reach it: that of a connection that left the host, if there is
+// one.
 std::string address_on_the_route(const std::vector<rendezvous::FileDescriptor>& connections) {
   std::string address;
   for (const rendezvous::FileDescriptor& connection : connections) {
@@ -59,7 +60,8 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
   state->options = std::move(options);
   state->rank = identity.rank;
   state->size = identity.world_size;
-  // Hydra's process manager serves a process once: when an MPI is loaded, the ranks meet through it.
+  // Hydra's process manager serves a process once: when an MPI is loaded, the ranks meet through
+  // it.
   std::unique_ptr<PluginFabric> plugin;
   if (state->size > 1 && state->options.transport.is_mpi()) {
     plugin = std::make_unique<PluginFabric>(state->options.transport, state->rank, state->size,
@@ -169,7 +171,8 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   return communicator;
 }
 
-// The ranks have met over tcp, with all its errors and deadlines; now they tell each other their addresses in the library.
+// The ranks have met over tcp, with all its errors and deadlines; now they tell each other their
+// addresses in the library.
 void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin,
                               const std::string& source_address) {
   State& state = *state_;
@@ -200,9 +203,10 @@ void Communicator::forget_operations() {
   std::fill(state_->streams.begin(), state_->streams.end(), State::StreamCounters());
 }
 
-// Libraries connect when the first message is sent, and both sides must be looking then: not in the middle of a step. The lower
-// rank of a pair speaks first, because two connections that meet half-way are where libfabric's tcp loses one. A rank that cannot be
-// reached is an error here and now.
+// Libraries connect when the first message is sent, and both sides must be looking then: not in the
+// middle of a step. The lower rank of a pair speaks first, because two connections that meet
+// half-way are where libfabric's tcp loses one. A rank that cannot be reached is an error here and
+// now.
 void Communicator::greet_all() {
   std::vector<Request> requests;
   const std::span<const std::byte> nothing;
@@ -261,7 +265,8 @@ void Communicator::close() {
     fabric.families &= ~(std::uint64_t{1} << s.family);
     return;
   }
-  // A plugin's library may still have to deliver what counts as sent; tcp leaves that to the kernel.
+  // A plugin's library may still have to deliver what counts as sent; tcp leaves that to the
+  // kernel.
   if (fabric.first_transport) fabric.transport.reset();
   if (fabric.monitor) fabric.monitor->say_goodbye();
   if (!failed()) fabric.membership.leave();
@@ -330,7 +335,8 @@ void Communicator::State::group_nodes() {
   }
 }
 
-// What this node adds up for itself: the largest subtrees of the summation tree all of whose leaves are its ranks.
+// What this node adds up for itself: the largest subtrees of the summation tree all of whose leaves
+// are its ranks.
 void Communicator::State::plan_sums() {
   const auto node_of_rank = [&](int r) { return node_index[static_cast<std::size_t>(r)]; };
   partials = owned_subtrees(size, node_of_rank);

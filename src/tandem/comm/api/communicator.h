@@ -1,12 +1,13 @@
 // The ranks of a job talking to each other: collectives, point-to-point messages, memory shared
 // inside a node, and the knowledge of who is alive.
 //
-// Every rank calls the same collectives in the same order. Each message and each announcement in shared memory carries
-// {sequence, operation, type, count, root}; who expected something else fails the communicator on all ranks with an error
-// that names both sides.
+// Every rank calls the same collectives in the same order. Each message and each announcement in
+// shared memory carries {sequence, operation, type, count, root}; who expected something else fails
+// the communicator on all ranks with an error that names both sides.
 //
-// Inside a node collectives go through shared memory, between nodes through messages; docs/collectives.md tells how.
-// Buffers from mem_alloc() are reduced and copied where they lie, without staging.
+// Inside a node collectives go through shared memory, between nodes through messages;
+// docs/collectives.md tells how. Buffers from mem_alloc() are reduced and copied where they lie,
+// without staging.
 //
 // Nothing waits for ever: every wait ends with CommError when its deadline (Options::timeout)
 // passes, when a rank it needs has left, or as soon as any rank died. Death is seen by a monitor
@@ -49,14 +50,15 @@ struct Options {
   std::chrono::milliseconds host_timeout = std::chrono::seconds(2);
   // How long a process may be silent on a host that answers, because it is stopped; 0: no limit.
   std::chrono::milliseconds stall_timeout = std::chrono::seconds(10);
-  // Called once, from the monitor thread, when the communicator has failed and `failure_grace` later no CommError has yet
-  // been thrown to the caller: its thread is busy computing, and this is the place to print the message and end the process.
-  // With a grace of 0 it is called by whichever thread learns of the failure, before anybody else wakes up: the surest way
-  // to get a word out under a launcher that kills all ranks as soon as one has died (Hydra does, with SIGKILL).
+  // Called once, from the monitor thread, when the communicator has failed and `failure_grace`
+  // later no CommError has yet been thrown to the caller: its thread is busy computing, and this is
+  // the place to print the message and end the process. With a grace of 0 it is called by whichever
+  // thread learns of the failure, before anybody else wakes up: the surest way to get a word out
+  // under a launcher that kills all ranks as soon as one has died (Hydra does, with SIGKILL).
   std::function<void(const std::string& message)> on_failure;
   std::chrono::milliseconds failure_grace = std::chrono::milliseconds(300);
-  // Where the last operations are written when the communicator fails or request_flight_records() was called (the error's
-  // message says the file's name); empty: nowhere.
+  // Where the last operations are written when the communicator fails or request_flight_records()
+  // was called (the error's message says the file's name); empty: nowhere.
   std::filesystem::path flight_record_folder;
   // Receives progress of a slow start ("waiting for ranks 2, 3 since 5 s").
   std::function<void(const std::string& line)> log;
@@ -65,12 +67,15 @@ struct Options {
   std::string node_id;
   // What carries messages between ranks; equal on all of them. Life and death stay with tcp.
   TransportOptions transport;
-  // Algorithms asked for by name (CCL_ALLREDUCE and its siblings); the default gives the same bits everywhere.
+  // Algorithms asked for by name (CCL_ALLREDUCE and its siblings); the default gives the same bits
+  // everywhere.
   Selection selection;
-  // How long measuring where the table of algorithms passes from one to the next may take at the start, about; 0: fixed limits. The
-  // shortest time that any rank gives counts. Never changes bits.
+  // How long measuring where the table of algorithms passes from one to the next may take at the
+  // start, about; 0: fixed limits. The shortest time that any rank gives counts. Never changes
+  // bits.
   std::chrono::milliseconds tuning{0};
-  // A helper thread that advances started operations and messages, where there is a core for it; describe() tells.
+  // A helper thread that advances started operations and messages, where there is a core for it;
+  // describe() tells.
   WorkerOptions worker;
   // Forces an implementation of the sums: "avx512", "avx2", "reference".
   std::string combine_kernels;
@@ -82,8 +87,8 @@ void read_limits_of_silence(const Environment& environment, Options& options);
 // See Communicator::shrink().
 struct ShrinkOptions {
   std::vector<int> exclude;  // ranks that do not go on, in any order, equal on all that do
-  // Fails the communicator first, on all ranks: calls under way end with CommError, and ranks that live but do not come until the
-  // timeout are left behind.
+  // Fails the communicator first, on all ranks: calls under way end with CommError, and ranks that
+  // live but do not come until the timeout are left behind.
   bool abort = false;
   std::optional<std::chrono::milliseconds> timeout;  // default: that of the communicator
   std::optional<Options> options;  // of the new communicator; default: those of this one
@@ -101,7 +106,8 @@ struct Message;
 class PluginFabric;
 struct PendingCall;
 
-// A message or a collective on its way; see start_send() and the other start_ functions. Copies refer to the same one.
+// A message or a collective on its way; see start_send() and the other start_ functions. Copies
+// refer to the same one.
 class Request {
  public:
   Request() = default;  // already complete
@@ -115,9 +121,10 @@ class Request {
   std::shared_ptr<const PendingCall> call_;
 };
 
-// Memory that all ranks of the node have mapped, from Communicator::mem_alloc(). Movable; its end frees this rank's mapping.
-// It must not be destroyed while an operation uses it, and not outlive its communicator. Collectives on buffers in it need the
-// mappings of all ranks of the node: on a rank that has freed its own they may throw InvalidArgument.
+// Memory that all ranks of the node have mapped, from Communicator::mem_alloc(). Movable; its end
+// frees this rank's mapping. It must not be destroyed while an operation uses it, and not outlive
+// its communicator. Collectives on buffers in it need the mappings of all ranks of the node: on a
+// rank that has freed its own they may throw InvalidArgument.
 class CommunicatorMemory {
  public:
   CommunicatorMemory();  // no memory
@@ -143,8 +150,8 @@ class Communicator {
   // node. A world of one opens no socket and starts no thread. Throws ConfigError, CommError.
   static std::unique_ptr<Communicator> create(const rendezvous::Identity& identity,
                                               Options options);
-  // The same with another way to exchange the ranks' cards (tests run ranks as threads with it). `interface` as in
-  // rendezvous/interfaces.h.
+  // The same with another way to exchange the ranks' cards (tests run ranks as threads with it).
+  // `interface` as in rendezvous/interfaces.h.
   static std::unique_ptr<Communicator> create(int rank, int world_size,
                                               const rendezvous::Exchange& exchange,
                                               bool loopback_only, Options options,
@@ -161,18 +168,20 @@ class Communicator {
   const Node& node_of(int rank) const;
   int local_rank() const;  // index of this rank among node().members
   int local_size() const { return static_cast<int>(node().members.size()); }
-  std::string describe()
-      const;  // "4 ranks on 2 nodes: node0 (0, 1), node1 (2, 3); tcp, shared memory in a node"
+  // "4 ranks on 2 nodes: node0 (0, 1), node1 (2, 3); tcp, shared memory in a node".
+  std::string describe() const;
   std::string describe_rank(int rank) const;  // "rank 3 (host node1, pid 4711)"
 
-  // ---- collectives ----
-  // `in` and `out` may be the same buffer where that makes sense (each function says so), and otherwise do not overlap. Sizes
-  // of zero are allowed. Sums follow the binary tree of summation_tree.h over the ranks, so the result is the same bits on
-  // all ranks, from run to run, and wherever the ranks run; bfloat16 and float16 are summed in f32 and rounded once.
-  // Sizes that do not fit throw InvalidArgument on the rank that has them.
+  // ---- collectives ---- `in` and `out` may be the same buffer where that makes sense (each
+  // function says so), and otherwise do not overlap. Sizes of zero are allowed. Sums follow the
+  // binary tree of summation_tree.h over the ranks, so the result is the same bits on all ranks,
+  // from run to run, and wherever the ranks run; bfloat16 and float16 are summed in f32 and rounded
+  // once. Sizes that do not fit throw InvalidArgument on the rank that has them.
   //
-  // Each function blocks. call() is the same with the types as values, start() begins it and returns at once: work happens
-  // inside progress(), wait() and other calls, and in the helper thread if there is one (Options::worker). Operations of a communicator run in the order in which they were started.
+  // Each function blocks. call() is the same with the types as values, start() begins it and
+  // returns at once: work happens inside progress(), wait() and other calls, and in the helper
+  // thread if there is one (Options::worker). Operations of a communicator run in the order in
+  // which they were started.
 
   // Returns when every rank has called it.
   void barrier() { call(Call{}); }
@@ -197,14 +206,14 @@ class Communicator {
     call({Operation::kReduce, DataTypeOf<T>::kValue, op, root, in.size(), bytes_of(in),
           rank() == root ? bytes_of(out) : nullptr});
   }
-  // out[i] = op over the ranks' in[rank()·n + i], n = out.size() equal on all ranks, in.size() = size()·n. `out` may be
-  // this rank's block of `in`.
+  // out[i] = op over the ranks' in[rank()·n + i], n = out.size() equal on all ranks, in.size() =
+  // size()·n. `out` may be this rank's block of `in`.
   template <class T>
   void reduce_scatter(std::span<const T> in, std::span<T> out, ReduceOp op) {
     call(reduce_scatter_call(in, out, op));
   }
-  // out[r·n, (r+1)·n) = `in` of rank r, n = in.size() equal on all ranks, out.size() = size()·n. `in` may be the own block
-  // of `out`.
+  // out[r·n, (r+1)·n) = `in` of rank r, n = in.size() equal on all ranks, out.size() = size()·n.
+  // `in` may be the own block of `out`.
   template <class T>
   void all_gather(std::span<const T> in, std::span<T> out) {
     call(all_gather_call(in, out));
@@ -216,8 +225,8 @@ class Communicator {
     call({Operation::kGather, DataTypeOf<T>::kValue, ReduceOp::kNone, root, in.size(), bytes_of(in),
           rank() == root ? bytes_of(out) : nullptr});
   }
-  // out = block rank() of `in` of `root`, n = out.size() equal on all ranks; `in` may be empty elsewhere. At the root `out`
-  // may be its block of `in`.
+  // out = block rank() of `in` of `root`, n = out.size() equal on all ranks; `in` may be empty
+  // elsewhere. At the root `out` may be its block of `in`.
   template <class T>
   void scatter(std::span<const T> in, std::span<T> out, int root) {
     if (rank() == root) check_sizes("scatter", out.size() * ranks(), in.size());
@@ -253,38 +262,44 @@ class Communicator {
     return start(all_gather_call(in, out));
   }
 
-  // Between group_begin() and group_end() the collectives above are only noted; group_end() runs all of them, small
-  // all_reduces of one type and operation together as one. Their requests and results are complete then. Every rank groups
-  // the same calls.
+  // Between group_begin() and group_end() the collectives above are only noted; group_end() runs
+  // all of them, small all_reduces of one type and operation together as one. Their requests and
+  // results are complete then. Every rank groups the same calls.
   void group_begin();
   void group_end();
 
-  // The ranks that give the same `color` become a communicator of their own, ordered by (key, rank); a negative color: none
-  // for this rank. Collective. It shares the connections and the fate of this one, which must outlive it; both are called
-  // by one thread at a time. At most 50 exist at once.
+  // The ranks that give the same `color` become a communicator of their own, ordered by (key,
+  // rank); a negative color: none for this rank. Collective. It shares the connections and the fate
+  // of this one, which must outlive it; both are called by one thread at a time. At most 50 exist
+  // at once.
   std::unique_ptr<Communicator> split(int color, int key);
 
-  // A communicator of the ranks that are left: all but those excluded, and those that died or ended, in the order of this one. The
-  // way on after a failure: every rank whose call threw CommError calls shrink() on the failed communicator. Collective over all
-  // that go on; excluded ranks do not call it. This communicator stays as it was, usable if it was, and is destroyed by its
-  // owner afterwards; its memory is valid until then. Nothing is shared between the two.
+  // A communicator of the ranks that are left: all but those excluded, and those that died or
+  // ended, in the order of this one. The way on after a failure: every rank whose call threw
+  // CommError calls shrink() on the failed communicator. Collective over all that go on; excluded
+  // ranks do not call it. This communicator stays as it was, usable if it was, and is destroyed by
+  // its owner afterwards; its memory is valid until then. Nothing is shared between the two.
   //
-  // Ranks that die meanwhile are left out too. A rank that lives but does not come until the timeout is an error (CommError, on
-  // all) if the communicator has not failed; if it has, the rank is left behind and told so: its calls, shrink() too, throw CommError.
-  // When the network falls into halves, each half goes on without the other: who must not compares size() with what it needs.
-  // Throws InvalidArgument: this rank is excluded, no such rank, operations started and not complete; ConfigError: the ranks
-  // exclude different ones, or messages travel through an MPI, whose world cannot shrink.
+  // Ranks that die meanwhile are left out too. A rank that lives but does not come until the
+  // timeout is an error (CommError, on all) if the communicator has not failed; if it has, the rank
+  // is left behind and told so: its calls, shrink() too, throw CommError. When the network falls
+  // into halves, each half goes on without the other: who must not compares size() with what it
+  // needs. Throws InvalidArgument: this rank is excluded, no such rank, operations started and not
+  // complete; ConfigError: the ranks exclude different ones, or messages travel through an MPI,
+  // whose world cannot shrink.
   std::unique_ptr<Communicator> shrink(const ShrinkOptions& options = {});
 
-  // Memory for buffers that collectives inside a node use in place; huge pages where the system gives them. Collective;
-  // ranks may ask for different sizes.
+  // Memory for buffers that collectives inside a node use in place; huge pages where the system
+  // gives them. Collective; ranks may ask for different sizes.
   CommunicatorMemory mem_alloc(std::size_t bytes);
 
   // Which algorithm runs, by operation and size: a table to print.
   std::string describe_selection() const;
-  // The last operations of this rank (the flight record), oldest first, at most 1024; empty in a world of one.
+  // The last operations of this rank (the flight record), oldest first, at most 1024; empty in a
+  // world of one.
   std::vector<std::string> last_operations() const;
-  // For work that is no operation of this communicator and belongs into the flight record (gradient buckets); the number ends it.
+  // For work that is no operation of this communicator and belongs into the flight record (gradient
+  // buckets); the number ends it.
   std::uint64_t record_begin(const FlightRecorder::Entry& entry);
   void record_end(std::uint64_t ticket);
 
@@ -293,8 +308,9 @@ class Communicator {
   std::string broadcast_text(std::string_view text, int root);
   std::vector<std::string> all_gather_texts(std::string_view text);
   std::vector<std::string> gather_texts(std::string_view text, int root);
-  // All ranks must hold the same `value` of `name` ("flags", "dataset fingerprint"), one value or lines "name=value"; otherwise
-  // every rank throws a ConfigError with what differs, rank by rank (disagreement.h).
+  // All ranks must hold the same `value` of `name` ("flags", "dataset fingerprint"), one value or
+  // lines "name=value"; otherwise every rank throws a ConfigError with what differs, rank by rank
+  // (disagreement.h).
   void agree(std::string_view name, std::string_view value);
 
   // ---- point to point ----

@@ -21,8 +21,8 @@
 
 namespace tandem::comm {
 
-// An operation under way: its number among those of its communicator, the hash of the calls up to it (across nodes; else 0), and
-// its place in the flight record.
+// An operation under way: its number among those of its communicator, the hash of the calls up to
+// it (across nodes; else 0), and its place in the flight record.
 struct Begun {
   std::uint64_t sequence = 0;
   std::uint64_t history = 0;
@@ -49,7 +49,8 @@ class StreamTransport;
 struct Fabric {
   std::vector<Peer> peers;  // by rank of the job
   std::string network;      // this rank's way to other hosts
-  // None of these in a world of one. Destroyed in reverse order: the transport before the monitor it reports to.
+  // None of these in a world of one. Destroyed in reverse order: the transport before the monitor
+  // it reports to.
   std::unique_ptr<FlightRecorder> recorder;
   std::unique_ptr<Failure> failure;
   std::unique_ptr<Monitor> monitor;
@@ -70,8 +71,8 @@ struct Fabric {
   // A helper thread, what it advances, and whether it is doing so.
   std::string progress;  // who advances operations, as text
   std::vector<Communicator::State*> states;
-  std::vector<std::shared_ptr<const Message>>
-      messages;  // perhaps under way; kept only for the worker
+  // Perhaps under way; kept only for the worker.
+  std::vector<std::shared_ptr<const Message>> messages;
   bool worker_inside = false;
   std::unique_ptr<Worker> worker;
 
@@ -98,7 +99,8 @@ struct Communicator::State {
   const kernels::CombineKernels* kernels = nullptr;
 
   std::uint64_t sequence = 0;  // of the next collective
-  // The same on all ranks of the communicator, and of no other that they ever were in; where its hashes begin.
+  // The same on all ranks of the communicator, and of no other that they ever were in; where its
+  // hashes begin.
   std::uint64_t identity = 1;
   std::uint64_t history = 1;  // hash_of_calls() so far; kept across nodes only
   void identify(std::uint64_t as) { identity = history = as; }
@@ -166,7 +168,8 @@ struct Communicator::State {
   bool has_outgoing();
   // Advances `task` until it is done, for at most `limit`; `describe` names it in errors.
   void drive(Task& task, FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
-  // Ends with CommError when nothing can come any more. `since`: start of the wait. May advance the task, and says how far.
+  // Ends with CommError when nothing can come any more. `since`: start of the wait. May advance the
+  // task, and says how far.
   Progress check_wait(std::chrono::steady_clock::time_point since, Task& task,
                       FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
   // The same for waits that no task stands for; see Communicator::check_wait().
@@ -175,7 +178,8 @@ struct Communicator::State {
   // Data that does not get to its host though that lives; empty: none is known.
   std::string find_stall();
   std::chrono::steady_clock::time_point last_look_for_stalls{};
-  // The end of a wait that cannot succeed: makes `message` the failure on all ranks and throws the first failure known.
+  // The end of a wait that cannot succeed: makes `message` the failure on all ranks and throws the
+  // first failure known.
   [[noreturn]] void fail(const std::string& message, const std::string& context);
 };
 

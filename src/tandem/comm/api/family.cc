@@ -28,7 +28,8 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   all_gather(std::as_bytes(std::span(&own, 1)), std::span(all));
   std::vector<Wish> wishes(ranks());
   std::memcpy(wishes.data(), all.data(), all.size());
-  // The first number that is free on all ranks. All colors get the same one: no two ranks talk under it in two groups.
+  // The first number that is free on all ranks. All colors get the same one: no two ranks talk
+  // under it in two groups.
   std::uint64_t used = 0;
   for (const Wish& wish : wishes) used |= wish.used;
   const int number = std::countr_one(used);

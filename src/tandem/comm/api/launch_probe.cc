@@ -1,8 +1,9 @@
-// Started by launch_test under real launchers: every rank meets the others, sums, and prints one line.
+// Started by launch_test under real launchers: every rank meets the others, sums, and prints one
+// line.
 //   launch_probe [BACKEND] [die RANK | stop RANK | differ RANK]
-// BACKEND ccl (default), mpi or gloo carries the messages: then whole collectives are compared with what they must give. A rank
-// that dies kills itself after the start, one that stops stops itself: the others must end with 200 and its name. One that differs
-// calls with another count.
+// BACKEND ccl (default), mpi or gloo carries the messages: then whole collectives are compared with
+// what they must give. A rank that dies kills itself after the start, one that stops stops itself:
+// the others must end with 200 and its name. One that differs calls with another count.
 #include <unistd.h>
 
 #include <csignal>

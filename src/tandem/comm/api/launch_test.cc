@@ -1,5 +1,5 @@
-// Real launchers start a small program that meets through them: Hydra (PMI-1), Open MPI (its variables and a fixed port),
-// and no launcher at all. A launcher that is not installed is skipped.
+// Real launchers start a small program that meets through them: Hydra (PMI-1), Open MPI (its
+// variables and a fixed port), and no launcher at all. A launcher that is not installed is skipped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -85,8 +85,9 @@ TEST_F(Hydra, TwoJobsAtOnceOnOneHost) {
   expect_all_ranks(results[1], 2, "Hydra");
 }
 
-// Hydra kills the other ranks within half a millisecond of a death (with SIGKILL, -disable-auto-cleanup or not), so their last
-// word is a matter of luck; its own message says which process was killed.
+// Hydra kills the other ranks within half a millisecond of a death (with SIGKILL,
+// -disable-auto-cleanup or not), so their last word is a matter of luck; its own message says which
+// process was killed.
 TEST_F(Hydra, ADeadRankEndsTheJob) {
   const Result result =
       shell(kClean + fmt::format("timeout 20 mpiexec.hydra -n 3 {} die 1", kProbe));
@@ -105,8 +106,8 @@ TEST_F(Hydra, AStoppedRankEndsTheJob) {
   EXPECT_THAT(result.output, HasSubstr("rank 1 (host "));
 }
 
-// A shell between Hydra and the rank hides the death from Hydra, whose exit code is then the shells': the survivors name it, and the
-// job ends.
+// A shell between Hydra and the rank hides the death from Hydra, whose exit code is then the
+// shells': the survivors name it, and the job ends.
 TEST_F(Hydra, ADeathThatHydraDoesNotSeeIsNamedByTheSurvivors) {
   const Result result = shell(
       kClean + fmt::format("timeout 20 mpiexec.hydra -n 3 sh -c '{} die 1; echo exit $?'", kProbe));

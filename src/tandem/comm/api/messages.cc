@@ -4,7 +4,8 @@
 
 namespace tandem::comm {
 
-// The end of a message that has just been started goes into the flight record, now or when it comes.
+// The end of a message that has just been started goes into the flight record, now or when it
+// comes.
 void Communicator::State::record_end(const Message& message, FlightRecorder::Ticket ticket) {
   if (message.done) return fabric->recorder->end(ticket);
   message.recorder = fabric->recorder.get();

@@ -1,4 +1,5 @@
-// Messages between two ranks, with the ranks on one node (memory), on two (memory and tcp) and each on its own (tcp).
+// Messages between two ranks, with the ranks on one node (memory), on two (memory and tcp) and each
+// on its own (tcp).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +51,8 @@ std::vector<std::size_t> lengths() {
   return {0, 1, 24, 4096, ring / 8 - 40, ring - 41, ring - 40, ring - 39, ring, 3 * ring + 5, 7, 0};
 }
 
-// Everybody sends everything to everybody on two channels; the receives are posted before, after and between.
+// Everybody sends everything to everybody on two channels; the receives are posted before, after
+// and between.
 void exchange_all(Communicator& comm) {
   const std::vector<std::size_t> sizes = lengths();
   std::vector<std::vector<std::byte>> kept;

@@ -11,7 +11,8 @@
 
 namespace tandem::comm::testing {
 
-// Numbers whose sums are exact, and whose products stay small, in every type, in any order: a few ones and twos.
+// Numbers whose sums are exact, and whose products stay small, in every type, in any order: a few
+// ones and twos.
 template <class T>
 T number(double x) {
   if constexpr (std::is_same_v<T, bfloat16>) return to_bfloat16(static_cast<float>(x));
@@ -20,7 +21,8 @@ T number(double x) {
   if constexpr (std::is_arithmetic_v<T>) return static_cast<T>(x);
 }
 
-// Element i of a buffer is pattern[i % kPeriod]. No size that is tested is a multiple of it, nor a piece of the library (a power of two).
+// Element i of a buffer is pattern[i % kPeriod]. No size that is tested is a multiple of it, nor a
+// piece of the library (a power of two).
 constexpr std::size_t kPeriod = 11;
 template <class T>
 using Pattern = std::array<T, kPeriod>;
@@ -41,8 +43,8 @@ Pattern<T> values_of(int rank, ReduceOp op = ReduceOp::kNone) {
   return pattern;
 }
 
-// What the reduction of `size` ranks gives for element i: exact in f64, then the type's own rounding (none needed here but
-// for averages).
+// What the reduction of `size` ranks gives for element i: exact in f64, then the type's own
+// rounding (none needed here but for averages).
 template <class T>
 T reduced_value(int size, std::size_t i, ReduceOp op) {
   double result = op == ReduceOp::kProduct ? 1.0 : op == ReduceOp::kMin ? 1e9 : 0.0;

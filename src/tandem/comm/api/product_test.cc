@@ -1,10 +1,12 @@
-// Operation × type × reduction × size × in and out of place × root × placement, against sums made here one after another.
-// Placement: everybody on one node in private memory, in memory of the communicator, and on several nodes.
+// Operation × type × reduction × size × in and out of place × root × placement, against sums made
+// here one after another. Placement: everybody on one node in private memory, in memory of the
+// communicator, and on several nodes.
 //
-// What is left out, because it would multiply the time and a size's way does not depend on it: beyond 17 elements (f32: but for 4,096) one
-// root per case, which differs from case to case; at 262,144 elements reductions other than sums in reduce_scatter, and elsewhere for types
-// that are not four bytes wide; on several nodes and in memory of the communicator the largest size for five of the nine types.
-// Algorithms by name, and more than eight ranks: algorithms_test.cc.
+// What is left out, because it would multiply the time and a size's way does not depend on it:
+// beyond 17 elements (f32: but for 4,096) one root per case, which differs from case to case; at
+// 262,144 elements reductions other than sums in reduce_scatter, and elsewhere for types that are
+// not four bytes wide; on several nodes and in memory of the communicator the largest size for five
+// of the nine types. Algorithms by name, and more than eight ranks: algorithms_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,7 +88,8 @@ TEST_P(Product, CommunicatorMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Product, ::testing::Values(1, 2, 3, 4, 5, 7, 8));
 
-// How ranks are dealt to nodes: whole subtrees, parts of subtrees, nodes of different sizes, every rank alone.
+// How ranks are dealt to nodes: whole subtrees, parts of subtrees, nodes of different sizes, every
+// rank alone.
 struct Placement {
   const char* name;
   std::vector<int> node_of;

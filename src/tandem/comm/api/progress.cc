@@ -1,4 +1,5 @@
-// How operations advance and how waits end: with what was waited for, at a deadline, or with the failure of somebody.
+// How operations advance and how waits end: with what was waited for, at a deadline, or with the
+// failure of somebody.
 #include <algorithm>
 #include <thread>
 
@@ -25,7 +26,8 @@ constexpr microseconds kNap{20000};
 constexpr milliseconds kBetweenLooksForStalls{200};
 // While sends are under way that only this rank can move.
 constexpr microseconds kShortNap{200};
-// The data connection of a dying rank may close before the monitor has read why on the control connection.
+// The data connection of a dying rank may close before the monitor has read why on the control
+// connection.
 constexpr milliseconds kVerdict{500};
 
 double seconds_since(Clock::time_point start) {
@@ -224,7 +226,8 @@ bool Fabric::has_work() {
   });
 }
 
-// One step of everything that has been started, by the helper thread. Errors have been reported: the caller's next call throws them.
+// One step of everything that has been started, by the helper thread. Errors have been reported:
+// the caller's next call throws them.
 Progress Fabric::advance_all() {
   if (!has_work()) return Progress::kDone;
   worker_inside = true;
@@ -306,8 +309,8 @@ void Communicator::progress(microseconds patience) {
   State& s = *state_;
   const auto inside = s.fabric->enter();
   throw_if_failed();
-  // A turn of the transport moves only what its links take turn by turn. The caller will be away for a while: all goes that can
-  // go now, within bounds.
+  // A turn of the transport moves only what its links take turn by turn. The caller will be away
+  // for a while: all goes that can go now, within bounds.
   constexpr int kTurns = 64;
   bool moved = s.advance_pending() == Progress::kMoved;
   if (!moved && s.fabric->transport) moved = s.fabric->transport->progress(patience);

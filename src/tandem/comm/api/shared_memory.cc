@@ -1,4 +1,5 @@
-// Memory that the ranks of a node share, and what wakes them: the files' descriptors travel over their UNIX sockets.
+// Memory that the ranks of a node share, and what wakes them: the files' descriptors travel over
+// their UNIX sockets.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -89,7 +90,8 @@ rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
 
 }  // namespace
 
-// Collective over the node: every rank gives a descriptor and gets those of the others, by local rank; its own entry stays empty.
+// Collective over the node: every rank gives a descriptor and gets those of the others, by local
+// rank; its own entry stays empty.
 std::vector<DescriptorOfRank> Communicator::State::exchange_descriptors(
     const rendezvous::FileDescriptor& own, std::size_t bytes) {
   const std::vector<int>& group = node_members();

@@ -11,8 +11,8 @@ namespace {
 using rendezvous::Deadline;
 using std::chrono::milliseconds;
 
-// All who go on have just said so: whoever has not come to the new meeting by then has died. Not cut by the deadline, which may
-// have been what decided who goes on.
+// All who go on have just said so: whoever has not come to the new meeting by then has died. Not
+// cut by the deadline, which may have been what decided who goes on.
 constexpr milliseconds kMeeting{5000};
 
 // Ranks of the job for ranks of the communicator, ascending and once each.

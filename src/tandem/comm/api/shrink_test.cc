@@ -37,7 +37,8 @@ void check_sum(Communicator& comm, const Ranks& old_ranks, int own, std::span<T>
   }
 }
 
-// The communicator is one of exactly these ranks of the old one, and works: small and large, messages, memory, parts.
+// The communicator is one of exactly these ranks of the old one, and works: small and large,
+// messages, memory, parts.
 void check_works(Communicator& comm, const Ranks& old_ranks, int own) {
   fail_unless(comm.size() == static_cast<int>(old_ranks.size()),
               fmt::format("{} ranks instead of {}", comm.size(), old_ranks.size()));
@@ -63,7 +64,8 @@ void check_works(Communicator& comm, const Ranks& old_ranks, int own) {
   part->close();
 }
 
-// Meets the others and sums until somebody has died, which may be noticed before the meeting is over.
+// Meets the others and sums until somebody has died, which may be noticed before the meeting is
+// over.
 void reduce_until_failure(Communicator& comm) {
   std::vector<float> data(10000, 1.0f);
   try {
@@ -83,7 +85,8 @@ void expect_success(const std::vector<Ended>& ended, const Ranks& survivors) {
   for (const int rank : survivors) {
     const Ended& one = ended[static_cast<std::size_t>(rank)];
     EXPECT_TRUE(one.exited_with(0)) << "rank " << rank << ": " << one.output;
-    // Far from the timeout of 60 s. Under a sanitizer the start of four processes alone takes seconds.
+    // Far from the timeout of 60 s. Under a sanitizer the start of four processes alone takes
+    // seconds.
     EXPECT_LT(one.seconds, tandem::testing::kSanitized ? 30.0 : 10.0) << rank;
   }
 }
@@ -127,7 +130,8 @@ INSTANTIATE_TEST_SUITE_P(Processes, Shrink,
                                            Deaths{"AllButOne", {0, 1, 3}, {2}}),
                          [](const auto& deaths) { return std::string(deaths.param.name); });
 
-// Rank 0, at which the others wait, dies before it calls shrink; then rank 1 at various moments of the shrinking itself.
+// Rank 0, at which the others wait, dies before it calls shrink; then rank 1 at various moments of
+// the shrinking itself.
 TEST(ShrinkDeath, MeanwhileIsLeftOutToo) {
   for (const int delay_ms : {0, 1, 2, 3, 5, 8, 12, 20, 40}) {
     const auto ended = run_processes(5, [&](Communicator& comm) {

@@ -1,4 +1,5 @@
-// A long run of mixed operations, each verified, after which memory and descriptors are what they were.
+// A long run of mixed operations, each verified, after which memory and descriptors are what they
+// were.
 //
 //   comm_soak_test [--operations=N] [--ranks=N]
 //
@@ -334,8 +335,8 @@ class Report : public Error {
   int exit_code() const noexcept override { return 0; }
 };
 
-// Pages of the shared staging and of the allocator that are touched for the first time; a leak of 100 bytes per operation
-// would be ten times as much in a long run.
+// Pages of the shared staging and of the allocator that are touched for the first time; a leak of
+// 100 bytes per operation would be ten times as much in a long run.
 constexpr std::size_t kSteady = std::size_t{4} << 20;
 
 void soak(Communicator& comm) {

@@ -61,8 +61,8 @@ class CardBoard {
   std::size_t arrived_ = 0;
 };
 
-// Runs `body` on `world_size` threads, each with a communicator of its own, which is closed in order unless the body
-// throws. Returns the message of each rank's exception, empty without one.
+// Runs `body` on `world_size` threads, each with a communicator of its own, which is closed in
+// order unless the body throws. Returns the message of each rank's exception, empty without one.
 inline std::vector<std::string> run_threads(int world_size, const Body& body,
                                             const OptionsOf& options_of = test_options) {
   CardBoard board(world_size);
@@ -92,7 +92,8 @@ struct Ended {
   bool exited_with(int code) const { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
 };
 
-// Runs `body` in `world_size` child processes that meet at a free port. An Error ends the child with its exit code.
+// Runs `body` in `world_size` child processes that meet at a free port. An Error ends the child
+// with its exit code.
 inline std::vector<Ended> run_processes(int world_size, const Body& body,
                                         const OptionsOf& options_of = test_options) {
   const int port = tandem::testing::free_port();

@@ -51,7 +51,8 @@ std::vector<std::string> Communicator::all_gather_texts(std::string_view text) {
   return texts;
 }
 
-// Lengths differ widely (one rank's answers to all questions), so the texts go as messages of their own.
+// Lengths differ widely (one rank's answers to all questions), so the texts go as messages of their
+// own.
 std::vector<std::string> Communicator::gather_texts(std::string_view text, int root) {
   std::vector<std::uint64_t> lengths(rank() == root ? ranks() : 0);
   const std::uint64_t length = text.size();

@@ -103,8 +103,8 @@ void Worker::run() {
   }
 }
 
-// Nothing to do, or the caller is inside and does it. It looks at `asleep_` after it left, this thread at the caller after it has said
-// that it sleeps: one of them sees the other.
+// Nothing to do, or the caller is inside and does it. It looks at `asleep_` after it left, this
+// thread at the caller after it has said that it sleeps: one of them sees the other.
 void Worker::sleep_until_work() {
   asleep_.store(true, std::memory_order_seq_cst);
   const bool busy = try_pass() != Progress::kDone;

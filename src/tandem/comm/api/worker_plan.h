@@ -1,4 +1,5 @@
-// Whether a rank gets a helper thread (worker.h), and where: oneCCL's CCL_WORKER_COUNT and CCL_WORKER_AFFINITY.
+// Whether a rank gets a helper thread (worker.h), and where: oneCCL's CCL_WORKER_COUNT and
+// CCL_WORKER_AFFINITY.
 #pragma once
 
 #include <span>
@@ -10,13 +11,15 @@
 namespace tandem::comm {
 
 struct WorkerOptions {
-  int count =
-      0;  // helper threads asked for. Operations run one after the other, so one thread does all there is to do
-  std::vector<int>
-      cores;  // one for each rank of the node, in turns; empty: the last cores that are spare
+  // Helper threads asked for. Operations run one after the other, so one thread does all there is
+  // to do.
+  int count = 0;
+  // One for each rank of the node, in turns; empty: the last cores that are spare.
+  std::vector<int> cores;
   int compute_threads = 0;  // of this rank; 0: as many as it has cores
 
-  // Reads CCL_WORKER_COUNT and CCL_WORKER_AFFINITY ("auto", "3", "22,23,46-47"). Throws ConfigError.
+  // Reads CCL_WORKER_COUNT and CCL_WORKER_AFFINITY ("auto", "3", "22,23,46-47"). Throws
+  // ConfigError.
   static WorkerOptions from_environment(const Environment& environment, int compute_threads);
 };
 
@@ -36,8 +39,9 @@ struct WorkerPlan {
   std::string text;  // "a helper thread on core 23", "no helper thread: …"
 };
 
-// For local rank `local_rank`. A core is spare when it is left over after the compute threads of all ranks that may use it; every rank
-// that asks needs one. Cores that were named are taken as they are.
+// For local rank `local_rank`. A core is spare when it is left over after the compute threads of
+// all ranks that may use it; every rank that asks needs one. Cores that were named are taken as
+// they are.
 WorkerPlan plan_worker(std::span<const RankCores> ranks, int local_rank,
                        const WorkerOptions& options);
 

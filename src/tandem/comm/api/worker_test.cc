@@ -200,7 +200,8 @@ TEST(Workers, FinishInProcesses) {
     EXPECT_TRUE(ended.exited_with(0)) << ended.output;
 }
 
-// Started operations, messages, blocking calls, groups, parts and memory that comes and goes, in turns.
+// Started operations, messages, blocking calls, groups, parts and memory that comes and goes, in
+// turns.
 TEST(Workers, StandAsideForTheCaller) {
   const auto errors = run_threads(
       2,
@@ -260,7 +261,8 @@ TEST(Workers, WhatTheyMeetIsThrownByTheNextCall) {
                                  HasSubstr("of 99999 float32"))));
 }
 
-// A death, an end without close, and a deadline, each with operations under way: the helper is stopped, nobody hangs.
+// A death, an end without close, and a deadline, each with operations under way: the helper is
+// stopped, nobody hangs.
 TEST(Workers, StopWithTheirRank) {
   const auto ended = run_processes(
       2,

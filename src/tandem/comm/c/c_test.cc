@@ -1,4 +1,5 @@
-// The C interface: each function against what it must give, its codes and messages. Ranks are threads that meet at an id.
+// The C interface: each function against what it must give, its codes and messages. Ranks are
+// threads that meet at an id.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Collectives, messages and groups of the C interface: checks the arguments and hands them to the communicator.
+// Collectives, messages and groups of the C interface: checks the arguments and hands them to the
+// communicator.
 #include <cstring>
 #include <limits>
 #include <utility>

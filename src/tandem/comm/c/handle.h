@@ -31,8 +31,8 @@ class InvalidUsage : public Error {
   using Error::Error;
 };
 
-// To be called in a catch clause: remembers the message of the exception (with `comm`, or for this thread) and returns its
-// code.
+// To be called in a catch clause: remembers the message of the exception (with `comm`, or for this
+// thread) and returns its code.
 tdmResult_t report_exception(tdmComm_t comm) noexcept;
 
 // Runs `body`; whatever it throws becomes a code and a message.
@@ -46,7 +46,8 @@ tdmResult_t guarded(tdmComm_t comm, Body body) noexcept {
   }
 }
 
-// The communicator behind a handle. Throws InvalidArgument for null, InvalidUsage after tdmCommFinalize.
+// The communicator behind a handle. Throws InvalidArgument for null, InvalidUsage after
+// tdmCommFinalize.
 Communicator& communicator_of(tdmComm_t comm);
 // Throws InvalidUsage between tdmGroupBegin and tdmGroupEnd.
 void require_no_group(tdmComm_t comm, const char* function);

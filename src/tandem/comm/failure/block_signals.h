@@ -1,4 +1,5 @@
-// Threads of the library must not take signals that the program handles in its own: they are started under this.
+// Threads of the library must not take signals that the program handles in its own: they are
+// started under this.
 #pragma once
 
 #include <csignal>

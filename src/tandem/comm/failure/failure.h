@@ -1,4 +1,5 @@
-// The first failure of a communicator: set once, from any thread; it wakes everybody who sleeps in poll(2) on event().
+// The first failure of a communicator: set once, from any thread; it wakes everybody who sleeps in
+// poll(2) on event().
 #pragma once
 
 #include <atomic>
@@ -13,20 +14,23 @@ namespace tandem::comm {
 class Failure {
  public:
   Failure();  // throws IoError when no descriptor is left
-  // In two steps, so that the first to know can tell the other ranks before its own threads wake up and end the process.
-  // claim() returns whether this is the first failure; later messages are dropped, for the first is the cause.
+  // In two steps, so that the first to know can tell the other ranks before its own threads wake up
+  // and end the process. claim() returns whether this is the first failure; later messages are
+  // dropped, for the first is the cause.
   bool claim(const std::string& message);
   void publish();
   bool is_set() const { return set_.load(std::memory_order_acquire); }
   std::string message() const;
-  // Made once, when the failure is told to the program (by raise_failure or the callback), and appended to every message.
-  // Before the first failure.
+  // Made once, when the failure is told to the program (by raise_failure or the callback), and
+  // appended to every message. Before the first failure.
   void set_postscript(std::function<std::string()> make) { make_postscript_ = std::move(make); }
   std::string postscript();
-  // Throws CommError with the message, `context` and the postscript, and remembers that the caller knows.
+  // Throws CommError with the message, `context` and the postscript, and remembers that the caller
+  // knows.
   [[noreturn]] void raise_failure(const std::string& context);
-  // Called by the thread that uses the communicator, each time before an exception leaves it: from then on the user's buffers
-  // may be gone, and a library with threads of its own must have let go of them. Empty: nothing to do.
+  // Called by the thread that uses the communicator, each time before an exception leaves it: from
+  // then on the user's buffers may be gone, and a library with threads of its own must have let go
+  // of them. Empty: nothing to do.
   void before_raise(std::function<void()> release) { release_ = std::move(release); }
   bool delivered() const { return delivered_.load(std::memory_order_acquire); }
   int event() const { return event_.get(); }  // readable for ever once set

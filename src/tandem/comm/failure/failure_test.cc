@@ -49,7 +49,8 @@ TEST(Failure, AKilledRankIsNamedByAllSurvivorsInTime) {
   }
 }
 
-// In the middle of operations that pass through the ring, that work in place, and that were only started.
+// In the middle of operations that pass through the ring, that work in place, and that were only
+// started.
 TEST(Failure, ADeathEndsLargeAndStartedOperations) {
   for (const int way : {0, 1, 2}) {
     const auto ended = run_processes(3, [way](Communicator& comm) {
@@ -237,7 +238,8 @@ TEST(Failure, AStalledRankIsCaughtByTheDeadline) {
   }
 }
 
-// Rank 0 waits for rank 1, which waits for rank 2, which computes: whoever's time is up first names the one to look at.
+// Rank 0 waits for rank 1, which waits for rank 2, which computes: whoever's time is up first names
+// the one to look at.
 TEST(Failure, ATimeoutNamesTheRankThatHoldsUpTheOthers) {
   const auto options = [](int rank) {
     Options result = testing::test_options(rank);

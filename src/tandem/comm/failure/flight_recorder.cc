@@ -88,8 +88,8 @@ FlightRecorder::FlightRecorder() : start_(now()) {}
 
 FlightRecorder::Moment FlightRecorder::now() { return {now_ticks(), now_ns()}; }
 
-// The ticket is taken back before anything else changes, and every store releases it: a reader that has acquired a new value
-// finds the ticket gone.
+// The ticket is taken back before anything else changes, and every store releases it: a reader that
+// has acquired a new value finds the ticket gone.
 FlightRecorder::Ticket FlightRecorder::begin(const Entry& entry) noexcept {
   const std::uint64_t number = next_.load(std::memory_order_relaxed);
   Slot& slot = slots_[number % kCapacity];

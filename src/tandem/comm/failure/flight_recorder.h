@@ -1,8 +1,8 @@
-// The last operations of a rank, kept in memory all the time and written to a file when something goes wrong: which
-// operation each rank was in, since when, and what came before.
+// The last operations of a rank, kept in memory all the time and written to a file when something
+// goes wrong: which operation each rank was in, since when, and what came before.
 //
-// One thread begins and ends operations; any thread may write the record meanwhile. Keeping it costs a few stores per
-// operation and no memory after the start.
+// One thread begins and ends operations; any thread may write the record meanwhile. Keeping it
+// costs a few stores per operation and no memory after the start.
 #pragma once
 
 #include <array>
@@ -21,7 +21,8 @@ class FlightRecorder {
  public:
   static constexpr std::size_t kCapacity = 1024;
 
-  // What an entry is about: an operation of the communicator, or something that no message describes.
+  // What an entry is about: an operation of the communicator, or something that no message
+  // describes.
   enum class Kind : std::uint8_t {
     kOperation,
     kReceive,  // the other side of Operation::kSend
@@ -37,7 +38,8 @@ class FlightRecorder {
     std::int32_t root = 0;  // of send and receive: the peer
     std::uint64_t count = 0;
     Kind what = Kind::kOperation;
-    // Of collectives across nodes: which communicator, and hash_of_calls() up to this one. 0: neither.
+    // Of collectives across nodes: which communicator, and hash_of_calls() up to this one. 0:
+    // neither.
     std::uint64_t communicator = 0;
     std::uint64_t history = 0;
     friend bool operator==(const Entry&, const Entry&) = default;
@@ -52,13 +54,15 @@ class FlightRecorder {
 
   // What is kept, oldest first.
   std::vector<Entry> entries() const;
-  // The newest collective across nodes, and the one with this number of that communicator. Any thread.
+  // The newest collective across nodes, and the one with this number of that communicator. Any
+  // thread.
   std::optional<Entry> newest_collective() const;
   std::optional<Entry> find_collective(std::uint64_t communicator, std::uint64_t sequence) const;
   // A table, oldest first, under the lines `heading` (without newline).
   std::string text(const std::string& heading) const;
-  // Writes text(heading) to a file in `folder`, or in the directory for temporary files when that cannot be. Returns where
-  // it lies, empty when it could not be written. `name` makes the file's name: "host-rank3-pid17".
+  // Writes text(heading) to a file in `folder`, or in the directory for temporary files when that
+  // cannot be. Returns where it lies, empty when it could not be written. `name` makes the file's
+  // name: "host-rank3-pid17".
   std::filesystem::path write(const std::filesystem::path& folder, const std::string& name,
                               const std::string& heading) const noexcept;
 
@@ -74,7 +78,8 @@ class FlightRecorder {
     std::atomic<std::int64_t> begun{0};  // in ticks
     std::atomic<std::int64_t> ended{0};  // 0: not yet
   };
-  // What ticks are in time is known from two readings of both clocks: the first one, and that when the record is written.
+  // What ticks are in time is known from two readings of both clocks: the first one, and that when
+  // the record is written.
   struct Moment {
     std::int64_t ticks = 0;
     std::int64_t nanoseconds = 0;
@@ -97,8 +102,8 @@ class FlightRecorder {
 // "all_reduce #17 of 100 float32 (sum)", "receive #3 of 8 float32 from rank 1".
 std::string describe(const FlightRecorder::Entry& entry);
 
-// Asks every communicator of this process to write its record, within half a second. Async-signal-safe: for a handler of
-// SIGUSR1.
+// Asks every communicator of this process to write its record, within half a second.
+// Async-signal-safe: for a handler of SIGUSR1.
 void request_flight_records() noexcept;
 // How often that was asked.
 std::uint64_t flight_record_requests() noexcept;

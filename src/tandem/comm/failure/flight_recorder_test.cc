@@ -1,4 +1,5 @@
-// What the flight recorder keeps, and that it reaches the disk when a job fails or a signal asks for it.
+// What the flight recorder keeps, and that it reaches the disk when a job fails or a signal asks
+// for it.
 #include "tandem/comm/failure/flight_recorder.h"
 
 #include <fmt/format.h>
@@ -99,7 +100,8 @@ class FlightRecords : public ::testing::Test {
       return result;
     };
   }
-  // The finished ones: one that is being written has a temporary name, which may be gone before it is read.
+  // The finished ones: one that is being written has a temporary name, which may be gone before it
+  // is read.
   std::vector<std::string> records() const {
     std::vector<std::string> texts;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {

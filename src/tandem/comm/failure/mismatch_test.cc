@@ -1,6 +1,7 @@
-// One rank makes another call than the others: whatever the two calls are, and wherever the ranks are placed, all ranks are told
-// so. Between nodes no message may be there to show it (both gather, but to different roots), or the messages of the two calls
-// may be the same (all_reduce and reduce): hashes of the calls in headers, announcements and heartbeats see to it.
+// One rank makes another call than the others: whatever the two calls are, and wherever the ranks
+// are placed, all ranks are told so. Between nodes no message may be there to show it (both gather,
+// but to different roots), or the messages of the two calls may be the same (all_reduce and
+// reduce): hashes of the calls in headers, announcements and heartbeats see to it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +65,8 @@ void make(Communicator& comm, const Wrong& call) {
   call.is_double ? make<double>(comm, call) : make<float>(comm, call);
 }
 
-// Every operation against every other one, and against itself with another count, type, reduction or root.
+// Every operation against every other one, and against itself with another count, type, reduction
+// or root.
 std::vector<std::pair<Wrong, Wrong>> all_pairs() {
   constexpr Operation kOperations[] = {
       Operation::kBarrier,       Operation::kAllReduce, Operation::kReduce,
@@ -109,7 +111,8 @@ TEST_P(Mismatch, OfAnyTwoCallsIsSaidByAllRanks) {
     return result;
   };
   double longest = 0;
-  // Over a plugin every world that fails keeps its endpoints, and their memory, until the process ends.
+  // Over a plugin every world that fails keeps its endpoints, and their memory, until the process
+  // ends.
   const std::size_t step = testing::test_transport().is_plugin() ? 40 : 1;
   const auto pairs = all_pairs();
   for (std::size_t i = 0; i < pairs.size(); i += step) {
@@ -138,7 +141,8 @@ INSTANTIATE_TEST_SUITE_P(All, Mismatch,
                                            Placement{"ThreeNodes", 3, 1}),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
-// Ranks that called different things before, without a message between them, agree on nothing later.
+// Ranks that called different things before, without a message between them, agree on nothing
+// later.
 TEST(Mismatch, OfAnEarlierCallIsSaidWithTheNextOne) {
   const auto errors = run_threads(
       2,
@@ -157,7 +161,8 @@ TEST(Mismatch, OfAnEarlierCallIsSaidWithTheNextOne) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("disagree"));
 }
 
-// The same numbers in two communicators, one after the other under one channel, are not compared with each other.
+// The same numbers in two communicators, one after the other under one channel, are not compared
+// with each other.
 TEST(Mismatch, IsNotSeenWhereCommunicatorsDiffer) {
   const auto errors = run_threads(
       4,

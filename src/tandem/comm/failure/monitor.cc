@@ -24,10 +24,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A process that has ended closes its connections at once; this long the goodbye may still be on its way.
+// A process that has ended closes its connections at once; this long the goodbye may still be on
+// its way.
 constexpr std::chrono::milliseconds kLastWords{100};
 constexpr std::chrono::milliseconds kBeat{250};
-// Up to this many ranks everybody hears everybody; beyond, this many neighbours on either side of the ring.
+// Up to this many ranks everybody hears everybody; beyond, this many neighbours on either side of
+// the ring.
 constexpr std::size_t kAllHear = 16;
 constexpr std::size_t kNeighbours = 4;
 constexpr std::uint32_t kFrameMagic = 0x6d444e43;
@@ -83,8 +85,9 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDes
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   for (std::size_t i = 0; i < peers.size(); ++i) {
     if (!control[i]) continue;
-    // Only control connections: on a data connection the same limit would also strike a rank that computes and does not
-    // read. The kernel's own limit is the last resort; it knows nothing of round trips and data connections.
+    // Only control connections: on a data connection the same limit would also strike a rank that
+    // computes and does not read. The kernel's own limit is the last resort; it knows nothing of
+    // round trips and data connections.
     rendezvous::watch_host(control[i], kKernelPatience * options_.host_timeout);
     rendezvous::retransmit_steadily(control[i]);
     watched_[i].control = std::move(control[i]);
@@ -218,8 +221,8 @@ void Monitor::take_heartbeat(std::size_t rank, const std::string& text) {
   compare_calls(rank, activity.call);
 }
 
-// The other rank is in this call; what did this one call at that place? A rank that is not there yet has nothing to compare, and
-// will be told by the other when it is.
+// The other rank is in this call; what did this one call at that place? A rank that is not there
+// yet has nothing to compare, and will be told by the other when it is.
 void Monitor::compare_calls(std::size_t rank, const FlightRecorder::Entry& theirs) {
   if (theirs.communicator == 0 || options_.recorder == nullptr || failure_.is_set()) return;
   const auto own = options_.recorder->find_collective(theirs.communicator, theirs.sequence);
@@ -274,8 +277,8 @@ void Monitor::judge_ended_processes() {
 void Monitor::beat() {
   const auto now = Clock::now();
   if (now - last_beat_ < kBeat) return;
-  // When this process did not run itself (a suspended job, a machine without a free core), the silence of that time says
-  // nothing about the others.
+  // When this process did not run itself (a suspended job, a machine without a free core), the
+  // silence of that time says nothing about the others.
   if (now - last_beat_ > 2 * kBeat) {
     for (Watched& watched : watched_) watched.heard += now - last_beat_ - kBeat;
     awake_since_ = now;
@@ -330,7 +333,8 @@ void Monitor::judge_silence() {
         peers_[rank].describe(), seconds(options_.stall_timeout),
         state.empty() ? "" : fmt::format(" (state {})", state));
     mark_gone(rank, message);
-    // In a large job only the neighbours hear of a silence, and after a failure nothing is reported any more.
+    // In a large job only the neighbours hear of a silence, and after a failure nothing is reported
+    // any more.
     if (failure_.is_set()) return expel(static_cast<int>(rank), message);
     return report(message, static_cast<int>(rank));
   }
@@ -375,7 +379,8 @@ void Monitor::report(const std::string& message, int dead) noexcept {
 void Monitor::spread(const std::string& message, const std::string& text, int dead) noexcept {
   if (!failure_.claim(message)) return;
   send_to_all(Frame::kFailure, text.substr(0, kMaxText), dead);
-  // A launcher that has seen the same death may kill this process within the millisecond: no detour over a sleeping thread.
+  // A launcher that has seen the same death may kill this process within the millisecond: no detour
+  // over a sleeping thread.
   if (options_.on_failure && options_.failure_grace.count() == 0) {
     options_.on_failure(message + failure_.postscript());
   }

@@ -1,15 +1,18 @@
-// Who is alive: one thread per communicator that watches a control connection to every other rank and the processes of the
-// ranks on this host.
+// Who is alive: one thread per communicator that watches a control connection to every other rank
+// and the processes of the ranks on this host.
 //
-// A rank that ends in order says goodbye first. A connection that closes without one is a death; so is a process that ends
-// without one (pidfd: covers a connection kept open by a child). A host whose kernel acknowledges nothing for `host_timeout`, on
-// this connection or on that of the data, has gone. A process that is stopped (SIGSTOP, a debugger) sends no heartbeats though its host answers: after
-// `stall_timeout` it counts as failed. Whoever knows of a failure first sends it to all.
+// A rank that ends in order says goodbye first. A connection that closes without one is a death; so
+// is a process that ends without one (pidfd: covers a connection kept open by a child). A host
+// whose kernel acknowledges nothing for `host_timeout`, on this connection or on that of the data,
+// has gone. A process that is stopped (SIGSTOP, a debugger) sends no heartbeats though its host
+// answers: after `stall_timeout` it counts as failed. Whoever knows of a failure first sends it to
+// all.
 //
-// Heartbeats go to all ranks of a small job, to the neighbours in a ring of the ranks in a large one, four times a second.
-// They go on after a failure, because the ranks that are left may meet again (reunion.h) and must not wait for a stopped one. They
-// say what the rank is doing, so that a wait that takes too long can name who holds up the job, which need not be the
-// rank that is waited for. And they say what it has called: ranks that wait for each other in different operations (one
+// Heartbeats go to all ranks of a small job, to the neighbours in a ring of the ranks in a large
+// one, four times a second. They go on after a failure, because the ranks that are left may meet
+// again (reunion.h) and must not wait for a stopped one. They say what the rank is doing, so that a
+// wait that takes too long can name who holds up the job, which need not be the rank that is waited
+// for. And they say what it has called: ranks that wait for each other in different operations (one
 // gathers to rank 0, the other to rank 1) exchange no message that could show it.
 #pragma once
 
@@ -39,12 +42,13 @@ class Monitor {
     std::shared_ptr<const DataPaths> data_paths;     // may be null
     std::chrono::milliseconds stall_timeout{10000};  // 0: no limit
     std::chrono::milliseconds failure_grace{300};
-    const FlightRecorder* recorder =
-        nullptr;  // of this rank's calls, for comparison with the others'; may be null
+    // Of this rank's calls, for comparison with the others'; may be null.
+    const FlightRecorder* recorder = nullptr;
     std::function<void(const std::string&)> on_failure;
     std::function<void()> on_record_request;  // see request_flight_records()
   };
-  // `control[r]` is the connection to rank r (none for this rank itself). `peers` and `failure` must outlive the monitor.
+  // `control[r]` is the connection to rank r (none for this rank itself). `peers` and `failure`
+  // must outlive the monitor.
   Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDescriptor> control,
           Failure& failure, Options options);
   ~Monitor();  // stops the thread, closes the connections
@@ -55,8 +59,8 @@ class Monitor {
   bool left(int rank) const {
     return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
   }
-  // Rank `rank` has left, died, fell silent or was expelled: nothing will come from it. This rank itself: the others count it as
-  // dead or went on without it.
+  // Rank `rank` has left, died, fell silent or was expelled: nothing will come from it. This rank
+  // itself: the others count it as dead or went on without it.
   bool gone(int rank) const {
     return gone_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
   }
@@ -64,13 +68,13 @@ class Monitor {
   std::string why_expelled() const;
   // Tells all ranks that `rank` no longer belongs to them, and why.
   void expel(int rank, const std::string& why) noexcept;
-  // Makes `message` the failure of this communicator on all ranks, unless one is known already; `dead`: the rank that it says
-  // has died, if any. Any thread.
+  // Makes `message` the failure of this communicator on all ranks, unless one is known already;
+  // `dead`: the rank that it says has died, if any. Any thread.
   void report(const std::string& message, int dead = -1) noexcept;
   // Tells all ranks that this one ends in order.
   void say_goodbye() noexcept;
-  // What this rank is doing, for the others' messages: operations begun so far, and whether it waits for others now. Any
-  // thread; one store each.
+  // What this rank is doing, for the others' messages: operations begun so far, and whether it
+  // waits for others now. Any thread; one store each.
   void note_operations(std::uint64_t begun) { operations_.store(begun, std::memory_order_relaxed); }
   class Waiting {  // for as long as it lives
    public:
@@ -83,8 +87,8 @@ class Monitor {
     void set(bool waiting) { flag_.store(waiting, std::memory_order_relaxed); }
     std::atomic<bool>& flag_;
   };
-  // "; rank 3 (host node1, pid 17) holds up the others: it has begun 12 operations, this rank 13, and waits for nobody since
-  // 4.2 s"; empty when heartbeats do not tell. Any thread.
+  // "; rank 3 (host node1, pid 17) holds up the others: it has begun 12 operations, this rank 13,
+  // and waits for nobody since 4.2 s"; empty when heartbeats do not tell. Any thread.
   std::string describe_laggard() const;
 
  private:
@@ -92,8 +96,8 @@ class Monitor {
   struct Activity {
     std::uint64_t operations = 0;
     std::uint64_t waiting = 0;
-    FlightRecorder::Entry
-        call;  // the newest collective across nodes, while waiting; else communicator 0
+    // The newest collective across nodes, while waiting; else communicator 0.
+    FlightRecorder::Entry call;
     friend bool operator==(const Activity&, const Activity&) = default;
   };
   struct Watched {
@@ -104,8 +108,8 @@ class Monitor {
     bool process_has_ended = false;
     bool control_open = false;
     bool sends_heartbeats = false;
-    std::chrono::steady_clock::time_point
-        heard{};  // later by the time that this process itself did not run
+    // Later by the time that this process itself did not run.
+    std::chrono::steady_clock::time_point heard{};
     Activity activity;
     std::chrono::steady_clock::time_point activity_since{};
   };

@@ -1,4 +1,5 @@
-// What the kernel knows of the paths to other hosts: when each of them last answered, and how long its answers take.
+// What the kernel knows of the paths to other hosts: when each of them last answered, and how long
+// its answers take.
 #pragma once
 
 #include <chrono>
@@ -9,16 +10,18 @@
 
 namespace tandem::comm {
 
-// How long ago the other end of a TCP connection acknowledged or sent something, and what a round trip of it takes at most
-// (smoothed, with four times its variation, RFC 6298). Zeros where the kernel says nothing.
+// How long ago the other end of a TCP connection acknowledged or sent something, and what a round
+// trip of it takes at most (smoothed, with four times its variation, RFC 6298). Zeros where the
+// kernel says nothing.
 struct PathState {
   std::chrono::milliseconds since_answer{0};
   std::chrono::milliseconds round_trip{0};
 };
 PathState path_state(int socket);
 
-// The connections that carry data, for who judges whether a host is silent: while megabytes of this rank's own wait in a queue of
-// the network, the small messages behind them are late, but the data are acknowledged all the time. Thread-safe.
+// The connections that carry data, for who judges whether a host is silent: while megabytes of this
+// rank's own wait in a queue of the network, the small messages behind them are late, but the data
+// are acknowledged all the time. Thread-safe.
 class DataPaths {
  public:
   // Descriptors by rank, -1 for none; whoever closes one calls forget() first.

@@ -1,5 +1,6 @@
 // Whether what was sent over a connection arrives. A connection can live and carry nothing: where a
-// switch or tunnel drops large packets without a word (a black hole of its MTU), small ones go on passing.
+// switch or tunnel drops large packets without a word (a black hole of its MTU), small ones go on
+// passing.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,6 @@
-// Messages from one rank, on their way to whoever receives them: pairs posted receives with arriving headers, keeps what comes
-// before its receive, and reports two ranks that do not make the same calls. For transports; one per peer.
+// Messages from one rank, on their way to whoever receives them: pairs posted receives with
+// arriving headers, keeps what comes before its receive, and reports two ranks that do not make the
+// same calls. For transports; one per peer.
 #pragma once
 
 #include <deque>
@@ -36,8 +37,8 @@ class Inbox {
 
   // A receive into `bytes`; it may be done at once.
   std::shared_ptr<const Message> post(const Header& expected, std::span<std::byte> bytes);
-  // The next message of this peer. Null when it is not the one that was expected: that has been reported, and nothing is
-  // delivered any more.
+  // The next message of this peer. Null when it is not the one that was expected: that has been
+  // reported, and nothing is delivered any more.
   std::shared_ptr<Incoming> begin(const Header& header);
   void finish(Incoming& incoming);
   bool disagreed() const { return disagreed_; }

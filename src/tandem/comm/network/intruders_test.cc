@@ -1,5 +1,5 @@
-// Whoever connects to the open ports and names of a job and says what no rank would say, from the first meeting to the last
-// reunion: the ranks' job goes on.
+// Whoever connects to the open ports and names of a job and says what no rank would say, from the
+// first meeting to the last reunion: the ranks' job goes on.
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

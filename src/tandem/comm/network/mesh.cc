@@ -36,8 +36,8 @@ constexpr milliseconds kIntroduction{10000};
 // How long the reason why a rank is not there any more may take to come.
 constexpr milliseconds kReason{2000};
 
-// Descriptors: to every rank a connection for data and one for control; to those of this node a UNIX
-// socket, a doorbell, a process to watch, and, while memory is shared, its file.
+// Descriptors: to every rank a connection for data and one for control; to those of this node a
+// UNIX socket, a doorbell, a process to watch, and, while memory is shared, its file.
 constexpr std::size_t kPerPeer = 2;
 constexpr std::size_t kPerNeighbour = 4;
 // Listeners, events, this rank's own memory.
@@ -62,8 +62,9 @@ std::string file_identity(const char* path) {
   return fmt::format("{}:{}", status.st_dev, status.st_ino);
 }
 
-// One kernel (boot id) and one network namespace: there loopback and abstract UNIX sockets connect the processes. Two
-// containers with networks of their own count as two hosts; two hosts with one name do not count as one.
+// One kernel (boot id) and one network namespace: there loopback and abstract UNIX sockets connect
+// the processes. Two containers with networks of their own count as two hosts; two hosts with one
+// name do not count as one.
 std::string host_key() {
   std::string boot = read_file_if_exists("/proc/sys/kernel/random/boot_id").value_or("?");
   boot.erase(std::remove_if(boot.begin(), boot.end(), [](char c) { return c <= ' '; }), boot.end());
@@ -131,7 +132,8 @@ Card read_card(const std::string& text, std::size_t rank) {
   return card;
 }
 
-// An abstract UNIX address: no file, gone with its listener. Every user of the machine can read it (/proc/net/unix).
+// An abstract UNIX address: no file, gone with its listener. Every user of the machine can read it
+// (/proc/net/unix).
 socklen_t local_address(const Card& card, std::size_t rank, sockaddr_un& address) {
   const std::string name = fmt::format("tandem-{:016x}-{}", card.listener, rank);
   address = {};
@@ -242,7 +244,8 @@ class Builder {
     return peer;
   }
 
-  // The address through which rank 0 saw the other rank comes first: the route between the two leads there.
+  // The address through which rank 0 saw the other rank comes first: the route between the two
+  // leads there.
   std::vector<std::string> candidates(std::size_t i, const std::string& seen_at) const {
     std::vector<std::string> addresses;
     const auto add = [&](const std::string& address) {
@@ -301,7 +304,8 @@ class Builder {
     return hello;
   }
 
-  // Rank i listened before it told anybody: if it does not any more, it has given up, and the reason is on its way here.
+  // Rank i listened before it told anybody: if it does not any more, it has given up, and the
+  // reason is on its way here.
   FileDescriptor connect_local(std::size_t i) {
     sockaddr_un address;
     const socklen_t length = local_address(cards_[i], i, address);

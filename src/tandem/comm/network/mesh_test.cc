@@ -20,7 +20,8 @@ using rendezvous::Met;
 using std::chrono::milliseconds;
 using testing::CardBoard;
 
-// Runs `meanwhile` with all cards after the ranks have met and before they connect to each other; returns whether all connected.
+// Runs `meanwhile` with all cards after the ranks have met and before they connect to each other;
+// returns whether all connected.
 bool connect_two_ranks(const std::function<void(const std::vector<Met>&)>& meanwhile) {
   CardBoard board(2);
   std::barrier met(2);

@@ -12,14 +12,16 @@ namespace tandem::comm {
 // What a connection is for.
 enum class Kind : std::uint32_t { kData = 0, kControl = 1, kLocal = 2, kReunion = 3 };
 
-// What a listener says to whoever connects: an address and port may also be those of another program, of another host even.
+// What a listener says to whoever connects: an address and port may also be those of another
+// program, of another host even.
 struct MeshGreeting {
   std::uint32_t magic = 0x6d444e57;
   std::uint32_t rank = 0;
   std::uint64_t listener = 0;
 };
 
-// What proves that a rank belongs to the job: 128 random bits, in a listener's card and in the hellos to it, and nowhere else.
+// What proves that a rank belongs to the job: 128 random bits, in a listener's card and in the
+// hellos to it, and nowhere else.
 struct Secret {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -29,7 +31,8 @@ struct Secret {
   }
 };
 
-// The connecting rank proves with the listener's secret, which only the cards carry, that it belongs to the job.
+// The connecting rank proves with the listener's secret, which only the cards carry, that it
+// belongs to the job.
 struct MeshHello {
   std::uint32_t magic = 0x6d444e49;
   Kind kind = Kind::kData;

@@ -16,8 +16,9 @@ namespace fs = std::filesystem;
 
 struct KnownPlugin {
   std::string_view name;
-  // Libraries one of which must be loaded, with its symbols visible to all, before the plugin. The others are named by the
-  // plugin itself; an MPI is not, because MPICH and Intel MPI give one interface under several file names.
+  // Libraries one of which must be loaded, with its symbols visible to all, before the plugin. The
+  // others are named by the plugin itself; an MPI is not, because MPICH and Intel MPI give one
+  // interface under several file names.
   std::vector<std::string> libraries;
   std::string_view run_package;    // what to install on a machine that only runs
   std::string_view build_package;  // without which the plugin was not built

@@ -1,4 +1,5 @@
-// A transport plugin, found and loaded, and this rank's end in it (transport_plugin.h), with exceptions instead of codes.
+// A transport plugin, found and loaded, and this rank's end in it (transport_plugin.h), with
+// exceptions instead of codes.
 #pragma once
 
 #include <chrono>
@@ -14,10 +15,10 @@ namespace tandem::comm {
 
 class PluginFabric {
  public:
-  // Loads the plugin and opens this rank's end. The plugin is looked for in options.plugin_path, beside the program
-  // (../lib/tandem, .), and where tandem was installed; it stays loaded to the end of the process.
-  // Throws ConfigError when there is no such plugin, the library it needs is missing (with the package to install), or that
-  // library refuses.
+  // Loads the plugin and opens this rank's end. The plugin is looked for in options.plugin_path,
+  // beside the program (../lib/tandem, .), and where tandem was installed; it stays loaded to the
+  // end of the process. Throws ConfigError when there is no such plugin, the library it needs is
+  // missing (with the package to install), or that library refuses.
   PluginFabric(const TransportOptions& options, int rank, int world_size,
                std::chrono::milliseconds timeout, const std::string& source_address);
   ~PluginFabric();  // closes, if close() was not called: not in order

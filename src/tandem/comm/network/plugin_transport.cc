@@ -237,7 +237,8 @@ void PluginTransport::post_packet(std::size_t peer) {
   start(peer, operation);
 }
 
-// The library may report packets in any order; they were filled in the order in which they were posted.
+// The library may report packets in any order; they were filled in the order in which they were
+// posted.
 void PluginTransport::read_packets(std::size_t peer) {
   Link& link = links_[peer];
   while (!link.posted_packets.empty() && link.posted_packets.front()->ended && !disagreed_) {

@@ -1,12 +1,15 @@
 // Messages through a plugin's library (libfabric, an MPI, Gloo).
 //
-// The library moves bytes; what makes them messages is done here, once for all libraries, so that none of them is asked to
-// receive something larger than its buffer (which is an abort in Gloo and memory overwritten in some MPIs).
-//   Each rank keeps a few packets of 4 KiB posted for every other. A message is a packet with its header and, when they fit, its
-//   bytes. The bytes of a longer one follow in messages of their own, received once the header has told how many: straight into
-//   the buffer of the posted receive, or into memory of its own when the message comes first. So ranks may run ahead of each
+// The library moves bytes; what makes them messages is done here, once for all libraries, so that
+// none of them is asked to receive something larger than its buffer (which is an abort in Gloo and
+// memory overwritten in some MPIs).
+//   Each rank keeps a few packets of 4 KiB posted for every other. A message is a packet with its
+//   header and, when they fit, its bytes. The bytes of a longer one follow in messages of their
+//   own, received once the header has told how many: straight into the buffer of the posted
+//   receive, or into memory of its own when the message comes first. So ranks may run ahead of each
 //   other without deadlock, as over tcp.
-// A rank that closes sends a last packet that says so: when it is read, everything before it has been.
+// A rank that closes sends a last packet that says so: when it is read, everything before it has
+// been.
 #pragma once
 
 #include <array>
@@ -24,11 +27,13 @@ namespace tandem::comm {
 
 class PluginTransport final : public Transport {
  public:
-  // `fabric` is connected. References must outlive the transport. `timeout` bounds the wait for unsent messages at the end.
+  // `fabric` is connected. References must outlive the transport. `timeout` bounds the wait for
+  // unsent messages at the end.
   PluginTransport(PluginFabric fabric, const std::vector<Peer>& peers, int rank,
                   std::chrono::milliseconds timeout, Monitor& monitor, Failure& failure);
-  // Hands over what has not left yet, says goodbye to the other ranks, closes the fabric. After a failure the fabric is closed
-  // before the exception reaches the caller, whose buffers end with it.
+  // Hands over what has not left yet, says goodbye to the other ranks, closes the fabric. After a
+  // failure the fabric is closed before the exception reaches the caller, whose buffers end with
+  // it.
   ~PluginTransport() override;
 
   std::string describe() const override { return description_; }
@@ -43,7 +48,8 @@ class PluginTransport final : public Transport {
   static constexpr std::size_t kPacketBytes = TANDEM_FABRIC_PACKET_BYTES;
   static constexpr std::size_t kInlineBytes = kPacketBytes - sizeof(Header);
   using Packet = std::array<std::byte, kPacketBytes>;
-  // A message that leaves in pieces, its packet and its bytes; done when the library has sent them all.
+  // A message that leaves in pieces, its packet and its bytes; done when the library has sent them
+  // all.
   struct Outgoing {
     std::shared_ptr<Message> message;
     std::size_t pieces = 0;
@@ -69,7 +75,8 @@ class PluginTransport final : public Transport {
     bool said_goodbye = false;
     std::size_t sends_under_way = 0;   // also those that wait
     std::size_t bodies_under_way = 0;  // a goodbye may overtake them
-    // The library had no room for them. Apart, so that a send that waits for the other rank never holds up a receive.
+    // The library had no room for them. Apart, so that a send that waits for the other rank never
+    // holds up a receive.
     std::deque<Operation*> waiting_sends;
     std::deque<Operation*> waiting_receives;
     std::deque<Operation*> posted_packets;  // in the order in which they will be filled

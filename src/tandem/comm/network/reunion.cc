@@ -23,7 +23,8 @@ using std::chrono::milliseconds;
 // Sleeps are cut so that deaths, which the monitor sees, are looked at.
 constexpr milliseconds kNap{20};
 constexpr milliseconds kIntroduction{10000};
-// Those who wait for the host do so this much longer than the host for them: its message knows who is missing.
+// Those who wait for the host do so this much longer than the host for them: its message knows who
+// is missing.
 constexpr milliseconds kGrace{2000};
 constexpr milliseconds kSendLimit{2000};
 constexpr std::uint32_t kMaxRanks = 1u << 20;
@@ -210,7 +211,8 @@ class Reunion::Host {
     return agreement;
   }
 
-  // Whoever lives and does not belong to them any more is told, instead of waiting for its deadline.
+  // Whoever lives and does not belong to them any more is told, instead of waiting for its
+  // deadline.
   void leave_behind(const std::vector<int>& members, const Deadline& deadline) {
     for (const int rank : options_.members) {
       if (contains(members, rank) || reunion_.monitor_.gone(rank)) continue;

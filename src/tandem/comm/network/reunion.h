@@ -1,10 +1,12 @@
-// Where the ranks of a communicator that are left find each other: the agreement on who goes on, before a new communicator
-// is made.
+// Where the ranks of a communicator that are left find each other: the agreement on who goes on,
+// before a new communicator is made.
 //
-// Every rank still listens where it did when the communicator was made (Mesh::doors). The ranks meet at the first of them that
-// is neither excluded nor known to be gone, the host; when that one dies too, at the next. The host waits until every member has come or
-// is known to be gone, or until the deadline; then it decides, tells those who came, and opens the place at which they make the new
-// communicator. What the ranks know of each other comes from the monitor of the old communicator, which goes on after a failure.
+// Every rank still listens where it did when the communicator was made (Mesh::doors). The ranks
+// meet at the first of them that is neither excluded nor known to be gone, the host; when that one
+// dies too, at the next. The host waits until every member has come or is known to be gone, or
+// until the deadline; then it decides, tells those who came, and opens the place at which they make
+// the new communicator. What the ranks know of each other comes from the monitor of the old
+// communicator, which goes on after a failure.
 #pragma once
 
 #include <functional>
@@ -22,28 +24,30 @@ struct ReunionOptions {
   int rank = 0;               // this one
   std::vector<int> members;   // of the communicator, in its order
   std::vector<int> excluded;  // ascending; not this rank
-  std::uint64_t key =
-      0;  // of the communicator among those that share the mesh; equal on its members
+  // Of the communicator among those that share the mesh; equal on its members.
+  std::uint64_t key = 0;
   bool loopback_only = false;
 };
 
 struct Agreement {
-  std::vector<int>
-      members;  // who goes on, in the order of ReunionOptions::members; this rank among them
-  // Where they meet, for rendezvous::exchange_cards_at(); with the listener at members.front(), the host.
+  // Who goes on, in the order of ReunionOptions::members; this rank among them.
+  std::vector<int> members;
+  // Where they meet, for rendezvous::exchange_cards_at(); with the listener at members.front(), the
+  // host.
   rendezvous::MeetingPlace place;
 };
 
 class Reunion {
  public:
-  // References must outlive the reunion. `may_leave_behind`: asked by the host at the deadline whether ranks that live but did not
-  // come are left behind (the communicator has failed) or that is an error.
+  // References must outlive the reunion. `may_leave_behind`: asked by the host at the deadline
+  // whether ranks that live but did not come are left behind (the communicator has failed) or that
+  // is an error.
   Reunion(const rendezvous::FileDescriptor& listener, const std::vector<Door>& doors,
           const std::vector<Peer>& peers, Monitor& monitor, std::function<bool()> may_leave_behind,
           ReunionOptions options);
-  // Collective over the members that are left. May be called again, after the new communicator could not be made.
-  // Throws CommError: the deadline, this rank was left behind or is excluded by the others; ConfigError: the ranks exclude different
-  // ones.
+  // Collective over the members that are left. May be called again, after the new communicator
+  // could not be made. Throws CommError: the deadline, this rank was left behind or is excluded by
+  // the others; ConfigError: the ranks exclude different ones.
   Agreement meet(const rendezvous::Deadline& deadline);
 
  private:

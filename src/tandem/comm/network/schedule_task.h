@@ -11,8 +11,8 @@
 
 namespace tandem::comm {
 
-// The type in which the numbers of a kSend or kReceive travel, where the arrays are of type `sums` and complete sums are rounded to
-// `type`. What one rank brought was of that type, so it is exact.
+// The type in which the numbers of a kSend or kReceive travel, where the arrays are of type `sums`
+// and complete sums are rounded to `type`. What one rank brought was of that type, so it is exact.
 DataType wire_type(const Step& step, DataType sums, DataType type);
 
 class ScheduleTask final : public Task {
@@ -24,8 +24,8 @@ class ScheduleTask final : public Task {
     std::byte* result = nullptr;  // elements of `type`
   };
 
-  // `own`: the participant's own arrays, of `reduction.type` (an accumulator type). `peers`: the ranks of the job behind the
-  // participants. What they point to must outlive the task.
+  // `own`: the participant's own arrays, of `reduction.type` (an accumulator type). `peers`: the
+  // ranks of the job behind the participants. What they point to must outlive the task.
   ScheduleTask(const Messages& messages, Schedule schedule, std::span<std::byte* const> own,
                std::vector<int> peers, const kernels::CombineKernels& kernels,
                const Reduction& reduction, const Finish& finish);

@@ -15,7 +15,8 @@
 namespace tandem::comm {
 namespace {
 
-// Connections to ranks of this node carry nothing but news of their end: looked at this seldom, and before every sleep.
+// Connections to ranks of this node carry nothing but news of their end: looked at this seldom, and
+// before every sleep.
 constexpr unsigned kCallsBetweenLooks = 64;
 // Up to so many sockets are read at once, which costs less than to ask first which of them can be.
 constexpr std::size_t kFewSockets = 4;
@@ -23,9 +24,9 @@ constexpr std::size_t kFewSockets = 4;
 constexpr std::size_t kAhead = 4096;
 // Bytes, of header and message, up to which they are copied together to be sent.
 constexpr std::size_t kCopied = 256;
-// What one link sends and reads before the other direction and the other links have their turn. Bytes on their way then still
-// lie in a cache when the other side reads them: 1 MB goes to another host three times as fast as when all that the
-// socket takes is sent at once.
+// What one link sends and reads before the other direction and the other links have their turn.
+// Bytes on their way then still lie in a cache when the other side reads them: 1 MB goes to another
+// host three times as fast as when all that the socket takes is sent at once.
 constexpr std::size_t kSendTurn = std::size_t{128} << 10;
 constexpr std::size_t kReadTurn = std::size_t{256} << 10;
 

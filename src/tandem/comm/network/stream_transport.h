@@ -1,8 +1,10 @@
-// Messages as streams of bytes: over one TCP connection per pair of ranks, and inside a node through the memory of
-// node_streams.h. There the connection says only when the other rank has ended.
+// Messages as streams of bytes: over one TCP connection per pair of ranks, and inside a node
+// through the memory of node_streams.h. There the connection says only when the other rank has
+// ended.
 //
-// Sending never waits: what the stream does not take stays queued until progress(). A message that arrives before its
-// receive was posted is kept in memory of its own, so ranks may run ahead of each other without deadlock.
+// Sending never waits: what the stream does not take stays queued until progress(). A message that
+// arrives before its receive was posted is kept in memory of its own, so ranks may run ahead of
+// each other without deadlock.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +23,13 @@ namespace tandem::comm {
 
 class StreamTransport final : public Transport {
  public:
-  // `sockets[r]` leads to rank r; `paths` learns of those to other hosts. References must outlive the transport.
+  // `sockets[r]` leads to rank r; `paths` learns of those to other hosts. References must outlive
+  // the transport.
   StreamTransport(std::vector<rendezvous::FileDescriptor> sockets, const std::vector<Peer>& peers,
                   int rank, Monitor& monitor, Failure& failure, std::shared_ptr<DataPaths> paths);
   ~StreamTransport() override;
-  // From now on what goes to the ranks `members` (of the job, this one included) goes through `streams`, by their place in
-  // `members`. Before the first message.
+  // From now on what goes to the ranks `members` (of the job, this one included) goes through
+  // `streams`, by their place in `members`. Before the first message.
   void use_node_streams(std::unique_ptr<NodeStreams> streams, std::span<const int> members);
   std::string describe() const override { return "tcp"; }
   std::shared_ptr<const Message> send(int peer, const Header& header,

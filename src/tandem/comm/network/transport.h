@@ -1,8 +1,9 @@
-// Messages between ranks: the interface under which the transports (streams over tcp and memory, plugins) do the same
-// thing.
+// Messages between ranks: the interface under which the transports (streams over tcp and memory,
+// plugins) do the same thing.
 //
-// Between two ranks messages keep their order within a channel. Each carries a header; the receiver states the header it
-// expects, and a difference is an error of both sides' programs that fails the communicator.
+// Between two ranks messages keep their order within a channel. Each carries a header; the receiver
+// states the header it expects, and a difference is an error of both sides' programs that fails the
+// communicator.
 #pragma once
 
 #include <atomic>
@@ -26,7 +27,8 @@ struct Header {
   DataType type = DataType::kByte;
   ReduceOp op = ReduceOp::kNone;
   std::int32_t root = 0;
-  // Of hash_of_calls() up to this operation; 0 for send. So ranks that parted earlier, where no message could tell, do so now.
+  // Of hash_of_calls() up to this operation; 0 for send. So ranks that parted earlier, where no
+  // message could tell, do so now.
   std::uint32_t history = 0;
   std::uint64_t sequence = 0;  // of the collective; of the message within its channel for send
   std::uint64_t count = 0;     // elements of the whole operation
@@ -62,10 +64,11 @@ class Transport {
                                               std::span<const std::byte> bytes) = 0;
   virtual std::shared_ptr<const Message> receive(int peer, const Header& expected,
                                                  std::span<std::byte> bytes) = 0;
-  // Moves what can be moved, else sleeps until something can, `patience` passes or the communicator fails.
-  // Returns whether anything moved.
+  // Moves what can be moved, else sleeps until something can, `patience` passes or the communicator
+  // fails. Returns whether anything moved.
   virtual bool progress(std::chrono::microseconds patience) = 0;
-  // "cannot get …": messages to a host have made no progress for `limit`, though its connections live;
+  // "cannot get …": messages to a host have made no progress for `limit`, though its connections
+  // live;
   // empty if all is well or nobody can tell. To be called now and then in a long wait.
   virtual std::string describe_stall(std::chrono::milliseconds /*limit*/) { return ""; }
   // The connection has ended; nothing will come from or go to `peer`.

@@ -1,5 +1,5 @@
-// The tests of comm with another transport: --transport=ofi, gloo, …. Without its plugin or library nothing runs, and the
-// program says why in the form that ctest takes for a skipped test.
+// The tests of comm with another transport: --transport=ofi, gloo, …. Without its plugin or library
+// nothing runs, and the program says why in the form that ctest takes for a skipped test.
 #include <gtest/gtest.h>
 
 #include <cstdio>

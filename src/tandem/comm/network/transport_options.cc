@@ -5,7 +5,8 @@
 namespace tandem::comm {
 namespace {
 
-// An MPI library finds its ranks through the launcher it belongs to; with another one every process would be alone.
+// An MPI library finds its ranks through the launcher it belongs to; with another one every process
+// would be alone.
 std::string mpi_of_launcher(const Environment& environment, std::string_view asked_by) {
   if (environment.get("OMPI_COMM_WORLD_SIZE")) return "openmpi";
   if (environment.get("PMI_SIZE") || environment.get("MV2_COMM_WORLD_SIZE")) return "mpich";

@@ -1,13 +1,18 @@
-// The boundary between tandem and a transport plugin: a shared library, loaded at run time, that moves bytes with somebody
-// else's network library (libfabric, an MPI, Gloo). Plain C, so that neither side cares how the other was compiled.
+// The boundary between tandem and a transport plugin: a shared library, loaded at run time, that
+// moves bytes with somebody else's network library (libfabric, an MPI, Gloo). Plain C, so that
+// neither side cares how the other was compiled.
 //
-// A plugin moves messages of known size between ranks and nothing else: headers, matching and errors are tandem's
-// (plugin_transport.h). What it must promise:
-//   - Messages from one rank to another with one tag arrive in the order in which they were sent, and meet the receives in
-//     the order in which these were posted. A receive may be larger than its message, never smaller.
-//   - No function waits, except open, exchange and connect, which give up after the configuration's timeout.
-//   - send and receive may be called while earlier ones are under way, any number of them; a full queue is TANDEM_FABRIC_AGAIN.
-//   - One thread at a time uses a fabric. Several fabrics may live in one process, in different threads.
+// A plugin moves messages of known size between ranks and nothing else: headers, matching and
+// errors are tandem's (plugin_transport.h). What it must promise:
+//   - Messages from one rank to another with one tag arrive in the order in which they were sent,
+//     and meet the receives in the order in which these were posted. A receive may be larger than
+//     its message, never smaller.
+//   - No function waits, except open, exchange and connect, which give up after the configuration's
+//     timeout.
+//   - send and receive may be called while earlier ones are under way, any number of them; a full
+//     queue is TANDEM_FABRIC_AGAIN.
+//   - One thread at a time uses a fabric. Several fabrics may live in one process, in different
+//     threads.
 //   - It never prints, exits or throws.
 #pragma once
 
@@ -29,8 +34,8 @@ typedef struct tandem_fabric_config {
   int32_t rank;
   int32_t world_size;
   int64_t timeout_ms;
-  const char*
-      source_address;  // numeric address of this host on the route to the others; "": unknown
+  // Numeric address of this host on the route to the others; "": unknown.
+  const char* source_address;
   const char* interface_name;  // the network interface the user chose; "": none
   const char* provider;        // FI_PROVIDER as the user set it; "": not set
 } tandem_fabric_config;
@@ -51,8 +56,8 @@ typedef struct tandem_fabric_completion {
 
 // The two tags that are used, so that a library may treat them differently.
 enum {
-  TANDEM_FABRIC_PACKET =
-      0,  // at most TANDEM_FABRIC_PACKET_BYTES; receives are always posted for every other rank
+  // At most TANDEM_FABRIC_PACKET_BYTES; receives are always posted for every other rank.
+  TANDEM_FABRIC_PACKET = 0,
   TANDEM_FABRIC_BODY = 1  // announced by a packet: sent before its receive is posted
 };
 #define TANDEM_FABRIC_PACKET_BYTES 4096
@@ -70,7 +75,8 @@ typedef struct tandem_transport_plugin {
 
   int (*open)(const tandem_fabric_config* config, tandem_fabric** fabric,
               tandem_fabric_error* error);
-  // Collective: `sink` gets the text of each rank. Null when the library cannot do this before connect.
+  // Collective: `sink` gets the text of each rank. Null when the library cannot do this before
+  // connect.
   int (*exchange)(tandem_fabric* fabric, const void* text, size_t bytes, tandem_fabric_sink sink,
                   void* sink_context, tandem_fabric_error* error);
   // What the other ranks must know of this one; `sink` is called once.
@@ -88,14 +94,15 @@ typedef struct tandem_transport_plugin {
                  void* context);
   // Moves what can be moved; returns how many completions it wrote, at most `capacity`.
   int (*poll)(tandem_fabric* fabric, tandem_fabric_completion* completions, int capacity);
-  // A descriptor that becomes readable when poll() has something to do, asked for before each sleep; -1: there is none, or
-  // poll() has something to do already.
+  // A descriptor that becomes readable when poll() has something to do, asked for before each
+  // sleep; -1: there is none, or poll() has something to do already.
   int (*wait_descriptor)(tandem_fabric* fabric);
   const char* (*last_error)(tandem_fabric* fabric);
-  // For a library whose ranks must end together; may be null. Collective: called again and again before a close in order,
-  // until it is TANDEM_FABRIC_OK.
+  // For a library whose ranks must end together; may be null. Collective: called again and again
+  // before a close in order, until it is TANDEM_FABRIC_OK.
   int (*finish)(tandem_fabric* fabric);
-  // `in_order`: no rank has failed and sends have ended. After it the plugin touches no buffer any more.
+  // `in_order`: no rank has failed and sends have ended. After it the plugin touches no buffer any
+  // more.
   void (*close)(tandem_fabric* fabric, int in_order);
 } tandem_transport_plugin;
 

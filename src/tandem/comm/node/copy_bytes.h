@@ -7,9 +7,10 @@
 
 namespace tandem::comm {
 
-// Nothing when the bytes lie there already. In pieces, because memcpy copies more than an L2 cache in another way than
-// less: with vector stores, which fetch each line that they overwrite, instead of `rep movsb`, which does not. On Zen 5 that
-// costs a fifth to a third of copies of 4 to 64 MB between ranks.
+// Nothing when the bytes lie there already. In pieces, because memcpy copies more than an L2 cache
+// in another way than less: with vector stores, which fetch each line that they overwrite, instead
+// of `rep movsb`, which does not. On Zen 5 that costs a fifth to a third of copies of 4 to 64 MB
+// between ranks.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   constexpr std::size_t kPiece = std::size_t{512} << 10;
   if (to == from) return;

@@ -8,8 +8,9 @@
 
 namespace tandem::comm {
 
-// Visits all states that can be reached; `next` gives the states one step away, or the text of a broken promise. A state
-// without successors must be `final`. Returns what is wrong, empty: nothing; and counts the states.
+// Visits all states that can be reached; `next` gives the states one step away, or the text of a
+// broken promise. A state without successors must be `final`. Returns what is wrong, empty:
+// nothing; and counts the states.
 template <class State>
 std::string explore(const State& start,
                     const std::function<std::string(const State&, std::vector<State>&)>& next,

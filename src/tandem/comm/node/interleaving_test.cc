@@ -1,6 +1,7 @@
-// Every interleaving of small models of the shared-memory protocols. A model's steps are the points between which others may
-// run: memory is sequentially consistent in it, which the code gets from its orderings (node_channel.h says which). Copies take
-// two steps, begin and end, so that a slot overwritten during a read is seen.
+// Every interleaving of small models of the shared-memory protocols. A model's steps are the points
+// between which others may run: memory is sequentially consistent in it, which the code gets from
+// its orderings (node_channel.h says which). Copies take two steps, begin and end, so that a slot
+// overwritten during a read is seen.
 #include "tandem/comm/node/interleaving.h"
 
 #include <gtest/gtest.h>
@@ -219,8 +220,8 @@ struct Announcer {
   bool settled = true;
   bool writing = false;
   bool reading = false;
-  std::array<std::uint8_t, 2>
-      line{};  // the operation whose data the line holds; counts as its sequence
+  // The operation whose data the line holds; counts as its sequence.
+  std::array<std::uint8_t, 2> line{};
   std::array<std::uint8_t, 2> data{};
   auto operator<=>(const Announcer&) const = default;
 };
@@ -228,8 +229,8 @@ using AnnounceState = std::array<Announcer, kMaxRanks>;
 
 struct AnnounceModel {
   int ranks;
-  std::vector<int>
-      roots;  // by operation: −1: everybody waits for everybody; else for this rank only
+  // By operation: −1: everybody waits for everybody; else for this rank only.
+  std::vector<int> roots;
   bool check_previous = true;  // the rule: operation n only after all announced n − 1
 
   bool all_at(const AnnounceState& state, int me, std::uint8_t operation) const {
@@ -328,11 +329,11 @@ struct SleepState {
   bool asleep = false;   // the doorbell's word
   bool blocked = false;  // in the kernel
   bool woken = false;
-  std::uint8_t waiter =
-      0;  // 0 looks, 5 has seen nothing, 1 has raised its doorbell, 2 has looked again, 3 is back from
-          // the kernel, 4 done
-  std::array<std::uint8_t, 2>
-      poster{};  // 0 start, 1 has posted, 2 saw a sleeper, 3 has cleared the doorbell, 4 done
+  // 0 looks, 5 has seen nothing, 1 has raised its doorbell, 2 has looked again, 3 is back from the
+  // kernel, 4 done.
+  std::uint8_t waiter = 0;
+  // 0 start, 1 has posted, 2 saw a sleeper, 3 has cleared the doorbell, 4 done.
+  std::array<std::uint8_t, 2> poster{};
   auto operator<=>(const SleepState&) const = default;
 };
 

@@ -75,8 +75,8 @@ Locations locations_of(const NodeChannel& channel, int local) {
 
 }  // namespace
 
-// Buffers that others read: of all that give something. Buffers that others must write: of everybody in all_reduce, of the
-// root in reduce.
+// Buffers that others read: of all that give something. Buffers that others must write: of
+// everybody in all_reduce, of the root in reduce.
 bool LargeTask::all_reachable() const {
   const NodeChannel& channel = context_.channel;
   const bool root_gives =
@@ -145,8 +145,9 @@ void LargeTask::reduce_directly() {
   reduce(context_.kernels, reduction_.how, reduction_.programs[0], operands, outputs, slice.size());
 }
 
-// One core copies about half as fast as two: the root writes the last of `size` parts into the other ranks' buffers while
-// they copy the rest, so that all have the same work. A private buffer it cannot reach; that rank copies everything.
+// One core copies about half as fast as two: the root writes the last of `size` parts into the
+// other ranks' buffers while they copy the rest, so that all have the same work. A private buffer
+// it cannot reach; that rank copies everything.
 void LargeTask::broadcast_directly() {
   const NodeChannel& channel = context_.channel;
   const int size = channel.size();

@@ -100,8 +100,8 @@ bool NodeChannel::all_announced(int& missing) {
   return true;
 }
 
-// The first announcement that differs says who did what. It is one of the last, because every rank looks at all others' before it
-// announces again.
+// The first announcement that differs says who did what. It is one of the last, because every rank
+// looks at all others' before it announces again.
 void NodeChannel::report_difference(int local) const {
   std::uint32_t first = sequence_;
   const CallRecord* own = shared(local_rank_).history;

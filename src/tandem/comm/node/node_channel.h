@@ -1,19 +1,24 @@
-// What the ranks of one node share for collectives: for each rank a segment that it alone writes and the others read.
+// What the ranks of one node share for collectives: for each rank a segment that it alone writes
+// and the others read.
 //
 //   doorbell   this rank sleeps; whoever has news for it wakes it
 //   counters   bands of the staging ring that are staged, reduced and consumed
-//   2 lines    one cache line per announced operation: sequence, signature and up to 56 bytes of data
+//   2 lines    one cache line per announced operation: sequence, signature and up to 56 bytes of
+//              data
 //   history    the last 64 announcements, to say where two ranks parted
 //   2 slots    data of small operations
 //   ring       4 deep, for pieces of large ones
 //
-// Announcing. Every operation begins with an announcement in line (sequence mod 2). Its signature is a hash of the operation
-// and of the signature before, so ranks whose histories differ never agree again.
-// A rank announces operation n only when all others have announced n − 1: then they have left n − 2, whose line and slot are
-// written next. Operations in which every rank waits for every other one fulfil this without looking.
+// Announcing. Every operation begins with an announcement in line (sequence mod 2). Its signature
+// is a hash of the operation and of the signature before, so ranks whose histories differ never
+// agree again.
+// A rank announces operation n only when all others have announced n − 1: then they have left n −
+// 2, whose line and slot are written next. Operations in which every rank waits for every other one
+// fulfil this without looking.
 //
-// Posting. A writer stores its data, then a counter or sequence (release), then looks whether somebody sleeps; a sleeper
-// raises its doorbell's flag, then looks at what it waits for. Both are sequentially consistent, so one sees the other.
+// Posting. A writer stores its data, then a counter or sequence (release), then looks whether
+// somebody sleeps; a sleeper raises its doorbell's flag, then looks at what it waits for. Both are
+// sequentially consistent, so one sees the other.
 #pragma once
 
 #include <atomic>
@@ -29,7 +34,8 @@
 
 namespace tandem::comm {
 
-// Where a rank's buffers of an operation lie in memory that the whole node has mapped; see NodeChannel::locate().
+// Where a rank's buffers of an operation lie in memory that the whole node has mapped; see
+// NodeChannel::locate().
 struct Location {
   std::uint32_t allocation = 0;  // 0: private memory
   std::uint32_t unused = 0;
@@ -40,8 +46,8 @@ struct Locations {
   Location out;
 };
 
-// The operation across nodes that an announced one is a stage of: errors name it, and its hash makes ranks differ that call
-// different operations with equal stages.
+// The operation across nodes that an announced one is a stage of: errors name it, and its hash
+// makes ranks differ that call different operations with equal stages.
 struct Whole {
   Call call;
   std::uint64_t history = 0;  // hash_of_calls() up to it; 0: what is announced is no stage
@@ -56,8 +62,8 @@ struct CallRecord {
   DataType type = DataType::kByte;
   ReduceOp op = ReduceOp::kNone;
   std::uint8_t unused = 0;
-  std::uint64_t collective =
-      0;  // sequence of the communicator's operation that this one is a part of
+  // Sequence of the communicator's operation that this one is a part of.
+  std::uint64_t collective = 0;
 };
 static_assert(sizeof(CallRecord) == 32);
 
@@ -71,8 +77,8 @@ class NodeChannel {
   static constexpr int kMaxRanks = 512;  // of a node
   static std::size_t segment_bytes();
 
-  // `segments[i]` is that of local rank i, zeroed before anybody uses it. `disagree` receives the local rank with which this one does
-  // not agree and what both called; it must throw.
+  // `segments[i]` is that of local rank i, zeroed before anybody uses it. `disagree` receives the
+  // local rank with which this one does not agree and what both called; it must throw.
   using Disagree =
       std::function<void(int local, const std::string& own, const std::string& theirs)>;
   NodeChannel(std::vector<std::span<std::byte>> segments, int local_rank, Disagree disagree);
@@ -81,7 +87,8 @@ class NodeChannel {
   int local_rank() const { return local_rank_; }
 
   // ---- announcements ----
-  // The next operation may be announced; sets `missing` to a rank that is still to announce the last one.
+  // The next operation may be announced; sets `missing` to a rank that is still to announce the
+  // last one.
   bool may_announce(int& missing);
   // `data`: up to kTinyBytes that the others find in tiny().
   void announce(const Call& call, std::uint64_t collective, const Whole& whole,

@@ -27,8 +27,8 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 
 }  // namespace
 
-// The writer's store and its look at `waiters`, and the sleeper's registration and its look at `value`, are sequentially
-// consistent: at least one of the two sees the other, so no wake is lost.
+// The writer's store and its look at `waiters`, and the sleeper's registration and its look at
+// `value`, are sequentially consistent: at least one of the two sees the other, so no wake is lost.
 void raise_flag(FlagLine& flag, std::uint32_t value) {
   flag.value.store(value, std::memory_order_seq_cst);
   if (flag.waiters.load(std::memory_order_seq_cst) != 0)

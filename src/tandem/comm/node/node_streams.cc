@@ -76,7 +76,8 @@ std::size_t NodeStreams::write(int to, std::span<const std::byte> first,
   std::size_t total = 0;
   while (!first.empty() || !second.empty()) {
     std::uint64_t& until = room_until_[static_cast<std::size_t>(to)];
-    // The reader's counter is looked at only when what was seen of it does not suffice: it lies in a line that the reader writes.
+    // The reader's counter is looked at only when what was seen of it does not suffice: it lies in
+    // a line that the reader writes.
     if (until - at < first.size() + second.size()) {
       const std::uint64_t free = taken(local_rank_, to).load(std::memory_order_acquire);
       until = at + stream_rules::writable(at, free, capacity_);
@@ -130,7 +131,8 @@ void NodeStreams::prepare_sleep() {
   }
 }
 
-// A bell that is rung between the two steps, or by somebody who cleared the word before, is heard by the next sleep: a short one.
+// A bell that is rung between the two steps, or by somebody who cleared the word before, is heard
+// by the next sleep: a short one.
 void NodeStreams::wake_up() {
   asleep(local_rank_).store(0, std::memory_order_relaxed);
   std::uint64_t rung = 0;

@@ -7,12 +7,13 @@
 //   taken      for each rank of the node: bytes taken from the ring of it
 //   rings      one to each rank
 //
-// A ring has one writer and one reader. The writer stores bytes, then `written`; the reader copies them, then stores `taken`, and the
-// place is the writer's again (stream_rules). Then each looks whether the other sleeps. A sleeper raises its doorbell's word
-// first and then looks once more at all rings; all four accesses are sequentially consistent, so one sees the other.
+// A ring has one writer and one reader. The writer stores bytes, then `written`; the reader copies
+// them, then stores `taken`, and the place is the writer's again (stream_rules). Then each looks
+// whether the other sleeps. A sleeper raises its doorbell's word first and then looks once more at
+// all rings; all four accesses are sequentially consistent, so one sees the other.
 //
-// The rings of a rank take 2 MiB together at most, and are between 4 KiB (512 ranks) and 256 KiB each; pages that nothing was
-// sent through are never touched.
+// The rings of a rank take 2 MiB together at most, and are between 4 KiB (512 ranks) and 256 KiB
+// each; pages that nothing was sent through are never touched.
 #pragma once
 
 #include <atomic>
@@ -44,18 +45,21 @@ class NodeStreams {
   static std::size_t ring_bytes(int ranks);
   static std::size_t segment_bytes(int ranks);
 
-  // `segments[i]` is that of local rank i, zeroed before anybody uses it; `bells[i]` its eventfd, non-blocking.
+  // `segments[i]` is that of local rank i, zeroed before anybody uses it; `bells[i]` its eventfd,
+  // non-blocking.
   NodeStreams(std::vector<std::span<std::byte>> segments,
               std::vector<rendezvous::FileDescriptor> bells, int local_rank);
 
   int size() const { return static_cast<int>(segments_.size()); }
-  // Puts as much of `first`, then of `second`, into the ring to local rank `to` as there is room for; returns how much.
+  // Puts as much of `first`, then of `second`, into the ring to local rank `to` as there is room
+  // for; returns how much.
   std::size_t write(int to, std::span<const std::byte> first, std::span<const std::byte> second);
   // Takes up to target.size() bytes of what local rank `from` wrote; returns how many.
   std::size_t read(int from, std::span<std::byte> target);
   bool readable(int from) const;
 
-  // Between prepare_sleep() and poll(2) on bell() the caller looks once more at its rings; afterwards, or instead, wake_up().
+  // Between prepare_sleep() and poll(2) on bell() the caller looks once more at its rings;
+  // afterwards, or instead, wake_up().
   void prepare_sleep();
   void wake_up();
   int bell() const { return bells_[static_cast<std::size_t>(local_rank_)].get(); }

@@ -1,5 +1,6 @@
-// Streams between ranks as threads over one mapping of the segments, so that the thread sanitizer sees every access of all of them
-// at the same address. (Communicators map each segment once per rank.)
+// Streams between ranks as threads over one mapping of the segments, so that the thread sanitizer
+// sees every access of all of them at the same address. (Communicators map each segment once per
+// rank.)
 #include "tandem/comm/node/node_streams.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +44,8 @@ std::byte byte_at(int from, int to, std::uint64_t position) {
                                 position / 4096);
 }
 
-// One rank: a stream of `total` bytes to and from every other one, in pieces of random lengths. Sleeps when nothing moves.
+// One rank: a stream of `total` bytes to and from every other one, in pieces of random lengths.
+// Sleeps when nothing moves.
 struct Rank {
   NodeStreams& streams;
   int self;

@@ -1,4 +1,5 @@
-// Collectives among the ranks of one node, through shared memory. Ranks and roots here are local ones.
+// Collectives among the ranks of one node, through shared memory. Ranks and roots here are local
+// ones.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,8 @@
 
 namespace tandem::comm {
 
-// How the numbers of the node's ranks are combined. More than one program: the node's subtrees of a tree that reaches
-// beyond it; result p is written `stride` bytes after result p − 1.
+// How the numbers of the node's ranks are combined. More than one program: the node's subtrees of a
+// tree that reaches beyond it; result p is written `stride` bytes after result p − 1.
 struct NodeReduction {
   Reduction how;
   std::span<const SumProgram> programs;
@@ -32,9 +33,9 @@ struct NodeContext {
   Whole whole = {};
 };
 
-// Up to NodeChannel::kSlotBytes from each rank, in one step: everybody writes what it gives into its line (up to 56 bytes)
-// or slot and reads what it needs from those of the others. Where the result is for all, everybody computes all of it, in
-// the same order.
+// Up to NodeChannel::kSlotBytes from each rank, in one step: everybody writes what it gives into
+// its line (up to 56 bytes) or slot and reads what it needs from those of the others. Where the
+// result is for all, everybody computes all of it, in the same order.
 class SlotTask final : public Task {
  public:
   // `reduction` matters only to calls that reduce, and must live as long as the task.
@@ -59,12 +60,13 @@ class SlotTask final : public Task {
   int missing_ = -1;
 };
 
-// What a rank moves in a large operation, by local rank; each span is cut into bands of `step` bytes.
+// What a rank moves in a large operation, by local rank; each span is cut into bands of `step`
+// bytes.
 struct StagedPlan {
-  std::vector<std::span<const std::byte>>
-      give;  // to each rank; to itself: its own share of a reduction
-  std::vector<std::span<std::byte>>
-      take;  // what each rank gives to this one; unused when it is reduced
+  // To each rank; to itself: its own share of a reduction.
+  std::vector<std::span<const std::byte>> give;
+  // What each rank gives to this one; unused when it is reduced.
+  std::vector<std::span<std::byte>> take;
   std::span<const std::byte> give_all;  // to every rank that takes it
   std::vector<std::span<std::byte>>
       take_all;                          // what each rank gives to all; own entry: a copy, or empty
@@ -110,8 +112,9 @@ class StagedTask final : public Task {
   int missing_ = -1;
 };
 
-// Large operations: announces where the buffers lie; when all that others must reach lie in memory of the communicator,
-// works on them in place (each rank reduces its slice of everybody's buffers, or copies straight out of them), else stages.
+// Large operations: announces where the buffers lie; when all that others must reach lie in memory
+// of the communicator, works on them in place (each rank reduces its slice of everybody's buffers,
+// or copies straight out of them), else stages.
 class LargeTask final : public Task {
  public:
   LargeTask(const NodeContext& context, const Call& call, const NodeReduction& reduction);

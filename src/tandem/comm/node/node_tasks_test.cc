@@ -1,5 +1,6 @@
-// The tasks of one node with ranks as threads over one mapping of the segments, so that the thread sanitizer sees every
-// access of all of them at the same address. (Communicators map each segment once per rank.)
+// The tasks of one node with ranks as threads over one mapping of the segments, so that the thread
+// sanitizer sees every access of all of them at the same address. (Communicators map each segment
+// once per rank.)
 #include "tandem/comm/node/node_tasks.h"
 
 #include <gmock/gmock.h>

@@ -117,7 +117,8 @@ StagedPlan plan_staging(const Call& call, int local_rank, int size) {
   return plan;
 }
 
-// Pieces that are long enough to pay for a post, and short enough for a few of them to be under way at once.
+// Pieces that are long enough to pay for a post, and short enough for a few of them to be under way
+// at once.
 static std::size_t step_of(const StagedPlan& plan, int size) {
   constexpr std::size_t kShortest = 8192;
   constexpr std::size_t kLongest = std::size_t{64} << 10;

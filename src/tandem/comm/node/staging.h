@@ -1,21 +1,23 @@
-// The rules of the staging ring, as pure functions: the code that moves bytes and the test that tries every interleaving
-// of a small model share them.
+// The rules of the staging ring, as pure functions: the code that moves bytes and the test that
+// tries every interleaving of a small model share them.
 //
 // A large operation is cut into bands. For each band a rank
 //   stages     copies what others need of it into its ring slot (band mod depth), posts "staged"
-//   consumes   when the others have staged the band: reduces or copies out of their slots; where the result is for all, it
-//              writes it to its own slot and posts "reduced"
-//   collects   (only where results are for all) when the others have reduced the band: copies their results
-// and after the last of these posts "consumed". Counters never go back and continue from operation to operation.
+//   consumes   when the others have staged the band: reduces or copies out of their slots; where
+//              the result is for all, it writes it to its own slot and posts "reduced"
+//   collects   (only where results are for all) when the others have reduced the band: copies their
+//              results
+// and after the last of these posts "consumed". Counters never go back and continue from operation
+// to operation.
 #pragma once
 
 #include <cstdint>
 
 namespace tandem::comm::staging {
 
-// The slot of `band` was used `depth` bands ago. A rank that reads from this one in the present operation must have
-// consumed that band; one that does not must only have left the operations before, which end at band `base`. The value
-// that its "consumed" counter must have reached:
+// The slot of `band` was used `depth` bands ago. A rank that reads from this one in the present
+// operation must have consumed that band; one that does not must only have left the operations
+// before, which end at band `base`. The value that its "consumed" counter must have reached:
 constexpr std::uint32_t consumed_before_staging(std::uint32_t base, std::uint32_t band,
                                                 std::uint32_t depth, bool reads_from_us) {
   const std::uint32_t needed = band + 1 - depth;  // may be "negative": compared modulo 2^32

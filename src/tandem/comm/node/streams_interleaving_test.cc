@@ -1,4 +1,5 @@
-// Every interleaving of a writer and a reader of one ring (node_streams.h) and of their sleeps; the steps are as in interleaving_test.cc.
+// Every interleaving of a writer and a reader of one ring (node_streams.h) and of their sleeps; the
+// steps are as in interleaving_test.cc.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -10,8 +11,8 @@
 namespace tandem::comm {
 namespace {
 
-// A writer puts `kTotal` bytes through a ring of two, a reader takes them; both sleep when they can do nothing. An eventfd
-// stays readable until it is read.
+// A writer puts `kTotal` bytes through a ring of two, a reader takes them; both sleep when they can
+// do nothing. An eventfd stays readable until it is read.
 constexpr std::uint8_t kTotal = 5;
 constexpr std::uint8_t kCapacity = 2;
 

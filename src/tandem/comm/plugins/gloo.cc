@@ -1,12 +1,15 @@
-// Transport plugin over Gloo's tcp device: unbound buffers sent and received by slot. A thread of Gloo's moves the bytes.
+// Transport plugin over Gloo's tcp device: unbound buffers sent and received by slot. A thread of
+// Gloo's moves the bytes.
 //
-// Gloo offers to wait for a send or receive, not to ask for it, and a wait that times out closes every connection. So threads of
-// the plugin wait, without a limit, and put what has ended on a list:
+// Gloo offers to wait for a send or receive, not to ask for it, and a wait that times out closes
+// every connection. So threads of the plugin wait, without a limit, and put what has ended on a
+// list:
 //   packets  one thread for all ranks: packets are received from anybody and dealt out by sender
-//   bodies   one thread for all ranks: a body was sent before its receive is posted, so waiting for one of them holds up
-//            others only as long as the network takes
+//   bodies   one thread for all ranks: a body was sent before its receive is posted, so waiting for
+//            one of them holds up others only as long as the network takes
 //   sends    one thread per rank that is sent to: a send may have to wait for what that rank does
-// Every pair of ranks has a socket of its own with an address of its own; address() is the list of this rank's, by peer.
+// Every pair of ranks has a socket of its own with an address of its own; address() is the list of
+// this rank's, by peer.
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <poll.h>
@@ -33,11 +36,13 @@ namespace {
 
 namespace transport = ::gloo::transport;
 
-// An end comes by completion, by the failure of the connection, or by abortWait…() at the end of the plugin.
+// An end comes by completion, by the failure of the connection, or by abortWait…() at the end of
+// the plugin.
 constexpr std::chrono::hours kNoLimit{24 * 365};
 
-// Gloo writes to sockets that the other rank may have closed, which raises SIGPIPE in the writing thread and would end the
-// process. While one of these lives the signal waits; threads made meanwhile, Gloo's own included, never see it.
+// Gloo writes to sockets that the other rank may have closed, which raises SIGPIPE in the writing
+// thread and would end the process. While one of these lives the signal waits; threads made
+// meanwhile, Gloo's own included, never see it.
 class NoBrokenPipes {
  public:
   NoBrokenPipes() {
@@ -233,7 +238,8 @@ class PacketReceiver {
     }
   }
 
-  // Packets are matched with buffers in the order of posting, so the oldest buffer is the next to be filled.
+  // Packets are matched with buffers in the order of posting, so the oldest buffer is the next to
+  // be filled.
   void run() {
     std::unique_lock lock(mutex_);
     while (!stop_) {

@@ -1,9 +1,11 @@
-// Transport plugin over MPI: Isend, Irecv and Testsome on a communicator of its own. Compiled once with the header of MPICH, whose
-// binary interface Intel MPI and MVAPICH share, and once with that of Open MPI.
+// Transport plugin over MPI: Isend, Irecv and Testsome on a communicator of its own. Compiled once
+// with the header of MPICH, whose binary interface Intel MPI and MVAPICH share, and once with that
+// of Open MPI.
 //
-// MPI belongs to the process: it is initialised by the first communicator, finalised at the end of the process (it cannot begin
-// again), and not finalised after a failure, for that would wait for ranks that are gone. All calls are made under one lock,
-// so MPI_THREAD_SERIALIZED is enough whatever threads use the communicators.
+// MPI belongs to the process: it is initialised by the first communicator, finalised at the end of
+// the process (it cannot begin again), and not finalised after a failure, for that would wait for
+// ranks that are gone. All calls are made under one lock, so MPI_THREAD_SERIALIZED is enough
+// whatever threads use the communicators.
 #include <mpi.h>
 
 #include <algorithm>
@@ -149,7 +151,8 @@ class Fabric {
     return static_cast<int>(given);
   }
 
-  // Nobody may free the communicator or finalise while others still send: a barrier that is asked for, not waited in.
+  // Nobody may free the communicator or finalise while others still send: a barrier that is asked
+  // for, not waited in.
   int finish() {
     const std::lock_guard lock(mpi_mutex);
     if (!finishing_ && MPI_Ibarrier(comm_, &finish_request_) != MPI_SUCCESS)
@@ -212,7 +215,8 @@ class Fabric {
     return TANDEM_FABRIC_OK;
   }
 
-  // Testsome has set the requests that ended to null; they are removed, the others keep their order.
+  // Testsome has set the requests that ended to null; they are removed, the others keep their
+  // order.
   void take_ended(int count, bool errors) {
     for (int i = 0; i < count; ++i) {
       const auto index = static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)]);

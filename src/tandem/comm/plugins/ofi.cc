@@ -1,11 +1,13 @@
-// Transport plugin over libfabric: reliable datagram endpoints with tagged messages (FI_EP_RDM, FI_TAGGED), one per rank.
+// Transport plugin over libfabric: reliable datagram endpoints with tagged messages (FI_EP_RDM,
+// FI_TAGGED), one per rank.
 //
-// Tag layout: sender's rank << 2 | tag of the boundary. A receive names the sender in the tag and not by address, for not every
-// provider can match by address.
+// Tag layout: sender's rank << 2 | tag of the boundary. A receive names the sender in the tag and
+// not by address, for not every provider can match by address.
 //
-// Provider: libfabric's own order of preference, cut by FI_PROVIDER and the other FI_* as its users know them; shared memory only
-// when FI_PROVIDER asks for it, because it does not reach other hosts. All ranks must come to the same one. Among the
-// endpoints of an IP provider the one whose address is this host's on the route to the others.
+// Provider: libfabric's own order of preference, cut by FI_PROVIDER and the other FI_* as its users
+// know them; shared memory only when FI_PROVIDER asks for it, because it does not reach other
+// hosts. All ranks must come to the same one. Among the endpoints of an IP provider the one whose
+// address is this host's on the route to the others.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <rdma/fabric.h>
@@ -162,9 +164,10 @@ class Fabric {
     }
   }
 
-  // Members are closed in reverse order: the endpoint, which uses all others, first. After a failure all stays as it is, for
-  // libfabric 1.17 crashes when an endpoint is closed in the middle of a long message; nobody looks at it any more, and
-  // providers that move data inside our calls only (tcp, shm) touch no buffer then.
+  // Members are closed in reverse order: the endpoint, which uses all others, first. After a
+  // failure all stays as it is, for libfabric 1.17 crashes when an endpoint is closed in the middle
+  // of a long message; nobody looks at it any more, and providers that move data inside our calls
+  // only (tcp, shm) touch no buffer then.
   bool close(bool in_order) { return in_order; }
 
   const char* describe() const { return description_.c_str(); }

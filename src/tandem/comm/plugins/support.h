@@ -27,9 +27,9 @@ int guarded(tandem_fabric_error* error, const Body& body) noexcept {
 }
 
 // The boundary's table over `Fabric`, a class with the functions of the same names:
-//   Fabric(config); address() -> string; connect(addresses, bytes); describe(), last_error() -> const char*;
-//   max_message_bytes(); send(…), receive(…) -> TANDEM_FABRIC_*; poll(completions, capacity); wait_descriptor();
-//   close(in_order) -> bool: the object may be deleted;
+//   Fabric(config); address() -> string; connect(addresses, bytes); describe(), last_error() ->
+//   const char*; max_message_bytes(); send(…), receive(…) -> TANDEM_FABRIC_*; poll(completions,
+//   capacity); wait_descriptor(); close(in_order) -> bool: the object may be deleted;
 //   exchange(text, sink, sink_context) and finish() where the library has them.
 // The constructor, connect and exchange throw std::exception; nothing else throws.
 template <class Fabric>
@@ -72,7 +72,8 @@ struct Boundary {
       keep(self(fabric));
     }
   }
-  // What its library cannot close safely stays until the process ends: meant, and reachable, so that no leak checker reports it.
+  // What its library cannot close safely stays until the process ends: meant, and reachable, so
+  // that no leak checker reports it.
   static void keep(Fabric& fabric) {
     static std::mutex mutex;
     static auto& kept = *new std::vector<Fabric*>;

@@ -145,9 +145,9 @@ struct TileRows {
   }
 };
 
-// A comes from the L2 cache, panel after panel with a gap of one cache line. A prototype on Sapphire Rapids
-// gained 12 to 20 % by prefetching on long reductions and beside a busy neighbour, nothing
-// otherwise.
+// A comes from the L2 cache, panel after panel with a gap of one cache line. A prototype on
+// Sapphire Rapids gained 12 to 20 % by prefetching on long reductions and beside a busy neighbour,
+// nothing otherwise.
 inline constexpr std::size_t kTileStepsAhead = 4;
 
 // c[16 kRowTiles, 32] = or += A B over `steps`; b: [units][32].
@@ -229,8 +229,8 @@ double peak_tiles(std::size_t iterations) {
   return 4.0 * kFlopsPerDot * static_cast<double>(iterations);
 }
 
-// As peak_tiles(), with one tile of `block` (8 KB, 64-byte aligned) loaded for each dot; an iteration
-// passes over the block once.
+// As peak_tiles(), with one tile of `block` (8 KB, 64-byte aligned) loaded for each dot; an
+// iteration passes over the block once.
 template <class Tiles>
 double l1_peak_tiles(std::size_t iterations, const float* block) {
   constexpr std::size_t kFloats = kTileRowBytes / sizeof(float) * kTileRows;

@@ -38,10 +38,10 @@ template <class V>
   return exp_within(V::max(V::set1(-105.0f), V::min(V::set1(90.0f), x)));
 }
 
-// 2^y for y < 128, NaN stays NaN: 2^n (1 + f Q(f)) with n = round(y), f = y - n, which is exact. Where a
-// factor of y can take over the logarithm of 2, this is shorter than exp: f needs no second step. Q
-// is evaluated in pairs of terms, for chains of operations that wait for each other are what it
-// costs.
+// 2^y for y < 128, NaN stays NaN: 2^n (1 + f Q(f)) with n = round(y), f = y - n, which is exact.
+// Where a factor of y can take over the logarithm of 2, this is shorter than exp: f needs no second
+// step. Q is evaluated in pairs of terms, for chains of operations that wait for each other are
+// what it costs.
 template <class V>
 [[gnu::always_inline]] inline V exp2_below(V y) {
   constexpr float kQ[] = {0.6931472f,   0.24022648f,   0.055503324f,

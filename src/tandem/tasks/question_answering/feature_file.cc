@@ -22,7 +22,8 @@ constexpr std::size_t kNumArrays = 7;
 constexpr std::size_t kAlignment = 64;
 
 // The beginning of a file, in the byte order of the machine: a cache does not travel. Behind it the
-// key, the warnings (each with a line break) and the arrays follow, each at a multiple of kAlignment.
+// key, the warnings (each with a line break) and the arrays follow, each at a multiple of
+// kAlignment.
 struct Header {
   std::array<char, 8> magic;
   std::uint64_t file_bytes;

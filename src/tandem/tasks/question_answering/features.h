@@ -35,12 +35,12 @@ struct FeatureOptions {
   std::size_t max_positions = kAll;  // the model's max_position_embeddings: no feature is longer
   std::size_t doc_stride = 128;      // overlap of neighbouring windows, in tokens
   bool labels = true;                // training; false: evaluation and prediction
-  Padding padding =
-      Padding::kNone;  // decides the feature length that the labels see, see FeatureStatistics
+  // Decides the feature length that the labels see, see FeatureStatistics.
+  Padding padding = Padding::kNone;
   bool fix_last_token_labels = false;
   bool skip_unusable = false;  // leave examples out, and count them, where an error would be thrown
-  std::size_t max_samples =
-      kAll;  // HF's max_*_samples: first so many examples, then first so many features
+  // HF's max_*_samples: first so many examples, then first so many features.
+  std::size_t max_samples = kAll;
 };
 
 struct Feature {
@@ -73,7 +73,8 @@ class FeatureSet {
   const FeatureStatistics& statistics() const { return statistics_; }
   // Memory of the features and tokens, in bytes: heap, or a part of a mapped file (feature_file.h).
   std::size_t bytes() const;
-  // The options' max_seq_length, clipped to the model's positions and the tokenizer's model_max_length.
+  // The options' max_seq_length, clipped to the model's positions and the tokenizer's
+  // model_max_length.
   std::size_t max_seq_length() const { return max_seq_length_; }
 
   // Tokens of feature i with [CLS] and both [SEP], without padding.
@@ -131,8 +132,8 @@ struct BatchRows {
       token_type_ids;                      // [rows]: 0 up to the first [SEP], then 1; 0 on padding
   std::vector<std::int32_t> position_ids;  // [rows]: 0, 1, … in each sequence
   std::vector<std::uint32_t> row_begin;    // [sequences + 1]
-  std::vector<std::uint32_t>
-      key_count;  // [sequences]: real tokens; the rest of the sequence is padding
+  // [sequences]: real tokens; the rest of the sequence is padding.
+  std::vector<std::uint32_t> key_count;
   std::vector<std::uint32_t> start_positions;  // [sequences]: label, index within the sequence
   std::vector<std::uint32_t> end_positions;    // [sequences]
 };

@@ -19,8 +19,8 @@ using Metrics = std::vector<std::pair<std::string, double>>;
 // single spaces.
 std::string normalize_answer(std::string_view answer);
 
-// Throws DataError, with the hint to use --version_2_with_negative, if an example has no gold answer:
-// squad_metrics() cannot score it.
+// Throws DataError, with the hint to use --version_2_with_negative, if an example has no gold
+// answer: squad_metrics() cannot score it.
 void check_answered(std::span<const data::QuestionExample> examples);
 
 // exact_match, f1. predictions[i] answers examples[i]. Throws DataError as check_answered(),

@@ -33,7 +33,8 @@ struct Mistakes {
   std::vector<Mistake> shown;  // the first ones, in the order of the questions
 };
 
-// predictions[i] answers examples[i] and is a part of its context, or "empty" or "". `v2`: scored as squad_v2 does.
+// predictions[i] answers examples[i] and is a part of its context, or "empty" or "". `v2`: scored
+// as squad_v2 does.
 Mistakes find_mistakes(std::span<const data::QuestionExample> examples,
                        std::span<const std::string_view> predictions, bool v2, std::size_t limit);
 

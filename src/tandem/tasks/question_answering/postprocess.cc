@@ -142,8 +142,8 @@ class ExampleAnswerer {
     if (spans_.size() > options_.n_best_size) spans_.resize(options_.n_best_size);
   }
 
-  // Memory does not grow with the number of features: what is cut here would be cut at the end, and so would be a later span
-  // whose score is not higher than the lowest that was kept.
+  // Memory does not grow with the number of features: what is cut here would be cut at the end, and
+  // so would be a later span whose score is not higher than the lowest that was kept.
   void drop_the_rest() {
     sort_and_cut();
     lowest_kept_ = rank_key(spans_.back().score);

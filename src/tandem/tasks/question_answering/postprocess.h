@@ -44,8 +44,8 @@ struct Prediction {
 };
 
 struct Predictions {
-  std::vector<Prediction>
-      predictions;  // one per example, in their order; views belong to the examples
+  // One per example, in their order; views belong to the examples.
+  std::vector<Prediction> predictions;
   std::vector<std::string> warnings;
 };
 

@@ -241,7 +241,8 @@ TEST_F(Postprocess, SeveralWindows) {
   EXPECT_EQ(out.predictions[0].null_odds, 2 - 6);
 }
 
-// So many spans that they are cut now and then: the same remain as when they are cut at the end, equal scores by position too.
+// So many spans that they are cut now and then: the same remain as when they are cut at the end,
+// equal scores by position too.
 TEST_F(Postprocess, ManyWindowsAreCutAsOne) {
   constexpr std::size_t kWindows = 30, kLength = 64, kContext = kLength - 4, kBest = 50;
   std::string context;

@@ -18,13 +18,13 @@ struct QaArguments {
   std::optional<std::string> validation_file;
   std::optional<std::string> test_file;
   bool overwrite_cache = false;  // make features anew even if an earlier run kept them
-  std::optional<int>
-      preprocessing_num_workers;  // threads that make features; none: all of this rank's
+  // Threads that make features; none: all of this rank's.
+  std::optional<int> preprocessing_num_workers;
 
   // --- features ---
   int max_seq_length = 384;  // tokens of question, context window and specials together
-  int doc_stride =
-      128;  // tokens that two windows of a long context share (the overlap, not the hop)
+  // Tokens that two windows of a long context share (the overlap, not the hop).
+  int doc_stride = 128;
   // Unset: no padding is computed; softmax and loss run over real tokens.
   // true: Hugging Face's numbers, every feature padded to max_seq_length.
   // false: Hugging Face's numbers, padded to the longest feature of the batch.

@@ -47,13 +47,14 @@ class QuestionAnsweringTask final : public tasks::Task {
                         const Options& options);
   ~QuestionAnsweringTask() override;
 
-  // Each is set at most once, before training or evaluating on it. set_evaluation() throws DataError for
-  // questions that the metrics could not score: better now than behind the training.
+  // Each is set at most once, before training or evaluating on it. set_evaluation() throws
+  // DataError for questions that the metrics could not score: better now than behind the training.
   void set_train_features(FeatureSet features);
   void set_evaluation(tasks::Split split, EvaluationSet set);
 
   const models::QuestionAnsweringModel& model() const { return model_; }
-  // What products read from here on; passes in the other precision, with their memory, are forgotten.
+  // What products read from here on; passes in the other precision, with their memory, are
+  // forgotten.
   void set_precision(nn::Precision precision);
   // Allocates what the evaluation sets need and returns the bytes of activations. After
   // plan_training() an evaluation runs in the memory of training, which is idle between two steps:
@@ -64,10 +65,12 @@ class QuestionAnsweringTask final : public tasks::Task {
   // Names the training features: their tokens, labels and padding. Equal texts mean equal training
   // data.
   std::string train_fingerprint() const;
-  // The same for the questions to evaluate or predict: their ids, tokens and places in the text. Empty without any.
+  // The same for the questions to evaluate or predict: their ids, tokens and places in the text.
+  // Empty without any.
   std::string evaluation_fingerprint(tasks::Split split) const;
 
-  // What the last evaluation of the validation set got wrong, at most `limit` of it in full; nothing without one.
+  // What the last evaluation of the validation set got wrong, at most `limit` of it in full;
+  // nothing without one.
   Mistakes mistakes(std::size_t limit) const;
 
   const nn::ParameterLayout& layout() const override { return model_.layout(); }

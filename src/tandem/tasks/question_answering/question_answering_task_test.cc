@@ -108,8 +108,8 @@ TEST(QuestionAnsweringTask, PaddedBatchesAreThoseOfASequentialSampler) {
   }
 }
 
-// Without padding features are computed by length, in batches of any size: the answers, their scores
-// included, are those of the features one by one.
+// Without padding features are computed by length, in batches of any size: the answers, their
+// scores included, are those of the features one by one.
 TEST(QuestionAnsweringTask, AnswersDoNotDependOnTheBatches) {
   for (const Padding padding : {Padding::kNone, Padding::kMaxSeqLength}) {
     const Written one_by_one = evaluate(padding, 1);
