@@ -9,6 +9,7 @@ Rules:
   order      a line names only folders of lines above it, so there is no cycle
   edges      every folder is there, and every edge is used by a file that is not a test
   picture    the table in docs/architecture.md says the same
+  folders    the same between the folders of a library that has some (FOLDERS)
   apps       nothing under src/ includes a header of apps/ or tests/ (tests may use tests/support)
   header     every header begins with `#pragma once`
   getenv     the environment is read in src/tandem/core/env.cc only
@@ -53,6 +54,22 @@ LAYERS = {
 }
 
 EVERYTHING = ["everything"]
+
+# The same inside a library that has folders: what each of them may include of the others. Tests may include all.
+FOLDERS = {
+    "comm": {
+        "algorithms": [],
+        "failure": ["algorithms"],
+        "node": ["algorithms"],
+        "network": ["algorithms", "failure", "node"],
+        "api": ["algorithms", "failure", "node", "network"],
+        "c": ["api", "algorithms"],
+        "plugins": ["network"],
+    },
+}
+
+TEST_HEADERS = {"test_ranks.h", "product_checks.h", "interleaving.h"}
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
 GETENV = re.compile(r"\b(?:secure_)?getenv\s*\(|\bsetenv\s*\(|\bputenv\s*\(|\benviron\b")
 PRINTING = re.compile(
@@ -150,12 +167,29 @@ def check_document(layers, text):
             difference = ", ".join(sorted(pictured[folder] ^ set(layers[folder])))
             yield f"docs/architecture.md: the edges of {folder} are others than those checked: {difference}"
 
+def check_folders(name, lines):
+    """The folders inside a library: src/tandem/comm/network/x.h includes nothing of src/tandem/comm/api."""
+    parts = name.split("/")
+    table = FOLDERS.get(parts[2]) if name.startswith("src/tandem/") else None
+    # Headers of tests lie among the rest; who may include them is nobody but tests.
+    if table is None or len(parts) < 5 or is_test(name) or parts[-1] in TEST_HEADERS:
+        return
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        target = match.group(1).split("/") if match else []
+        if target[:2] != ["tandem", parts[2]] or len(target) < 4 or target[2] == parts[3]:
+            continue
+        allowed = table.get(parts[3], [])
+        if target[2] not in allowed:
+            yield number, (f"{parts[2]}/{parts[3]} may not include {parts[2]}/{target[2]} (\"{match.group(1)}\"); "
+                           f"it may include: {', '.join(allowed) or 'no other folder'}")
+
 
 def check_file(root, path):
     name = path.relative_to(root).as_posix()
     text = path.read_text(encoding="utf-8")
     raw, code = text.split("\n"), code_lines(text)
-    findings = list(check_includes(name, raw))
+    findings = [*check_includes(name, raw), *check_folders(name, raw)]
     if path.suffix == ".h" and "#pragma once" not in code_lines(text)[:40] and "#pragma once" not in raw:
         findings.append((1, "a header without #pragma once"))
     for number, line in enumerate(code, 1):
@@ -210,6 +244,9 @@ def self_test():
         "src/tandem/kernels/b.h": ('#include "tandem/core/a.h"\n', ["kernels/b.h:1: a header without #pragma once"]),
         "src/tandem/comm/c.cc": ('#include "tandem/kernels/b.h"\n#include "tandem/nn/d.h"\n',
                                  ["comm/c.cc:2: comm may not include nn"]),
+        "src/tandem/comm/node/c.cc": ('#include "tandem/comm/algorithms/a.h"\n#include "tandem/comm/api/b.h"\n',
+                                      ["comm/node/c.cc:2: comm/node may not include comm/api"]),
+        "src/tandem/comm/node/c_test.cc": ('#include "tandem/comm/api/b.h"\n', []),
         "src/tandem/nn/d.cc": ('int main() { return getenv("HOME") != 0; }\n', ["nn/d.cc:1: the environment is read"]),
         "src/tandem/text/e.cc": ('// std::cout << "prose"\nvoid f() { std::cout << 1; }\nvoid g() { std::exit(1); }\n',
                                  ["text/e.cc:2: libraries neither print", "text/e.cc:3: libraries neither print"]),

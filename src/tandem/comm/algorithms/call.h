@@ -39,6 +39,9 @@ struct Call {
   }
 };
 
+// Streams of messages between two ranks of a communicator, beside that of its collectives.
+inline constexpr int kChannels = 4;
+
 // "all_reduce #17 of 100 float32 (sum)"
 std::string describe(const Call& call, std::uint64_t sequence);
 

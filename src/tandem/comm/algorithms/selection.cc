@@ -4,7 +4,7 @@
 #include <charconv>
 #include <span>
 
-#include "tandem/comm/node/node_channel.h"
+#include "tandem/comm/algorithms/slot_bytes.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
@@ -227,16 +227,14 @@ Limits Limits::fixed(int ranks_of_node, int nodes) {
   Limits limits;
   // In the slots everybody reads everything: with many ranks that pays only for less.
   limits.slot_bytes =
-      std::min(NodeChannel::kSlotBytes,
-               2 * NodeChannel::kSlotBytes / static_cast<std::size_t>(std::max(2, ranks_of_node)));
+      std::min(kSlotBytes, 2 * kSlotBytes / static_cast<std::size_t>(std::max(2, ranks_of_node)));
   // A tree over few nodes that are no power of two has more rounds than the exchange.
   limits.short_bytes = is_canonical(Algorithm::kDoubling, nodes) || nodes > 8 ? 8192 : 0;
   return limits;
 }
 
 NodeWay select_node_way(Operation operation, std::size_t bytes_in, const Limits& limits) {
-  if (operation == Operation::kBarrier || bytes_in <= NodeChannel::kTinyBytes)
-    return NodeWay::kLine;
+  if (operation == Operation::kBarrier || bytes_in <= kTinyBytes) return NodeWay::kLine;
   return bytes_in <= limits.slot_bytes ? NodeWay::kSlot : NodeWay::kStaged;
 }
 
@@ -317,9 +315,8 @@ std::string describe_selection(const Selection& selection, const Limits& limits,
     text += fmt::format(
         "within a node of {} ranks, all operations, by bytes that a rank gives:\n"
         "    0-{:<18} {}\n    {}-{:<17} {}\n    {}-{:<14} {}\n",
-        ranks_of_node, NodeChannel::kTinyBytes, name_of(NodeWay::kLine),
-        NodeChannel::kTinyBytes + 1, limits.slot_bytes, name_of(NodeWay::kSlot),
-        limits.slot_bytes + 1, "max", name_of(NodeWay::kStaged));
+        ranks_of_node, kTinyBytes, name_of(NodeWay::kLine), kTinyBytes + 1, limits.slot_bytes,
+        name_of(NodeWay::kSlot), limits.slot_bytes + 1, "max", name_of(NodeWay::kStaged));
   }
   if (nodes > 1) {
     text += fmt::format("between {} nodes, by bytes of one rank's numbers:\n", nodes);

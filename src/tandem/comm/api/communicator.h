@@ -316,7 +316,7 @@ class Communicator {
   // ---- point to point ----
   // Messages between two ranks arrive in the order sent, on each of kChannels independent streams.
   // A receive must ask for exactly the type and count sent.
-  static constexpr int kChannels = 4;
+  static constexpr int kChannels = comm::kChannels;
   template <class T>
   void send(std::span<const T> data, int peer, int channel = 0) {
     wait(start_send(data, peer, channel));

@@ -1,7 +1,6 @@
 #include "tandem/comm/network/transport.h"
 
 #include "tandem/comm/algorithms/call.h"
-#include "tandem/comm/api/communicator.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
@@ -16,7 +15,7 @@ std::string describe(const Header& header) {
   std::string text = describe(call, header.sequence);
   if (header.operation == Operation::kSend) {
     // Every communicator of a family has one channel for collectives and kChannels for messages.
-    text += fmt::format(" on channel {}", header.channel % (Communicator::kChannels + 1) - 1);
+    text += fmt::format(" on channel {}", header.channel % (kChannels + 1) - 1);
   }
   return text;
 }

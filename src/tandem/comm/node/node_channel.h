@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "tandem/comm/algorithms/call.h"
+#include "tandem/comm/algorithms/slot_bytes.h"
 
 namespace tandem::comm {
 
@@ -69,8 +70,6 @@ static_assert(sizeof(CallRecord) == 32);
 
 class NodeChannel {
  public:
-  static constexpr std::size_t kTinyBytes = 56;
-  static constexpr std::size_t kSlotBytes = 16384;
   static constexpr std::size_t kRingDepth = 4;
   static constexpr std::size_t kRingStride = std::size_t{128} << 10;
   static constexpr std::size_t kHistory = 64;

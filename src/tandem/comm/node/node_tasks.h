@@ -33,9 +33,9 @@ struct NodeContext {
   Whole whole = {};
 };
 
-// Up to NodeChannel::kSlotBytes from each rank, in one step: everybody writes what it gives into
-// its line (up to 56 bytes) or slot and reads what it needs from those of the others. Where the
-// result is for all, everybody computes all of it, in the same order.
+// Up to kSlotBytes from each rank, in one step: everybody writes what it gives into its line (up to
+// 56 bytes) or slot and reads what it needs from those of the others. Where the result is for all,
+// everybody computes all of it, in the same order.
 class SlotTask final : public Task {
  public:
   // `reduction` matters only to calls that reduce, and must live as long as the task.

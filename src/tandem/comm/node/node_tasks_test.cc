@@ -46,7 +46,7 @@ struct Rank {
     reduction.programs = programs;
     const std::size_t bytes = call.in_bytes(channel.size());
     std::unique_ptr<Task> task;
-    if (bytes <= NodeChannel::kSlotBytes) {
+    if (bytes <= kSlotBytes) {
       task = std::make_unique<SlotTask>(context, call, reduction);
     } else {
       task = std::make_unique<LargeTask>(context, call, reduction);

@@ -30,7 +30,7 @@ void SlotTask::announce() {
   std::span<const std::byte> data;
   if (is_source(channel.local_rank())) data = {call_.in, call_.in_bytes(channel.size())};
   if (call_.operation == Operation::kBarrier) data = {};
-  if (data.size() > NodeChannel::kTinyBytes) {
+  if (data.size() > kTinyBytes) {
     std::memcpy(channel.next_slot(), data.data(), data.size());
     data = {};
   }
@@ -61,7 +61,7 @@ bool SlotTask::sources_announced() {
 const std::byte* SlotTask::given_by(int local, std::size_t offset) const {
   NodeChannel& channel = context_.channel;
   if (local == channel.local_rank()) return call_.in + offset;
-  const bool tiny = call_.in_bytes(channel.size()) <= NodeChannel::kTinyBytes;
+  const bool tiny = call_.in_bytes(channel.size()) <= kTinyBytes;
   return (tiny ? channel.tiny(local) : channel.slot(local)) + offset;
 }
 
