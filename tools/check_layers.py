@@ -167,6 +167,7 @@ def check_document(layers, text):
             difference = ", ".join(sorted(pictured[folder] ^ set(layers[folder])))
             yield f"docs/architecture.md: the edges of {folder} are others than those checked: {difference}"
 
+
 def check_folders(name, lines):
     """The folders inside a library: src/tandem/comm/network/x.h includes nothing of src/tandem/comm/api."""
     parts = name.split("/")

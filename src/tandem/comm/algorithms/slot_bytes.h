@@ -1,5 +1,6 @@
-// How many bytes that a rank gives go through a line and through a slot of the memory that the ranks of a node share
-// (node/node_channel.h): where the table of algorithms passes from one to the next.
+// How many bytes that a rank gives go through a line and through a slot of the memory that the
+// ranks of a node share (node/node_channel.h): where the table of algorithms passes from one to the
+// next.
 #pragma once
 
 #include <cstddef>

@@ -57,7 +57,7 @@ struct Fabric {
   std::vector<rendezvous::FileDescriptor> local_sockets;
   // Where the ranks find each other again.
   rendezvous::FileDescriptor listener;
-  std::vector<Door> doors;
+  std::vector<rendezvous::Door> doors;
   bool loopback_only = false;
   std::string interface;
   rendezvous::Membership membership;          // left when the job is done, not when it failed

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "tandem/comm/api/communicator_state.h"
-#include "tandem/comm/network/reunion.h"
 #include "tandem/core/error.h"
+#include "tandem/rendezvous/reunion.h"
 
 namespace tandem::comm {
 namespace {
@@ -23,6 +23,22 @@ std::vector<int> job_ranks(const std::vector<int>& ranks, const std::vector<int>
   result.erase(std::unique(result.begin(), result.end()), result.end());
   return result;
 }
+
+// The ranks as the monitor of the old communicator knows them; it goes on after a failure.
+class WatchedRanks final : public rendezvous::Roster {
+ public:
+  explicit WatchedRanks(Fabric& fabric) : fabric_(fabric) {}
+  std::string describe(int rank) const override {
+    return fabric_.peers[static_cast<std::size_t>(rank)].describe();
+  }
+  bool gone(int rank) const override { return fabric_.monitor->gone(rank); }
+  std::string why_expelled() const override { return fabric_.monitor->why_expelled(); }
+  void expel(int rank, const std::string& why) override { fabric_.monitor->expel(rank, why); }
+  bool may_leave_behind() const override { return fabric_.failure->is_set(); }
+
+ private:
+  Fabric& fabric_;
+};
 
 }  // namespace
 
@@ -60,19 +76,18 @@ std::unique_ptr<Communicator> Communicator::shrink(const ShrinkOptions& options)
   if (s.size == 1) return create(0, 1, {}, /*loopback_only=*/true, inherited);
   if (options.abort) abort("its program shrinks the communicator");
   Fabric& fabric = *s.fabric;
-  ReunionOptions reunion_options;
+  rendezvous::ReunionOptions reunion_options;
   reunion_options.rank = s.world(s.rank);
   reunion_options.members = s.members;
   reunion_options.excluded = job_ranks(options.exclude, s.members);
   reunion_options.key = static_cast<std::uint64_t>(s.family);
   reunion_options.loopback_only = fabric.loopback_only;
-  Reunion reunion(
-      fabric.listener, fabric.doors, fabric.peers, *fabric.monitor, [this] { return failed(); },
-      reunion_options);
+  WatchedRanks ranks_known(fabric);
+  rendezvous::Reunion reunion(fabric.listener, fabric.doors, ranks_known, reunion_options);
   const Deadline deadline(options.timeout.value_or(inherited.timeout));
   // Each round but the last fails because somebody has died in it.
   for (int rounds_left = s.size;; --rounds_left) {
-    Agreement agreement = reunion.meet(deadline);
+    rendezvous::Agreement agreement = reunion.meet(deadline);
     const auto self =
         std::find(agreement.members.begin(), agreement.members.end(), reunion_options.rank);
     if (self == agreement.members.end())

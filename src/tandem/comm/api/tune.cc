@@ -1,4 +1,5 @@
-// Measures at the start where the table of algorithms passes from one way to the next (algorithms/tuning.h).
+// Measures at the start where the table of algorithms passes from one way to the next
+// (algorithms/tuning.h).
 #include <algorithm>
 #include <optional>
 #include <vector>

@@ -10,10 +10,11 @@
 //
 // Heartbeats go to all ranks of a small job, to the neighbours in a ring of the ranks in a large
 // one, four times a second. They go on after a failure, because the ranks that are left may meet
-// again (reunion.h) and must not wait for a stopped one. They say what the rank is doing, so that a
-// wait that takes too long can name who holds up the job, which need not be the rank that is waited
-// for. And they say what it has called: ranks that wait for each other in different operations (one
-// gathers to rank 0, the other to rank 1) exchange no message that could show it.
+// again (rendezvous/reunion.h) and must not wait for a stopped one. They say what the rank is
+// doing, so that a wait that takes too long can name who holds up the job, which need not be the
+// rank that is waited for. And they say what it has called: ranks that wait for each other in
+// different operations (one gathers to rank 0, the other to rank 1) exchange no message that could
+// show it.
 #pragma once
 
 #include <atomic>

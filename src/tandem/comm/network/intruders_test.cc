@@ -16,15 +16,17 @@
 
 #include "support/ports.h"
 #include "tandem/comm/api/test_ranks.h"
-#include "tandem/comm/network/mesh_wire.h"
 #include "tandem/comm/network/transport.h"
 #include "tandem/rendezvous/exchange_wire.h"
+#include "tandem/rendezvous/rank_wire.h"
 
 namespace tandem::comm {
 namespace {
 
 namespace wire = rendezvous::wire;
+using rendezvous::ConnectionKind;
 using rendezvous::FileDescriptor;
+using rendezvous::view_of;
 
 // The sockets that listen in this process.
 std::set<std::string> own_sockets() {
@@ -138,8 +140,8 @@ std::string hello(std::uint32_t version, std::uint32_t card_bytes) {
   return std::string(wire::view_of(hello)) + noise();
 }
 
-std::string mesh_hello(Kind kind) {
-  MeshHello hello;
+std::string rank_hello(ConnectionKind kind) {
+  rendezvous::RankHello hello;
   hello.kind = kind;
   hello.rank = 2;
   return std::string(view_of(hello)) + noise();
@@ -158,11 +160,11 @@ std::vector<Words> all_words() {
           {"AnotherVersion", hello(99, 100)},
           {"EndlessCard", hello(wire::kVersion, 0xffffffff)},
           {"AWordAfterNoHello", std::string(1, static_cast<char>(wire::kGaveUp)) + noise()},
-          {"MeshData", mesh_hello(Kind::kData)},
-          {"MeshControl", mesh_hello(Kind::kControl)},
-          {"MeshLocal", mesh_hello(Kind::kLocal)},
-          {"Reunion", mesh_hello(Kind::kReunion)},
-          {"NoKind", mesh_hello(static_cast<Kind>(77))},
+          {"MeshData", rank_hello(ConnectionKind::kData)},
+          {"MeshControl", rank_hello(ConnectionKind::kControl)},
+          {"MeshLocal", rank_hello(ConnectionKind::kLocal)},
+          {"Reunion", rank_hello(ConnectionKind::kReunion)},
+          {"NoKind", rank_hello(static_cast<ConnectionKind>(77))},
           {"Messages", std::string(view_of(Header())) + noise()}};
 }
 

@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "tandem/comm/failure/disagreement.h"
-#include "tandem/comm/network/mesh_wire.h"
 #include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -20,13 +19,21 @@
 #include "tandem/rendezvous/connect.h"
 #include "tandem/rendezvous/interfaces.h"
 #include "tandem/rendezvous/lobby.h"
+#include "tandem/rendezvous/rank_wire.h"
 
 namespace tandem::comm {
 namespace {
 
+using rendezvous::ConnectionKind;
 using rendezvous::Deadline;
 using rendezvous::FileDescriptor;
 using rendezvous::IoStatus;
+using rendezvous::is_greeting_of;
+using rendezvous::RankGreeting;
+using rendezvous::RankHello;
+using rendezvous::read_as;
+using rendezvous::Secret;
+using rendezvous::view_of;
 using std::chrono::milliseconds;
 
 // All ranks are known to be alive when they connect to each other; nobody needs long.
@@ -203,8 +210,8 @@ class Builder {
     mesh_.control.resize(size_);
     mesh_.local.resize(size_);
     for (std::size_t i = 0; i < rank_; ++i) {
-      mesh_.data[i] = connect(i, Kind::kData, met[i].address, deadline);
-      mesh_.control[i] = connect(i, Kind::kControl, met[i].address, deadline);
+      mesh_.data[i] = connect(i, ConnectionKind::kData, met[i].address, deadline);
+      mesh_.control[i] = connect(i, ConnectionKind::kControl, met[i].address, deadline);
       if (shares_node(i)) mesh_.local[i] = connect_local(i);
     }
     accept_higher_ranks(deadline);
@@ -265,11 +272,11 @@ class Builder {
     return addresses;
   }
 
-  FileDescriptor connect(std::size_t i, Kind kind, const std::string& seen_at,
+  FileDescriptor connect(std::size_t i, ConnectionKind kind, const std::string& seen_at,
                          const Deadline& deadline) {
     const std::vector<std::string> addresses = candidates(i, seen_at);
     rendezvous::Handshake handshake;
-    handshake.answer_bytes = sizeof(MeshGreeting);
+    handshake.answer_bytes = sizeof(RankGreeting);
     handshake.accept = [&](const std::string& answer) {
       return is_greeting_of(answer, i, cards_[i].listener);
     };
@@ -280,7 +287,7 @@ class Builder {
     do {
       rendezvous::Connected found =
           rendezvous::connect_first(addresses, cards_[i].port, handshake, deadline, failure);
-      const MeshHello hello = hello_to(i, kind);
+      const RankHello hello = hello_to(i, kind);
       if (found.socket && send_all(found.socket, std::as_bytes(std::span(&hello, 1)), deadline) ==
                               IoStatus::kDone) {
         return std::move(found.socket);
@@ -295,8 +302,8 @@ class Builder {
         deadline.elapsed_seconds(), failure);
   }
 
-  MeshHello hello_to(std::size_t i, Kind kind) const {
-    MeshHello hello;
+  RankHello hello_to(std::size_t i, ConnectionKind kind) const {
+    RankHello hello;
     hello.kind = kind;
     hello.secret = cards_[i].secret;
     hello.rank = static_cast<std::uint32_t>(rank_);
@@ -309,7 +316,7 @@ class Builder {
   FileDescriptor connect_local(std::size_t i) {
     sockaddr_un address;
     const socklen_t length = local_address(cards_[i], i, address);
-    const MeshHello hello = hello_to(i, Kind::kLocal);
+    const RankHello hello = hello_to(i, ConnectionKind::kLocal);
     const Deadline deadline(kReason);
     while (true) {
       FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -357,21 +364,22 @@ class Builder {
       if (vigil_ != nullptr) vigil_->check();
       lobby_.accept_from(listener_, [&] { return std::string(view_of(greeting_)); });
       lobby_.accept_from(local_listener_, [] { return std::string(); });
-      const auto wanted = [](const std::string&) { return sizeof(MeshHello); };
+      const auto wanted = [](const std::string&) { return sizeof(RankHello); };
       for (rendezvous::Guest& guest : lobby_.take_complete(wanted)) welcome(std::move(guest));
     }
   }
 
   void welcome(rendezvous::Guest guest) {
-    const auto hello = read_as<MeshHello>(guest.received);
-    const bool genuine = hello.magic == MeshHello().magic && hello.secret == own_.secret &&
-                         hello.target == rank_ && hello.rank > rank_ && hello.rank < size_ &&
-                         (hello.kind == Kind::kLocal) == rendezvous::is_local(guest.socket);
+    const auto hello = read_as<RankHello>(guest.received);
+    const bool genuine =
+        hello.magic == RankHello().magic && hello.secret == own_.secret && hello.target == rank_ &&
+        hello.rank > rank_ && hello.rank < size_ &&
+        (hello.kind == ConnectionKind::kLocal) == rendezvous::is_local(guest.socket);
     if (!genuine) return;
-    if (hello.kind == Kind::kLocal && !rendezvous::is_of_this_user(guest.socket)) return;
-    auto& sockets = hello.kind == Kind::kData      ? mesh_.data
-                    : hello.kind == Kind::kControl ? mesh_.control
-                                                   : mesh_.local;
+    if (hello.kind == ConnectionKind::kLocal && !rendezvous::is_of_this_user(guest.socket)) return;
+    auto& sockets = hello.kind == ConnectionKind::kData      ? mesh_.data
+                    : hello.kind == ConnectionKind::kControl ? mesh_.control
+                                                             : mesh_.local;
     sockets[hello.rank] = std::move(guest.socket);
   }
 
@@ -394,7 +402,7 @@ class Builder {
   Card own_;
   FileDescriptor local_listener_;
   rendezvous::Lobby lobby_;
-  MeshGreeting greeting_;
+  RankGreeting greeting_;
   rendezvous::Vigil* vigil_ = nullptr;
   std::vector<Card> cards_;
   Mesh mesh_;

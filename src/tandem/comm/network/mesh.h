@@ -8,19 +8,11 @@
 #include <vector>
 
 #include "tandem/comm/failure/peer.h"
-#include "tandem/comm/network/mesh_wire.h"
 #include "tandem/rendezvous/exchange.h"
+#include "tandem/rendezvous/rank_wire.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::comm {
-
-// Where a rank listens, as this rank reaches it.
-struct Door {
-  std::vector<std::string> addresses;  // the likeliest first
-  int port = 0;
-  std::uint64_t listener = 0;  // public name of the listening socket
-  Secret secret;               // of those who may connect to it
-};
 
 struct Mesh {
   std::vector<Peer> peers;  // by rank, this one included
@@ -29,8 +21,8 @@ struct Mesh {
   std::vector<rendezvous::FileDescriptor> control;
   std::vector<rendezvous::FileDescriptor> local;
   // By rank, this one included. The ranks keep listening after they are connected: should the
-  // communicator fail, those that are left find each other there (reunion.h).
-  std::vector<Door> doors;
+  // communicator fail, those that are left find each other there (rendezvous/reunion.h).
+  std::vector<rendezvous::Door> doors;
   rendezvous::FileDescriptor listener;  // this rank's
   rendezvous::Membership membership;    // this rank's, in a process manager's job
   // "eth0 (10.0.0.3)": this rank's way to other hosts; empty if there are none.

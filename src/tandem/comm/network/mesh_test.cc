@@ -85,8 +85,8 @@ TEST(Mesh, AStrangerAtTheLocalSocketIsLeftOut) {
     for (const std::uint64_t guess : {std::uint64_t{0}, std::uint64_t{listener}}) {
       FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
       ASSERT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
-      MeshHello hello;
-      hello.kind = Kind::kLocal;
+      rendezvous::RankHello hello;
+      hello.kind = rendezvous::ConnectionKind::kLocal;
       hello.rank = 1;
       hello.secret = {guess, guess};
       ASSERT_EQ(::send(socket.get(), &hello, sizeof hello, 0), static_cast<ssize_t>(sizeof hello));

@@ -4,17 +4,18 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tandem/rendezvous/plain_bytes.h"
 
-namespace tandem::comm {
+namespace tandem::rendezvous {
 
 // What a connection is for.
-enum class Kind : std::uint32_t { kData = 0, kControl = 1, kLocal = 2, kReunion = 3 };
+enum class ConnectionKind : std::uint32_t { kData = 0, kControl = 1, kLocal = 2, kReunion = 3 };
 
 // What a listener says to whoever connects: an address and port may also be those of another
 // program, of another host even.
-struct MeshGreeting {
+struct RankGreeting {
   std::uint32_t magic = 0x6d444e57;
   std::uint32_t rank = 0;
   std::uint64_t listener = 0;
@@ -31,23 +32,28 @@ struct Secret {
   }
 };
 
+// Where a rank listens, as this rank reaches it.
+struct Door {
+  std::vector<std::string> addresses;  // the likeliest first
+  int port = 0;
+  std::uint64_t listener = 0;  // public name of the listening socket
+  Secret secret;               // of those who may connect to it
+};
+
 // The connecting rank proves with the listener's secret, which only the cards carry, that it
 // belongs to the job.
-struct MeshHello {
+struct RankHello {
   std::uint32_t magic = 0x6d444e49;
-  Kind kind = Kind::kData;
+  ConnectionKind kind = ConnectionKind::kData;
   Secret secret;
   std::uint32_t rank = 0;
   std::uint32_t target = 0;
 };
 
-using rendezvous::read_as;
-using rendezvous::view_of;
-
 inline bool is_greeting_of(std::string_view bytes, std::size_t rank, std::uint64_t listener) {
-  const auto greeting = read_as<MeshGreeting>(bytes);
-  return greeting.magic == MeshGreeting().magic && greeting.rank == rank &&
+  const auto greeting = read_as<RankGreeting>(bytes);
+  return greeting.magic == RankGreeting().magic && greeting.rank == rank &&
          greeting.listener == listener;
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem::rendezvous

@@ -1,4 +1,4 @@
-#include "tandem/comm/network/reunion.h"
+#include "tandem/rendezvous/reunion.h"
 
 #include <poll.h>
 
@@ -7,20 +7,17 @@
 #include <optional>
 #include <thread>
 
-#include "tandem/comm/network/mesh_wire.h"
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/connect.h"
 #include "tandem/rendezvous/lobby.h"
+#include "tandem/rendezvous/rank_wire.h"
 
-namespace tandem::comm {
+namespace tandem::rendezvous {
 namespace {
 
-using rendezvous::Deadline;
-using rendezvous::FileDescriptor;
-using rendezvous::IoStatus;
 using std::chrono::milliseconds;
 
-// Sleeps are cut so that deaths, which the monitor sees, are looked at.
+// Sleeps are cut so that deaths, which the roster knows, are looked at.
 constexpr milliseconds kNap{20};
 constexpr milliseconds kIntroduction{10000};
 // Those who wait for the host do so this much longer than the host for them: its message knows who
@@ -29,7 +26,7 @@ constexpr milliseconds kGrace{2000};
 constexpr milliseconds kSendLimit{2000};
 constexpr std::uint32_t kMaxRanks = 1u << 20;
 
-// A guest says MeshHello and this, then the ranks that it excludes.
+// A guest says RankHello and this, then the ranks that it excludes.
 struct Request {
   std::uint64_t key = 0;
   std::uint32_t num_excluded = 0;
@@ -70,9 +67,9 @@ bool contains(const std::vector<int>& ranks, int rank) {
 
 // How many bytes a guest says in all; 0: not a guest.
 std::size_t introduction_bytes(const std::string& received) {
-  constexpr std::size_t kHead = sizeof(MeshHello) + sizeof(Request);
+  constexpr std::size_t kHead = sizeof(RankHello) + sizeof(Request);
   if (received.size() < kHead) return kHead;
-  const auto request = read_as<Request>(std::string_view(received).substr(sizeof(MeshHello)));
+  const auto request = read_as<Request>(std::string_view(received).substr(sizeof(RankHello)));
   if (request.num_excluded > kMaxRanks) return 0;
   return kHead + request.num_excluded * sizeof(std::int32_t);
 }
@@ -86,7 +83,7 @@ class Reunion::Host {
   explicit Host(Reunion& reunion)
       : reunion_(reunion),
         options_(reunion.options_),
-        lobby_(kIntroduction, 4 * reunion.peers_.size() + 256) {
+        lobby_(kIntroduction, 4 * reunion.doors_.size() + 256) {
     greeting_.rank = static_cast<std::uint32_t>(options_.rank);
     greeting_.listener = reunion.doors_[static_cast<std::size_t>(options_.rank)].listener;
   }
@@ -95,7 +92,7 @@ class Reunion::Host {
     while (!missing().empty()) {
       reunion_.check_expelled();
       if (deadline.passed()) {
-        if (reunion_.may_leave_behind_()) break;
+        if (reunion_.roster_.may_leave_behind()) break;
         fail(Verdict::kRefused,
              fmt::format("{} waited {:.1f} s for {} to call shrink as well; exclude ranks that do "
                          "not, or abort the communicator",
@@ -107,15 +104,12 @@ class Reunion::Host {
   }
 
  private:
-  std::string self() const {
-    return reunion_.peers_[static_cast<std::size_t>(options_.rank)].describe();
-  }
+  std::string self() const { return reunion_.roster_.describe(options_.rank); }
 
   std::string describe(const std::vector<int>& ranks) const {
     std::string text;
     for (const int rank : ranks) {
-      text +=
-          (text.empty() ? "" : ", ") + reunion_.peers_[static_cast<std::size_t>(rank)].describe();
+      text += (text.empty() ? "" : ", ") + reunion_.roster_.describe(rank);
     }
     return text;
   }
@@ -125,7 +119,7 @@ class Reunion::Host {
     std::vector<int> ranks;
     for (const int rank : options_.members) {
       const bool expected = rank != options_.rank && !contains(options_.excluded, rank);
-      if (expected && !guests_.contains(rank) && !reunion_.monitor_.gone(rank))
+      if (expected && !guests_.contains(rank) && !reunion_.roster_.gone(rank))
         ranks.push_back(rank);
     }
     return ranks;
@@ -149,10 +143,11 @@ class Reunion::Host {
   }
 
   void welcome(rendezvous::Guest& guest) {
-    const auto hello = read_as<MeshHello>(guest.received);
+    const auto hello = read_as<RankHello>(guest.received);
     const Secret secret = reunion_.doors_[static_cast<std::size_t>(options_.rank)].secret;
-    const bool genuine = hello.magic == MeshHello().magic && hello.kind == Kind::kReunion &&
-                         hello.secret == secret && hello.rank < reunion_.peers_.size() &&
+    const bool genuine = hello.magic == RankHello().magic &&
+                         hello.kind == ConnectionKind::kReunion && hello.secret == secret &&
+                         hello.rank < reunion_.doors_.size() &&
                          hello.target == static_cast<std::uint32_t>(options_.rank);
     if (!genuine) return;
     const std::string_view rest = std::string_view(guest.received).substr(sizeof hello);
@@ -166,7 +161,7 @@ class Reunion::Host {
           guest.socket, Verdict::kRefused, {},
           fmt::format("{} was excluded by {}: it must not call shrink", describe({rank}), self()));
     }
-    if (reunion_.monitor_.gone(rank)) {
+    if (reunion_.roster_.gone(rank)) {
       return answer(guest.socket, Verdict::kRefused, {},
                     fmt::format("{} cannot shrink with the others: {} counts it as dead",
                                 describe({rank}), self()));
@@ -199,15 +194,15 @@ class Reunion::Host {
   Agreement decide(const Deadline& deadline) {
     Agreement agreement;
     for (const int rank : options_.members) {
-      const bool came = guests_.contains(rank) && !reunion_.monitor_.gone(rank);
+      const bool came = guests_.contains(rank) && !reunion_.roster_.gone(rank);
       if (rank == options_.rank || came) agreement.members.push_back(rank);
     }
-    if (reunion_.may_leave_behind_()) leave_behind(agreement.members, deadline);
-    agreement.place = rendezvous::open_bare_place(options_.loopback_only);
+    if (reunion_.roster_.may_leave_behind()) leave_behind(agreement.members, deadline);
+    agreement.place = open_bare_place(options_.loopback_only);
     for (const auto& [rank, socket] : guests_) {
       answer(socket, Verdict::kGoOn, agreement.members, agreement.place.text);
     }
-    agreement.place.text = rendezvous::place_at(agreement.place.text, "127.0.0.1");
+    agreement.place.text = place_at(agreement.place.text, "127.0.0.1");
     return agreement;
   }
 
@@ -215,20 +210,20 @@ class Reunion::Host {
   // deadline.
   void leave_behind(const std::vector<int>& members, const Deadline& deadline) {
     for (const int rank : options_.members) {
-      if (contains(members, rank) || reunion_.monitor_.gone(rank)) continue;
+      if (contains(members, rank) || reunion_.roster_.gone(rank)) continue;
       const std::string why = contains(options_.excluded, rank)
                                   ? "it was excluded"
                                   : fmt::format("it had not called shrink {:.1f} s after {}",
                                                 deadline.elapsed_seconds(), self());
-      reunion_.monitor_.expel(
+      reunion_.roster_.expel(
           rank, fmt::format("the other ranks went on without {}: {}", describe({rank}), why));
     }
   }
 
   Reunion& reunion_;
   const ReunionOptions& options_;
-  rendezvous::Lobby lobby_;
-  MeshGreeting greeting_;
+  Lobby lobby_;
+  RankGreeting greeting_;
   std::map<int, FileDescriptor> guests_;
 };
 
@@ -258,25 +253,24 @@ class Reunion::Guest {
     if (head.verdict == Verdict::kRefused) throw CommError(text);
     Agreement agreement;
     agreement.members = read_ranks(ranks, head.num_members);
-    agreement.place.text = rendezvous::place_at(text, address);
+    agreement.place.text = place_at(text, address);
     return agreement;
   }
 
  private:
   FileDescriptor reach(const Deadline& deadline, std::string& address) {
     const Door& door = reunion_.doors_[static_cast<std::size_t>(host_)];
-    rendezvous::Handshake handshake;
-    handshake.answer_bytes = sizeof(MeshGreeting);
+    Handshake handshake;
+    handshake.answer_bytes = sizeof(RankGreeting);
     handshake.accept = [&](const std::string& bytes) {
       return is_greeting_of(bytes, static_cast<std::size_t>(host_), door.listener);
     };
     std::string failure;
-    rendezvous::Connected found =
-        rendezvous::connect_first(door.addresses, door.port, handshake, deadline, failure);
+    Connected found = connect_first(door.addresses, door.port, handshake, deadline, failure);
     if (!found.socket) return {};
     address = found.address;
-    MeshHello hello;
-    hello.kind = Kind::kReunion;
+    RankHello hello;
+    hello.kind = ConnectionKind::kReunion;
     hello.secret = door.secret;
     hello.rank = static_cast<std::uint32_t>(reunion_.options_.rank);
     hello.target = static_cast<std::uint32_t>(host_);
@@ -294,7 +288,7 @@ class Reunion::Guest {
 
   // False when the host has ended or is known to be gone.
   bool receive(const FileDescriptor& socket, std::span<std::byte> bytes, const Deadline& deadline) {
-    while (!reunion_.monitor_.gone(host_)) {
+    while (!reunion_.roster_.gone(host_)) {
       reunion_.check_expelled();
       pollfd wait{socket.get(), POLLIN, 0};
       if (::poll(&wait, 1, static_cast<int>(kNap.count())) > 0) break;
@@ -310,29 +304,22 @@ class Reunion::Guest {
 
 // ---- who meets whom ----
 
-Reunion::Reunion(const FileDescriptor& listener, const std::vector<Door>& doors,
-                 const std::vector<Peer>& peers, Monitor& monitor,
-                 std::function<bool()> may_leave_behind, ReunionOptions options)
-    : listener_(listener),
-      doors_(doors),
-      peers_(peers),
-      monitor_(monitor),
-      may_leave_behind_(std::move(may_leave_behind)),
-      options_(std::move(options)) {}
+Reunion::Reunion(const FileDescriptor& listener, const std::vector<Door>& doors, Roster& roster,
+                 ReunionOptions options)
+    : listener_(listener), doors_(doors), roster_(roster), options_(std::move(options)) {}
 
 int Reunion::find_host() const {
   for (const int rank : options_.members) {
     if (rank == options_.rank) break;
-    if (!contains(options_.excluded, rank) && !monitor_.gone(rank)) return rank;
+    if (!contains(options_.excluded, rank) && !roster_.gone(rank)) return rank;
   }
   return options_.rank;
 }
 
 void Reunion::check_expelled() const {
-  if (!monitor_.gone(options_.rank)) return;
+  if (!roster_.gone(options_.rank)) return;
   raise<CommError>("{} cannot shrink with the others, which count it out: {}",
-                   peers_[static_cast<std::size_t>(options_.rank)].describe(),
-                   monitor_.why_expelled());
+                   roster_.describe(options_.rank), roster_.why_expelled());
 }
 
 Agreement Reunion::meet(const Deadline& deadline) {
@@ -345,11 +332,10 @@ Agreement Reunion::meet(const Deadline& deadline) {
     if (deadline.passed()) {
       raise<CommError>(
           "{} waited {:.1f} s for {} to lead the shrinking, but that rank has not called shrink",
-          peers_[static_cast<std::size_t>(options_.rank)].describe(), deadline.elapsed_seconds(),
-          peers_[static_cast<std::size_t>(host)].describe());
+          roster_.describe(options_.rank), deadline.elapsed_seconds(), roster_.describe(host));
     }
     std::this_thread::sleep_for(kNap);
   }
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem::rendezvous

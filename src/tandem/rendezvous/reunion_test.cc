@@ -1,0 +1,115 @@
+// Ranks that find each other again, as threads, with nothing but their doors and what they are told
+// of each other.
+#include "tandem/rendezvous/reunion.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "tandem/core/error.h"
+
+namespace tandem::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Known final : Roster {
+  std::set<int> dead;
+  bool failed = false;
+  std::set<int> expelled;
+  std::string describe(int rank) const override { return fmt::format("rank {}", rank); }
+  bool gone(int rank) const override { return dead.contains(rank); }
+  std::string why_expelled() const override { return "no heartbeat"; }
+  void expel(int rank, const std::string&) override { expelled.insert(rank); }
+  bool may_leave_behind() const override { return failed; }
+};
+
+class ReunionTest : public ::testing::Test {
+ protected:
+  ReunionTest() {
+    for (std::uint64_t r = 0; r < 3; ++r) {
+      listeners_.push_back(listen_tcp(/*loopback_only=*/true, 0));
+      doors_.push_back({{"127.0.0.1"}, local_port(listeners_[r]), 100 + r, {r + 1, r + 2}});
+    }
+  }
+
+  // Rank `rank` meets the others; its members or the error as text. `told`: what it knows.
+  std::string meet(int rank, Known& told, std::vector<int> excluded = {},
+                   milliseconds limit = milliseconds(20000)) {
+    ReunionOptions options;
+    options.rank = rank;
+    options.members = {0, 1, 2};
+    options.excluded = std::move(excluded);
+    options.loopback_only = true;
+    Reunion reunion(listeners_[static_cast<std::size_t>(rank)], doors_, told, options);
+    try {
+      return fmt::format("{}", fmt::join(reunion.meet(Deadline(limit)).members, " "));
+    } catch (const ConfigError& error) {
+      return std::string("ConfigError: ") + error.what();
+    } catch (const CommError& error) {
+      return std::string("CommError: ") + error.what();
+    }
+  }
+
+  // All of `ranks` at once, all told the same.
+  std::vector<std::string> meet_all(const std::vector<int>& ranks, const std::set<int>& dead,
+                                    const std::vector<std::vector<int>>& excluded = {}) {
+    std::vector<std::string> results(ranks.size());
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      threads.emplace_back([&, i] {
+        Known told;
+        told.dead = dead;
+        results[i] = meet(ranks[i], told, excluded.empty() ? std::vector<int>() : excluded[i]);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return results;
+  }
+
+  std::vector<FileDescriptor> listeners_;
+  std::vector<Door> doors_;
+};
+
+TEST_F(ReunionTest, AllWhoAreLeftAgreeOnWhoGoesOn) {
+  EXPECT_THAT(meet_all({0, 1, 2}, {}), Each("0 1 2"));
+  EXPECT_THAT(meet_all({0, 2}, {1}), Each("0 2"));
+}
+
+TEST_F(ReunionTest, WithoutTheFirstTheyMeetAtTheNext) {
+  EXPECT_THAT(meet_all({1, 2}, {0}), Each("1 2"));
+  EXPECT_THAT(meet_all({2}, {0, 1}), Each("2"));
+}
+
+TEST_F(ReunionTest, WhoIsExcludedIsNotWaitedFor) {
+  EXPECT_THAT(meet_all({0, 1}, {}, {{2}, {2}}), Each("0 1"));
+}
+
+TEST_F(ReunionTest, DifferentExclusionsAreAnErrorOfBoth) {
+  EXPECT_THAT(meet_all({0, 1}, {}, {{2}, {}}),
+              Each(HasSubstr("ConfigError: the ranks disagree on whom to exclude")));
+}
+
+TEST_F(ReunionTest, WhoLivesAndDoesNotComeIsLeftBehindOnlyAfterAFailure) {
+  Known told;
+  told.dead = {1};
+  EXPECT_THAT(meet(0, told, {}, milliseconds(100)), HasSubstr("CommError: rank 0 waited"));
+  EXPECT_TRUE(told.expelled.empty());
+  told.failed = true;
+  EXPECT_EQ(meet(0, told, {}, milliseconds(100)), "0");
+  EXPECT_THAT(told.expelled, ElementsAre(2));
+}
+
+TEST_F(ReunionTest, WhoIsCountedOutMeetsNobody) {
+  Known told;
+  told.dead = {2};
+  EXPECT_THAT(meet(2, told), HasSubstr("which count it out: no heartbeat"));
+}
+
+}  // namespace
+}  // namespace tandem::rendezvous
