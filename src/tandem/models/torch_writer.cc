@@ -108,16 +108,16 @@ class Pickler {
 }  // namespace
 
 // Keys are made in their place: gcc 12 warns of moved variants that it believes unset.
-void TorchItem::Dict::set(std::string key, TorchItem value) {
+void TorchItem::Dict::set(std::string key, TorchItem item) {
   auto& [its_key, its_value] = entries.emplace_back();
   its_key.value.emplace<std::string>(std::move(key));
-  its_value = std::move(value);
+  its_value = std::move(item);
 }
 
-void TorchItem::Dict::set(std::int64_t key, TorchItem value) {
+void TorchItem::Dict::set(std::int64_t key, TorchItem item) {
   auto& [its_key, its_value] = entries.emplace_back();
   its_key.value.emplace<std::int64_t>(key);
-  its_value = std::move(value);
+  its_value = std::move(item);
 }
 
 void write_torch_file(const std::filesystem::path& path, const TorchItem& root) {

@@ -24,15 +24,16 @@ struct TorchItem {
     std::vector<TorchItem> elements;
     bool is_tuple = false;
   };
+  struct Entry;
   // In the order in which Python's dict would list its entries.
   struct Dict {
-    std::vector<std::pair<TorchItem, TorchItem>> entries;
+    std::vector<Entry> entries;
     bool is_ordered = false;  // a collections.OrderedDict
 
     template <class T>
-    void set(std::string key, T value);
-    void set(std::string key, TorchItem value);
-    void set(std::int64_t key, TorchItem value);
+    void set(std::string key, T item);
+    void set(std::string key, TorchItem item);
+    void set(std::int64_t key, TorchItem item);
   };
 
   // None, a bool, an int, a float, a text, a tensor (its name does not count), …
@@ -40,9 +41,15 @@ struct TorchItem {
       value;
 };
 
+// Not a pair, which wants whole types at once (clang).
+struct TorchItem::Entry {
+  TorchItem key;
+  TorchItem value;
+};
+
 template <class T>
-void TorchItem::Dict::set(std::string key, T value) {
-  set(std::move(key), TorchItem{std::move(value)});
+void TorchItem::Dict::set(std::string key, T item) {
+  set(std::move(key), TorchItem{std::move(item)});
 }
 
 // Writes the file atomically. Every tensor gets a storage of its own. Throws IoError, and
