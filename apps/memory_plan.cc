@@ -64,14 +64,14 @@ std::size_t sum_over_node(std::size_t value, comm::Communicator& communicator) {
 
 MemoryPlan plan_memory(const trainer::TrainingArguments& training, std::size_t n_best,
                        const kernels::Context& context, const comm::Communicator& communicator,
-                       const dist::DataParallel& parallel, QuestionAnsweringTask& task) {
+                       const dist::GradientEngine& gradients, QuestionAnsweringTask& task) {
   MemoryPlan plan;
-  plan.node = parallel.memory_of_node();
+  plan.node = gradients.memory_of_node();
   if (training.do_train) {
     const auto steps = trainer::make_training_plan(
-        training, static_cast<std::int64_t>(task.num_train_features()), parallel.logical_shards());
+        training, static_cast<std::int64_t>(task.num_train_features()), gradients.logical_shards());
     plan.batch_rows = trainer::largest_batch(
-        training, steps, task, parallel.shards().begin, parallel.shards().end,
+        training, steps, task, gradients.shards().begin, gradients.shards().end,
         [&](std::span<const std::uint32_t> batch) { return task.train_batch_rows(batch); });
     plan.activations = task.plan_training(
         static_cast<std::size_t>(training.per_device_train_batch_size), plan.batch_rows);

@@ -6,7 +6,7 @@
 #include "apps/arguments/run_qa_arguments.h"
 #include "apps/console.h"
 #include "tandem/comm/api/communicator.h"
-#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/gradient_engine.h"
 #include "tandem/kernels/context.h"
 #include "tandem/tasks/question_answering/question_answering_task.h"
 #include "tandem/trainer/training_arguments.h"
@@ -33,7 +33,7 @@ struct MemoryPlan {
 // use. The data is loaded and the weights are filled. n_best: answers per question.
 MemoryPlan plan_memory(const trainer::TrainingArguments& training, std::size_t n_best,
                        const kernels::Context& context, const comm::Communicator& communicator,
-                       const dist::DataParallel& parallel,
+                       const dist::GradientEngine& gradients,
                        question_answering::QuestionAnsweringTask& task);
 
 // What a rank of a job with --apply_quantization holds beside its plan: the weights of the

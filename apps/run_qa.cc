@@ -30,7 +30,7 @@
 #include "tandem/comm/failure/flight_recorder.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/gradient_engine.h"
 #include "tandem/hub/model_files.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/quant/load_model.h"
@@ -141,7 +141,7 @@ kernels::KernelSet agree_on_kernels(comm::Communicator& communicator, nn::Precis
 
 // ddp_bucket_cap_mb in f32 elements.
 std::size_t bucket_elements(const trainer::TrainingArguments& training) {
-  if (!training.ddp_bucket_cap_mb) return dist::DataParallelOptions{}.bucket_elements;
+  if (!training.ddp_bucket_cap_mb) return dist::GradientEngineOptions{}.bucket_elements;
   return static_cast<std::size_t>(*training.ddp_bucket_cap_mb) * (1 << 20) / sizeof(float);
 }
 
@@ -170,15 +170,14 @@ class Job {
   int run();
 
  private:
-  int train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
-            const dist::DataParallel& parallel, const std::optional<fs::path>& resume,
-            RunReports& reports);
+  int train(trainer::Trainer& trainer, QuestionAnsweringTask& task, const dist::ModelState& model,
+            bool saves, const std::optional<fs::path>& resume, RunReports& reports);
   void evaluate(trainer::Trainer& trainer, QuestionAnsweringTask& task, Split split,
                 RunReports& reports);
   void report_metrics(const QuestionAnsweringTask& task, Split split, ordered_json metrics,
                       RunReports& reports);
-  bool saves_model(const dist::DataParallel& parallel) const {
-    return world_.is_main() || (arguments_.training.save_on_each_node && parallel.node_leader());
+  bool saves_model(const dist::GradientEngine& gradients) const {
+    return world_.is_main() || (arguments_.training.save_on_each_node && gradients.node_leader());
   }
 
   const ParsedRunQa& parsed_;
@@ -255,25 +254,26 @@ int Job::run() {
 
   const std::unique_ptr<optim::Optimizer> optimizer =
       training.do_train ? trainer::make_optimizer(training, task.layout()) : nullptr;
-  dist::DataParallel parallel(
-      &communicator, context,
-      {.elements = task.layout().size(),
-       .logical_shards = training.logical_shards.value_or(communicator.size()),
-       .bf16_elements = training.bf16 ? task.layout().bf16_size() : 0,
+  dist::ModelState model(&communicator,
+                         {.elements = task.layout().size(),
+                          .bf16_elements = training.bf16 ? task.layout().bf16_size() : 0,
+                          .optimizer_state_elements = optimizer ? optimizer->state_elements() : 0});
+  dist::GradientEngine gradients(
+      &communicator, context, model,
+      {.logical_shards = training.logical_shards.value_or(communicator.size()),
        .bf16_gradients = training.gradient_dtype == trainer::GradientDtype::kBfloat16,
-       .optimizer_state_elements = optimizer ? optimizer->state_elements() : 0,
        .bucket_elements = bucket_elements(training)});
   const quant::LoadedModel loaded =
       quant::load_model(location.model.directory, task.model().config(), task.layout(), context,
-                        parallel.node_leader() ? parallel.weights() : std::span<float>(),
+                        gradients.node_leader() ? model.weights() : std::span<float>(),
                         static_cast<std::uint64_t>(training.seed));
-  if (parallel.node_leader())
+  if (gradients.node_leader())
     print_load_report(loaded.report, arguments_.model.model_name_or_path, console_);
-  parallel.broadcast_weights();
-  print_estimates(training, task, parallel, communicator, console_);
+  gradients.broadcast_weights();
+  print_estimates(training, task, model, gradients, communicator, console_);
   const std::size_t of_quantization = quantization_bytes(arguments_, task);
   MemoryPlan plan = plan_memory(training, static_cast<std::size_t>(arguments_.data.n_best_size),
-                                context, communicator, parallel, task);
+                                context, communicator, gradients, task);
   plan.quantization = of_quantization;
   const std::size_t planned_memory = print_memory_plan(plan, communicator, console_);
   check_memory_limits(plan, communicator, console_);
@@ -294,7 +294,8 @@ int Job::run() {
                             .task = task,
                             .kernels = context,
                             .communicator = communicator,
-                            .parallel = parallel,
+                            .model = model,
+                            .gradients = gradients,
                             .optimizer = optimizer.get(),
                             .observer = reports.observer(),
                             .stop_requested = signals_.requested(),
@@ -302,12 +303,14 @@ int Job::run() {
                             .data_fingerprint = fingerprint});
   if (loaded.int8) trainer.evaluate_int8(&*loaded.int8);
   if (training.do_train) {
-    if (const int code = train(trainer, task, parallel, resume, reports); code != 0) return code;
+    if (const int code = train(trainer, task, model, saves_model(gradients), resume, reports);
+        code != 0)
+      return code;
   }
   std::optional<Quantized> quantized;
   if (arguments_.quantization.apply_quantization) {
     quantized = quantize({arguments_.quantization, training, task, tokenizer, context, communicator,
-                          parallel.weights(), saves_model(parallel), reports.observer(), console_});
+                          model.weights(), saves_model(gradients), reports.observer(), console_});
     if (!quantized) return kExitFailed;
     report_metrics(task, Split::kEval, quantized->metrics, reports);
     trainer.evaluate_int8(&quantized->linears);
@@ -321,7 +324,7 @@ int Job::run() {
 }
 
 int Job::train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
-               const dist::DataParallel& parallel, const std::optional<fs::path>& resume,
+               const dist::ModelState& model, bool saves, const std::optional<fs::path>& resume,
                RunReports& reports) {
   const StopSignals::Training training(signals_);  // until the model is saved
   const fs::path output_dir = arguments_.training.output_dir;
@@ -334,9 +337,9 @@ int Job::train(trainer::Trainer& trainer, QuestionAnsweringTask& task,
                     trainer.state().global_step));
     return StopSignals::exit_code();
   }
-  if (!saves_model(parallel)) return 0;
+  if (!saves) return 0;
   console_.saving(output_dir);
-  task.save_pretrained(output_dir, parallel.weights());
+  task.save_pretrained(output_dir, model.weights());
   write_file(output_dir / "training_args.json", training_args_json(arguments_));
   if (!world_.is_main()) return 0;
   console_.detail(

@@ -161,19 +161,19 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
 }
 
 void print_estimates(const trainer::TrainingArguments& training, const QuestionAnsweringTask& task,
-                     const dist::DataParallel& parallel, const comm::Communicator& communicator,
-                     Console& console) {
+                     const dist::ModelState& state, const dist::GradientEngine& gradients,
+                     const comm::Communicator& communicator, Console& console) {
   if (!training.do_train) return;
-  console.detail("gradients", parallel.describe());
+  console.detail("gradients", gradients.describe());
   const auto plan = trainer::make_training_plan(
-      training, static_cast<std::int64_t>(task.num_train_features()), parallel.logical_shards());
+      training, static_cast<std::int64_t>(task.num_train_features()), gradients.logical_shards());
   std::int64_t checkpoints = 0;
   if (plan.save_steps > 0) checkpoints = (plan.total_steps + plan.save_steps - 1) / plan.save_steps;
   if (training.save_strategy == trainer::SaveStrategy::kEpoch) checkpoints = plan.num_epochs;
   if (training.save_total_limit)
     checkpoints = std::min<std::int64_t>(checkpoints, *training.save_total_limit);
   const auto checkpoint = static_cast<double>(trainer::checkpoint_bytes(
-      task.layout(), training.save_only_model ? 0 : parallel.optimizer_state().size()));
+      task.layout(), training.save_only_model ? 0 : state.optimizer_state().size()));
   const auto model = static_cast<double>(trainer::checkpoint_bytes(task.layout(), 0));
   const double needed = checkpoint * static_cast<double>(checkpoints) + model;
   struct statvfs disk {};

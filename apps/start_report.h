@@ -10,7 +10,7 @@
 #include "apps/console.h"
 #include "apps/rank_threads.h"
 #include "tandem/comm/api/communicator.h"
-#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/gradient_engine.h"
 #include "tandem/kernels/context.h"
 #include "tandem/models/pretrained.h"
 #include "tandem/rendezvous/identity.h"
@@ -48,7 +48,7 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
 // How gradients are summed, and the disk of the checkpoints; warns when that is too small.
 void print_estimates(const trainer::TrainingArguments& training,
                      const question_answering::QuestionAnsweringTask& task,
-                     const dist::DataParallel& parallel, const comm::Communicator& communicator,
-                     Console& console);
+                     const dist::ModelState& state, const dist::GradientEngine& gradients,
+                     const comm::Communicator& communicator, Console& console);
 
 }  // namespace tandem::apps

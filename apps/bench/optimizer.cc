@@ -8,7 +8,7 @@
 
 #include "apps/bench/data.h"
 #include "apps/bench/session.h"
-#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/model_state.h"
 #include "tandem/kernels/adamw.h"
 #include "tandem/kernels/reduce.h"
 #include "tandem/models/question_answering_model.h"
@@ -95,7 +95,7 @@ void time_norm(Session& session, const std::string& model, std::size_t count) {
   const std::string name = model + " gradient norm";
   if (!session.wants(name)) return;
   const auto grad = Array<float>::random(session.threads(), count, 1);
-  constexpr std::size_t kChunk = dist::DataParallel::kChunk;
+  constexpr std::size_t kChunk = dist::ModelState::kChunk;
   std::vector<double> partials(num_chunks(count, kChunk));
   const auto norm = [&](const Context& ctx) {
     ctx.threads.parallel_for(partials.size(), [&](std::size_t chunk, int) {

@@ -11,17 +11,16 @@ Training::Training(const kernels::Context& context, const models::ModelConfig& c
       batch_size_(lengths.size()),
       task_(config, precision, std::move(lengths)),
       optimizer_(optim::make_optimizer({.weight_decay = 0.01}, task_.layout())),
-      parallel_(
-          nullptr, context,
-          {.elements = task_.layout().size(),
-           .logical_shards = 1,
-           .bf16_elements = precision == nn::Precision::kBfloat16 ? task_.layout().bf16_size() : 0,
-           .optimizer_state_elements = optimizer_->state_elements()}),
+      model_(nullptr, {.elements = task_.layout().size(),
+                       .bf16_elements =
+                           precision == nn::Precision::kBfloat16 ? task_.layout().bf16_size() : 0,
+                       .optimizer_state_elements = optimizer_->state_elements()}),
+      gradients_(nullptr, context, model_, {.logical_shards = 1}),
       order_(data::sequential_order(batch_size_), batch_size_) {
   plan_.per_device_batch_size = static_cast<int>(batch_size_);
-  models::initialize_parameters(config, task_.layout(), parallel_.weights(), /*seed=*/42);
-  kernels::convert(context, parallel_.bf16_weights().size(), parallel_.weights().data(),
-                   parallel_.bf16_weights().data());
+  models::initialize_parameters(config, task_.layout(), model_.weights(), /*seed=*/42);
+  kernels::convert(context, model_.bf16_weights().size(), model_.weights().data(),
+                   model_.bf16_weights().data());
   task_.plan_training(batch_size_);
 }
 
@@ -30,7 +29,8 @@ trainer::StepResult Training::step(Profile* profile) {
   const kernels::Context context{context_.threads, context_.kernels, context_.scratch, profile};
   return trainer::train_step({.kernels = context,
                               .task = task_,
-                              .parallel = parallel_,
+                              .model = model_,
+                              .gradients = gradients_,
                               .optimizer = *optimizer_,
                               .plan = plan_},
                              order_, /*first_batch=*/0, /*num_batches=*/1, steps_++, kLearningRate);

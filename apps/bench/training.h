@@ -10,7 +10,7 @@
 #include "apps/bench/random_spans.h"
 #include "tandem/core/profile.h"
 #include "tandem/data/epoch_order.h"
-#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/gradient_engine.h"
 #include "tandem/kernels/context.h"
 #include "tandem/models/model_config.h"
 #include "tandem/optim/optimizer.h"
@@ -30,14 +30,15 @@ class Training {
   trainer::StepResult step(Profile* profile);
 
   const RandomSpans& task() const { return task_; }
-  std::span<const float> weights() const { return parallel_.weights(); }
+  std::span<const float> weights() const { return model_.weights(); }
 
  private:
   const kernels::Context& context_;
   std::size_t batch_size_;
   RandomSpans task_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  dist::DataParallel parallel_;
+  dist::ModelState model_;
+  dist::GradientEngine gradients_;
   data::EpochBatches order_;
   trainer::TrainingPlan plan_;
   std::int64_t steps_ = 0;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tandem/comm/algorithms/summation_tree.h"
-#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/gradient_engine.h"
 #include "tandem/dist/shard_plan.h"
 
 namespace tandem::apps::plan {
@@ -24,8 +24,8 @@ struct Slices {
 
 // By rank. The cuts are those of the engine.
 std::vector<Slices> slices_of_ranks(std::size_t elements, int world_size) {
-  constexpr std::size_t kChunk = dist::DataParallel::kChunk;
-  const std::size_t bucket = align_up(dist::DataParallelOptions().bucket_elements, kChunk);
+  constexpr std::size_t kChunk = dist::ModelState::kChunk;
+  const std::size_t bucket = align_up(dist::GradientEngineOptions().bucket_elements, kChunk);
   std::vector<Slices> slices(static_cast<std::size_t>(world_size));
   for (std::size_t begin = 0; begin < elements; begin += bucket) {
     const dist::Range range{begin, std::min(elements, begin + bucket)};

@@ -1,7 +1,7 @@
 // What a training step costs on a cluster: pure functions from a machine profile, a cluster and a
 // model to seconds and bytes. Nothing here measures or communicates.
 //
-// The step that is modelled is that of dist/data_parallel.h with one logical shard per rank:
+// The step that is modelled is that of dist/gradient_engine.h with one logical shard per rank:
 //
 //   step = compute + reduction + messages that backward does not hide + optimizer
 //

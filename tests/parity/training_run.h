@@ -12,7 +12,7 @@
 #include "support/test_support.h"
 #include "tandem/comm/api/communicator.h"
 #include "tandem/data/read_questions.h"
-#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/gradient_engine.h"
 #include "tandem/kernels/context.h"
 #include "tandem/models/pretrained.h"
 #include "tandem/tasks/question_answering/question_answering_task.h"
@@ -92,29 +92,30 @@ inline TrainingRecord record_training(
   const auto communicator = comm::Communicator::create(rendezvous::Identity{}, {});
   const std::unique_ptr<optim::Optimizer> optimizer =
       trainer::make_optimizer(arguments, task.layout());
-  dist::DataParallel parallel(nullptr, context,
-                              {.elements = task.layout().size(),
-                               .logical_shards = options.logical_shards,
-                               .bf16_elements = options.bf16 ? task.layout().bf16_size() : 0,
-                               .optimizer_state_elements = optimizer->state_elements()});
-  models::load_pretrained(options.model, task.model().config(), task.layout(), parallel.weights(),
+  dist::ModelState model(nullptr, {.elements = task.layout().size(),
+                                   .bf16_elements = options.bf16 ? task.layout().bf16_size() : 0,
+                                   .optimizer_state_elements = optimizer->state_elements()});
+  dist::GradientEngine gradients(nullptr, context, model,
+                                 {.logical_shards = options.logical_shards});
+  models::load_pretrained(options.model, task.model().config(), task.layout(), model.weights(),
                           static_cast<std::uint64_t>(arguments.seed));
   task.plan_training(static_cast<std::size_t>(arguments.per_device_train_batch_size));
 
   std::atomic<bool> stop{false};
   StepRecorder recorder(options.steps, stop);
-  recorder.on_step = [&](std::int64_t step) { on_step(step, task.layout(), parallel.weights()); };
+  recorder.on_step = [&](std::int64_t step) { on_step(step, task.layout(), model.weights()); };
   trainer::Trainer trainer({.arguments = arguments,
                             .task = task,
                             .kernels = context,
                             .communicator = *communicator,
-                            .parallel = parallel,
+                            .model = model,
+                            .gradients = gradients,
                             .optimizer = optimizer.get(),
                             .observer = recorder,
                             .stop_requested = stop,
                             .arguments_json = "{}",
                             .data_fingerprint = ""});
-  on_step(0, task.layout(), parallel.weights());
+  on_step(0, task.layout(), model.weights());
   EXPECT_TRUE(trainer.train(std::nullopt).preempted);
   return {recorder.losses, recorder.learning_rates, recorder.grad_norms};
 }

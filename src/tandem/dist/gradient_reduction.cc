@@ -4,7 +4,7 @@
 #include <array>
 
 #include "tandem/core/error.h"
-#include "tandem/dist/data_parallel_state.h"
+#include "tandem/dist/gradient_engine_state.h"
 #include "tandem/dist/tree_sum.h"
 #include "tandem/kernels/reduce.h"
 
@@ -12,27 +12,28 @@ namespace tandem::dist {
 namespace {
 
 constexpr std::chrono::microseconds kPatience{500};
+constexpr std::size_t kChunk = ModelState::kChunk;
 
 }  // namespace
 
-void DataParallel::gradient_ready(std::size_t shard, std::size_t end) {
+void GradientEngine::gradient_ready(std::size_t shard, std::size_t end) {
   State& s = *state_;
   TANDEM_CHECK(shard == s.run.begin + s.current_shard && s.current_shard < s.run.size(),
                "shard {} is ready, expected shard {} of [{}, {})", shard,
                s.run.begin + s.current_shard, s.run.begin, s.run.end);
-  TANDEM_CHECK(end >= s.current_end && end <= elements(), "elements up to {} after {}", end,
+  TANDEM_CHECK(end >= s.current_end && end <= s.model.elements(), "elements up to {} after {}", end,
                s.current_end);
   const ShardStep& step = s.plan.steps[s.current_shard];
   s.add_own(step, {s.current_end, end});
   s.current_end = end;
   if (step.completes >= 0) {
     const std::size_t bucket = s.buckets[0].size();
-    const std::size_t ready = end == elements() ? s.buckets.size() : end / bucket;
+    const std::size_t ready = end == s.model.elements() ? s.buckets.size() : end / bucket;
     comm::raise_flag(s.local[s.local_rank].ready(static_cast<std::size_t>(step.completes)),
                      s.flag_base + static_cast<std::uint32_t>(ready));
     if (s.current_shard + 1 == s.run.size()) s.record_begun(ready);
   }
-  if (end == elements()) {
+  if (end == s.model.elements()) {
     ++s.current_shard;
     s.current_end = 0;
   }
@@ -41,7 +42,7 @@ void DataParallel::gradient_ready(std::size_t shard, std::size_t end) {
 
 // The additions of the tree that this shard makes possible, over the elements that have become
 // final.
-void DataParallel::State::add_own(const ShardStep& step, const Range& range) {
+void GradientEngine::State::add_own(const ShardStep& step, const Range& range) {
   if (step.additions.empty() || range.size() == 0) return;
   static const comm::SumProgram pair = {0, 1, comm::kAdd};
   const LocalRank& own = local[local_rank];
@@ -61,7 +62,7 @@ void DataParallel::State::add_own(const ShardStep& step, const Range& range) {
   });
 }
 
-bool DataParallel::State::node_ready(std::size_t bucket) const {
+bool GradientEngine::State::node_ready(std::size_t bucket) const {
   const auto target = flag_base + static_cast<std::uint32_t>(bucket) + 1;
   return std::all_of(operands.begin(), operands.end(), [&](const Operand& operand) {
     return operand.local_rank < 0 ||
@@ -71,7 +72,7 @@ bool DataParallel::State::node_ready(std::size_t bucket) const {
 }
 
 // Does everything that can be done now. Buckets go through each stage in order.
-void DataParallel::State::advance() {
+void GradientEngine::State::advance() {
   const auto all_done = [](const std::vector<Request>& requests) {
     return std::all_of(requests.begin(), requests.end(), [](const Request& r) { return r.done(); });
   };
@@ -95,7 +96,7 @@ void DataParallel::State::advance() {
 }
 
 // This rank has done its part of the buckets before `end`.
-void DataParallel::State::record_begun(std::size_t end) {
+void GradientEngine::State::record_begun(std::size_t end) {
   if (communicator == nullptr) return;
   tickets.resize(buckets.size());
   comm::FlightRecorder::Entry entry;
@@ -109,11 +110,11 @@ void DataParallel::State::record_begun(std::size_t end) {
   }
 }
 
-void DataParallel::State::record_complete(std::size_t bucket) {
+void GradientEngine::State::record_complete(std::size_t bucket) {
   if (communicator != nullptr && bucket < recorded) communicator->record_end(tickets[bucket]);
 }
 
-void DataParallel::State::post_receives() {
+void GradientEngine::State::post_receives() {
   if (receives_posted) return;
   receives_posted = true;
   send_used = 0;
@@ -153,7 +154,7 @@ void DataParallel::State::post_receives() {
 }
 
 // This node's partials of the slices of those remote ranks that this rank serves.
-void DataParallel::State::send_partials(std::size_t bucket) {
+void GradientEngine::State::send_partials(std::size_t bucket) {
   for (const RemoteNode& node : remote) {
     for (const int member : node.served) {
       const Range theirs = slice(bucket, member);
@@ -188,7 +189,7 @@ void DataParallel::State::send_partials(std::size_t bucket) {
 }
 
 // Of this rank's slices of earlier buckets.
-std::size_t DataParallel::State::elements_before(std::size_t bucket) const {
+std::size_t GradientEngine::State::elements_before(std::size_t bucket) const {
   std::size_t before = 0;
   for (std::size_t b = 0; b < bucket; ++b) before += slice(b, rank).size();
   return before;
@@ -196,7 +197,7 @@ std::size_t DataParallel::State::elements_before(std::size_t bucket) const {
 
 // The rest of the tree for this rank's slice of the bucket, times 1/L, and the squared norm while
 // it is in the cache.
-void DataParallel::State::reduce_slice(std::size_t bucket) {
+void GradientEngine::State::reduce_slice(std::size_t bucket) {
   const Range own = slice(bucket, rank);
   if (own.size() == 0) return;
   const std::size_t before = several_nodes() ? elements_before(bucket) : 0;
@@ -237,7 +238,7 @@ void DataParallel::State::reduce_slice(std::size_t bucket) {
 
 // Slices that other nodes reduced lie in place, or their roots are still to be multiplied; whoever
 // took them computes their part of the norm.
-void DataParallel::State::take_gathered(std::size_t bucket) {
+void GradientEngine::State::take_gathered(std::size_t bucket) {
   for (const RemoteNode& node : remote) {
     for (const int member : node.served) {
       const Range theirs = slice(bucket, member);
@@ -247,7 +248,7 @@ void DataParallel::State::take_gathered(std::size_t bucket) {
   }
 }
 
-void DataParallel::State::widen_roots(const Range& range) {
+void GradientEngine::State::widen_roots(const Range& range) {
   const bfloat16* roots = received_roots.data() + roots_taken;
   roots_taken += range.size();
   threads.parallel_for(num_chunks(range.size(), kChunk), [&](std::size_t chunk, int) {
@@ -258,7 +259,7 @@ void DataParallel::State::widen_roots(const Range& range) {
   });
 }
 
-void DataParallel::State::norm_of(const Range& range) {
+void GradientEngine::State::norm_of(const Range& range) {
   if (range.size() == 0) return;
   threads.parallel_for(num_chunks(range.size(), kChunk), [&](std::size_t chunk, int) {
     const std::size_t begin = range.begin + chunk * kChunk;
@@ -267,7 +268,7 @@ void DataParallel::State::norm_of(const Range& range) {
   });
 }
 
-bool DataParallel::State::complete() const {
+bool GradientEngine::State::complete() const {
   if (next_reduce < buckets.size()) return false;
   if (!several_nodes()) return true;
   return next_send == buckets.size() && next_gather == buckets.size() &&
@@ -275,7 +276,7 @@ bool DataParallel::State::complete() const {
 }
 
 // Sleeps until a neighbour or the network may have brought what is missing.
-void DataParallel::State::wait_for_more(std::chrono::steady_clock::time_point since) {
+void GradientEngine::State::wait_for_more(std::chrono::steady_clock::time_point since) {
   const std::size_t bucket = several_nodes() ? std::min(next_send, next_reduce) : next_reduce;
   // Every wait has a text for the case that it fails; a step allocates nothing for it.
   std::array<char, 64> text;
@@ -294,7 +295,7 @@ void DataParallel::State::wait_for_more(std::chrono::steady_clock::time_point si
   }
 }
 
-void DataParallel::State::node_barrier(std::string_view what) {
+void GradientEngine::State::node_barrier(std::string_view what) {
   if (communicator == nullptr) return;
   ++barriers;
   comm::raise_flag(local[local_rank].barrier(), barriers);
@@ -303,7 +304,7 @@ void DataParallel::State::node_barrier(std::string_view what) {
   }
 }
 
-void DataParallel::finish() {
+void GradientEngine::finish() {
   State& s = *state_;
   TANDEM_CHECK(s.current_shard == s.run.size(), "finish() with {} of {} shards ready",
                s.current_shard, s.run.size());
@@ -320,11 +321,11 @@ void DataParallel::finish() {
   s.receives_posted = false;
 }
 
-void DataParallel::publish() { state_->node_barrier("the weight update"); }
+void GradientEngine::publish() { state_->node_barrier("the weight update"); }
 
-double DataParallel::squared_norm() const {
+double GradientEngine::squared_norm() const {
   double total = 0;
-  for (std::size_t i = 0; i < num_chunks(elements(), kChunk); ++i)
+  for (std::size_t i = 0; i < num_chunks(state_->model.elements(), kChunk); ++i)
     total += state_->norm_partials[i];
   return total;
 }

@@ -2,36 +2,26 @@
 #include <algorithm>
 
 #include "tandem/core/error.h"
-#include "tandem/dist/data_parallel_state.h"
+#include "tandem/dist/gradient_engine_state.h"
 
 namespace tandem::dist {
 namespace {
 
 constexpr std::size_t kPage = 4096;
 
-SegmentLayout lay_out(const DataParallelOptions& options, const ShardPlan& plan, bool leader) {
+SegmentLayout lay_out(std::size_t elements, const ShardPlan& plan, bool leader) {
   SegmentLayout layout;
-  const auto take = [&](std::size_t bytes) {
-    const std::size_t offset = layout.total;
-    layout.total = align_up(offset + bytes, kPage);
-    return offset;
-  };
-  const std::size_t floats = options.elements * sizeof(float);
   layout.num_flags = 1 + plan.partials.size();
-  take(layout.num_flags * sizeof(FlagLine));
-  layout.arena_bytes = align_up(floats, kPage);
-  layout.arenas = take(layout.arena_bytes * static_cast<std::size_t>(plan.num_arenas));
-  if (!leader) return layout;
-  layout.weights = take(floats);
-  layout.bf16_weights = take(options.bf16_elements * sizeof(bfloat16));
-  layout.optimizer_state = take(options.optimizer_state_elements * sizeof(float));
-  layout.norm_partials = take(num_chunks(options.elements, DataParallel::kChunk) * sizeof(double));
+  layout.arenas = align_up(layout.num_flags * sizeof(FlagLine), kPage);
+  layout.arena_bytes = align_up(elements * sizeof(float), kPage);
+  const auto arenas = static_cast<std::size_t>(plan.num_arenas) - (leader ? 1 : 0);
+  layout.total = layout.arenas + arenas * layout.arena_bytes;
   return layout;
 }
 
 }  // namespace
 
-void DataParallel::State::place() {
+void GradientEngine::State::place() {
   std::vector<int> members = {0};
   if (communicator != nullptr) {
     members = communicator->node().members;
@@ -40,8 +30,10 @@ void DataParallel::State::place() {
   for (std::size_t i = 0; i < members.size(); ++i) {
     LocalRank one;
     one.rank = members[i];
-    one.layout = lay_out(
-        options, plan_shards(shards_of(members[i], world_size, shard_count), shard_count), i == 0);
+    one.layout =
+        lay_out(model.elements(),
+                plan_shards(shards_of(members[i], world_size, shard_count), shard_count), i == 0);
+    if (i == 0) one.first_arena = model.gradient().data();
     local.push_back(one);
   }
   const std::size_t own_bytes = local[local_rank].layout.total;
@@ -60,11 +52,11 @@ void DataParallel::State::place() {
     own_memory = Buffer(own_bytes);
     local[0].segment = own_memory.data();
   }
-  reduced = local[0].arena(0);
-  norm_partials = reinterpret_cast<double*>(local[0].segment + local[0].layout.norm_partials);
+  reduced = model.gradient().data();
+  norm_partials = model.norm_partials().data();
   const int parts = static_cast<int>(local.size());
   for (const Range& bucket : buckets) {
-    const Range own = slice_of(bucket, static_cast<int>(local_rank), parts, kChunk);
+    const Range own = slice_of(bucket, static_cast<int>(local_rank), parts, ModelState::kChunk);
     if (own.size() == 0) continue;
     if (!owned.empty() && owned.back().end == own.begin) {
       owned.back().end = own.end;
@@ -75,7 +67,7 @@ void DataParallel::State::place() {
 }
 
 // The operands of the whole tree at this rank, and the programs that use them.
-void DataParallel::State::plan_sums() {
+void GradientEngine::State::plan_sums() {
   const auto rank_of = [&](int shard) { return rank_of_shard(shard, world_size, shard_count); };
   const auto node_of = [&](int shard) {
     return communicator == nullptr ? 0 : communicator->node_of(rank_of(shard)).index;
@@ -116,7 +108,7 @@ void DataParallel::State::plan_sums() {
   for (auto& of_thread : inputs) of_thread.reserve(operands.size());
 }
 
-void DataParallel::State::plan_remote(const std::vector<comm::Subtree>& node_partials) {
+void GradientEngine::State::plan_remote(const std::vector<comm::Subtree>& node_partials) {
   if (communicator == nullptr || communicator->nodes().size() == 1) return;
   std::size_t own_elements = 0;  // of this rank's slices
   for (std::size_t b = 0; b < buckets.size(); ++b) own_elements += slice(b, rank).size();

@@ -107,12 +107,11 @@ TEST_P(StepAllocations, AreNone) {
       {.max_seq_length = 128, .doc_stride = 32, .padding = param.padding, .max_samples = 79},
       threads));
   const auto optimizer = optim::make_optimizer({.name = param.optimizer}, task.layout());
-  dist::DataParallel parallel(nullptr, context,
-                              {.elements = task.layout().size(),
-                               .logical_shards = param.logical_shards,
-                               .bf16_elements = param.bf16 ? task.layout().bf16_size() : 0,
-                               .optimizer_state_elements = optimizer->state_elements()});
-  models::load_pretrained(demo / "model", task.model().config(), task.layout(), parallel.weights(),
+  dist::ModelState model(nullptr, {.elements = task.layout().size(),
+                                   .bf16_elements = param.bf16 ? task.layout().bf16_size() : 0,
+                                   .optimizer_state_elements = optimizer->state_elements()});
+  dist::GradientEngine gradients(nullptr, context, model, {.logical_shards = param.logical_shards});
+  models::load_pretrained(demo / "model", task.model().config(), task.layout(), model.weights(),
                           42);
   data::QuestionSet held_out = data::read_questions(demo / "held_out.json", {});
   auto evaluated = question_answering::build_features(tokenizer, held_out.examples(),
@@ -130,7 +129,8 @@ TEST_P(StepAllocations, AreNone) {
   plan.per_device_batch_size = kBatch;
   const StepContext step_context{.kernels = context,
                                  .task = task,
-                                 .parallel = parallel,
+                                 .model = model,
+                                 .gradients = gradients,
                                  .optimizer = *optimizer,
                                  .plan = plan};
   const data::EpochBatches order(data::epoch_permutation(task.num_train_features(), 42, 0), kBatch,
@@ -151,7 +151,7 @@ TEST_P(StepAllocations, AreNone) {
     EXPECT_EQ(allocations, 0u) << "step " << step;
     EXPECT_GT(result.grad_norm, 0) << "step " << step;
     std::vector<float> logits;
-    task.predict(context, {parallel.weights(), parallel.bf16_weights()}, tasks::Split::kEval, 0, 8,
+    task.predict(context, {model.weights(), model.bf16_weights()}, tasks::Split::kEval, 0, 8,
                  logits);
   }
   EXPECT_EQ(scratch.bytes(), scratch_bytes);

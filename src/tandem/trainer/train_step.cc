@@ -30,8 +30,8 @@ tasks::BatchSize load_batch(const StepContext& context, const data::EpochBatches
 // Completes the mean gradient; returns its L2 norm.
 double finish_reduction(const StepContext& context) {
   const StageTimer timer(context.kernels.profile, "gradient", "reduction, norm");
-  context.parallel.finish();
-  return std::sqrt(context.parallel.squared_norm());
+  context.gradients.finish();
+  return std::sqrt(context.gradients.squared_norm());
 }
 
 }  // namespace
@@ -41,8 +41,9 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
                       double learning_rate, StepResult reuse) {
   const kernels::Context& kernels = context.kernels;
   tasks::Task& task = context.task;
-  dist::DataParallel& parallel = context.parallel;
-  const nn::Weights weights{parallel.weights(), parallel.bf16_weights()};
+  dist::ModelState& model = context.model;
+  dist::GradientEngine& gradients = context.gradients;
+  const nn::Weights weights{model.weights(), model.bf16_weights()};
   const nn::DropoutStream dropout{.enabled = true,
                                   .seed = context.dropout_seed,
                                   .step = static_cast<std::uint64_t>(step),
@@ -55,18 +56,18 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
   // micro-batches of a shard add up in its gradient arena, in order; while the last one runs
   // backward, finished parts of the gradient start their reduction.
   const double micro_scale = 1.0 / static_cast<double>(num_batches);
-  const auto [first_shard, end_shard] = parallel.shards();
+  const auto [first_shard, end_shard] = gradients.shards();
   for (std::size_t shard = first_shard; shard < end_shard; ++shard) {
     double loss = 0;
     for (std::size_t micro = 0; micro < num_batches; ++micro) {
       add(result.batch, load_batch(context, order, first_batch, micro, shard));
       loss += task.forward(kernels, weights, dropout);
       const bool last = micro + 1 == num_batches;
-      task.backward(kernels, weights, dropout, micro_scale, parallel.gradient(shard),
+      task.backward(kernels, weights, dropout, micro_scale, gradients.gradient(shard),
                     /*accumulate=*/micro > 0, [&](std::size_t end) {
                       if (!last) return;
                       const StageTimer timer(kernels.profile, "gradient", "reduction, norm");
-                      parallel.gradient_ready(shard, end);
+                      gradients.gradient_ready(shard, end);
                     });
     }
     result.shard_losses.push_back(loss * micro_scale);
@@ -79,17 +80,17 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
 
   // Each rank updates its slices of the weights that the ranks of this node share, in one pass, and
   // then all of them see the new ones.
-  const optim::ParameterArenas arenas{.weights = parallel.weights(),
-                                      .weights_bf16 = parallel.bf16_weights(),
-                                      .gradients = parallel.reduced_gradient(),
-                                      .state = parallel.optimizer_state()};
+  const optim::ParameterArenas arenas{.weights = model.weights(),
+                                      .weights_bf16 = model.bf16_weights(),
+                                      .gradients = gradients.reduced_gradient(),
+                                      .state = model.optimizer_state()};
   const optim::OptimizerStep update{.step = static_cast<std::uint64_t>(step) + 1,
                                     .learning_rate = learning_rate,
                                     .gradient_scale = clip};
   const StageTimer timer(kernels.profile, "optimizer", "update");
-  for (const dist::Range& range : parallel.owned_ranges())
+  for (const dist::Range& range : gradients.owned_ranges())
     context.optimizer.step(kernels, update, arenas, range.begin, range.end);
-  parallel.publish();
+  gradients.publish();
   return result;
 }
 

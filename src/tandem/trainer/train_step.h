@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tandem/data/epoch_order.h"
-#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/gradient_engine.h"
 #include "tandem/kernels/context.h"
 #include "tandem/optim/optimizer.h"
 #include "tandem/tasks/task.h"
@@ -19,7 +19,8 @@ namespace tandem::trainer {
 struct StepContext {
   const kernels::Context& kernels;
   tasks::Task& task;
-  dist::DataParallel& parallel;
+  dist::ModelState& model;
+  dist::GradientEngine& gradients;
   optim::Optimizer& optimizer;
   const TrainingPlan& plan;
   std::uint64_t dropout_seed = 42;

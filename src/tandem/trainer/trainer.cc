@@ -65,14 +65,15 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   const TrainingArguments& arguments = parts_.arguments;
   memory_.start(MemoryTracker::Stage::kTrain);
   plan_ = make_training_plan(arguments, static_cast<std::int64_t>(parts_.task.num_train_features()),
-                             parts_.parallel.logical_shards());
+                             parts_.gradients.logical_shards());
   TANDEM_CHECK(parts_.optimizer != nullptr, "a trainer without an optimizer cannot train");
   learning_rate_.emplace(arguments, plan_);
   const kernels::Context profiled{parts_.kernels.threads, parts_.kernels.kernels,
                                   parts_.kernels.scratch, &profile_};
   const StepContext step_context{.kernels = profiled,
                                  .task = parts_.task,
-                                 .parallel = parts_.parallel,
+                                 .model = parts_.model,
+                                 .gradients = parts_.gradients,
                                  .optimizer = *parts_.optimizer,
                                  .plan = plan_,
                                  .dropout_seed = static_cast<std::uint64_t>(arguments.seed),
@@ -80,7 +81,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
                                  .embedding_noise = arguments.neftune_noise_alpha.value_or(0)};
   state_ = initial_state(plan_, arguments);
   resume_ = initial_resume_state(plan_, arguments, parts_.data_fingerprint);
-  own_losses_.assign(parts_.parallel.shards().size(), 0.0);
+  own_losses_.assign(parts_.gradients.shards().size(), 0.0);
   if (resume) resume_from(*resume);
   refresh_bf16_weights();
   if (writes_checkpoints()) tidy_output_dir(resume);
@@ -138,15 +139,15 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
 }
 
 void Trainer::refresh_bf16_weights() {
-  const auto bf16 = parts_.parallel.bf16_weights();
+  const auto bf16 = parts_.model.bf16_weights();
   if (bf16.empty()) return;
-  for (const dist::Range& range : parts_.parallel.owned_ranges()) {
+  for (const dist::Range& range : parts_.gradients.owned_ranges()) {
     const std::size_t end = std::min(range.end, bf16.size());
     if (range.begin >= end) continue;
-    kernels::convert(parts_.kernels, end - range.begin,
-                     parts_.parallel.weights().data() + range.begin, bf16.data() + range.begin);
+    kernels::convert(parts_.kernels, end - range.begin, parts_.model.weights().data() + range.begin,
+                     bf16.data() + range.begin);
   }
-  parts_.parallel.publish();
+  parts_.gradients.publish();
 }
 
 void Trainer::after_step(double epoch, double grad_norm, double learning_rate, bool last_of_epoch) {

@@ -11,7 +11,7 @@
 
 #include "tandem/comm/api/communicator.h"
 #include "tandem/core/profile.h"
-#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/gradient_engine.h"
 #include "tandem/kernels/context.h"
 #include "tandem/optim/optimizer.h"
 #include "tandem/tasks/task.h"
@@ -26,14 +26,15 @@
 namespace tandem::trainer {
 
 // What a trainer works with; all of it outlives the trainer. The node leader has put the initial
-// weights into parallel.weights().
+// weights into model.weights().
 struct TrainerParts {
   const TrainingArguments& arguments;
   tasks::Task& task;
   const kernels::Context& kernels;
   comm::Communicator& communicator;
-  dist::DataParallel& parallel;
-  optim::Optimizer* optimizer;  // null: nothing is trained. Its state is parallel.optimizer_state()
+  dist::ModelState& model;
+  dist::GradientEngine& gradients;
+  optim::Optimizer* optimizer;  // null: nothing is trained. Its state is in the model
   Observer& observer;
   // Set by a signal handler: the run ends after the current step, with a checkpoint.
   const std::atomic<bool>& stop_requested;
@@ -63,7 +64,7 @@ class Trainer {
   explicit Trainer(const TrainerParts& parts);
 
   // Trains to the end of the plan, or until stop_requested; continues exactly where `resume`
-  // stopped if given. Collective. After it the weights in parallel.weights() are the final (or,
+  // stopped if given. Collective. After it the weights in model.weights() are the final (or,
   // with load_best_model_at_end, the best) ones. Throws IoError (nothing half-written), DataError,
   // ConfigError (a checkpoint of other data or another model), CommError.
   TrainResult train(const std::optional<std::filesystem::path>& resume);
@@ -87,13 +88,13 @@ class Trainer {
  private:
   bool is_main() const { return parts_.communicator.rank() == 0; }
   bool writes_checkpoints() const {
-    return is_main() || (parts_.arguments.save_on_each_node && parts_.parallel.node_leader());
+    return is_main() || (parts_.arguments.save_on_each_node && parts_.gradients.node_leader());
   }
   // Where the next update's data lies, counted in updates: behind --ignore_data_skip not the step.
   std::int64_t updates_into_data() const { return state_.global_step - resume_.repeated_updates; }
   nn::Weights weights() const {
-    if (int8_ != nullptr) return {parts_.parallel.weights(), {}, int8_};
-    return {parts_.parallel.weights(), parts_.parallel.bf16_weights()};
+    if (int8_ != nullptr) return {parts_.model.weights(), {}, int8_};
+    return {parts_.model.weights(), parts_.model.bf16_weights()};
   }
   TrainedArenas trained_arenas() const;
   void resume_from(const std::filesystem::path& checkpoint);

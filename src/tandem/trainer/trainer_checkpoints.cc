@@ -62,8 +62,8 @@ ResumeState Trainer::resume_state(const fs::path& checkpoint) {
 }
 
 TrainedArenas Trainer::trained_arenas() const {
-  return {.weights = parts_.parallel.weights(),
-          .optimizer_state = parts_.parallel.optimizer_state(),
+  return {.weights = parts_.model.weights(),
+          .optimizer_state = parts_.model.optimizer_state(),
           .state_tensors = parts_.optimizer->state_tensors()};
 }
 
@@ -107,7 +107,7 @@ void Trainer::resume_from(const fs::path& checkpoint) {
         fmt::format("'{}' is at step {}, this run has {}: nothing is left to train",
                     checkpoint.native(), loaded.state.global_step, plan_.total_steps));
   }
-  if (parts_.parallel.node_leader()) {
+  if (parts_.gradients.node_leader()) {
     if (!is_main()) require_undamaged(checkpoint);  // rank 0 looked through its own before
     load_checkpoint_arenas(checkpoint, parts_.task.layout(), trained_arenas());
   }
@@ -130,7 +130,7 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   learning_rate_->restore(loaded.resume.metric_schedule);
   const std::vector<double> losses =
       losses_per_shard(std::move(loaded.resume.shard_loss_since_log), plan_.logical_shards);
-  const dist::Range shards = parts_.parallel.shards();
+  const dist::Range shards = parts_.gradients.shards();
   for (std::size_t i = 0; i < own_losses_.size(); ++i) own_losses_[i] = losses.at(shards.begin + i);
 }
 
@@ -154,7 +154,7 @@ void Trainer::save() {
   resume_.shard_loss_since_log.assign(static_cast<std::size_t>(plan_.logical_shards), 0.0);
   std::copy(own_losses_.begin(), own_losses_.end(),
             resume_.shard_loss_since_log.begin() +
-                static_cast<std::ptrdiff_t>(parts_.parallel.shards().begin));
+                static_cast<std::ptrdiff_t>(parts_.gradients.shards().begin));
   parts_.communicator.all_reduce(std::span<double>(resume_.shard_loss_since_log),
                                  comm::ReduceOp::kSum);
   const fs::path directory =
@@ -195,7 +195,7 @@ void Trainer::load_best_model() {
   }
   parts_.observer.note(fmt::format("Loading best model from {} (score: {}).",
                                    *state_.best_model_checkpoint, *state_.best_metric));
-  if (parts_.parallel.node_leader()) {
+  if (parts_.gradients.node_leader()) {
     require_undamaged(*state_.best_model_checkpoint);
     const models::WeightFiles file(*state_.best_model_checkpoint);
     for (const nn::ParameterSpec& parameter : parts_.task.layout().parameters()) {
@@ -203,7 +203,7 @@ void Trainer::load_best_model() {
       if (tensor == nullptr)
         raise<DataError>("'{}' has no tensor '{}'", file.path().native(), parameter.name);
       models::copy_to_float(*tensor,
-                            parts_.parallel.weights().subspan(parameter.offset, parameter.size));
+                            parts_.model.weights().subspan(parameter.offset, parameter.size));
     }
   }
   parts_.communicator.barrier();

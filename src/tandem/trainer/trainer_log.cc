@@ -51,7 +51,7 @@ void Trainer::log_training(double grad_norm, double learning_rate) {
   const std::int64_t steps = state_.global_step - resume_.last_log_step;
   if (steps <= 0) return;
   const double loss =
-      parts_.parallel.sum_over_shards(own_losses_) / static_cast<double>(plan_.logical_shards);
+      parts_.gradients.sum_over_shards(own_losses_) / static_cast<double>(plan_.logical_shards);
   std::fill(own_losses_.begin(), own_losses_.end(), 0.0);
   resume_.total_loss += loss;
   resume_.last_log_step = state_.global_step;
@@ -123,7 +123,7 @@ void Trainer::report_progress(double loss, double learning_rate, const tasks::Ba
 ordered_json Trainer::final_metrics() {
   const double seconds = seconds_of_training();
   const double pending =
-      parts_.parallel.sum_over_shards(own_losses_) / static_cast<double>(plan_.logical_shards);
+      parts_.gradients.sum_over_shards(own_losses_) / static_cast<double>(plan_.logical_shards);
   ordered_json metrics;
   add_speed_metrics(metrics, "train", seconds, plan_.num_train_samples,
                     static_cast<double>(plan_.total_steps));

@@ -1,6 +1,6 @@
-// The data parallel engine: where the weights, optimizer state and gradients of a training job lie,
-// and how the gradients of all logical shards become one mean whose bits do not depend on how many
-// ranks did the work.
+// The data parallel engine: how the gradients of all logical shards become one mean whose bits do not
+// depend on how many ranks did the work. It is built for one set of ranks, around the memory that
+// outlives them (model_state.h), and ends with their communicator.
 //
 // The global batch of a step is cut into L logical shards (one per-device batch each). Rank r of W
 // owns a contiguous run of them: L / W each, the first L % W ranks one more. The gradient of a step
@@ -18,29 +18,30 @@
 // (and other bits for another L); what travels between nodes are tree nodes, 2 bytes per element
 // instead of 4. Inside a node of the cluster nothing changes: gradients are f32 in shared memory.
 //
-// Memory. One copy per node, shared by its ranks: f32 weights, bf16 weights, optimizer state,
-// squared-norm partials and the reduced gradient. One set of gradient arenas per rank, readable by
-// the whole node. A world of one uses ordinary memory.
+// Memory. One set of gradient arenas per rank, readable by the whole node; the first one of the node
+// leader is ModelState::gradient(), where the mean ends up: a slice is read by nobody but its owner
+// when it is overwritten. A world of one uses ordinary memory.
 //
 // One step:
-//     for shard in shards():                          # in ascending order
-//         backward writes gradient(shard)             # overwrite or accumulate: the caller's
-//         business, also micro-batches; gradient_ready(shard, end)                  # called as
-//         elements [0, end) become final, up to end = elements()
-//     finish()                                        # reduced_gradient() and squared_norm() are
-//     valid the optimizer updates weights in owned_ranges() # each node updates its copy once, its
-//     ranks share the work publish()                                       # everybody sees the new
-//     weights; ends the step, also a skipped one
+//     for shard in shards():                  in ascending order
+//         backward writes gradient(shard)     overwrite or accumulate (micro-batches), as the
+//                                             caller likes;
+//         gradient_ready(shard, end)          as elements [0, end) become final, up to all of them
+//     finish()                                reduced_gradient() and squared_norm() are valid
+//     the optimizer updates the weights in owned_ranges(): each node its copy once, its ranks share
+//                                             the work
+//     publish()                               everybody sees the new weights; ends the step, also a
+//                                             skipped one
 //
 // gradient_ready() also moves whatever can move without waiting: this rank's slices of buckets that
 // are complete on the node are reduced straight out of the other ranks' arenas, and parts for other
 // nodes are sent. So communication overlaps with the rest of backward, in the caller's thread and
 // thread pool.
 //
-// Several nodes. Each rank r reduces a slice of a bucket (slice_of_bucket). For each other node,
-// the local rank (r mod node size) there computes that node's partials of the slice in tree order
-// and sends them to r; r adds all nodes' partials in tree order and sends the reduced slice back to
-// the same rank, which stores it for its node. All local ranks drive the network.
+// Several nodes. Each rank r reduces a slice of a bucket (slice_of_bucket). For each other node, the
+// local rank (r mod node size) there computes that node's partials of the slice in tree order and
+// sends them to r; r adds all nodes' partials in tree order and sends the reduced slice back to the
+// same rank, which stores it for its node. All local ranks drive the network.
 //
 // Thread-safety: one caller per rank. Errors: CommError from the communicator; InvalidArgument from
 // the constructor.
@@ -52,19 +53,15 @@
 #include <vector>
 
 #include "tandem/comm/api/communicator.h"
-#include "tandem/core/bfloat16.h"
+#include "tandem/dist/model_state.h"
 #include "tandem/dist/shard_plan.h"
 #include "tandem/kernels/context.h"
 
 namespace tandem::dist {
 
-struct DataParallelOptions {
-  std::size_t elements = 0;       // f32 elements of the flat parameter layout
-  int logical_shards = 0;         // L; 0: the world size. At least the world size.
-  std::size_t bf16_elements = 0;  // a bf16 copy is kept of so many of the first weights; 0: none
-  bool bf16_gradients = false;    // round every node of the gradient's tree to bf16
-  // f32 elements that the optimizer keeps (optim::Optimizer).
-  std::size_t optimizer_state_elements = 0;
+struct GradientEngineOptions {
+  int logical_shards = 0;       // L; 0: the world size. At least the world size.
+  bool bf16_gradients = false;  // round every node of the gradient's tree to bf16
   std::size_t bucket_elements = std::size_t{1} << 20;  // rounded up to whole chunks; 4 MiB
 };
 
@@ -82,39 +79,28 @@ struct MemoryPerNode {
   }
 };
 
-class DataParallel {
+class GradientEngine {
  public:
-  // Elements whose squared norm is one partial sum; slices and owned ranges begin and end at
-  // multiples of it.
-  static constexpr std::size_t kChunk = 65536;
+  // `communicator` null or of size 1: one process, ordinary memory. It, the state, and the threads and
+  // kernels of `context` must outlive the object. Collective; every rank of a node has mapped the same
+  // state.
+  GradientEngine(comm::Communicator* communicator, const kernels::Context& context,
+                 ModelState& model, const GradientEngineOptions& options);
+  ~GradientEngine();
+  GradientEngine(const GradientEngine&) = delete;
+  GradientEngine& operator=(const GradientEngine&) = delete;
 
-  // `communicator` null or of size 1: one process, ordinary memory. It and the threads and kernels
-  // of `context` must outlive the object. Collective. All arenas start as zeros.
-  DataParallel(comm::Communicator* communicator, const kernels::Context& context,
-               const DataParallelOptions& options);
-  ~DataParallel();
-  DataParallel(const DataParallel&) = delete;
-  DataParallel& operator=(const DataParallel&) = delete;
-
-  std::size_t elements() const;
   int logical_shards() const;
   Range shards() const;      // this rank's run
-  bool node_leader() const;  // exactly one rank per node: the one that fills weights() at start
+  bool node_leader() const;  // exactly one rank per node: the one that fills the weights at start
 
-  // Node-shared arrays of elements() entries if not said otherwise. Written by the node leader
-  // before broadcast_weights(), by each rank in its owned ranges between finish() and publish(),
-  // otherwise read only.
-  std::span<float> weights() const;
-  std::span<bfloat16> bf16_weights() const;  // options.bf16_elements
-  std::span<float> optimizer_state() const;  // options.optimizer_state_elements
-
-  // Collective: weights() of rank 0's node replace those of every other node; after it all ranks
+  // Collective: the weights of rank 0's node replace those of every other node; after it all ranks
   // see them. The bf16 copy is the caller's: convert owned_ranges(), then publish().
   void broadcast_weights();
 
-  // Where backward of `shard` (one of shards()) writes; elements() entries, not cleared by this
-  // class. Shards of a run may reuse each other's memory once they are complete: write a shard only
-  // after the previous one is ready to the end.
+  // Where backward of `shard` (one of shards()) writes: all elements, not cleared by this class.
+  // Shards of a run may reuse each other's memory once they are complete: write a shard only after
+  // the previous one is ready to the end.
   std::span<float> gradient(std::size_t shard) const;
   // Elements [0, end) of gradient(shard) will not change any more in this step. Publishes them and
   // makes progress.
@@ -129,7 +115,7 @@ class DataParallel {
   double squared_norm() const;
 
   // The parts of the flat layout that this rank updates; over the ranks of a node they cover
-  // everything exactly once. Boundaries are multiples of kChunk (or elements()).
+  // everything exactly once. Boundaries are multiples of ModelState::kChunk (or the end).
   const std::vector<Range>& owned_ranges() const;
   // Waits until all ranks of the node have called it: the updated weights are complete and
   // readable, the gradient arenas writable again.

@@ -1,19 +1,18 @@
-#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/gradient_engine.h"
 
 #include <algorithm>
 
 #include "tandem/core/error.h"
-#include "tandem/dist/data_parallel_state.h"
+#include "tandem/dist/gradient_engine_state.h"
 
 namespace tandem::dist {
 
-DataParallel::DataParallel(comm::Communicator* communicator, const kernels::Context& context,
-                           const DataParallelOptions& options)
+GradientEngine::GradientEngine(comm::Communicator* communicator, const kernels::Context& context,
+                               ModelState& model, const GradientEngineOptions& options)
     : state_(std::make_unique<State>(
           communicator != nullptr && communicator->size() > 1 ? communicator : nullptr, context,
-          options)) {
+          model, options)) {
   State& s = *state_;
-  if (options.elements == 0) raise<InvalidArgument>("data parallel: the model has no parameters");
   if (s.communicator != nullptr) {
     s.rank = s.communicator->rank();
     s.world_size = s.communicator->size();
@@ -27,18 +26,19 @@ DataParallel::DataParallel(comm::Communicator* communicator, const kernels::Cont
   s.scale = 1.0f / static_cast<float>(s.shard_count);
   s.run = shards_of(s.rank, s.world_size, s.shard_count);
   s.plan = plan_shards(s.run, s.shard_count);
-  const std::size_t bucket = align_up(std::max<std::size_t>(options.bucket_elements, 1), kChunk);
-  for (std::size_t begin = 0; begin < options.elements; begin += bucket) {
-    s.buckets.push_back({begin, std::min(options.elements, begin + bucket)});
+  const std::size_t bucket =
+      align_up(std::max<std::size_t>(options.bucket_elements, 1), ModelState::kChunk);
+  for (std::size_t begin = 0; begin < model.elements(); begin += bucket) {
+    s.buckets.push_back({begin, std::min(model.elements(), begin + bucket)});
   }
   s.place();
   s.plan_sums();
 }
 
-DataParallel::~DataParallel() = default;
+GradientEngine::~GradientEngine() = default;
 
 // Binomial tree over the node leaders, the first of which is rank 0.
-void DataParallel::broadcast_weights() {
+void GradientEngine::broadcast_weights() {
   State& s = *state_;
   if (s.communicator == nullptr) return;
   const std::vector<comm::Node>& nodes = s.communicator->nodes();
@@ -48,17 +48,18 @@ void DataParallel::broadcast_weights() {
     const int count = static_cast<int>(nodes.size());
     int bit = 1;
     while (bit < count && (own & bit) == 0) bit *= 2;
-    if (own != 0) s.communicator->receive(weights(), leader(own - bit), kWeightsChannel);
+    if (own != 0) s.communicator->receive(s.model.weights(), leader(own - bit), kWeightsChannel);
     for (bit /= 2; bit > 0; bit /= 2) {
       if (own + bit < count) {
-        s.communicator->send(std::span<const float>(weights()), leader(own + bit), kWeightsChannel);
+        s.communicator->send(std::span<const float>(s.model.weights()), leader(own + bit),
+                             kWeightsChannel);
       }
     }
   }
   s.node_barrier("the initial weights");
 }
 
-double DataParallel::sum_over_shards(std::span<const double> own_values) {
+double GradientEngine::sum_over_shards(std::span<const double> own_values) {
   State& s = *state_;
   TANDEM_CHECK(own_values.size() == s.run.size(), "{} values for {} shards", own_values.size(),
                s.run.size());
@@ -86,48 +87,28 @@ double DataParallel::sum_over_shards(std::span<const double> own_values) {
 
 // ---- what lies where ----
 
-std::size_t DataParallel::elements() const { return state_->options.elements; }
-int DataParallel::logical_shards() const { return state_->shard_count; }
-Range DataParallel::shards() const { return state_->run; }
-bool DataParallel::node_leader() const { return state_->local_rank == 0; }
-const std::vector<Range>& DataParallel::owned_ranges() const { return state_->owned; }
-std::span<const float> DataParallel::reduced_gradient() const {
-  return {state_->reduced, elements()};
-}
+int GradientEngine::logical_shards() const { return state_->shard_count; }
+Range GradientEngine::shards() const { return state_->run; }
+bool GradientEngine::node_leader() const { return state_->local_rank == 0; }
+const std::vector<Range>& GradientEngine::owned_ranges() const { return state_->owned; }
+std::span<const float> GradientEngine::reduced_gradient() const { return state_->model.gradient(); }
 
-std::span<float> DataParallel::gradient(std::size_t shard) const {
+std::span<float> GradientEngine::gradient(std::size_t shard) const {
   const State& s = *state_;
   TANDEM_CHECK(s.run.begin <= shard && shard < s.run.end, "shard {} is not in [{}, {})", shard,
                s.run.begin, s.run.end);
   const ShardStep& step = s.plan.steps[shard - s.run.begin];
-  return {s.local[s.local_rank].arena(static_cast<std::size_t>(step.arena)), elements()};
+  return {s.local[s.local_rank].arena(static_cast<std::size_t>(step.arena)), s.model.elements()};
 }
 
-std::span<float> DataParallel::weights() const {
-  const LocalRank& leader = state_->local[0];
-  return {reinterpret_cast<float*>(leader.segment + leader.layout.weights), elements()};
-}
-
-std::span<bfloat16> DataParallel::bf16_weights() const {
-  const LocalRank& leader = state_->local[0];
-  return {reinterpret_cast<bfloat16*>(leader.segment + leader.layout.bf16_weights),
-          state_->options.bf16_elements};
-}
-
-std::span<float> DataParallel::optimizer_state() const {
-  const LocalRank& leader = state_->local[0];
-  return {reinterpret_cast<float*>(leader.segment + leader.layout.optimizer_state),
-          state_->options.optimizer_state_elements};
-}
-
-MemoryPerNode DataParallel::memory_of_node() const {
+MemoryPerNode GradientEngine::memory_of_node() const {
   const State& s = *state_;
-  const std::size_t floats = elements() * sizeof(float);
+  const std::size_t floats = s.model.gradient().size_bytes();
   MemoryPerNode memory;
-  memory.weights = floats;
-  memory.bf16_weights = bf16_weights().size_bytes();
-  memory.optimizer_state = optimizer_state().size_bytes();
-  memory.shared = s.communicator != nullptr;
+  memory.weights = s.model.weights().size_bytes();
+  memory.bf16_weights = s.model.bf16_weights().size_bytes();
+  memory.optimizer_state = s.model.optimizer_state().size_bytes();
+  memory.shared = s.model.shared();
   memory.messages =
       s.send_buffer.size() + (s.own_roots.size() + s.received_roots.size()) * sizeof(bfloat16);
   for (const RemoteNode& node : s.remote) memory.messages += node.received.size();
@@ -140,7 +121,7 @@ MemoryPerNode DataParallel::memory_of_node() const {
   return memory;
 }
 
-std::string DataParallel::describe() const {
+std::string GradientEngine::describe() const {
   const State& s = *state_;
   return fmt::format(
       "{} logical shard{} on {} rank{}, {} gradient bucket{} of {:.0f} MiB, {} gradient arena{} "

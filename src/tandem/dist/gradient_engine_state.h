@@ -1,6 +1,6 @@
-// What DataParallel holds, for the three files that share its work: where things lie and who sums
+// What GradientEngine holds, for the three files that share its work: where things lie and who sums
 // what (placement.cc), the reduction of a step (gradient_reduction.cc), and the rest of the
-// interface (data_parallel.cc). Internal to dist.
+// interface (gradient_engine.cc). Internal to dist.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tandem/core/buffer.h"
-#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/gradient_engine.h"
 #include "tandem/dist/tree_sum.h"
 
 namespace tandem::dist {
@@ -23,16 +23,12 @@ inline constexpr int kWeightsChannel = 2;
 using comm::FlagLine;
 using comm::Request;
 
-// What lies where in the segment that a rank contributes to its node: flags, then gradient arenas,
-// then (the node leader's segment only) what the node has once.
+// What lies where in the segment that a rank contributes to its node: flags, then gradient arenas. The
+// first arena of the node leader is not there: it is the state's gradient.
 struct SegmentLayout {
   std::size_t num_flags = 0;
   std::size_t arenas = 0;  // offsets in bytes
   std::size_t arena_bytes = 0;
-  std::size_t weights = 0;
-  std::size_t bf16_weights = 0;
-  std::size_t optimizer_state = 0;
-  std::size_t norm_partials = 0;
   std::size_t total = 0;
 };
 
@@ -41,10 +37,12 @@ struct LocalRank {
   int rank = 0;
   std::byte* segment = nullptr;
   SegmentLayout layout;
+  float* first_arena = nullptr;  // where it is not in the segment
   FlagLine& flag(std::size_t index) const { return reinterpret_cast<FlagLine*>(segment)[index]; }
   FlagLine& barrier() const { return flag(0); }
   FlagLine& ready(std::size_t partial) const { return flag(1 + partial); }
   float* arena(std::size_t index) const {
+    if (first_arena != nullptr && index-- == 0) return first_arena;
     return reinterpret_cast<float*>(segment + layout.arenas + index * layout.arena_bytes);
   }
 };
@@ -58,18 +56,20 @@ struct RemoteNode {
   std::vector<std::byte> received;  // partials of this rank's slices, bucket after bucket
 };
 
-struct DataParallel::State {
+struct GradientEngine::State {
   State(comm::Communicator* communicator_or_null, const kernels::Context& context,
-        const DataParallelOptions& asked)
+        ModelState& model_state, const GradientEngineOptions& asked)
       : communicator(communicator_or_null),
         threads(context.threads),
         kernels(context.kernels),
+        model(model_state),
         options(asked) {}
 
   comm::Communicator* communicator;  // null in a world of one
   ThreadPool& threads;
   const kernels::KernelSet& kernels;
-  DataParallelOptions options;
+  ModelState& model;
+  GradientEngineOptions options;
   int rank = 0;
   int world_size = 1;
   int shard_count = 1;  // L
@@ -84,9 +84,8 @@ struct DataParallel::State {
   std::optional<comm::NodeMemory> node_memory;  // otherwise
   std::vector<LocalRank> local;                 // ranks of this node, by local rank
   std::size_t local_rank = 0;
-  // The leader's first arena: a slice is read by nobody but its owner when it is overwritten.
-  float* reduced = nullptr;
-  double* norm_partials = nullptr;
+  float* reduced = nullptr;         // the state's gradient
+  double* norm_partials = nullptr;  // and its norms
 
   // What a slice is summed from: the partials of this node's ranks, then those of other nodes.
   struct Operand {
@@ -146,7 +145,7 @@ struct DataParallel::State {
     return {.f32 = reinterpret_cast<const float*>(at)};
   }
   Range slice(std::size_t bucket, int part) const {
-    return slice_of_bucket(buckets[bucket], bucket, part, world_size, kChunk);
+    return slice_of_bucket(buckets[bucket], bucket, part, world_size, ModelState::kChunk);
   }
   std::vector<SumOperand>& cleared_inputs(int thread) {
     std::vector<SumOperand>& own_inputs = inputs[static_cast<std::size_t>(thread)];

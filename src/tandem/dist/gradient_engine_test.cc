@@ -1,6 +1,6 @@
 // The promise of DESIGN.md section 5: the same bits for any number of ranks, nodes and threads; and
 // the node's one optimizer.
-#include "tandem/dist/data_parallel.h"
+#include "tandem/dist/gradient_engine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -72,20 +72,39 @@ struct Machine {
 };
 
 // Two whole buckets and a rest that is no multiple of anything.
-constexpr std::size_t kElements = 2 * 2 * DataParallel::kChunk + 70001;
+constexpr std::size_t kElements = 2 * 2 * ModelState::kChunk + 70001;
 
-DataParallelOptions test_options(int shards, std::size_t elements = kElements) {
-  DataParallelOptions options;
-  options.elements = elements;
-  options.logical_shards = shards;
-  options.bucket_elements = 2 * DataParallel::kChunk;
-  options.bf16_elements = elements / 2;  // ends inside a chunk
-  options.optimizer_state_elements = elements;
+struct Options {
+  ModelStateOptions model;
+  GradientEngineOptions engine;
+};
+
+Options test_options(int shards, std::size_t elements = kElements) {
+  Options options;
+  options.model.elements = elements;
+  options.model.bf16_elements = elements / 2;  // ends inside a chunk
+  options.model.optimizer_state_elements = elements;
+  options.engine.logical_shards = shards;
+  options.engine.bucket_elements = 2 * ModelState::kChunk;
   return options;
 }
 
+// An engine with its memory.
+struct Memory {
+  ModelState model;
+};
+struct Engine : Memory, GradientEngine {
+  Engine(Communicator* communicator, const kernels::Context& context, const Options& options)
+      : Memory{ModelState(communicator, options.model)},
+        GradientEngine(communicator, context, model, options.engine) {}
+  std::size_t elements() const { return model.elements(); }
+  std::span<float> weights() const { return model.weights(); }
+  std::span<bfloat16> bf16_weights() const { return model.bf16_weights(); }
+  std::span<float> optimizer_state() const { return model.optimizer_state(); }
+};
+
 // The shards' gradients, published in pieces that have nothing to do with buckets.
-void run_backward(DataParallel& engine, int step) {
+void run_backward(Engine& engine, int step) {
   for (std::size_t shard = engine.shards().begin; shard < engine.shards().end; ++shard) {
     const auto gradient = engine.gradient(shard);
     std::size_t end = 0;
@@ -99,7 +118,7 @@ void run_backward(DataParallel& engine, int step) {
 }
 
 // weights −= 0.125 · gradient in the owned ranges; the state remembers the gradient.
-void update(DataParallel& engine) {
+void update(Engine& engine) {
   const auto gradient = engine.reduced_gradient();
   for (const Range& range : engine.owned_ranges()) {
     for (std::size_t i = range.begin; i < range.end; ++i) {
@@ -121,10 +140,9 @@ std::uint64_t hash_of(std::span<const float> values) {
 constexpr int kSteps = 3;
 
 // Trains a few steps; returns a text that holds every bit that matters.
-std::string train(Communicator* communicator, const DataParallelOptions& options,
-                  int num_threads = 1) {
+std::string train(Communicator* communicator, const Options& options, int num_threads = 1) {
   const Machine machine(num_threads);
-  DataParallel engine(communicator, machine.context, options);
+  Engine engine(communicator, machine.context, options);
   if (engine.node_leader()) {
     // Only rank 0's values may survive.
     const float first = communicator == nullptr || communicator->rank() == 0 ? 1.0f : -7.0f;
@@ -147,17 +165,17 @@ std::string train(Communicator* communicator, const DataParallelOptions& options
   }
   trace +=
       fmt::format("{:016x} {:016x}", hash_of(engine.weights()), hash_of(engine.optimizer_state()));
-  require(engine.bf16_weights().size() == options.bf16_elements, "size of the bf16 copy");
+  require(engine.bf16_weights().size() == options.model.bf16_elements, "size of the bf16 copy");
   require(to_float(engine.bf16_weights().back()) ==
-              to_float(to_bfloat16(engine.weights()[options.bf16_elements - 1])),
+              to_float(to_bfloat16(engine.weights()[options.model.bf16_elements - 1])),
           "bf16 copy");
   return trace;
 }
 
-TEST(DataParallel, TheMeanIsTheTreeOfTheHeader) {
+TEST(GradientEngine, TheMeanIsTheTreeOfTheHeader) {
   for (const int shards : {1, 2, 3, 4, 6, 7}) {
     const Machine machine(1);
-    DataParallel engine(nullptr, machine.context, test_options(shards));
+    Engine engine(nullptr, machine.context, test_options(shards));
     run_backward(engine, 0);
     engine.finish();
     const float scale = 1.0f / static_cast<float>(shards);
@@ -172,12 +190,12 @@ TEST(DataParallel, TheMeanIsTheTreeOfTheHeader) {
   }
 }
 
-TEST(DataParallel, Bf16GradientsRoundEveryNodeOfTheTreeOnce) {
+TEST(GradientEngine, Bf16GradientsRoundEveryNodeOfTheTreeOnce) {
   for (const int shards : {1, 2, 3, 4, 7}) {
     const Machine machine(2);
-    DataParallelOptions options = test_options(shards);
-    options.bf16_gradients = true;
-    DataParallel engine(nullptr, machine.context, options);
+    Options options = test_options(shards);
+    options.engine.bf16_gradients = true;
+    Engine engine(nullptr, machine.context, options);
     run_backward(engine, 0);
     engine.finish();
     const float scale = 1.0f / static_cast<float>(shards);
@@ -191,9 +209,9 @@ TEST(DataParallel, Bf16GradientsRoundEveryNodeOfTheTreeOnce) {
   }
 }
 
-TEST(DataParallel, OneShardIsNotCopied) {
+TEST(GradientEngine, OneShardIsNotCopied) {
   const Machine machine(1);
-  DataParallel engine(nullptr, machine.context, test_options(1));
+  Engine engine(nullptr, machine.context, test_options(1));
   EXPECT_EQ(engine.reduced_gradient().data(), engine.gradient(0).data());
   EXPECT_EQ(engine.owned_ranges(), (std::vector<Range>{{0, kElements}}));
 }
@@ -223,8 +241,8 @@ class SameBits : public ::testing::TestWithParam<World> {};
 
 TEST_P(SameBits, AsOneRankAlone) {
   const World world = GetParam();
-  DataParallelOptions options = test_options(world.shards);
-  options.bf16_gradients = world.bf16;
+  Options options = test_options(world.shards);
+  options.engine.bf16_gradients = world.bf16;
   const std::string expected = train(nullptr, options);
   const auto check = [&](Communicator& communicator) {
     const std::string found = train(&communicator, options, 1 + communicator.rank() % 2);
@@ -234,7 +252,7 @@ TEST_P(SameBits, AsOneRankAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    DataParallel, SameBits,
+    GradientEngine, SameBits,
     ::testing::Values(World{1, 4, "a"}, World{2, 2, "aa"}, World{2, 4, "aa"}, World{2, 6, "aa"},
                       World{3, 3, "aaa"}, World{3, 4, "aaa"}, World{3, 6, "aaa"},
                       World{4, 4, "aaaa"}, World{4, 6, "aaaa"},
@@ -259,9 +277,9 @@ std::size_t bytes_sent(const World& world) {
       world.ranks,
       [&](Communicator& communicator) {
         const Machine machine(1);
-        DataParallelOptions options = test_options(world.shards);
-        options.bf16_gradients = world.bf16;
-        DataParallel engine(&communicator, machine.context, options);
+        Options options = test_options(world.shards);
+        options.engine.bf16_gradients = world.bf16;
+        Engine engine(&communicator, machine.context, options);
         run_backward(engine, 0);
         engine.finish();
         if (communicator.rank() == 0) {
@@ -281,15 +299,15 @@ std::size_t bytes_sent(const World& world) {
   return bytes;
 }
 
-TEST(DataParallel, Bf16GradientsHalveWhatTravelsBetweenNodes) {
+TEST(GradientEngine, Bf16GradientsHalveWhatTravelsBetweenNodes) {
   const std::size_t f32 = bytes_sent({2, 4, "ab"});
   // Half of each bucket's partials to the other rank, and the sums of the own half.
-  EXPECT_NEAR(static_cast<double>(f32), kElements * 4.0, DataParallel::kChunk * 4.0);
+  EXPECT_NEAR(static_cast<double>(f32), kElements * 4.0, ModelState::kChunk * 4.0);
   EXPECT_EQ(bytes_sent({2, 4, "ab", true}), f32 / 2);
   EXPECT_EQ(bytes_sent({2, 4, "aa", true}), 0u);
 }
 
-TEST(DataParallel, SameBitsAsProcesses) {
+TEST(GradientEngine, SameBitsAsProcesses) {
   for (const World& world : {World{2, 4, "aa"}, World{3, 4, "aaa"}, World{4, 6, "aabb"}}) {
     const std::string expected = train(nullptr, test_options(world.shards));
     const auto check = [&](Communicator& communicator) {
@@ -301,19 +319,19 @@ TEST(DataParallel, SameBitsAsProcesses) {
   }
 }
 
-TEST(DataParallel, SmallAndLargeLayoutsAndBuckets) {
+TEST(GradientEngine, SmallAndLargeLayoutsAndBuckets) {
   for (const std::size_t elements :
-       {std::size_t{1}, std::size_t{17}, DataParallel::kChunk, 3 * DataParallel::kChunk}) {
+       {std::size_t{1}, std::size_t{17}, ModelState::kChunk, 3 * ModelState::kChunk}) {
     for (const std::size_t bucket :
-         {std::size_t{1}, DataParallel::kChunk, 100 * DataParallel::kChunk}) {
+         {std::size_t{1}, ModelState::kChunk, 100 * ModelState::kChunk}) {
       for (const char* nodes : {"aaa", "aab"}) {
         const auto errors = run_threads(
             3,
             [&](Communicator& communicator) {
               const Machine machine(1);
-              DataParallelOptions options = test_options(3, elements);
-              options.bucket_elements = bucket;
-              DataParallel engine(&communicator, machine.context, options);
+              Options options = test_options(3, elements);
+              options.engine.bucket_elements = bucket;
+              Engine engine(&communicator, machine.context, options);
               for (int step = 0; step < 2; ++step) {
                 run_backward(engine, step);
                 engine.finish();
@@ -332,17 +350,16 @@ TEST(DataParallel, SmallAndLargeLayoutsAndBuckets) {
   }
 }
 
-TEST(DataParallel, OwnedRangesTileTheLayoutOnEachNode) {
+TEST(GradientEngine, OwnedRangesTileTheLayoutOnEachNode) {
   const auto errors = run_threads(
       4,
       [](Communicator& communicator) {
         const Machine machine(1);
-        DataParallel engine(&communicator, machine.context, test_options(4));
+        Engine engine(&communicator, machine.context, test_options(4));
         std::vector<float> owners(kElements, 0.0f);
         for (const Range& range : engine.owned_ranges()) {
-          require(range.begin % DataParallel::kChunk == 0, "begins at a chunk");
-          require(range.end % DataParallel::kChunk == 0 || range.end == kElements,
-                  "ends at a chunk");
+          require(range.begin % ModelState::kChunk == 0, "begins at a chunk");
+          require(range.end % ModelState::kChunk == 0 || range.end == kElements, "ends at a chunk");
           for (std::size_t i = range.begin; i < range.end; ++i) owners[i] += 1;
         }
         communicator.all_reduce(std::span(owners), comm::ReduceOp::kSum);
@@ -356,14 +373,14 @@ TEST(DataParallel, OwnedRangesTileTheLayoutOnEachNode) {
 
 // The first buckets are reduced while the last layers of backward still run: nothing is left for
 // finish() but the end.
-TEST(DataParallel, BucketsAreReducedBeforeTheLastOneIsReady) {
+TEST(GradientEngine, BucketsAreReducedBeforeTheLastOneIsReady) {
   const auto errors = run_threads(2, [](Communicator& communicator) {
     const Machine machine(1);
-    DataParallel engine(&communicator, machine.context, test_options(2));
+    Engine engine(&communicator, machine.context, test_options(2));
     const auto shard = engine.shards().begin;
     const auto gradient = engine.gradient(shard);
     for (std::size_t i = 0; i < kElements; ++i) gradient[i] = gradient_value(shard, i, 0);
-    const std::size_t bucket = 2 * DataParallel::kChunk;
+    const std::size_t bucket = 2 * ModelState::kChunk;
     engine.gradient_ready(shard, bucket);
     communicator.barrier();  // both have published bucket 0
     engine.gradient_ready(shard, bucket + 1);
@@ -380,21 +397,21 @@ TEST(DataParallel, BucketsAreReducedBeforeTheLastOneIsReady) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
-TEST(DataParallel, TooFewShardsAreRefused) {
+TEST(GradientEngine, TooFewShardsAreRefused) {
   const auto errors = run_threads(2, [](Communicator& communicator) {
     const Machine machine(1);
-    EXPECT_THROW(DataParallel(&communicator, machine.context, test_options(1)), InvalidArgument);
+    EXPECT_THROW(Engine(&communicator, machine.context, test_options(1)), InvalidArgument);
   });
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
-TEST(DataParallel, ARankKilledInBackwardEndsTheOthersByName) {
+TEST(GradientEngine, ARankKilledInBackwardEndsTheOthersByName) {
   for (const char* nodes : {"aaa", "aab"}) {
     const auto ended = run_processes(
         3,
         [](Communicator& communicator) {
           const Machine machine(1);
-          DataParallel engine(&communicator, machine.context, test_options(3));
+          Engine engine(&communicator, machine.context, test_options(3));
           for (int step = 0;; ++step) {
             if (step == 2 && communicator.rank() == 1) ::raise(SIGKILL);
             run_backward(engine, step);
@@ -413,7 +430,7 @@ TEST(DataParallel, ARankKilledInBackwardEndsTheOthersByName) {
   }
 }
 
-TEST(DataParallel, AStalledRankIsNamedWithTheBucketItOwes) {
+TEST(GradientEngine, AStalledRankIsNamedWithTheBucketItOwes) {
   const auto options = [](int rank) {
     comm::Options result = comm::testing::test_options(rank);
     result.timeout = milliseconds(300);
@@ -423,7 +440,7 @@ TEST(DataParallel, AStalledRankIsNamedWithTheBucketItOwes) {
       2,
       [](Communicator& communicator) {
         const Machine machine(1);
-        DataParallel engine(&communicator, machine.context, test_options(2));
+        Engine engine(&communicator, machine.context, test_options(2));
         if (communicator.rank() == 1) {
           while (!communicator.failed()) std::this_thread::sleep_for(milliseconds(5));
           communicator.throw_if_failed();
@@ -438,11 +455,11 @@ TEST(DataParallel, AStalledRankIsNamedWithTheBucketItOwes) {
   }
 }
 
-TEST(DataParallel, NothingStaysOpen) {
+TEST(GradientEngine, NothingStaysOpen) {
   const auto once = [] {
     const auto errors = run_threads(2, [](Communicator& communicator) {
       const Machine machine(1);
-      DataParallel engine(&communicator, machine.context, test_options(2));
+      Engine engine(&communicator, machine.context, test_options(2));
       run_backward(engine, 0);
       engine.finish();
       engine.publish();
@@ -455,7 +472,7 @@ TEST(DataParallel, NothingStaysOpen) {
   EXPECT_EQ(comm::testing::open_descriptors(), before);
 }
 
-TEST(DataParallel, TheFlightRecordHasEveryBucket) {
+TEST(GradientEngine, TheFlightRecordHasEveryBucket) {
   const auto options = [](int rank) {
     comm::Options result = comm::testing::test_options(rank);
     result.node_id = rank == 0 ? "a" : "b";
@@ -463,7 +480,7 @@ TEST(DataParallel, TheFlightRecordHasEveryBucket) {
   };
   const auto check = [](Communicator& communicator) {
     const Machine machine(1);
-    DataParallel engine(&communicator, machine.context, test_options(2));
+    Engine engine(&communicator, machine.context, test_options(2));
     run_backward(engine, 0);
     engine.finish();
     const auto records = communicator.last_operations();
