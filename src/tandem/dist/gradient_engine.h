@@ -1,6 +1,6 @@
-// The data parallel engine: how the gradients of all logical shards become one mean whose bits do not
-// depend on how many ranks did the work. It is built for one set of ranks, around the memory that
-// outlives them (model_state.h), and ends with their communicator.
+// The data parallel engine: how the gradients of all logical shards become one mean whose bits do
+// not depend on how many ranks did the work. It is built for one set of ranks, around the memory
+// that outlives them (model_state.h), and ends with their communicator.
 //
 // The global batch of a step is cut into L logical shards (one per-device batch each). Rank r of W
 // owns a contiguous run of them: L / W each, the first L % W ranks one more. The gradient of a step
@@ -18,9 +18,9 @@
 // (and other bits for another L); what travels between nodes are tree nodes, 2 bytes per element
 // instead of 4. Inside a node of the cluster nothing changes: gradients are f32 in shared memory.
 //
-// Memory. One set of gradient arenas per rank, readable by the whole node; the first one of the node
-// leader is ModelState::gradient(), where the mean ends up: a slice is read by nobody but its owner
-// when it is overwritten. A world of one uses ordinary memory.
+// Memory. One set of gradient arenas per rank, readable by the whole node; the first one of the
+// node leader is ModelState::gradient(), where the mean ends up: a slice is read by nobody but its
+// owner when it is overwritten. A world of one uses ordinary memory.
 //
 // One step:
 //     for shard in shards():                  in ascending order
@@ -38,10 +38,10 @@
 // nodes are sent. So communication overlaps with the rest of backward, in the caller's thread and
 // thread pool.
 //
-// Several nodes. Each rank r reduces a slice of a bucket (slice_of_bucket). For each other node, the
-// local rank (r mod node size) there computes that node's partials of the slice in tree order and
-// sends them to r; r adds all nodes' partials in tree order and sends the reduced slice back to the
-// same rank, which stores it for its node. All local ranks drive the network.
+// Several nodes. Each rank r reduces a slice of a bucket (slice_of_bucket). For each other node,
+// the local rank (r mod node size) there computes that node's partials of the slice in tree order
+// and sends them to r; r adds all nodes' partials in tree order and sends the reduced slice back to
+// the same rank, which stores it for its node. All local ranks drive the network.
 //
 // Thread-safety: one caller per rank. Errors: CommError from the communicator; InvalidArgument from
 // the constructor.
@@ -81,9 +81,9 @@ struct MemoryPerNode {
 
 class GradientEngine {
  public:
-  // `communicator` null or of size 1: one process, ordinary memory. It, the state, and the threads and
-  // kernels of `context` must outlive the object. Collective; every rank of a node has mapped the same
-  // state.
+  // `communicator` null or of size 1: one process, ordinary memory. It, the state, and the threads
+  // and kernels of `context` must outlive the object. Collective; every rank of a node has mapped
+  // the same state.
   GradientEngine(comm::Communicator* communicator, const kernels::Context& context,
                  ModelState& model, const GradientEngineOptions& options);
   ~GradientEngine();

@@ -23,8 +23,8 @@ inline constexpr int kWeightsChannel = 2;
 using comm::FlagLine;
 using comm::Request;
 
-// What lies where in the segment that a rank contributes to its node: flags, then gradient arenas. The
-// first arena of the node leader is not there: it is the state's gradient.
+// What lies where in the segment that a rank contributes to its node: flags, then gradient arenas.
+// The first arena of the node leader is not there: it is the state's gradient.
 struct SegmentLayout {
   std::size_t num_flags = 0;
   std::size_t arenas = 0;  // offsets in bytes

@@ -3,8 +3,8 @@
 // it, so whoever has it mapped can go on.
 //
 // There is one copy per node, in memory shared by its ranks; every rank maps all of it, and what is
-// mapped stays when others die. A world of one uses ordinary memory. Gradients of shards, buckets and
-// flags belong to one set of ranks: gradient_engine.h.
+// mapped stays when others die. A world of one uses ordinary memory. Gradients of shards, buckets
+// and flags belong to one set of ranks: gradient_engine.h.
 //
 // Thread-safety: reading is safe for all; who writes what and when is said at each array.
 #pragma once
@@ -32,9 +32,10 @@ class ModelState {
   // multiples of it.
   static constexpr std::size_t kChunk = 65536;
 
-  // Collective over the node: the first of its ranks in `communicator` contributes the memory. Null or
-  // of size 1: one process, ordinary memory. All arrays start as zeros. The memory does not need the
-  // communicator afterwards. Throws InvalidArgument (no parameters), IoError (no memory), CommError.
+  // Collective over the node: the first of its ranks in `communicator` contributes the memory. Null
+  // or of size 1: one process, ordinary memory. All arrays start as zeros. The memory does not need
+  // the communicator afterwards. Throws InvalidArgument (no parameters), IoError (no memory),
+  // CommError.
   ModelState(comm::Communicator* communicator, const ModelStateOptions& options);
   ModelState(const ModelState&) = delete;
   ModelState& operator=(const ModelState&) = delete;
@@ -49,8 +50,8 @@ class ModelState {
   std::span<bfloat16> bf16_weights() const { return bf16_weights_; }
   std::span<float> optimizer_state() const { return optimizer_state_; }
 
-  // For the engine. The mean gradient [elements], beside it the squared norm of each chunk. Until the
-  // shards of a step are summed, the node leader's backward may write its first shard here.
+  // For the engine. The mean gradient [elements], beside it the squared norm of each chunk. Until
+  // the shards of a step are summed, the node leader's backward may write its first shard here.
   std::span<float> gradient() const { return gradient_; }
   std::span<double> norm_partials() const { return norm_partials_; }
 
