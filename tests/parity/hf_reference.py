@@ -59,6 +59,12 @@ def features(tokenizer, rows, max_length, stride, pad):
     return result
 
 
+def training_inputs(feats):
+    """Features as the Trainer takes them: what the model is called with, one dict per feature."""
+    return [{"input_ids": feature["input_ids"], "token_type_ids": feature["token_type_ids"], "attention_mask": feature["attention_mask"],
+             "start_positions": feature["start"], "end_positions": feature["end"]} for feature in feats]
+
+
 def postprocess(rows, feats, start_logits, end_logits, v2=False, n_best=20, max_answer_length=30, threshold=0.0):
     """(answers, n-best lists, null odds) as run_qa.py's post-processing gives them; equal logits are taken lowest index first."""
     def largest(values):

@@ -25,19 +25,6 @@ TARGET = os.path.join(HERE, "golden", "hf_checkpoint")
 QUESTIONS, LENGTH, STRIDE, BATCH, STEPS = 60, 64, 24, 4, 20
 
 
-class Features(torch.utils.data.Dataset):
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, index):
-        row = self.rows[index]
-        return {"input_ids": row["input_ids"], "token_type_ids": row["token_type_ids"],
-                "attention_mask": row["attention_mask"], "start_positions": row["start"], "end_positions": row["end"]}
-
-
 class RecordingTrainer(Trainer):
     losses = []
 
@@ -63,7 +50,7 @@ def main():
                 folder, max_steps=STEPS, save_steps=10, logging_steps=1, learning_rate=1e-2, weight_decay=0.01,
                 lr_scheduler_type="cosine", warmup_steps=3, per_device_train_batch_size=BATCH, use_cpu=True,
                 report_to=[], disable_tqdm=True),
-            train_dataset=Features(features), processing_class=tokenizer)
+            train_dataset=hf_reference.training_inputs(features), processing_class=tokenizer)
         trainer.train()
         shutil.rmtree(TARGET, ignore_errors=True)
         shutil.copytree(os.path.join(folder, "checkpoint-10"), os.path.join(TARGET, "checkpoint-10"),

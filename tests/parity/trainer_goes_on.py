@@ -9,6 +9,7 @@ and 1e-5 of the way that they went in these steps apart. Every optimizer, severa
 does not have them.
 """
 
+import io
 import json
 import os
 import pathlib
@@ -66,17 +67,18 @@ def train_with_tandem(tandem, folder, ranks, options):
         sys.exit(f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stderr[-3000:]}")
 
 
-class Features(torch.utils.data.Dataset):
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, index):
-        row = self.rows[index]
-        return {"input_ids": row["input_ids"], "token_type_ids": row["token_type_ids"], "attention_mask": row["attention_mask"],
-                "start_positions": row["start"], "end_positions": row["end"]}
+def trainer_loads_with_two_ranks():
+    """transformers 4 reads the optimizer's state of several ranks with the numbered device cpu:N, which torch may not know."""
+    if int(transformers.__version__.split(".")[0]) >= 5:
+        return True
+    saved = io.BytesIO()
+    torch.save(torch.zeros(1), saved)
+    saved.seek(0)
+    try:
+        torch.load(saved, map_location=torch.device("cpu", 0))
+        return True
+    except RuntimeError:
+        return False
 
 
 def go_on_with_trainer(folder, options):
@@ -92,7 +94,7 @@ def go_on_with_trainer(folder, options):
     trainer = transformers.Trainer(
         model, transformers.TrainingArguments(str(folder / "trainer"), use_cpu=True, report_to=[], disable_tqdm=True, save_strategy="no",
                                               **{key: value for key, value in arguments_of(options).items() if key != "save_steps"}),
-        train_dataset=Features(features), processing_class=tokenizer)
+        train_dataset=hf_reference.training_inputs(features), processing_class=tokenizer)
     trainer.train(resume_from_checkpoint=str(checkpoint))
     if trainer.is_world_process_zero():
         trainer.save_model()
@@ -126,7 +128,11 @@ def main():
     tandem, good = pathlib.Path(sys.argv[1]).resolve(), True
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, accelerate {accelerate.__version__}")
     with tempfile.TemporaryDirectory() as scratch:
+        skipped = []
         for number, (name, ranks, options) in enumerate(CASES):
+            if ranks > 1 and not trainer_loads_with_two_ranks():
+                skipped.append(name)
+                continue
             folder = pathlib.Path(scratch) / str(number)
             train_with_tandem(tandem, folder, ranks, options)
             launcher = [] if ranks == 1 else ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
@@ -134,6 +140,9 @@ def main():
             if done.returncode:
                 sys.exit(f"{name}: the Trainer ended with {done.returncode}:\n{done.stderr[-3000:]}")
             good &= compare(name, folder)
+    for name in skipped:
+        print(f"SKIPPED: {name}: the Trainer of transformers {transformers.__version__} cannot go on with two ranks, not from its own checkpoints either: "
+              f"it reads them with map_location=cpu:0, which torch {torch.__version__} refuses; use transformers 5")
     return 0 if good else 1
 
 
