@@ -177,57 +177,67 @@ void inspect_weights(const ModelOptions& options, const Environment& environment
   }
 }
 
+CLI::App& add_tokens(CLI::App& app, TokensOptions& tokens) {
+  CLI::App& command = *app.add_subcommand(
+      "tokens", "ids, tokens and offsets (in code points) of texts, one per line");
+  tokens.model.add_to(command);
+  command.add_option("file", tokens.file, "text file; - or nothing: standard input");
+  return command;
+}
+
+CLI::App& add_features(CLI::App& app, FeaturesOptions& features) {
+  CLI::App& command =
+      *app.add_subcommand("features", "the features of a question file under the job's flags");
+  features.model.add_to(command);
+  command
+      .add_option("file", features.file,
+                  "questions: JSON, CSV, Parquet or Arrow, as run_qa's train_file")
+      ->required();
+  command.add_option("--set", features.set, "train: with labels; eval: with offsets")
+      ->check(CLI::IsMember({"train", "eval"}));
+  command.add_option("--max_seq_length", features.max_seq_length, "tokens of a feature")
+      ->check(CLI::Range(4, 1 << 20));
+  command.add_option("--doc_stride", features.doc_stride, "tokens that neighbouring windows share");
+  command.add_option("--pad_to_max_length", features.pad_to_max_length,
+                     "as in run_qa: unset, true or false; changes labels only");
+  command.add_option("--max_samples", features.max_samples,
+                     "only the first n examples, then the first n features");
+  command.add_flag("--fix_last_token_labels", features.fix_last_token_labels, "as in run_qa");
+  command.add_flag("--full", features.full, "ids and offsets in full");
+  return command;
+}
+
+CLI::App& add_weights(CLI::App& app, ModelOptions& weights) {
+  CLI::App& command =
+      *app.add_subcommand("weights", "name, type, shape, sum, norm and sha256 of every tensor");
+  command
+      .add_option("--model,--model_name_or_path,model", weights.model,
+                  "model directory, file of weights (.safetensors, .bin, .index.json), or a name "
+                  "in the cache")
+      ->required();
+  command.add_option("--model_revision", weights.revision, "branch, tag or commit id of the model");
+  command.add_option("--cache_dir", weights.cache_dir, "root of the Hugging Face cache");
+  return command;
+}
+
 }  // namespace
 
 int inspect(const Invocation& invocation) {
   CLI::App app("Shows what the model sees and is, as JSON lines.", "tandem inspect");
   app.require_subcommand(1);
-
   TokensOptions tokens;
-  CLI::App* tokens_app = app.add_subcommand(
-      "tokens", "ids, tokens and offsets (in code points) of texts, one per line");
-  tokens.model.add_to(*tokens_app);
-  tokens_app->add_option("file", tokens.file, "text file; - or nothing: standard input");
-
   FeaturesOptions features;
-  CLI::App* features_app =
-      app.add_subcommand("features", "the features of a question file under the job's flags");
-  features.model.add_to(*features_app);
-  features_app
-      ->add_option("file", features.file,
-                   "questions: JSON, CSV, Parquet or Arrow, as run_qa's train_file")
-      ->required();
-  features_app->add_option("--set", features.set, "train: with labels; eval: with offsets")
-      ->check(CLI::IsMember({"train", "eval"}));
-  features_app->add_option("--max_seq_length", features.max_seq_length, "tokens of a feature")
-      ->check(CLI::Range(4, 1 << 20));
-  features_app->add_option("--doc_stride", features.doc_stride,
-                           "tokens that neighbouring windows share");
-  features_app->add_option("--pad_to_max_length", features.pad_to_max_length,
-                           "as in run_qa: unset, true or false; changes labels only");
-  features_app->add_option("--max_samples", features.max_samples,
-                           "only the first n examples, then the first n features");
-  features_app->add_flag("--fix_last_token_labels", features.fix_last_token_labels, "as in run_qa");
-  features_app->add_flag("--full", features.full, "ids and offsets in full");
-
   ModelOptions weights;
-  CLI::App* weights_app =
-      app.add_subcommand("weights", "name, type, shape, sum, norm and sha256 of every tensor");
-  weights_app
-      ->add_option("--model,--model_name_or_path,model", weights.model,
-                   "model directory, file of weights (.safetensors, .bin, .index.json), or a name "
-                   "in the cache")
-      ->required();
-  weights_app->add_option("--model_revision", weights.revision,
-                          "branch, tag or commit id of the model");
-  weights_app->add_option("--cache_dir", weights.cache_dir, "root of the Hugging Face cache");
+  const CLI::App& tokens_app = add_tokens(app, tokens);
+  const CLI::App& features_app = add_features(app, features);
+  const CLI::App& weights_app = add_weights(app, weights);
 
   if (!parse_command(app, invocation.words)) return 0;
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is told by write(), see LineOutput
   LineOutput output(STDOUT_FILENO);
-  if (tokens_app->parsed()) inspect_tokens(tokens, invocation.environment, output);
-  if (features_app->parsed()) inspect_features(features, invocation.environment, output);
-  if (weights_app->parsed()) inspect_weights(weights, invocation.environment, output);
+  if (tokens_app.parsed()) inspect_tokens(tokens, invocation.environment, output);
+  if (features_app.parsed()) inspect_features(features, invocation.environment, output);
+  if (weights_app.parsed()) inspect_weights(weights, invocation.environment, output);
   output.flush();
   return 0;
 }

@@ -183,6 +183,54 @@ CheckedBytes find_footer(CheckedBytes file) {
   return file.part(file.size() - 8 - size, size, "the footer");
 }
 
+// DataPageHeader and, with fewer of its fields, DictionaryPageHeader.
+void read_page_of_version_1(CompactReader& reader, ParquetPage& page) {
+  reader.read_struct([&](int field, Type type) {
+    switch (field) {
+      case 1:
+        page.num_values = positive(reader.integer(type), "a number of values", kMaxValues);
+        return true;
+      case 2:
+        page.encoding = static_cast<int>(positive(reader.integer(type), "an encoding", 255));
+        return true;
+      case 3:
+      case 4:
+        if (page.kind != ParquetPage::Kind::kData) return false;
+        if (const std::int64_t encoding = reader.integer(type); encoding != 3) {
+          page.level_encoding = static_cast<int>(positive(encoding, "an encoding", 255));
+        }
+        return true;
+      default:
+        return false;
+    }
+  });
+}
+
+// DataPageHeaderV2.
+void read_page_of_version_2(CompactReader& reader, ParquetPage& page) {
+  reader.read_struct([&](int field, Type type) {
+    switch (field) {
+      case 1:
+        page.num_values = positive(reader.integer(type), "a number of values", kMaxValues);
+        return true;
+      case 4:
+        page.encoding = static_cast<int>(positive(reader.integer(type), "an encoding", 255));
+        return true;
+      case 5:
+        page.definition_bytes = positive(reader.integer(type), "a size");
+        return true;
+      case 6:
+        page.repetition_bytes = positive(reader.integer(type), "a size");
+        return true;
+      case 7:
+        page.is_compressed = reader.boolean(type);
+        return true;
+      default:
+        return false;
+    }
+  });
+}
+
 }  // namespace
 
 ParquetMetadata read_parquet_metadata(CheckedBytes file) {
@@ -219,46 +267,6 @@ ParquetMetadata read_parquet_metadata(CheckedBytes file) {
 ParquetPage read_parquet_page_header(CheckedBytes bytes, std::size_t& header_bytes) {
   ParquetPage page;
   CompactReader reader(bytes);
-  const auto read_data = [&](int field, Type type) {
-    switch (field) {
-      case 1:
-        page.num_values = positive(reader.integer(type), "a number of values", kMaxValues);
-        return true;
-      case 2:
-        page.encoding = static_cast<int>(positive(reader.integer(type), "an encoding", 255));
-        return true;
-      case 3:
-      case 4:
-        if (page.kind != ParquetPage::Kind::kData) return false;
-        if (const std::int64_t encoding = reader.integer(type); encoding != 3) {
-          page.level_encoding = static_cast<int>(positive(encoding, "an encoding", 255));
-        }
-        return true;
-      default:
-        return false;
-    }
-  };
-  const auto read_data_v2 = [&](int field, Type type) {
-    switch (field) {
-      case 1:
-        page.num_values = positive(reader.integer(type), "a number of values", kMaxValues);
-        return true;
-      case 4:
-        page.encoding = static_cast<int>(positive(reader.integer(type), "an encoding", 255));
-        return true;
-      case 5:
-        page.definition_bytes = positive(reader.integer(type), "a size");
-        return true;
-      case 6:
-        page.repetition_bytes = positive(reader.integer(type), "a size");
-        return true;
-      case 7:
-        page.is_compressed = reader.boolean(type);
-        return true;
-      default:
-        return false;
-    }
-  };
   reader.read_struct([&](int field, Type type) {
     switch (field) {
       case 1:
@@ -277,11 +285,11 @@ ParquetPage read_parquet_page_header(CheckedBytes bytes, std::size_t& header_byt
       case 5:
       case 7:
         reader.require_struct(type);
-        reader.read_struct(read_data);
+        read_page_of_version_1(reader, page);
         return true;
       case 8:
         reader.require_struct(type);
-        reader.read_struct(read_data_v2);
+        read_page_of_version_2(reader, page);
         return true;
       default:
         return false;

@@ -207,46 +207,54 @@ class RowReader {
     add_answer(texts.texts[text], starts.integers[start]);
   }
 
+  [[noreturn]] void not_json(const Column& answers, std::string_view json,
+                             const std::string& problem) const {
+    fail(
+        "column \"{}\" is not JSON: {}; expected {{\"text\": [\"…\"], \"answer_start\": [17]}} (in "
+        "Python: json.dumps), found {}",
+        answers.name, problem, text::slice_code_points(json, 0, 80));
+  }
+
   // {"text": ["…"], "answer_start": [17]} or [{"text": "…", "answer_start": 17}]
   void read_answer_json(const Column& answers, std::string_view json) {
     if (json.empty() && !options_.require_answers) return;
-    const auto not_json = [&](const std::string& problem) {
-      fail(
-          "column \"{}\" is not JSON: {}; expected {{\"text\": [\"…\"], \"answer_start\": [17]}} "
-          "(in "
-          "Python: json.dumps), found {}",
-          answers.name, problem, text::slice_code_points(json, 0, 80));
-    };
     dom::element element;
     if (const auto error = parser_.parse(json.data(), json.size()).get(element)) {
       const std::string problem = text::describe_json_error(json);
-      not_json(problem.empty() ? simdjson::error_message(error) : problem);
+      not_json(answers, json, problem.empty() ? simdjson::error_message(error) : problem);
     }
     const auto add = [&](const dom::element& text, const dom::element& start) {
       std::string_view value;
       std::int64_t position = 0;
-      if (text.get(value)) not_json("an answer's text is no string");
-      if (start.get(position)) not_json("an answer_start is no integer");
+      if (text.get(value)) not_json(answers, json, "an answer's text is no string");
+      if (start.get(position)) not_json(answers, json, "an answer_start is no integer");
       add_answer(value, position);
     };
-    dom::object object;
-    dom::array texts, starts;
-    if (!element.get(texts)) {
-      for (const dom::element answer : texts) {
+    dom::array pairs;
+    dom::object lists;
+    if (!element.get(pairs)) {
+      for (const dom::element answer : pairs) {
         dom::element text, start;
-        if (answer["text"].get(text) || answer["answer_start"].get(start)) {
-          not_json("an answer lacks \"text\" or \"answer_start\"");
-        }
+        if (answer["text"].get(text) || answer["answer_start"].get(start))
+          not_json(answers, json, "an answer lacks \"text\" or \"answer_start\"");
         add(text, start);
       }
-      return;
+    } else if (!element.get(lists)) {
+      read_answer_lists(answers, json, lists, add);
+    } else {
+      not_json(answers, json, kNoLists);
     }
-    if (element.get(object) || object["text"].get(texts) || object["answer_start"].get(starts)) {
-      not_json("it is no object with the lists \"text\" and \"answer_start\"");
-    }
-    const std::size_t num_texts = texts.size(), num_starts = starts.size();
-    if (num_texts != num_starts) {
-      fail("column \"{}\" has {} texts but {} answer_starts", answers.name, num_texts, num_starts);
+  }
+
+  template <class Add>
+  void read_answer_lists(const Column& answers, std::string_view json, const dom::object& lists,
+                         const Add& add) {
+    dom::array texts, starts;
+    if (lists["text"].get(texts) || lists["answer_start"].get(starts))
+      not_json(answers, json, kNoLists);
+    if (texts.size() != starts.size()) {
+      fail("column \"{}\" has {} texts but {} answer_starts", answers.name, texts.size(),
+           starts.size());
     }
     auto start = starts.begin();
     for (const dom::element text : texts) {
@@ -254,6 +262,9 @@ class RowReader {
       ++start;
     }
   }
+
+  static constexpr const char* kNoLists =
+      "it is no object with the lists \"text\" and \"answer_start\"";
 
   TableSource& source_;
   const ReadOptions options_;

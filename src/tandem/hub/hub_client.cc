@@ -45,6 +45,20 @@ bool continues(const HttpHeaders& headers, std::uint64_t begin, std::optional<st
   return range && range->first == begin && (!range->total || !size || *range->total == *size);
 }
 
+// Where the answer redirects to, if it does; counts them in `redirects`.
+std::optional<std::string> redirected(const std::string& url, const HttpAnswer& answer,
+                                      int& redirects) {
+  const int status = answer.headers.status;
+  if (!answer.problem.empty() || status < 300 || status >= 400) return std::nullopt;
+  const std::string location = answer.headers.find("location").value_or("");
+  auto target = resolve_location(url, location);
+  if (!target || ++redirects > kMaxRedirects) {
+    raise<IoError>("{}: a redirect that leads nowhere, or from https to http: '{}'", url,
+                   location.substr(0, 200));
+  }
+  return target;
+}
+
 }  // namespace
 
 // A file that is written at its end, with its size.
@@ -234,42 +248,42 @@ void HubClient::download(const RemoteFile& file, const std::string& name,
       fs::remove(destination);
       raise<IoError>("{}: {}; the file was removed, try again", url, refused);
     }
-    const int status = answer.headers.status;
-    if (answer.problem.empty() && status >= 300 && status < 400) {
-      const std::string location = answer.headers.find("location").value_or("");
-      const auto target = resolve_location(url, location);
-      if (!target || ++redirects > kMaxRedirects) {
-        raise<IoError>("{}: a redirect that leads nowhere, or from https to http: '{}'", url,
-                       location.substr(0, 200));
-      }
+    if (const auto target = redirected(url, answer, redirects)) {
       url = *target;
       continue;
     }
+    const int status = answer.headers.status;
     const bool ended_well = answer.problem.empty() && status >= 200 && status < 300;
-    if (ended_well && !file.size) break;
-    if (ended_well && output.size() == *file.size) break;
+    if (ended_well && output.size() == file.size.value_or(output.size())) break;
     if (status == 416) output.truncate();  // there is nothing behind what we have
     const bool may_go_away = !answer.problem.empty() || ended_well || status == 416 ||
                              classify(answer.headers, false) == HubProblem::kTemporary;
     if (!may_go_away) raise<DataError>("{}: HTTP status {} instead of the file", url, status);
     // Progress since the last failure earns all retries anew.
     attempt = output.size() > begin + kProgress ? 1 : attempt + 1;
-    const std::string what = ended_well ? "the transfer ended early" : describe(answer);
-    if (attempt > settings_.retries) {
-      raise<IoError>(
-          "{}: {} ({} of {} bytes are kept and will be continued); check the connection and try "
-          "again",
-          url, what, output.size(), file.size ? fmt::format("{}", *file.size) : "unknown");
-    }
-    const milliseconds wait = wait_before_retry(answer, attempt - 1, url);
-    observer_.note(fmt::format("{}: {}; going on at byte {} in {} s", name, what, output.size(),
-                               wait.count() / 1000.0));
-    pause(wait);
+    wait_to_go_on(url, file, name, output.size(), answer, ended_well, attempt);
     url = file.url;
     redirects = 0;
   }
   output.sync();
   observer_.file_end();
+}
+
+// Waits before `attempt` to get what is missing, or throws when that was the last one.
+void HubClient::wait_to_go_on(const std::string& url, const RemoteFile& file,
+                              const std::string& name, std::uint64_t position,
+                              const HttpAnswer& answer, bool ended_well, int attempt) {
+  const std::string what = ended_well ? "the transfer ended early" : describe(answer);
+  if (attempt > settings_.retries) {
+    raise<IoError>(
+        "{}: {} ({} of {} bytes are kept and will be continued); check the connection and try "
+        "again",
+        url, what, position, file.size ? fmt::format("{}", *file.size) : "unknown");
+  }
+  const milliseconds wait = wait_before_retry(answer, attempt - 1, url);
+  observer_.note(fmt::format("{}: {}; going on at byte {} in {} s", name, what, position,
+                             wait.count() / 1000.0));
+  pause(wait);
 }
 
 // "…/api/models/org/name"
