@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
@@ -168,7 +169,7 @@ PreparedOutput prepare_output(const trainer::TrainingArguments& training,
     if (output.lock) remove_abandoned_files(training.output_dir);
     if (const auto path = find_resume_checkpoint(training, console)) resume = path->native();
   }
-  resume = communicator.broadcast_text(resume, 0);
+  resume = broadcast_text(communicator, resume, 0);
   if (!resume.empty()) output.resume = resume;
   return output;
 }

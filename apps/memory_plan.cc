@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "apps/memory_shortage.h"
+#include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/memory_usage.h"
 #include "tandem/quant/linear_layers.h"
@@ -151,7 +152,7 @@ void check_memory_limits(const MemoryPlan& plan, comm::Communicator& communicato
                    address_space() + plan.quantization});
   }
   std::string all;
-  for (const std::string& text : communicator.all_gather_texts(write_limits(own))) all += text;
+  for (const std::string& text : all_gather_texts(communicator, write_limits(own))) all += text;
   const auto shortage = find_shortage(read_limits(all));
   if (!shortage) return;
   if (shortage->fatal) throw ConfigError(shortage->text);

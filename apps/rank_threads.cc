@@ -7,6 +7,7 @@
 #include <charconv>
 #include <vector>
 
+#include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/thread_pool.h"
 
@@ -47,7 +48,7 @@ std::optional<int> openmp_threads(const Environment& environment) {
 RankThreads threads_for_rank(const Environment& environment, comm::Communicator& communicator) {
   const int cores = available_cores();
   const int local_size = communicator.local_size();
-  const std::vector<std::string> masks = communicator.all_gather_texts(affinity_text());
+  const std::vector<std::string> masks = all_gather_texts(communicator, affinity_text());
   const auto& members = communicator.node().members;
   const bool pinned = std::any_of(members.begin(), members.end(), [&](int rank) {
     return masks[static_cast<std::size_t>(rank)] !=

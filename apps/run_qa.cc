@@ -27,6 +27,7 @@
 #include "apps/stop_signals.h"
 #include "tandem/comm/algorithms/tuning.h"
 #include "tandem/comm/api/communicator.h"
+#include "tandem/comm/api/texts.h"
 #include "tandem/comm/failure/flight_recorder.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -135,7 +136,7 @@ kernels::KernelSet agree_on_kernels(comm::Communicator& communicator, nn::Precis
   features.amx_bf16 = flags[4] != 0;
   auto kernels =
       kernels::select_kernels(features, environment.get("TANDEM_KERNELS").value_or(""), precision);
-  communicator.agree("choice of kernels (TANDEM_KERNELS)", kernels.signature());
+  agree(communicator, "choice of kernels (TANDEM_KERNELS)", kernels.signature());
   return kernels;
 }
 
@@ -200,7 +201,7 @@ int Job::run() {
     return 0;
   }
   warn_of_no_training(arguments_, world_.is_main(), console_);
-  communicator.agree("command line", describe(arguments_));
+  agree(communicator, "command line", describe(arguments_));
   const PreparedOutput output = prepare_output(training, communicator, console_);
   const std::optional<fs::path>& resume = output.resume;
   split_batch_sizes(training.logical_shards.value_or(communicator.size()), training);
@@ -250,7 +251,7 @@ int Job::run() {
                  console_, task);
   const std::string fingerprint = arguments_.training.do_train ? task.train_fingerprint() : "";
   if (communicator.size() > 1)
-    communicator.agree("inputs", describe_inputs(model_config, task, fingerprint));
+    agree(communicator, "inputs", describe_inputs(model_config, task, fingerprint));
 
   const std::unique_ptr<optim::Optimizer> optimizer =
       training.do_train ? trainer::make_optimizer(training, task.layout()) : nullptr;
@@ -397,11 +398,11 @@ int run_qa(const Invocation& invocation) {
   } catch (const Interrupted&) {
     signals.let_end();
     fmt::print(stderr, "tandem: stopped by {}\n", StopSignals::name());
-    world.communicator->abort(fmt::format("it was stopped by {}", StopSignals::name()));
+    world.communicator->life().abort(fmt::format("it was stopped by {}", StopSignals::name()));
     return StopSignals::exit_code();
   } catch (const std::exception& error) {
     signals.let_end();
-    world.communicator->abort(error.what());  // the other ranks end too, and say why
+    world.communicator->life().abort(error.what());  // the other ranks end too, and say why
     throw;
   }
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "tandem/comm/api/texts.h"
 #include "tandem/comm/network/plugin_fabric.h"
 #include "tandem/core/error.h"
 
@@ -41,7 +42,7 @@ CommSides::CommSides(const rendezvous::Identity& identity, const std::vector<Com
   Communicator* first = nullptr;
   const rendezvous::Exchange through_first = [&](const std::string& card) {
     std::vector<rendezvous::Met> met;
-    for (std::string& text : first->all_gather_texts(card)) met.push_back({std::move(text), ""});
+    for (std::string& text : all_gather_texts(*first, card)) met.push_back({std::move(text), ""});
     first->barrier();  // nobody leaves while another one still waits for a message
     return rendezvous::Meeting(std::move(met));
   };

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tandem/comm/api/memory.h"
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/socket.h"
 
@@ -75,7 +76,7 @@ int run_forked(int ranks, const std::function<int(const rendezvous::Identity&)>&
 
 StartLine::StartLine(comm::Communicator& communicator) : communicator_(communicator) {
   if (communicator.nodes().size() > 1 || communicator.size() == 1) return;
-  memory_ = std::make_unique<comm::NodeMemory>(communicator.share_node_memory(4096));
+  memory_ = std::make_unique<comm::NodeMemory>(share_node_memory(communicator, 4096));
 }
 
 void StartLine::wait() {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "tandem/comm/api/memory.h"
 #include "tandem/core/error.h"
 #include "tandem/core/float16.h"
 
@@ -80,7 +81,7 @@ Work::Work(Communicator& communicator, const WorkShape& shape, std::shared_ptr<P
   call_.type = shape.type;
   if (call_.reduces()) call_.op = shape.reduction;
   call_.count = shape.bytes / comm::size_of(shape.type) / (is_whole(shape.operation) ? 1 : ranks);
-  if (!pages_) memory_ = communicator.mem_alloc(shape.memory_bytes());
+  if (!pages_) memory_ = mem_alloc(communicator, shape.memory_bytes());
   std::byte* const data = pages_ ? pages_->data() : memory_.bytes().data();
   call_.in = data;
   call_.out = data + (is_in_place(shape.operation) ? 0 : room_of(shape.bytes));

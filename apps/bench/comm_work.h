@@ -7,6 +7,7 @@
 
 #include "apps/bench/comm_ranks.h"
 #include "tandem/comm/api/communicator.h"
+#include "tandem/comm/api/memory.h"
 
 namespace tandem::apps::bench {
 

@@ -283,7 +283,7 @@ std::size_t bytes_sent(const World& world) {
         run_backward(engine, 0);
         engine.finish();
         if (communicator.rank() == 0) {
-          for (const std::string& line : communicator.last_operations()) {
+          for (const std::string& line : communicator.flight_record().lines()) {
             std::size_t number = 0, count = 0;
             char type[32] = "";
             if (std::sscanf(line.c_str(), "send #%zu of %zu %31[a-z0-9]", &number, &count, type) ==
@@ -442,8 +442,8 @@ TEST(GradientEngine, AStalledRankIsNamedWithTheBucketItOwes) {
         const Machine machine(1);
         Engine engine(&communicator, machine.context, test_options(2));
         if (communicator.rank() == 1) {
-          while (!communicator.failed()) std::this_thread::sleep_for(milliseconds(5));
-          communicator.throw_if_failed();
+          while (!communicator.life().failed()) std::this_thread::sleep_for(milliseconds(5));
+          communicator.life().throw_if_failed();
         }
         run_backward(engine, 0);
         engine.finish();
@@ -483,7 +483,7 @@ TEST(GradientEngine, TheFlightRecordHasEveryBucket) {
     Engine engine(&communicator, machine.context, test_options(2));
     run_backward(engine, 0);
     engine.finish();
-    const auto records = communicator.last_operations();
+    const auto records = communicator.flight_record().lines();
     std::size_t elements = 0;
     for (const std::string& line : records) {
       std::size_t number = 0, count = 0;

@@ -81,7 +81,7 @@ void GradientEngine::State::advance() {
     communicator->progress();
     while (next_send < buckets.size() && node_ready(next_send)) send_partials(next_send++);
   } else if (communicator != nullptr) {
-    communicator->throw_if_failed();
+    communicator->life().throw_if_failed();
   }
   while (next_reduce < buckets.size() && node_ready(next_reduce)) {
     if (several_nodes() && !all_done(partial_receives[next_reduce])) break;
@@ -106,12 +106,13 @@ void GradientEngine::State::record_begun(std::size_t end) {
   for (; recorded < end; ++recorded) {
     entry.sequence = recorded;
     entry.count = buckets[recorded].size();
-    tickets[recorded] = communicator->record_begin(entry);
+    tickets[recorded] = communicator->flight_record().begin(entry);
   }
 }
 
 void GradientEngine::State::record_complete(std::size_t bucket) {
-  if (communicator != nullptr && bucket < recorded) communicator->record_end(tickets[bucket]);
+  if (communicator != nullptr && bucket < recorded)
+    communicator->flight_record().end(tickets[bucket]);
 }
 
 void GradientEngine::State::post_receives() {

@@ -1,5 +1,6 @@
 #include "tandem/dist/model_state.h"
 
+#include "tandem/comm/api/memory.h"
 #include "tandem/core/error.h"
 #include "tandem/core/thread_pool.h"
 
@@ -37,7 +38,7 @@ ModelState::ModelState(comm::Communicator* communicator, const ModelStateOptions
     return;
   }
   node_memory_.emplace(
-      communicator->share_node_memory(communicator->local_rank() == 0 ? bytes : 0));
+      share_node_memory(*communicator, communicator->local_rank() == 0 ? bytes : 0));
   const std::span<std::byte> memory = node_memory_->segment(0);
   if (memory.size() != bytes) {
     raise<CommError>("{} shares {} bytes, expected {}: do all ranks train the same model?",

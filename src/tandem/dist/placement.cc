@@ -1,6 +1,7 @@
 // Where the engine's arrays lie, and what each rank sums, sends and receives in every step.
 #include <algorithm>
 
+#include "tandem/comm/api/memory.h"
 #include "tandem/core/error.h"
 #include "tandem/dist/gradient_engine_state.h"
 
@@ -38,7 +39,7 @@ void GradientEngine::State::place() {
   }
   const std::size_t own_bytes = local[local_rank].layout.total;
   if (communicator != nullptr) {
-    node_memory.emplace(communicator->share_node_memory(own_bytes));
+    node_memory.emplace(share_node_memory(*communicator, own_bytes));
     for (std::size_t i = 0; i < local.size(); ++i) {
       const std::span<std::byte> segment = node_memory->segment(static_cast<int>(i));
       if (segment.size() != local[i].layout.total) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/python_json.h"
 
@@ -113,7 +114,7 @@ std::vector<float> gather(LocalOutput own, comm::Communicator& communicator) {
   const std::vector<std::string> parts = [&] {
     const std::string message = serialize(own);
     own = {};
-    return communicator.gather_texts(message, 0);
+    return gather_texts(communicator, message, 0);
   }();
   return parts.empty() ? std::vector<float>() : interleave(parts);
 }
@@ -165,7 +166,7 @@ ordered_json evaluate(const EvaluationRequest& request, const kernels::Context& 
     text = python_json(metrics);
   }
   observer.evaluation_end();
-  return ordered_json::parse(communicator.broadcast_text(text, 0));
+  return ordered_json::parse(broadcast_text(communicator, text, 0));
 }
 
 }  // namespace tandem::trainer

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/api/texts.h"
 
 namespace tandem::comm {
 namespace {
@@ -83,12 +84,12 @@ TEST_P(TunedJob, AgreesAndKeepsTheBits) {
         4,
         [&](Communicator& comm) {
           const std::string own = sums_of(comm);
-          for (const std::string& theirs : comm.all_gather_texts(own))
+          for (const std::string& theirs : all_gather_texts(comm, own))
             if (theirs != own) throw std::runtime_error("the sums differ between ranks");
           const std::string table = comm.describe_selection();
           // (The part inside a node is that node's own.)
-          comm.agree(
-              "limits between nodes",
+          agree(
+              comm, "limits between nodes",
               table.substr(std::min(table.size(), table.find("between")),
                            table.find("limits:") - std::min(table.size(), table.find("between"))));
           if (comm.rank() == 0) of_first = own;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "support/sanitizers.h"
+#include "tandem/comm/api/memory.h"
 #include "tandem/comm/api/test_ranks.h"
 
 namespace tandem::comm {
@@ -103,8 +104,8 @@ TEST(Started, ADeadlineOfOneOperationFailsIt) {
   const auto errors = run_threads(2, [](Communicator& comm) {
     std::vector<float> data(10, 1.0f);
     if (comm.rank() == 1) {
-      while (!comm.failed()) std::this_thread::sleep_for(milliseconds(5));
-      comm.throw_if_failed();
+      while (!comm.life().failed()) std::this_thread::sleep_for(milliseconds(5));
+      comm.life().throw_if_failed();
     }
     const Request request = comm.start_all_reduce(std::span(data), ReduceOp::kSum);
     comm.wait(request, milliseconds(200));
@@ -154,7 +155,7 @@ void check_group(Communicator& comm) {
   std::vector<float> large(50000, 3.0f);
   std::vector<std::int32_t> c(7, comm.rank());
   std::vector<float> d(5, static_cast<float>(comm.rank()));
-  const std::uint64_t before = comm.last_operations().size();
+  const std::uint64_t before = comm.flight_record().lines().size();
   comm.group_begin();
   const Request first = comm.start_all_reduce(std::span(a), ReduceOp::kSum);
   comm.all_reduce(std::span(b), ReduceOp::kSum);
@@ -171,7 +172,7 @@ void check_group(Communicator& comm) {
   require(c[6] == comm.size() - 1 && d[4] == size - 1, "maxima");
   // a, b and the empty one went as one operation.
   if (comm.size() > 1 && comm.nodes().size() == 1)
-    require(comm.last_operations().size() == before + 5, "fused");
+    require(comm.flight_record().lines().size() == before + 5, "fused");
 }
 
 TEST(Groups, SmallSumsGoTogether) {
@@ -283,7 +284,7 @@ TEST(Memory, MayComeAndGoAndMix) {
   const auto errors = run_threads(3, [](Communicator& comm) {
     for (int i = 0; i < 10; ++i) {
       CommunicatorMemory memory =
-          comm.mem_alloc(400000 + 1000 * static_cast<std::size_t>(comm.rank()));
+          mem_alloc(comm, 400000 + 1000 * static_cast<std::size_t>(comm.rank()));
       const std::span<float> shared = memory.as<float>().subspan(16, 100000 - 32);
       std::vector<float> own(shared.size(), 1.0f);
       std::fill(shared.begin(), shared.end(), 1.0f);
@@ -314,7 +315,7 @@ TEST(Memory, MayComeAndGoAndMix) {
           require(gathered[k] == static_cast<float>(k / 20000 + 1), "gather to both kinds");
       }
     }
-    const CommunicatorMemory none = comm.mem_alloc(0);
+    const CommunicatorMemory none = mem_alloc(comm, 0);
     require(none.bytes().empty(), "nothing");
   });
   EXPECT_THAT(errors, Each(IsEmpty()));

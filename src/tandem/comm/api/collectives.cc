@@ -37,7 +37,7 @@ void Communicator::check_sizes(const char* operation, std::size_t expected, std:
 
 void Communicator::call(const Call& call) {
   State& s = *state_;
-  const auto inside = s.fabric->enter();
+  const auto inside = s.fabric->helper.enter();
   s.check_open();
   s.check_peer(call.root, name_of(call.operation));
   if (call.reduces()) check_reducible(call.type, call.op);
@@ -58,7 +58,7 @@ void Communicator::call(const Call& call) {
     const std::unique_ptr<Task> task = s.make_task(call, begun);
     s.drive(*task, describe, s.options.timeout);
   }
-  s.fabric->recorder->end(begun.ticket);
+  s.fabric->recorder.end(begun.ticket);
 }
 
 Begun Communicator::State::begin(const Call& call) {
@@ -70,12 +70,12 @@ Begun Communicator::State::begin(const Call& call) {
     entry.communicator = identity;
     entry.history = history = hash_of_calls(history, call, entry.sequence);
   }
-  return {entry.sequence, entry.history, fabric->recorder->begin(entry)};
+  return {entry.sequence, entry.history, fabric->recorder.begin(entry)};
 }
 
 Request Communicator::start(const Call& call) {
   State& s = *state_;
-  const auto inside = s.fabric->enter();
+  const auto inside = s.fabric->helper.enter();
   s.check_open();
   s.check_peer(call.root, name_of(call.operation));
   if (call.reduces()) check_reducible(call.type, call.op);
@@ -181,14 +181,6 @@ std::string Communicator::describe_selection() const {
                                               static_cast<int>(s.nodes.size()), s.aligned);
   if (s.size > 1) text += "limits: " + s.tuning + "\n";
   return text;
-}
-
-std::vector<std::string> Communicator::last_operations() const {
-  std::vector<std::string> lines;
-  if (!state_->fabric->recorder) return lines;
-  for (const FlightRecorder::Entry& entry : state_->fabric->recorder->entries())
-    lines.push_back(comm::describe(entry));
-  return lines;
 }
 
 }  // namespace tandem::comm

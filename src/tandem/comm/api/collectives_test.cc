@@ -6,7 +6,9 @@
 #include <numeric>
 
 #include "support/sanitizers.h"
+#include "tandem/comm/api/memory.h"
 #include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/api/texts.h"
 
 namespace tandem::comm {
 namespace {
@@ -156,19 +158,19 @@ TEST(Collectives, Texts) {
     const std::string own(static_cast<std::size_t>(comm.rank()) * 1000,
                           static_cast<char>('a' + comm.rank()));
     const std::vector<std::string> expected = {"", std::string(1000, 'b'), std::string(2000, 'c')};
-    require(comm.all_gather_texts(own) == expected, "all_gather_texts");
-    require(comm.broadcast_text(own, 2) == expected[2], "broadcast_text");
-    const auto gathered = comm.gather_texts(own, 1);
+    require(all_gather_texts(comm, own) == expected, "all_gather_texts");
+    require(broadcast_text(comm, own, 2) == expected[2], "broadcast_text");
+    const auto gathered = gather_texts(comm, own, 1);
     require(comm.rank() == 1 ? gathered == expected : gathered.empty(), "gather_texts");
   });
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
 TEST(Collectives, AgreementAndDisagreement) {
-  const auto agreed = run_threads(3, [](Communicator& comm) { comm.agree("flags", "--lr 1"); });
+  const auto agreed = run_threads(3, [](Communicator& comm) { agree(comm, "flags", "--lr 1"); });
   EXPECT_THAT(agreed, Each(IsEmpty()));
   const auto disagreed = run_threads(
-      3, [](Communicator& comm) { comm.agree("flags", comm.rank() == 2 ? "--lr 2" : "--lr 1"); });
+      3, [](Communicator& comm) { agree(comm, "flags", comm.rank() == 2 ? "--lr 2" : "--lr 1"); });
   for (const std::string& error : disagreed) {
     EXPECT_THAT(error,
                 ::testing::AllOf(HasSubstr("disagree on the flags"), HasSubstr("--lr 1 on rank 0"),
@@ -221,7 +223,7 @@ TEST(Nodes, RanksOfOneHostShareANode) {
   const auto errors = run_threads(3, [](Communicator& comm) {
     require(comm.nodes().size() == 1, "one node");
     require(comm.local_size() == 3 && comm.local_rank() == comm.rank(), "local ranks");
-    NodeMemory memory = comm.share_node_memory(4096 * static_cast<std::size_t>(comm.rank() + 1));
+    NodeMemory memory = share_node_memory(comm, 4096 * static_cast<std::size_t>(comm.rank() + 1));
     for (int r = 0; r < 3; ++r) {
       require(memory.segment(r).size() == 4096 * static_cast<std::size_t>(r + 1), "segment size");
     }
@@ -252,7 +254,7 @@ TEST(Nodes, RanksWithDifferentNodeIdsShareNothing) {
                 "members");
         require(comm.local_rank() == comm.rank() / 2, "local rank");
         check_all_reduce<float>(comm, 4095, ReduceOp::kSum);
-        comm.share_node_memory(100);
+        share_node_memory(comm, 100);
       },
       options);
   EXPECT_THAT(errors, Each(IsEmpty()));
@@ -271,7 +273,7 @@ TEST(Flags, CountersMayWrapAround) {
 TEST(Leaks, NothingStaysOpen) {
   const auto once = [] {
     const auto errors = run_threads(3, [](Communicator& comm) {
-      comm.share_node_memory(1 << 20);
+      share_node_memory(comm, 1 << 20);
       comm.barrier();
     });
     EXPECT_THAT(errors, Each(IsEmpty()));

@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "tandem/comm/api/communicator_state.h"
-#include "tandem/comm/network/plugin_transport.h"
-#include "tandem/comm/network/stream_transport.h"
+#include "tandem/comm/api/texts.h"
+#include "tandem/comm/network/plugin_fabric.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
@@ -25,16 +25,17 @@ std::string list_of(const std::vector<int>& ranks) {
   return text;
 }
 
-// This host's address as the others reach it: that of a connection that left the host, if there is
-// one.
-std::string address_on_the_route(const std::vector<rendezvous::FileDescriptor>& connections) {
-  std::string address;
-  for (const rendezvous::FileDescriptor& connection : connections) {
-    if (!connection) continue;
-    address = rendezvous::own_address(connection);
-    if (!address.starts_with("127.") && address != "::1") break;
-  }
-  return address;
+MeshOptions mesh_options(const Options& options, bool loopback_only, const std::string& interface) {
+  MeshOptions result;
+  result.timeout = options.timeout;
+  result.host_timeout = options.host_timeout;
+  result.loopback_only = loopback_only;
+  result.interface = interface;
+  result.node_id = options.node_id;
+  result.settings = fmt::format(
+      "transport (--ddp_backend, CCL_ATL_TRANSPORT)={}\nalgorithms (CCL_ALLREDUCE …)={}",
+      options.transport.name, options.selection.describe());
+  return result;
 }
 
 }  // namespace
@@ -94,104 +95,48 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
                                                     bool loopback_only,
                                                     const std::string& interface,
                                                     std::unique_ptr<PluginFabric> plugin) {
-  const Options& options = state->options;
-  if (state->size == 1) {
-    Peer self;
-    self.host = rendezvous::host_name();
-    self.pid = ::getpid();
-    state->fabric->peers = {self};
-    state->members = {0};
-    state->group_nodes();
-    state->kernels =
-        &kernels::select_combine(kernels::CpuFeatures::detect(), options.combine_kernels);
-    return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
-  }
-  MeshOptions mesh_options;
-  mesh_options.timeout = options.timeout;
-  mesh_options.host_timeout = options.host_timeout;
-  mesh_options.loopback_only = loopback_only;
-  mesh_options.interface = interface;
-  mesh_options.node_id = options.node_id;
-  mesh_options.settings = fmt::format(
-      "transport (--ddp_backend, CCL_ATL_TRANSPORT)={}\nalgorithms (CCL_ALLREDUCE …)={}",
-      options.transport.name, options.selection.describe());
-  Mesh mesh = connect_mesh(state->rank, state->size, exchange, mesh_options);
-  Fabric& fabric = *state->fabric;
-  fabric.peers = std::move(mesh.peers);
-  fabric.network = std::move(mesh.network);
-  fabric.local_sockets = std::move(mesh.local);
-  fabric.listener = std::move(mesh.listener);
-  fabric.doors = std::move(mesh.doors);
-  fabric.membership = std::move(mesh.membership);
-  fabric.loopback_only = loopback_only;
-  fabric.interface = interface;
-  fabric.failure = std::make_unique<Failure>();
-  fabric.recorder = std::make_unique<FlightRecorder>();
-  const auto write_record =
-      [recorder = fabric.recorder.get(), folder = options.flight_record_folder,
-       self = fabric.peers[static_cast<std::size_t>(state->rank)]](const std::string& why) {
-        return recorder->write(folder, fmt::format("{}-rank{}-{}", self.host, self.rank, self.pid),
-                               fmt::format("flight record of {}\n{}", self.describe(), why));
-      };
-  if (!options.flight_record_folder.empty()) {
-    fabric.failure->set_postscript([write_record, failure = fabric.failure.get()] {
-      const auto path = write_record(failure->message());
-      return path.empty() ? "" : fmt::format("; the last operations are in {}", path.native());
-    });
-  }
-  Monitor::Options monitor_options;
-  monitor_options.rank = state->rank;
-  monitor_options.host_timeout = options.host_timeout;
-  const auto data_paths = std::make_shared<DataPaths>();
-  monitor_options.data_paths = data_paths;
-  monitor_options.stall_timeout = options.stall_timeout;
-  monitor_options.failure_grace = options.failure_grace;
-  monitor_options.recorder = fabric.recorder.get();
-  monitor_options.on_failure = options.on_failure;
-  if (!options.flight_record_folder.empty()) {
-    monitor_options.on_record_request = [write_record] { write_record("asked for by a signal"); };
-  }
-  fabric.monitor = std::make_unique<Monitor>(fabric.peers, std::move(mesh.control), *fabric.failure,
-                                             std::move(monitor_options));
-  const std::string source_address = address_on_the_route(mesh.data);
-  auto transport =
-      std::make_unique<StreamTransport>(std::move(mesh.data), fabric.peers, state->rank,
-                                        *fabric.monitor, *fabric.failure, data_paths);
-  StreamTransport& streams = *transport;
-  fabric.transport = std::move(transport);
   state->members.resize(static_cast<std::size_t>(state->size));
   std::iota(state->members.begin(), state->members.end(), 0);
-  const bool with_plugin = options.transport.is_plugin();
+  if (state->size == 1) return alone(std::move(state));
+  const MeshOptions route = mesh_options(state->options, loopback_only, interface);
+  state->fabric = std::make_shared<Fabric>(
+      state->rank, connect_mesh(state->rank, state->size, exchange, route), route, state->options);
   std::unique_ptr<Communicator> communicator = finish(std::move(state));
-  communicator->state_->open_node_streams(streams);
-  if (with_plugin) communicator->use_plugin(std::move(plugin), source_address);
-  communicator->state_->tune(*communicator);
-  communicator->state_->start_worker(*communicator);
+  State& own = *communicator->state_;
+  own.open_node_streams();
+  if (own.options.transport.is_plugin()) communicator->use_plugin(std::move(plugin));
+  own.tune(*communicator);
+  own.start_worker(*communicator);
   communicator->forget_operations();
   return communicator;
 }
 
+std::unique_ptr<Communicator> Communicator::alone(std::unique_ptr<State> state) {
+  Peer self;
+  self.host = rendezvous::host_name();
+  self.pid = ::getpid();
+  state->fabric = std::make_shared<Fabric>(std::move(self));
+  state->group_nodes();
+  state->kernels =
+      &kernels::select_combine(kernels::CpuFeatures::detect(), state->options.combine_kernels);
+  return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
+}
+
 // The ranks have met over tcp, with all its errors and deadlines; now they tell each other their
 // addresses in the library.
-void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin,
-                              const std::string& source_address) {
-  State& state = *state_;
-  Fabric& fabric = *state.fabric;
-  const TransportOptions& options = state.options.transport;
+void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin) {
+  const State& s = *state_;
   try {
     if (!plugin) {
-      plugin = std::make_unique<PluginFabric>(options, state.rank, state.size,
-                                              state.options.timeout, source_address);
+      plugin = std::make_unique<PluginFabric>(s.options.transport, s.rank, s.size,
+                                              s.options.timeout, s.fabric->source_address);
     }
-    plugin->connect(all_gather_texts(plugin->address()));
+    plugin->connect(all_gather_texts(*this, plugin->address()));
   } catch (const Error& error) {
-    abort(error.what());
+    life().abort(error.what());
     throw;
   }
-  fabric.first_transport = std::exchange(
-      fabric.transport,
-      std::make_unique<PluginTransport>(std::move(*plugin), fabric.peers, state.rank,
-                                        state.options.timeout, *fabric.monitor, *fabric.failure));
+  s.fabric->use_plugin(std::move(*plugin), s.options.timeout);
   greet_all();
 }
 
@@ -233,7 +178,7 @@ std::unique_ptr<Communicator> Communicator::finish(std::unique_ptr<State> state)
       &kernels::select_combine(kernels::CpuFeatures::detect(), state->options.combine_kernels);
   std::unique_ptr<Communicator> communicator(new Communicator(std::move(state)));
   communicator->state_->open_channel();
-  communicator->state_->fabric->states.push_back(communicator->state_.get());
+  communicator->state_->fabric->helper.add(*communicator->state_);
   return communicator;
 }
 
@@ -245,42 +190,24 @@ Communicator::~Communicator() {
     close();
     return;
   }
-  state_->fabric->worker.reset();
-  abort("it ended without closing the communicator; look at its output");
+  state_->fabric->helper.stop();
+  life().abort("it ended without closing the communicator; look at its output");
 }
 
 void Communicator::close() {
   State& s = *state_;
   if (s.closed) return;
   s.closed = true;
-  if (s.family == 0) s.fabric->worker.reset();
-  const auto inside = s.fabric->enter();
-  std::erase(s.fabric->states, &s);
+  Fabric& fabric = *s.fabric;
+  if (s.family == 0) fabric.helper.stop();
+  const auto inside = fabric.helper.enter();
+  fabric.helper.remove(s);
   s.pending.clear();
   s.outgoing.clear();
   s.channel.reset();
   s.channel_memory.reset();
-  Fabric& fabric = *s.fabric;
-  if (s.family != 0) {
-    fabric.families &= ~(std::uint64_t{1} << s.family);
-    return;
-  }
-  // A plugin's library may still have to deliver what counts as sent; tcp leaves that to the
-  // kernel.
-  if (fabric.first_transport) fabric.transport.reset();
-  if (fabric.monitor) fabric.monitor->say_goodbye();
-  if (!failed()) fabric.membership.leave();
-  fabric.transport.reset();
-  fabric.first_transport.reset();
-  fabric.stream_memory.reset();
-  fabric.monitor.reset();
-  fabric.local_sockets.clear();
-  fabric.listener.reset();
-}
-
-void Communicator::abort(std::string_view reason) noexcept {
-  if (!state_->fabric->monitor) return;
-  state_->fabric->monitor->report(fmt::format("{} gave up: {}", state_->self().describe(), reason));
+  if (s.family == 0) return fabric.end();
+  fabric.families &= ~(std::uint64_t{1} << s.family);
 }
 
 // ---- who is who ----
@@ -291,6 +218,8 @@ int Communicator::local_rank() const { return state_->local_rank; }
 const std::vector<Node>& Communicator::nodes() const { return state_->nodes; }
 const Node& Communicator::node() const { return node_of(state_->rank); }
 const Options& Communicator::options() const { return state_->options; }
+Life& Communicator::life() const { return state_->fabric->life; }
+FlightRecorder& Communicator::flight_record() const { return state_->fabric->recorder; }
 
 const Node& Communicator::node_of(int rank) const {
   const int index = state_->node_index[static_cast<std::size_t>(rank)];
@@ -313,7 +242,8 @@ std::string Communicator::describe() const {
   if (!state_->fabric->network.empty()) {
     text += fmt::format("; between hosts through {}", state_->fabric->network);
   }
-  if (!state_->fabric->progress.empty()) text += "; " + state_->fabric->progress;
+  if (const std::string& helper = state_->fabric->helper.describe(); !helper.empty())
+    text += "; " + helper;
   return text;
 }
 
@@ -376,22 +306,10 @@ void Communicator::State::open_channel() {
 
 // ---- waiting and failing ----
 
-bool Communicator::failed() const {
-  return state_->fabric->failure && state_->fabric->failure->is_set();
-}
-
-std::string Communicator::failure_message() const {
-  return failed() ? state_->fabric->failure->message() : "";
-}
-
-void Communicator::throw_if_failed() {
-  if (failed()) state_->fabric->failure->raise_failure("");
-}
-
 void Communicator::State::check_open() const {
-  if (closed || (size > 1 && !fabric->transport))
+  if (closed || (size > 1 && !fabric->life.among_others()))
     raise<InvalidArgument>("the communicator is closed");
-  if (fabric->failure && fabric->failure->is_set()) fabric->failure->raise_failure("");
+  fabric->life.throw_if_failed();
 }
 
 void Communicator::State::check_peer(int peer, std::string_view operation) const {
@@ -402,9 +320,9 @@ void Communicator::State::check_peer(int peer, std::string_view operation) const
 void Communicator::State::fail(const std::string& message, const std::string& context) {
   fabric->monitor->report(message);
   // The caller has not been told: its next call does.
-  if (fabric->worker_inside) throw CommError(message);
-  const bool ours = fabric->failure->message() == message;
-  fabric->failure->raise_failure(ours ? "" : context);
+  if (fabric->helper.inside()) throw CommError(message);
+  const bool ours = fabric->failure.message() == message;
+  fabric->failure.raise_failure(ours ? "" : context);
 }
 
 }  // namespace tandem::comm

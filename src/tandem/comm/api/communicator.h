@@ -16,8 +16,11 @@
 // that knows tells all the others. After an error the communicator stays failed; shrink()
 // makes a new one of the ranks that are left.
 //
-// Thread-safety: one thread at a time calls a communicator; on_failure and abort() are the
+// Thread-safety: one thread at a time calls a communicator; on_failure and life() are the
 // exceptions.
+//
+// What needs communication and is none lies beside it: texts.h, memory.h, life.h, and the flight
+// record (failure/flight_recorder.h).
 #pragma once
 
 #include <chrono>
@@ -34,12 +37,17 @@
 #include "tandem/comm/algorithms/call.h"
 #include "tandem/comm/algorithms/selection.h"
 #include "tandem/comm/algorithms/types.h"
+#include "tandem/comm/api/life.h"
 #include "tandem/comm/api/worker_plan.h"
 #include "tandem/comm/failure/flight_recorder.h"
 #include "tandem/comm/network/transport_options.h"
 #include "tandem/comm/node/node_memory.h"
 #include "tandem/rendezvous/exchange.h"
 #include "tandem/rendezvous/identity.h"
+
+namespace tandem::rendezvous {
+struct Agreement;
+}
 
 namespace tandem::comm {
 
@@ -103,6 +111,7 @@ struct Node {
 
 struct Header;
 struct Message;
+class CommunicatorMemory;
 class PluginFabric;
 struct PendingCall;
 
@@ -119,29 +128,6 @@ class Request {
   explicit Request(std::shared_ptr<const PendingCall> call) : call_(std::move(call)) {}
   std::shared_ptr<const Message> message_;
   std::shared_ptr<const PendingCall> call_;
-};
-
-// Memory that all ranks of the node have mapped, from Communicator::mem_alloc(). Movable; its end
-// frees this rank's mapping. It must not be destroyed while an operation uses it, and not outlive
-// its communicator. Collectives on buffers in it need the mappings of all ranks of the node: on a
-// rank that has freed its own they may throw InvalidArgument.
-class CommunicatorMemory {
- public:
-  CommunicatorMemory();  // no memory
-  ~CommunicatorMemory();
-  CommunicatorMemory(CommunicatorMemory&& other) noexcept;
-  CommunicatorMemory& operator=(CommunicatorMemory&& other) noexcept;
-  std::span<std::byte> bytes() const;  // this rank's part; page-aligned, zeroed
-  template <class T>
-  std::span<T> as() const {
-    return {reinterpret_cast<T*>(bytes().data()), bytes().size() / sizeof(T)};
-  }
-
- private:
-  friend class Communicator;
-  struct Impl;
-  explicit CommunicatorMemory(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
 };
 
 class Communicator {
@@ -289,29 +275,12 @@ class Communicator {
   // whose world cannot shrink.
   std::unique_ptr<Communicator> shrink(const ShrinkOptions& options = {});
 
-  // Memory for buffers that collectives inside a node use in place; huge pages where the system
-  // gives them. Collective; ranks may ask for different sizes.
-  CommunicatorMemory mem_alloc(std::size_t bytes);
-
   // Which algorithm runs, by operation and size: a table to print.
   std::string describe_selection() const;
-  // The last operations of this rank (the flight record), oldest first, at most 1024; empty in a
-  // world of one.
-  std::vector<std::string> last_operations() const;
-  // For work that is no operation of this communicator and belongs into the flight record (gradient
-  // buckets); the number ends it.
-  std::uint64_t record_begin(const FlightRecorder::Entry& entry);
-  void record_end(std::uint64_t ticket);
-
-  // Texts of any length, which may differ between the ranks. gather_texts returns nothing except at
-  // `root`.
-  std::string broadcast_text(std::string_view text, int root);
-  std::vector<std::string> all_gather_texts(std::string_view text);
-  std::vector<std::string> gather_texts(std::string_view text, int root);
-  // All ranks must hold the same `value` of `name` ("flags", "dataset fingerprint"), one value or
-  // lines "name=value"; otherwise every rank throws a ConfigError with what differs, rank by rank
-  // (disagreement.h).
-  void agree(std::string_view name, std::string_view value);
+  // The last operations of this rank, on this communicator and those that share its connections;
+  // those of a world of one are not recorded. Other work (gradient buckets) is entered by whoever
+  // does it.
+  FlightRecorder& flight_record() const;
 
   // ---- point to point ----
   // Messages between two ranks arrive in the order sent, on each of kChannels independent streams.
@@ -352,25 +321,18 @@ class Communicator {
   void progress(std::chrono::microseconds patience = {});
 
   // ---- inside a node ----
-  // Collective over the ranks of this node: every rank contributes a zeroed segment of `bytes` (its
-  // own wish, may be 0).
-  NodeMemory share_node_memory(std::size_t bytes);
   // Waits until `flag`, which rank `writer` raises, reaches `target`: brief spinning, then a futex.
   // `what` completes the error message "… waited 3.0 s for <what>".
   void wait_for_flag(FlagLine& flag, std::uint32_t target, int writer, std::string_view what);
 
   // ---- life and death ----
   const Options& options() const;
-  bool failed() const;
-  // Why, or empty. Any thread, as failed().
-  std::string failure_message() const;
-  void throw_if_failed();  // CommError with the first failure known
+  // Whether the ranks still live together, and this one's giving up; shared with those split from
+  // this communicator and the one it was split from.
+  Life& life() const;
   // Says goodbye: from here on this rank's end is no failure for the others. Idempotent; nothing
   // may follow it.
   void close();
-  // Tells all ranks that this one gives up because of `reason` (an error of its own); they throw
-  // CommError. Any thread.
-  void abort(std::string_view reason) noexcept;
   // For waits of other libraries: throws CommError (and tells all ranks) when `since` is longer ago
   // than the timeout, the communicator failed, or `peer` left. peer < 0: nobody in particular.
   void check_wait(std::chrono::steady_clock::time_point since, int peer, std::string_view what);
@@ -379,11 +341,14 @@ class Communicator {
 
  private:
   explicit Communicator(std::unique_ptr<State> state);
+  friend CommunicatorMemory mem_alloc(Communicator& communicator, std::size_t bytes);
+  friend NodeMemory share_node_memory(Communicator& communicator, std::size_t bytes);
   static std::unique_ptr<Communicator> connect(std::unique_ptr<State> state,
                                                const rendezvous::Exchange& exchange,
                                                bool loopback_only, const std::string& interface,
                                                std::unique_ptr<PluginFabric> plugin);
-  void use_plugin(std::unique_ptr<PluginFabric> plugin, const std::string& source_address);
+  static std::unique_ptr<Communicator> alone(std::unique_ptr<State> state);
+  void use_plugin(std::unique_ptr<PluginFabric> plugin);
   void greet_all();
   template <class T>
   static std::byte* bytes_of(std::span<T> data) {
@@ -422,6 +387,8 @@ class Communicator {
   static std::unique_ptr<Communicator> finish(std::unique_ptr<State> state);
   void forget_operations();
   void check_may_shrink(const ShrinkOptions& options) const;
+  std::unique_ptr<Communicator> go_on(int new_rank, rendezvous::Agreement agreement,
+                                      const Options& options);
   Header stream_header(DataType type, std::size_t count, std::size_t bytes, int channel) const;
 
   std::unique_ptr<State> state_;

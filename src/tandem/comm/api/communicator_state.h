@@ -9,13 +9,7 @@
 
 #include "tandem/comm/algorithms/task.h"
 #include "tandem/comm/api/communicator.h"
-#include "tandem/comm/api/worker.h"
-#include "tandem/comm/failure/failure.h"
-#include "tandem/comm/failure/flight_recorder.h"
-#include "tandem/comm/failure/monitor.h"
-#include "tandem/comm/network/mesh.h"
-#include "tandem/comm/network/plugin_fabric.h"
-#include "tandem/comm/network/transport.h"
+#include "tandem/comm/api/fabric.h"
 #include "tandem/comm/node/node_channel.h"
 #include "tandem/comm/node/node_tasks.h"
 
@@ -43,48 +37,6 @@ struct DescriptorOfRank {
   std::size_t bytes = 0;  // of a memory file
 };
 
-class StreamTransport;
-
-// What a communicator and those split from it have in common.
-struct Fabric {
-  std::vector<Peer> peers;  // by rank of the job
-  std::string network;      // this rank's way to other hosts
-  // None of these in a world of one. Destroyed in reverse order: the transport before the monitor
-  // it reports to.
-  std::unique_ptr<FlightRecorder> recorder;
-  std::unique_ptr<Failure> failure;
-  std::unique_ptr<Monitor> monitor;
-  std::vector<rendezvous::FileDescriptor> local_sockets;
-  // Where the ranks find each other again.
-  rendezvous::FileDescriptor listener;
-  std::vector<rendezvous::Door> doors;
-  bool loopback_only = false;
-  std::string interface;
-  rendezvous::Membership membership;          // left when the job is done, not when it failed
-  std::unique_ptr<NodeMemory> stream_memory;  // of the messages inside the node
-  std::unique_ptr<Transport> transport;
-  // With a plugin: tcp, over which the ranks met, stays open under it.
-  std::unique_ptr<Transport> first_transport;
-  // Streams of messages: bit i is set when communicator i of the family uses its channels.
-  std::uint64_t families = 1;
-  std::uint64_t operations = 0;  // collectives begun, of all communicators
-  // A helper thread, what it advances, and whether it is doing so.
-  std::string progress;  // who advances operations, as text
-  std::vector<Communicator::State*> states;
-  // Perhaps under way; kept only for the worker.
-  std::vector<std::shared_ptr<const Message>> messages;
-  bool worker_inside = false;
-  std::unique_ptr<Worker> worker;
-
-  void note_message(const std::shared_ptr<const Message>& message) {
-    if (worker && !message->done) messages.push_back(message);
-  }
-  Progress advance_all();
-  bool has_work();
-  // For as long as a call uses what the worker does, too.
-  Worker::Entry enter() const { return Worker::Entry(worker.get()); }
-};
-
 struct Communicator::State {
   Options options;
   int rank = 0;
@@ -94,7 +46,7 @@ struct Communicator::State {
   std::vector<int> node_index;  // by rank
   int local_rank = 0;
   bool closed = false;
-  std::shared_ptr<Fabric> fabric = std::make_shared<Fabric>();
+  std::shared_ptr<Fabric> fabric;  // never null
   int family = 0;  // number of this communicator among those that share the fabric; 0: the first
   const kernels::CombineKernels* kernels = nullptr;
 
@@ -138,7 +90,7 @@ struct Communicator::State {
   void start_worker(Communicator& communicator);
   // What the ranks tell each other once they can talk; then the limits are measured. Collective.
   void tune(Communicator& communicator);
-  void open_node_streams(StreamTransport& transport);
+  void open_node_streams();
   NodeMemory share_memory(std::size_t bytes);
   std::vector<DescriptorOfRank> exchange_descriptors(const rendezvous::FileDescriptor& own,
                                                      std::size_t bytes);

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "tandem/comm/api/communicator.h"
+#include "tandem/comm/api/memory.h"
 #include "tandem/core/env.h"
 #include "tandem/core/error.h"
 
@@ -89,7 +90,7 @@ void run(int argc, char** argv, const tandem::Environment& environment) {
     communicator->all_reduce(std::span(data), ReduceOp::kSum);
   }
   if (has_backend) check_sizes(*communicator);
-  const auto memory = communicator->share_node_memory(4096);
+  const auto memory = share_node_memory(*communicator, 4096);
   std::string line = fmt::format(
       "rank {} of {} local {} of {} sum {} source {}\n", communicator->rank(), communicator->size(),
       communicator->local_rank(), communicator->local_size(), sum, identity.source);

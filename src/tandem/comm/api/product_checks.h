@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tandem/comm/api/memory.h"
 #include "tandem/comm/api/test_ranks.h"
 
 namespace tandem::comm::testing {
@@ -95,7 +96,7 @@ class Buffers {
  public:
   Buffers(Communicator& comm, bool shared, std::size_t count) {
     if (shared) {
-      memory_ = comm.mem_alloc(2 * (count * sizeof(T) + 64));
+      memory_ = mem_alloc(comm, 2 * (count * sizeof(T) + 64));
       in = memory_.as<T>().first(count);
       const std::size_t offset = (count * sizeof(T) + 63) / 64 * 64 / sizeof(T);
       out = memory_.as<T>().subspan(offset, count);

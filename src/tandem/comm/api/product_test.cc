@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tandem/comm/api/memory.h"
 #include "tandem/comm/api/product_checks.h"
 
 namespace tandem::comm {

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "tandem/comm/api/communicator_state.h"
+#include "tandem/comm/api/texts.h"
 #include "tandem/core/cores.h"
 #include "tandem/core/error.h"
 
@@ -96,7 +97,7 @@ Progress Communicator::State::advance_pending() {
     if (progress != Progress::kDone) return moved ? Progress::kMoved : progress;
     const std::shared_ptr<PendingCall> ended = std::move(pending.front());
     pending.pop_front();
-    fabric->recorder->end(ended->begun.ticket);
+    fabric->recorder.end(ended->begun.ticket);
     ended->task.reset();
     ended->done.store(true, std::memory_order_release);
     moved = true;
@@ -155,7 +156,7 @@ void Communicator::State::drive(Task& task, FunctionRef<std::string()> describe,
 
 // A host that has gone is known sooner, by its silence.
 std::string Communicator::State::find_stall() {
-  if (options.stall_timeout.count() <= 0 || !fabric->transport) return "";
+  if (options.stall_timeout.count() <= 0) return "";
   const Clock::time_point now = Clock::now();
   if (now - last_look_for_stalls < kBetweenLooksForStalls) return "";
   last_look_for_stalls = now;
@@ -178,10 +179,10 @@ Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
                        describe());
   };
   const auto context = [&] { return fmt::format("; {} {}", self().describe(), describe_wait()); };
-  if (fabric->failure->is_set()) {
+  if (fabric->failure.is_set()) {
     // What a rank did before it gave up counts: the operation may be complete.
     if (task.advance() == Progress::kDone) return Progress::kDone;
-    fabric->failure->raise_failure(context());
+    fabric->failure.raise_failure(context());
   }
   if (Clock::now() - since >= limit) {
     fail(
@@ -209,7 +210,7 @@ Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
   if (!task.waits_for_messages() || !fabric->transport->closed(awaited)) return Progress::kWaiting;
   const Clock::time_point closed_since = Clock::now();
   while (Clock::now() - closed_since < kVerdict) {
-    if (fabric->failure->is_set()) fabric->failure->raise_failure(context());
+    if (fabric->failure.is_set()) fabric->failure.raise_failure(context());
     if (fabric->monitor->left(awaited)) return Progress::kWaiting;
     std::this_thread::sleep_for(milliseconds(1));
   }
@@ -218,32 +219,6 @@ Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
 
 // ---- the helper thread ----
 
-bool Fabric::has_work() {
-  if (failure->is_set()) return false;
-  std::erase_if(messages, [](const auto& message) { return message->done.load(); });
-  return !messages.empty() || std::any_of(states.begin(), states.end(), [](const auto* state) {
-    return !state->pending.empty();
-  });
-}
-
-// One step of everything that has been started, by the helper thread. Errors have been reported:
-// the caller's next call throws them.
-Progress Fabric::advance_all() {
-  if (!has_work()) return Progress::kDone;
-  worker_inside = true;
-  bool moved = false;
-  try {
-    for (Communicator::State* state : states) {
-      if (!state->pending.empty()) moved = state->advance_pending() != Progress::kWaiting || moved;
-    }
-    if (!messages.empty()) moved = transport->progress({}) || moved;
-  } catch (const std::exception& error) {
-    monitor->report(fmt::format("{}", error.what()));
-  }
-  worker_inside = false;
-  return moved ? Progress::kMoved : Progress::kWaiting;
-}
-
 void Communicator::State::start_worker(Communicator& communicator) {
   if (!worker_asked) return;
   RankCores own;
@@ -251,21 +226,16 @@ void Communicator::State::start_worker(Communicator& communicator) {
   own.compute_threads = options.worker.compute_threads;
   own.usable = available_cores();
   own.cores = allowed_cores();
-  const std::vector<std::string> texts = communicator.all_gather_texts(own.write());
+  const std::vector<std::string> texts = all_gather_texts(communicator, own.write());
   if (options.transport.is_plugin()) {
-    fabric->progress = fmt::format("no helper thread: {} is called by one thread only",
-                                   fabric->transport->describe());
-    return;
+    return fabric->helper.start(-1, fmt::format("no helper thread: {} is called by one thread only",
+                                                fabric->transport->describe()));
   }
   std::vector<RankCores> ranks;
   for (const int member : node_members())
     ranks.push_back(RankCores::read(texts[static_cast<std::size_t>(member)]));
   const WorkerPlan plan = plan_worker(ranks, local_rank, options.worker);
-  fabric->progress = plan.text;
-  if (plan.core < 0) return;
-  Fabric* const shared = fabric.get();
-  fabric->worker = std::make_unique<Worker>([shared] { return shared->advance_all(); },
-                                            [shared] { return shared->has_work(); }, plan.core);
+  fabric->helper.start(plan.core, plan.text);
 }
 
 // ---- what callers wait with ----
@@ -275,7 +245,7 @@ void Communicator::wait(const Request& request) { wait(request, state_->options.
 void Communicator::wait(const Request& request, milliseconds limit) {
   if (request.done()) return;
   State& s = *state_;
-  const auto inside = s.fabric->enter();
+  const auto inside = s.fabric->helper.enter();
   if (request.message_ != nullptr) {
     const Message& message = *request.message_;
     MessageWait task(*s.fabric->transport, message);
@@ -307,32 +277,24 @@ bool Communicator::wait_for(const Request& request, microseconds patience) {
 
 void Communicator::progress(microseconds patience) {
   State& s = *state_;
-  const auto inside = s.fabric->enter();
-  throw_if_failed();
+  const auto inside = s.fabric->helper.enter();
+  life().throw_if_failed();
   // A turn of the transport moves only what its links take turn by turn. The caller will be away
   // for a while: all goes that can go now, within bounds.
   constexpr int kTurns = 64;
   bool moved = s.advance_pending() == Progress::kMoved;
-  if (!moved && s.fabric->transport) moved = s.fabric->transport->progress(patience);
+  if (!moved) moved = s.fabric->transport->progress(patience);
   for (int turn = 1; moved && turn < kTurns; ++turn) {
     moved = s.advance_pending() == Progress::kMoved;
-    if (!moved && s.fabric->transport) moved = s.fabric->transport->progress({});
+    if (!moved) moved = s.fabric->transport->progress({});
   }
-  throw_if_failed();
+  life().throw_if_failed();
 }
 
 // ---- waits of other code ----
 
-std::uint64_t Communicator::record_begin(const FlightRecorder::Entry& entry) {
-  return state_->fabric->recorder ? state_->fabric->recorder->begin(entry) : 0;
-}
-
-void Communicator::record_end(std::uint64_t ticket) {
-  if (state_->fabric->recorder) state_->fabric->recorder->end(ticket);
-}
-
 void Communicator::check_wait(Clock::time_point since, int peer, std::string_view what) {
-  if (state_->fabric->monitor) state_->check_wait_for_rank(since, peer, what);
+  if (life().among_others()) state_->check_wait_for_rank(since, peer, what);
 }
 
 void Communicator::State::check_wait_for_rank(Clock::time_point since, int awaited,
@@ -341,8 +303,8 @@ void Communicator::State::check_wait_for_rank(Clock::time_point since, int await
     return fmt::format("waited {:.1f} s for {}{}", seconds_since(since), what,
                        awaited >= 0 ? " of " + peer(awaited).describe() : "");
   };
-  if (fabric->failure->is_set()) {
-    fabric->failure->raise_failure(fmt::format("; {} {}", self().describe(), describe_wait()));
+  if (fabric->failure.is_set()) {
+    fabric->failure.raise_failure(fmt::format("; {} {}", self().describe(), describe_wait()));
   }
   if (Clock::now() - since >= options.timeout) {
     fail(
@@ -363,19 +325,18 @@ void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int write
     }
     if (Clock::now() - start > spin) break;
   }
-  std::optional<Monitor::Waiting> note;
-  if (state_->fabric->monitor) note.emplace(*state_->fabric->monitor);
+  const Monitor::Waiting note(*state_->fabric->monitor);
   FlightRecorder::Entry entry;
   entry.what = FlightRecorder::Kind::kFlag;
   entry.sequence = target;
   entry.root = writer;
-  const std::uint64_t ticket = record_begin(entry);
+  const std::uint64_t ticket = flight_record().begin(entry);
   while (true) {
     // A rank raises its flags before it says goodbye: look in the opposite order.
-    const bool gone = state_->fabric->monitor && writer != state_->rank &&
-                      state_->fabric->monitor->left(state_->world(writer));
+    const bool gone =
+        writer != state_->rank && state_->fabric->monitor->left(state_->world(writer));
     const std::uint32_t seen = flag.value.load(std::memory_order_acquire);
-    if (flag_reached(flag, target)) return record_end(ticket);
+    if (flag_reached(flag, target)) return flight_record().end(ticket);
     if (gone) {
       state_->fail(
           fmt::format(

@@ -119,17 +119,12 @@ std::vector<DescriptorOfRank> Communicator::State::exchange_descriptors(
       received[local].bytes = theirs.bytes;
       if (received[local].file) break;
       if (errno != EAGAIN && errno != EINTR) std::this_thread::sleep_for(milliseconds(1));
-      pollfd waits[2] = {{socket, POLLIN, 0}, {fabric->failure->event(), POLLIN, 0}};
+      pollfd waits[2] = {{socket, POLLIN, 0}, {fabric->failure.event(), POLLIN, 0}};
       ::poll(waits, 2, static_cast<int>(kNap.count()));
       check_wait_for_rank(start, group[local], "the shared memory");
     }
   }
   return received;
-}
-
-NodeMemory Communicator::share_node_memory(std::size_t bytes) {
-  state_->check_open();
-  return state_->share_memory(bytes);
 }
 
 NodeMemory Communicator::State::share_memory(std::size_t bytes) {
@@ -147,25 +142,25 @@ NodeMemory Communicator::State::share_memory(std::size_t bytes) {
 }
 
 // Messages between the ranks of this node go through its memory from here on.
-void Communicator::State::open_node_streams(StreamTransport& transport) {
+void Communicator::State::open_node_streams() {
   const std::vector<int>& group = node_members();
   if (group.size() < 2) return;
   const int ranks = static_cast<int>(group.size());
-  auto memory = std::make_unique<NodeMemory>(share_memory(NodeStreams::segment_bytes(ranks)));
+  NodeMemory memory = share_memory(NodeStreams::segment_bytes(ranks));
   rendezvous::FileDescriptor bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!bell) throw io_error("cannot create", "eventfd", errno);
   std::vector<DescriptorOfRank> received = exchange_descriptors(bell, 0);
   std::vector<std::span<std::byte>> segments;
   std::vector<rendezvous::FileDescriptor> bells;
   for (int local = 0; local < ranks; ++local) {
-    segments.push_back(memory->segment(local));
+    segments.push_back(memory.segment(local));
     bells.push_back(local == local_rank
                         ? std::move(bell)
                         : std::move(received[static_cast<std::size_t>(local)].file));
   }
-  transport.use_node_streams(
-      std::make_unique<NodeStreams>(std::move(segments), std::move(bells), local_rank), group);
-  fabric->stream_memory = std::move(memory);
+  fabric->streams().use_node_streams(
+      std::make_unique<NodeStreams>(std::move(segments), std::move(bells), local_rank),
+      std::move(memory), group);
 }
 
 }  // namespace tandem::comm

@@ -34,17 +34,28 @@ class WatchedRanks final : public rendezvous::Roster {
   bool gone(int rank) const override { return fabric_.monitor->gone(rank); }
   std::string why_expelled() const override { return fabric_.monitor->why_expelled(); }
   void expel(int rank, const std::string& why) override { fabric_.monitor->expel(rank, why); }
-  bool may_leave_behind() const override { return fabric_.failure->is_set(); }
+  bool may_leave_behind() const override { return fabric_.failure.is_set(); }
 
  private:
   Fabric& fabric_;
 };
 
+rendezvous::ReunionOptions reunion_options(const Communicator::State& state,
+                                           std::vector<int> excluded) {
+  rendezvous::ReunionOptions result;
+  result.rank = state.world(state.rank);
+  result.members = state.members;
+  result.excluded = std::move(excluded);
+  result.key = static_cast<std::uint64_t>(state.family);
+  result.loopback_only = state.fabric->meeting.loopback_only;
+  return result;
+}
+
 }  // namespace
 
 void Communicator::check_may_shrink(const ShrinkOptions& options) const {
   const State& s = *state_;
-  const auto inside = s.fabric->enter();
+  const auto inside = s.fabric->helper.enter();
   if (s.closed) raise<InvalidArgument>("shrink: the communicator is closed");
   for (const int rank : options.exclude) {
     s.check_peer(rank, "shrink");
@@ -61,7 +72,7 @@ void Communicator::check_may_shrink(const ShrinkOptions& options) const {
         transport.name);
   }
   const bool busy = !s.pending.empty() || s.group_depth > 0;
-  if (busy && !failed() && !options.abort) {
+  if (busy && !life().failed() && !options.abort) {
     raise<InvalidArgument>(
         "shrink: {} operations of the communicator are under way; wait for them, or abort them "
         "with ShrinkOptions::abort",
@@ -74,51 +85,53 @@ std::unique_ptr<Communicator> Communicator::shrink(const ShrinkOptions& options)
   State& s = *state_;
   const Options& inherited = options.options ? *options.options : s.options;
   if (s.size == 1) return create(0, 1, {}, /*loopback_only=*/true, inherited);
-  if (options.abort) abort("its program shrinks the communicator");
-  Fabric& fabric = *s.fabric;
-  rendezvous::ReunionOptions reunion_options;
-  reunion_options.rank = s.world(s.rank);
-  reunion_options.members = s.members;
-  reunion_options.excluded = job_ranks(options.exclude, s.members);
-  reunion_options.key = static_cast<std::uint64_t>(s.family);
-  reunion_options.loopback_only = fabric.loopback_only;
-  WatchedRanks ranks_known(fabric);
-  rendezvous::Reunion reunion(fabric.listener, fabric.doors, ranks_known, reunion_options);
+  if (options.abort) life().abort("its program shrinks the communicator");
+  WatchedRanks known(*s.fabric);
+  const ReunionPlace& place = s.fabric->meeting;
+  rendezvous::Reunion reunion(place.listener, place.doors, known,
+                              reunion_options(s, job_ranks(options.exclude, s.members)));
   const Deadline deadline(options.timeout.value_or(inherited.timeout));
   // Each round but the last fails because somebody has died in it.
   for (int rounds_left = s.size;; --rounds_left) {
     rendezvous::Agreement agreement = reunion.meet(deadline);
-    const auto self =
-        std::find(agreement.members.begin(), agreement.members.end(), reunion_options.rank);
-    if (self == agreement.members.end())
+    const std::vector<int>& members = agreement.members;
+    const auto self = std::find(members.begin(), members.end(), s.world(s.rank));
+    if (self == members.end())
       raise<CommError>("shrink: the ranks went on without {}", s.self().describe());
-    const int new_rank = static_cast<int>(self - agreement.members.begin());
-    const int new_size = static_cast<int>(agreement.members.size());
-    rendezvous::ExchangeOptions exchange_options;
-    exchange_options.timeout = kMeeting;
-    exchange_options.check = [&] {
-      for (const int member : agreement.members) {
-        if (!fabric.monitor->gone(member)) continue;
-        raise<CommError>("{} died while the ranks that are left were meeting",
-                         fabric.peers[static_cast<std::size_t>(member)].describe());
-      }
-    };
-    const auto exchange = [&](const std::string& card) {
-      return rendezvous::exchange_cards_at(std::move(agreement.place), new_rank, new_size, card,
-                                           exchange_options);
-    };
+    const int new_rank = static_cast<int>(self - members.begin());
     try {
-      auto communicator =
-          create(new_rank, new_size, exchange, fabric.loopback_only, inherited, fabric.interface);
-      // Whoever passes the barrier knows that all have their communicator.
-      communicator->barrier();
-      communicator->forget_operations();
-      communicator->state_->fabric->membership = std::move(fabric.membership);
-      return communicator;
+      return go_on(new_rank, std::move(agreement), inherited);
     } catch (const CommError&) {
       if (rounds_left <= 1 || deadline.passed()) throw;
     }
   }
+}
+
+// The new communicator of those who have agreed to go on, this rank being `new_rank` in it.
+std::unique_ptr<Communicator> Communicator::go_on(int new_rank, rendezvous::Agreement agreement,
+                                                  const Options& options) {
+  Fabric& fabric = *state_->fabric;
+  rendezvous::ExchangeOptions exchange_options;
+  exchange_options.timeout = kMeeting;
+  exchange_options.check = [&] {
+    for (const int member : agreement.members) {
+      if (!fabric.monitor->gone(member)) continue;
+      raise<CommError>("{} died while the ranks that are left were meeting",
+                       fabric.peers[static_cast<std::size_t>(member)].describe());
+    }
+  };
+  const int new_size = static_cast<int>(agreement.members.size());
+  const auto exchange = [&](const std::string& card) {
+    return rendezvous::exchange_cards_at(std::move(agreement.place), new_rank, new_size, card,
+                                         exchange_options);
+  };
+  auto communicator = create(new_rank, new_size, exchange, fabric.meeting.loopback_only, options,
+                             fabric.meeting.interface);
+  // Whoever passes the barrier knows that all have their communicator.
+  communicator->barrier();
+  communicator->forget_operations();
+  communicator->state_->fabric->membership = std::move(fabric.membership);
+  return communicator;
 }
 
 }  // namespace tandem::comm

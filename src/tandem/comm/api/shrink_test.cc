@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "support/sanitizers.h"
+#include "tandem/comm/api/memory.h"
 #include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/api/texts.h"
 
 namespace tandem::comm {
 namespace {
@@ -48,7 +50,7 @@ void check_works(Communicator& comm, const Ranks& old_ranks, int own) {
     std::vector<float> data(count);
     check_sum(comm, old_ranks, own, std::span(data));
   }
-  const CommunicatorMemory memory = comm.mem_alloc(1 << 20);
+  const CommunicatorMemory memory = mem_alloc(comm, 1 << 20);
   check_sum(comm, old_ranks, own, memory.as<double>());
   const int next = (comm.rank() + 1) % comm.size();
   const int before = (comm.rank() + comm.size() - 1) % comm.size();
@@ -173,7 +175,7 @@ TEST(ShrinkThreads, ARankThatGaveUpIsLeftOut) {
     }
     reduce_until_failure(comm);
     go_on(comm, {0, 2, 3});
-    comm.throw_if_failed();
+    comm.life().throw_if_failed();
   });
   EXPECT_EQ(errors[1], "a broken file");
   for (const std::size_t rank : {0, 2, 3})
@@ -253,7 +255,7 @@ TEST(ShrinkThreads, WhoComesTooLateIsToldSo) {
   const auto errors = run_threads(3, [](Communicator& comm) {
     if (comm.rank() == 0) {
       comm.barrier();
-      comm.abort("no reason");
+      comm.life().abort("no reason");
     }
     reduce_until_failure(comm);
     if (comm.rank() == 2) {
@@ -273,7 +275,7 @@ TEST(ShrinkThreads, WhoDoesNotComeIsNamedWhenNothingFailed) {
   const auto errors = run_threads(3, [](Communicator& comm) {
     comm.barrier();
     if (comm.rank() == 2) {
-      while (!comm.failed()) std::this_thread::sleep_for(milliseconds(5));
+      while (!comm.life().failed()) std::this_thread::sleep_for(milliseconds(5));
       return;
     }
     comm.shrink({{}, false, milliseconds(300), {}});
@@ -288,7 +290,7 @@ TEST(ShrinkThreads, DifferentExclusionsAreAnErrorOfAll) {
   const auto errors = run_threads(4, [](Communicator& comm) {
     ShrinkOptions options;
     if (comm.rank() == 3) {
-      while (!comm.failed()) std::this_thread::sleep_for(milliseconds(5));
+      while (!comm.life().failed()) std::this_thread::sleep_for(milliseconds(5));
       return;
     }
     if (comm.rank() == 2) options.exclude = {3};
@@ -327,7 +329,7 @@ TEST(ShrinkProcess, AStoppedRankIsLeftOutAndToldWhenItWakesUp) {
   const auto ended = run_processes(
       3,
       [](Communicator& comm) {
-        const auto pids = comm.all_gather_texts(std::to_string(::getpid()));
+        const auto pids = all_gather_texts(comm, std::to_string(::getpid()));
         if (comm.rank() == 0) {
           ::raise(SIGSTOP);
           reduce_until_failure(comm);
@@ -347,7 +349,7 @@ TEST(ShrinkProcess, AStoppedRankIsLeftOutAndToldWhenItWakesUp) {
 
 TEST(ShrinkThreads, MemoryOfTheFailedCommunicatorStaysUntilItIsFreed) {
   const auto errors = run_threads(2, [](Communicator& comm) {
-    const CommunicatorMemory memory = comm.mem_alloc(4096);
+    const CommunicatorMemory memory = mem_alloc(comm, 4096);
     memory.as<int>()[0] = 17 + comm.rank();
     if (comm.rank() == 1) {
       comm.barrier();

@@ -13,6 +13,7 @@
 #include <random>
 
 #include "support/sanitizers.h"
+#include "tandem/comm/api/memory.h"
 #include "tandem/comm/api/test_ranks.h"
 #include "tandem/core/bfloat16.h"
 #include "tandem/core/float16.h"
@@ -281,7 +282,7 @@ class Soak {
   template <class T>
   void memory() {
     const std::size_t n = pick_count();
-    const CommunicatorMemory memory = comm_.mem_alloc(n * sizeof(T));
+    const CommunicatorMemory memory = mem_alloc(comm_, n * sizeof(T));
     const std::span<T> data = memory.as<T>();
     fill(data);
     comm_.all_reduce(data, ReduceOp::kSum);

@@ -1,7 +1,7 @@
-// Texts of any length, and agreement on them.
+#include "tandem/comm/api/texts.h"
+
 #include <algorithm>
 
-#include "tandem/comm/api/communicator.h"
 #include "tandem/comm/failure/disagreement.h"
 #include "tandem/core/error.h"
 
@@ -21,31 +21,31 @@ void check_length(std::uint64_t length, const std::string& rank) {
 
 }  // namespace
 
-std::string Communicator::broadcast_text(std::string_view text, int root) {
+std::string broadcast_text(Communicator& comm, std::string_view text, int root) {
   std::uint64_t length = text.size();
-  broadcast(std::span(&length, 1), root);
-  check_length(length, describe_rank(root));
-  std::string result = rank() == root ? std::string(text) : std::string(length, '\0');
-  broadcast(std::span(result), root);
+  comm.broadcast(std::span(&length, 1), root);
+  check_length(length, comm.describe_rank(root));
+  std::string result = comm.rank() == root ? std::string(text) : std::string(length, '\0');
+  comm.broadcast(std::span(result), root);
   return result;
 }
 
 // The lengths are known to all after an all_gather, so each message can state its own.
-std::vector<std::string> Communicator::all_gather_texts(std::string_view text) {
-  std::vector<std::uint64_t> lengths(static_cast<std::size_t>(size()));
+std::vector<std::string> all_gather_texts(Communicator& comm, std::string_view text) {
+  std::vector<std::uint64_t> lengths(static_cast<std::size_t>(comm.size()));
   const std::uint64_t length = text.size();
-  all_gather(std::span(&length, 1), std::span(lengths));
+  comm.all_gather(std::span(&length, 1), std::span(lengths));
   std::vector<std::string> texts(lengths.size());
-  if (size() == 1) return {std::string(text)};
+  if (comm.size() == 1) return {std::string(text)};
   // Blocks of one size for the collective: that of the longest text.
   for (std::size_t r = 0; r < lengths.size(); ++r) {
-    check_length(lengths[r], describe_rank(static_cast<int>(r)));
+    check_length(lengths[r], comm.describe_rank(static_cast<int>(r)));
   }
   const std::uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
   std::vector<char> own(longest);
   std::vector<char> all(longest * lengths.size());
   std::copy(text.begin(), text.end(), own.begin());
-  all_gather(std::span<const char>(own), std::span(all));
+  comm.all_gather(std::span<const char>(own), std::span(all));
   for (std::size_t r = 0; r < texts.size(); ++r)
     texts[r].assign(all.data() + r * longest, lengths[r]);
   return texts;
@@ -53,36 +53,37 @@ std::vector<std::string> Communicator::all_gather_texts(std::string_view text) {
 
 // Lengths differ widely (one rank's answers to all questions), so the texts go as messages of their
 // own.
-std::vector<std::string> Communicator::gather_texts(std::string_view text, int root) {
-  std::vector<std::uint64_t> lengths(rank() == root ? ranks() : 0);
+std::vector<std::string> gather_texts(Communicator& comm, std::string_view text, int root) {
+  std::vector<std::uint64_t> lengths(comm.rank() == root ? static_cast<std::size_t>(comm.size())
+                                                         : 0);
   const std::uint64_t length = text.size();
-  gather(std::span(&length, 1), std::span(lengths), root);
+  comm.gather(std::span(&length, 1), std::span(lengths), root);
   std::vector<std::string> texts(lengths.size());
-  if (rank() != root) {
-    send(std::span<const char>(text.data(), text.size()), root, kTextChannel);
+  if (comm.rank() != root) {
+    comm.send(std::span<const char>(text.data(), text.size()), root, kTextChannel);
     return texts;
   }
   texts[static_cast<std::size_t>(root)] = text;
   std::vector<Request> receives;
-  for (int peer = 0; peer < size(); ++peer) {
+  for (int peer = 0; peer < comm.size(); ++peer) {
     if (peer == root) continue;
     std::string& theirs = texts[static_cast<std::size_t>(peer)];
-    check_length(lengths[static_cast<std::size_t>(peer)], describe_rank(peer));
+    check_length(lengths[static_cast<std::size_t>(peer)], comm.describe_rank(peer));
     theirs.resize(lengths[static_cast<std::size_t>(peer)]);
-    receives.push_back(start_receive(std::span(theirs), peer, kTextChannel));
+    receives.push_back(comm.start_receive(std::span(theirs), peer, kTextChannel));
   }
-  for (const Request& receive : receives) wait(receive);
+  for (const Request& receive : receives) comm.wait(receive);
   return texts;
 }
 
-void Communicator::agree(std::string_view name, std::string_view value) {
+void agree(Communicator& comm, std::string_view name, std::string_view value) {
   const std::string differences = describe_disagreement(
-      all_gather_texts(value), [this](int rank) { return describe_rank(rank); });
+      all_gather_texts(comm, value), [&](int rank) { return comm.describe_rank(rank); });
   if (differences.empty()) return;
   // A rank that leaves ends the wait of one that still gathers and would take itself for the
   // cause. So nobody leaves before all know; who fails here knows already.
   try {
-    barrier();
+    comm.barrier();
   } catch (const CommError&) {
   }
   raise<ConfigError>(

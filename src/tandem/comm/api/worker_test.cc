@@ -7,6 +7,7 @@
 #include <csignal>
 #include <thread>
 
+#include "tandem/comm/api/memory.h"
 #include "tandem/comm/api/test_ranks.h"
 #include "tandem/comm/api/worker_plan.h"
 #include "tandem/core/cores.h"
@@ -213,7 +214,7 @@ TEST(Workers, StandAsideForTheCaller) {
           const Request a = comm.start_all_reduce(std::span(first), ReduceOp::kSum);
           const Request b = part->start_all_reduce(std::span(second), ReduceOp::kSum);
           if (turn % 3 == 0) std::this_thread::yield();
-          CommunicatorMemory memory = comm.mem_alloc(4096);
+          CommunicatorMemory memory = mem_alloc(comm, 4096);
           std::int64_t token = turn;
           comm.broadcast(std::span(&token, 1), turn % 2);
           part->wait(b);
@@ -253,7 +254,7 @@ TEST(Workers, WhatTheyMeetIsThrownByTheNextCall) {
         std::vector<float> data(100000);
         comm.start_all_reduce(std::span(data).first(comm.rank() == 0 ? 100000 : 99999),
                               ReduceOp::kSum);
-        while (!comm.failed()) std::this_thread::sleep_for(milliseconds(1));
+        while (!comm.life().failed()) std::this_thread::sleep_for(milliseconds(1));
         comm.barrier();
       },
       with_worker);
@@ -296,8 +297,8 @@ TEST(Workers, StopWithTheirRank) {
       2,
       [](Communicator& comm) {
         if (comm.rank() == 1) {
-          while (!comm.failed()) std::this_thread::sleep_for(milliseconds(5));
-          comm.throw_if_failed();
+          while (!comm.life().failed()) std::this_thread::sleep_for(milliseconds(5));
+          comm.life().throw_if_failed();
         }
         std::vector<float> data(10);
         comm.wait(comm.start_all_reduce(std::span(data), ReduceOp::kSum), milliseconds(200));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tandem/comm/api/communicator.h"
+#include "tandem/comm/api/memory.h"
 #include "tandem/comm/tandem_comm.h"
 #include "tandem/core/error.h"
 

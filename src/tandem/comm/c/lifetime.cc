@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tandem/comm/algorithms/tuning.h"
+#include "tandem/comm/api/memory.h"
 #include "tandem/comm/c/handle.h"
 #include "tandem/core/env.h"
 #include "tandem/rendezvous/exchange.h"
@@ -223,7 +224,7 @@ tdmResult_t tdmCommShrink(tdmComm_t comm, const int* exclude, int exclude_count,
     auto& communicator = communicator_of(comm);
     require_not_null(newcomm, "newcomm");
     // A group that a failure left open does not keep the ranks from going on.
-    if (!communicator.failed()) require_no_group(comm, "tdmCommShrink");
+    if (!communicator.life().failed()) require_no_group(comm, "tdmCommShrink");
     const auto options = shrink_options_of(exclude, exclude_count, config, flags);
     hand_over(communicator.shrink(options), nullptr, newcomm);
   });
@@ -241,7 +242,7 @@ tdmResult_t tdmCommDestroy(tdmComm_t comm) {
   const tdmResult_t result = guarded(comm, [&] {
     if (comm->finalized) return;
     // A group that a failure left open does not keep the communicator.
-    if (comm->communicator->failed()) comm->group_depth = 0;
+    if (comm->communicator->life().failed()) comm->group_depth = 0;
     finalize(comm, "tdmCommDestroy");
   });
   if (result == tdmInvalidUsage) return result;
@@ -251,13 +252,14 @@ tdmResult_t tdmCommDestroy(tdmComm_t comm) {
 }
 
 tdmResult_t tdmCommAbort(tdmComm_t comm) {
-  return guarded(comm, [&] { communicator_of(comm).abort("its program called tdmCommAbort"); });
+  return guarded(comm,
+                 [&] { communicator_of(comm).life().abort("its program called tdmCommAbort"); });
 }
 
 tdmResult_t tdmCommGetAsyncError(tdmComm_t comm, tdmResult_t* error) {
   return guarded(comm, [&] {
     require_not_null(error, "error");
-    const std::string message = communicator_of(comm).failure_message();
+    const std::string message = communicator_of(comm).life().failure_message();
     *error = message.empty() ? tdmSuccess : tdmRemoteError;
     if (message.empty()) return;
     const std::lock_guard lock(comm->error_mutex);
@@ -285,7 +287,7 @@ tdmResult_t tdmMemAlloc(tdmComm_t comm, void** memory, size_t bytes) {
     require_not_null(memory, "memory");
     require_no_group(comm, "tdmMemAlloc");
     comm->memory.reserve(comm->memory.size() + 1);
-    comm->memory.push_back(communicator.mem_alloc(bytes));
+    comm->memory.push_back(mem_alloc(communicator, bytes));
     *memory = bytes == 0 ? nullptr : comm->memory.back().bytes().data();
   });
 }

@@ -14,7 +14,9 @@ std::string Peer::describe() const {
   return fmt::format("rank {} (host {}, pid {})", rank, host, pid);
 }
 
-Failure::Failure() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Failure::Failure(Wakes wakes) {
+  if (wakes == Wakes::kNobody) return;
+  event_ = rendezvous::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event_) throw io_error("cannot create", "eventfd", errno);
 }
 

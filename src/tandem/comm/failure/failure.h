@@ -13,7 +13,9 @@ namespace tandem::comm {
 
 class Failure {
  public:
-  Failure();  // throws IoError when no descriptor is left
+  // Who sleeps until there is one: poll(2) on event(), or nobody, in a world of one.
+  enum class Wakes { kSleepers, kNobody };
+  explicit Failure(Wakes wakes = Wakes::kSleepers);  // throws IoError when no descriptor is left
   // In two steps, so that the first to know can tell the other ranks before its own threads wake up
   // and end the process. claim() returns whether this is the first failure; later messages are
   // dropped, for the first is the cause.

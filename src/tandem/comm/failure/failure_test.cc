@@ -5,7 +5,9 @@
 
 #include <csignal>
 
+#include "tandem/comm/api/memory.h"
 #include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/api/texts.h"
 
 namespace tandem::comm {
 namespace {
@@ -54,7 +56,7 @@ TEST(Failure, AKilledRankIsNamedByAllSurvivorsInTime) {
 TEST(Failure, ADeathEndsLargeAndStartedOperations) {
   for (const int way : {0, 1, 2}) {
     const auto ended = run_processes(3, [way](Communicator& comm) {
-      const CommunicatorMemory memory = comm.mem_alloc(4'000'000);
+      const CommunicatorMemory memory = mem_alloc(comm, 4'000'000);
       std::vector<float> own(1'000'000);
       const std::span<float> data = way == 1 ? memory.as<float>().first(1'000'000) : std::span(own);
       for (int i = 0;; ++i) {
@@ -87,7 +89,7 @@ TEST(Failure, ARankThatExitsWithoutAGoodbyeHasDied) {
 
 TEST(Failure, ADeathIsNoticedWhileWaitingForAFlag) {
   const auto ended = run_processes(2, [](Communicator& comm) {
-    NodeMemory memory = comm.share_node_memory(4096);
+    NodeMemory memory = share_node_memory(comm, 4096);
     auto& rank_0_waits = *reinterpret_cast<FlagLine*>(memory.segment(0).data());
     if (comm.rank() == 1) {
       comm.wait_for_flag(rank_0_waits, 1, 0, "the other");
@@ -171,7 +173,7 @@ TEST(Failure, AnErrorOfOneRankReachesTheOthersWithItsReason) {
   const auto errors = run_threads(3, [](Communicator& comm) {
     comm.barrier();
     if (comm.rank() == 1) {
-      comm.abort("file 'train.json' is broken");
+      comm.life().abort("file 'train.json' is broken");
       throw DataError("file 'train.json' is broken");
     }
     reduce_for_ever(comm);
@@ -189,7 +191,7 @@ TEST(Failure, ARankThatFinishesEarlyIsNoDeath) {
     comm.broadcast(std::span(data), 0);
     if (comm.rank() == 0) return;  // closes and exits, perhaps before the others have read
     std::this_thread::sleep_for(milliseconds(300));
-    comm.throw_if_failed();
+    comm.life().throw_if_failed();
     const int other = 3 - comm.rank();
     std::vector<float> received(data.size());
     const Request sent = comm.start_send(std::span<const float>(data), other);
@@ -224,8 +226,8 @@ TEST(Failure, AStalledRankIsCaughtByTheDeadline) {
         comm.barrier();
         if (comm.rank() == 1) {
           // Stopped: answers nothing, but lives. It learns of the others' failure when it wakes up.
-          while (!comm.failed()) std::this_thread::sleep_for(milliseconds(10));
-          comm.throw_if_failed();
+          while (!comm.life().failed()) std::this_thread::sleep_for(milliseconds(10));
+          comm.life().throw_if_failed();
         }
         std::vector<float> data(10, 1.0f);
         comm.all_reduce(std::span(data), ReduceOp::kSum);
@@ -251,8 +253,8 @@ TEST(Failure, ATimeoutNamesTheRankThatHoldsUpTheOthers) {
       [](Communicator& comm) {
         comm.barrier();
         if (comm.rank() == 2) {
-          while (!comm.failed()) std::this_thread::sleep_for(milliseconds(10));
-          comm.throw_if_failed();
+          while (!comm.life().failed()) std::this_thread::sleep_for(milliseconds(10));
+          comm.life().throw_if_failed();
         }
         std::vector<float> data(10);
         comm.receive(std::span(data), comm.rank() + 1);
@@ -269,7 +271,7 @@ auto run_with_rank_2_stopped(const std::function<Options(int rank)>& options) {
   return run_processes(
       3,
       [](Communicator& comm) {
-        const auto pids = comm.all_gather_texts(std::to_string(::getpid()));
+        const auto pids = all_gather_texts(comm, std::to_string(::getpid()));
         if (comm.rank() == 2) ::raise(SIGSTOP);
         try {
           reduce_for_ever(comm);
@@ -429,7 +431,7 @@ TEST(Start, AWorldOfOneOpensNothing) {
   comm->all_reduce(std::span(data), ReduceOp::kSum);
   comm->broadcast(std::span(data), 0);
   comm->barrier();
-  comm->agree("anything", "x");
+  agree(*comm, "anything", "x");
   EXPECT_EQ(data, (std::vector<float>{1, 2}));
   EXPECT_THAT(comm->describe(), HasSubstr("1 rank"));
   comm->close();

@@ -158,6 +158,12 @@ std::optional<FlightRecorder::Entry> FlightRecorder::find_collective(std::uint64
   });
 }
 
+std::vector<std::string> FlightRecorder::lines() const {
+  std::vector<std::string> result;
+  for (const Entry& entry : entries()) result.push_back(describe(entry));
+  return result;
+}
+
 std::string FlightRecorder::text(const std::string& heading) const {
   const std::uint64_t last = operations();
   const std::uint64_t first = last > kCapacity ? last - kCapacity : 0;

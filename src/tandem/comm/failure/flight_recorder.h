@@ -54,6 +54,7 @@ class FlightRecorder {
 
   // What is kept, oldest first.
   std::vector<Entry> entries() const;
+  std::vector<std::string> lines() const;  // describe() of each
   // The newest collective across nodes, and the one with this number of that communicator. Any
   // thread.
   std::optional<Entry> newest_collective() const;

@@ -11,6 +11,7 @@
 #include <csignal>
 
 #include "support/test_support.h"
+#include "tandem/comm/api/memory.h"
 #include "tandem/comm/api/test_ranks.h"
 #include "tandem/core/file.h"
 
@@ -161,14 +162,14 @@ TEST_F(FlightRecords, AreWrittenWhenASignalAsks) {
 
 // The last ones: over a plugin meeting is recorded, too.
 std::vector<std::string> last_operations(const Communicator& comm, std::size_t count) {
-  const std::vector<std::string> all = comm.last_operations();
+  const std::vector<std::string> all = comm.flight_record().lines();
   return {all.end() - static_cast<std::ptrdiff_t>(std::min(count, all.size())), all.end()};
 }
 
 // A rank that was sent something, one that waits for a flag, and one whose message never comes.
 TEST(FlightRecorder, HasMessagesOfBothSidesAndWaitsForFlags) {
   const auto errors = testing::run_threads(2, [](Communicator& comm) {
-    NodeMemory memory = comm.share_node_memory(4096);
+    NodeMemory memory = share_node_memory(comm, 4096);
     auto& flag = *reinterpret_cast<FlagLine*>(memory.segment(1).data());
     std::vector<float> data(100000);
     if (comm.rank() == 0) {
@@ -186,7 +187,7 @@ TEST(FlightRecorder, HasMessagesOfBothSidesAndWaitsForFlags) {
     }
     comm.barrier();
     const Request request = comm.start_receive(std::span(data), 1 - comm.rank());
-    EXPECT_EQ(comm.last_operations().back(),
+    EXPECT_EQ(comm.flight_record().lines().back(),
               fmt::format("receive #{} of 100000 float32 from rank {}", comm.rank() == 0 ? 0 : 1,
                           1 - comm.rank()));
     comm.send(std::span<const float>(data), 1 - comm.rank());
@@ -205,7 +206,7 @@ TEST_F(FlightRecords, SayWhichMessagesAreComplete) {
           comm.receive(std::span(data), 0);
           comm.send(std::span<const float>(data), 0);
           comm.receive(std::span(data).first(1), 0);  // the other has it
-          comm.abort("enough");
+          comm.life().abort("enough");
           return;
         }
         comm.send(std::span<const float>(data), 1);

@@ -81,8 +81,7 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDes
       options_(std::move(options)),
       watched_(peers.size()),
       left_(std::make_unique<std::atomic<bool>[]>(peers.size())),
-      gone_(std::make_unique<std::atomic<bool>[]>(peers.size())),
-      stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      gone_(std::make_unique<std::atomic<bool>[]>(peers.size())) {
   for (std::size_t i = 0; i < peers.size(); ++i) {
     if (!control[i]) continue;
     // Only control connections: on a data connection the same limit would also strike a rank that
@@ -99,15 +98,27 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDes
   }
   last_beat_ = awake_since_ = Clock::now();
   record_requests_ = flight_record_requests();
+  const auto connected = [](const Watched& watched) { return watched.control_open; };
+  if (std::none_of(watched_.begin(), watched_.end(), connected)) return;
+  stop_event_ = rendezvous::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   const BlockSignals block;
   thread_ = std::thread([this] { run(); });
 }
 
-Monitor::~Monitor() {
+Monitor::~Monitor() { stop(); }
+
+void Monitor::stop() noexcept {
+  if (!thread_.joinable()) return;
   stop_.store(true, std::memory_order_release);
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof one);
   thread_.join();
+  const std::lock_guard lock(send_mutex_);
+  for (Watched& watched : watched_) {
+    watched.control_open = false;
+    watched.control.reset();
+    watched.process.reset();
+  }
 }
 
 void Monitor::run() {

@@ -52,7 +52,10 @@ class Monitor {
   // must outlive the monitor.
   Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDescriptor> control,
           Failure& failure, Options options);
-  ~Monitor();  // stops the thread, closes the connections
+  // With no connection there is nobody to watch, and no thread.
+  ~Monitor();  // stops
+  // Stops the thread, closes the connections: nobody hears of this rank any more. Idempotent.
+  void stop() noexcept;
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 

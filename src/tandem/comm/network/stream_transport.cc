@@ -70,7 +70,7 @@ std::shared_ptr<const Message> StreamTransport::receive(int peer, const Header& 
   return message;
 }
 
-void StreamTransport::use_node_streams(std::unique_ptr<NodeStreams> streams,
+void StreamTransport::use_node_streams(std::unique_ptr<NodeStreams> streams, NodeMemory memory,
                                        std::span<const int> members) {
   for (std::size_t local = 0; local < members.size(); ++local) {
     const auto peer = static_cast<std::size_t>(members[local]);
@@ -79,6 +79,7 @@ void StreamTransport::use_node_streams(std::unique_ptr<NodeStreams> streams,
     neighbours_.push_back(peer);
   }
   std::erase_if(far_, [&](std::size_t peer) { return links_[peer].local >= 0; });
+  memory_.emplace(std::move(memory));
   streams_ = std::move(streams);
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "tandem/comm/failure/send_watch.h"
 #include "tandem/comm/network/inbox.h"
 #include "tandem/comm/network/transport.h"
+#include "tandem/comm/node/node_memory.h"
 #include "tandem/comm/node/node_streams.h"
 
 namespace tandem::comm {
@@ -30,7 +32,8 @@ class StreamTransport final : public Transport {
   ~StreamTransport() override;
   // From now on what goes to the ranks `members` (of the job, this one included) goes through
   // `streams`, by their place in `members`. Before the first message.
-  void use_node_streams(std::unique_ptr<NodeStreams> streams, std::span<const int> members);
+  void use_node_streams(std::unique_ptr<NodeStreams> streams, NodeMemory memory,
+                        std::span<const int> members);
   std::string describe() const override { return "tcp"; }
   std::shared_ptr<const Message> send(int peer, const Header& header,
                                       std::span<const std::byte> bytes) override;
@@ -80,6 +83,7 @@ class StreamTransport final : public Transport {
   const std::vector<Peer>& peers_;
   std::vector<Link> links_;
   std::vector<Inbox> inboxes_;
+  std::optional<NodeMemory> memory_;      // of the streams
   std::unique_ptr<NodeStreams> streams_;  // none for a rank alone on its node
   std::vector<std::size_t> neighbours_;   // the ranks at their other ends
   std::vector<std::size_t> far_;          // the ranks behind sockets

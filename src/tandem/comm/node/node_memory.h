@@ -59,7 +59,7 @@ class SharedSegment {
 };
 
 // One segment per rank of the node, all of them mapped by all of them. Made by
-// Communicator::share_node_memory().
+// share_node_memory() (api/memory.h).
 class NodeMemory {
  public:
   explicit NodeMemory(std::vector<SharedSegment> segments) : segments_(std::move(segments)) {}

@@ -1,4 +1,4 @@
-// Communicators made of communicators, and memory of a communicator.
+// Communicators made of communicators.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -17,7 +17,7 @@ constexpr int kMaxFamily = 256 / (Communicator::kChannels + 1) - 1;
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   State& s = *state_;
-  const auto inside = s.fabric->enter();
+  const auto inside = s.fabric->helper.enter();
   struct Wish {
     std::int64_t color = 0;
     std::int64_t key = 0;
@@ -66,43 +66,6 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   part->state_->tuning =
       "fixed inside the node; between nodes those of the communicator it was split from";
   return part;
-}
-
-// ---- memory ----
-
-struct CommunicatorMemory::Impl {
-  NodeMemory memory;
-  std::span<std::byte> own;
-  std::weak_ptr<NodeChannel> channel;  // the communicator may be closed first
-  std::uint32_t id = 0;
-
-  explicit Impl(NodeMemory shared) : memory(std::move(shared)) {}
-  ~Impl() {
-    if (const auto alive = channel.lock()) alive->remove_allocation(id);
-  }
-};
-
-CommunicatorMemory::CommunicatorMemory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-CommunicatorMemory::CommunicatorMemory() = default;
-CommunicatorMemory::~CommunicatorMemory() = default;
-CommunicatorMemory::CommunicatorMemory(CommunicatorMemory&& other) noexcept = default;
-CommunicatorMemory& CommunicatorMemory::operator=(CommunicatorMemory&& other) noexcept = default;
-std::span<std::byte> CommunicatorMemory::bytes() const {
-  return impl_ ? impl_->own : std::span<std::byte>();
-}
-
-CommunicatorMemory Communicator::mem_alloc(std::size_t bytes) {
-  State& s = *state_;
-  NodeMemory memory = share_node_memory(bytes);
-  std::vector<std::span<std::byte>> segments;
-  for (int i = 0; i < local_size(); ++i) segments.push_back(memory.segment(i));
-  auto impl = std::make_unique<CommunicatorMemory::Impl>(std::move(memory));
-  impl->own = segments[static_cast<std::size_t>(s.local_rank)];
-  if (s.channel) {
-    impl->channel = s.channel;
-    impl->id = s.channel->add_allocation(std::move(segments));
-  }
-  return CommunicatorMemory(std::move(impl));
 }
 
 }  // namespace tandem::comm
