@@ -76,26 +76,13 @@ std::unique_ptr<Task> gather_lanes(const Job& job, const Lanes& lanes, std::byte
       return std::make_unique<SlotTask>(job.context(), call, NodeReduction{});
     return std::make_unique<LargeTask>(job.context(), call, NodeReduction{});
   }
-  StagedPlan plan;
-  const auto ranks = static_cast<std::size_t>(size);
-  plan.give.resize(ranks);
-  plan.take.resize(ranks);
-  plan.take_all.resize(ranks);
-  plan.reads.assign(ranks, false);
-  plan.read_by.assign(ranks, false);
-  plan.longest = lanes.longest() * element;
-  for (int i = 0; i < size; ++i) {
-    const Slice slice = lanes.of(i);
-    const std::span bytes(data + slice.begin * element, slice.size() * element);
-    const auto at = static_cast<std::size_t>(i);
-    if (i == job.state.local_rank) {
-      plan.give_all = bytes;
-    } else {
-      plan.take_all[at] = bytes;
-      plan.reads[at] = !bytes.empty();
-      plan.read_by[at] = true;
-    }
-  }
+  StagedPlan plan(job.state.local_rank, size, lanes.longest() * element);
+  plan.show_parts([&](std::size_t i) {
+    const Slice slice = lanes.of(static_cast<int>(i));
+    return std::span(data + slice.begin * element, slice.size() * element);
+  });
+  plan.be_read_by_all();
+  for (std::size_t i = 0; i < plan.reads.size(); ++i) plan.reads[i] = !plan.take_all[i].empty();
   const Call call = job.stage(Operation::kAllGather, nullptr, nullptr, elements, job.call.type, 0);
   return std::make_unique<LargeTask>(job.context(), call, std::move(plan), NodeReduction{});
 }
@@ -122,27 +109,15 @@ std::unique_ptr<Task> reduce_to_lanes(const Job& job, const Lanes& lanes, const 
   if (lanes.count() == 1 &&
       select_node_way(call.operation, call.block_bytes(), job.state.limits) != NodeWay::kStaged)
     return std::make_unique<SlotTask>(job.context(), call, reduction);
-  StagedPlan plan;
-  const auto ranks = static_cast<std::size_t>(size);
-  plan.give.resize(ranks);
-  plan.take.resize(ranks);
-  plan.take_all.resize(ranks);
-  plan.reads.assign(ranks, state.local_rank < lanes.count());
-  plan.read_by.assign(ranks, false);
-  plan.reads[static_cast<std::size_t>(state.local_rank)] = false;
-  plan.to_each = plan.reduces = true;
-  plan.longest = lanes.longest() * element;
-  plan.result = wide;
-  for (int i = 0; i < size; ++i) {
-    const Slice slice = lanes.of(i);
-    const std::span bytes(in + slice.begin * element, slice.size() * element);
-    if (i == state.local_rank) {
-      plan.own_share = bytes;
-    } else {
-      plan.give[static_cast<std::size_t>(i)] = bytes;
-      plan.read_by[static_cast<std::size_t>(i)] = i < lanes.count();
-    }
-  }
+  StagedPlan plan(state.local_rank, size, lanes.longest() * element);
+  const auto share_of = [&](std::size_t i) {
+    const Slice slice = lanes.of(static_cast<int>(i));
+    return std::span(in + slice.begin * element, slice.size() * element);
+  };
+  plan.combine_shares(share_of, wide);
+  if (state.local_rank < lanes.count()) plan.read_all();
+  for (int i = 0; i < lanes.count(); ++i)
+    plan.read_by[static_cast<std::size_t>(i)] = i != state.local_rank;
   return std::make_unique<LargeTask>(job.context(), call, std::move(plan), reduction);
 }
 

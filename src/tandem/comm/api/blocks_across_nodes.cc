@@ -19,29 +19,14 @@ bool has_equal_nodes(const State& state) {
   });
 }
 
-// A node stage in which the rank gives one block to each (to_each) or one to all.
-StagedPlan empty_plan(const Job& job, std::size_t longest) {
-  const auto ranks = static_cast<std::size_t>(job.local_size());
-  StagedPlan plan;
-  plan.give.resize(ranks);
-  plan.take.resize(ranks);
-  plan.take_all.resize(ranks);
-  plan.reads.assign(ranks, true);
-  plan.read_by.assign(ranks, true);
-  plan.reads[static_cast<std::size_t>(job.state.local_rank)] = false;
-  plan.read_by[static_cast<std::size_t>(job.state.local_rank)] = false;
-  plan.longest = longest;
-  return plan;
-}
-
 // This node's partial sums of the blocks of node `of`: rank i here gets those of the block of rank
 // i there.
 std::unique_ptr<Task> reduce_blocks_of(const Job& job, int of, std::byte* wide,
                                        std::size_t stride) {
   const State& state = job.state;
   const std::size_t block = job.call.block_bytes();
-  const auto block_of = [&](int local) {
-    const int owner = job.members(of)[static_cast<std::size_t>(local)];
+  const auto block_of = [&](std::size_t local) {
+    const int owner = job.members(of)[local];
     return std::span(job.call.in + static_cast<std::size_t>(owner) * block, block);
   };
   NodeReduction reduction;
@@ -54,16 +39,10 @@ std::unique_ptr<Task> reduce_blocks_of(const Job& job, int of, std::byte* wide,
            job.call.count);
     return nullptr;
   }
-  StagedPlan plan = empty_plan(job, block);
-  plan.to_each = plan.reduces = true;
-  plan.result = wide;
-  for (int local = 0; local < job.local_size(); ++local) {
-    if (local == state.local_rank) {
-      plan.own_share = block_of(local);
-    } else {
-      plan.give[static_cast<std::size_t>(local)] = block_of(local);
-    }
-  }
+  StagedPlan plan(state.local_rank, job.local_size(), block);
+  plan.combine_shares(block_of, wide);
+  plan.read_all();
+  plan.be_read_by_all();
   const Call call{
       Operation::kReduceScatter, job.call.type, job.call.op, 0, job.call.count, nullptr, nullptr};
   return std::make_unique<LargeTask>(job.context(), call, std::move(plan), reduction);
@@ -214,15 +193,10 @@ std::unique_ptr<Task> all_gather_across_nodes(const Job& job) {
   for (int node = 0; node < job.num_nodes(); ++node) {
     task->add([=]() -> std::unique_ptr<Task> {
       if (job.local_size() == 1) return nullptr;
-      StagedPlan plan = empty_plan(job, block);
-      for (int local = 0; local < job.local_size(); ++local) {
-        const auto theirs = out_block(job.members(node)[static_cast<std::size_t>(local)]);
-        if (local == job.state.local_rank) {
-          plan.give_all = theirs;
-        } else {
-          plan.take_all[static_cast<std::size_t>(local)] = theirs;
-        }
-      }
+      StagedPlan plan(job.state.local_rank, job.local_size(), block);
+      plan.show_parts([&](std::size_t local) { return out_block(job.members(node)[local]); });
+      plan.read_all();
+      plan.be_read_by_all();
       const Call call =
           job.stage(Operation::kAllGather, nullptr, nullptr, job.call.count, job.call.type, 0);
       return std::make_unique<LargeTask>(job.context(), call, std::move(plan), NodeReduction{});

@@ -100,4 +100,27 @@ bool Inbox::matches(const Header& expected, const Header& found) {
   return false;
 }
 
+Inboxes::Inboxes(const std::vector<Peer>& peers, std::size_t rank, Monitor& monitor) {
+  for (const Peer& peer : peers) inboxes_.emplace_back(peers[rank], peer, monitor);
+}
+
+std::shared_ptr<const Message> Inboxes::post(int peer, const Header& expected,
+                                             std::span<std::byte> bytes) {
+  Inbox& inbox = inboxes_[static_cast<std::size_t>(peer)];
+  auto message = inbox.post(expected, bytes);
+  disagreed_ = disagreed_ || inbox.disagreed();
+  return message;
+}
+
+std::shared_ptr<Incoming> Inboxes::begin(std::size_t peer, const Header& header) {
+  auto incoming = inboxes_[peer].begin(header);
+  disagreed_ = disagreed_ || !incoming;
+  return incoming;
+}
+
+void Inboxes::finish(std::size_t peer, Incoming& incoming) {
+  inboxes_[peer].finish(incoming);
+  disagreed_ = disagreed_ || inboxes_[peer].disagreed();
+}
+
 }  // namespace tandem::comm

@@ -1,6 +1,6 @@
 // Messages from one rank, on their way to whoever receives them: pairs posted receives with
 // arriving headers, keeps what comes before its receive, and reports two ranks that do not make the
-// same calls. For transports; one per peer.
+// same calls. For transports.
 #pragma once
 
 #include <deque>
@@ -59,6 +59,22 @@ class Inbox {
   const Peer& peer_;
   Monitor& monitor_;
   std::map<std::uint8_t, Stream> streams_;  // by channel
+  bool disagreed_ = false;
+};
+
+// The inboxes of all ranks. After a disagreement in one of them none delivers anything any more.
+class Inboxes {
+ public:
+  // Of rank `rank`; by rank, as `peers`. References must outlive the inboxes.
+  Inboxes(const std::vector<Peer>& peers, std::size_t rank, Monitor& monitor);
+
+  std::shared_ptr<const Message> post(int peer, const Header& expected, std::span<std::byte> bytes);
+  std::shared_ptr<Incoming> begin(std::size_t peer, const Header& header);
+  void finish(std::size_t peer, Incoming& incoming);
+  bool disagreed() const { return disagreed_; }
+
+ private:
+  std::vector<Inbox> inboxes_;
   bool disagreed_ = false;
 };
 

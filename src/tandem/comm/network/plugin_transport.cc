@@ -38,11 +38,11 @@ PluginTransport::PluginTransport(PluginFabric fabric, const std::vector<Peer>& p
       piece_bytes_(std::min(fabric_.plugin().max_message_bytes(fabric_.get()), kMaxPieceBytes)),
       timeout_(timeout),
       links_(peers.size()),
+      inboxes_(peers, rank_, monitor),
       peers_(peers),
       monitor_(monitor),
       failure_(failure) {
   for (std::size_t peer = 0; peer < peers.size(); ++peer) {
-    inboxes_.emplace_back(peers[rank_], peers[peer], monitor);
     links_[peer].broken = peer == rank_;
     for (int i = 0; i < kPostedPackets && peer != rank_; ++i) post_packet(peer);
   }
@@ -86,16 +86,13 @@ std::shared_ptr<const Message> PluginTransport::send(int peer, const Header& hea
 
 std::shared_ptr<const Message> PluginTransport::receive(int peer, const Header& expected,
                                                         std::span<std::byte> bytes) {
-  Inbox& inbox = inboxes_[static_cast<std::size_t>(peer)];
-  auto message = inbox.post(expected, bytes);
-  disagreed_ = disagreed_ || inbox.disagreed();
-  return message;
+  return inboxes_.post(peer, expected, bytes);
 }
 
 bool PluginTransport::progress(microseconds patience) {
   const Clock::time_point end = Clock::now() + patience;
   for (int round = 0;; ++round) {
-    if (!disagreed_ && !stopped() && poll_library()) return true;
+    if (!inboxes_.disagreed() && !stopped() && poll_library()) return true;
     if (any_broken_) report_broken_links();
     const auto rest = std::chrono::duration_cast<microseconds>(end - Clock::now());
     if (rest <= microseconds(0) || failure_.is_set() || stopped()) return false;
@@ -175,7 +172,7 @@ bool PluginTransport::poll_library() {
       operation_ended(static_cast<Operation*>(one.context), one.failed != 0);
     }
     moved = moved || count > 0;
-    if (count < static_cast<int>(completions.size()) || disagreed_) return moved;
+    if (count < static_cast<int>(completions.size()) || inboxes_.disagreed()) return moved;
   }
 }
 
@@ -208,8 +205,7 @@ void PluginTransport::operation_ended(Operation* operation, bool failed) {
 
 void PluginTransport::body_arrived(Arriving& arriving, std::size_t peer) {
   if (--arriving.pieces > 0) return;
-  inboxes_[peer].finish(*arriving.incoming);
-  disagreed_ = disagreed_ || inboxes_[peer].disagreed();
+  inboxes_.finish(peer, *arriving.incoming);
 }
 
 // ---- packets ----
@@ -241,7 +237,8 @@ void PluginTransport::post_packet(std::size_t peer) {
 // posted.
 void PluginTransport::read_packets(std::size_t peer) {
   Link& link = links_[peer];
-  while (!link.posted_packets.empty() && link.posted_packets.front()->ended && !disagreed_) {
+  while (!link.posted_packets.empty() && link.posted_packets.front()->ended &&
+         !inboxes_.disagreed()) {
     Operation* operation = link.posted_packets.front();
     link.posted_packets.pop_front();
     read_packet(peer, *operation->packet);
@@ -257,11 +254,8 @@ void PluginTransport::read_packet(std::size_t peer, const Packet& packet) {
     links_[peer].said_goodbye = true;
     return;
   }
-  std::shared_ptr<Incoming> incoming = inboxes_[peer].begin(header);
-  if (!incoming) {
-    disagreed_ = true;
-    return;
-  }
+  std::shared_ptr<Incoming> incoming = inboxes_.begin(peer, header);
+  if (!incoming) return;
   if (!incoming->whole()) incoming->grow(header.bytes);  // the library writes it as a whole
   if (header.bytes > kInlineBytes) return receive_body(peer, std::move(incoming));
   if (header.bytes > 0)
@@ -288,13 +282,14 @@ void PluginTransport::receive_body(std::size_t peer, std::shared_ptr<Incoming> i
 // ---- waiting, breaking, ending ----
 
 void PluginTransport::sleep(microseconds limit, int round) const {
-  const int descriptor =
-      num_waiting_ > 0 || disagreed_ ? -1 : fabric_.plugin().wait_descriptor(fabric_.get());
-  if (descriptor < 0 && round < kYields && !disagreed_) {
+  const int descriptor = num_waiting_ > 0 || inboxes_.disagreed()
+                             ? -1
+                             : fabric_.plugin().wait_descriptor(fabric_.get());
+  if (descriptor < 0 && round < kYields && !inboxes_.disagreed()) {
     ::sched_yield();
     return;
   }
-  if (descriptor < 0 && !disagreed_) limit = std::min(limit, kShortSleep);
+  if (descriptor < 0 && !inboxes_.disagreed()) limit = std::min(limit, kShortSleep);
   std::array<pollfd, 2> waits = {{{failure_.event(), POLLIN, 0}, {descriptor, POLLIN, 0}}};
   const timespec timeout{static_cast<time_t>(limit.count() / 1000000),
                          static_cast<long>(limit.count() % 1000000 * 1000)};
@@ -322,12 +317,12 @@ bool PluginTransport::end_in_order() {
   Header goodbye;
   goodbye.magic = kGoodbyeMagic;
   for (std::size_t peer = 0; peer < links_.size(); ++peer) {
-    if (!links_[peer].closed() && !disagreed_ && !failure_.is_set())
+    if (!links_[peer].closed() && !inboxes_.disagreed() && !failure_.is_set())
       send_packet(peer, goodbye, {}, nullptr);
   }
   const tandem_transport_plugin& plugin = fabric_.plugin();
   const Clock::time_point end = Clock::now() + timeout_;
-  for (int round = 0; !failure_.is_set() && !disagreed_ && Clock::now() < end; ++round) {
+  for (int round = 0; !failure_.is_set() && !inboxes_.disagreed() && Clock::now() < end; ++round) {
     const bool moved = poll_library();
     if (!unsent() && (plugin.finish == nullptr || plugin.finish(fabric_.get()) == TANDEM_FABRIC_OK))
       return true;

@@ -111,7 +111,7 @@ class PluginTransport final : public Transport {
   const std::size_t piece_bytes_;  // the library's longest message
   const std::chrono::milliseconds timeout_;
   std::vector<Link> links_;
-  std::vector<Inbox> inboxes_;
+  Inboxes inboxes_;
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<Operation*> free_packets_;
   std::vector<Operation*> free_bodies_;
@@ -120,7 +120,6 @@ class PluginTransport final : public Transport {
   Failure& failure_;
   std::size_t num_waiting_ = 0;
   bool any_broken_ = false;
-  bool disagreed_ = false;
 };
 
 }  // namespace tandem::comm

@@ -35,10 +35,13 @@ constexpr std::size_t kReadTurn = std::size_t{256} << 10;
 StreamTransport::StreamTransport(std::vector<rendezvous::FileDescriptor> sockets,
                                  const std::vector<Peer>& peers, int rank, Monitor& monitor,
                                  Failure& failure, std::shared_ptr<DataPaths> paths)
-    : peers_(peers), links_(sockets.size()), failure_(failure), paths_(std::move(paths)) {
+    : peers_(peers),
+      links_(sockets.size()),
+      inboxes_(peers, static_cast<std::size_t>(rank), monitor),
+      failure_(failure),
+      paths_(std::move(paths)) {
   std::vector<int> far(sockets.size(), -1);
   for (std::size_t i = 0; i < sockets.size(); ++i) {
-    inboxes_.emplace_back(peers[static_cast<std::size_t>(rank)], peers[i], monitor);
     links_[i].closed = !sockets[i];
     if (sockets[i]) far_.push_back(i);
     links_[i].socket = std::move(sockets[i]);
@@ -64,10 +67,7 @@ std::shared_ptr<const Message> StreamTransport::send(int peer, const Header& hea
 
 std::shared_ptr<const Message> StreamTransport::receive(int peer, const Header& expected,
                                                         std::span<std::byte> bytes) {
-  Inbox& inbox = inboxes_[static_cast<std::size_t>(peer)];
-  auto message = inbox.post(expected, bytes);
-  disagreed_ = disagreed_ || inbox.disagreed();
-  return message;
+  return inboxes_.post(peer, expected, bytes);
 }
 
 void StreamTransport::use_node_streams(std::unique_ptr<NodeStreams> streams, NodeMemory memory,
@@ -132,7 +132,7 @@ bool StreamTransport::progress(std::chrono::microseconds patience) {
 bool StreamTransport::move(std::span<const std::size_t> peers) {
   bool moved = false;
   for (const std::size_t peer : peers) {
-    if (disagreed_) return moved;
+    if (inboxes_.disagreed()) return moved;
     const Link& link = links_[peer];
     if (!link.outgoing.empty() && !link.closed) moved = send_queued(peer) || moved;
     if (link.local < 0 ? !link.closed : streams_->readable(link.local)) {
@@ -147,7 +147,7 @@ bool StreamTransport::poll_sockets(bool all, std::chrono::microseconds patience)
   bool moved = false;
   std::vector<pollfd> waits;
   std::vector<std::size_t> ranks;
-  for (std::size_t i = 0; i < links_.size() && !disagreed_; ++i) {
+  for (std::size_t i = 0; i < links_.size() && !inboxes_.disagreed(); ++i) {
     Link& link = links_[i];
     if (link.closed || (link.local >= 0 && !all)) continue;
     const bool sends = !link.outgoing.empty() && link.local < 0;
@@ -156,10 +156,11 @@ bool StreamTransport::poll_sockets(bool all, std::chrono::microseconds patience)
   }
   // After a disagreement only the failure is still of interest.
   waits.push_back({failure_.event(), POLLIN, 0});
-  if (streams_ && !disagreed_) waits.push_back({streams_->bell(), POLLIN, 0});
+  if (streams_ && !inboxes_.disagreed()) waits.push_back({streams_->bell(), POLLIN, 0});
   const timespec timeout{static_cast<time_t>(patience.count() / 1000000),
                          static_cast<long>(patience.count() % 1000000 * 1000)};
-  if (::ppoll(waits.data(), waits.size(), &timeout, nullptr) <= 0 || disagreed_) return false;
+  if (::ppoll(waits.data(), waits.size(), &timeout, nullptr) <= 0 || inboxes_.disagreed())
+    return false;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     Link& link = links_[ranks[i]];
     if ((waits[i].revents & POLLOUT) != 0) moved = send_queued(ranks[i]) || moved;
@@ -234,7 +235,7 @@ bool StreamTransport::read_available(std::size_t peer) {
   std::size_t total = 0;
   link.drained = false;
   // What was read ahead is taken in any case: no poll would tell of it.
-  while (!disagreed_ && !failure_.is_set() &&
+  while (!inboxes_.disagreed() && !failure_.is_set() &&
          (total < kReadTurn || link.ahead_begin < link.ahead_end)) {
     const bool in_header = link.header_read < sizeof(Header);
     const std::span<std::byte> rest =
@@ -247,11 +248,8 @@ bool StreamTransport::read_available(std::size_t peer) {
     if (in_header) {
       link.header_read += static_cast<std::size_t>(count);
       if (link.header_read < sizeof(Header)) continue;
-      link.incoming = inboxes_[peer].begin(link.header);
-      if (!link.incoming) {
-        disagreed_ = true;
-        return moved;
-      }
+      link.incoming = inboxes_.begin(peer, link.header);
+      if (!link.incoming) return moved;
     } else {
       link.read += static_cast<std::size_t>(count);
     }
@@ -311,8 +309,7 @@ void StreamTransport::look_at_connection(Link& link) {
 
 void StreamTransport::finish_message(std::size_t peer) {
   Link& link = links_[peer];
-  inboxes_[peer].finish(*link.incoming);
-  disagreed_ = disagreed_ || inboxes_[peer].disagreed();
+  inboxes_.finish(peer, *link.incoming);
   link.incoming.reset();
   link.header_read = 0;
   link.read = 0;

@@ -82,7 +82,7 @@ class StreamTransport final : public Transport {
 
   const std::vector<Peer>& peers_;
   std::vector<Link> links_;
-  std::vector<Inbox> inboxes_;
+  Inboxes inboxes_;
   std::optional<NodeMemory> memory_;      // of the streams
   std::unique_ptr<NodeStreams> streams_;  // none for a rank alone on its node
   std::vector<std::size_t> neighbours_;   // the ranks at their other ends
@@ -90,7 +90,6 @@ class StreamTransport final : public Transport {
   unsigned calls_ = 0;
   Failure& failure_;
   std::shared_ptr<DataPaths> paths_;
-  bool disagreed_ = false;  // a header was not the expected one: nothing is delivered any more
 };
 
 }  // namespace tandem::comm

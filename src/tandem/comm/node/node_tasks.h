@@ -13,6 +13,7 @@
 #include "tandem/comm/algorithms/task.h"
 #include "tandem/comm/node/copy_bytes.h"
 #include "tandem/comm/node/node_channel.h"
+#include "tandem/comm/node/staged_plan.h"
 #include "tandem/comm/node/staging.h"
 
 namespace tandem::comm {
@@ -58,26 +59,6 @@ class SlotTask final : public Task {
   NodeReduction reduction_;
   bool announced_ = false;
   int missing_ = -1;
-};
-
-// What a rank moves in a large operation, by local rank; each span is cut into bands of `step`
-// bytes.
-struct StagedPlan {
-  // To each rank; to itself: its own share of a reduction.
-  std::vector<std::span<const std::byte>> give;
-  // What each rank gives to this one; unused when it is reduced.
-  std::vector<std::span<std::byte>> take;
-  std::span<const std::byte> give_all;  // to every rank that takes it
-  std::vector<std::span<std::byte>>
-      take_all;                          // what each rank gives to all; own entry: a copy, or empty
-  std::vector<bool> read_by;             // ranks that read from this one
-  std::vector<bool> reads;               // ranks from which this one reads, in the first step
-  bool reduces = false;                  // the shares given to this rank are combined
-  bool shares_result = false;            // give_all is the result of this rank's reduction
-  std::span<const std::byte> own_share;  // of a reduction
-  std::byte* result = nullptr;           // where it goes; null: nowhere
-  std::size_t longest = 0;               // of all spans on all ranks
-  bool to_each = false;                  // some rank gives different things to different ranks
 };
 
 // Larger operations between private buffers: through the staging ring (staging.h).
@@ -144,15 +125,5 @@ class LargeTask final : public Task {
   int missing_ = -1;
   std::unique_ptr<StagedTask> staged_;
 };
-
-// [begin, end) of `count` elements that rank `part` of `parts` reduces: cut at cache lines.
-struct Slice {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-  std::size_t size() const { return end - begin; }
-};
-Slice slice_of(std::size_t count, std::size_t element_bytes, int part, int parts);
-
-StagedPlan plan_staging(const Call& call, int local_rank, int size);
 
 }  // namespace tandem::comm

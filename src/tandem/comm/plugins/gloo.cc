@@ -408,7 +408,5 @@ class Fabric {
 }  // namespace tandem::comm::plugins
 
 const tandem_transport_plugin* tandem_transport_plugin_table() {
-  static const tandem_transport_plugin kPlugin =
-      tandem::comm::plugins::Boundary<tandem::comm::plugins::Fabric>::table("gloo");
-  return &kPlugin;
+  return tandem::comm::plugins::table_of<tandem::comm::plugins::Fabric>("gloo");
 }

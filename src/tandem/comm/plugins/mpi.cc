@@ -265,7 +265,5 @@ class Fabric {
 }  // namespace tandem::comm::plugins
 
 const tandem_transport_plugin* tandem_transport_plugin_table() {
-  static const tandem_transport_plugin kPlugin =
-      tandem::comm::plugins::Boundary<tandem::comm::plugins::Fabric>::table(TANDEM_MPI_NAME);
-  return &kPlugin;
+  return tandem::comm::plugins::table_of<tandem::comm::plugins::Fabric>(TANDEM_MPI_NAME);
 }

@@ -110,4 +110,11 @@ struct Boundary {
   }
 };
 
+// What tandem_transport_plugin_table() returns.
+template <class Fabric>
+const tandem_transport_plugin* table_of(const char* name) {
+  static const tandem_transport_plugin kPlugin = Boundary<Fabric>::table(name);
+  return &kPlugin;
+}
+
 }  // namespace tandem::comm::plugins
