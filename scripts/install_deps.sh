@@ -4,14 +4,19 @@
 #   scripts/install_deps.sh --tests   and a headless browser for the tests of pages, clang-format for the check of the sources'
 #                                     form, and an ssh server for the tests of several hosts, where installing it starts no service
 #   scripts/install_deps.sh --dev     and clang, clang-format-14, clang-tidy, ccache for work on tandem itself
+#   scripts/install_deps.sh --aarch64   and a compiler for aarch64 and qemu, which runs what it makes (scripts/aarch64.sh)
+#   scripts/install_deps.sh --libraries   installs nothing, names the packages of libraries that the program cannot be built without
 # docs/dependencies.md gives the reason for each package.
 set -euo pipefail
 
-packages=(
-  g++ cmake ninja-build pkg-config                                    # the build
+libraries=(
   libdnnl-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libicu-dev libssl-dev zlib1g-dev libmicrohttpd-dev
   libcurl4-openssl-dev libsnappy-dev libzstd-dev                      # downloads; compression of Parquet and Arrow files
   libgtest-dev libgmock-dev                                           # tests
+)
+packages=(
+  g++ cmake ninja-build pkg-config                                    # the build
+  "${libraries[@]}"
   mpich                                                               # mpirun.mpich, mpiexec.hydra: starts several ranks
   libfabric-dev libmpich-dev libopenmpi-dev openmpi-bin libgloo-dev   # transport plugins and their tests
   python3 python3-venv python3-pip git                                # checks of the sources, packages for comparison
@@ -23,8 +28,13 @@ if [ "${1:-}" = --tests ]; then
   [ -d /run/systemd/system ] || packages+=(openssh-server openssh-client)
 elif [ "${1:-}" = --dev ]; then
   packages+=(clang libclang-rt-dev llvm clang-format-14 clang-tidy ccache)  # the second and third: sanitizers, and names in their reports
+elif [ "${1:-}" = --aarch64 ]; then
+  packages+=(g++-aarch64-linux-gnu qemu-user)
+elif [ "${1:-}" = --libraries ]; then
+  echo "${libraries[*]}"
+  exit 0
 elif [ $# -gt 0 ]; then
-  echo "usage: scripts/install_deps.sh [--tests | --dev]" >&2
+  echo "usage: scripts/install_deps.sh [--tests | --dev | --aarch64 | --libraries]" >&2
   exit 2
 fi
 
