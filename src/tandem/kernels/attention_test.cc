@@ -178,9 +178,8 @@ class EmulatedAttention : public ::testing::TestWithParam<const char*> {};
 // that is compared here; see also bf16_instructions_test.cc.
 TEST_P(EmulatedAttention, ComputesTheBitsOfTheHardware) {
   const std::string name = GetParam();
-  for (const auto& row : implementations("attention", CpuFeatures::detect())) {
-    if (row.implementation == name && !row.reason.empty()) GTEST_SKIP() << row.reason;
-  }
+  if (const std::string reason = obstacle("attention", name); !reason.empty())
+    GTEST_SKIP() << reason;
   for (const Shape& shape : kShapes) {
     for (const float p : {0.0f, 0.1f}) {
       const std::string what =

@@ -178,11 +178,16 @@ TEST(Combine, DivisionIsThatOfTheLanguage) {
 }
 
 TEST(Combine, UnknownNamesAreRefusedWithTheList) {
+#if defined(__x86_64__)
+  constexpr std::string_view kNames = "avx2, reference";
+#else
+  constexpr std::string_view kNames = "reference";
+#endif
   try {
     select_combine(CpuFeatures::detect(), "sse9");
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("avx2, reference"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find(kNames), std::string::npos);
   }
   EXPECT_THROW(select_combine(CpuFeatures{}, "avx512"), ConfigError);
   EXPECT_EQ(select_combine(CpuFeatures{}).implementation, "reference");

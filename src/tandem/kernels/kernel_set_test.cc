@@ -19,6 +19,14 @@ constexpr CpuFeatures kSapphireRapids{
     .avx2 = true, .avx512 = true, .avx512_bf16 = true, .avx512_vnni = true, .amx_bf16 = true};
 constexpr CpuFeatures kSkylakeServer{.avx2 = true, .avx512 = true};
 
+// The tables have rows for a processor's instruction sets only where it can have them.
+#if defined(__x86_64__)
+constexpr bool kHasX86Rows = true;
+#else
+constexpr bool kHasX86Rows = false;
+#endif
+constexpr std::string_view kNoX86Rows = "this build has no kernels for x86-64";
+
 std::string error_of(const CpuFeatures& cpu, std::string_view overrides,
                      Precision precision = Precision::kBfloat16) {
   try {
@@ -30,6 +38,7 @@ std::string error_of(const CpuFeatures& cpu, std::string_view overrides,
 }
 
 TEST(KernelSet, TakesTheFirstRowThatTheCpuRuns) {
+  if (!kHasX86Rows) GTEST_SKIP() << kNoX86Rows;
   EXPECT_EQ(select_kernels(kPlain, "", Precision::kFloat32).implementation("gemm"), "onednn");
   EXPECT_EQ(select_kernels(kPlain).implementation("attention"), "reference");
   EXPECT_EQ(select_kernels(kAvx2Only).implementation("attention"), "avx2");
@@ -119,6 +128,7 @@ TEST(CpuFeatures, WhatIsNotThereCannotBeAskedFor) {
 }
 
 TEST(KernelSet, SaysWhyAmxIsNotUsed) {
+  if (!kHasX86Rows) GTEST_SKIP() << kNoX86Rows;
   CpuFeatures refused = kZen5;
   refused.amx_obstacle = "Linux refuses it";
   EXPECT_EQ(select_kernels(refused).implementation("gemm"), "avx512bf16");
@@ -145,6 +155,7 @@ TEST(KernelSet, EveryOperationEndsWithTheReference) {
 }
 
 TEST(KernelSet, RefusalsSayWhy) {
+  if (!kHasX86Rows) GTEST_SKIP() << kNoX86Rows;
   const KernelSet set = select_kernels(kAvx2Only);
   for (const KernelChoice& choice : set.describe()) {
     if (choice.operation != "layer_norm") continue;
@@ -156,6 +167,7 @@ TEST(KernelSet, RefusalsSayWhy) {
 }
 
 TEST(KernelSet, OverridesForceSingleOperations) {
+  if (!kHasX86Rows) GTEST_SKIP() << kNoX86Rows;
   const KernelSet set = select_kernels(kZen5, "gemm=reference, attention=avx2");
   EXPECT_EQ(set.implementation("gemm"), "reference");
   EXPECT_EQ(set.implementation("attention"), "avx2");
@@ -163,6 +175,7 @@ TEST(KernelSet, OverridesForceSingleOperations) {
 }
 
 TEST(KernelSet, SignatureSelectsTheSameSetAgain) {
+  if (!kHasX86Rows) GTEST_SKIP() << kNoX86Rows;
   const KernelSet set = select_kernels(kZen5, "gemm=avx512,reduce=reference");
   EXPECT_EQ(set.implementation("gemm"), "avx512");
   EXPECT_EQ(set.implementation("reduce"), "reference");
@@ -175,6 +188,7 @@ TEST(KernelSet, SignatureSelectsTheSameSetAgain) {
 }
 
 TEST(KernelSet, WrongOverridesAreConfigErrorsThatListWhatExists) {
+  if (!kHasX86Rows) GTEST_SKIP() << kNoX86Rows;
   EXPECT_THAT(error_of(kZen5, "gem=reference"),
               HasSubstr("unknown operation 'gem'; the operations are gemm, attention"));
   EXPECT_THAT(error_of(kZen5, "gemm=avx3"), HasSubstr("gemm has no implementation 'avx3'; it has"));

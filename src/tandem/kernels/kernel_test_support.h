@@ -34,6 +34,13 @@ class Runtime {
   Scratch scratch_;
 };
 
+// Why this machine cannot run an implementation of an operation; empty: it can.
+inline std::string obstacle(const std::string& operation, std::string_view implementation) {
+  for (const auto& row : implementations(operation, CpuFeatures::detect()))
+    if (row.implementation == implementation) return row.reason;
+  return fmt::format("this family of processors has no {}={}", operation, implementation);
+}
+
 template <class T>
 constexpr Precision kPrecisionOf =
     std::is_same_v<T, float> ? Precision::kFloat32 : Precision::kBfloat16;
