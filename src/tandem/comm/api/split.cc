@@ -1,7 +1,7 @@
 // Communicators made of communicators.
 #include <algorithm>
 #include <bit>
-#include <cstring>
+#include <span>
 
 #include "tandem/comm/api/communicator_state.h"
 #include "tandem/core/error.h"
@@ -13,23 +13,16 @@ namespace {
 // Numbers that the channel byte of a message header can tell apart.
 constexpr int kMaxFamily = 256 / (Communicator::kChannels + 1) - 1;
 
-}  // namespace
+// What a rank says to a split: where it wants to be, and the numbers of its communicators.
+struct Wish {
+  std::int64_t color = 0;
+  std::int64_t key = 0;
+  std::uint64_t used = 0;
+};
 
-std::unique_ptr<Communicator> Communicator::split(int color, int key) {
-  State& s = *state_;
-  const auto inside = s.fabric->helper.enter();
-  struct Wish {
-    std::int64_t color = 0;
-    std::int64_t key = 0;
-    std::uint64_t used = 0;
-  };
-  const Wish own{color, key, s.fabric->families};
-  std::vector<std::byte> all(ranks() * sizeof(Wish));
-  all_gather(std::as_bytes(std::span(&own, 1)), std::span(all));
-  std::vector<Wish> wishes(ranks());
-  std::memcpy(wishes.data(), all.data(), all.size());
-  // The first number that is free on all ranks. All colors get the same one: no two ranks talk
-  // under it in two groups.
+// The first number that is free on all ranks. All colors get the same one: no two ranks talk under
+// it in two groups.
+int free_number(std::span<const Wish> wishes) {
   std::uint64_t used = 0;
   for (const Wish& wish : wishes) used |= wish.used;
   const int number = std::countr_one(used);
@@ -38,18 +31,33 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
         "split: {} communicators made by split exist already, and there can be no more; close some",
         kMaxFamily);
   }
-  s.fabric->families |= std::uint64_t{1} << number;
-  if (color < 0) {
-    s.fabric->families &= ~(std::uint64_t{1} << number);
-    return nullptr;
+  return number;
+}
+
+// The ranks of `color`, in the order of (key, rank).
+std::vector<int> ranks_of(std::span<const Wish> wishes, int color) {
+  std::vector<int> ranks;
+  for (std::size_t r = 0; r < wishes.size(); ++r) {
+    if (wishes[r].color == color) ranks.push_back(static_cast<int>(r));
   }
-  std::vector<int> chosen;
-  for (int r = 0; r < s.size; ++r) {
-    if (wishes[static_cast<std::size_t>(r)].color == color) chosen.push_back(r);
-  }
-  std::stable_sort(chosen.begin(), chosen.end(), [&](int a, int b) {
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
     return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
   });
+  return ranks;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key) {
+  State& s = *state_;
+  const auto inside = s.fabric->helper.enter();
+  const Wish own{color, key, s.fabric->families};
+  std::vector<Wish> wishes(ranks());
+  all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(wishes)));
+  const int number = free_number(wishes);
+  if (color < 0) return nullptr;
+  s.fabric->families |= std::uint64_t{1} << number;
+  const std::vector<int> chosen = ranks_of(wishes, color);
   auto state = std::make_unique<State>();
   state->options = s.options;
   state->fabric = s.fabric;

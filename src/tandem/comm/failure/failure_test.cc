@@ -437,5 +437,29 @@ TEST(Start, AWorldOfOneOpensNothing) {
   comm->close();
 }
 
+// A communicator that was closed is one of a rank alone: it reaches nobody, and nothing fails.
+TEST(End, AfterItsEndARankReachesNobody) {
+  const auto errors = run_threads(2, [](Communicator& comm) {
+    Life& life = comm.life();
+    const auto require = [](bool condition, const char* what) {
+      if (!condition) throw std::runtime_error(what);
+    };
+    require(life.among_others(), "among others");
+    comm.barrier();
+    comm.close();
+    require(!life.among_others(), "alone");
+    life.abort("nobody hears it");
+    require(!life.failed() && life.failure_message().empty(), "no failure");
+    comm.progress();
+    comm.check_wait(std::chrono::steady_clock::time_point(), 1 - comm.rank(), "nothing");
+    try {
+      comm.barrier();
+      require(false, "a barrier of a closed communicator");
+    } catch (const InvalidArgument&) {
+    }
+  });
+  EXPECT_THAT(errors, ::testing::Each(::testing::IsEmpty()));
+}
+
 }  // namespace
 }  // namespace tandem::comm
