@@ -15,8 +15,7 @@ std::string describe_inputs(const models::ModelConfig& config,
   const MappedFile program("/proc/self/exe");
   std::string text =
       fmt::format("program=tandem {} {}\n", TANDEM_VERSION, hub::sha256(program.bytes()));
-  const auto keys = nlohmann::json::parse(
-      config.to_json(models::question_answering_architecture(config.model_type)));
+  const auto keys = nlohmann::json::parse(config.to_json(task.model().architecture()));
   for (const auto& [key, value] : keys.items()) {
     if (key == "_name_or_path") continue;  // a name, which may be a local folder
     text += fmt::format("config.json {}={}\n", key, value.dump());

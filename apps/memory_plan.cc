@@ -10,6 +10,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/memory_usage.h"
 #include "tandem/quant/linear_layers.h"
+#include "tandem/tasks/question_answering/span_head.h"
 #include "tandem/trainer/training_plan.h"
 
 namespace tandem::apps {
@@ -33,7 +34,7 @@ std::size_t scratch_bytes(const models::ModelConfig& config, bool bf16, int num_
 // The logits of a rank's share of the features and as a message; at rank 0 those of all ranks, as
 // they came and in order, or in order and by column.
 std::size_t logits_bytes(std::size_t rows, const comm::Communicator& communicator) {
-  const std::size_t all = rows * models::QuestionAnsweringModel::kNumLabels * sizeof(float);
+  const std::size_t all = rows * question_answering::kSpanLabels * sizeof(float);
   return communicator.rank() == 0 ? 2 * all
                                   : 2 * all / static_cast<std::size_t>(communicator.size());
 }

@@ -167,8 +167,8 @@ void Quantizer::save(const fs::path& directory, std::span<const QuantizedLinear>
   fs::create_directories(directory);
   parts_.console.saving(directory);
   const models::ModelConfig& config = parts_.task.model().config();
-  quant::save_int8(directory, config, models::question_answering_architecture(config.model_type),
-                   parts_.task.layout(), parts_.weights, linears);
+  quant::save_int8(directory, config, parts_.task.model().architecture(), parts_.task.layout(),
+                   parts_.weights, linears);
   parts_.tokenizer.save(directory);
 }
 

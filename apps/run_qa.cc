@@ -285,8 +285,7 @@ int Job::run() {
        .environment = environment_,
        .main_process = world_.is_main(),
        .world_size = communicator.size(),
-       .model_config_json =
-           config.to_json(models::question_answering_architecture(config.model_type)),
+       .model_config_json = config.to_json(task.model().architecture()),
        .machine = machine_facts(context, rank_threads, peak_flops, communicator, training.bf16),
        .command = report_command(words_),
        .started = started_,

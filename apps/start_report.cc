@@ -72,12 +72,11 @@ void describe_features(std::string_view split, std::span<const fs::path> files,
 
 void print_model(const fs::path& directory, const QuestionAnsweringTask& task, Console& console) {
   const models::ModelConfig& config = task.model().config();
-  console.fact(
-      "model",
-      fmt::format("{}: {}, {} layers of {}, {} heads, {:.1f} million parameters",
-                  directory.native(), models::question_answering_architecture(config.model_type),
-                  config.num_hidden_layers, config.hidden_size, config.num_attention_heads,
-                  static_cast<double>(task.layout().num_parameters()) / 1e6));
+  console.fact("model",
+               fmt::format("{}: {}, {} layers of {}, {} heads, {:.1f} million parameters",
+                           directory.native(), task.model().architecture(),
+                           config.num_hidden_layers, config.hidden_size, config.num_attention_heads,
+                           static_cast<double>(task.layout().num_parameters()) / 1e6));
 }
 
 void print_start(const ParsedRunQa& parsed, const rendezvous::Identity& identity,

@@ -114,7 +114,7 @@ Reader::Reader(const hub::ModelArguments& arguments, const Environment& environm
 }
 
 void Reader::forward(const nn::PackedBatch& batch, std::span<float> logits) {
-  const models::QuestionAnsweringModel& model = task_.model();
+  const models::EncoderModel& model = task_.model();
   if (!activations_ || activations_->capacity().rows < batch.rows()) {
     activations_.reset();
     activations_ =

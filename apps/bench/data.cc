@@ -11,14 +11,14 @@ namespace {
 
 struct NamedModel {
   std::string_view name;
-  models::ModelFamily family;
+  const models::Family* family;
   std::size_t layers, hidden, heads;
 };
 
-constexpr NamedModel kModels[] = {{"minilm", models::ModelFamily::kBert, 6, 384, 12},
-                                  {"distilbert", models::ModelFamily::kDistilBert, 6, 768, 12},
-                                  {"bert-base", models::ModelFamily::kBert, 12, 768, 12},
-                                  {"bert-large", models::ModelFamily::kBert, 24, 1024, 16}};
+constexpr NamedModel kModels[] = {{"minilm", &models::kBert, 6, 384, 12},
+                                  {"distilbert", &models::kDistilBert, 6, 768, 12},
+                                  {"bert-base", &models::kBert, 12, 768, 12},
+                                  {"bert-large", &models::kBert, 24, 1024, 16}};
 
 constexpr std::array<std::uint32_t, 24> kSquadLengths = {62,  130, 183, 274, 107, 158, 225, 202,
                                                          145, 191, 305, 115, 166, 241, 93,  137,
@@ -39,16 +39,11 @@ models::ModelConfig named_model(std::string_view name) {
     raise<InvalidArgument>("there is no model '{}'; there are {}", name,
                            fmt::join(model_names(), ", "));
   }
-  models::ModelConfig config;
-  config.model_type = found->family;
+  models::ModelConfig config = models::ModelConfig::defaults(*found->family);
   config.num_hidden_layers = found->layers;
   config.hidden_size = found->hidden;
   config.num_attention_heads = found->heads;
   config.intermediate_size = 4 * found->hidden;
-  if (found->family == models::ModelFamily::kDistilBert) {
-    config.type_vocab_size = 0;
-    config.qa_dropout = 0.1;
-  }
   return config;
 }
 

@@ -11,7 +11,7 @@
 #include "tandem/dist/model_state.h"
 #include "tandem/kernels/adamw.h"
 #include "tandem/kernels/reduce.h"
-#include "tandem/models/question_answering_model.h"
+#include "tandem/tasks/question_answering/span_head.h"
 
 namespace tandem::apps::bench {
 namespace {
@@ -122,7 +122,8 @@ void time_norm(Session& session, const std::string& model, std::size_t count) {
 int run(const OptimizerOptions& options, const Environment& environment) {
   Session session("optimizer", options.common, environment);
   const models::ModelConfig config = named_model(options.model);
-  const std::size_t count = models::QuestionAnsweringModel(config).layout().size();
+  const std::size_t count =
+      models::EncoderModel(config, question_answering::make_span_head).layout().size();
   // Half of the word embeddings.
   const std::size_t untouched = config.vocab_size / 2 * config.hidden_size;
   session.report().line(fmt::format("{} parameters", count));

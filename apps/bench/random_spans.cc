@@ -7,11 +7,12 @@
 #include "tandem/core/profile.h"
 #include "tandem/kernels/cross_entropy.h"
 #include "tandem/kernels/dropout.h"
+#include "tandem/tasks/question_answering/span_head.h"
 
 namespace tandem::apps::bench {
 namespace {
 
-constexpr std::size_t kNumLabels = models::QuestionAnsweringModel::kNumLabels;
+constexpr std::size_t kNumLabels = question_answering::kSpanLabels;
 
 [[noreturn]] void only_training() {
   raise<InvalidArgument>("a bench of training steps has nothing to evaluate or to save");
@@ -21,7 +22,9 @@ constexpr std::size_t kNumLabels = models::QuestionAnsweringModel::kNumLabels;
 
 RandomSpans::RandomSpans(models::ModelConfig config, nn::Precision precision,
                          std::vector<std::uint32_t> lengths)
-    : model_(std::move(config)), precision_(precision), lengths_(std::move(lengths)) {
+    : model_(std::move(config), question_answering::make_span_head),
+      precision_(precision),
+      lengths_(std::move(lengths)) {
   const std::uint32_t longest = *std::max_element(lengths_.begin(), lengths_.end());
   if (longest > model_.config().max_position_embeddings) {
     raise<ConfigError>("sequences of {} tokens: the model has positions for {}", longest,
@@ -56,7 +59,7 @@ tasks::BatchSize RandomSpans::load_train_batch(std::span<const std::uint32_t> fe
   }
   return {.real_tokens = batch_.rows(),
           .computed_tokens = batch_.rows(),
-          .flops = models::training_flops(model_.config(), batch_)};
+          .flops = model_.training_flops(batch_)};
 }
 
 double RandomSpans::forward(const kernels::Context& context, const nn::Weights& weights,

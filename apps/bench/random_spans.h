@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "tandem/models/question_answering_model.h"
+#include "tandem/models/encoder_model.h"
 #include "tandem/tasks/task.h"
 
 namespace tandem::apps::bench {
@@ -17,6 +17,7 @@ class RandomSpans final : public tasks::Task {
   RandomSpans(models::ModelConfig config, nn::Precision precision,
               std::vector<std::uint32_t> lengths);
 
+  const models::EncoderModel& model() const { return model_; }
   const models::ModelConfig& config() const { return model_.config(); }
   const nn::PackedBatch& batch() const { return batch_; }
 
@@ -44,7 +45,7 @@ class RandomSpans final : public tasks::Task {
                              const std::string&, ThreadPool&) override;
 
  private:
-  models::QuestionAnsweringModel model_;
+  models::EncoderModel model_;
   nn::Precision precision_;
   std::vector<std::uint32_t> lengths_;
   std::optional<models::Activations> activations_;

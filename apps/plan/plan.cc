@@ -125,7 +125,8 @@ Workload workload_of(const Options& options, const models::ModelConfig& config) 
     workload.tokens += length;
     pairs += length * length;
   }
-  workload.flops = models::training_flops(config, workload.tokens, pairs);
+  workload.flops =
+      task.model().training_flops(workload.tokens, static_cast<double>(options.batch), pairs);
   workload.layers = config.num_hidden_layers;
   workload.elements = task.layout().size();
   const std::size_t rows =

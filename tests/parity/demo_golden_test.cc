@@ -15,6 +15,7 @@
 #include "tandem/models/safetensors.h"
 #include "tandem/tasks/question_answering/metrics.h"
 #include "tandem/tasks/question_answering/postprocess.h"
+#include "tandem/tasks/question_answering/span_head.h"
 
 namespace tandem::testing {
 namespace {
@@ -185,7 +186,8 @@ TEST_P(DemoModel, LogitsLossAndGradients) {
   const std::vector<std::int32_t> start(rows.start_positions.begin(), rows.start_positions.end());
   const std::vector<std::int32_t> end(rows.end_positions.begin(), rows.end_positions.end());
 
-  const models::QuestionAnsweringModel model(models::ModelConfig::load(directory));
+  const models::EncoderModel model(models::ModelConfig::load(directory),
+                                   question_answering::make_span_head);
   std::vector<float> weights(model.layout().size());
   models::load_pretrained(directory, model.config(), model.layout(), weights, 42);
   std::vector<bfloat16> rounded;

@@ -1,17 +1,19 @@
-// The question answering model in double precision, one scalar at a time, as the formulas stand in
-// the papers: the oracle for the gradients (by central differences) and for the precision of bf16.
-// Test only.
+// An encoder with two logits per row in double precision, one scalar at a time, as the formulas
+// stand in the papers: the oracle for the gradients (by central differences) and for the precision
+// of bf16. Test only.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <cmath>
 #include <cstddef>
 #include <numbers>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tandem/kernels/dropout.h"
-#include "tandem/models/encoder.h"
-#include "tandem/models/question_answering_model.h"
+#include "tandem/models/encoder_model.h"
 
 namespace tandem::models::testing {
 
@@ -20,7 +22,7 @@ class DoubleModel {
   using Matrix = std::vector<double>;  // row-major
 
   // Keeps references to all of them. `parameters`: [model.layout().size()].
-  DoubleModel(const QuestionAnsweringModel& model, const std::vector<double>& parameters,
+  DoubleModel(const EncoderModel& model, const std::vector<double>& parameters,
               const nn::PackedBatch& batch, const nn::DropoutStream& dropout)
       : model_(model),
         config_(model.config()),
@@ -45,14 +47,14 @@ class DoubleModel {
     TANDEM_CHECK(spec != nullptr, "no parameter {}", name);
     return parameters_.data() + spec->offset;
   }
-  bool is_bert() const { return config_.model_type == ModelFamily::kBert; }
-  std::string base() const { return std::string(Encoder::base_prefix(config_.model_type)); }
+  std::string base() const { return std::string(config_.family->base_prefix); }
 
   Matrix embed() const {
     const std::string e = base() + "embeddings.";
     const double* word = parameter(e + "word_embeddings.weight");
     const double* position = parameter(e + "position_embeddings.weight");
-    const double* type = is_bert() ? parameter(e + "token_type_embeddings.weight") : nullptr;
+    const double* type =
+        config_.type_vocab_size > 0 ? parameter(e + "token_type_embeddings.weight") : nullptr;
     Matrix x(R * H);
     for (std::size_t r = 0; r < R; ++r) {
       for (std::size_t c = 0; c < H; ++c) {
@@ -67,25 +69,25 @@ class DoubleModel {
   }
 
   Matrix layer(std::size_t l, const Matrix& x) const {
-    const std::string p =
-        base() + (is_bert() ? "encoder.layer." : "transformer.layer.") + std::to_string(l) + ".";
-    const std::string a = p + "attention.";
-    Matrix context = attention(l, linear(x, a + (is_bert() ? "self.query" : "q_lin"), H, H),
-                               linear(x, a + (is_bert() ? "self.key" : "k_lin"), H, H),
-                               linear(x, a + (is_bert() ? "self.value" : "v_lin"), H, H));
-    Matrix attended = linear(context, a + (is_bert() ? "output.dense" : "out_lin"), H, H);
-    if (is_bert()) {
-      drop(attended, H, l, nn::DropoutPlace::kAttentionOutput, config_.hidden_dropout_prob);
-    }
+    const LayerNames& names = config_.family->layer;
+    const auto name = [&](std::string_view part) {
+      return fmt::format("{}{}{}.{}", base(), names.layers, l, part);
+    };
+    Matrix context =
+        attention(l, linear(x, name(names.query), H, H), linear(x, name(names.key), H, H),
+                  linear(x, name(names.value), H, H));
+    Matrix attended = linear(context, name(names.attention_output), H, H);
+    drop(attended, H, l, nn::DropoutPlace::kAttentionOutput,
+         config_.attention_output_dropout_prob());
     add(attended, x);
-    layer_norm(attended, is_bert() ? a + "output.LayerNorm" : p + "sa_layer_norm");
+    layer_norm(attended, name(names.attention_norm));
 
-    Matrix wide = linear(attended, p + (is_bert() ? "intermediate.dense" : "ffn.lin1"), I, H);
+    Matrix wide = linear(attended, name(names.intermediate), I, H);
     for (double& value : wide) value = activation(value);
-    Matrix y = linear(wide, p + (is_bert() ? "output.dense" : "ffn.lin2"), H, I);
+    Matrix y = linear(wide, name(names.output), H, I);
     drop(y, H, l, nn::DropoutPlace::kFeedForwardOutput, config_.hidden_dropout_prob);
     add(y, attended);
-    layer_norm(y, p + (is_bert() ? "output.LayerNorm" : "output_layer_norm"));
+    layer_norm(y, name(names.output_norm));
     return y;
   }
 
@@ -188,7 +190,7 @@ class DoubleModel {
     return 0;
   }
 
-  const QuestionAnsweringModel& model_;
+  const EncoderModel& model_;
   const ModelConfig& config_;
   const std::vector<double>& parameters_;
   const nn::PackedBatch& batch_;

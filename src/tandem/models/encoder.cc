@@ -4,46 +4,11 @@
 
 #include <string>
 
-#include "tandem/core/bfloat16.h"
-
 namespace tandem::models {
 namespace {
 
 using nn::ParameterKind;
 using nn::ParameterLayout;
-
-// The names that the families give to the parts of a layer.
-struct LayerNames {
-  std::string_view layers;
-  std::string_view query;
-  std::string_view key;
-  std::string_view value;
-  std::string_view attention_output;
-  std::string_view attention_norm;
-  std::string_view intermediate;
-  std::string_view output;
-  std::string_view output_norm;
-};
-
-constexpr LayerNames kBertNames = {.layers = "encoder.layer.",
-                                   .query = "attention.self.query",
-                                   .key = "attention.self.key",
-                                   .value = "attention.self.value",
-                                   .attention_output = "attention.output.dense",
-                                   .attention_norm = "attention.output.LayerNorm",
-                                   .intermediate = "intermediate.dense",
-                                   .output = "output.dense",
-                                   .output_norm = "output.LayerNorm"};
-
-constexpr LayerNames kDistilBertNames = {.layers = "transformer.layer.",
-                                         .query = "attention.q_lin",
-                                         .key = "attention.k_lin",
-                                         .value = "attention.v_lin",
-                                         .attention_output = "attention.out_lin",
-                                         .attention_norm = "sa_layer_norm",
-                                         .intermediate = "ffn.lin1",
-                                         .output = "ffn.lin2",
-                                         .output_norm = "output_layer_norm"};
 
 nn::LinearParameters add_linear(ParameterLayout& layout, const std::string& name,
                                 std::size_t out_features, std::size_t in_features) {
@@ -106,25 +71,21 @@ nn::EmbeddingsParameters add_embeddings(ParameterLayout& layout, const std::stri
 
 }  // namespace
 
-std::string_view Encoder::base_prefix(ModelFamily family) {
-  return family == ModelFamily::kBert ? "bert." : "distilbert.";
-}
-
 Encoder::Encoder(const ModelConfig& config, ParameterLayout& layout)
     : layers_(config.num_hidden_layers), embeddings_options_(embeddings_options(config)) {
   for (std::size_t index = layers_.size(); index-- > 0;) {
     layers_[index] = make_layer(config, index, layout);
   }
-  const std::string name = fmt::format("{}embeddings.", base_prefix(config.model_type));
+  const std::string name = fmt::format("{}embeddings.", config.family->base_prefix);
   embeddings_ = add_embeddings(layout, name, embeddings_options_);
   end_ = layout.size();
 }
 
 Encoder::Layer Encoder::make_layer(const ModelConfig& config, std::size_t index,
                                    ParameterLayout& layout) const {
-  const LayerNames& names = config.model_type == ModelFamily::kBert ? kBertNames : kDistilBertNames;
+  const LayerNames& names = config.family->layer;
   const auto name = [&](std::string_view part) {
-    return fmt::format("{}{}{}.{}", base_prefix(config.model_type), names.layers, index, part);
+    return fmt::format("{}{}{}.{}", config.family->base_prefix, names.layers, index, part);
   };
   const std::size_t H = config.hidden_size;
   const std::size_t I = config.intermediate_size;
@@ -151,101 +112,115 @@ Encoder::Layer Encoder::make_layer(const ModelConfig& config, std::size_t index,
 }
 
 template <class T>
-void Encoder::plan(Arena& arena, std::size_t rows, PassKind kind,
-                   EncoderActivations<T>& activations) const {
+void Encoder::plan_tensors(Arena& arena, std::size_t rows, PassKind kind,
+                           EncoderTensors<T>& tensors) const {
   using Hidden = nn::Hidden<T>;
   using LayerActivations = nn::TransformerLayerActivations<T>;
   const bool training = is_training(kind);
-  const bool keeps_hidden = EncoderActivations<T>::keeps_hidden(kind);
+  const bool keeps_hidden = EncoderTensors<T>::keeps_hidden(kind);
   const std::size_t H = embeddings_options_.hidden_size;
   const std::span<float> stream = Hidden::allocate_stream(arena, rows, H);
 
-  activations.kind = kind;
-  activations.embeddings = nn::LayerNormActivations::allocate(arena, rows, H);
-  activations.hidden.resize(layers_.size() + 1);
-  activations.layers.resize(layers_.size());
+  tensors.embeddings = nn::LayerNormActivations::allocate(arena, rows, H);
+  tensors.hidden.resize(layers_.size() + 1);
+  tensors.layers.resize(layers_.size());
   // The first layer's input went through dropout, so it is kept as it is; a checkpointed layer
   // starts again from its residual too.
   const std::span<float> first_stream =
       kind == PassKind::kCheckpointed ? Hidden::allocate_stream(arena, rows, H) : stream;
-  activations.hidden[0] = Hidden::allocate(arena, rows, H, first_stream);
+  tensors.hidden[0] = Hidden::allocate(arena, rows, H, first_stream);
   const Hidden shared =
-      training && !keeps_hidden ? Hidden::allocate(arena, rows, H, stream) : activations.hidden[0];
+      training && !keeps_hidden ? Hidden::allocate(arena, rows, H, stream) : tensors.hidden[0];
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const bool own_memory = kind == PassKind::kTraining || l == 0;
-    activations.layers[l] = own_memory ? LayerActivations::allocate(arena, layers_[l].options, rows)
-                                       : activations.layers[0];
+    tensors.layers[l] = own_memory ? LayerActivations::allocate(arena, layers_[l].options, rows)
+                                   : tensors.layers[0];
     if (kind == PassKind::kCheckpointed && l > 0) {
-      activations.layers[l].output_norm = nn::LayerNormActivations::allocate(arena, rows, H);
+      tensors.layers[l].output_norm = nn::LayerNormActivations::allocate(arena, rows, H);
     }
-    activations.hidden[l + 1] = keeps_hidden ? Hidden::allocate(arena, rows, H, stream) : shared;
+    tensors.hidden[l + 1] = keeps_hidden ? Hidden::allocate(arena, rows, H, stream) : shared;
   }
-  activations.scratch =
+  tensors.scratch =
       nn::TransformerLayerScratch<T>::allocate(arena, layers_[0].options, rows, stream, training);
-  activations.grad = training ? arena.allocate<float>(rows * H) : std::span<float>();
+}
+
+void Encoder::plan(Arena& arena, std::size_t rows, PassKind kind,
+                   EncoderActivations& activations) const {
+  activations.kind = kind;
+  std::visit(
+      [&](auto& tensors) {
+        plan_tensors(arena, rows, kind, tensors);
+        activations.output = tensors.hidden.back().residual;
+      },
+      activations.tensors);
+  activations.grad = is_training(kind)
+                         ? arena.allocate<float>(rows * embeddings_options_.hidden_size)
+                         : std::span<float>();
 }
 
 template <class T>
-void Encoder::forward(const nn::Pass& pass, const nn::PackedBatch& batch,
-                      const EncoderActivations<T>& activations) const {
-  nn::embeddings_forward<T>(pass, embeddings_options_, embeddings_, batch, activations.embeddings,
-                            activations.hidden[0]);
+void Encoder::layers_forward(const nn::Pass& pass, const nn::PackedBatch& batch,
+                             const EncoderTensors<T>& tensors) const {
+  nn::embeddings_forward<T>(pass, embeddings_options_, embeddings_, batch, tensors.embeddings,
+                            tensors.hidden[0]);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     nn::transformer_layer_forward<T>(pass, layers_[l].options, layers_[l].parameters,
-                                     activations.hidden[l], activations.layers[l],
-                                     activations.scratch, activations.hidden[l + 1]);
+                                     tensors.hidden[l], tensors.layers[l], tensors.scratch,
+                                     tensors.hidden[l + 1]);
   }
+}
+
+void Encoder::forward(const nn::Pass& pass, const nn::PackedBatch& batch,
+                      const EncoderActivations& activations) const {
+  std::visit([&](const auto& tensors) { layers_forward(pass, batch, tensors); },
+             activations.tensors);
 }
 
 // Makes again what layer l's backward reads and forward did not keep.
 template <class T>
-void Encoder::restore_for_backward(const nn::Pass& pass, const EncoderActivations<T>& activations,
-                                   std::size_t l) const {
+void Encoder::restore_for_backward(const nn::Pass& pass, const EncoderTensors<T>& tensors,
+                                   PassKind kind, std::size_t l) const {
   const Layer& layer = layers_[l];
-  const bool checkpointed = activations.kind == PassKind::kCheckpointed;
+  const bool checkpointed = kind == PassKind::kCheckpointed;
   if (!checkpointed) {
-    nn::transformer_layer_restore<T>(pass, layer.parameters, activations.layers[l],
-                                     activations.scratch);
+    nn::transformer_layer_restore<T>(pass, layer.parameters, tensors.layers[l], tensors.scratch);
   }
-  if (l > 0 && !EncoderActivations<T>::keeps_hidden(activations.kind)) {
+  if (l > 0 && !EncoderTensors<T>::keeps_hidden(kind)) {
     const Layer& before = layers_[l - 1];
-    nn::layer_norm_again<T>(
-        pass, before.parameters.output_norm, activations.layers[l - 1].output_norm,
-        checkpointed ? nn::Again::kBoth : nn::Again::kOperand, activations.hidden[l]);
+    nn::layer_norm_again<T>(pass, before.parameters.output_norm, tensors.layers[l - 1].output_norm,
+                            checkpointed ? nn::Again::kBoth : nn::Again::kOperand,
+                            tensors.hidden[l]);
   }
   if (checkpointed) {
-    nn::transformer_layer_recompute<T>(pass, layer.options, layer.parameters, activations.hidden[l],
-                                       activations.layers[l], activations.scratch);
+    nn::transformer_layer_recompute<T>(pass, layer.options, layer.parameters, tensors.hidden[l],
+                                       tensors.layers[l], tensors.scratch);
   }
 }
 
 template <class T>
-void Encoder::backward(const nn::Pass& pass, const nn::PackedBatch& batch,
-                       const EncoderActivations<T>& activations, const nn::Gradients& grads,
-                       FunctionRef<void(std::size_t end)> gradient_ready) const {
+void Encoder::layers_backward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
+                              std::span<float> grad, const nn::Gradients& grads,
+                              FunctionRef<void(std::size_t end)> gradient_ready) const {
   for (std::size_t l = layers_.size(); l-- > 0;) {
-    restore_for_backward<T>(pass, activations, l);
+    restore_for_backward(pass, tensors, kind, l);
     nn::transformer_layer_backward<T>(pass, layers_[l].options, layers_[l].parameters,
-                                      activations.hidden[l], activations.layers[l],
-                                      activations.scratch, activations.grad, grads);
+                                      tensors.hidden[l], tensors.layers[l], tensors.scratch, grad,
+                                      grads);
     gradient_ready(layers_[l].end);
   }
-  nn::embeddings_backward(pass, embeddings_options_, embeddings_, batch, activations.embeddings,
-                          activations.grad, grads);
-  gradient_ready(end_);
 }
 
-template void Encoder::plan(Arena&, std::size_t, PassKind, EncoderActivations<float>&) const;
-template void Encoder::plan(Arena&, std::size_t, PassKind, EncoderActivations<bfloat16>&) const;
-template void Encoder::forward(const nn::Pass&, const nn::PackedBatch&,
-                               const EncoderActivations<float>&) const;
-template void Encoder::forward(const nn::Pass&, const nn::PackedBatch&,
-                               const EncoderActivations<bfloat16>&) const;
-template void Encoder::backward(const nn::Pass&, const nn::PackedBatch&,
-                                const EncoderActivations<float>&, const nn::Gradients&,
-                                FunctionRef<void(std::size_t)>) const;
-template void Encoder::backward(const nn::Pass&, const nn::PackedBatch&,
-                                const EncoderActivations<bfloat16>&, const nn::Gradients&,
-                                FunctionRef<void(std::size_t)>) const;
+void Encoder::backward(const nn::Pass& pass, const nn::PackedBatch& batch,
+                       const EncoderActivations& activations, const nn::Gradients& grads,
+                       FunctionRef<void(std::size_t end)> gradient_ready) const {
+  std::visit(
+      [&](const auto& tensors) {
+        layers_backward(pass, tensors, activations.kind, activations.grad, grads, gradient_ready);
+        nn::embeddings_backward(pass, embeddings_options_, embeddings_, batch, tensors.embeddings,
+                                activations.grad, grads);
+      },
+      activations.tensors);
+  gradient_ready(end_);
+}
 
 }  // namespace tandem::models

@@ -1,15 +1,14 @@
-// The encoder that BERT and DistilBERT share: embeddings and a stack of transformer layers. The
-// families differ in parameter names and in what ModelConfig says. A task's model adds its head's
-// parameters to the layout first and the encoder's behind them (question_answering_model.h is the
-// example).
+// The encoder that all families share: embeddings and a stack of transformer layers. They differ in
+// parameter names and in what ModelConfig says (family.h). EncoderModel puts a head on it.
 #pragma once
 
 #include <cstddef>
 #include <span>
-#include <string_view>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
+#include "tandem/core/bfloat16.h"
 #include "tandem/core/buffer.h"
 #include "tandem/core/thread_pool.h"
 #include "tandem/models/model_config.h"
@@ -33,8 +32,7 @@ constexpr bool is_training(PassKind kind) { return kind != PassKind::kInference;
 
 // The activations of one pass; T is the type that products read (nn/transformer_layer.h).
 template <class T>
-struct EncoderActivations {
-  PassKind kind = PassKind::kInference;
+struct EncoderTensors {
   nn::LayerNormActivations embeddings;
   // [L + 1] the embeddings' output, then each layer's. The layers' are all the same memory unless
   // keeps_hidden(); backward then brings each back when it is needed.
@@ -42,15 +40,24 @@ struct EncoderActivations {
   // [L] all the same memory in inference, all but output_norm when checkpointed.
   std::vector<nn::TransformerLayerActivations<T>> layers;
   nn::TransformerLayerScratch<T> scratch;
-  std::span<float> grad;  // [R, H] gradient of the residual stream; training only
 
   // In f32 the residual stream has a matrix per layer anyway.
   static constexpr bool keeps_hidden(PassKind kind) {
     return kind == PassKind::kTraining && std::is_same_v<T, float>;
   }
+};
 
-  // What the encoder gives to a head: [R, H] f32.
-  std::span<float> output() const { return hidden.back().residual; }
+// The activations of one pass in either precision: the alternative that is there decides. Both
+// precisions give and take f32.
+struct EncoderActivations {
+  PassKind kind = PassKind::kInference;
+  std::variant<EncoderTensors<float>, EncoderTensors<bfloat16>> tensors;
+  std::span<float> output;  // [R, H] what the encoder gives to a head
+  std::span<float> grad;    // [R, H] gradient of the residual stream; training only
+
+  nn::Precision precision() const {
+    return tensors.index() == 0 ? nn::Precision::kFloat32 : nn::Precision::kBfloat16;
+  }
 };
 
 class Encoder {
@@ -59,25 +66,18 @@ class Encoder {
   // valid.
   Encoder(const ModelConfig& config, nn::ParameterLayout& layout);
 
-  // "bert." or "distilbert.": what the names of the encoder's parameters start with.
-  static std::string_view base_prefix(ModelFamily family);
-
-  // Lays the activations for `rows` rows out in `arena`; allocates from the system only when
-  // `activations` is first used.
-  template <class T>
-  void plan(Arena& arena, std::size_t rows, PassKind kind,
-            EncoderActivations<T>& activations) const;
+  // Lays the activations for `rows` rows of a pass of `kind` out in `arena`, in the precision that
+  // `activations` has; allocates from the system only when `activations` is first used.
+  void plan(Arena& arena, std::size_t rows, PassKind kind, EncoderActivations& activations) const;
 
   // Fills `activations` (planned for pass.rows()).
-  template <class T>
   void forward(const nn::Pass& pass, const nn::PackedBatch& batch,
-               const EncoderActivations<T>& activations) const;
+               const EncoderActivations& activations) const;
 
-  // activations.grad holds the gradient of output() and is overwritten. gradient_ready(end) is
-  // called after each layer and after the embeddings, when grads [0, end) are final.
-  template <class T>
+  // activations.grad holds the gradient of output and is overwritten. gradient_ready(end) is called
+  // after each layer and after the embeddings, when grads [0, end) are final.
   void backward(const nn::Pass& pass, const nn::PackedBatch& batch,
-                const EncoderActivations<T>& activations, const nn::Gradients& grads,
+                const EncoderActivations& activations, const nn::Gradients& grads,
                 FunctionRef<void(std::size_t end)> gradient_ready) const;
 
  private:
@@ -88,8 +88,18 @@ class Encoder {
   };
   Layer make_layer(const ModelConfig& config, std::size_t index, nn::ParameterLayout& layout) const;
   template <class T>
-  void restore_for_backward(const nn::Pass& pass, const EncoderActivations<T>& activations,
+  void plan_tensors(Arena& arena, std::size_t rows, PassKind kind,
+                    EncoderTensors<T>& tensors) const;
+  template <class T>
+  void restore_for_backward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
                             std::size_t l) const;
+  template <class T>
+  void layers_forward(const nn::Pass& pass, const nn::PackedBatch& batch,
+                      const EncoderTensors<T>& tensors) const;
+  template <class T>
+  void layers_backward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
+                       std::span<float> grad, const nn::Gradients& grads,
+                       FunctionRef<void(std::size_t end)> gradient_ready) const;
 
   std::vector<Layer> layers_;  // in the order of forward
   nn::EmbeddingsOptions embeddings_options_;

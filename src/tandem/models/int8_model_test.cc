@@ -1,4 +1,5 @@
 // Models whose linear layers run on 8-bit integers, and observers of linear layers.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +40,7 @@ std::vector<float> infer(const kernels::Context& context, const TestModel& test,
   const nn::PackedBatch batch = tiny_batch(false);
   Activations activations = test.model.make_activations(
       {batch.rows(), batch.num_sequences()}, nn::Precision::kFloat32, PassKind::kInference);
-  std::vector<float> logits(batch.rows() * QuestionAnsweringModel::kNumLabels);
+  std::vector<float> logits(test.model.num_logits(batch));
   nn::Weights weights = test.weights(nn::Precision::kFloat32);
   weights.int8 = int8;
   weights.observer = observer;
@@ -100,10 +101,10 @@ double relative_distance(const std::vector<float>& a, const std::vector<float>& 
   return std::sqrt(difference / norm);
 }
 
-class Int8ModelTest : public ::testing::TestWithParam<ModelFamily> {
+class Int8ModelTest : public ::testing::TestWithParam<const Family*> {
  protected:
   TestContext context_;
-  TestModel test_{tiny_config(GetParam())};
+  TestModel test_{tiny_config(*GetParam())};
 };
 
 TEST_P(Int8ModelTest, AnObserverSeesEachLinearLayerOnceInOrder) {
@@ -113,7 +114,7 @@ TEST_P(Int8ModelTest, AnObserverSeesEachLinearLayerOnceInOrder) {
   const ModelConfig& config = test_.model.config();
   const std::size_t H = config.hidden_size;
   const std::size_t I = config.intermediate_size;
-  const bool is_bert = GetParam() == ModelFamily::kBert;
+  const LayerNames& parts = GetParam()->layer;
   std::vector<std::string> names, want_names;
   std::vector<std::size_t> in_features, want_in_features;
   for (const Recorder::Input& input : seen.inputs) {
@@ -121,15 +122,11 @@ TEST_P(Int8ModelTest, AnObserverSeesEachLinearLayerOnceInOrder) {
     names.push_back(parameter_at(test_, input.offset).name);
     in_features.push_back(input.in_features);
   }
-  const std::vector<const char*> parts =
-      is_bert ? std::vector{".attention.self.query", ".attention.output.dense",
-                            ".intermediate.dense", ".output.dense"}
-              : std::vector{".attention.q_lin", ".attention.out_lin", ".ffn.lin1", ".ffn.lin2"};
-  for (const std::string layer : {"0", "1"}) {
-    const std::string base =
-        (is_bert ? "bert.encoder.layer." : "distilbert.transformer.layer.") + layer;
-    for (const char* part : parts) {
-      want_names.push_back(base + part + ".weight");
+  for (const char* layer : {"0", "1"}) {
+    for (const std::string_view part :
+         {parts.query, parts.attention_output, parts.intermediate, parts.output}) {
+      want_names.push_back(
+          fmt::format("{}{}{}.{}.weight", GetParam()->base_prefix, parts.layers, layer, part));
     }
     want_in_features.insert(want_in_features.end(), {H, H, H, I});
   }
@@ -247,8 +244,8 @@ TEST_P(Int8ModelTest, RefusesWhatInt8CannotDo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Int8ModelTest,
-                         ::testing::Values(ModelFamily::kBert, ModelFamily::kDistilBert),
-                         [](const auto& family) { return std::string(to_string(family.param)); });
+                         ::testing::ValuesIn(families().begin(), families().end()),
+                         [](const auto& family) { return std::string(family.param->model_type); });
 
 }  // namespace
 }  // namespace tandem::models

@@ -10,8 +10,8 @@
 
 #include "support/test_support.h"
 #include "tandem/kernels/cross_entropy.h"
+#include "tandem/models/encoder_model.h"
 #include "tandem/models/pretrained.h"
-#include "tandem/models/question_answering_model.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/test_models.h"
 
@@ -94,8 +94,8 @@ class MiniLmGoldenTest : public tandem::testing::MiniLmTest {
   void SetUp() override {
     MiniLmTest::SetUp();
     if (IsSkipped()) return;
-    model_ =
-        std::make_unique<QuestionAnsweringModel>(ModelConfig::load(tandem::testing::minilm_dir()));
+    model_ = std::make_unique<EncoderModel>(ModelConfig::load(tandem::testing::minilm_dir()),
+                                            testing::make_head);
     weights_.resize(model_->layout().size());
     report_ = load_pretrained(tandem::testing::minilm_dir(), model_->config(), model_->layout(),
                               weights_, 42);
@@ -181,7 +181,7 @@ class MiniLmGoldenTest : public tandem::testing::MiniLmTest {
     }
   }
 
-  std::unique_ptr<QuestionAnsweringModel> model_;
+  std::unique_ptr<EncoderModel> model_;
   std::vector<float> weights_;
   std::vector<bfloat16> rounded_;
   LoadReport report_;

@@ -1,9 +1,11 @@
 #include "tandem/models/model_config.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -51,25 +53,24 @@ std::string_view name_of(kernels::Activation activation) {
   return "unknown";
 }
 
-// The keys under which the two families keep the same fields.
-struct KeyNames {
-  const char* hidden_size;
-  const char* num_hidden_layers;
-  const char* num_attention_heads;
-  const char* intermediate_size;
-  const char* hidden_act;
-  const char* hidden_dropout_prob;
-  const char* attention_probs_dropout_prob;
-};
+// The key of a field; BERT's name of the field when the family has no key for it.
+template <class T>
+const char* key_of(const Family& family, T ModelConfig::*field) {
+  for (const Family* table : {&family, &kBert}) {
+    for (const ConfigKey& key : table->keys) {
+      const auto* found = std::get_if<T ModelConfig::*>(&key.field);
+      if (found != nullptr && *found == field) return key.name;
+    }
+  }
+  return "a field";
+}
 
-constexpr KeyNames kBertKeys = {
-    "hidden_size", "num_hidden_layers",   "num_attention_heads",         "intermediate_size",
-    "hidden_act",  "hidden_dropout_prob", "attention_probs_dropout_prob"};
-constexpr KeyNames kDistilBertKeys = {"dim",        "n_layers", "n_heads",          "hidden_dim",
-                                      "activation", "dropout",  "attention_dropout"};
-
-const KeyNames& key_names(ModelFamily family) {
-  return family == ModelFamily::kBert ? kBertKeys : kDistilBertKeys;
+template <class T>
+bool has_key(const Family& family, T ModelConfig::*field) {
+  return std::any_of(family.keys.begin(), family.keys.end(), [&](const ConfigKey& key) {
+    const auto* found = std::get_if<T ModelConfig::*>(&key.field);
+    return found != nullptr && *found == field;
+  });
 }
 
 // Reads typed values of one JSON object; a missing key leaves the default.
@@ -101,8 +102,8 @@ class Reader {
       value = found->get<std::string>();
     }
   }
-  // null means "no padding row", as in torch.nn.Embedding.
-  void read_pad_token(const char* key, std::int32_t& value) const {
+  // null means "no such row", as in torch.nn.Embedding.
+  void read(const char* key, std::int32_t& value) const {
     if (const Json* found = find(key)) {
       if (found->is_null()) {
         value = -1;
@@ -112,6 +113,11 @@ class Reader {
         fail(key, *found, "an integer or null");
       }
     }
+  }
+  void read(const char* key, kernels::Activation& value) const {
+    std::string name(name_of(value));
+    read(key, name);
+    value = parse_activation(name, where_);
   }
 
  private:
@@ -137,13 +143,17 @@ Json parse_object(std::string_view text, std::string_view where) {
   }
 }
 
-ModelFamily parse_family(const Reader& reader, std::string_view where) {
+const Family& parse_family(const Reader& reader, std::string_view where,
+                           std::span<const Family* const> known) {
   std::string model_type = "missing";
   reader.read("model_type", model_type);
-  if (model_type == "bert") return ModelFamily::kBert;
-  if (model_type == "distilbert") return ModelFamily::kDistilBert;
-  raise<ConfigError>("{}: model_type is {}; tandem supports bert and distilbert", where,
-                     model_type);
+  if (const Family* found = find_family(model_type, known)) return *found;
+  std::string names;
+  for (const Family* family : known) {
+    const char* const separator = family == known.back() ? " and " : ", ";
+    names += fmt::format("{}{}", names.empty() ? "" : separator, family->model_type);
+  }
+  raise<ConfigError>("{}: model_type is {}; tandem supports {}", where, model_type, names);
 }
 
 void check_encoder_only(const Reader& reader, std::string_view where) {
@@ -172,49 +182,40 @@ void check_probability(const char* key, double value, std::string_view where) {
   }
 }
 
+template <class T>
+void write(nlohmann::ordered_json& json, const char* key, const T& value) {
+  json[key] = value;
+}
+
+void write(nlohmann::ordered_json& json, const char* key, std::int32_t id) {
+  json[key] = id < 0 ? Json() : Json(id);
+}
+
+// A synonym in the source stays as it is.
+void write(nlohmann::ordered_json& json, const char* key, kernels::Activation activation) {
+  const bool same =
+      json.contains(key) && parse_activation(json[key].get<std::string>(), "config") == activation;
+  if (!same) json[key] = name_of(activation);
+}
+
 }  // namespace
 
-std::string_view to_string(ModelFamily family) {
-  return family == ModelFamily::kBert ? "bert" : "distilbert";
+ModelConfig ModelConfig::defaults(const Family& family) {
+  ModelConfig config;
+  config.family = &family;
+  family.set_defaults(config);
+  return config;
 }
 
-std::string_view question_answering_architecture(ModelFamily family) {
-  return family == ModelFamily::kBert ? "BertForQuestionAnswering"
-                                      : "DistilBertForQuestionAnswering";
-}
-
-ModelConfig ModelConfig::parse(std::string_view text, std::string_view where) {
+ModelConfig ModelConfig::parse(std::string_view text, std::string_view where,
+                               std::span<const Family* const> known) {
   const Json json = parse_object(text, where);
   const Reader reader(json, where);
-
-  ModelConfig config;
+  ModelConfig config = defaults(parse_family(reader, where, known));
   config.source = text;
-  config.model_type = parse_family(reader, where);
   check_encoder_only(reader, where);
-  const KeyNames& keys = key_names(config.model_type);
-  reader.read("vocab_size", config.vocab_size);
-  reader.read(keys.hidden_size, config.hidden_size);
-  reader.read(keys.num_hidden_layers, config.num_hidden_layers);
-  reader.read(keys.num_attention_heads, config.num_attention_heads);
-  reader.read("max_position_embeddings", config.max_position_embeddings);
-  reader.read(keys.hidden_dropout_prob, config.hidden_dropout_prob);
-  reader.read(keys.attention_probs_dropout_prob, config.attention_probs_dropout_prob);
-  reader.read("initializer_range", config.initializer_range);
-  reader.read_pad_token("pad_token_id", config.pad_token_id);
-  reader.read(keys.intermediate_size, config.intermediate_size);
-  std::string activation = "gelu";
-  reader.read(keys.hidden_act, activation);
-  config.hidden_act = parse_activation(activation, where);
-  if (config.model_type == ModelFamily::kBert) {
-    reader.read("type_vocab_size", config.type_vocab_size);
-    reader.read("layer_norm_eps", config.layer_norm_eps);
-  } else {
-    config.num_hidden_layers = 6;
-    reader.read(keys.num_hidden_layers, config.num_hidden_layers);
-    config.type_vocab_size = 0;
-    config.qa_dropout = 0.1;
-    reader.read("qa_dropout", config.qa_dropout);
-    reader.read("sinusoidal_pos_embds", config.sinusoidal_pos_embds);
+  for (const ConfigKey& key : config.family->keys) {
+    std::visit([&](const auto field) { reader.read(key.name, config.*field); }, key.field);
   }
   config.validate(where);
   return config;
@@ -226,27 +227,31 @@ ModelConfig ModelConfig::load(const std::filesystem::path& model_dir) {
 }
 
 void ModelConfig::validate(std::string_view where) const {
-  const KeyNames& keys = key_names(model_type);
-  check_extent(keys.hidden_size, hidden_size, where);
-  check_extent(keys.num_hidden_layers, num_hidden_layers, where);
-  check_extent(keys.num_attention_heads, num_attention_heads, where);
-  check_extent(keys.intermediate_size, intermediate_size, where);
+  const auto key = [&](auto field) { return key_of(*family, field); };
+  check_extent(key(&ModelConfig::hidden_size), hidden_size, where);
+  check_extent(key(&ModelConfig::num_hidden_layers), num_hidden_layers, where);
+  check_extent(key(&ModelConfig::num_attention_heads), num_attention_heads, where);
+  check_extent(key(&ModelConfig::intermediate_size), intermediate_size, where);
   check_extent("max_position_embeddings", max_position_embeddings, where);
   if (vocab_size == 0 || vocab_size > (std::size_t{1} << 31) - 1) {
     raise<ConfigError>("{}: vocab_size is {}; expected 1 to 2147483647", where, vocab_size);
   }
-  if (model_type == ModelFamily::kBert) check_extent("type_vocab_size", type_vocab_size, where);
+  if (has_key(*family, &ModelConfig::type_vocab_size)) {
+    check_extent(key(&ModelConfig::type_vocab_size), type_vocab_size, where);
+  }
   if (hidden_size % num_attention_heads != 0) {
-    raise<ConfigError>("{}: {} {} is not a multiple of {} {}", where, keys.hidden_size, hidden_size,
-                       keys.num_attention_heads, num_attention_heads);
+    raise<ConfigError>("{}: {} {} is not a multiple of {} {}", where,
+                       key(&ModelConfig::hidden_size), hidden_size,
+                       key(&ModelConfig::num_attention_heads), num_attention_heads);
   }
   if (pad_token_id < -1 ||
       (pad_token_id >= 0 && static_cast<std::size_t>(pad_token_id) >= vocab_size)) {
     raise<ConfigError>("{}: pad_token_id is {}; expected null or an id below vocab_size {}", where,
                        pad_token_id, vocab_size);
   }
-  check_probability(keys.hidden_dropout_prob, hidden_dropout_prob, where);
-  check_probability(keys.attention_probs_dropout_prob, attention_probs_dropout_prob, where);
+  check_probability(key(&ModelConfig::hidden_dropout_prob), hidden_dropout_prob, where);
+  check_probability(key(&ModelConfig::attention_probs_dropout_prob), attention_probs_dropout_prob,
+                    where);
   check_probability("qa_dropout", qa_dropout, where);
   if (!(layer_norm_eps > 0)) {
     raise<ConfigError>("{}: layer_norm_eps is {}; expected a number > 0", where, layer_norm_eps);
@@ -259,36 +264,13 @@ void ModelConfig::validate(std::string_view where) const {
 
 std::string ModelConfig::to_json(std::string_view architecture) const {
   nlohmann::ordered_json json = parse_ordered_json(source);
-  const KeyNames& keys = key_names(model_type);
-  json["model_type"] = to_string(model_type);
-  json["vocab_size"] = vocab_size;
-  json[keys.hidden_size] = hidden_size;
-  json[keys.num_hidden_layers] = num_hidden_layers;
-  json[keys.num_attention_heads] = num_attention_heads;
-  json[keys.intermediate_size] = intermediate_size;
-  json["max_position_embeddings"] = max_position_embeddings;
-  json[keys.hidden_dropout_prob] = hidden_dropout_prob;
-  json[keys.attention_probs_dropout_prob] = attention_probs_dropout_prob;
-  json["initializer_range"] = initializer_range;
-  json["pad_token_id"] = pad_token_id < 0 ? Json() : Json(pad_token_id);
-  if (parse_activation(json.value(keys.hidden_act, "gelu"), "config") != hidden_act ||
-      !json.contains(keys.hidden_act)) {
-    json[keys.hidden_act] = name_of(hidden_act);  // a synonym in the source stays as it is
+  json["model_type"] = family->model_type;
+  for (const ConfigKey& key : family->keys) {
+    std::visit([&](const auto field) { write(json, key.name, this->*field); }, key.field);
   }
-  // What the classes of transformers write whether or not the source has it.
-  const auto add_default = [&](const char* key, const Json& value) {
+  const Json written_defaults = Json::parse(family->written_defaults);
+  for (const auto& [key, value] : written_defaults.items()) {
     if (!json.contains(key)) json[key] = value;
-  };
-  if (model_type == ModelFamily::kBert) {
-    add_default("classifier_dropout", nullptr);
-    add_default("position_embedding_type", "absolute");
-    add_default("use_cache", true);
-    json["type_vocab_size"] = type_vocab_size;
-    json["layer_norm_eps"] = layer_norm_eps;
-  } else {
-    add_default("seq_classif_dropout", 0.2);
-    json["qa_dropout"] = qa_dropout;
-    json["sinusoidal_pos_embds"] = sinusoidal_pos_embds;
   }
   if (!name_or_path.empty()) json["_name_or_path"] = name_or_path;
   json["architectures"] = {architecture};

@@ -4,22 +4,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "tandem/kernels/activation.h"
+#include "tandem/models/family.h"
 
 namespace tandem::models {
 
-enum class ModelFamily { kBert, kDistilBert };
-
-// "bert" / "distilbert": the value of model_type.
-std::string_view to_string(ModelFamily family);
-
-// Fields have the names of BERT's keys; DistilBERT's (dim, n_layers, n_heads, hidden_dim, dropout,
-// attention_dropout, activation) are mapped to them. Defaults are Hugging Face's.
+// Fields have the names of BERT's keys; each family maps its own to them (family.h). Defaults are
+// those of Hugging Face's BERT.
 struct ModelConfig {
-  ModelFamily model_type = ModelFamily::kBert;
+  const Family* family = &kBert;  // never null
   std::size_t vocab_size = 30522;
   std::size_t hidden_size = 768;
   std::size_t num_hidden_layers = 12;
@@ -39,16 +36,20 @@ struct ModelConfig {
   std::string source = "{}";          // the JSON text it was read from: to_json() keeps its keys
 
   std::size_t head_dim() const { return hidden_size / num_attention_heads; }
-  // DistilBERT has no dropout between the attention's output projection and its residual.
+  // Between the attention's output projection and its residual.
   double attention_output_dropout_prob() const {
-    return model_type == ModelFamily::kBert ? hidden_dropout_prob : 0.0;
+    return family->attention_output_dropout ? hidden_dropout_prob : 0.0;
   }
 
-  // Reads a config.json text; `where` names it in messages. Throws ConfigError for broken JSON, a
-  // model_type outside the family, a value of the wrong type or range, hidden_size not divisible by
-  // num_attention_heads, an unknown activation, a position_embedding_type other than "absolute", a
-  // decoder.
-  static ModelConfig parse(std::string_view json, std::string_view where);
+  // The family's defaults.
+  static ModelConfig defaults(const Family& family);
+
+  // Reads a config.json text; `where` names it in messages, `known` has the families that are
+  // accepted. Throws ConfigError for broken JSON, a model_type of none of them, a value of the
+  // wrong type or range, hidden_size not divisible by num_attention_heads, an unknown activation, a
+  // position_embedding_type other than "absolute", a decoder.
+  static ModelConfig parse(std::string_view json, std::string_view where,
+                           std::span<const Family* const> known = families());
   // parse() of <model_dir>/config.json. Throws IoError when it is not there.
   static ModelConfig load(const std::filesystem::path& model_dir);
 
@@ -59,8 +60,5 @@ struct ModelConfig {
   // Throws ConfigError as parse() does; for configs made in code.
   void validate(std::string_view where) const;
 };
-
-// "BertForQuestionAnswering" or "DistilBertForQuestionAnswering".
-std::string_view question_answering_architecture(ModelFamily family);
 
 }  // namespace tandem::models

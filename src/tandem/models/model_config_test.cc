@@ -22,7 +22,7 @@ TEST(ModelConfig, ReadsBert) {
           "hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.0, "layer_norm_eps": 1e-5,
           "initializer_range": 0.01, "use_cache": true})",
       "config.json");
-  EXPECT_EQ(config.model_type, ModelFamily::kBert);
+  EXPECT_EQ(config.family, &kBert);
   EXPECT_EQ(config.vocab_size, 100u);
   EXPECT_EQ(config.hidden_size, 64u);
   EXPECT_EQ(config.num_hidden_layers, 3u);
@@ -47,7 +47,7 @@ TEST(ModelConfig, ReadsDistilBert) {
           "hidden_dim": 128, "dropout": 0.2, "attention_dropout": 0.3, "activation": "relu",
           "qa_dropout": 0.4, "sinusoidal_pos_embds": true})",
       "config.json");
-  EXPECT_EQ(config.model_type, ModelFamily::kDistilBert);
+  EXPECT_EQ(config.family, &kDistilBert);
   EXPECT_EQ(config.hidden_size, 64u);
   EXPECT_EQ(config.num_hidden_layers, 3u);
   EXPECT_EQ(config.num_attention_heads, 4u);
@@ -116,7 +116,7 @@ TEST(ModelConfig, WritesWhatHuggingFaceWrites) {
           "hidden_dim": 96, "vocab_size": 50, "architectures": ["DistilBertForMaskedLM"], "seq_classif_dropout": 0.2})",
       "test");
   config.name_or_path = "distilbert-base-uncased";
-  EXPECT_EQ(config.to_json(question_answering_architecture(config.model_type)), R"({
+  EXPECT_EQ(config.to_json("DistilBertForQuestionAnswering"), R"({
   "_name_or_path": "distilbert-base-uncased",
   "activation": "gelu",
   "architectures": [

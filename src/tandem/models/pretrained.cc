@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "tandem/core/error.h"
-#include "tandem/models/encoder.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/torch_file.h"
 #include "tandem/models/torch_random.h"
@@ -37,11 +36,14 @@ const nn::ParameterSpec* target_of(const nn::ParameterLayout& layout, std::strin
   return layout.find(std::string(prefix) + name);
 }
 
-// Tensors that checkpoints of the family carry for other tasks: pooler, masked-LM and next-sentence
-// heads, and a buffer.
-bool belongs_to_other_tasks(std::string_view name) {
-  return name.starts_with("cls.") || name.starts_with("vocab_") || name.starts_with("pooler.") ||
-         name.find(".pooler.") != std::string_view::npos || name.ends_with("position_ids");
+// Tensors that checkpoints of the family carry for other tasks: pooler, heads of pre-training, and
+// a buffer.
+bool belongs_to_other_tasks(const Family& family, std::string_view name) {
+  const auto begins_name = [&](std::string_view head) { return name.starts_with(head); };
+  return std::any_of(family.pretraining_heads.begin(), family.pretraining_heads.end(),
+                     begins_name) ||
+         name.starts_with("pooler.") || name.find(".pooler.") != std::string_view::npos ||
+         name.ends_with("position_ids");
 }
 
 void check_fits(const TensorView& tensor, const nn::ParameterSpec& parameter,
@@ -143,7 +145,7 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
                            std::uint64_t seed, TensorTaken taken) {
   check_size(layout, weights.size());
   const WeightFiles files(model_dir);
-  const std::string_view prefix = Encoder::base_prefix(config.model_type);
+  const std::string_view prefix = config.family->base_prefix;
   const nn::ParameterSpec* const first = layout.parameters().data();
 
   LoadReport report;
@@ -155,7 +157,8 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
     const bool caller_reads = taken(tensor, parameter);
     if (parameter == nullptr) {
       if (caller_reads) continue;
-      (belongs_to_other_tasks(tensor.name) ? report.ignored : report.unused).push_back(tensor.name);
+      (belongs_to_other_tasks(*config.family, tensor.name) ? report.ignored : report.unused)
+          .push_back(tensor.name);
       continue;
     }
     const auto index = static_cast<std::size_t>(parameter - first);
@@ -173,7 +176,7 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
     raise<DataError>(
         "{}: holds no parameter of a {} model; its tensors are called '{}' and the like, expected "
         "'{}'",
-        files.path().string(), to_string(config.model_type),
+        files.path().string(), config.family->model_type,
         files.tensors().empty() ? "" : files.tensors().front().name,
         layout.parameters().back().name);
   }

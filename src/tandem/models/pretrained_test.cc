@@ -64,12 +64,12 @@ OwnedTensor make_tensor(const std::string& name, DType dtype, const std::vector<
   return tensor;
 }
 
-class PretrainedTest : public ::testing::TestWithParam<ModelFamily> {
+class PretrainedTest : public ::testing::TestWithParam<const Family*> {
  protected:
   PretrainedTest()
-      : config_(tiny_config(GetParam())),
-        model_(config_),
-        prefix_(Encoder::base_prefix(GetParam())) {
+      : config_(tiny_config(*GetParam())),
+        model_(config_, testing::make_head),
+        prefix_(GetParam()->base_prefix) {
     for (const nn::ParameterSpec& parameter : model_.layout().parameters()) {
       expected_.push_back(exact_values(parameter.size, parameter.offset));
     }
@@ -112,7 +112,7 @@ class PretrainedTest : public ::testing::TestWithParam<ModelFamily> {
   }
 
   ModelConfig config_;
-  QuestionAnsweringModel model_;
+  EncoderModel model_;
   std::string prefix_;
   std::vector<std::vector<float>> expected_;
   std::vector<float> weights_;
@@ -120,10 +120,8 @@ class PretrainedTest : public ::testing::TestWithParam<ModelFamily> {
 };
 
 INSTANTIATE_TEST_SUITE_P(All, PretrainedTest,
-                         ::testing::Values(ModelFamily::kBert, ModelFamily::kDistilBert),
-                         [](const auto& test) {
-                           return test.param == ModelFamily::kBert ? "Bert" : "DistilBert";
-                         });
+                         ::testing::ValuesIn(families().begin(), families().end()),
+                         [](const auto& test) { return std::string(test.param->class_prefix); });
 
 TEST_P(PretrainedTest, LoadsEveryDtype) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
@@ -252,8 +250,8 @@ TEST_P(PretrainedTest, SaysWhichFileIsThereInstead) {
 // directory without safetensors is loaded from.
 TEST_P(PretrainedTest, SavesForTorchWhatItLoads) {
   const TestModel test(config_);
-  save_pretrained(folder_.path(), config_, question_answering_architecture(config_.model_type),
-                  model_.layout(), test.f32, WeightFormat::kTorch);
+  save_pretrained(folder_.path(), config_, model_.architecture(), model_.layout(), test.f32,
+                  WeightFormat::kTorch);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "model.safetensors"));
   const LoadReport report = load();
   EXPECT_EQ(report.file, folder_ / "pytorch_model.bin");
@@ -263,10 +261,9 @@ TEST_P(PretrainedTest, SavesForTorchWhatItLoads) {
 
 TEST_P(PretrainedTest, SavesWhatItLoads) {
   const TestModel test(config_);
-  save_pretrained(folder_.path(), config_, question_answering_architecture(config_.model_type),
-                  model_.layout(), test.f32);
+  save_pretrained(folder_.path(), config_, model_.architecture(), model_.layout(), test.f32);
   const ModelConfig saved_config = ModelConfig::load(folder_.path());
-  const QuestionAnsweringModel saved(saved_config);
+  const EncoderModel saved(saved_config, testing::make_head);
   std::vector<float> weights(saved.layout().size(), NAN);
   const LoadReport report =
       load_pretrained(folder_.path(), saved_config, saved.layout(), weights, 1);
@@ -278,8 +275,8 @@ TEST_P(PretrainedTest, SavesWhatItLoads) {
 }
 
 TEST(InitializeParameters, DependsOnTheSeedAlone) {
-  const ModelConfig config = tiny_config(ModelFamily::kBert);
-  const QuestionAnsweringModel model(config);
+  const ModelConfig config = tiny_config(kBert);
+  const EncoderModel model(config, testing::make_head);
   std::vector<float> a(model.layout().size());
   std::vector<float> b(model.layout().size());
   initialize_parameters(config, model.layout(), a, 1);
@@ -291,9 +288,9 @@ TEST(InitializeParameters, DependsOnTheSeedAlone) {
 
 // create_sinusoidal_embeddings of transformers: sin in the even columns, cos in the odd ones.
 TEST(InitializeParameters, FillsSinusoidalPositions) {
-  ModelConfig config = tiny_config(ModelFamily::kDistilBert);
+  ModelConfig config = tiny_config(kDistilBert);
   config.sinusoidal_pos_embds = true;
-  const QuestionAnsweringModel model(config);
+  const EncoderModel model(config, testing::make_head);
   std::vector<float> weights(model.layout().size());
   initialize_parameters(config, model.layout(), weights, 1);
   const float* table =

@@ -1,4 +1,4 @@
-// What the tests of models share: tiny models of both families, batches, and a context to run them
+// What the tests of models share: tiny models of all families, batches, and a context to run them
 // in.
 #pragma once
 
@@ -14,9 +14,10 @@
 #include "tandem/core/thread_pool.h"
 #include "tandem/kernels/context.h"
 #include "tandem/kernels/reduce.h"
+#include "tandem/models/encoder_model.h"
 #include "tandem/models/model_config.h"
 #include "tandem/models/pretrained.h"
-#include "tandem/models/question_answering_model.h"
+#include "tandem/models/row_head.h"
 
 // Names for test listings.
 namespace tandem::kernels {
@@ -26,7 +27,7 @@ inline void PrintTo(Precision precision, std::ostream* out) {
 }  // namespace tandem::kernels
 
 namespace tandem::models {
-inline void PrintTo(ModelFamily family, std::ostream* out) { *out << to_string(family); }
+inline void PrintTo(const Family* family, std::ostream* out) { *out << family->model_type; }
 }  // namespace tandem::models
 
 namespace tandem::models::testing {
@@ -52,9 +53,8 @@ class TestContext {
 
 // 2 layers, 32 hidden, 2 heads, 48 intermediate, 40 words, 16 positions; word 0 is the padding.
 // Dropout as in the real models.
-inline ModelConfig tiny_config(ModelFamily family) {
-  ModelConfig config;
-  config.model_type = family;
+inline ModelConfig tiny_config(const Family& family) {
+  ModelConfig config = ModelConfig::defaults(family);
   config.vocab_size = 40;
   config.hidden_size = 32;
   config.num_hidden_layers = 2;
@@ -62,12 +62,18 @@ inline ModelConfig tiny_config(ModelFamily family) {
   config.intermediate_size = 48;
   config.max_position_embeddings = 16;
   config.initializer_range = 0.2;  // wide, so that softmax and GELU leave their linear range
-  if (family == ModelFamily::kDistilBert) {
-    config.type_vocab_size = 0;
-    config.qa_dropout = 0.1;
-    config.hidden_act = kernels::Activation::kGeluNew;
-  }
+  // Another activation where there are no token types, so that the families cover both.
+  if (config.type_vocab_size == 0) config.hidden_act = kernels::Activation::kGeluNew;
   return config;
+}
+
+// Two logits for every row, as question answering has them.
+inline std::unique_ptr<Head> make_head(const ModelConfig& config, nn::ParameterLayout& layout) {
+  return make_row_head({.class_suffix = "ForQuestionAnswering",
+                        .name = "qa_outputs",
+                        .num_labels = 2,
+                        .dropout = config.qa_dropout},
+                       config, layout);
 }
 
 // Three sequences of 5, 9 and 3 tokens; in padded mode each has 11 rows.
@@ -86,7 +92,7 @@ inline nn::PackedBatch tiny_batch(bool padded) {
 // A model with weights drawn from a seed, in f32 and rounded to bf16.
 struct TestModel {
   explicit TestModel(const ModelConfig& config, std::uint64_t seed = 7)
-      : model(config), f32(model.layout().size()), bf16(model.layout().bf16_size()) {
+      : model(config, make_head), f32(model.layout().size()), bf16(model.layout().bf16_size()) {
     initialize_parameters(config, model.layout(), f32, seed);
     // LayerNorm parameters and biases away from 1 and 0, so that a gradient that ignores them
     // shows.
@@ -103,7 +109,7 @@ struct TestModel {
     return precision == nn::Precision::kFloat32 ? nn::Weights{f32, {}} : nn::Weights{f32, bf16};
   }
 
-  QuestionAnsweringModel model;
+  EncoderModel model;
   std::vector<float> f32;
   std::vector<bfloat16> bf16;
 };
@@ -113,7 +119,7 @@ inline std::vector<float> infer(const kernels::Context& context, const TestModel
                                 nn::Precision precision, const nn::PackedBatch& batch) {
   Activations activations = model.model.make_activations({batch.rows(), batch.num_sequences()},
                                                          precision, PassKind::kInference);
-  std::vector<float> logits(batch.rows() * QuestionAnsweringModel::kNumLabels);
+  std::vector<float> logits(model.model.num_logits(batch));
   model.model.forward(context, model.weights(precision), batch, {}, activations, logits);
   return logits;
 }

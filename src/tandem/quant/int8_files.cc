@@ -9,7 +9,6 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/models/encoder.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/weight_files.h"
 #include "tandem/quant/quantization_config.h"
@@ -174,7 +173,7 @@ std::string file_name_of(const models::WeightFiles& files, const std::string& mo
 class LinearReader {
  public:
   LinearReader(const fs::path& directory, const models::ModelConfig& config)
-      : files_(directory), prefix_(models::Encoder::base_prefix(config.model_type)) {
+      : files_(directory), prefix_(config.family->base_prefix) {
     const std::string where = (directory / "config.json").string();
     const auto quantization = quantization_of(config, where);
     if (!quantization) raise<ConfigError>("{} has no quantization_config", where);

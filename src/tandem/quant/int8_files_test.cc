@@ -21,7 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 using models::DType;
 using models::ModelConfig;
-using models::ModelFamily;
 using models::TensorView;
 using models::testing::TestContext;
 using models::testing::TestModel;
@@ -60,9 +59,9 @@ void write_tensors(const fs::path& directory, const Tensors& tensors) {
 }
 
 // A tiny model with made-up input ranges, and where it is saved.
-class Int8Files : public ::testing::TestWithParam<ModelFamily> {
+class Int8Files : public ::testing::TestWithParam<const models::Family*> {
  protected:
-  Int8Files() : model_(models::testing::tiny_config(GetParam())) {
+  Int8Files() : model_(models::testing::tiny_config(*GetParam())) {
     layers_ = linear_layers(model_.model.layout());
     CalibratedRanges ranges;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -76,8 +75,7 @@ class Int8Files : public ::testing::TestWithParam<ModelFamily> {
     return quantize(layers_, model_.f32, ranges_, configuration);
   }
   void save(std::span<const QuantizedLinear> linears) const {
-    const ModelConfig& config = model_.model.config();
-    save_int8(folder_.path(), config, models::question_answering_architecture(config.model_type),
+    save_int8(folder_.path(), model_.model.config(), model_.model.architecture(),
               model_.model.layout(), model_.f32, linears);
   }
   std::vector<QuantizedLinear> load() const {
@@ -94,13 +92,9 @@ class Int8Files : public ::testing::TestWithParam<ModelFamily> {
     return logits;
   }
   std::string prefix() const {
-    return GetParam() == ModelFamily::kBert ? "bert.encoder.layer."
-                                            : "distilbert.transformer.layer.";
+    return fmt::format("{}{}", GetParam()->base_prefix, GetParam()->layer.layers);
   }
-  std::string query() const {
-    return prefix() +
-           (GetParam() == ModelFamily::kBert ? "0.attention.self.query" : "0.attention.q_lin");
-  }
+  std::string query() const { return fmt::format("{}0.{}", prefix(), GetParam()->layer.query); }
   // Saves a good model, changes its tensors, and expects load() to say what is wrong.
   void expect_broken(const std::function<void(Tensors&)>& change,
                      const std::vector<std::string>& needles) {
@@ -208,7 +202,7 @@ TEST_P(Int8Files, WithoutTheBasePrefixAndInOtherFloats) {
   const auto linears = quantized({});
   save(linears);
   Tensors renamed;
-  const std::string_view base = GetParam() == ModelFamily::kBert ? "bert." : "distilbert.";
+  const std::string_view base = GetParam()->base_prefix;
   for (auto& [name, tensor] : read_tensors(folder_.path())) {
     renamed[name.starts_with(base) ? name.substr(base.size()) : name] = tensor;
   }
@@ -301,9 +295,9 @@ TEST_P(Int8Files, WeightsThatAreNotFiniteNameTheLayer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Int8Files,
-                         ::testing::Values(ModelFamily::kBert, ModelFamily::kDistilBert),
+                         ::testing::ValuesIn(models::families().begin(), models::families().end()),
                          [](const auto& family) {
-                           return std::string(models::to_string(family.param));
+                           return std::string(family.param->model_type);
                          });
 
 }  // namespace

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 constexpr const char* kArchitecture = "BertForQuestionAnswering";
 
 json written(bool dynamic) {
-  const auto config = models::testing::tiny_config(models::ModelFamily::kBert);
+  const auto config = models::testing::tiny_config(models::kBert);
   return json::parse(
       config_json(config, kArchitecture, {.dynamic = dynamic, .ignore = {"qa_outputs"}}));
 }

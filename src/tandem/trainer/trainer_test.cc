@@ -210,12 +210,12 @@ constexpr const char* kDistilBertModules[] = {"distilbert.embeddings.word_embedd
 
 TEST(PythonCheckpoint, ParametersAreNumberedAsTheTrainerDoes) {
   for (const auto& [family, modules] :
-       {std::pair<models::ModelFamily, std::span<const char* const>>{models::ModelFamily::kBert,
-                                                                     kBertModules},
-        {models::ModelFamily::kDistilBert, kDistilBertModules}}) {
-    models::ModelConfig config = models::testing::tiny_config(family);
+       {std::pair<const models::Family*, std::span<const char* const>>{&models::kBert,
+                                                                       kBertModules},
+        {&models::kDistilBert, kDistilBertModules}}) {
+    models::ModelConfig config = models::testing::tiny_config(*family);
     config.num_hidden_layers = 1;
-    const models::QuestionAnsweringModel model(config);
+    const models::EncoderModel model(config, models::testing::make_head);
     // Weights of matrices and embeddings decay and come first.
     std::vector<std::string> decaying, others;
     for (const std::string module : modules) {
@@ -232,8 +232,8 @@ TEST(PythonCheckpoint, ParametersAreNumberedAsTheTrainerDoes) {
 
 // What each optimizer keeps comes back from its optimizer.pt.
 TEST(PythonCheckpoint, EveryOptimizersStateIsReadAgain) {
-  const models::QuestionAnsweringModel model(
-      models::testing::tiny_config(models::ModelFamily::kBert));
+  const models::EncoderModel model(models::testing::tiny_config(models::kBert),
+                                   models::testing::make_head);
   for (const auto name : {optim::OptimizerName::kAdamwTorch, optim::OptimizerName::kAdamwHf,
                           optim::OptimizerName::kSgd, optim::OptimizerName::kAdagrad,
                           optim::OptimizerName::kAdafactor}) {
@@ -257,8 +257,8 @@ TEST(PythonCheckpoint, EveryOptimizersStateIsReadAgain) {
 }
 
 TEST(Checkpoint, AnOptimizerInSafetensorsIsStillRead) {
-  const models::QuestionAnsweringModel model(
-      models::testing::tiny_config(models::ModelFamily::kBert));
+  const models::EncoderModel model(models::testing::tiny_config(models::kBert),
+                                   models::testing::make_head);
   const auto optimizer = optim::make_optimizer({}, model.layout());
   std::vector<float> weights(model.layout().size(), 1.0f);
   std::vector<float> kept(optimizer->state_elements(), 2.0f), read(kept.size());

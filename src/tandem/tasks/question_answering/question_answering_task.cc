@@ -11,11 +11,12 @@
 #include "tandem/models/pretrained.h"
 #include "tandem/tasks/question_answering/metrics.h"
 #include "tandem/tasks/question_answering/result_files.h"
+#include "tandem/tasks/question_answering/span_head.h"
 
 namespace tandem::question_answering {
 namespace {
 
-constexpr std::size_t kNumLabels = models::QuestionAnsweringModel::kNumLabels;
+constexpr std::size_t kNumLabels = kSpanLabels;
 
 // FNV-1a, 64 bits: enough to notice other data, which is all a fingerprint is for.
 class Fingerprint {
@@ -108,7 +109,7 @@ std::vector<std::uint32_t> evaluation_order(const FeatureSet& features, Padding 
 QuestionAnsweringTask::QuestionAnsweringTask(models::ModelConfig config,
                                              const text::Tokenizer& tokenizer,
                                              const Options& options)
-    : model_(std::move(config)), tokenizer_(tokenizer), options_(options) {
+    : model_(std::move(config), make_span_head), tokenizer_(tokenizer), options_(options) {
   if (tokenizer.vocab_size() > model_.config().vocab_size) {
     raise<ConfigError>(
         "the tokenizer has {} tokens but the model's vocab_size is {}: they do not belong "
@@ -126,8 +127,7 @@ void QuestionAnsweringTask::set_train_features(FeatureSet features) {
   if (options_.padding != Padding::kNone) return;
   for (std::size_t i = 0; i < train_features_.size(); ++i) {
     const auto rows = static_cast<double>(train_features_.num_real_tokens(i));
-    train_costs_.push_back(
-        static_cast<float>(models::training_flops(model_.config(), rows, rows * rows)));
+    train_costs_.push_back(static_cast<float>(model_.training_flops(rows, 1, rows * rows)));
   }
 }
 
@@ -166,9 +166,8 @@ std::size_t QuestionAnsweringTask::num_parameters_without_embeddings() const {
 
 void QuestionAnsweringTask::save_pretrained(const std::filesystem::path& directory,
                                             std::span<const float> weights) const {
-  models::save_pretrained(directory, model_.config(),
-                          models::question_answering_architecture(model_.config().model_type),
-                          layout(), weights, options_.weight_format);
+  models::save_pretrained(directory, model_.config(), model_.architecture(), layout(), weights,
+                          options_.weight_format);
   tokenizer_.save(directory);
 }
 
@@ -307,7 +306,7 @@ tasks::BatchSize QuestionAnsweringTask::load_train_batch(std::span<const std::ui
   return {.real_tokens =
               std::accumulate(batch.key_count.begin(), batch.key_count.end(), std::size_t{0}),
           .computed_tokens = batch.rows(),
-          .flops = models::training_flops(model_.config(), batch)};
+          .flops = model_.training_flops(batch)};
 }
 
 double QuestionAnsweringTask::forward(const kernels::Context& context, const nn::Weights& weights,

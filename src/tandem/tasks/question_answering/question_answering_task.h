@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "tandem/data/question_example.h"
+#include "tandem/models/encoder_model.h"
 #include "tandem/models/pretrained.h"
-#include "tandem/models/question_answering_model.h"
 #include "tandem/tasks/question_answering/features.h"
 #include "tandem/tasks/question_answering/mistakes.h"
 #include "tandem/tasks/question_answering/postprocess.h"
@@ -52,7 +52,7 @@ class QuestionAnsweringTask final : public tasks::Task {
   void set_train_features(FeatureSet features);
   void set_evaluation(tasks::Split split, EvaluationSet set);
 
-  const models::QuestionAnsweringModel& model() const { return model_; }
+  const models::EncoderModel& model() const { return model_; }
   // What products read from here on; passes in the other precision, with their memory, are
   // forgotten.
   void set_precision(nn::Precision precision);
@@ -126,7 +126,7 @@ class QuestionAnsweringTask final : public tasks::Task {
   void fill(const FeatureSet& features, std::span<const std::uint32_t> indices,
             std::uint64_t first_sample, Pass& pass) const;
 
-  models::QuestionAnsweringModel model_;
+  models::EncoderModel model_;
   const text::Tokenizer& tokenizer_;
   Options options_;
   FeatureSet train_features_;

@@ -1,5 +1,6 @@
-#include "tandem/models/question_answering_model.h"
+#include "tandem/models/encoder_model.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +47,7 @@ struct StepResult {
 StepResult run_step(const kernels::Context& context, const TestModel& test, Precision precision,
                     const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
                     Activations& activations) {
-  const QuestionAnsweringModel& model = test.model;
+  const EncoderModel& model = test.model;
   StepResult result;
   result.logits.resize(batch.rows() * 2);
   std::vector<float> grad_logits(batch.rows() * 2);
@@ -105,7 +106,7 @@ double distance(std::span<const float> a, std::span<const float> b) {
 
 struct GradientCase {
   std::string name;
-  ModelFamily family;
+  const Family* family;
   bool padded;
   bool dropout;
   std::string kernels;
@@ -122,7 +123,7 @@ class GradientTest : public ::testing::TestWithParam<GradientCase> {};
 // gradient vanishes (key biases) has the noise of its neighbours: 1e-6 of the whole norm is added.
 TEST_P(GradientTest, MatchesCentralDifferencesInDoublePrecision) {
   const GradientCase& param = GetParam();
-  const TestModel test(tiny_config(param.family));
+  const TestModel test(tiny_config(*param.family));
   const nn::PackedBatch batch = tiny_batch(param.padded);
   const nn::DropoutStream dropout = param.dropout ? kDropout : kNoDropout;
   TestContext context(2, param.kernels);
@@ -170,38 +171,36 @@ TEST_P(GradientTest, MatchesCentralDifferencesInDoublePrecision) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, GradientTest,
-    ::testing::Values(
-        GradientCase{"BertPacked", ModelFamily::kBert, false, false, ""},
-        GradientCase{"BertPackedReference", ModelFamily::kBert, false, false, "reference"},
-        GradientCase{"BertPadded", ModelFamily::kBert, true, false, ""},
-        GradientCase{"BertDropout", ModelFamily::kBert, false, true, ""},
-        GradientCase{"BertPaddedDropoutReference", ModelFamily::kBert, true, true, "reference"},
-        GradientCase{"DistilBertPacked", ModelFamily::kDistilBert, false, false, ""},
-        GradientCase{"DistilBertPaddedDropout", ModelFamily::kDistilBert, true, true, ""},
-        GradientCase{"DistilBertDropoutReference", ModelFamily::kDistilBert, false, true,
-                     "reference"}),
+    ::testing::Values(GradientCase{"BertPacked", &kBert, false, false, ""},
+                      GradientCase{"BertPackedReference", &kBert, false, false, "reference"},
+                      GradientCase{"BertPadded", &kBert, true, false, ""},
+                      GradientCase{"BertDropout", &kBert, false, true, ""},
+                      GradientCase{"BertPaddedDropoutReference", &kBert, true, true, "reference"},
+                      GradientCase{"DistilBertPacked", &kDistilBert, false, false, ""},
+                      GradientCase{"DistilBertPaddedDropout", &kDistilBert, true, true, ""},
+                      GradientCase{"DistilBertDropoutReference", &kDistilBert, false, true,
+                                   "reference"}),
     [](const auto& test) { return test.param.name; });
 
 // --- The contract of forward and backward ---
 
-class QuestionAnsweringModelTest
-    : public ::testing::TestWithParam<std::tuple<ModelFamily, Precision>> {
+class EncoderModelTest : public ::testing::TestWithParam<std::tuple<const Family*, Precision>> {
  protected:
-  TestModel test_{tiny_config(std::get<0>(GetParam()))};
+  TestModel test_{tiny_config(*std::get<0>(GetParam()))};
   Precision precision_ = std::get<1>(GetParam());
   TestContext context_;
 };
 
 INSTANTIATE_TEST_SUITE_P(
-    All, QuestionAnsweringModelTest,
-    ::testing::Combine(::testing::Values(ModelFamily::kBert, ModelFamily::kDistilBert),
+    All, EncoderModelTest,
+    ::testing::Combine(::testing::ValuesIn(families().begin(), families().end()),
                        ::testing::Values(Precision::kFloat32, Precision::kBfloat16)),
     [](const auto& test) {
-      return std::string(std::get<0>(test.param) == ModelFamily::kBert ? "Bert" : "DistilBert") +
+      return std::string(std::get<0>(test.param)->class_prefix) +
              (std::get<1>(test.param) == Precision::kFloat32 ? "F32" : "Bf16");
     });
 
-TEST_P(QuestionAnsweringModelTest, SameBitsForOneAndTwoThreads) {
+TEST_P(EncoderModelTest, SameBitsForOneAndTwoThreads) {
   TestContext one(1);
   const nn::PackedBatch batch = tiny_batch(true);
   const StepResult a = run_step(one, test_, precision_, batch, kDropout);
@@ -211,7 +210,7 @@ TEST_P(QuestionAnsweringModelTest, SameBitsForOneAndTwoThreads) {
   EXPECT_TRUE(a.grads == b.grads);
 }
 
-TEST_P(QuestionAnsweringModelTest, InferenceAndTrainingForwardAgreeToTheBit) {
+TEST_P(EncoderModelTest, InferenceAndTrainingForwardAgreeToTheBit) {
   const nn::PackedBatch batch = tiny_batch(false);
   const StepResult step = run_step(context_, test_, precision_, batch, kNoDropout);
   EXPECT_THAT(infer(context_, test_, precision_, batch), ElementsAreArray(step.logits));
@@ -219,7 +218,7 @@ TEST_P(QuestionAnsweringModelTest, InferenceAndTrainingForwardAgreeToTheBit) {
 
 // A pad row is attended by nobody, so real rows see the same keys; only the blocking of products
 // may differ.
-TEST_P(QuestionAnsweringModelTest, PaddingDoesNotChangeRealRows) {
+TEST_P(EncoderModelTest, PaddingDoesNotChangeRealRows) {
   const nn::PackedBatch packed = tiny_batch(false);
   const nn::PackedBatch padded = tiny_batch(true);
   const std::vector<float> a = infer(context_, test_, precision_, packed);
@@ -232,7 +231,7 @@ TEST_P(QuestionAnsweringModelTest, PaddingDoesNotChangeRealRows) {
   }
 }
 
-TEST_P(QuestionAnsweringModelTest, DropoutFollowsItsStream) {
+TEST_P(EncoderModelTest, DropoutFollowsItsStream) {
   const nn::PackedBatch batch = tiny_batch(false);
   nn::DropoutStream next = kDropout;
   ++next.step;
@@ -242,10 +241,10 @@ TEST_P(QuestionAnsweringModelTest, DropoutFollowsItsStream) {
   EXPECT_NE(a.logits, run_step(context_, test_, precision_, batch, kNoDropout).logits);
 }
 
-TEST_P(QuestionAnsweringModelTest, BackwardAccumulatesWhenAsked) {
+TEST_P(EncoderModelTest, BackwardAccumulatesWhenAsked) {
   const nn::PackedBatch batch = tiny_batch(false);
   const StepResult once = run_step(context_, test_, precision_, batch, kNoDropout);
-  const QuestionAnsweringModel& model = test_.model;
+  const EncoderModel& model = test_.model;
   Activations activations = model.make_activations({batch.rows(), batch.num_sequences()},
                                                    precision_, PassKind::kTraining);
   std::vector<float> logits(batch.rows() * 2);
@@ -263,10 +262,10 @@ TEST_P(QuestionAnsweringModelTest, BackwardAccumulatesWhenAsked) {
             1e-5 * norm(twice));  // sums start from another value: a few roundoffs
 }
 
-TEST_P(QuestionAnsweringModelTest, AnnouncesEachGroupWhenItsGradientsAreFinal) {
+TEST_P(EncoderModelTest, AnnouncesEachGroupWhenItsGradientsAreFinal) {
   const nn::PackedBatch batch = tiny_batch(false);
   const StepResult expected = run_step(context_, test_, precision_, batch, kNoDropout);
-  const QuestionAnsweringModel& model = test_.model;
+  const EncoderModel& model = test_.model;
   Activations activations = model.make_activations({batch.rows(), batch.num_sequences()},
                                                    precision_, PassKind::kTraining);
   std::vector<float> logits(batch.rows() * 2);
@@ -284,21 +283,20 @@ TEST_P(QuestionAnsweringModelTest, AnnouncesEachGroupWhenItsGradientsAreFinal) {
         EXPECT_TRUE(std::equal(grads.begin(), grads.begin() + end, expected.grads.begin()))
             << "not final up to " << end;
       });
-  const auto offset = [&](const char* bert, const char* distilbert) {
-    const bool is_bert = model.config().model_type == ModelFamily::kBert;
-    return model.layout().find(is_bert ? bert : distilbert)->offset;
+  const Family& family = *model.config().family;
+  const auto offset_of_norm = [&](const std::string& name) {
+    return model.layout().find(fmt::format("{}{}.weight", family.base_prefix, name))->offset;
   };
-  EXPECT_THAT(ends, ::testing::ElementsAre(
-                        offset("bert.encoder.layer.1.output.LayerNorm.weight",
-                               "distilbert.transformer.layer.1.output_layer_norm.weight"),
-                        offset("bert.encoder.layer.0.output.LayerNorm.weight",
-                               "distilbert.transformer.layer.0.output_layer_norm.weight"),
-                        offset("bert.embeddings.LayerNorm.weight",
-                               "distilbert.embeddings.LayerNorm.weight"),
-                        model.layout().size()));
+  const auto offset_of_layer = [&](int layer) {
+    return offset_of_norm(
+        fmt::format("{}{}.{}", family.layer.layers, layer, family.layer.output_norm));
+  };
+  EXPECT_THAT(
+      ends, ::testing::ElementsAre(offset_of_layer(1), offset_of_layer(0),
+                                   offset_of_norm("embeddings.LayerNorm"), model.layout().size()));
 }
 
-TEST_P(QuestionAnsweringModelTest, UsesExactlyThePlannedMemory) {
+TEST_P(EncoderModelTest, UsesExactlyThePlannedMemory) {
   const nn::PackedBatch batch = tiny_batch(true);
   for (const PassKind kind : {PassKind::kInference, PassKind::kTraining, PassKind::kCheckpointed}) {
     Activations activations =
@@ -319,7 +317,7 @@ TEST_P(QuestionAnsweringModelTest, UsesExactlyThePlannedMemory) {
 
 // An evaluation in the memory of training, between two steps: each computes what it computes alone,
 // also when the memory has to grow for it.
-TEST_P(QuestionAnsweringModelTest, PassesTakeTurnsInOneMemory) {
+TEST_P(EncoderModelTest, PassesTakeTurnsInOneMemory) {
   const nn::PackedBatch batch = tiny_batch(true);
   const nn::PackedBatch smaller = tiny_batch(false);
   const BatchShape fits = {batch.rows(), batch.num_sequences()};
@@ -345,7 +343,7 @@ TEST_P(QuestionAnsweringModelTest, PassesTakeTurnsInOneMemory) {
   }
 }
 
-TEST_P(QuestionAnsweringModelTest, BackwardNeedsItsOwnForward) {
+TEST_P(EncoderModelTest, BackwardNeedsItsOwnForward) {
   const nn::PackedBatch batch = tiny_batch(false);
   const BatchShape shape = {batch.rows(), batch.num_sequences()};
   const nn::Weights weights = test_.weights(precision_);
@@ -367,7 +365,7 @@ TEST_P(QuestionAnsweringModelTest, BackwardNeedsItsOwnForward) {
 
 // Recomputing a layer in backward gives the same bits as keeping it: dropout is a function of the
 // element's place, and every kernel's result one of its operands.
-TEST_P(QuestionAnsweringModelTest, CheckpointingDoesNotChangeABit) {
+TEST_P(EncoderModelTest, CheckpointingDoesNotChangeABit) {
   ModelConfig config = test_.model.config();
   config.num_hidden_layers = 3;
   const TestModel test(config);
@@ -384,12 +382,14 @@ TEST_P(QuestionAnsweringModelTest, CheckpointingDoesNotChangeABit) {
 }
 
 // Without checkpoints a layer costs its matrices; with them, little more than its output.
-TEST_P(QuestionAnsweringModelTest, CheckpointingSavesMemoryOfDeepModels) {
+TEST_P(EncoderModelTest, CheckpointingSavesMemoryOfDeepModels) {
   const auto bytes_per_layer = [&](PassKind kind) {
     const auto bytes = [&](std::size_t layers) {
       ModelConfig config = test_.model.config();
       config.num_hidden_layers = layers;
-      return QuestionAnsweringModel(config).make_activations({256, 4}, precision_, kind).bytes();
+      return EncoderModel(config, testing::make_head)
+          .make_activations({256, 4}, precision_, kind)
+          .bytes();
     };
     return (bytes(12) - bytes(2)) / 10;
   };
@@ -399,19 +399,19 @@ TEST_P(QuestionAnsweringModelTest, CheckpointingSavesMemoryOfDeepModels) {
 }
 
 // Inference needs the memory of one layer, whatever the depth.
-TEST_P(QuestionAnsweringModelTest, InferenceMemoryDoesNotGrowWithDepth) {
+TEST_P(EncoderModelTest, InferenceMemoryDoesNotGrowWithDepth) {
   ModelConfig deep = test_.model.config();
   deep.num_hidden_layers = 12;
-  const QuestionAnsweringModel model(deep);
+  const EncoderModel model(deep, testing::make_head);
   const BatchShape shape = {256, 4};
   EXPECT_EQ(model.make_activations(shape, precision_, PassKind::kInference).bytes(),
             test_.model.make_activations(shape, precision_, PassKind::kInference).bytes());
 }
 
 // The padding word's gradient is 0 although its rows are computed.
-TEST_P(QuestionAnsweringModelTest, PaddingWordGetsNoGradient) {
+TEST_P(EncoderModelTest, PaddingWordGetsNoGradient) {
   const StepResult step = run_step(context_, test_, precision_, tiny_batch(true), kNoDropout);
-  const std::string prefix(Encoder::base_prefix(test_.model.config().model_type));
+  const std::string prefix(test_.model.config().family->base_prefix);
   const nn::ParameterSpec* word =
       test_.model.layout().find(prefix + "embeddings.word_embeddings.weight");
   const std::size_t H = test_.model.config().hidden_size;
@@ -419,7 +419,7 @@ TEST_P(QuestionAnsweringModelTest, PaddingWordGetsNoGradient) {
   EXPECT_GT(norm(std::span(step.grads).subspan(word->offset + H, H)), 0);
 }
 
-TEST_P(QuestionAnsweringModelTest, AlignmentGapsStayZero) {
+TEST_P(EncoderModelTest, AlignmentGapsStayZero) {
   const StepResult step = run_step(context_, test_, precision_, tiny_batch(true), kDropout);
   std::size_t end = 0;
   for (const nn::ParameterSpec& parameter : test_.model.layout().parameters()) {
@@ -428,9 +428,9 @@ TEST_P(QuestionAnsweringModelTest, AlignmentGapsStayZero) {
   }
 }
 
-TEST_P(QuestionAnsweringModelTest, RefusesWhatDoesNotFit) {
+TEST_P(EncoderModelTest, RefusesWhatDoesNotFit) {
   const nn::PackedBatch batch = tiny_batch(false);
-  const QuestionAnsweringModel& model = test_.model;
+  const EncoderModel& model = test_.model;
   std::vector<float> logits(batch.rows() * 2);
   const auto forward = [&](const nn::PackedBatch& input, const BatchShape& capacity,
                            Precision precision) {
@@ -467,10 +467,11 @@ TEST_P(QuestionAnsweringModelTest, RefusesWhatDoesNotFit) {
               ThrowsMessage<InvalidArgument>(HasSubstr("17 input ids, 16 position ids")));
   logits.pop_back();
   EXPECT_THAT([&] { forward(batch, fits, precision_); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("room for 33 logits; expected 17 rows")));
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("room for 33 logits; expected 34 for 17 rows in 3 sequences")));
 }
 
-TEST_P(QuestionAnsweringModelTest, BackwardNeedsATrainingPass) {
+TEST_P(EncoderModelTest, BackwardNeedsATrainingPass) {
   const nn::PackedBatch batch = tiny_batch(false);
   Activations activations =
       test_.model.make_activations({batch.rows(), 3}, precision_, PassKind::kInference);
@@ -488,7 +489,7 @@ TEST_P(QuestionAnsweringModelTest, BackwardNeedsATrainingPass) {
 // a row is rounded about five times (operand, q/k/v, context or pre-activation and activation,
 // product), so with 2 blocks in each of 2 layers the relative error of logits is about √20·2^-9 ≈ 1
 // % if the roundings are independent and 4 % if they conspire; a gradient passes twice as many.
-TEST_P(QuestionAnsweringModelTest, Bfloat16IsCloseToFloat32) {
+TEST_P(EncoderModelTest, Bfloat16IsCloseToFloat32) {
   const nn::PackedBatch batch = tiny_batch(false);
   const StepResult f32 = run_step(context_, test_, Precision::kFloat32, batch, kNoDropout);
   for (const std::string operation : {"gemm", "attention"}) {
@@ -506,8 +507,8 @@ TEST_P(QuestionAnsweringModelTest, Bfloat16IsCloseToFloat32) {
   }
 }
 
-TEST(QuestionAnsweringModel, FixedPositionsGetNoGradient) {
-  ModelConfig config = tiny_config(ModelFamily::kDistilBert);
+TEST(EncoderModel, FixedPositionsGetNoGradient) {
+  ModelConfig config = tiny_config(kDistilBert);
   config.sinusoidal_pos_embds = true;
   const TestModel test(config);
   TestContext context;
@@ -521,8 +522,8 @@ TEST(QuestionAnsweringModel, FixedPositionsGetNoGradient) {
 }
 
 // Hidden states are kept for tests and tools.
-TEST(QuestionAnsweringModel, GivesHiddenStates) {
-  const TestModel test(tiny_config(ModelFamily::kBert));
+TEST(EncoderModel, GivesHiddenStates) {
+  const TestModel test(tiny_config(kBert));
   TestContext context;
   const nn::PackedBatch batch = tiny_batch(false);
   Activations activations =
@@ -536,9 +537,11 @@ TEST(QuestionAnsweringModel, GivesHiddenStates) {
 }
 
 // The numbers of parameters that Hugging Face prints.
-TEST(QuestionAnsweringModel, CountsParametersAsHuggingFace) {
+TEST(EncoderModel, CountsParametersAsHuggingFace) {
   const auto count = [](const char* json) {
-    return QuestionAnsweringModel(ModelConfig::parse(json, "test")).layout().num_parameters();
+    return EncoderModel(ModelConfig::parse(json, "test"), testing::make_head)
+        .layout()
+        .num_parameters();
   };
   EXPECT_EQ(count(R"({"model_type": "bert"})"), 108'893'186u);
   EXPECT_EQ(count(R"({"model_type": "bert", "hidden_size": 1024, "num_hidden_layers": 24,

@@ -1,0 +1,155 @@
+#include "tandem/models/encoder_model.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tandem/core/error.h"
+
+namespace tandem::models {
+namespace {
+
+ModelConfig validated(ModelConfig config) {
+  config.validate("model configuration");
+  return config;
+}
+
+}  // namespace
+
+EncoderModel::EncoderModel(ModelConfig config, const MakeHead& make_head)
+    : config_(validated(std::move(config))),
+      head_(make_head(config_, layout_)),
+      head_end_(layout_.size()),
+      encoder_(config_, layout_) {}
+
+std::string EncoderModel::architecture() const {
+  return fmt::format("{}{}", config_.family->class_prefix, head_->class_suffix());
+}
+
+double EncoderModel::training_flops(double rows, double sequences, double query_key_pairs) const {
+  const auto hidden = static_cast<double>(config_.hidden_size);
+  const auto layers = static_cast<double>(config_.num_hidden_layers);
+  const double linear_weights =
+      layers * (4 * hidden * hidden + 2 * hidden * static_cast<double>(config_.intermediate_size));
+  const double multiply_adds = linear_weights * rows + head_->multiply_adds(rows, sequences) +
+                               2 * hidden * layers * query_key_pairs;
+  return 3 * (2 * multiply_adds);
+}
+
+double EncoderModel::training_flops(const nn::PackedBatch& batch) const {
+  double query_key_pairs = 0;
+  for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
+    query_key_pairs +=
+        static_cast<double>(batch.row_begin[i + 1] - batch.row_begin[i]) * batch.key_count[i];
+  }
+  return training_flops(static_cast<double>(batch.rows()),
+                        static_cast<double>(batch.num_sequences()), query_key_pairs);
+}
+
+void EncoderModel::plan(Arena& arena, const BatchShape& batch, Activations& activations) const {
+  const PassKind kind = activations.kind_;
+  encoder_.plan(arena, batch.rows, kind, activations.encoder_);
+  const std::size_t memory = head_->memory(batch.rows, batch.sequences, is_training(kind));
+  activations.head_ = memory == 0 ? std::span<float>() : arena.allocate<float>(memory);
+}
+
+Activations EncoderModel::make_activations(const BatchShape& capacity, nn::Precision precision,
+                                           PassKind kind, const Activations* within) const {
+  Activations activations;
+  if (within != nullptr) activations.memory_ = within->memory_;
+  activations.capacity_ = capacity;
+  activations.kind_ = kind;
+  if (precision == nn::Precision::kBfloat16) {
+    activations.encoder_.tensors.emplace<EncoderTensors<bfloat16>>();
+  }
+  Arena measure;
+  plan(measure, capacity, activations);
+  Activations::Memory& memory = *activations.memory_;
+  ++memory.passes;  // whatever lay in it is given up
+  if (memory.arena.capacity() < measure.used()) memory.arena = Arena(measure.used());
+  memory.arena.reset();
+  plan(memory.arena, capacity, activations);
+  return activations;
+}
+
+void EncoderModel::check_pass(const nn::Weights& weights, const nn::PackedBatch& batch,
+                              const Activations& activations, std::size_t logits_size) const {
+  const std::size_t rows = batch.rows();
+  if (rows == 0 || rows > activations.capacity().rows ||
+      batch.num_sequences() > activations.capacity().sequences) {
+    raise<InvalidArgument>(
+        "the batch has {} rows in {} sequences; expected 1 to {} rows in at most {}", rows,
+        batch.num_sequences(), activations.capacity().rows, activations.capacity().sequences);
+  }
+  if (batch.row_begin.back() != rows || batch.position_ids.size() != rows ||
+      batch.token_type_ids.size() != rows) {
+    raise<InvalidArgument>(
+        "the batch has {} input ids, {} position ids, {} token types, and sequences of {} rows in "
+        "all; expected equal numbers",
+        rows, batch.position_ids.size(), batch.token_type_ids.size(), batch.row_begin.back());
+  }
+  if (weights.f32.size() != layout_.size() ||
+      (!weights.bf16.empty() && weights.bf16.size() != layout_.bf16_size())) {
+    raise<InvalidArgument>(
+        "the weights have {} f32 and {} bf16 elements; expected {} and {} (or none)",
+        weights.f32.size(), weights.bf16.size(), layout_.size(), layout_.bf16_size());
+  }
+  if ((weights.int8 != nullptr || weights.observer != nullptr) && !weights.bf16.empty()) {
+    raise<InvalidArgument>(
+        "int8 layers and observers of linear layers need f32; found bf16 weights");
+  }
+  if (weights.precision() != activations.precision()) {
+    raise<InvalidArgument>("the activations were made for another precision than the weights have");
+  }
+  if (logits_size != num_logits(batch)) {
+    raise<InvalidArgument>("room for {} logits; expected {} for {} rows in {} sequences",
+                           logits_size, num_logits(batch), rows, batch.num_sequences());
+  }
+}
+
+void EncoderModel::check_backward(const nn::Weights& weights, const Activations& activations,
+                                  std::size_t grads_size) const {
+  if (!is_training(activations.kind())) {
+    raise<InvalidArgument>("backward needs activations of a training pass; found inference");
+  }
+  if (activations.pass_ != activations.memory_->passes) {
+    raise<InvalidArgument>(
+        "backward after another pass in the same memory; it must follow its own forward");
+  }
+  if (weights.int8 != nullptr) {
+    raise<InvalidArgument>("backward through int8 layers; they are for evaluation only");
+  }
+  if (grads_size != layout_.size()) {
+    raise<InvalidArgument>("room for {} gradients; expected {}", grads_size, layout_.size());
+  }
+}
+
+void EncoderModel::forward(const kernels::Context& context, const nn::Weights& weights,
+                           const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
+                           Activations& activations, std::span<float> logits) const {
+  check_pass(weights, batch, activations, logits.size());
+  const nn::Pass pass{context, weights, batch.sequences(), dropout};
+  Activations::Memory& memory = *activations.memory_;
+  activations.pass_ = ++memory.passes;
+  memory.arena.reset();
+  plan(memory.arena, {batch.rows(), batch.num_sequences()}, activations);
+  encoder_.forward(pass, batch, activations.encoder_);
+  head_->forward(pass, activations.encoder_.output, activations.head_, logits);
+}
+
+void EncoderModel::backward(const kernels::Context& context, const nn::Weights& weights,
+                            const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
+                            std::span<const float> grad_logits, Activations& activations,
+                            std::span<float> grads, bool accumulate,
+                            FunctionRef<void(std::size_t end)> gradient_ready) const {
+  check_pass(weights, batch, activations, grad_logits.size());
+  check_backward(weights, activations, grads.size());
+  const nn::Pass pass{context, weights, batch.sequences(), dropout};
+  const nn::Gradients gradients{grads, accumulate};
+  const EncoderActivations& encoder = activations.encoder_;
+  head_->backward(pass, encoder.output, activations.head_, grad_logits, encoder.grad, gradients);
+  gradient_ready(head_end_);
+  encoder_.backward(pass, batch, encoder, gradients, gradient_ready);
+}
+
+}  // namespace tandem::models

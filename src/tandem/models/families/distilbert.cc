@@ -1,0 +1,54 @@
+// DistilBERT (Sanh et al. 2019), transformers' DistilBertModel: BERT's layers under other names,
+// without token types and without dropout behind the attention.
+#include "tandem/models/family.h"
+#include "tandem/models/model_config.h"
+
+namespace tandem::models {
+namespace {
+
+constexpr ConfigKey kKeys[] = {
+    {"vocab_size", &ModelConfig::vocab_size},
+    {"dim", &ModelConfig::hidden_size},
+    {"n_layers", &ModelConfig::num_hidden_layers},
+    {"n_heads", &ModelConfig::num_attention_heads},
+    {"hidden_dim", &ModelConfig::intermediate_size},
+    {"max_position_embeddings", &ModelConfig::max_position_embeddings},
+    {"pad_token_id", &ModelConfig::pad_token_id},
+    {"activation", &ModelConfig::hidden_act},
+    {"dropout", &ModelConfig::hidden_dropout_prob},
+    {"attention_dropout", &ModelConfig::attention_probs_dropout_prob},
+    {"initializer_range", &ModelConfig::initializer_range},
+    {"qa_dropout", &ModelConfig::qa_dropout},
+    {"sinusoidal_pos_embds", &ModelConfig::sinusoidal_pos_embds},
+};
+
+constexpr std::string_view kPretrainingHeads[] = {"cls.", "vocab_"};
+
+}  // namespace
+
+constinit const Family kDistilBert = {
+    .model_type = "distilbert",
+    .class_prefix = "DistilBert",
+    .base_prefix = "distilbert.",
+    .layer = {.layers = "transformer.layer.",
+              .query = "attention.q_lin",
+              .key = "attention.k_lin",
+              .value = "attention.v_lin",
+              .attention_output = "attention.out_lin",
+              .attention_norm = "sa_layer_norm",
+              .intermediate = "ffn.lin1",
+              .output = "ffn.lin2",
+              .output_norm = "output_layer_norm"},
+    .pretraining_heads = kPretrainingHeads,
+    .attention_output_dropout = false,
+    .keys = kKeys,
+    .written_defaults = R"({"seq_classif_dropout": 0.2})",
+    .set_defaults =
+        [](ModelConfig& config) {
+          config.num_hidden_layers = 6;
+          config.type_vocab_size = 0;
+          config.qa_dropout = 0.1;
+        },
+};
+
+}  // namespace tandem::models

@@ -1,0 +1,72 @@
+// What differs between the families of encoders: the keys of config.json, the names of tensors and
+// classes, and a few switches of a layer. A family is one file in models/families/ and one line of
+// the table in families.cc; nothing else asks which family a model is of
+// (docs/extending/family.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "tandem/kernels/activation.h"
+
+namespace tandem::models {
+
+struct ModelConfig;
+
+// A key of config.json and the field of ModelConfig that it holds. An int32 is the id of a token,
+// or null, which is −1.
+struct ConfigKey {
+  const char* name;
+  std::variant<std::size_t ModelConfig::*, std::int32_t ModelConfig::*, double ModelConfig::*,
+               bool ModelConfig::*, kernels::Activation ModelConfig::*>
+      field;
+};
+
+// The names of the parts of a transformer layer, between base_prefix with the layer's number and
+// ".weight" or ".bias".
+struct LayerNames {
+  std::string_view layers;  // "encoder.layer.", the number follows
+  std::string_view query;
+  std::string_view key;
+  std::string_view value;
+  std::string_view attention_output;
+  std::string_view attention_norm;
+  std::string_view intermediate;
+  std::string_view output;
+  std::string_view output_norm;
+};
+
+struct Family {
+  std::string_view model_type;  // of config.json: "bert"
+  std::string_view
+      class_prefix;  // of the classes of transformers: "Bert" of "BertForQuestionAnswering"
+  std::string_view base_prefix;  // of the encoder's tensors: "bert."
+  LayerNames layer;
+  // Tensors of the pre-training heads, which checkpoints of the family may carry, begin with these.
+  std::span<const std::string_view> pretraining_heads;
+  // Whether there is dropout between the attention's output projection and its residual.
+  bool attention_output_dropout;
+  // All fields that config.json can set. A field without a key keeps the family's default.
+  std::span<const ConfigKey> keys;
+  // A JSON object: what the family's class in transformers writes into config.json whether or not
+  // the file that was read had it.
+  const char* written_defaults;
+  // Makes the defaults of ModelConfig, which are BERT's, those of the family's class in
+  // transformers.
+  void (*set_defaults)(ModelConfig& config);
+};
+
+// In the order in which messages list them. An entry lives as long as the program.
+extern const Family kBert;
+extern const Family kDistilBert;
+std::span<const Family* const> families();
+
+// The family of this model_type; null when the table has none.
+const Family* find_family(std::string_view model_type,
+                          std::span<const Family* const> table = families());
+
+}  // namespace tandem::models

@@ -1,0 +1,73 @@
+#include "tandem/models/row_head.h"
+
+#include "tandem/core/profile.h"
+#include "tandem/kernels/dropout.h"
+#include "tandem/nn/linear.h"
+
+namespace tandem::models {
+namespace {
+
+class RowHead final : public Head {
+ public:
+  RowHead(const RowHeadOptions& options, const ModelConfig& config, nn::ParameterLayout& layout)
+      : options_(options), layer_(config.num_hidden_layers), hidden_size_(config.hidden_size) {
+    linear_.weight = layout.add(options.name + ".weight", {options.num_labels, hidden_size_},
+                                nn::ParameterKind::kWeight);
+    linear_.bias =
+        layout.add(options.name + ".bias", {options.num_labels}, nn::ParameterKind::kBias);
+  }
+
+  std::string_view class_suffix() const override { return options_.class_suffix; }
+  std::size_t num_logits(std::size_t rows, std::size_t) const override {
+    return rows * options_.num_labels;
+  }
+  double multiply_adds(double rows, double) const override {
+    return rows * static_cast<double>(options_.num_labels * hidden_size_);
+  }
+  // The linear layer's input, where it is not the hidden states themselves.
+  std::size_t memory(std::size_t rows, std::size_t, bool training) const override {
+    return training && options_.dropout > 0 ? rows * hidden_size_ : 0;
+  }
+
+  void forward(const nn::Pass& pass, std::span<const float> hidden, std::span<float> memory,
+               std::span<float> logits) const override {
+    if (!memory.empty()) drop(pass, hidden, memory);
+    nn::linear_forward<float>(pass, "head", linear_, options_.num_labels, hidden_size_,
+                              input(hidden, memory), logits);
+  }
+
+  void backward(const nn::Pass& pass, std::span<const float> hidden, std::span<float> memory,
+                std::span<const float> grad_logits, std::span<float> grad_hidden,
+                const nn::Gradients& grads) const override {
+    nn::linear_backward<float, float>(pass, "head", linear_, options_.num_labels, hidden_size_,
+                                      input(hidden, memory), grad_logits, grad_hidden,
+                                      /*accumulate_grad_x=*/false, grads);
+    if (!memory.empty()) drop(pass, grad_hidden, grad_hidden);
+  }
+
+ private:
+  static std::span<const float> input(std::span<const float> hidden, std::span<float> memory) {
+    return memory.empty() ? hidden : memory;
+  }
+  // The same mask over the input and over its gradient.
+  void drop(const nn::Pass& pass, std::span<const float> x, std::span<float> y) const {
+    const StageTimer timer(pass.context.profile, "head", "dropout");
+    kernels::dropout_forward<float>(
+        pass.context, pass.sequences, hidden_size_,
+        pass.dropout.at(layer_, nn::DropoutPlace::kInput, options_.dropout), x.data(), y.data());
+  }
+
+  RowHeadOptions options_;
+  std::size_t layer_;  // the dropout's place: the input of the layer behind the last
+  std::size_t hidden_size_;
+  nn::LinearParameters linear_;
+};
+
+}  // namespace
+
+std::unique_ptr<Head> make_row_head(const RowHeadOptions& options, const ModelConfig& config,
+                                    nn::ParameterLayout& layout) {
+  return std::make_unique<RowHead>(options, config, layout);
+}
+
+}  // namespace tandem::models

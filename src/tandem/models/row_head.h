@@ -1,0 +1,23 @@
+// Dropout and one linear layer over every row: the head of tasks that say something of each token.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tandem/models/head.h"
+
+namespace tandem::models {
+
+struct RowHeadOptions {
+  std::string_view class_suffix;  // Head::class_suffix(); lives as long as the program
+  std::string name;               // of the linear layer: "qa_outputs"
+  std::size_t num_labels = 0;     // logits of a row
+  double dropout = 0;             // of the layer's input
+};
+
+// Logits are [R, num_labels].
+std::unique_ptr<Head> make_row_head(const RowHeadOptions& options, const ModelConfig& config,
+                                    nn::ParameterLayout& layout);
+
+}  // namespace tandem::models
