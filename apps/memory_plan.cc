@@ -99,7 +99,7 @@ std::size_t quantization_bytes(const RunQaArguments& arguments, QuestionAnswerin
   if (!options.apply_quantization) return 0;
   std::size_t bytes = 0;
   for (const quant::LinearLayer& layer : quant::linear_layers(task.layout()))
-    bytes += 3 * layer.out_features * layer.in_features;
+    bytes += 3 * layer.linear.out_features * layer.linear.in_features;
   if (options.verify_loading) bytes += task.layout().size() * sizeof(float);
   // Training needs more in the same place.
   if (options.quantization_approach == quant::Approach::kStatic && !arguments.trains()) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <string>
 
 namespace tandem::models {
@@ -9,37 +10,6 @@ namespace {
 
 using nn::ParameterKind;
 using nn::ParameterLayout;
-
-nn::LinearParameters add_linear(ParameterLayout& layout, const std::string& name,
-                                std::size_t out_features, std::size_t in_features) {
-  const std::size_t weight =
-      layout.add(name + ".weight", {out_features, in_features}, ParameterKind::kWeight);
-  const std::size_t bias = layout.add(name + ".bias", {out_features}, ParameterKind::kBias);
-  return {weight, bias};
-}
-
-nn::LayerNormParameters add_layer_norm(ParameterLayout& layout, const std::string& name,
-                                       std::size_t hidden_size) {
-  const std::size_t weight =
-      layout.add(name + ".weight", {hidden_size}, ParameterKind::kLayerNormWeight);
-  const std::size_t bias = layout.add(name + ".bias", {hidden_size}, ParameterKind::kBias);
-  return {weight, bias};
-}
-
-// Query, key and value one behind the other, so that one product with a [3H, H] matrix computes all
-// three.
-nn::LinearParameters add_query_key_value(ParameterLayout& layout, const std::string& query,
-                                         const std::string& key, const std::string& value,
-                                         std::size_t hidden_size) {
-  const std::vector<std::size_t> shape = {hidden_size, hidden_size};
-  const std::size_t weight = layout.add(query + ".weight", shape, ParameterKind::kWeight);
-  layout.add_adjacent(key + ".weight", shape, ParameterKind::kWeight);
-  layout.add_adjacent(value + ".weight", shape, ParameterKind::kWeight);
-  const std::size_t bias = layout.add(query + ".bias", {hidden_size}, ParameterKind::kBias);
-  layout.add_adjacent(key + ".bias", {hidden_size}, ParameterKind::kBias);
-  layout.add_adjacent(value + ".bias", {hidden_size}, ParameterKind::kBias);
-  return {weight, bias};
-}
 
 nn::EmbeddingsOptions embeddings_options(const ModelConfig& config) {
   return {.hidden_size = config.hidden_size,
@@ -56,7 +26,7 @@ nn::EmbeddingsParameters add_embeddings(ParameterLayout& layout, const std::stri
                                         const nn::EmbeddingsOptions& options) {
   const std::size_t H = options.hidden_size;
   nn::EmbeddingsParameters parameters;
-  parameters.norm = add_layer_norm(layout, name + "LayerNorm", H);
+  parameters.norm = layout.add_layer_norm(name + "LayerNorm", H);
   if (options.type_vocab_size > 0) {
     parameters.type = layout.add(name + "token_type_embeddings.weight",
                                  {options.type_vocab_size, H}, ParameterKind::kEmbedding);
@@ -100,13 +70,16 @@ Encoder::Layer Encoder::make_layer(const ModelConfig& config, std::size_t index,
                    .attention_dropout = config.attention_probs_dropout_prob,
                    .attention_output_dropout = config.attention_output_dropout_prob(),
                    .feed_forward_dropout = config.hidden_dropout_prob};
-  layer.parameters.output_norm = add_layer_norm(layout, name(names.output_norm), H);
-  layer.parameters.output = add_linear(layout, name(names.output), H, I);
-  layer.parameters.intermediate = add_linear(layout, name(names.intermediate), I, H);
-  layer.parameters.attention_norm = add_layer_norm(layout, name(names.attention_norm), H);
-  layer.parameters.attention_output = add_linear(layout, name(names.attention_output), H, H);
-  layer.parameters.qkv =
-      add_query_key_value(layout, name(names.query), name(names.key), name(names.value), H);
+  layer.parameters.output_norm = layout.add_layer_norm(name(names.output_norm), H);
+  layer.parameters.output = layout.add_linear("down", name(names.output), H, I);
+  layer.parameters.intermediate = layout.add_linear("up", name(names.intermediate), I, H);
+  layer.parameters.attention_norm = layout.add_layer_norm(name(names.attention_norm), H);
+  layer.parameters.attention_output =
+      layout.add_linear("attention output", name(names.attention_output), H, H);
+  // Query, key and value one behind the other, so that one product with a [3H, H] matrix computes
+  // all three.
+  const std::array qkv = {name(names.query), name(names.key), name(names.value)};
+  layer.parameters.qkv = layout.add_linear("qkv", qkv, H, H);
   layer.end = layout.size();
   return layer;
 }
@@ -115,7 +88,7 @@ template <class T>
 void Encoder::plan_tensors(Arena& arena, std::size_t rows, PassKind kind,
                            EncoderTensors<T>& tensors) const {
   using Hidden = nn::Hidden<T>;
-  using LayerActivations = nn::TransformerLayerActivations<T>;
+  using TransformerLayer = nn::TransformerLayer<T>;
   const bool training = is_training(kind);
   const bool keeps_hidden = EncoderTensors<T>::keeps_hidden(kind);
   const std::size_t H = embeddings_options_.hidden_size;
@@ -133,7 +106,7 @@ void Encoder::plan_tensors(Arena& arena, std::size_t rows, PassKind kind,
       training && !keeps_hidden ? Hidden::allocate(arena, rows, H, stream) : tensors.hidden[0];
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const bool own_memory = kind == PassKind::kTraining || l == 0;
-    tensors.layers[l] = own_memory ? LayerActivations::allocate(arena, layers_[l].options, rows)
+    tensors.layers[l] = own_memory ? TransformerLayer::allocate(arena, layers_[l].options, rows)
                                    : tensors.layers[0];
     if (kind == PassKind::kCheckpointed && l > 0) {
       tensors.layers[l].output_norm = nn::LayerNormActivations::allocate(arena, rows, H);
@@ -141,7 +114,7 @@ void Encoder::plan_tensors(Arena& arena, std::size_t rows, PassKind kind,
     tensors.hidden[l + 1] = keeps_hidden ? Hidden::allocate(arena, rows, H, stream) : shared;
   }
   tensors.scratch =
-      nn::TransformerLayerScratch<T>::allocate(arena, layers_[0].options, rows, stream, training);
+      TransformerLayer::allocate_scratch(arena, layers_[0].options, rows, stream, training);
 }
 
 void Encoder::plan(Arena& arena, std::size_t rows, PassKind kind,
@@ -164,9 +137,8 @@ void Encoder::layers_forward(const nn::Pass& pass, const nn::PackedBatch& batch,
   nn::embeddings_forward<T>(pass, embeddings_options_, embeddings_, batch, tensors.embeddings,
                             tensors.hidden[0]);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    nn::transformer_layer_forward<T>(pass, layers_[l].options, layers_[l].parameters,
-                                     tensors.hidden[l], tensors.layers[l], tensors.scratch,
-                                     tensors.hidden[l + 1]);
+    const nn::TransformerLayer<T> layer(pass, layers_[l].options, layers_[l].parameters);
+    layer.forward(tensors.hidden[l], tensors.layers[l], tensors.scratch, tensors.hidden[l + 1]);
   }
 }
 
@@ -180,21 +152,16 @@ void Encoder::forward(const nn::Pass& pass, const nn::PackedBatch& batch,
 template <class T>
 void Encoder::restore_for_backward(const nn::Pass& pass, const EncoderTensors<T>& tensors,
                                    PassKind kind, std::size_t l) const {
-  const Layer& layer = layers_[l];
+  const nn::TransformerLayer<T> layer(pass, layers_[l].options, layers_[l].parameters);
   const bool checkpointed = kind == PassKind::kCheckpointed;
-  if (!checkpointed) {
-    nn::transformer_layer_restore<T>(pass, layer.parameters, tensors.layers[l], tensors.scratch);
-  }
+  if (!checkpointed) layer.restore(tensors.layers[l], tensors.scratch);
   if (l > 0 && !EncoderTensors<T>::keeps_hidden(kind)) {
     const Layer& before = layers_[l - 1];
     nn::layer_norm_again<T>(pass, before.parameters.output_norm, tensors.layers[l - 1].output_norm,
                             checkpointed ? nn::Again::kBoth : nn::Again::kOperand,
                             tensors.hidden[l]);
   }
-  if (checkpointed) {
-    nn::transformer_layer_recompute<T>(pass, layer.options, layer.parameters, tensors.hidden[l],
-                                       tensors.layers[l], tensors.scratch);
-  }
+  if (checkpointed) layer.recompute(tensors.hidden[l], tensors.layers[l], tensors.scratch);
 }
 
 template <class T>
@@ -203,9 +170,8 @@ void Encoder::layers_backward(const nn::Pass& pass, const EncoderTensors<T>& ten
                               FunctionRef<void(std::size_t end)> gradient_ready) const {
   for (std::size_t l = layers_.size(); l-- > 0;) {
     restore_for_backward(pass, tensors, kind, l);
-    nn::transformer_layer_backward<T>(pass, layers_[l].options, layers_[l].parameters,
-                                      tensors.hidden[l], tensors.layers[l], tensors.scratch, grad,
-                                      grads);
+    const nn::TransformerLayer<T> layer(pass, layers_[l].options, layers_[l].parameters);
+    layer.backward(tensors.hidden[l], tensors.layers[l], tensors.scratch, grad, grads);
     gradient_ready(layers_[l].end);
   }
 }

@@ -25,12 +25,12 @@ using ::testing::ThrowsMessage;
 // Keeps all that it sees.
 struct Recorder : nn::LinearObserver {
   struct Input {
-    std::size_t offset, rows, in_features;
+    nn::Linear linear;
+    std::size_t rows;
     std::vector<float> x;
   };
-  void saw(std::size_t weight_offset, std::size_t rows, std::size_t in_features,
-           const float* x) override {
-    inputs.push_back({weight_offset, rows, in_features, {x, x + rows * in_features}});
+  void saw(const nn::Linear& linear, std::size_t rows, const float* x) override {
+    inputs.push_back({linear, rows, {x, x + rows * linear.in_features}});
   }
   std::vector<Input> inputs;
 };
@@ -71,10 +71,6 @@ const nn::ParameterSpec& parameter_at(const TestModel& test, std::size_t offset)
                        [&](const nn::ParameterSpec& p) { return p.offset == offset; });
 }
 
-bool is_query(const std::string& name) {
-  return name.find("query") != std::string::npos || name.find("q_lin") != std::string::npos;
-}
-
 // All linear layers in int8, with the ranges that one f32 pass saw (static) or without (dynamic).
 nn::Int8Linears all_quantized(const kernels::Context& context, const TestModel& test,
                               bool dynamic) {
@@ -82,12 +78,11 @@ nn::Int8Linears all_quantized(const kernels::Context& context, const TestModel& 
   infer(context, test, nullptr, &seen);
   nn::Int8Linears linears;
   for (const Recorder::Input& input : seen.inputs) {
-    const nn::ParameterSpec& parameter = parameter_at(test, input.offset);
-    const std::size_t out = parameter.shape[0] * (is_query(parameter.name) ? 3 : 1);
-    nn::Int8Linear linear = quantized(context, test, input.offset, out, input.in_features);
+    nn::Int8Linear linear = quantized(context, test, input.linear.weight, input.linear.out_features,
+                                      input.linear.in_features);
     const auto [min, max] = std::minmax_element(input.x.begin(), input.x.end());
     if (!dynamic) linear.input = kernels::int8_range(*min, *max);
-    linears.set(input.offset, std::move(linear));
+    linears.set(input.linear, std::move(linear));
   }
   return linears;
 }
@@ -119,8 +114,8 @@ TEST_P(Int8ModelTest, AnObserverSeesEachLinearLayerOnceInOrder) {
   std::vector<std::size_t> in_features, want_in_features;
   for (const Recorder::Input& input : seen.inputs) {
     EXPECT_EQ(input.rows, tiny_batch(false).rows());
-    names.push_back(parameter_at(test_, input.offset).name);
-    in_features.push_back(input.in_features);
+    names.push_back(parameter_at(test_, input.linear.weight).name);
+    in_features.push_back(input.linear.in_features);
   }
   for (const char* layer : {"0", "1"}) {
     for (const std::string_view part :
@@ -136,7 +131,7 @@ TEST_P(Int8ModelTest, AnObserverSeesEachLinearLayerOnceInOrder) {
   EXPECT_THAT(in_features, ElementsAreArray(want_in_features));
   // What it saw of the head is what the head computed with.
   const Recorder::Input& head = seen.inputs.back();
-  const float* w = test_.f32.data() + head.offset;
+  const float* w = test_.f32.data() + head.linear.weight;
   double logit = test_.f32[test_.model.layout().find("qa_outputs.bias")->offset];
   for (std::size_t k = 0; k < H; ++k) logit += static_cast<double>(w[k]) * head.x[k];
   EXPECT_NEAR(logit, logits[0], 1e-5);
@@ -148,30 +143,31 @@ TEST_P(Int8ModelTest, AnInt8HeadIsWithinTheBoundOfItsProduct) {
   const std::vector<float> exact = infer(context_, test_, nullptr, &seen);
   const Recorder::Input& input = seen.inputs.back();
   const auto [min, max] = std::minmax_element(input.x.begin(), input.x.end());
-  nn::Int8Linear head = quantized(context_, test_, input.offset, 2, input.in_features);
+  nn::Int8Linear head =
+      quantized(context_, test_, input.linear.weight, 2, input.linear.in_features);
   const kernels::Int8Range range = kernels::int8_range(*min, *max);
   head.input = range;
   const std::vector<float> scale(head.weight.scale().begin(), head.weight.scale().end());
   nn::Int8Linears linears;
-  linears.set(input.offset, std::move(head));
+  linears.set(input.linear, std::move(head));
   const std::vector<float> logits = infer(context_, test_, &linears);
   EXPECT_NE(logits, exact);
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    const float* x = input.x.data() + i / 2 * input.in_features;
-    const float* w = test_.f32.data() + input.offset + i % 2 * input.in_features;
+    const float* x = input.x.data() + i / 2 * input.linear.in_features;
+    const float* w = test_.f32.data() + input.linear.weight + i % 2 * input.linear.in_features;
     double bound = 1e-5;  // the roundings of f32
-    for (std::size_t k = 0; k < input.in_features; ++k) {
+    for (std::size_t k = 0; k < input.linear.in_features; ++k) {
       bound += range.scale / 2.0 * std::abs(w[k]) +
                scale[i % 2] / 2.0 * (std::abs(x[k]) + range.scale / 2.0);
     }
     EXPECT_NEAR(logits[i], exact[i], bound);
   }
   // Without the layer all is as before; with it again, too.
-  auto taken = linears.take(input.offset);
+  auto taken = linears.take(input.linear.weight);
   EXPECT_EQ(infer(context_, test_, &linears), exact);
   ASSERT_TRUE(taken.has_value());
-  EXPECT_FALSE(linears.take(input.offset).has_value());
-  linears.set(input.offset, *std::move(taken));
+  EXPECT_FALSE(linears.take(input.linear.weight).has_value());
+  linears.set(input.linear, *std::move(taken));
   EXPECT_EQ(infer(context_, test_, &linears), logits);
 }
 
@@ -237,9 +233,8 @@ TEST_P(Int8ModelTest, RefusesWhatInt8CannotDo) {
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("backward through int8 layers")));
 
-  const std::size_t head = test_.model.layout().find("qa_outputs.weight")->offset;
-  linears.set(head, quantized(context_, test_, head, 3, 32));
-  EXPECT_THAT([&] { forward(training); },
+  const nn::Linear head = test_.model.layout().linears().front();
+  EXPECT_THAT([&] { linears.set(head, quantized(context_, test_, head.weight, 3, 32)); },
               ThrowsMessage<InvalidArgument>(HasSubstr("is 3 x 32; the layer is 2 x 32")));
 }
 

@@ -11,10 +11,7 @@ class RowHead final : public Head {
  public:
   RowHead(const RowHeadOptions& options, const ModelConfig& config, nn::ParameterLayout& layout)
       : options_(options), layer_(config.num_hidden_layers), hidden_size_(config.hidden_size) {
-    linear_.weight = layout.add(options.name + ".weight", {options.num_labels, hidden_size_},
-                                nn::ParameterKind::kWeight);
-    linear_.bias =
-        layout.add(options.name + ".bias", {options.num_labels}, nn::ParameterKind::kBias);
+    linear_ = layout.add_linear("head", options.name, options.num_labels, hidden_size_);
   }
 
   std::string_view class_suffix() const override { return options_.class_suffix; }
@@ -32,16 +29,14 @@ class RowHead final : public Head {
   void forward(const nn::Pass& pass, std::span<const float> hidden, std::span<float> memory,
                std::span<float> logits) const override {
     if (!memory.empty()) drop(pass, hidden, memory);
-    nn::linear_forward<float>(pass, "head", linear_, options_.num_labels, hidden_size_,
-                              input(hidden, memory), logits);
+    nn::linear_forward<float>(pass, linear_, input(hidden, memory), logits);
   }
 
   void backward(const nn::Pass& pass, std::span<const float> hidden, std::span<float> memory,
                 std::span<const float> grad_logits, std::span<float> grad_hidden,
                 const nn::Gradients& grads) const override {
-    nn::linear_backward<float, float>(pass, "head", linear_, options_.num_labels, hidden_size_,
-                                      input(hidden, memory), grad_logits, grad_hidden,
-                                      /*accumulate_grad_x=*/false, grads);
+    nn::linear_backward<float, float>(pass, linear_, input(hidden, memory), grad_logits,
+                                      grad_hidden, /*accumulate_grad_x=*/false, grads);
     if (!memory.empty()) drop(pass, grad_hidden, grad_hidden);
   }
 
@@ -60,7 +55,7 @@ class RowHead final : public Head {
   RowHeadOptions options_;
   std::size_t layer_;  // the dropout's place: the input of the layer behind the last
   std::size_t hidden_size_;
-  nn::LinearParameters linear_;
+  nn::Linear linear_;
 };
 
 }  // namespace

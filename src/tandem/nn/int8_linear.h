@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "tandem/core/error.h"
 #include "tandem/kernels/int8.h"
 #include "tandem/nn/weights.h"
 
@@ -19,13 +20,21 @@ struct Int8Linear {
   std::optional<kernels::Int8Range> input;
 };
 
-// Linear layers by the offset of their weight in the arena (LinearParameters::weight). Query, key
-// and value are one layer, [3H, H]. Layers that are not here run as without int8.
+// The linear layers that run in int8, by the offset of their weight in the arena. Query, key and
+// value are one layer, [3H, H]. Layers that are not here run as without int8.
 class Int8Linears {
  public:
-  // Puts a layer in the place of one at the same offset.
-  void set(std::size_t offset, Int8Linear linear) {
-    linears_.insert_or_assign(offset, std::move(linear));
+  // Runs `linear` with these weights, in the place of those that were set before. Throws
+  // InvalidArgument when they have another shape than the layer.
+  void set(const Linear& linear, Int8Linear int8) {
+    const kernels::Int8Weight& weight = int8.weight;
+    if (weight.out_features() != linear.out_features ||
+        weight.in_features() != linear.in_features) {
+      raise<InvalidArgument>("the int8 weight of '{}' at {} is {} x {}; the layer is {} x {}",
+                             linear.name, linear.weight, weight.out_features(),
+                             weight.in_features(), linear.out_features, linear.in_features);
+    }
+    linears_.insert_or_assign(linear.weight, std::move(int8));
   }
   // Takes a layer out, so that it runs in f32 again; nothing if there is none. set() brings it
   // back.
@@ -54,10 +63,9 @@ inline const Int8Linear* int8_at(const Weights& weights, std::size_t offset) {
 class LinearObserver {
  public:
   virtual ~LinearObserver() = default;
-  // Called before the product, by the thread that runs the pass.   x: [rows, in_features] f32, what
-  // the product is about to read.
-  virtual void saw(std::size_t weight_offset, std::size_t rows, std::size_t in_features,
-                   const float* x) = 0;
+  // Called before the product, by the thread that runs the pass.   x: [rows, linear.in_features]
+  // f32, what the product is about to read.
+  virtual void saw(const Linear& linear, std::size_t rows, const float* x) = 0;
 };
 
 }  // namespace tandem::nn

@@ -28,6 +28,28 @@ std::size_t ParameterLayout::add_adjacent(std::string name, std::vector<std::siz
                 parameters_.back().trainable);
 }
 
+Linear ParameterLayout::add_linear(std::string_view name, std::span<const std::string> modules,
+                                   std::size_t out_features, std::size_t in_features) {
+  Linear linear{
+      .out_features = modules.size() * out_features, .in_features = in_features, .name = name};
+  const auto add_all = [&](const char* suffix, const std::vector<std::size_t>& shape,
+                           ParameterKind kind) {
+    const std::size_t first = add(modules.front() + suffix, shape, kind);
+    for (const std::string& module : modules.subspan(1)) add_adjacent(module + suffix, shape, kind);
+    return first;
+  };
+  linear.weight = add_all(".weight", {out_features, in_features}, ParameterKind::kWeight);
+  linear.bias = add_all(".bias", {out_features}, ParameterKind::kBias);
+  linears_.push_back(linear);
+  return linear;
+}
+
+LayerNormParameters ParameterLayout::add_layer_norm(const std::string& module, std::size_t size) {
+  const std::size_t weight = add(module + ".weight", {size}, ParameterKind::kLayerNormWeight);
+  const std::size_t bias = add(module + ".bias", {size}, ParameterKind::kBias);
+  return {weight, bias};
+}
+
 std::size_t ParameterLayout::append(std::size_t offset, std::string name,
                                     std::vector<std::size_t> shape, ParameterKind kind,
                                     bool trainable) {

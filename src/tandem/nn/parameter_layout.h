@@ -8,10 +8,13 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "tandem/nn/weights.h"
 
 namespace tandem::nn {
 
@@ -59,8 +62,22 @@ class ParameterLayout {
   // whenever the previous size is one.
   std::size_t add_adjacent(std::string name, std::vector<std::size_t> shape, ParameterKind kind);
 
+  // Appends the weight and the bias of a linear layer, "<module>.weight" and "<module>.bias".
+  // Several modules, of `out_features` each, that read the same input are one layer: their weights
+  // lie one behind the other, then their biases.
+  Linear add_linear(std::string_view name, std::span<const std::string> modules,
+                    std::size_t out_features, std::size_t in_features);
+  Linear add_linear(std::string_view name, const std::string& module, std::size_t out_features,
+                    std::size_t in_features) {
+    return add_linear(name, std::span(&module, 1), out_features, in_features);
+  }
+  // Weight and bias of a LayerNorm over `size` columns.
+  LayerNormParameters add_layer_norm(const std::string& module, std::size_t size);
+
   // In arena order.
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
+  // Those of add_linear(), in arena order.
+  const std::vector<Linear>& linears() const { return linears_; }
   // Null when there is no parameter of this name.
   const ParameterSpec* find(std::string_view name) const;
 
@@ -83,6 +100,7 @@ class ParameterLayout {
                      ParameterKind kind, bool trainable);
 
   std::vector<ParameterSpec> parameters_;
+  std::vector<Linear> linears_;
   std::unordered_map<std::string, std::size_t> index_;
 };
 

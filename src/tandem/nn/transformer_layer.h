@@ -38,13 +38,12 @@ struct TransformerLayerOptions {
   std::size_t head_dim() const { return hidden_size / num_heads; }
 };
 
-// Offsets in the parameter arena.
 struct TransformerLayerParameters {
-  LinearParameters qkv;               // [3H, H], [3H]: query, key, value adjacent
-  LinearParameters attention_output;  // [H, H], [H]
+  Linear qkv;               // [3H, H], [3H]: query, key, value adjacent
+  Linear attention_output;  // [H, H], [H]
   LayerNormParameters attention_norm;
-  LinearParameters intermediate;  // [I, H], [I]
-  LinearParameters output;        // [H, I], [H]
+  Linear intermediate;  // [I, H], [I]
+  Linear output;        // [H, I], [H]
   LayerNormParameters output_norm;
 };
 
@@ -59,13 +58,9 @@ struct TransformerLayerActivations {
   LayerNormActivations attention_norm;
   std::span<T> pre_activation;  // [R, I]
   LayerNormActivations output_norm;
-
-  static TransformerLayerActivations allocate(Arena& arena, const TransformerLayerOptions& options,
-                                              std::size_t rows);
 };
 
-// Memory that lives within one layer's forward or backward; all layers share it. `stream`: the
-// residual stream (hidden.h).
+// Memory that lives within one layer's forward or backward; all layers share it.
 template <class T>
 struct TransformerLayerScratch {
   Hidden<T> attended;      // [R, H]
@@ -73,41 +68,48 @@ struct TransformerLayerScratch {
   std::span<T> projected;  // [R, H] a product on its way into LayerNorm; in backward its gradient
   std::span<T> grad_context;  // [R, H]; training only
   std::span<T> grad_wide;     // [R, max(I, 3H)] of the activation, then of qkv; training only
-
-  static TransformerLayerScratch allocate(Arena& arena, const TransformerLayerOptions& options,
-                                          std::size_t rows, std::span<float> stream, bool training);
 };
 
-// y = layer(x), overwritten, together with the activations. x and y may be the same memory if no
-// backward follows.
+// One layer in one pass. Keeps references to its three arguments.
 template <class T>
-void transformer_layer_forward(const Pass& pass, const TransformerLayerOptions& options,
-                               const TransformerLayerParameters& parameters, const Hidden<T>& x,
-                               const TransformerLayerActivations<T>& saved,
-                               const TransformerLayerScratch<T>& scratch, const Hidden<T>& y);
+class TransformerLayer {
+ public:
+  using Activations = TransformerLayerActivations<T>;
+  using Scratch = TransformerLayerScratch<T>;
 
-// Before backward, one of these two brings `attended` of `scratch` back to what it was in forward,
-// bit for bit; pass and parameters as in forward.
-// From what forward saved:
-template <class T>
-void transformer_layer_restore(const Pass& pass, const TransformerLayerParameters& parameters,
-                               const TransformerLayerActivations<T>& saved,
-                               const TransformerLayerScratch<T>& scratch);
-// From x alone: `saved` is overwritten by another forward, which ends where output_norm, the one
-// part that must still be this layer's, takes over.
-template <class T>
-void transformer_layer_recompute(const Pass& pass, const TransformerLayerOptions& options,
-                                 const TransformerLayerParameters& parameters, const Hidden<T>& x,
-                                 const TransformerLayerActivations<T>& saved,
-                                 const TransformerLayerScratch<T>& scratch);
+  static Activations allocate(Arena& arena, const TransformerLayerOptions& options,
+                              std::size_t rows);
+  // `stream`: the residual stream (hidden.h).
+  static Scratch allocate_scratch(Arena& arena, const TransformerLayerOptions& options,
+                                  std::size_t rows, std::span<float> stream, bool training);
 
-// grad: [R, H] f32, the gradient of y on entry and of x on return. Parameter gradients go to
-// `grads` (overwrite or += as it says). pass, x (its operand) and saved as in forward.
-template <class T>
-void transformer_layer_backward(const Pass& pass, const TransformerLayerOptions& options,
-                                const TransformerLayerParameters& parameters, const Hidden<T>& x,
-                                const TransformerLayerActivations<T>& saved,
-                                const TransformerLayerScratch<T>& scratch, std::span<float> grad,
-                                const Gradients& grads);
+  TransformerLayer(const Pass& pass, const TransformerLayerOptions& options,
+                   const TransformerLayerParameters& parameters);
+
+  // y = layer(x), overwritten, together with the activations. x and y may be the same memory if no
+  // backward follows.
+  void forward(const Hidden<T>& x, const Activations& saved, const Scratch& scratch,
+               const Hidden<T>& y) const;
+
+  // Before backward, one of these two brings `attended` of `scratch` back to what it was in
+  // forward, bit for bit.
+  // From what forward saved:
+  void restore(const Activations& saved, const Scratch& scratch) const;
+  // From x alone: `saved` is overwritten by another forward, which ends where output_norm, the one
+  // part that must still be this layer's, takes over.
+  void recompute(const Hidden<T>& x, const Activations& saved, const Scratch& scratch) const;
+
+  // grad: [R, H] f32, the gradient of y on entry and of x on return. Parameter gradients go to
+  // `grads` (overwrite or += as it says). x (its operand) and saved as in forward.
+  void backward(const Hidden<T>& x, const Activations& saved, const Scratch& scratch,
+                std::span<float> grad, const Gradients& grads) const;
+
+ private:
+  const Pass& pass_;
+  const TransformerLayerOptions& options_;
+  const TransformerLayerParameters& parameters_;
+  // The three places that drop; forward and backward ask alike.
+  kernels::Dropout attention_dropout_, attention_output_dropout_, feed_forward_dropout_;
+};
 
 }  // namespace tandem::nn

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <type_traits>
 
 #include "tandem/core/bfloat16.h"
@@ -46,10 +47,15 @@ struct Gradients {
   float* at(std::size_t offset) const { return f32.data() + offset; }
 };
 
-// y = x·weightᵀ + bias.
-struct LinearParameters {
+// A linear layer y = x·weightᵀ + bias (linear.h): offsets in the arena, shape, and the name of its
+// stage in profiles and messages ("qkv"), a text that lives as long as the program. Made by
+// ParameterLayout::add_linear().
+struct Linear {
   std::size_t weight = 0;  // [out_features, in_features]
   std::size_t bias = 0;    // [out_features]
+  std::size_t out_features = 0;
+  std::size_t in_features = 0;
+  std::string_view name = {};
 };
 
 struct LayerNormParameters {

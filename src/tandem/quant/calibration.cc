@@ -15,7 +15,7 @@ constexpr std::size_t kChunk = 65536;  // values that one task looks at
 
 std::map<std::size_t, std::size_t> index_of(const std::vector<LinearLayer>& layers) {
   std::map<std::size_t, std::size_t> index;
-  for (std::size_t i = 0; i < layers.size(); ++i) index.emplace(layers[i].weight_offset, i);
+  for (std::size_t i = 0; i < layers.size(); ++i) index.emplace(layers[i].linear.weight, i);
   return index;
 }
 
@@ -56,15 +56,15 @@ Extremes both(const Extremes& a, const Extremes& b) {
 ExtremesObserver::ExtremesObserver(ThreadPool& threads, const std::vector<LinearLayer>& layers)
     : threads_(threads), layers_(layers), index_(index_of(layers)), extremes_(layers.size()) {}
 
-void ExtremesObserver::saw(std::size_t weight_offset, std::size_t rows, std::size_t in_features,
-                           const float* x) {
-  const auto found = index_.find(weight_offset);
+void ExtremesObserver::saw(const nn::Linear& linear, std::size_t rows, const float* x) {
+  const auto found = index_.find(linear.weight);
   if (found == index_.end()) return;
   std::vector<Extremes> of_thread(static_cast<std::size_t>(threads_.num_threads()));
-  for_each_chunk(threads_, {x, rows * in_features}, [&](std::span<const float> values, int thread) {
-    Extremes& mine = of_thread[static_cast<std::size_t>(thread)];
-    mine = both(mine, extremes_of(values));
-  });
+  for_each_chunk(threads_, {x, rows * linear.in_features},
+                 [&](std::span<const float> values, int thread) {
+                   Extremes& mine = of_thread[static_cast<std::size_t>(thread)];
+                   mine = both(mine, extremes_of(values));
+                 });
   for (const Extremes& part : of_thread) {
     extremes_[found->second] = both(extremes_[found->second], part);
   }
@@ -104,22 +104,22 @@ HistogramObserver::HistogramObserver(ThreadPool& threads, const std::vector<Line
   for (auto& counts : counts_of_thread_) counts.resize(kBins);
 }
 
-void HistogramObserver::saw(std::size_t weight_offset, std::size_t rows, std::size_t in_features,
-                            const float* x) {
-  const auto found = index_.find(weight_offset);
+void HistogramObserver::saw(const nn::Linear& linear, std::size_t rows, const float* x) {
+  const auto found = index_.find(linear.weight);
   if (found == index_.end()) return;
   Histogram& histogram = histograms_[found->second];
   const float min = histogram.extremes.min;
   const float range = histogram.extremes.max - min;
   const float bins_per_unit = range > 0 ? static_cast<float>(kBins) / range : 0.0f;
-  for_each_chunk(threads_, {x, rows * in_features}, [&](std::span<const float> values, int thread) {
-    auto& counts = counts_of_thread_[static_cast<std::size_t>(thread)];
-    for (const float value : values) {
-      const float bin =
-          std::clamp((value - min) * bins_per_unit, 0.0f, static_cast<float>(kBins - 1));
-      ++counts[static_cast<std::size_t>(bin)];
-    }
-  });
+  for_each_chunk(
+      threads_, {x, rows * linear.in_features}, [&](std::span<const float> values, int thread) {
+        auto& counts = counts_of_thread_[static_cast<std::size_t>(thread)];
+        for (const float value : values) {
+          const float bin =
+              std::clamp((value - min) * bins_per_unit, 0.0f, static_cast<float>(kBins - 1));
+          ++counts[static_cast<std::size_t>(bin)];
+        }
+      });
   for (auto& counts : counts_of_thread_) {
     for (std::size_t b = 0; b < kBins; ++b) histogram.counts[b] += std::exchange(counts[b], 0);
   }

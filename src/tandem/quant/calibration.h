@@ -33,8 +33,7 @@ struct Extremes {
 class ExtremesObserver final : public nn::LinearObserver {
  public:
   ExtremesObserver(ThreadPool& threads, const std::vector<LinearLayer>& layers);
-  void saw(std::size_t weight_offset, std::size_t rows, std::size_t in_features,
-           const float* x) override;
+  void saw(const nn::Linear& linear, std::size_t rows, const float* x) override;
   // Over all ranks, by layer. Collective. Throws DataError that names a layer whose input was not
   // finite; on every rank.
   std::vector<Extremes> reduce(comm::Communicator& communicator) const;
@@ -60,8 +59,7 @@ class HistogramObserver final : public nn::LinearObserver {
 
   HistogramObserver(ThreadPool& threads, const std::vector<LinearLayer>& layers,
                     std::span<const Extremes> extremes);
-  void saw(std::size_t weight_offset, std::size_t rows, std::size_t in_features,
-           const float* x) override;
+  void saw(const nn::Linear& linear, std::size_t rows, const float* x) override;
   // Over all ranks, by layer. Collective.
   std::vector<Histogram> reduce(comm::Communicator& communicator) const;
 

@@ -31,11 +31,10 @@ using ::testing::Lt;
 
 const fs::path kDemo = fs::path(TANDEM_SOURCE_DIR) / "examples" / "demo";
 
-const std::vector<LinearLayer> kOneLayer = {{.modules = {{"m", 4}},
-                                             .block = "b.0",
-                                             .weight_offset = 16,
-                                             .out_features = 4,
-                                             .in_features = 3}};
+const nn::Linear kLinear = {.weight = 16, .bias = 32, .out_features = 4, .in_features = 3};
+const nn::Linear kOther = {.weight = 0, .bias = 12, .out_features = 4, .in_features = 3};
+const std::vector<LinearLayer> kOneLayer = {
+    {.modules = {{"m", 4}}, .block = "b.0", .linear = kLinear}};
 
 void alone(const std::function<void(Communicator&)>& body) {
   EXPECT_THAT(run_threads(1, body), Each(IsEmpty()));
@@ -46,8 +45,8 @@ TEST(ExtremesObserver, KeepsTheLayersItWasMadeFor) {
     ThreadPool threads(2);
     ExtremesObserver observer(threads, kOneLayer);
     const std::vector<float> x = {1, 2, 3, -0.5f, 7, 2};
-    observer.saw(16, 2, 3, x.data());
-    observer.saw(0, 1, 3, std::vector<float>{100, -100, 0}.data());
+    observer.saw(kLinear, 2, x.data());
+    observer.saw(kOther, 1, std::vector<float>{100, -100, 0}.data());
     EXPECT_EQ(observer.reduce(communicator).front(), (Extremes{-0.5f, 7}));
   });
 }
@@ -56,7 +55,7 @@ TEST(ExtremesObserver, ZeroIsAlwaysInTheRange) {
   alone([](Communicator& communicator) {
     ThreadPool threads(1);
     ExtremesObserver observer(threads, kOneLayer);
-    observer.saw(16, 1, 3, std::vector<float>{3, 4, 5}.data());
+    observer.saw(kLinear, 1, std::vector<float>{3, 4, 5}.data());
     EXPECT_EQ(observer.reduce(communicator).front(), (Extremes{0, 5}));
   });
 }
@@ -68,7 +67,7 @@ TEST(ExtremesObserver, InputsThatAreNotFiniteNameTheLayerOnEveryRank) {
       ExtremesObserver observer(threads, kOneLayer);
       std::vector<float> x(300, 1.0f);
       if (communicator.rank() == 1) x[200] = bad;
-      observer.saw(16, 100, 3, x.data());
+      observer.saw(kLinear, 100, x.data());
       observer.reduce(communicator);
     });
     EXPECT_THAT(errors, Each(HasSubstr("the input of m is not finite")));
@@ -83,7 +82,7 @@ TEST(HistogramObserver, CountsEveryValueOnce) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       x[i] = static_cast<float>(i % 2049) / 1024.0f - 1.0f;  // the edges of all bins
     }
-    observer.saw(16, x.size() / 3, 3, x.data());
+    observer.saw(kLinear, x.size() / 3, x.data());
     const Histogram histogram = observer.reduce(communicator).front();
     std::int64_t total = 0;
     for (const std::int64_t count : histogram.counts) total += count;

@@ -184,11 +184,11 @@ class LinearReader {
   std::optional<QuantizedLinear> read(const LinearLayer& layer) {
     if (!is_int8(layer)) return std::nullopt;
     QuantizedLinear linear{.layer = layer, .weight = {}, .input = std::nullopt};
-    linear.weight.rows = layer.out_features;
-    linear.weight.columns = layer.in_features;
+    linear.weight.rows = layer.linear.out_features;
+    linear.weight.columns = layer.linear.in_features;
     for (const LinearModule& module : layer.modules) {
       const ModuleReader reader(files_, quantization_, module.name, file_name(module));
-      reader.read_weight(module.out_features, layer.in_features, linear.weight);
+      reader.read_weight(module.out_features, layer.linear.in_features, linear.weight);
       const auto input = reader.read_input();
       if (&module != &layer.modules.front() && input != linear.input) {
         raise<DataError>(
@@ -310,7 +310,7 @@ models::LoadReport load_other_weights(const fs::path& directory, const models::M
       models::load_pretrained(directory, config, layout, weights, seed, taken);
   for (const QuantizedLinear& linear : linears) {
     dequantize(linear.weight,
-               weights.subspan(linear.layer.weight_offset, linear.weight.values.size()));
+               weights.subspan(linear.layer.linear.weight, linear.weight.values.size()));
   }
   return report;
 }

@@ -123,10 +123,10 @@ TEST_P(Int8Files, LayersAreTheEncodersProductsFromTheLast) {
   const LinearLayer& qkv = layers_.back();
   ASSERT_EQ(qkv.modules.size(), 3u);
   EXPECT_EQ(qkv.modules.front().name, query());
-  EXPECT_EQ(qkv.out_features, 96u);
-  EXPECT_EQ(qkv.in_features, 32u);
-  EXPECT_EQ(qkv.weight_offset, model_.model.layout().find(query() + ".weight")->offset);
-  EXPECT_EQ(layers_.front().in_features, 48u);  // the feed-forward part's second product
+  EXPECT_EQ(qkv.linear.out_features, 96u);
+  EXPECT_EQ(qkv.linear.in_features, 32u);
+  EXPECT_EQ(qkv.linear.weight, model_.model.layout().find(query() + ".weight")->offset);
+  EXPECT_EQ(layers_.front().linear.in_features, 48u);  // the feed-forward part's second product
   EXPECT_EQ(layers_.front().modules.size(), 1u);
 }
 
@@ -195,7 +195,7 @@ TEST_P(Int8Files, LogitsOfTheLoadedModelAreThoseOfTheSavedOne) {
   dequantize(linears.front().weight, back);
   EXPECT_TRUE(std::equal(
       back.begin(), back.end(),
-      weights.begin() + static_cast<std::ptrdiff_t>(linears.front().layer.weight_offset)));
+      weights.begin() + static_cast<std::ptrdiff_t>(linears.front().layer.linear.weight)));
 }
 
 TEST_P(Int8Files, WithoutTheBasePrefixAndInOtherFloats) {
@@ -285,7 +285,7 @@ TEST_P(Int8Files, EqualModelsWriteEqualBytes) {
 }
 
 TEST_P(Int8Files, WeightsThatAreNotFiniteNameTheLayer) {
-  model_.f32[layers_.back().weight_offset] = NAN;
+  model_.f32[layers_.back().linear.weight] = NAN;
   try {
     quantized({});
     FAIL() << "no error";

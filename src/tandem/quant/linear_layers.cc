@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 namespace tandem::quant {
 namespace {
@@ -23,29 +24,25 @@ std::string block_of(const std::string& name) {
   return {};
 }
 
+std::vector<LinearModule> modules_of(const nn::ParameterLayout& layout, const nn::Linear& linear) {
+  const std::size_t end = linear.weight + linear.out_features * linear.in_features;
+  std::vector<LinearModule> modules;
+  for (const nn::ParameterSpec& parameter : layout.parameters()) {
+    if (parameter.offset < linear.weight || parameter.offset >= end) continue;
+    modules.push_back(
+        {parameter.name.substr(0, parameter.name.size() - kWeight.size()), parameter.shape[0]});
+  }
+  return modules;
+}
+
 }  // namespace
 
 std::vector<LinearLayer> linear_layers(const nn::ParameterLayout& layout) {
   std::vector<LinearLayer> layers;
-  const nn::ParameterSpec* before = nullptr;
-  for (const nn::ParameterSpec& parameter : layout.parameters()) {
-    // Weights of modules that are computed together follow each other, with no bias between them.
-    const bool same_product = before != nullptr && before->kind == nn::ParameterKind::kWeight;
-    before = &parameter;
-    if (parameter.kind != nn::ParameterKind::kWeight) continue;
-    const std::string block = block_of(parameter.name);
-    if (block.empty()) continue;
-    if (!same_product) {
-      layers.push_back({.modules = {},
-                        .block = block,
-                        .weight_offset = parameter.offset,
-                        .out_features = 0,
-                        .in_features = parameter.shape[1]});
-    }
-    LinearLayer& layer = layers.back();
-    layer.out_features += parameter.shape[0];
-    layer.modules.push_back(
-        {parameter.name.substr(0, parameter.name.size() - kWeight.size()), parameter.shape[0]});
+  for (const nn::Linear& linear : layout.linears()) {
+    LinearLayer layer{.modules = modules_of(layout, linear), .block = {}, .linear = linear};
+    layer.block = block_of(layer.modules.front().name);
+    if (!layer.block.empty()) layers.push_back(std::move(layer));
   }
   return layers;
 }

@@ -20,9 +20,7 @@ struct LinearModule {
 struct LinearLayer {
   std::vector<LinearModule> modules;  // their rows follow each other
   std::string block;                  // the transformer layer: "bert.encoder.layer.0"
-  std::size_t weight_offset = 0;      // in the arena; [out_features, in_features]
-  std::size_t out_features = 0;       // of all modules
-  std::size_t in_features = 0;
+  nn::Linear linear;                  // of all modules
 };
 
 // The linear layers of the encoder, in the order of the layout: the last transformer layer first.

@@ -30,12 +30,13 @@ std::vector<QuantizedLinear> quantize(const std::vector<LinearLayer>& layers,
   const std::vector<std::string>& in_f32 = configuration.f32_blocks;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LinearLayer& layer = layers[i];
+    const std::size_t rows = layer.linear.out_features;
+    const std::size_t columns = layer.linear.in_features;
     if (std::find(in_f32.begin(), in_f32.end(), layer.block) != in_f32.end()) continue;
-    const std::span<const float> weight =
-        weights.subspan(layer.weight_offset, layer.out_features * layer.in_features);
+    const std::span<const float> weight = weights.subspan(layer.linear.weight, rows * columns);
     try {
       linears.push_back({.layer = layer,
-                         .weight = quantize_rows(layer.out_features, layer.in_features, weight),
+                         .weight = quantize_rows(rows, columns, weight),
                          .input = range_of(ranges, configuration.ranges, i)});
     } catch (const InvalidArgument& error) {
       raise<DataError>("{} cannot be quantized: {}", layer.modules.front().name, error.what());
@@ -48,7 +49,7 @@ nn::Int8Linears pack(const kernels::Context& context, std::span<const QuantizedL
   nn::Int8Linears packed;
   for (const QuantizedLinear& linear : linears) {
     const Int8Matrix& weight = linear.weight;
-    packed.set(linear.layer.weight_offset,
+    packed.set(linear.layer.linear,
                {.weight = kernels::Int8Weight::pack(context, weight.rows, weight.columns,
                                                     weight.values, weight.scale),
                 .input = linear.input});

@@ -22,7 +22,7 @@ struct QuantizedLinear {
   Int8Matrix weight;                        // rows of all modules
   std::optional<kernels::Int8Range> input;  // nothing: each row's own, at run time
   friend bool operator==(const QuantizedLinear& a, const QuantizedLinear& b) {
-    return a.layer.weight_offset == b.layer.weight_offset && a.weight == b.weight &&
+    return a.layer.linear.weight == b.layer.linear.weight && a.weight == b.weight &&
            a.input == b.input;
   }
 };
