@@ -26,6 +26,15 @@ char32_t code_point_at(std::string_view text, std::size_t at) { return next_code
 
 }  // namespace
 
+std::vector<AddedToken> select_added_tokens(const std::vector<AddedToken>& tokens,
+                                            bool normalized) {
+  std::vector<AddedToken> selected;
+  for (const AddedToken& token : tokens) {
+    if (token.normalized == normalized) selected.push_back(token);
+  }
+  return selected;
+}
+
 AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
   std::erase_if(tokens_, [](const AddedToken& token) { return token.content.empty(); });
   std::stable_sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) {

@@ -22,6 +22,9 @@ struct AddedToken {
   bool special = false;
 };
 
+// Those that are looked for in the normalized text, or those that are not.
+std::vector<AddedToken> select_added_tokens(const std::vector<AddedToken>& tokens, bool normalized);
+
 // Finds added tokens: leftmost first, the longest where several start at one place.
 class AddedTokenMatcher {
  public:

@@ -12,6 +12,7 @@
 #include "tandem/core/file.h"
 #include "tandem/text/json_text.h"
 #include "tandem/text/tokenizer_json.h"
+#include "tandem/text/tokenizer_model.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::text {
@@ -20,7 +21,9 @@ namespace {
 namespace dom = simdjson::dom;
 using Path = std::filesystem::path;
 
-constexpr std::size_t kMostIds = std::size_t{1} << 24;
+// The class that transformers takes for a model, when tokenizer_config.json names none.
+constexpr std::pair<std::string_view, std::string_view> kTokenizerClasses[] = {
+    {"bert", "BertTokenizer"}, {"distilbert", "DistilBertTokenizer"}};
 
 AddedToken parse_added_token(const Json& json, const Path& path, bool special) {
   AddedToken token;
@@ -55,14 +58,14 @@ class DefinitionReader {
     read_special_token_names();
     if (const auto text = read_file_if_exists(directory_ / "tokenizer.json")) {
       read_tokenizer_json(*text);
-    } else if (const auto vocabulary = read_file_if_exists(directory_ / "vocab.txt")) {
-      read_vocab_txt(*vocabulary);
-    } else {
+    } else if (!read_vocabulary()) {
+      std::string expected = "tokenizer.json";
+      for (const TokenizerModelType& type : tokenizer_model_types())
+        expected += fmt::format(" or {}", type.vocabulary_file);
       raise<DataError>(
-          "no tokenizer in '{}': expected tokenizer.json or vocab.txt; pass --tokenizer_name with "
-          "a "
-          "folder (or model name) that has one",
-          directory_.string());
+          "no tokenizer in '{}': expected {}; pass --tokenizer_name with a folder (or model name) "
+          "that has one",
+          directory_.string(), expected);
     }
     apply_config_settings();
     resolve_special_tokens();
@@ -129,10 +132,8 @@ class DefinitionReader {
       append_json(section.key,
                   section.key == "model" ? convert_object(model, "vocab") : convert(section.value));
     }
-    read_model(model);
-    read_normalizer();
-    check_pre_tokenizer();
-    check_post_processor();
+    d_.model_type = model_type_of(model);
+    d_.model_type->read_json({path_, model}, d_);
     for (const Json& token : member(d_.tokenizer_json, "added_tokens")) {
       d_.added_tokens.push_back(parse_added_token(token, path_, false));
     }
@@ -143,113 +144,34 @@ class DefinitionReader {
     append_member(d_.tokenizer_json, key, std::move(value));
   }
 
-  void read_model(const dom::object& model) {
+  const TokenizerModelType* model_type_of(const dom::object& model) const {
     const Json& settings = member(d_.tokenizer_json, "model");
-    dom::object vocabulary;
-    const bool has_object = !model["vocab"].get(vocabulary);
-    // Files written before "type" existed are recognised by WordPiece's own settings.
-    const std::string otherwise =
-        has_object && settings.contains("max_input_chars_per_word") ? "WordPiece" : "none";
-    const auto type = value_or<std::string>(settings, "type", otherwise, path_);
-    if (type != "WordPiece" || !has_object) {
-      raise<DataError>(
-          "'{}': the model type is \"{}\", expected \"WordPiece\": only tokenizers of BERT and "
-          "DistilBERT models are supported",
-          path_.string(), type);
+    const auto named = value_or<std::string>(settings, "type", "none", path_);
+    std::string expected;
+    for (const TokenizerModelType& type : tokenizer_model_types()) {
+      if (type.is_type_of(named, settings, model)) return &type;
+      expected += fmt::format("{}\"{}\"", expected.empty() ? "" : " or ", type.name);
     }
-    d_.unk_token = value_or(settings, "unk_token", d_.unk_token, path_);
-    d_.continuing_subword_prefix =
-        value_or(settings, "continuing_subword_prefix", d_.continuing_subword_prefix, path_);
-    d_.max_input_chars_per_word =
-        value_or(settings, "max_input_chars_per_word", d_.max_input_chars_per_word, path_);
-    for (const auto& entry : vocabulary) {
-      std::uint64_t id = 0;
-      if (entry.value.get(id) || id >= kMostIds) {
-        raise<DataError>("'{}': the id of token \"{}\" is not an integer from 0 to {}",
-                         path_.string(), entry.key, kMostIds - 1);
-      }
-      if (id >= d_.vocabulary.size()) d_.vocabulary.resize(id + 1);
-      d_.vocabulary[id] = entry.key;
-    }
+    raise<DataError>(
+        "'{}': the model type is \"{}\", expected {}: only tokenizers of BERT and DistilBERT "
+        "models "
+        "are supported",
+        path_.string(), named, expected);
   }
 
-  void read_normalizer() {
-    const Json& normalizer = member(d_.tokenizer_json, "normalizer");
-    if (normalizer.is_null()) {
-      d_.normalizer = {false, false, false, false};
-      return;
+  // A directory without tokenizer.json: the vocabulary in a file of its own.
+  bool read_vocabulary() {
+    for (const TokenizerModelType& type : tokenizer_model_types()) {
+      path_ = directory_ / type.vocabulary_file;
+      const auto vocabulary = read_file_if_exists(path_);
+      if (!vocabulary) continue;
+      d_.model_type = &type;
+      type.read_vocabulary(*vocabulary, path_, d_);
+      read_added_tokens_json();
+      read_added_tokens_decoder();
+      return true;
     }
-    expect_type(normalizer, "normalizer", "BertNormalizer");
-    d_.normalizer.clean_text = value_or(normalizer, "clean_text", true, path_);
-    d_.normalizer.handle_chinese_chars = value_or(normalizer, "handle_chinese_chars", true, path_);
-    d_.normalizer.strip_accents = optional_bool(normalizer, "strip_accents", path_);
-    d_.normalizer.lowercase = value_or(normalizer, "lowercase", true, path_);
-  }
-
-  static std::optional<bool> optional_bool(const Json& object, const char* key, const Path& path) {
-    if (member(object, key).is_null()) return std::nullopt;
-    return value_or(object, key, false, path);
-  }
-
-  void expect_type(const Json& section, const char* name, std::string_view expected) const {
-    const auto type = value_or<std::string>(section, "type", "none", path_);
-    if (type != expected) {
-      raise<DataError>("'{}': the {} is \"{}\", expected \"{}\"", path_.string(), name, type,
-                       expected);
-    }
-  }
-
-  void check_pre_tokenizer() const {
-    const Json& section = member(d_.tokenizer_json, "pre_tokenizer");
-    if (section.is_null()) {
-      raise<DataError>("'{}': no pre_tokenizer, expected \"BertPreTokenizer\"", path_.string());
-    }
-    expect_type(section, "pre_tokenizer", "BertPreTokenizer");
-  }
-
-  // [CLS] A [SEP] B [SEP], as a template or as BertProcessing; its two tokens are the ones that
-  // frame a sequence.
-  void check_post_processor() {
-    const Json& section = member(d_.tokenizer_json, "post_processor");
-    const auto type = value_or<std::string>(section, "type", "none", path_);
-    std::string cls, sep;
-    try {
-      if (type == "BertProcessing") {
-        cls = section.at("cls").at(0).get<std::string>();
-        sep = section.at("sep").at(0).get<std::string>();
-      } else if (type == "TemplateProcessing" && section.at("pair").size() == 5) {
-        const Json& pair = section.at("pair");
-        cls = pair.at(0).at("SpecialToken").at("id").get<std::string>();
-        sep = pair.at(2).at("SpecialToken").at("id").get<std::string>();
-        if (pair.at(4).at("SpecialToken").at("id") != sep) sep.clear();
-      }
-    } catch (const Json::exception&) {
-      cls.clear();
-    }
-    if (cls.empty() || sep.empty()) {
-      raise<DataError>(
-          "'{}': the post_processor (type \"{}\") does not make [CLS] A [SEP] B [SEP], which BERT "
-          "models expect",
-          path_.string(), type);
-    }
-    d_.cls_token = cls;
-    d_.sep_token = sep;
-  }
-
-  void read_vocab_txt(std::string_view text) {
-    path_ = directory_ / "vocab.txt";
-    if (const auto invalid = find_invalid_utf8(text)) {
-      raise<DataError>("'{}': {}: not UTF-8", path_.string(), describe_position(text, *invalid));
-    }
-    while (!text.empty()) {
-      const std::size_t end = text.find('\n');
-      std::string_view line = text.substr(0, end);
-      if (line.ends_with('\r')) line.remove_suffix(1);
-      d_.vocabulary.emplace_back(line);
-      text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-    }
-    read_added_tokens_json();
-    read_added_tokens_decoder();
+    return false;
   }
 
   // {"token": id}: tokens that users added to an older tokenizer.
@@ -278,19 +200,12 @@ class DefinitionReader {
     }
   }
 
-  // BertTokenizerFast sets its own three settings (with defaults for those that
-  // tokenizer_config.json lacks) over the normalizer it has read. A tokenizer whose class is the
-  // general PreTrainedTokenizerFast keeps tokenizer.json's.
   void apply_config_settings() {
-    const Json& config = d_.tokenizer_config;
     d_.model_max_length = read_model_max_length();
     d_.tokenizer_class = read_tokenizer_class();
-    if (d_.tokenizer_class == "PreTrainedTokenizerFast") return;
-    if (!d_.tokenizer_json.is_null() && member(d_.tokenizer_json, "normalizer").is_null()) return;
-    d_.normalizer.lowercase = value_or(config, "do_lower_case", true, config_path());
-    d_.normalizer.handle_chinese_chars =
-        value_or(config, "tokenize_chinese_chars", true, config_path());
-    d_.normalizer.strip_accents = optional_bool(config, "strip_accents", config_path());
+    // A tokenizer of the general class keeps what tokenizer.json says.
+    if (d_.tokenizer_class != "PreTrainedTokenizerFast")
+      d_.model_type->apply_config(d_.tokenizer_config, config_path(), d_);
   }
 
   std::size_t read_model_max_length() const {
@@ -311,7 +226,10 @@ class DefinitionReader {
     const Json model = read_object_if_exists(directory_ / "config.json");
     const auto type =
         value_or<std::string>(model, "model_type", "bert", directory_ / "config.json");
-    return type == "distilbert" ? "DistilBertTokenizer" : "BertTokenizer";
+    for (const auto& [model_type, tokenizer_class] : kTokenizerClasses) {
+      if (model_type == type) return std::string(tokenizer_class);
+    }
+    return std::string(kTokenizerClasses[0].second);
   }
 
   // The special tokens are added tokens even where no file lists them as such.
@@ -335,9 +253,9 @@ class DefinitionReader {
   void check_added_tokens(const std::unordered_map<std::string_view, std::int32_t>& ids) const {
     for (const AddedToken& token : d_.added_tokens) {
       const auto found = ids.find(token.content);
-      if (token.id < 0 || static_cast<std::size_t>(token.id) >= kMostIds) {
+      if (token.id < 0 || static_cast<std::size_t>(token.id) >= kMostTokenIds) {
         raise<DataError>("'{}': added token \"{}\" has the id {}, expected 0 to {}", path_.string(),
-                         token.content, token.id, kMostIds - 1);
+                         token.content, token.id, kMostTokenIds - 1);
       }
       if (found != ids.end() && found->second != token.id) {
         raise<DataError>("'{}': added token \"{}\" has the id {}, but the vocabulary gives it {}",

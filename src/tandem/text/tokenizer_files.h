@@ -12,16 +12,26 @@
 
 namespace tandem::text {
 
+struct TokenizerModelType;  // tokenizer_model.h
+
+// Ids are below this, so that a file cannot ask for more memory than it has bytes by much.
+inline constexpr std::size_t kMostTokenIds = std::size_t{1} << 24;
+
+struct WordPieceOptions {
+  std::string continuing_subword_prefix = "##";
+  std::size_t max_input_chars_per_word = 100;
+  NormalizerOptions normalizer;
+};
+
 // Everything that Tokenizer needs to know, whichever files it came from.
 struct TokenizerDefinition {
+  const TokenizerModelType* model_type = nullptr;  // never null once it was read
   // [id] → token of the WordPiece model; "" where an id is not in use.
   std::vector<std::string> vocabulary;
   std::string unk_token = "[UNK]", sep_token = "[SEP]", pad_token = "[PAD]", cls_token = "[CLS]",
               mask_token = "[MASK]";
   std::int32_t unk_id = 0, sep_id = 0, pad_id = 0, cls_id = 0;
-  std::string continuing_subword_prefix = "##";
-  std::size_t max_input_chars_per_word = 100;
-  NormalizerOptions normalizer;
+  WordPieceOptions wordpiece;            // of that model
   std::vector<AddedToken> added_tokens;  // by id; always holds the special tokens
   std::size_t model_max_length = Tokenizer::kUnlimited;
   std::string tokenizer_class = "BertTokenizer";

@@ -7,6 +7,7 @@
 #include "tandem/core/python_json.h"
 #include "tandem/text/tokenizer_files.h"
 #include "tandem/text/tokenizer_json.h"
+#include "tandem/text/tokenizer_model.h"
 
 namespace tandem::text {
 namespace {
@@ -20,67 +21,21 @@ Json added_token_json(const AddedToken& token) {
           {"normalized", token.normalized}, {"special", token.special}};
 }
 
-Json optional_json(std::optional<bool> value) { return value ? Json(*value) : Json(nullptr); }
-
-Json template_post_processor(const TokenizerDefinition& d) {
-  const auto special = [](const std::string& name, int type) {
-    return Json{{"SpecialToken", {{"id", name}, {"type_id", type}}}};
-  };
-  const auto sequence = [](const char* name, int type) {
-    return Json{{"Sequence", {{"id", name}, {"type_id", type}}}};
-  };
-  const auto entry = [](const std::string& name, std::int32_t id) {
-    return Json{{"id", name}, {"ids", {id}}, {"tokens", {name}}};
-  };
-  const Json cls = special(d.cls_token, 0), sep = special(d.sep_token, 0);
-  Json tokens = Json::object();
-  tokens[d.cls_token] = entry(d.cls_token, d.cls_id);
-  tokens[d.sep_token] = entry(d.sep_token, d.sep_id);
-  return {{"type", "TemplateProcessing"},
-          {"single", Json::array({cls, sequence("A", 0), sep})},
-          {"pair",
-           Json::array({cls, sequence("A", 0), sep, sequence("B", 1), special(d.sep_token, 1)})},
-          {"special_tokens", tokens}};
-}
-
 Json tokenizer_json(const TokenizerDefinition& d) {
-  const Json& source = d.tokenizer_json;
-  const auto keep = [&](const char* key, Json otherwise) {
-    const Json& value = member(source, key);
-    return value.is_null() ? otherwise : value;
-  };
   Json added = Json::array();
   for (const AddedToken& token : d.added_tokens) {
     Json json = {{"id", token.id}};
     json.update(added_token_json(token));
     added.push_back(std::move(json));
   }
-  const bool has_normalizer = source.is_null() || !member(source, "normalizer").is_null();
-  const NormalizerOptions& n = d.normalizer;
-  const Json normalizer = {{"type", "BertNormalizer"},
-                           {"clean_text", n.clean_text},
-                           {"handle_chinese_chars", n.handle_chinese_chars},
-                           {"strip_accents", optional_json(n.strip_accents)},
-                           {"lowercase", n.lowercase}};
-  Json vocabulary = Json::object();
-  for (std::size_t id = 0; id < d.vocabulary.size(); ++id) {
-    if (!d.vocabulary[id].empty()) append_member(vocabulary, d.vocabulary[id], id);
-  }
-  Json model = {{"type", "WordPiece"},
-                {"unk_token", d.unk_token},
-                {"continuing_subword_prefix", d.continuing_subword_prefix},
-                {"max_input_chars_per_word", d.max_input_chars_per_word}};
-  append_member(model, "vocab", std::move(vocabulary));
-  return {
-      {"version", "1.0"},
-      {"truncation", nullptr},
-      {"padding", nullptr},
-      {"added_tokens", added},
-      {"normalizer", has_normalizer ? normalizer : Json(nullptr)},
-      {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-      {"post_processor", keep("post_processor", template_post_processor(d))},
-      {"decoder", keep("decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}})},
-      {"model", std::move(model)}};
+  Json json = {{"version", "1.0"},
+               {"truncation", nullptr},
+               {"padding", nullptr},
+               {"added_tokens", std::move(added)}};
+  Json sections = d.model_type->sections(d);
+  for (auto section = sections.begin(); section != sections.end(); ++section)
+    append_member(json, section.key(), std::move(*section));
+  return json;
 }
 
 Json tokenizer_config(const TokenizerDefinition& d) {
@@ -97,9 +52,7 @@ Json tokenizer_config(const TokenizerDefinition& d) {
   config["pad_token"] = d.pad_token;
   config["cls_token"] = d.cls_token;
   config["mask_token"] = d.mask_token;
-  config["do_lower_case"] = d.normalizer.lowercase;
-  config["strip_accents"] = optional_json(d.normalizer.strip_accents);
-  config["tokenize_chinese_chars"] = d.normalizer.handle_chinese_chars;
+  d.model_type->write_config(d, config);
   config["tokenizer_class"] = d.tokenizer_class;
   config["model_max_length"] =
       d.model_max_length == Tokenizer::kUnlimited ? Json(1e30) : Json(d.model_max_length);
@@ -154,12 +107,6 @@ Json special_tokens_map(const TokenizerDefinition& d) {
   return map;
 }
 
-std::string vocab_txt(const TokenizerDefinition& d) {
-  std::string text;
-  for (const std::string& token : d.vocabulary) text += token + "\n";
-  return text;
-}
-
 }  // namespace
 
 void write_tokenizer_definition(const TokenizerDefinition& definition,
@@ -167,7 +114,8 @@ void write_tokenizer_definition(const TokenizerDefinition& definition,
   const PythonJsonOptions as_read{.indent = 2, .ensure_ascii = false};
   const PythonJsonOptions sorted{.indent = 2, .sort_keys = true, .ensure_ascii = false};
   write_file(directory / "tokenizer.json", python_json(tokenizer_json(definition), as_read));
-  write_file(directory / "vocab.txt", vocab_txt(definition));
+  write_file(directory / definition.model_type->vocabulary_file,
+             definition.model_type->vocabulary_text(definition));
   write_file(directory / "tokenizer_config.json",
              with_unlimited_digits(python_json(sorted_config(definition), as_read)) + "\n");
   write_file(directory / "special_tokens_map.json",

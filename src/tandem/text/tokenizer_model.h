@@ -1,0 +1,77 @@
+// One interface for what tokenizers differ in: how a text becomes tokens, and what tokenizer.json
+// and the files beside it say of that. Added tokens, special tokens and the rest of the files are
+// Tokenizer's, for all of them.
+//
+// A type of model is one implementation of TokenizerModel, and one line of the table in
+// tokenizer_model.cc. Internal to text. docs/extending/tokenizer_model.md says how to add one.
+#pragma once
+
+#include <simdjson.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tandem/text/tokenizer.h"
+#include "tandem/text/tokenizer_files.h"
+
+namespace tandem::text {
+
+// Immutable, so thread-safe.
+class TokenizerModel {
+ public:
+  virtual ~TokenizerModel() = default;
+
+  // Appends the tokens of `stretch`, a text between two added tokens, to out.ids and out.offsets;
+  // the rest of `out` is scratch. The stretch is valid UTF-8 and begins at code point `index` of
+  // the original text. Returns the code point behind it.
+  virtual std::uint32_t encode(std::string_view stretch, std::uint32_t index,
+                               Encoding& out) const = 0;
+};
+
+// What a type of model reads of tokenizer.json beside the sections in the definition.
+struct TokenizerJsonSource {
+  const std::filesystem::path& path;
+  const simdjson::dom::object& model;  // whole, with its vocabulary
+};
+
+// A type of model, as "model.type" of tokenizer.json names it: how its parts of a
+// TokenizerDefinition are read and written, and how it is made of one. Readers throw DataError that
+// names the file.
+struct TokenizerModelType {
+  std::string_view name;
+  // The vocabulary of a directory without tokenizer.json.
+  std::string_view vocabulary_file;
+
+  // Whether tokenizer.json's model section is of this type; `named` is its "type" or "none",
+  // `settings` the section without the vocabulary.
+  bool (*is_type_of)(std::string_view named, const nlohmann::ordered_json& settings,
+                     const simdjson::dom::object& model);
+  // Reads the vocabulary and checks and reads the sections of definition.tokenizer_json.
+  void (*read_json)(const TokenizerJsonSource& source, TokenizerDefinition& definition);
+  // Reads the content of vocabulary_file, which is `path`.
+  void (*read_vocabulary)(std::string_view text, const std::filesystem::path& path,
+                          TokenizerDefinition& definition);
+  // What the type's class in transformers takes from tokenizer_config.json, which wins.
+  void (*apply_config)(const nlohmann::ordered_json& config, const std::filesystem::path& path,
+                       TokenizerDefinition& definition);
+
+  // The sections of tokenizer.json from "normalizer" on, and the type's keys of
+  // tokenizer_config.json.
+  nlohmann::ordered_json (*sections)(const TokenizerDefinition& definition);
+  void (*write_config)(const TokenizerDefinition& definition, nlohmann::ordered_json& config);
+  // The content of vocabulary_file.
+  std::string (*vocabulary_text)(const TokenizerDefinition& definition);
+
+  // `definition` outlives the model.
+  std::unique_ptr<TokenizerModel> (*make)(const TokenizerDefinition& definition);
+};
+
+// In the order in which messages list them.
+std::span<const TokenizerModelType> tokenizer_model_types();
+
+}  // namespace tandem::text

@@ -1,0 +1,205 @@
+// What the files of a tokenizer say of BERT's normalizer, words and WordPiece, read and written.
+#include <optional>
+#include <utility>
+
+#include "tandem/text/json_text.h"
+#include "tandem/text/tokenizer_json.h"
+#include "tandem/text/utf8.h"
+#include "tandem/text/wordpiece_model.h"
+
+namespace tandem::text {
+namespace {
+
+namespace dom = simdjson::dom;
+using Path = std::filesystem::path;
+
+void read_model(const TokenizerJsonSource& source, TokenizerDefinition& d) {
+  const Path& path = source.path;
+  const Json& settings = member(d.tokenizer_json, "model");
+  WordPieceOptions& options = d.wordpiece;
+  d.unk_token = value_or(settings, "unk_token", d.unk_token, path);
+  options.continuing_subword_prefix =
+      value_or(settings, "continuing_subword_prefix", options.continuing_subword_prefix, path);
+  options.max_input_chars_per_word =
+      value_or(settings, "max_input_chars_per_word", options.max_input_chars_per_word, path);
+  for (const auto& entry : dom::object(source.model["vocab"])) {
+    std::uint64_t id = 0;
+    if (entry.value.get(id) || id >= kMostTokenIds) {
+      raise<DataError>("'{}': the id of token \"{}\" is not an integer from 0 to {}", path.string(),
+                       entry.key, kMostTokenIds - 1);
+    }
+    if (id >= d.vocabulary.size()) d.vocabulary.resize(id + 1);
+    d.vocabulary[id] = entry.key;
+  }
+}
+
+std::optional<bool> optional_bool(const Json& object, const char* key, const Path& path) {
+  if (member(object, key).is_null()) return std::nullopt;
+  return value_or(object, key, false, path);
+}
+
+void expect_type(const Json& section, const char* name, std::string_view expected,
+                 const Path& path) {
+  const auto type = value_or<std::string>(section, "type", "none", path);
+  if (type != expected) {
+    raise<DataError>("'{}': the {} is \"{}\", expected \"{}\"", path.string(), name, type,
+                     expected);
+  }
+}
+
+void read_normalizer(const Path& path, TokenizerDefinition& d) {
+  const Json& normalizer = member(d.tokenizer_json, "normalizer");
+  if (normalizer.is_null()) {
+    d.wordpiece.normalizer = {false, false, false, false};
+    return;
+  }
+  expect_type(normalizer, "normalizer", "BertNormalizer", path);
+  d.wordpiece.normalizer.clean_text = value_or(normalizer, "clean_text", true, path);
+  d.wordpiece.normalizer.handle_chinese_chars =
+      value_or(normalizer, "handle_chinese_chars", true, path);
+  d.wordpiece.normalizer.strip_accents = optional_bool(normalizer, "strip_accents", path);
+  d.wordpiece.normalizer.lowercase = value_or(normalizer, "lowercase", true, path);
+}
+
+void check_pre_tokenizer(const Path& path, const TokenizerDefinition& d) {
+  const Json& section = member(d.tokenizer_json, "pre_tokenizer");
+  if (section.is_null()) {
+    raise<DataError>("'{}': no pre_tokenizer, expected \"BertPreTokenizer\"", path.string());
+  }
+  expect_type(section, "pre_tokenizer", "BertPreTokenizer", path);
+}
+
+// [CLS] A [SEP] B [SEP], as a template or as BertProcessing; its two tokens are the ones that
+// frame a sequence.
+void read_post_processor(const Path& path, TokenizerDefinition& d) {
+  const Json& section = member(d.tokenizer_json, "post_processor");
+  const auto type = value_or<std::string>(section, "type", "none", path);
+  std::string cls, sep;
+  try {
+    if (type == "BertProcessing") {
+      cls = section.at("cls").at(0).get<std::string>();
+      sep = section.at("sep").at(0).get<std::string>();
+    } else if (type == "TemplateProcessing" && section.at("pair").size() == 5) {
+      const Json& pair = section.at("pair");
+      cls = pair.at(0).at("SpecialToken").at("id").get<std::string>();
+      sep = pair.at(2).at("SpecialToken").at("id").get<std::string>();
+      if (pair.at(4).at("SpecialToken").at("id") != sep) sep.clear();
+    }
+  } catch (const Json::exception&) {
+    cls.clear();
+  }
+  if (cls.empty() || sep.empty()) {
+    raise<DataError>(
+        "'{}': the post_processor (type \"{}\") does not make [CLS] A [SEP] B [SEP], which BERT "
+        "models expect",
+        path.string(), type);
+  }
+  d.cls_token = cls;
+  d.sep_token = sep;
+}
+
+Json optional_json(std::optional<bool> value) { return value ? Json(*value) : Json(nullptr); }
+
+Json template_post_processor(const TokenizerDefinition& d) {
+  const auto special = [](const std::string& name, int type) {
+    return Json{{"SpecialToken", {{"id", name}, {"type_id", type}}}};
+  };
+  const auto sequence = [](const char* name, int type) {
+    return Json{{"Sequence", {{"id", name}, {"type_id", type}}}};
+  };
+  const auto entry = [](const std::string& name, std::int32_t id) {
+    return Json{{"id", name}, {"ids", {id}}, {"tokens", {name}}};
+  };
+  const Json cls = special(d.cls_token, 0), sep = special(d.sep_token, 0);
+  Json tokens = Json::object();
+  tokens[d.cls_token] = entry(d.cls_token, d.cls_id);
+  tokens[d.sep_token] = entry(d.sep_token, d.sep_id);
+  return {{"type", "TemplateProcessing"},
+          {"single", Json::array({cls, sequence("A", 0), sep})},
+          {"pair",
+           Json::array({cls, sequence("A", 0), sep, sequence("B", 1), special(d.sep_token, 1)})},
+          {"special_tokens", tokens}};
+}
+
+}  // namespace
+
+// Files written before "type" existed are recognised by WordPiece's own settings.
+bool is_wordpiece(std::string_view named, const Json& settings, const dom::object& model) {
+  dom::object vocabulary;
+  if (model["vocab"].get(vocabulary)) return false;
+  return named == "WordPiece" || (named == "none" && settings.contains("max_input_chars_per_word"));
+}
+
+void read_wordpiece_json(const TokenizerJsonSource& source, TokenizerDefinition& definition) {
+  read_model(source, definition);
+  read_normalizer(source.path, definition);
+  check_pre_tokenizer(source.path, definition);
+  read_post_processor(source.path, definition);
+}
+
+void read_vocab_txt(std::string_view text, const Path& path, TokenizerDefinition& definition) {
+  if (const auto invalid = find_invalid_utf8(text)) {
+    raise<DataError>("'{}': {}: not UTF-8", path.string(), describe_position(text, *invalid));
+  }
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    definition.vocabulary.emplace_back(line);
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+  }
+}
+
+// BertTokenizerFast sets its own three settings (with defaults for those that tokenizer_config.json
+// lacks) over the normalizer it has read.
+void apply_wordpiece_config(const Json& config, const Path& path, TokenizerDefinition& d) {
+  if (!d.tokenizer_json.is_null() && member(d.tokenizer_json, "normalizer").is_null()) return;
+  NormalizerOptions& normalizer = d.wordpiece.normalizer;
+  normalizer.lowercase = value_or(config, "do_lower_case", true, path);
+  normalizer.handle_chinese_chars = value_or(config, "tokenize_chinese_chars", true, path);
+  normalizer.strip_accents = optional_bool(config, "strip_accents", path);
+}
+
+Json wordpiece_sections(const TokenizerDefinition& d) {
+  const Json& source = d.tokenizer_json;
+  const auto keep = [&](const char* key, Json otherwise) {
+    const Json& value = member(source, key);
+    return value.is_null() ? otherwise : value;
+  };
+  const bool has_normalizer = source.is_null() || !member(source, "normalizer").is_null();
+  const NormalizerOptions& n = d.wordpiece.normalizer;
+  const Json normalizer = {{"type", "BertNormalizer"},
+                           {"clean_text", n.clean_text},
+                           {"handle_chinese_chars", n.handle_chinese_chars},
+                           {"strip_accents", optional_json(n.strip_accents)},
+                           {"lowercase", n.lowercase}};
+  Json vocabulary = Json::object();
+  for (std::size_t id = 0; id < d.vocabulary.size(); ++id) {
+    if (!d.vocabulary[id].empty()) append_member(vocabulary, d.vocabulary[id], id);
+  }
+  Json model = {{"type", "WordPiece"},
+                {"unk_token", d.unk_token},
+                {"continuing_subword_prefix", d.wordpiece.continuing_subword_prefix},
+                {"max_input_chars_per_word", d.wordpiece.max_input_chars_per_word}};
+  append_member(model, "vocab", std::move(vocabulary));
+  return {
+      {"normalizer", has_normalizer ? normalizer : Json(nullptr)},
+      {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+      {"post_processor", keep("post_processor", template_post_processor(d))},
+      {"decoder", keep("decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}})},
+      {"model", std::move(model)}};
+}
+
+void write_wordpiece_config(const TokenizerDefinition& d, Json& config) {
+  config["do_lower_case"] = d.wordpiece.normalizer.lowercase;
+  config["strip_accents"] = optional_json(d.wordpiece.normalizer.strip_accents);
+  config["tokenize_chinese_chars"] = d.wordpiece.normalizer.handle_chinese_chars;
+}
+
+std::string vocab_txt(const TokenizerDefinition& definition) {
+  std::string text;
+  for (const std::string& token : definition.vocabulary) text += token + "\n";
+  return text;
+}
+
+}  // namespace tandem::text

@@ -1,0 +1,39 @@
+// BERT's stages between added tokens: normalizer (normalizer.h), words at white space and
+// punctuation, WordPiece (wordpiece.h); and what the files of a tokenizer say of them. Internal to
+// text.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tandem/text/tokenizer_model.h"
+
+namespace tandem::text {
+
+std::unique_ptr<TokenizerModel> make_wordpiece_model(const TokenizerDefinition& definition);
+
+// wordpiece_files.cc; documented at TokenizerModelType.
+bool is_wordpiece(std::string_view named, const nlohmann::ordered_json& settings,
+                  const simdjson::dom::object& model);
+void read_wordpiece_json(const TokenizerJsonSource& source, TokenizerDefinition& definition);
+void read_vocab_txt(std::string_view text, const std::filesystem::path& path,
+                    TokenizerDefinition& definition);
+void apply_wordpiece_config(const nlohmann::ordered_json& config, const std::filesystem::path& path,
+                            TokenizerDefinition& definition);
+nlohmann::ordered_json wordpiece_sections(const TokenizerDefinition& definition);
+void write_wordpiece_config(const TokenizerDefinition& definition, nlohmann::ordered_json& config);
+std::string vocab_txt(const TokenizerDefinition& definition);
+
+inline constexpr TokenizerModelType kWordPieceType = {.name = "WordPiece",
+                                                      .vocabulary_file = "vocab.txt",
+                                                      .is_type_of = is_wordpiece,
+                                                      .read_json = read_wordpiece_json,
+                                                      .read_vocabulary = read_vocab_txt,
+                                                      .apply_config = apply_wordpiece_config,
+                                                      .sections = wordpiece_sections,
+                                                      .write_config = write_wordpiece_config,
+                                                      .vocabulary_text = vocab_txt,
+                                                      .make = make_wordpiece_model};
+
+}  // namespace tandem::text
