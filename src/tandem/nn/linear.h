@@ -15,14 +15,16 @@ namespace tandem::nn {
 
 // The product of linear_forward() on 8-bit integers.
 inline void int8_linear_forward(const Pass& pass, const Int8Linear& int8, const Linear& linear,
-                                const float* x, float* y) {
+                                std::size_t rows, const float* x, float* y) {
   const float* bias = pass.weights.vector(linear.bias);
   if (int8.input) {
-    kernels::int8_linear_forward(pass.context, pass.rows(), int8.weight, *int8.input, x, bias, y);
+    kernels::int8_linear_forward(pass.context, rows, int8.weight, *int8.input, x, bias, y);
   } else {
-    kernels::int8_linear_forward_dynamic(pass.context, pass.rows(), int8.weight, x, bias, y);
+    kernels::int8_linear_forward_dynamic(pass.context, rows, int8.weight, x, bias, y);
   }
 }
+
+// In all of these the number of rows is that of x or grad_y: a head may have fewer than the pass.
 
 // y = x·Wᵀ + b, overwritten.   x: [R, in_features] T.   y: [R, out_features] T. With T = float as
 // Weights::int8 and Weights::observer say.
@@ -30,16 +32,17 @@ template <class T>
 void linear_forward(const Pass& pass, const Linear& linear, std::span<const T> x, std::span<T> y) {
   const StageTimer timer(pass.context.profile, linear.name, "forward");
   const Weights& weights = pass.weights;
+  const std::size_t rows = x.size() / linear.in_features;
   if constexpr (std::is_same_v<T, float>) {
-    if (weights.observer != nullptr) weights.observer->saw(linear, pass.rows(), x.data());
+    if (weights.observer != nullptr) weights.observer->saw(linear, rows, x.data());
     if (const Int8Linear* int8 = int8_at(weights, linear.weight)) {
-      int8_linear_forward(pass, *int8, linear, x.data(), y.data());
+      int8_linear_forward(pass, *int8, linear, rows, x.data(), y.data());
       return;
     }
   }
-  kernels::linear_forward<T>(pass.context, pass.rows(), linear.out_features, linear.in_features,
-                             x.data(), weights.matrix<T>(linear.weight),
-                             weights.vector(linear.bias), y.data());
+  kernels::linear_forward<T>(pass.context, rows, linear.out_features, linear.in_features, x.data(),
+                             weights.matrix<T>(linear.weight), weights.vector(linear.bias),
+                             y.data());
 }
 
 // Gradients of W and b, which go to `grads`.
@@ -49,8 +52,8 @@ void linear_backward_weight(const Pass& pass, const Linear& linear, std::span<co
                             std::span<const T> grad_y, const Gradients& grads) {
   const StageTimer timer(pass.context.profile, linear.name, "dW");
   kernels::linear_backward_weight<T>(
-      pass.context, pass.rows(), linear.out_features, linear.in_features, grad_y.data(), x.data(),
-      grads.at(linear.weight), grads.at(linear.bias), grads.accumulate);
+      pass.context, grad_y.size() / linear.out_features, linear.out_features, linear.in_features,
+      grad_y.data(), x.data(), grads.at(linear.weight), grads.at(linear.bias), grads.accumulate);
 }
 
 // grad_x = grad_y·W, or += when accumulate (the residual's gradient is already there).
@@ -60,8 +63,8 @@ void linear_backward_input(const Pass& pass, const Linear& linear, std::span<con
                            std::span<Out> grad_x, bool accumulate) {
   const StageTimer timer(pass.context.profile, linear.name, "dX");
   kernels::linear_backward_input<T, Out>(
-      pass.context, pass.rows(), linear.out_features, linear.in_features, grad_y.data(),
-      pass.weights.matrix<T>(linear.weight), grad_x.data(), accumulate);
+      pass.context, grad_y.size() / linear.out_features, linear.out_features, linear.in_features,
+      grad_y.data(), pass.weights.matrix<T>(linear.weight), grad_x.data(), accumulate);
 }
 
 // Both.

@@ -296,9 +296,7 @@ TEST_P(Int8Files, WeightsThatAreNotFiniteNameTheLayer) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Int8Files,
                          ::testing::ValuesIn(models::families().begin(), models::families().end()),
-                         [](const auto& family) {
-                           return std::string(family.param->model_type);
-                         });
+                         [](const auto& family) { return std::string(family.param->model_type); });
 
 }  // namespace
 }  // namespace tandem::quant
