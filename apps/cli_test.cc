@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "apps/precision_note.h"
 #include "support/process.h"
 #include "support/test_support.h"
 #include "tandem/core/file.h"
+#include "tandem/job/precision_note.h"
 
 namespace tandem {
 namespace {

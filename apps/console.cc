@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/command/progress_line.h"
-#include "apps/command/text_layout.h"
 #include "tandem/core/python_json.h"
+#include "tandem/core/text_layout.h"
 
 namespace tandem::apps {
 namespace {
@@ -94,7 +94,7 @@ std::string format_metric(std::string_view key, const ordered_json& value) {
   return value.dump();
 }
 
-Console::Console(const ConsoleOptions& options)
+Console::Console(const job::ConsoleOptions& options)
     : options_(options), terminal_(::isatty(STDERR_FILENO) == 1), train_start_(Clock::now()) {}
 
 Console::~Console() { erase_bar(); }

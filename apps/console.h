@@ -10,37 +10,28 @@
 #include <string>
 #include <string_view>
 
-#include "tandem/trainer/observer.h"
+#include "tandem/job/console.h"
 
 namespace tandem::apps {
 
-struct ConsoleOptions {
-  bool main_process = true;   // what a job says once is the main process's: progress, log dicts,
-                              // tables, facts, notes and warnings
-  bool details = false;       // --log_level debug: what only somebody who looks for a cause wants
-  bool library_lines = true;  // INFO lines of the library
-  bool progress_bars = true;  // false (--disable_tqdm): no progress at all, only log dicts
-  double peak_flops = 0;      // of this rank's threads, measured at start; 0: unknown
-  int world_size = 1;
-};
-
-class Console final : public trainer::Observer {
+class Console final : public job::Console {
  public:
-  explicit Console(const ConsoleOptions& options);
+  explicit Console(const job::ConsoleOptions& options);
   ~Console() override;
 
   // "11/21/2026 14:08:00 - INFO - __main__ - text" on stdout. INFO is the main process's.
-  void script_line(std::string_view level, std::string_view text);
+  void script_line(std::string_view level, std::string_view text) override;
   // "  memory:      39 MiB …" on stdout, in lines of at most 100 columns: what a person would act
   // on before the run has begun. The same topic twice in a row is shown once.
-  void fact(std::string_view topic, std::string_view text);
+  void fact(std::string_view topic, std::string_view text) override;
   // A fact for --log_level debug.
-  void detail(std::string_view topic, std::string_view text);
+  void detail(std::string_view topic, std::string_view text) override;
   // "[INFO|trainer] 2026-11-21 14:08:00,123 >> text" on stderr.
-  void library_line(std::string_view level, std::string_view source, std::string_view text);
+  void library_line(std::string_view level, std::string_view source,
+                    std::string_view text) override;
   // "***** train metrics *****" and the aligned values, on stdout.
-  void metrics_table(std::string_view split, const nlohmann::ordered_json& metrics);
-  void set_peak_flops(double flops) { options_.peak_flops = flops; }
+  void metrics_table(std::string_view split, const nlohmann::ordered_json& metrics) override;
+  void set_peak_flops(double flops) override { options_.peak_flops = flops; }
 
   void train_begin(const trainer::TrainBegin& begin) override;
   void step_end(const trainer::StepProgress& progress) override;
@@ -55,14 +46,14 @@ class Console final : public trainer::Observer {
   // Of the job: all ranks know it, and the main process says it.
   void warning(std::string_view text) override;
   // Of one host, which the text names.
-  void warning_of_host(std::string_view text);
+  void warning_of_host(std::string_view text) override;
 
  private:
   using Clock = std::chrono::steady_clock;
   void show_progress(const std::string& line, bool first, bool last);
   void erase_bar();
 
-  ConsoleOptions options_;
+  job::ConsoleOptions options_;
   std::string last_topic_;
   bool terminal_ = false;  // stderr is one
   bool bar_visible_ = false;

@@ -15,7 +15,7 @@
 
 #include "apps/command/download_progress.h"
 #include "apps/command/progress_line.h"
-#include "apps/command/text_layout.h"
+#include "tandem/core/text_layout.h"
 #include "tandem/trainer/training_plan.h"
 
 namespace tandem::apps {

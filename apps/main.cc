@@ -11,13 +11,13 @@
 #include <system_error>
 
 #include "apps/arguments/run_qa_arguments.h"
-#include "apps/arguments/suggest.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/command/line_output.h"
 #include "tandem/core/error.h"
 #include "tandem/core/memory_limits.h"
 #include "tandem/core/python_json.h"
+#include "tandem/flags/suggest.h"
 #include "tandem/rendezvous/pmi.h"
 
 namespace tandem::apps {
@@ -75,7 +75,7 @@ const Command* find_command(std::string_view name) {
 std::string unknown_command(const std::string& name) {
   std::vector<std::string> names;
   for (const Command& command : commands()) names.emplace_back(command.name);
-  const auto suggestion = nearest(name, names);
+  const auto suggestion = flags::nearest(name, names);
   return fmt::format("unknown command '{}'{}; the commands are {}", name,
                      suggestion ? fmt::format(", did you mean '{}'?", *suggestion) : "",
                      fmt::join(names, ", "));

@@ -10,6 +10,7 @@ Rules:
   edges      every folder is there, and every edge is used by a file that is not a test
   picture    the table in docs/architecture.md says the same
   folders    the same between the folders of a library that has some (FOLDERS)
+  tasks      nothing under src/ but its own folder, and tests, includes a header of one task: tandem/tasks/<task>/x.h
   apps       nothing under src/ includes a header of apps/ or tests/ (tests may use tests/support)
   header     every header begins with `#pragma once`
   getenv     the environment is read in src/tandem/core/env.cc only
@@ -36,19 +37,21 @@ LAYERS = {
     "comm": ["rendezvous", "kernels"],
     "dist": ["comm", "kernels"],
     "hub": [],
+    "flags": [],
     "text": [],
     "data": ["text"],
-    "tasks": ["models", "data", "text", "nn", "kernels"],
+    "tasks": ["models", "data", "flags", "text", "hub", "nn", "kernels"],
     "quant": ["tasks", "data", "models", "comm", "nn", "kernels"],
     "trainer": ["tasks", "dist", "optim", "data", "models", "comm", "nn", "kernels"],
     "report": ["trainer", "tasks"],
+    "job": ["report", "trainer", "quant", "tasks", "dist", "optim", "models", "text", "hub", "comm", "rendezvous", "nn", "kernels"],
     "apps/manual": [],
-    "apps/arguments": ["apps/manual", "trainer", "quant", "tasks", "data", "hub"],
-    "apps/command": ["apps/manual", "hub", "kernels"],
+    "apps/arguments": ["apps/manual", "job", "trainer", "quant", "tasks", "flags", "hub"],
+    "apps/command": ["apps/manual", "hub"],
     "apps/answering": ["apps/command", "quant", "tasks", "data", "text", "hub", "nn", "kernels"],
     "apps/serve": ["apps/answering", "apps/command", "text"],
     "apps/doctor": ["apps/command", "rendezvous"],
-    "apps/bench": ["apps/command", "apps/arguments", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "rendezvous", "kernels"],
+    "apps/bench": ["apps/command", "flags", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "rendezvous", "kernels"],
     "apps/plan": ["apps/bench", "apps/command", "dist", "comm", "models"],
     "apps": ["everything"],
 }
@@ -122,6 +125,9 @@ def check_includes(name, lines):
         if name.startswith("src/") and target.startswith(("apps/", "tests/")) or "../" in target:
             yield number, f"a library includes \"{target}\"; name headers of libraries from src, as \"tandem/…\""
             continue
+        if target.startswith("tandem/tasks/") and target.count("/") > 2 and name.startswith("src/") and not is_test(name):
+            if not name.startswith("src/" + target[:target.rindex("/") + 1]):
+                yield number, f"\"{target}\" is one task's; {folder} knows what all tasks share"
         layer = layer_of_include(target)
         if layer and layer not in LAYERS:
             yield number, f"\"{target}\": the folder {layer} is not in the table of layers"
@@ -259,6 +265,9 @@ def self_test():
         "apps/manual/page.cc": ('#include "apps/manual/x.h"\n#include "apps/arguments/x.h"\n',
                                 ["manual/page.cc:2: apps/manual may not include apps/arguments"]),
         "apps/command/line.cc": ('#include "apps/x.h"\n', ["command/line.cc:1: apps/command may not include apps"]),
+        "src/tandem/trainer/t.cc": ('#include "tandem/tasks/task.h"\n#include "tandem/tasks/toy/toy.h"\n', ["trainer/t.cc:2: \"tandem/tasks/toy/toy.h\" is one"]),
+        "src/tandem/trainer/t_test.cc": ('#include "tandem/tasks/toy/toy.h"\n', []),
+        "src/tandem/tasks/toy/toy.cc": ('#include "tandem/tasks/toy/toy.h"\n', []),
         "apps/toys/x.cc": ("", ["apps/toys: the folder is not in the table"]),
     }
     with tempfile.TemporaryDirectory() as scratch:

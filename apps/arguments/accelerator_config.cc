@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <span>
 
-#include "apps/arguments/suggest.h"
+#include "tandem/flags/suggest.h"
 
 namespace tandem::apps {
 namespace {
@@ -52,7 +52,7 @@ bool truth_value(const Json& value, const Key& key) {
 [[noreturn]] void unknown_key(const std::string& name, std::span<const Key> keys) {
   std::vector<std::string> known;
   for (const Key& key : keys) known.emplace_back(key.name);
-  const auto suggestion = nearest(name, known);
+  const auto suggestion = flags::nearest(name, known);
   throw ConfigError(
       fmt::format("argument --accelerator_config: unknown key '{}'{}; its keys are {}", name,
                   suggestion ? fmt::format(" (did you mean {}?)", *suggestion) : "",
@@ -114,9 +114,10 @@ Binding accelerator_config_binding() {
   Binding binding;
   binding.kind = Kind::kDict;
   binding.get = [](const ArgumentParts& parts) {
-    return Json{{kEvenBatches, parts.training->even_batches},
-                {kSplitBatches, parts.training->split_batches}};
+    return Json{{kEvenBatches, parts.get<trainer::TrainingArguments>().even_batches},
+                {kSplitBatches, parts.get<trainer::TrainingArguments>().split_batches}};
   };
+  binding.initial = flags::initial_of<trainer::TrainingArguments>(binding);
   return binding;
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/arguments/value.h"
+#include "apps/arguments/flags.h"
 
 namespace tandem::apps {
 

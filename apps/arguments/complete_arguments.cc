@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "apps/arguments/suggest.h"
-#include "tandem/data/read_questions.h"
+#include "apps/arguments/flags.h"
+#include "tandem/core/enum_name.h"
+#include "tandem/flags/suggest.h"
 #include "tandem/trainer/optimization.h"
 
 namespace tandem::apps {
@@ -80,22 +81,16 @@ void check_optimization(TrainingArguments& training, std::vector<std::string>& n
   }
 }
 
-// What evaluation of question answering measures (without the prefix "eval_").
-std::vector<std::string> metrics_of(const tasks::QaArguments& data) {
-  if (data.version_2_with_negative) return {"exact", "f1", "HasAns_exact", "HasAns_f1"};
-  return {"exact_match", "f1"};
-}
-
 void check_metric_name(std::string_view flag, const std::string& metric,
-                       const tasks::QaArguments& data) {
-  const std::vector<std::string> metrics = metrics_of(data);
+                       const tasks::TaskArguments& task) {
+  const std::vector<std::string> metrics = task.metrics();
   const std::string name = metric.starts_with("eval_") ? metric.substr(5) : metric;
   if (std::find(metrics.begin(), metrics.end(), name) != metrics.end()) return;
-  const auto suggestion = nearest(name, metrics);
-  raise<ConfigError>("--{} {}: evaluation does not measure it; choose one of {}{}{}", flag, metric,
-                     fmt::join(metrics, ", "),
-                     suggestion ? fmt::format(" (did you mean {}?)", *suggestion) : "",
-                     name == "loss" ? " (run_qa's evaluation has no loss)" : "");
+  const auto suggestion = flags::nearest(name, metrics);
+  raise<ConfigError>(
+      "--{} {}: evaluation does not measure it; choose one of {}{}{}", flag, metric,
+      fmt::join(metrics, ", "), suggestion ? fmt::format(" (did you mean {}?)", *suggestion) : "",
+      name == "loss" ? fmt::format(" ({}'s evaluation has no loss)", task.command()) : "");
 }
 
 // A checkpoint of the best evaluation can only be loaded when there is a checkpoint of every
@@ -119,15 +114,15 @@ void check_best_model_intervals(const TrainingArguments& training) {
   }
 }
 
-void finish_best_model(RunQaArguments& arguments, std::vector<std::string>& notes) {
-  TrainingArguments& training = arguments.training;
+void finish_best_model(TrainingArguments& training, const tasks::TaskArguments& task,
+                       std::vector<std::string>& notes) {
   const bool follows_metric = optim::follows_metric(training.lr_scheduler_type);
   const bool saves_best = training.save_strategy == SaveStrategy::kBest;
   if (!training.load_best_model_at_end && !saves_best && !follows_metric) {
     if (training.metric_for_best_model) {
-      check_metric_name("metric_for_best_model", *training.metric_for_best_model, arguments.data);
+      check_metric_name("metric_for_best_model", *training.metric_for_best_model, task);
       if (!training.greater_is_better)
-        training.greater_is_better = !training.metric_for_best_model->ends_with("loss");
+        training.greater_is_better = task.greater_is_better(*training.metric_for_best_model);
     }
     return;
   }
@@ -141,23 +136,22 @@ void finish_best_model(RunQaArguments& arguments, std::vector<std::string>& note
                        asked_by);
   }
   if (!training.metric_for_best_model) {
-    training.metric_for_best_model = "f1";
-    notes.push_back(
-        fmt::format("{} compares f1; --metric_for_best_model names another metric", asked_by));
+    training.metric_for_best_model = task.default_metric();
+    notes.push_back(fmt::format("{} compares {}; --metric_for_best_model names another metric",
+                                asked_by, *training.metric_for_best_model));
   }
-  check_metric_name("metric_for_best_model", *training.metric_for_best_model, arguments.data);
+  check_metric_name("metric_for_best_model", *training.metric_for_best_model, task);
   if (!training.greater_is_better) {
-    training.greater_is_better = !training.metric_for_best_model->ends_with("loss");
+    training.greater_is_better = task.greater_is_better(*training.metric_for_best_model);
   }
 }
 
 // A line for each setting of quantization that asks for something and cannot change anything.
-void note_settings_without_quantization(RunQaArguments& arguments,
+void note_settings_without_quantization(quant::QuantizationArguments& quantization,
                                         std::vector<std::string>& notes) {
-  const quant::QuantizationArguments& quantization = arguments.quantization;
+  const flags::ArgumentParts parts(quantization);
   for (const Flag& flag : quantization_flags()) {
-    if (flag.binding.get == nullptr || flag.binding.get(arguments.parts()) == flag.initial)
-      continue;
+    if (flag.binding.get == nullptr || flag.binding.get(parts) == flag.initial) continue;
     if (!quantization.apply_quantization) {
       notes.push_back(
           fmt::format("--{} belongs to --apply_quantization, which is not given", flag.name));
@@ -171,10 +165,11 @@ void note_settings_without_quantization(RunQaArguments& arguments,
 }
 
 // What --apply_quantization needs beside itself, as the original demands it.
-void finish_quantization(RunQaArguments& arguments, std::vector<std::string>& notes) {
-  const quant::QuantizationArguments& quantization = arguments.quantization;
+void finish_quantization(job::Arguments& arguments, const tasks::TaskArguments& task,
+                         std::vector<std::string>& notes) {
+  quant::QuantizationArguments& quantization = arguments.quantization;
   TrainingArguments& training = arguments.training;
-  note_settings_without_quantization(arguments, notes);
+  note_settings_without_quantization(quantization, notes);
   if (!quantization.apply_quantization) return;
   if (!training.do_eval) {
     raise<ConfigError>(
@@ -193,46 +188,10 @@ void finish_quantization(RunQaArguments& arguments, std::vector<std::string>& no
         "--save_safetensors false: an int8 model is written as safetensors only; leave the flag "
         "out, or --apply_quantization");
   }
-  check_metric_name("metric", quantization.metric, arguments.data);
+  check_metric_name("metric", quantization.metric, task);
   if (training.bf16 && !arguments.trains()) {
     training.bf16 = false;
     notes.emplace_back("--bf16 has no effect: what is not int8 is f32 in a quantized model");
-  }
-}
-
-void check_question_file(std::string_view flag, const std::optional<std::string>& file) {
-  if (!file || data::is_question_file(*file)) return;
-  raise<ConfigError>("--{} {}: expected a file that ends in {}", flag, *file,
-                     fmt::join(data::question_file_extensions(), ", "));
-}
-
-void check_data(const RunQaArguments& arguments) {
-  const tasks::QaArguments& data = arguments.data;
-  const TrainingArguments& training = arguments.training;
-  check_question_file("train_file", data.train_file);
-  check_question_file("validation_file", data.validation_file);
-  check_question_file("test_file", data.test_file);
-  if (data.dataset_name) return;
-  if (!data.train_file && !data.validation_file && !data.test_file) {
-    raise<ConfigError>("no data: give --dataset_name, or --train_file and --validation_file");
-  }
-  if (training.do_train && !data.train_file)
-    raise<ConfigError>("--do_train needs --train_file or --dataset_name");
-  if (training.do_eval && !data.validation_file) {
-    raise<ConfigError>(
-        "{} needs --validation_file or --dataset_name",
-        training.eval_strategy != IntervalStrategy::kNo ? "--eval_strategy" : "--do_eval");
-  }
-  if (training.do_predict && !data.test_file)
-    raise<ConfigError>("--do_predict needs --test_file or --dataset_name");
-}
-
-void check_lengths(const tasks::QaArguments& data) {
-  if (data.doc_stride >= data.max_seq_length) {
-    raise<ConfigError>(
-        "--doc_stride {} must be smaller than --max_seq_length {}: it is the overlap of two "
-        "windows",
-        data.doc_stride, data.max_seq_length);
   }
 }
 
@@ -275,16 +234,18 @@ void finish_precision(TrainingArguments& training, std::vector<std::string>& not
 
 }  // namespace
 
-void complete_arguments(RunQaArguments& arguments, std::vector<std::string>& notes) {
+void complete_arguments(job::Arguments& arguments, const tasks::TaskArguments& task,
+                        std::vector<std::string>& notes) {
   choose_integrations(arguments.training, notes);
   finish_output(arguments.training);
   finish_precision(arguments.training, notes);
   finish_intervals(arguments.training);
-  finish_best_model(arguments, notes);
-  finish_quantization(arguments, notes);
+  finish_best_model(arguments.training, task, notes);
+  finish_quantization(arguments, task, notes);
   check_optimization(arguments.training, notes);
-  check_lengths(arguments.data);
-  check_data(arguments);
+  task.check(arguments.stages(), arguments.training.eval_strategy != IntervalStrategy::kNo
+                                     ? "--eval_strategy"
+                                     : "--do_eval");
 }
 
 }  // namespace tandem::apps

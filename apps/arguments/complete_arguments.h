@@ -1,11 +1,12 @@
-// What the arguments of run_qa say together: Hugging Face's values for what was not given, and what
+// What the arguments of a job say together: Hugging Face's values for what was not given, and what
 // contradicts each other.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "apps/arguments/run_qa_arguments.h"
+#include "tandem/job/arguments.h"
+#include "tandem/tasks/task_arguments.h"
 
 namespace tandem::apps {
 
@@ -13,6 +14,7 @@ namespace tandem::apps {
 // greater_is_better, and normalises report_to, save_total_limit and bf16; a line in `notes` for
 // each default that was filled in and each value that changes nothing. Reads no file. Throws
 // ConfigError for contradictions and for data that would be needed and are not named.
-void complete_arguments(RunQaArguments& arguments, std::vector<std::string>& notes);
+void complete_arguments(job::Arguments& arguments, const tasks::TaskArguments& task,
+                        std::vector<std::string>& notes);
 
 }  // namespace tandem::apps

@@ -1,13 +1,14 @@
-#include "apps/arguments/grammar.h"
+#include "tandem/flags/grammar.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "apps/arguments/suggest.h"
 #include "support/test_support.h"
 #include "tandem/core/file.h"
+#include "tandem/flags/suggest.h"
+#include "tandem/trainer/enum_names.h"
 
-namespace tandem::apps {
+namespace tandem::flags {
 namespace {
 
 using ::testing::AllOf;
@@ -252,4 +253,4 @@ TEST(Suggest, KeepsQuietWhenNothingIsNear) {
 }
 
 }  // namespace
-}  // namespace tandem::apps
+}  // namespace tandem::flags

@@ -22,7 +22,7 @@ using trainer::IntervalStrategy;
 TEST(RunQaArguments, DefaultsAreThoseOfHuggingFace) {
   const ParsedRunQa parsed = parse(kMinimum);
   EXPECT_THAT(parsed.notes, IsEmpty());
-  const Json values = to_json(parsed.arguments);
+  const Json values = job_request(parsed, {}).values;
   const Json expected = {{"output_dir", "trainer_output"},
                          {"per_device_train_batch_size", 8},
                          {"learning_rate", 5e-5},
@@ -356,7 +356,7 @@ TEST(RunQaArguments, AcceleratorConfig) {
   EXPECT_FALSE(uneven.arguments.training.even_batches);
   EXPECT_THAT(uneven.notes, IsEmpty());
   // Ranks compare this text, and training_args.json keeps it.
-  EXPECT_THAT(describe(uneven.arguments),
+  EXPECT_THAT(job_request(uneven, {}).lines(),
               HasSubstr("accelerator_config={\"even_batches\":false,\"split_batches\":false}\n"));
 }
 
@@ -397,24 +397,25 @@ TEST(RunQaArguments, JsonFileAndArgsFile) {
 TEST(RunQaArguments, SecretsAreNeverShown) {
   const ParsedRunQa parsed = parse_more("--token hf_secret --hub_token hf_other --seed 3");
   EXPECT_EQ(parsed.arguments.model.token, "hf_secret");
-  EXPECT_THAT(describe(parsed.arguments), AllOf(HasSubstr("token=\"<TOKEN>\"\n"),
-                                                HasSubstr("seed=3\n"), Not(HasSubstr("hf_"))));
-  EXPECT_THAT(training_args_json(parsed.arguments), Not(HasSubstr("hf_")));
+  EXPECT_THAT(job_request(parsed, {}).lines(), AllOf(HasSubstr("token=\"<TOKEN>\"\n"),
+                                                     HasSubstr("seed=3\n"), Not(HasSubstr("hf_"))));
+  EXPECT_THAT(job_request(parsed, {}).training_args_json(), Not(HasSubstr("hf_")));
   for (const std::string& note : parsed.notes) EXPECT_THAT(note, Not(HasSubstr("hf_")));
   EXPECT_THAT(failure_more("--token hf_secret --nope=hf_x").message, Not(HasSubstr("hf_")));
 }
 
 TEST(RunQaArguments, SerialisedArgumentsReadBackAsTheSame) {
   const std::string text =
-      training_args_json(parse_more("--seed 3 --eval_strategy steps --pad_to_max_length false "
-                                    "--max_train_samples 10 --lr_scheduler_type constant "
-                                    "--accelerator_config {\"even_batches\":false}")
-                             .arguments);
+      job_request(parse_more("--seed 3 --eval_strategy steps --pad_to_max_length false "
+                             "--max_train_samples 10 --lr_scheduler_type constant "
+                             "--accelerator_config {\"even_batches\":false}"),
+                  {})
+          .training_args_json();
   testing::TemporaryFolder folder;
   write_file(folder / "again.json", text);
   const ParsedRunQa again =
       parse_run_qa(std::vector<std::string>{"again.json"}, folder.path(), kEnvironment);
-  EXPECT_EQ(training_args_json(again.arguments), text);
+  EXPECT_EQ(job_request(again, {}).training_args_json(), text);
 }
 
 TEST(RunQaArguments, QuantizationSaysWhatItNeeds) {

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "apps/arguments/arguments_test_support.h"
-#include "apps/arguments/grammar.h"
 #include "support/test_support.h"
+#include "tandem/flags/grammar.h"
 
 namespace tandem::apps {
 namespace {

@@ -9,24 +9,29 @@ using trainer::TrainingArguments;
 
 constexpr double kMaxCount = 2147483647;  // of things that are stored in an int
 
+TrainingArguments& training_of(const ArgumentParts& parts) {
+  return parts.get<TrainingArguments>();
+}
+
 // warmup_steps below 1 is a share of all steps since transformers 5.0.
 Binding warmup_steps_binding() {
   Binding binding;
   binding.kind = Kind::kNumber;
-  binding.get = [](const ArgumentParts& parts) { return Json(parts.training->warmup_steps); };
+  binding.get = [](const ArgumentParts& parts) { return Json(training_of(parts).warmup_steps); };
   binding.set = [](const ArgumentParts& parts, const Json& value) {
     const double steps = value.get<double>();
     if (steps > 0 && steps < 1) {
-      parts.training->warmup_ratio = steps;
-      parts.training->warmup_steps = 0;
+      training_of(parts).warmup_ratio = steps;
+      training_of(parts).warmup_steps = 0;
       return;
     }
     if (steps != static_cast<double>(static_cast<std::int64_t>(steps))) {
       throw ConfigError(fmt::format(
           "argument --warmup_steps: {} is neither a whole number nor a share below 1", steps));
     }
-    parts.training->warmup_steps = static_cast<std::int64_t>(steps);
+    training_of(parts).warmup_steps = static_cast<std::int64_t>(steps);
   };
+  binding.initial = flags::initial_of<TrainingArguments>(binding);
   return binding;
 }
 
@@ -35,11 +40,12 @@ Binding lr_scheduler_kwargs_binding() {
   Binding binding;
   binding.kind = Kind::kDict;
   binding.get = [](const ArgumentParts& parts) {
-    return Json::parse(parts.training->lr_scheduler_kwargs);
+    return Json::parse(training_of(parts).lr_scheduler_kwargs);
   };
   binding.set = [](const ArgumentParts& parts, const Json& value) {
-    parts.training->lr_scheduler_kwargs = value.dump();
+    training_of(parts).lr_scheduler_kwargs = value.dump();
   };
+  binding.initial = flags::initial_of<TrainingArguments>(binding);
   return binding;
 }
 
@@ -48,7 +54,7 @@ Binding adafactor_binding() {
   Binding binding;
   binding.kind = Kind::kBool;
   binding.set = [](const ArgumentParts& parts, const Json& value) {
-    if (value.get<bool>()) parts.training->optim = trainer::OptimizerName::kAdafactor;
+    if (value.get<bool>()) training_of(parts).optim = trainer::OptimizerName::kAdafactor;
   };
   return binding;
 }
@@ -58,7 +64,7 @@ Binding evaluate_during_training_binding() {
   Binding binding;
   binding.kind = Kind::kBool;
   binding.set = [](const ArgumentParts& parts, const Json& value) {
-    if (value.get<bool>()) parts.training->eval_strategy = trainer::IntervalStrategy::kSteps;
+    if (value.get<bool>()) training_of(parts).eval_strategy = trainer::IntervalStrategy::kSteps;
   };
   return binding;
 }
@@ -69,7 +75,7 @@ Binding group_by_length_binding() {
   binding.kind = Kind::kBool;
   binding.set = [](const ArgumentParts& parts, const Json& value) {
     if (value.get<bool>())
-      parts.training->train_sampling_strategy = trainer::SamplingStrategy::kGroupByLength;
+      training_of(parts).train_sampling_strategy = trainer::SamplingStrategy::kGroupByLength;
   };
   return binding;
 }
@@ -154,7 +160,8 @@ FlagTable step_flags() {
       });
 }
 
-FlagTable optimizer_flags() {
+// --optim with the names of transformers that tandem does not have.
+Flag optim_flag() {
   constexpr std::string_view kGpuOptimizer = "it exists for GPUs only; use adamw_torch";
   constexpr std::string_view kOtherOptimizer = "tandem has no such optimizer; use adamw_torch";
   Flag optim = flag("optim", field<&TrainingArguments::optim>(), "optimizer")
@@ -178,10 +185,14 @@ FlagTable optimizer_flags() {
         "apollo_adamw", "apollo_adamw_layerwise", "stable_adamw"}) {
     optim.rule(name, Verdict::kRefused, kOtherOptimizer);
   }
+  return optim;
+}
+
+FlagTable optimizer_flags() {
   return grouped(
       "Optimizer",
       {
-          optim,
+          optim_flag(),
           setter("adafactor", adafactor_binding(), "the old way to say --optim adafactor"),
           flag("optim_args", field<&TrainingArguments::optim_args>(),
                "key=value,...: momentum, dampening, nesterov of sgd; lr_decay, eps, "

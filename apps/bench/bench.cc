@@ -2,11 +2,11 @@
 // gives a share of what the machine reached in the same moment.
 #include <fmt/format.h>
 
-#include "apps/arguments/suggest.h"
 #include "apps/bench/options.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "tandem/core/error.h"
+#include "tandem/flags/suggest.h"
 
 namespace tandem::apps {
 namespace {
@@ -19,7 +19,7 @@ void check_name(const std::vector<std::string>& words, const std::vector<bench::
   for (const std::string& name : names) {
     if (name == words.front()) return;
   }
-  const auto suggestion = nearest(words.front(), names);
+  const auto suggestion = flags::nearest(words.front(), names);
   throw ConfigError(fmt::format("unknown bench '{}'{}; the benches are {}", words.front(),
                                 suggestion ? fmt::format(", did you mean '{}'?", *suggestion) : "",
                                 fmt::join(names, ", ")),

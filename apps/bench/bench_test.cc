@@ -10,11 +10,11 @@
 #include "apps/bench/measure.h"
 #include "apps/bench/session.h"
 #include "apps/bench/training.h"
-#include "apps/command/tuned_tiles.h"
 #include "support/process.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/kernels/tuned_tiles.h"
 
 namespace tandem::apps::bench {
 namespace {
@@ -257,13 +257,13 @@ TEST(TunedTiles, AreReadWhereTheyFit) {
   const Environment environment({{"XDG_CACHE_HOME", folder.path().string()}});
   const auto select = [] { return kernels::select_kernels(kernels::CpuFeatures::detect()); };
   kernels::KernelSet tuned = select();
-  EXPECT_THAT(load_tuned_tiles(environment, tuned), IsEmpty());
+  EXPECT_THAT(kernels::load_tuned_tiles(environment, tuned), IsEmpty());
   tuned.gemm_tiles_bf16 = {.b_ahead = {96, 192}, .b_staged = {}};
   tuned.gemm_tiles_f32.b_staged = {192, 768};
-  const fs::path file = tuned_tiles_file(environment).value();
-  save_tuned_tiles(file, tuned);
+  const fs::path file = kernels::tuned_tiles_file(environment).value();
+  kernels::save_tuned_tiles(file, tuned);
   kernels::KernelSet read = select();
-  EXPECT_THAT(load_tuned_tiles(environment, read), HasSubstr(file.string()));
+  EXPECT_THAT(kernels::load_tuned_tiles(environment, read), HasSubstr(file.string()));
   EXPECT_EQ(read.gemm_tiles_bf16, tuned.gemm_tiles_bf16);
   EXPECT_EQ(read.gemm_tiles_f32, tuned.gemm_tiles_f32);
 
@@ -279,11 +279,11 @@ TEST(TunedTiles, AreReadWhereTheyFit) {
         with("bf16", {{"b_ahead", {48, 99999}}, {"b_staged", {0, 0}}})}) {
     write_file(file, bad);
     kernels::KernelSet own = select();
-    EXPECT_THAT(load_tuned_tiles(environment, own), HasSubstr("is not used")) << bad;
+    EXPECT_THAT(kernels::load_tuned_tiles(environment, own), HasSubstr("is not used")) << bad;
     EXPECT_EQ(own.gemm_tiles_bf16, kernels::GemmTiles{}) << bad;
     EXPECT_EQ(own.gemm_tiles_f32, kernels::GemmTiles{}) << bad;
   }
-  EXPECT_FALSE(tuned_tiles_file(Environment()).has_value());
+  EXPECT_FALSE(kernels::tuned_tiles_file(Environment()).has_value());
 }
 
 // On a busy machine nothing is written; a later run uses what is.
@@ -298,7 +298,7 @@ TEST(BenchProgram, TuningWritesTilesOrSaysWhyNot) {
   };
   const auto done = gemm({"--tune"});
   const fs::path file =
-      tuned_tiles_file(Environment({{"XDG_CACHE_HOME", folder.path().string()}})).value();
+      kernels::tuned_tiles_file(Environment({{"XDG_CACHE_HOME", folder.path().string()}})).value();
   EXPECT_THAT(done.out, HasSubstr("dW, tiles of at most 384 x 768"));
   if (done.exit_code == 0) {
     EXPECT_THAT(done.out, HasSubstr("written to " + file.string()));

@@ -7,8 +7,8 @@
 #include <ctime>
 #include <map>
 
-#include "apps/command/tuned_tiles.h"
 #include "tandem/core/error.h"
+#include "tandem/kernels/tuned_tiles.h"
 
 namespace tandem::apps::bench {
 namespace {
@@ -64,7 +64,7 @@ Machine::Machine(ThreadPool& threads, std::string_view overrides, kernels::Preci
 Machine::Machine(ThreadPool& threads, std::string_view overrides, kernels::Precision precision,
                  const Environment& environment)
     : Machine(threads, overrides, precision) {
-  tuned_tiles_ = load_tuned_tiles(environment, kernels_);
+  tuned_tiles_ = kernels::load_tuned_tiles(environment, kernels_);
 }
 
 Session::Session(std::string_view bench, const Options& options, const Environment& environment)

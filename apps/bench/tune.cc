@@ -9,9 +9,9 @@
 #include <span>
 
 #include "apps/bench/products.h"
-#include "apps/command/tuned_tiles.h"
 #include "tandem/core/error.h"
 #include "tandem/kernels/kernel_tables.h"
+#include "tandem/kernels/tuned_tiles.h"
 
 namespace tandem::apps::bench {
 namespace {
@@ -135,7 +135,7 @@ int tune_products(Session& session, const std::string& model, std::size_t rows,
     raise<ConfigError>("gemm={} has no tiles to tune",
                        session.context().kernels.implementation("gemm"));
   }
-  const std::optional<std::filesystem::path> file = tuned_tiles_file(environment);
+  const std::optional<std::filesystem::path> file = kernels::tuned_tiles_file(environment);
   if (!file) {
     raise<ConfigError>("there is no place for tuned tiles: set XDG_CACHE_HOME or HOME");
   }
@@ -150,7 +150,7 @@ int tune_products(Session& session, const std::string& model, std::size_t rows,
   }
   constexpr int kExitBusy = 1;
   const bool use = session.quiet() && !session.wrong();
-  if (use) save_tuned_tiles(*file, tuned);
+  if (use) kernels::save_tuned_tiles(*file, tuned);
   session.report().line(use ? fmt::format("written to {}", file->string())
                             : "nothing is written: these figures would mislead");
   const int code = session.finish();

@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "apps/command/progress_line.h"
-#include "apps/command/text_layout.h"
+#include "tandem/core/text_layout.h"
 
 namespace tandem::apps {
 

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <span>
 
-#include "apps/command/text_layout.h"
+#include "tandem/core/text_layout.h"
 
 namespace tandem::apps {
 namespace {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tandem/core/bfloat16.h"
+#include "tandem/core/enum_name.h"
 #include "tandem/kernels/context.h"
 #include "tandem/nn/parameter_layout.h"
 
@@ -24,6 +25,7 @@ enum class OptimizerName { kAdamwTorch, kAdamwHf, kSgd, kAdagrad, kAdafactor };
 
 inline constexpr std::string_view kOptimizerNames[] = {"adamw_torch", "adamw_hf", "sgd", "adagrad",
                                                        "adafactor"};
+inline EnumNames enum_names(OptimizerName) { return kOptimizerNames; }
 inline std::string_view to_string(OptimizerName name) {
   return kOptimizerNames[static_cast<std::size_t>(name)];
 }

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/core/enum_name.h"
+
 namespace tandem::optim {
 
 // The values of --lr_scheduler_type, in the order of kScheduleTypeNames.
@@ -40,6 +42,7 @@ inline constexpr std::string_view kScheduleTypeNames[] = {"linear",
                                                           "warmup_stable_decay",
                                                           "reduce_lr_on_plateau",
                                                           "greedy"};
+inline EnumNames enum_names(ScheduleType) { return kScheduleTypeNames; }
 inline std::string_view to_string(ScheduleType type) {
   return kScheduleTypeNames[static_cast<std::size_t>(type)];
 }

@@ -5,6 +5,9 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include "tandem/core/enum_name.h"
 
 namespace tandem::quant {
 
@@ -12,6 +15,8 @@ namespace tandem::quant {
 //   kDynamic: from each row, when it is computed.
 //   kStatic:  from training features, once; then it is part of the model.
 enum class Approach { kDynamic, kStatic };
+inline constexpr std::string_view kApproachNames[] = {"dynamic", "static"};
+inline EnumNames enum_names(Approach) { return kApproachNames; }
 
 struct QuantizationArguments {
   bool apply_quantization = false;

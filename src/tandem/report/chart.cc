@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "tandem/core/html.h"
+
 namespace tandem::report {
 namespace {
 
@@ -154,32 +156,6 @@ std::vector<double> axis_ticks(double low, double high, int count) {
   for (double i = std::floor(low / step + 1e-9); i * step < high + step * (1 - 1e-9); ++i)
     ticks.push_back(i * step);
   return ticks;
-}
-
-std::string escape_html(std::string_view text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      case '\'':
-        escaped += "&#39;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
 }
 
 std::string svg_chart(const Chart& chart) {

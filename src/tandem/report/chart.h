@@ -44,7 +44,4 @@ std::string number_tile(std::string_view name, std::string_view value, std::stri
 // power of ten apart.
 std::vector<double> axis_ticks(double low, double high, int count);
 
-// The text with & < > " ' as entities: it may stand in HTML and in attributes.
-std::string escape_html(std::string_view text);
-
 }  // namespace tandem::report

@@ -7,17 +7,15 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <set>
 
 #include "pages.h"
+#include "tandem/core/html.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::report {
 namespace {
 
 using nlohmann::ordered_json;
-using question_answering::ByteRange;
-using question_answering::Mistake;
 
 // The points of one key of the log.
 std::vector<Point> points_of(const RunRecord& run, const std::string& key) {
@@ -175,71 +173,6 @@ std::string results(const RunRecord& run) {
   return text;
 }
 
-// The context cut at every begin and end of a mark; each piece has the class of what covers it.
-std::string marked_context(const Mistake& mistake) {
-  std::set<std::size_t> cuts{0, mistake.context.size()};
-  std::vector<ByteRange> predicted;
-  if (mistake.predicted_at) predicted.push_back(*mistake.predicted_at);
-  const auto cut_at_ends = [&](const std::vector<ByteRange>& ranges) {
-    for (const ByteRange& range : ranges) cuts.insert({range.begin, range.end});
-  };
-  cut_at_ends(predicted);
-  cut_at_ends(mistake.expected_at);
-  const auto covered = [](const std::vector<ByteRange>& ranges, std::size_t at) {
-    return std::any_of(ranges.begin(), ranges.end(),
-                       [&](const ByteRange& range) { return range.begin <= at && at < range.end; });
-  };
-  std::string text;
-  for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
-    const std::string piece =
-        escape_html(std::string_view(mistake.context).substr(*cut, *std::next(cut) - *cut));
-    const bool answer = covered(predicted, *cut), gold = covered(mistake.expected_at, *cut);
-    const char* name = answer && gold ? "both" : answer ? "predicted" : "expected";
-    text += answer || gold ? fmt::format("<mark class=\"{}\">{}</mark>", name, piece) : piece;
-  }
-  return text;
-}
-
-std::string quoted(const std::string& text) {
-  return text.empty() ? "no answer" : fmt::format("“{}”", escape_html(text));
-}
-
-std::string mistake_entry(const Mistake& mistake) {
-  std::string expected;
-  for (const std::string& text : mistake.expected)
-    expected += (expected.empty() ? "" : " or ") + quoted(text);
-  return fmt::format(
-      "<details data-f1=\"{:.4f}\"><summary>{} <b>{}</b> instead of <b>{}</b> (F1 {:.0f})"
-      "</summary>\n<div class=\"context\">{}</div><small>{}{}{}</small></details>\n",
-      mistake.f1, escape_html(mistake.question), quoted(mistake.predicted),
-      expected.empty() ? "no answer" : expected, 100 * mistake.f1, marked_context(mistake),
-      escape_html(mistake.title), mistake.title.empty() ? "" : ", ", escape_html(mistake.id));
-}
-
-std::string wrong_answers(const RunRecord& run) {
-  const question_answering::Mistakes& mistakes = run.mistakes;
-  if (mistakes.num_questions == 0) return "";
-  std::string text = fmt::format(
-      "<h2 id=\"wrong\">Wrong answers: {} of {} questions</h2>\n<p>In the texts: <mark "
-      "class=\"predicted\">predicted</mark>, <mark class=\"expected\">expected</mark>, <mark "
-      "class=\"both\">both</mark>.{}</p>\n",
-      mistakes.num_wrong, mistakes.num_questions,
-      mistakes.shown.size() < mistakes.num_wrong
-          ? fmt::format(" The first {} are here; eval_nbest_predictions.json has all answers.",
-                        mistakes.shown.size())
-          : "");
-  // Hidden until the script has run, without which they would do nothing.
-  text +=
-      "<form id=\"find\" hidden><label>Search <input id=\"search\" type=\"search\" "
-      "autocomplete=\"off\" placeholder=\"question, answer, text or title\"></label> <label>Sort "
-      "by <select id=\"sort\"><option value=\"order\">order of the file</option><option "
-      "value=\"worst\">lowest F1</option><option value=\"best\">highest F1</option><option "
-      "value=\"question\">question</option><option value=\"length\">length of the text</option>"
-      "</select></label> <output id=\"found\"></output></form>\n<div id=\"mistakes\">\n";
-  for (const Mistake& mistake : mistakes.shown) text += mistake_entry(mistake);
-  return text + "</div>\n";
-}
-
 std::string facts(const RunRecord& run) {
   std::vector<Fact> settings;
   for (const auto& [name, value] : run.settings.items()) settings.emplace_back(name, shown(value));
@@ -313,8 +246,8 @@ class ComparisonTable {
 }  // namespace
 
 std::string html_report(const RunRecord& run) {
-  return page(run.title, !run.mistakes.shown.empty(),
-              headline(run) + charts(run) + results(run) + wrong_answers(run) + facts(run));
+  return page(run.title, run.section.searchable,
+              headline(run) + charts(run) + results(run) + run.section.html + facts(run));
 }
 
 std::string html_comparison(std::span<const RunRecord> runs) {

@@ -10,6 +10,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/report/speed_record.h"
+#include "tandem/tasks/question_answering/mistakes_section.h"
 
 namespace tandem::report {
 namespace {
@@ -21,6 +22,30 @@ using ::testing::Not;
 
 constexpr const char* kAttack =
     "<script>document.title='broken'</script>\"'><img src=http://elsewhere.example/x onerror=1>";
+
+question_answering::Mistakes attacked_mistakes() {
+  const std::string context = std::string("Before ") + kAttack + " after";
+  question_answering::Mistakes mistakes = {.num_questions = 10, .num_wrong = 3, .shown = {}};
+  mistakes.shown.push_back({.id = kAttack,
+                            .title = kAttack,
+                            .question = kAttack,
+                            .context = context,
+                            .predicted = kAttack,
+                            .predicted_at = question_answering::ByteRange{0, 12},
+                            .expected = {kAttack, "x"},
+                            .expected_at = {{9, 20}},
+                            .f1 = 0.5});
+  mistakes.shown.push_back({.id = "empty",
+                            .title = "",
+                            .question = "Q",
+                            .context = "",
+                            .predicted = "",
+                            .predicted_at = std::nullopt,
+                            .expected = {},
+                            .expected_at = {},
+                            .f1 = 0});
+  return mistakes;
+}
 
 // A run with an attack in every text that comes from outside.
 RunRecord attacked_run() {
@@ -41,26 +66,7 @@ RunRecord attacked_run() {
   run.settings = {{"output_dir", kAttack}, {kAttack, nullptr}, {"learning_rate", 3e-5}};
   run.machine = {{"CPU", kAttack}};
   run.results = {{"eval", {{"eval_exact_match", 60.0}, {"eval_f1", 70.25}}}};
-  const std::string context = std::string("Before ") + kAttack + " after";
-  run.mistakes = {.num_questions = 10, .num_wrong = 3, .shown = {}};
-  run.mistakes.shown.push_back({.id = kAttack,
-                                .title = kAttack,
-                                .question = kAttack,
-                                .context = context,
-                                .predicted = kAttack,
-                                .predicted_at = question_answering::ByteRange{0, 12},
-                                .expected = {kAttack, "x"},
-                                .expected_at = {{9, 20}},
-                                .f1 = 0.5});
-  run.mistakes.shown.push_back({.id = "empty",
-                                .title = "",
-                                .question = "Q",
-                                .context = "",
-                                .predicted = "",
-                                .predicted_at = std::nullopt,
-                                .expected = {},
-                                .expected_at = {},
-                                .f1 = 0});
+  run.section = question_answering::mistakes_section(attacked_mistakes());
   return run;
 }
 
@@ -201,10 +207,12 @@ TEST(HtmlComparison, HasALineAndAColumnPerRun) {
 }
 
 TEST(HtmlReport, MarksWhatWasPredictedAndExpected) {
+  question_answering::Mistakes mistakes = attacked_mistakes();
+  mistakes.shown[0].context = "The ferry leaves at nine.";
+  mistakes.shown[0].predicted_at = question_answering::ByteRange{4, 16};
+  mistakes.shown[0].expected_at = {{10, 24}};
   RunRecord run = attacked_run();
-  run.mistakes.shown[0].context = "The ferry leaves at nine.";
-  run.mistakes.shown[0].predicted_at = question_answering::ByteRange{4, 16};
-  run.mistakes.shown[0].expected_at = {{10, 24}};
+  run.section = question_answering::mistakes_section(mistakes);
   EXPECT_THAT(
       html_report(run),
       HasSubstr(
@@ -266,18 +274,20 @@ TEST_F(HtmlReportPage, FitsAPhone) {
 TEST_F(HtmlReportPage, WrongAnswersAreSearchedAndSorted) {
   const testing::TemporaryFolder folder;
   RunRecord run = attacked_run();
-  run.mistakes.shown.clear();
+  question_answering::Mistakes mistakes = attacked_mistakes();
+  mistakes.shown.clear();
   for (const auto& [id, f1] : {std::pair{"ferry-1", 0.5}, {"ship-2", 0.1}, {"ferry-3", 0.25}}) {
-    run.mistakes.shown.push_back({.id = id,
-                                  .title = "",
-                                  .question = "When does it leave?",
-                                  .context = "At nine.",
-                                  .predicted = "nine",
-                                  .predicted_at = std::nullopt,
-                                  .expected = {"ten"},
-                                  .expected_at = {},
-                                  .f1 = f1});
+    mistakes.shown.push_back({.id = id,
+                              .title = "",
+                              .question = "When does it leave?",
+                              .context = "At nine.",
+                              .predicted = "nine",
+                              .predicted_at = std::nullopt,
+                              .expected = {"ten"},
+                              .expected_at = {},
+                              .f1 = f1});
   }
+  run.section = question_answering::mistakes_section(mistakes);
   write_file(folder / "report.html", html_report(run));
   const std::string file = "file://" + (folder / "report.html").native();
   const std::string page = testing::dump_dom(file + "#search=FERRY&sort=worst");

@@ -84,9 +84,11 @@ std::string model_index(const ModelCard& card) {
   const auto metrics = metrics_of(card.eval_metrics);
   if (!card.dataset_name || metrics.empty()) return text + "  results: []\n";
   text += fmt::format(
-      "  results:\n  - task:\n      name: Question Answering\n      type: question-answering\n    "
-      "dataset:\n      name: {}\n      type: {}\n",
-      yaml_scalar(dataset_title(card)), yaml_scalar(*card.dataset_name));
+      "  results:\n  - task:\n      name: {}\n      type: {}\n    dataset:\n      name: {}\n      "
+      "type: "
+      "{}\n",
+      card.task_name, card.task_type, yaml_scalar(dataset_title(card)),
+      yaml_scalar(*card.dataset_name));
   if (card.dataset_config)
     text += fmt::format("      args: {}\n", yaml_scalar(*card.dataset_config));
   text += "    metrics:\n";
@@ -107,7 +109,8 @@ std::string metadata(const ModelCard& card) {
   if (const auto metrics = metrics_of(card.eval_metrics); !metrics.empty()) {
     text += "metrics:\n";
     for (const auto& [name, value] : metrics) {
-      if (name == "f1" || name == "exact_match") text += fmt::format("- {}\n", name);
+      if (std::count(card.listed_metrics.begin(), card.listed_metrics.end(), name) > 0)
+        text += fmt::format("- {}\n", name);
     }
   }
   return text + model_index(card) + "---\n";

@@ -11,9 +11,12 @@
 namespace tandem::report {
 
 struct ModelCard {
-  std::string name;                                         // basename of output_dir
-  std::string base_model;                                   // as given on the command line
-  std::string relation = "a fine-tuned version";            // what the model is of base_model
+  std::string name;                               // basename of output_dir
+  std::string base_model;                         // as given on the command line
+  std::string relation = "a fine-tuned version";  // what the model is of base_model
+  // How the Hub names the task, and which metrics the card's list may name.
+  std::string task_name, task_type;
+  std::vector<std::string> listed_metrics;
   std::optional<std::string> dataset_name, dataset_config;  // --dataset_name and its configuration
   std::optional<std::string> language, license;             // from a card that was there before
   // With the prefix eval_; empty: not evaluated.
@@ -27,8 +30,8 @@ struct ModelCard {
 };
 
 // The Markdown text: YAML metadata between ---, then headings as transformers has them. Differs
-// from it where its card for question answering stays empty: exact match and F1 are in the text, in
-// the metadata (with a data set's name, which the Hub demands) and in the table.
+// from it where its card for question answering stays empty: the metrics are in the text, in the
+// metadata (with a data set's name, which the Hub demands) and in the table.
 std::string model_card_markdown(const ModelCard& card);
 
 // A YAML scalar: plain where that is unambiguous, otherwise in single or double quotes.

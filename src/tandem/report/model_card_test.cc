@@ -14,6 +14,9 @@ using ::testing::StartsWith;
 ModelCard squad_card() {
   return {.name = "debug_squad",
           .base_model = "bert-large-uncased",
+          .task_name = "Question Answering",
+          .task_type = "question-answering",
+          .listed_metrics = {"f1", "exact_match"},
           .dataset_name = "squad",
           .dataset_config = std::nullopt,
           .language = std::nullopt,

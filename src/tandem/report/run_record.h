@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tandem/report/chart.h"
-#include "tandem/tasks/question_answering/mistakes.h"
+#include "tandem/tasks/report_section.h"
 
 namespace tandem::report {
 
@@ -22,8 +22,8 @@ struct RunRecord {
   nlohmann::ordered_json settings;                  // {flag: value}
   std::vector<Fact> machine;                        // CPU, kernels, threads, ranks …
   std::vector<std::pair<std::string, nlohmann::ordered_json>>
-      results;                            // ("train", {metric: value}), ("eval", …)
-  question_answering::Mistakes mistakes;  // not kept in report.json
+      results;                   // ("train", {metric: value}), ("eval", …)
+  tasks::ReportSection section;  // of the task; not kept in report.json
 };
 
 // The text of report.json. A number that is none (NaN) becomes null.

@@ -1,0 +1,97 @@
+#include "apps/job_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "apps/command/communication_log.h"
+#include "apps/command/download_progress.h"
+#include "apps/console.h"
+#include "apps/stop_signals.h"
+#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/failure/flight_recorder.h"
+#include "tandem/core/error.h"
+#include "tandem/core/interruption.h"
+#include "tandem/job/job.h"
+#include "tandem/job/world.h"
+#include "tandem/rendezvous/pmi.h"
+
+namespace tandem::apps {
+namespace {
+
+constexpr int kExitFailed = 1;
+
+void handle_record_request(int) { comm::request_flight_records(); }
+
+// The training thread may be deep in a matrix product when a peer dies: then this is who ends the
+// process.
+[[noreturn]] void end_after_failure(const Environment& environment, const std::string& message) {
+  fmt::print(stderr, "tandem: error: {}\n", message);
+  std::fflush(nullptr);
+  const int code = CommError("").exit_code();
+  rendezvous::end_job(environment, code);
+  _exit(code);
+}
+
+job::World join_world(const Environment& environment, const trainer::TrainingArguments& training) {
+  const CommunicationLog level = communication_log(environment);
+  return job::join_world(environment, training,
+                         {.log = log_printer(level),
+                          .tell_place = level == CommunicationLog::kInfo,
+                          .on_failure = [environment](const std::string& message) {
+                            end_after_failure(environment, message);
+                          }});
+}
+
+int exit_code(job::Outcome outcome) {
+  if (outcome == job::Outcome::kRejected) return kExitFailed;
+  return outcome == job::Outcome::kStopped ? StopSignals::exit_code() : 0;
+}
+
+job::Outcome run_in(const job::World& world, const job::Request& request, tasks::JobTask& task,
+                    const Environment& environment, StopSignals& signals) {
+  const job::ConsoleOptions options = job::console_options(request.arguments.training, world);
+  Console console(options);
+  DownloadProgress downloads(options.progress_bars, world.is_main());
+  return job::run(
+      request, task, world,
+      {.environment = environment,
+       .console = console,
+       .downloads = downloads,
+       .stop = {.requested = signals.requested(),
+                .during_training = [&] { return std::make_shared<StopSignals::Training>(signals); },
+                .name = [] { return std::string(StopSignals::name()); }}});
+}
+
+}  // namespace
+
+int run_job(const job::Request& request, tasks::JobTask& task, const Environment& environment) {
+  StopSignals signals;
+  std::signal(SIGUSR1, handle_record_request);
+  std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training
+  const job::World world = join_world(environment, request.arguments.training);
+  try {
+    const int code = exit_code(run_in(world, request, task, environment, signals));
+    signals.let_end();
+    world.communicator->close();
+    return code;
+  } catch (const CommError&) {
+    signals.let_end();
+    throw;
+  } catch (const Interrupted&) {
+    signals.let_end();
+    fmt::print(stderr, "tandem: stopped by {}\n", StopSignals::name());
+    world.communicator->life().abort(fmt::format("it was stopped by {}", StopSignals::name()));
+    return StopSignals::exit_code();
+  } catch (const std::exception& error) {
+    signals.let_end();
+    world.communicator->life().abort(error.what());  // the other ranks end too, and say why
+    throw;
+  }
+}
+
+}  // namespace tandem::apps

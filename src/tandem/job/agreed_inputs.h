@@ -1,0 +1,16 @@
+// What enters the computation of a job beside its command line, as text on which the ranks agree
+// before the first step.
+#pragma once
+
+#include <string>
+
+#include "tandem/tasks/job_task.h"
+
+namespace tandem::job {
+
+// Lines "name=value": the program (version and SHA-256 of its file), every key of config.json, and
+// a fingerprint of what the tokenizer made of the data to train on, to evaluate and to predict.
+// Throws IoError.
+std::string describe_inputs(const tasks::JobTask& task, const std::string& train_fingerprint);
+
+}  // namespace tandem::job

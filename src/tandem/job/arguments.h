@@ -1,0 +1,49 @@
+// What a command line asks of a job, whatever its task.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tandem/hub/model_arguments.h"
+#include "tandem/quant/quantization_arguments.h"
+#include "tandem/tasks/job_task.h"
+#include "tandem/trainer/training_arguments.h"
+
+namespace tandem::job {
+
+struct Arguments {
+  hub::ModelArguments model;
+  trainer::TrainingArguments training;
+  quant::QuantizationArguments quantization;
+
+  // Whether --do_train changes weights: with --apply_quantization it only gives the data for
+  // calibration unless training was asked for by name.
+  bool trains() const {
+    return training.do_train &&
+           (!quantization.apply_quantization || quantization.train_before_quantization);
+  }
+  // --do_train reads its data even where it trains nothing.
+  tasks::Stages stages() const {
+    return {training.do_train, training.do_eval, training.do_predict};
+  }
+};
+
+// A job as it was asked for.
+struct Request {
+  std::string command;  // for people to read and repeat: quoted for a shell, without secrets
+  Arguments arguments;
+  // Every argument that has a field, the task's too, by flag name, sorted; secrets as "<TOKEN>"
+  // when given.
+  nlohmann::json values;
+  // One line each, for the main process to print: flags without effect, defaults that were filled
+  // in.
+  std::vector<std::string> notes;
+
+  // "name=value" lines of the values.
+  std::string lines() const;
+  // The content of training_args.json: the values, 2-space indent, newline at the end.
+  std::string training_args_json() const { return values.dump(2) + "\n"; }
+};
+
+}  // namespace tandem::job

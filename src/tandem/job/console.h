@@ -1,0 +1,41 @@
+// Whom a job tells what it does: a program shows it to people. The library prints nothing itself.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
+#include "tandem/tasks/job_task.h"
+#include "tandem/trainer/observer.h"
+
+namespace tandem::job {
+
+// How much of it this process shows.
+struct ConsoleOptions {
+  bool main_process = true;   // what a job says once is the main process's: progress, log dicts,
+                              // tables, facts, notes and warnings
+  bool details = false;       // --log_level debug: what only somebody who looks for a cause wants
+  bool library_lines = true;  // INFO lines of the library
+  bool progress_bars = true;  // false (--disable_tqdm): no progress at all, only log dicts
+  double peak_flops = 0;      // of this rank's threads, measured at start; 0: unknown
+  int world_size = 1;
+};
+
+// Used by the thread that runs the job.
+class Console : public trainer::Observer, public tasks::StartLog {
+ public:
+  // A line of the script: "*** Evaluate ***". INFO is the main process's.
+  virtual void script_line(std::string_view level, std::string_view text) = 0;
+  // A line of the library.
+  virtual void library_line(std::string_view level, std::string_view source,
+                            std::string_view text) = 0;
+  // "***** train metrics *****" and the values.
+  virtual void metrics_table(std::string_view split, const nlohmann::ordered_json& metrics) = 0;
+  // FLOP/s of this rank's threads, which progress is compared with.
+  virtual void set_peak_flops(double flops) = 0;
+  // Of the job: all ranks know it, and the main process says it.
+  void warning(std::string_view text) override = 0;
+  // Of one host, which the text names.
+  virtual void warning_of_host(std::string_view text) = 0;
+};
+
+}  // namespace tandem::job

@@ -1,0 +1,214 @@
+#include "tandem/job/job_output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tandem/comm/api/texts.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/core/python_json.h"
+#include "tandem/trainer/checkpoint_manifest.h"
+#include "tandem/trainer/trainer.h"
+
+namespace tandem::job {
+namespace {
+
+namespace fs = std::filesystem;
+
+void require_writable(const fs::path& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) throw io_error("--output_dir: cannot create", directory.native(), error.value());
+  try {
+    AtomicFile probe(directory / ".tandem-writable");
+  } catch (const IoError&) {
+    raise<IoError>(
+        "--output_dir: '{}' is not writable; choose another directory or change its permissions",
+        directory.native());
+  }
+}
+
+// The newest checkpoint whose files are as they were written. Damaged ones in front of it are set
+// aside, so that the rotation does not keep them for the newest.
+std::optional<fs::path> newest_whole_checkpoint(const fs::path& output_dir, Console& console) {
+  const std::vector<fs::path> checkpoints = trainer::complete_checkpoints(output_dir);
+  std::vector<std::pair<fs::path, std::string>> damaged;
+  for (const fs::path& checkpoint : checkpoints) {
+    const auto damage = trainer::find_damage(checkpoint);
+    if (damage) {
+      damaged.emplace_back(checkpoint, *damage);
+      continue;
+    }
+    for (const auto& [path, what] : damaged) {
+      console.warning(fmt::format(
+          "{}; the run goes on from '{}', and the damaged checkpoint is "
+          "now '{}'",
+          what, checkpoint.native(), trainer::set_checkpoint_aside(path, "damaged").native()));
+    }
+    return checkpoint;
+  }
+  if (damaged.empty()) return std::nullopt;
+  raise<DataError>(
+      "{}, and no checkpoint in '{}' is whole; restore one, or pass --overwrite_output_dir to "
+      "train from scratch",
+      damaged.front().second, output_dir.native());
+}
+
+// A checkpoint that was named: damage is an error, with the newest older one that could be taken.
+void require_whole_checkpoint(const fs::path& checkpoint) {
+  const auto damage = trainer::find_damage(checkpoint);
+  if (!damage) return;
+  const fs::path named = checkpoint.has_filename() ? checkpoint : checkpoint.parent_path();
+  const auto step = trainer::checkpoint_step(named);
+  std::string advice = "restore it from a copy";
+  for (const fs::path& other : trainer::complete_checkpoints(named.parent_path())) {
+    if (!step || *trainer::checkpoint_step(other) >= *step || trainer::find_damage(other)) continue;
+    advice = fmt::format("'{}' is whole: pass --resume_from_checkpoint {}", other.native(),
+                         other.native());
+    break;
+  }
+  raise<DataError>("{}; {}. If it was changed on purpose, remove manifest.json", *damage, advice);
+}
+
+constexpr std::string_view kLockName = ".tandem-lock";
+
+// Nothing where the file system has no locks.
+std::optional<LockFile> lock_directory(const fs::path& directory, Console& console) {
+  const fs::path path = directory / kLockName;
+  std::optional<LockFile> lock;
+  try {
+    lock = LockFile::try_acquire(path);
+  } catch (const IoError& error) {
+    console.warning(
+        fmt::format("{}; nothing keeps a second job out of this --output_dir while this one runs",
+                    error.what()));
+    return std::nullopt;
+  }
+  if (!lock) {
+    const std::string holder = LockFile::text_of(path);
+    raise<ConfigError>(
+        "--output_dir: another job is running in '{}' ({}); wait for its end, or "
+        "choose another directory",
+        directory.native(), holder.empty() ? "unknown process" : holder);
+  }
+  lock->remove_at_end();
+  return lock;
+}
+
+// What may lie in an output_dir that counts as empty.
+bool is_left_over(const std::string& name) {
+  return name == kLockName || name.starts_with("tmp-checkpoint-") ||
+         name.starts_with("tandem-flight-");
+}
+
+// Where to resume from, if anywhere: the flag, else the newest checkpoint that a previous run left
+// in output_dir.
+std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments& training,
+                                               Console& console) {
+  if (training.resume_from_checkpoint) {
+    if (training.do_train) require_whole_checkpoint(*training.resume_from_checkpoint);
+    return fs::path(*training.resume_from_checkpoint);
+  }
+  const fs::path output_dir = training.output_dir;
+  if (!training.do_train || training.overwrite_output_dir || !fs::is_directory(output_dir))
+    return std::nullopt;
+  trainer::restore_replaced_checkpoints(output_dir);
+  if (const auto last = newest_whole_checkpoint(output_dir, console)) {
+    console.script_line("INFO",
+                        fmt::format("Checkpoint detected, resuming training at {}. To avoid this "
+                                    "behavior, change the `--output_dir` "
+                                    "or add `--overwrite_output_dir` to train from scratch.",
+                                    last->native()));
+    return last;
+  }
+  for (const auto& entry : fs::directory_iterator(output_dir)) {
+    if (is_left_over(entry.path().filename().string())) continue;
+    raise<ConfigError>(
+        "Output directory ({}) already exists and is not empty. Use --overwrite_output_dir to "
+        "overcome.",
+        output_dir.native());
+  }
+  return std::nullopt;
+}
+
+// Shards of the run that goes on from `checkpoint`: those that --logical_shards asks for, else the
+// checkpoint's, which keep the order of the data and the bits. Hugging Face has no shards but
+// ranks, so a checkpoint of fewer of them goes on with those of this run, as it would there.
+int shards_of_resumed_run(const fs::path& checkpoint, const trainer::ResumeState& saved,
+                          int world_size, const trainer::TrainingArguments& training,
+                          Console& console) {
+  if (training.logical_shards) return *training.logical_shards;
+  if (saved.logical_shards < world_size) {
+    if (saved.from_python) return world_size;
+    raise<ConfigError>(
+        "'{}' was written with {} logical shards, so at most {} ranks can go on with it bit by "
+        "bit, "
+        "not {}; pass --logical_shards {} to go on at the same step with another order of the data "
+        "and other bits",
+        checkpoint.native(), saved.logical_shards, saved.logical_shards, world_size, world_size);
+  }
+  if (saved.logical_shards != world_size) {
+    console.fact("note", fmt::format("{} logical shards, as in the checkpoint, on {} ranks",
+                                     saved.logical_shards, world_size));
+  }
+  return saved.logical_shards;
+}
+
+}  // namespace
+
+PreparedOutput prepare_output(const trainer::TrainingArguments& training,
+                              comm::Communicator& communicator, Console& console) {
+  const bool is_main = communicator.rank() == 0;
+  const bool own_directory = training.save_on_each_node && communicator.local_rank() == 0;
+  if (is_main || own_directory) require_writable(training.output_dir);
+  PreparedOutput output;
+  std::string resume;
+  if (is_main) {
+    output.lock = lock_directory(training.output_dir, console);
+    if (output.lock) remove_abandoned_files(training.output_dir);
+    if (const auto path = find_resume_checkpoint(training, console)) resume = path->native();
+  }
+  resume = broadcast_text(communicator, resume, 0);
+  if (!resume.empty()) output.resume = resume;
+  return output;
+}
+
+void split_batch_sizes(int shards, trainer::TrainingArguments& training) {
+  if (!training.split_batches) return;
+  if (training.per_device_train_batch_size % shards != 0) {
+    raise<ConfigError>(
+        "--split_batches: --per_device_train_batch_size {} cannot be split evenly over {} shards",
+        training.per_device_train_batch_size, shards);
+  }
+  training.per_device_train_batch_size /= shards;
+  training.per_device_eval_batch_size = std::max(1, training.per_device_eval_batch_size / shards);
+}
+
+void adopt_checkpoint_settings(const fs::path& checkpoint, int world_size,
+                               trainer::TrainingArguments& training, Console& console) {
+  const trainer::ResumeState saved = trainer::Trainer::resume_state(checkpoint);
+  training.logical_shards = shards_of_resumed_run(checkpoint, saved, world_size, training, console);
+  const bool known = saved.per_device_train_batch_size > 0;  // old Trainers did not record it
+  if (known && saved.per_device_train_batch_size != training.per_device_train_batch_size) {
+    console.warning(
+        fmt::format("--per_device_train_batch_size {} is replaced by the checkpoint's {}",
+                    training.per_device_train_batch_size, saved.per_device_train_batch_size));
+    training.per_device_train_batch_size = saved.per_device_train_batch_size;
+  }
+}
+
+void save_metrics(const fs::path& output_dir, std::string_view split,
+                  const nlohmann::ordered_json& metrics) {
+  constexpr PythonJsonOptions kStyle{.indent = 4, .sort_keys = true};
+  write_file(output_dir / fmt::format("{}_results.json", split), python_json(metrics, kStyle));
+  nlohmann::ordered_json all = nlohmann::ordered_json::object();
+  if (const auto text = read_file_if_exists(output_dir / "all_results.json")) {
+    all = nlohmann::ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    if (!all.is_object()) all = nlohmann::ordered_json::object();
+  }
+  for (const auto& [key, value] : metrics.items()) all[key] = value;
+  write_file(output_dir / "all_results.json", python_json(all, kStyle));
+}
+
+}  // namespace tandem::job

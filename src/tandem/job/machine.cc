@@ -1,0 +1,58 @@
+#include "tandem/job/machine.h"
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "tandem/comm/api/texts.h"
+#include "tandem/job/start_report.h"
+#include "tandem/kernels/peak.h"
+#include "tandem/kernels/tuned_tiles.h"
+
+namespace tandem::job {
+namespace {
+
+kernels::KernelSet agree_on_kernels(comm::Communicator& communicator, nn::Precision precision,
+                                    const Environment& environment) {
+  kernels::CpuFeatures features = kernels::CpuFeatures::detect();
+  std::array<std::int64_t, 5> flags{features.avx2, features.avx512, features.avx512_bf16,
+                                    features.avx512_vnni, features.amx_bf16};
+  communicator.all_reduce(std::span<std::int64_t>(flags), comm::ReduceOp::kMin);
+  features.avx2 = flags[0] != 0;
+  features.avx512 = flags[1] != 0;
+  features.avx512_bf16 = flags[2] != 0;
+  features.avx512_vnni = flags[3] != 0;
+  features.amx_bf16 = flags[4] != 0;
+  auto kernels =
+      kernels::select_kernels(features, environment.get("TANDEM_KERNELS").value_or(""), precision);
+  agree(communicator, "choice of kernels (TANDEM_KERNELS)", kernels.signature());
+  return kernels;
+}
+
+}  // namespace
+
+Machine::Machine(const Environment& environment, nn::Precision precision,
+                 comm::Communicator& communicator)
+    : precision_(precision),
+      rank_threads_(threads_for_rank(environment, communicator)),
+      threads_(rank_threads_.count),
+      kernels_(agree_on_kernels(communicator, precision, environment)),
+      tiles_(kernels::load_tuned_tiles(environment, kernels_)),
+      scratch_(threads_.num_threads()),
+      context_{threads_, kernels_, scratch_} {
+  communicator.barrier();  // all ranks measure at once
+  peak_flops_ = kernels::measure_peak_flops(context_, precision == nn::Precision::kBfloat16
+                                                          ? kernels::PeakType::kBf16
+                                                          : kernels::PeakType::kF32);
+}
+
+void Machine::describe(const comm::Communicator& communicator, Console& console) const {
+  print_machine(context_, rank_threads_, peak_flops_, communicator, console);
+  if (!tiles_.empty()) console.detail("kernels", tiles_);
+  if (precision_ == nn::Precision::kBfloat16) {
+    print_bf16_rate(kernels::measure_peak_flops(context_, kernels::PeakType::kF32), peak_flops_,
+                    console);
+  }
+}
+
+}  // namespace tandem::job

@@ -1,0 +1,164 @@
+#include "tandem/job/memory_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "tandem/comm/api/texts.h"
+#include "tandem/core/error.h"
+#include "tandem/core/memory_usage.h"
+#include "tandem/job/memory_shortage.h"
+#include "tandem/quant/linear_layers.h"
+#include "tandem/trainer/training_plan.h"
+
+namespace tandem::job {
+namespace {
+
+// The unit of both lines.
+double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+// Scratch is reserved generously; these are the parts that a step touches: the largest weight
+// packed for a product, and a tile of a product or a head of attention per thread.
+std::size_t scratch_bytes(const models::ModelConfig& config, bool bf16, int num_threads) {
+  const std::size_t largest_weight =
+      config.hidden_size * std::max(config.intermediate_size, 3 * config.hidden_size);
+  const std::size_t packed = largest_weight * (bf16 ? sizeof(bfloat16) : sizeof(float));
+  return std::min(packed, kernels::Scratch::kSharedBytes) +
+         static_cast<std::size_t>(num_threads) * (std::size_t{1} << 20);
+}
+
+// The outputs of a rank's share of the features and as a message; at rank 0 those of all ranks, as
+// they came and in order, or in order and by column.
+std::size_t outputs_bytes(std::size_t all, const comm::Communicator& communicator) {
+  return communicator.rank() == 0 ? 2 * all
+                                  : 2 * all / static_cast<std::size_t>(communicator.size());
+}
+
+// The sum of `value` over the ranks of this rank's node.
+std::size_t sum_over_node(std::size_t value, comm::Communicator& communicator) {
+  const std::uint64_t own = value;
+  std::vector<std::uint64_t> of_ranks(static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(std::span(&own, 1), std::span(of_ranks));
+  std::size_t sum = 0;
+  for (const int member : communicator.node().members)
+    sum += of_ranks[static_cast<std::size_t>(member)];
+  return sum;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels::Context& context,
+                       const comm::Communicator& communicator,
+                       const dist::GradientEngine& gradients, const PlannedTask& task) {
+  MemoryPlan plan;
+  plan.node = gradients.memory_of_node();
+  if (training.do_train) {
+    const auto steps = trainer::make_training_plan(
+        training, static_cast<std::int64_t>(task.of_trainer.num_train_features()),
+        gradients.logical_shards());
+    plan.batch_rows = trainer::largest_batch(
+        training, steps, task.of_trainer, gradients.shards().begin, gradients.shards().end,
+        [&](std::span<const std::uint32_t> batch) { return task.of_job.train_batch_rows(batch); });
+    plan.activations = task.of_job.plan_training(
+        static_cast<std::size_t>(training.per_device_train_batch_size), plan.batch_rows);
+  } else {
+    plan.node.gradients = 0;  // address space that nobody touches
+    plan.node.messages = 0;
+  }
+  plan.scratch =
+      scratch_bytes(task.of_job.model_config(), training.bf16, context.threads.num_threads());
+  if (training.do_eval || training.do_predict) {
+    plan.evaluation =
+        task.of_job.plan_evaluation() + outputs_bytes(task.of_job.output_bytes(), communicator);
+    if (communicator.rank() == 0) {
+      plan.evaluation +=
+          task.of_job.result_bytes({training.do_train, training.do_eval, training.do_predict});
+    }
+  }
+  const MemoryUsage now = memory_usage();
+  const std::size_t counted = plan.node.shared ? 0 : plan.node.weights;  // they are filled already
+  plan.process = now.own() - std::min(now.own(), counted);
+  plan.loading = now.peak_share();
+  return plan;
+}
+
+std::size_t quantization_bytes(const Arguments& arguments, tasks::Task& task) {
+  const quant::QuantizationArguments& options = arguments.quantization;
+  if (!options.apply_quantization) return 0;
+  std::size_t bytes = 0;
+  for (const quant::LinearLayer& layer : quant::linear_layers(task.layout()))
+    bytes += 3 * layer.linear.out_features * layer.linear.in_features;
+  if (options.verify_loading) bytes += task.layout().size() * sizeof(float);
+  // Training needs more in the same place.
+  if (options.quantization_approach == quant::Approach::kStatic && !arguments.trains()) {
+    bytes += task.plan_calibration(
+        static_cast<std::size_t>(arguments.training.per_device_eval_batch_size));
+  }
+  return bytes;
+}
+
+std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& communicator,
+                              Console& console) {
+  const std::size_t steady = sum_over_node(plan.of_rank(), communicator) + plan.node.total();
+  const std::size_t peak = std::max(steady, sum_over_node(plan.loading, communicator));
+  const dist::MemoryPerNode& node = plan.node;
+  console.fact("memory", fmt::format("{:.0f} MiB on this node at the peak", mebibytes(peak)));
+  console.detail(
+      "memory",
+      fmt::format(
+          "weights {:.0f}, bf16 copy {:.0f}, optimizer {:.0f}, gradients {:.0f}; in each of {} "
+          "rank{} activations {:.0f} (batch of {} rows), scratch {:.0f}, evaluation {:.0f}, "
+          "{}program and data {:.0f}",
+          mebibytes(node.weights), mebibytes(node.bf16_weights), mebibytes(node.optimizer_state),
+          mebibytes(node.gradients), communicator.local_size(),
+          communicator.local_size() == 1 ? "" : "s", mebibytes(plan.activations), plan.batch_rows,
+          mebibytes(plan.scratch), mebibytes(plan.evaluation),
+          plan.quantization == 0
+              ? ""
+              : fmt::format("quantization {:.0f}, ", mebibytes(plan.quantization)),
+          mebibytes(plan.process)));
+  return peak;
+}
+
+// Memory that the ranks of a node share counts against whoever touches it first: a part for each.
+void check_memory_limits(const MemoryPlan& plan, comm::Communicator& communicator,
+                         Console& console) {
+  const std::size_t of_node =
+      plan.node.total() / static_cast<std::size_t>(communicator.local_size());
+  const std::size_t planned = std::max(plan.of_rank() + of_node, plan.loading);
+  const int node = communicator.node().members.front();
+  std::vector<LimitedRank> own;
+  for (MemoryLimit& limit : memory_limits()) {
+    own.push_back({communicator.rank(), node, std::move(limit), planned});
+  }
+  // Most of what the plan names is reserved by now.
+  if (const std::size_t limit = address_space_limit();
+      limit != std::numeric_limits<std::size_t>::max()) {
+    own.push_back({communicator.rank(),
+                   node,
+                   {"the limit of address space (RLIMIT_AS, 'ulimit -v')",
+                    fmt::format("rank {}", communicator.rank()), limit, 0},
+                   address_space() + plan.quantization});
+  }
+  std::string all;
+  for (const std::string& text : all_gather_texts(communicator, write_limits(own))) all += text;
+  const auto shortage = find_shortage(read_limits(all));
+  if (!shortage) return;
+  if (shortage->fatal) throw ConfigError(shortage->text);
+  console.warning(shortage->text);
+}
+
+void print_memory_used(std::size_t planned, comm::Communicator& communicator, Console& console) {
+  const std::size_t used = sum_over_node(memory_usage().peak_share(), communicator);
+  const double difference =
+      100 *
+      (static_cast<double>(planned) / static_cast<double>(std::max<std::size_t>(1, used)) - 1);
+  console.script_line(
+      "INFO",
+      fmt::format("memory used: {:.0f} MiB on this node at the peak; the plan was {:.0f} MiB "
+                  "({:+.1f}%)",
+                  mebibytes(used), mebibytes(planned), difference));
+}
+
+}  // namespace tandem::job

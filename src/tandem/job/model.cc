@@ -1,0 +1,91 @@
+#include "tandem/job/model.h"
+
+#include <span>
+#include <utility>
+
+#include "tandem/comm/api/texts.h"
+#include "tandem/job/agreed_inputs.h"
+#include "tandem/job/quantize.h"
+#include "tandem/job/start_report.h"
+#include "tandem/models/model_config.h"
+#include "tandem/trainer/optimization.h"
+
+namespace tandem::job {
+namespace {
+
+tasks::TaskSettings task_settings(const trainer::TrainingArguments& training) {
+  return {.precision = precision_of(training),
+          .gradient_checkpointing = training.gradient_checkpointing,
+          .eval_batch_size = static_cast<std::size_t>(training.per_device_eval_batch_size),
+          .weight_format = training.save_safetensors ? models::WeightFormat::kSafetensors
+                                                     : models::WeightFormat::kTorch};
+}
+
+// ddp_bucket_cap_mb in f32 elements.
+std::size_t bucket_elements(const trainer::TrainingArguments& training) {
+  if (!training.ddp_bucket_cap_mb) return dist::GradientEngineOptions{}.bucket_elements;
+  return static_cast<std::size_t>(*training.ddp_bucket_cap_mb) * (1 << 20) / sizeof(float);
+}
+
+dist::ModelStateOptions state_options(const trainer::TrainingArguments& training,
+                                      const nn::ParameterLayout& layout,
+                                      const optim::Optimizer* optimizer) {
+  return {.elements = layout.size(),
+          .bf16_elements = training.bf16 ? layout.bf16_size() : 0,
+          .optimizer_state_elements = optimizer != nullptr ? optimizer->state_elements() : 0};
+}
+
+dist::GradientEngineOptions engine_options(const trainer::TrainingArguments& training,
+                                           int world_size) {
+  return {.logical_shards = training.logical_shards.value_or(world_size),
+          .bf16_gradients = training.gradient_dtype == trainer::GradientDtype::kBfloat16,
+          .bucket_elements = bucket_elements(training)};
+}
+
+}  // namespace
+
+Model open_model(const Arguments& arguments, const Environment& environment, Machine& machine,
+                 comm::Communicator& communicator, hub::DownloadObserver& downloads,
+                 Console& console, tasks::JobTask& task, trainer::TrainingArguments& training) {
+  const tasks::Stages stages = arguments.stages();
+  const hub::DatasetFiles files = task.find_data(stages, arguments.model, environment, downloads);
+  const hub::ModelLocation location = hub::resolve_model(arguments.model, environment, &downloads);
+  auto tokenizer =
+      std::make_unique<text::Tokenizer>(text::Tokenizer::load(location.tokenizer_directory));
+  const models::ModelConfig config = models::ModelConfig::load(location.config_directory);
+  prepare_for_int8(config, location.model.directory, arguments, training, console);
+  tasks::Task& made = task.make_task(config, *tokenizer, task_settings(training));
+  print_model(location.model.directory, task, made.layout(), console);
+  task.load_data({.stages = stages,
+                  .files = files,
+                  .tokenizer_directory = location.tokenizer_directory,
+                  .environment = environment,
+                  .threads = machine.threads(),
+                  .log = console});
+  std::string fingerprint = stages.train ? task.train_fingerprint() : "";
+  if (communicator.size() > 1) agree(communicator, "inputs", describe_inputs(task, fingerprint));
+  return {location.model.directory, std::move(tokenizer), made, std::move(fingerprint)};
+}
+
+Weights load_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
+                     const Model& model, const tasks::JobTask& task, const Machine& machine,
+                     comm::Communicator& communicator, Console& console) {
+  const nn::ParameterLayout& layout = model.task.layout();
+  Weights weights;
+  if (training.do_train) weights.optimizer = trainer::make_optimizer(training, layout);
+  weights.state = std::make_unique<dist::ModelState>(
+      &communicator, state_options(training, layout, weights.optimizer.get()));
+  weights.gradients =
+      std::make_unique<dist::GradientEngine>(&communicator, machine.context(), *weights.state,
+                                             engine_options(training, communicator.size()));
+  const bool leads = weights.gradients->node_leader();
+  weights.loaded =
+      quant::load_model(model.directory, task.model_config(), layout, machine.context(),
+                        leads ? weights.state->weights() : std::span<float>(),
+                        static_cast<std::uint64_t>(training.seed));
+  if (leads) print_load_report(weights.loaded.report, arguments.model.model_name_or_path, console);
+  weights.gradients->broadcast_weights();
+  return weights;
+}
+
+}  // namespace tandem::job

@@ -1,0 +1,321 @@
+#include "tandem/job/quantize.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "tandem/core/buffer.h"
+#include "tandem/core/enum_name.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/core/python_json.h"
+#include "tandem/quant/calibration.h"
+#include "tandem/quant/int8_files.h"
+#include "tandem/quant/load_model.h"
+#include "tandem/quant/quantization_config.h"
+#include "tandem/quant/tuning.h"
+#include "tandem/trainer/evaluation.h"
+
+namespace tandem::job {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using quant::InputRanges;
+using quant::QuantizedLinear;
+
+// Where the best model goes when none is good enough.
+constexpr const char* kRejectedFolder = "int8_below_tolerance";
+
+struct Evaluated {
+  ordered_json metrics;
+  std::vector<float> own_output;  // logits of this rank's batches
+};
+
+// Metrics without times, which differ from run to run.
+ordered_json without_times(const ordered_json& metrics) {
+  ordered_json result = ordered_json::object();
+  for (const auto& [key, value] : metrics.items()) {
+    if (!key.ends_with("_runtime") && !key.ends_with("_per_second")) result[key] = value;
+  }
+  return result;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+void write_results(const fs::path& directory, const ordered_json& results) {
+  write_file(directory / "quantization_results.json", python_json(results, {.indent = 4}));
+}
+
+// The share of int8 weights that are 0.
+double sparsity(std::span<const QuantizedLinear> linears) {
+  std::size_t zeros = 0, all = 0;
+  for (const QuantizedLinear& linear : linears) {
+    const std::vector<std::int8_t>& values = linear.weight.values;
+    zeros += static_cast<std::size_t>(std::count(values.begin(), values.end(), std::int8_t{0}));
+    all += values.size();
+  }
+  return all == 0 ? 0 : static_cast<double>(zeros) / static_cast<double>(all);
+}
+
+class Quantizer {
+ public:
+  explicit Quantizer(const QuantizeParts& parts)
+      : parts_(parts),
+        options_(parts.options),
+        metric_(options_.metric.starts_with("eval_") ? options_.metric : "eval_" + options_.metric),
+        layers_(quant::linear_layers(parts.task.layout())) {}
+
+  std::optional<Quantized> run();
+
+ private:
+  bool is_main() const { return parts_.communicator.rank() == 0; }
+  bool is_static() const { return options_.quantization_approach == quant::Approach::kStatic; }
+  fs::path output_dir() const { return parts_.training.output_dir; }
+
+  Evaluated evaluate(const nn::Weights& weights, const fs::path& directory) const;
+  double metric_of(const Evaluated& evaluated) const;
+  void calibrate();
+  double attempt(const quant::Configuration& configuration);
+  std::vector<QuantizedLinear> quantized(const quant::Configuration& configuration) const {
+    return quant::quantize(layers_, parts_.weights, ranges_, configuration);
+  }
+  void save(const fs::path& directory, std::span<const QuantizedLinear> linears) const;
+  ordered_json results(const quant::TuningResult& tuning,
+                       std::span<const QuantizedLinear> linears) const;
+  void reject(const quant::TuningResult& tuning);
+  bool verify() const;
+  void say(const std::string& text) const { parts_.console.script_line("INFO", text); }
+
+  const QuantizeParts& parts_;
+  const quant::QuantizationArguments& options_;
+  std::string metric_;
+  std::vector<quant::LinearLayer> layers_;
+  quant::CalibratedRanges ranges_;
+  std::size_t calibration_samples_ = 0;
+  double baseline_ = 0;
+  int trials_ = 0;
+  // Of the last attempt.
+  nn::Int8Linears packed_;
+  Evaluated evaluated_;
+};
+
+Evaluated Quantizer::evaluate(const nn::Weights& weights, const fs::path& directory) const {
+  Evaluated evaluated;
+  const auto batch_size = static_cast<std::size_t>(parts_.training.per_device_eval_batch_size);
+  evaluated.metrics = trainer::evaluate(
+      {.directory = directory, .batch_size = batch_size, .own_output = &evaluated.own_output},
+      parts_.context, parts_.communicator, parts_.task, weights, parts_.observer);
+  return evaluated;
+}
+
+double Quantizer::metric_of(const Evaluated& evaluated) const {
+  const auto found = evaluated.metrics.find(metric_);
+  if (found == evaluated.metrics.end())
+    raise<ConfigError>("--metric {}: the evaluation did not measure it", options_.metric);
+  return found->get<double>();
+}
+
+void Quantizer::calibrate() {
+  const trainer::TrainingArguments& training = parts_.training;
+  const std::size_t available = parts_.task.num_train_features();
+  const auto set =
+      quant::calibration_set(available, static_cast<std::size_t>(options_.num_calibration_samples),
+                             static_cast<std::uint64_t>(training.data_seed.value_or(training.seed)),
+                             static_cast<std::size_t>(training.per_device_eval_batch_size));
+  if (set.features.empty()) raise<DataError>("calibration: the training file gives no feature");
+  calibration_samples_ = set.features.size();
+  say(fmt::format("calibration: {} of {} training features", calibration_samples_, available));
+
+  const nn::Weights weights{parts_.weights, {}};
+  ThreadPool& threads = parts_.context.threads;
+  quant::ExtremesObserver extremes_observer(threads, layers_);
+  quant::observe(parts_.context, parts_.communicator, parts_.task, weights, set, extremes_observer);
+  const auto extremes = extremes_observer.reduce(parts_.communicator);
+  quant::HistogramObserver histogram_observer(threads, layers_, extremes);
+  quant::observe(parts_.context, parts_.communicator, parts_.task, weights, set,
+                 histogram_observer);
+  for (const quant::Histogram& histogram : histogram_observer.reduce(parts_.communicator)) {
+    ranges_.least_error.push_back(quant::least_error_range(histogram));
+    ranges_.min_max.push_back(kernels::int8_range(histogram.extremes.min, histogram.extremes.max));
+  }
+}
+
+double Quantizer::attempt(const quant::Configuration& configuration) {
+  packed_ = quant::pack(parts_.context, quantized(configuration));
+  // The last attempt is the accepted one if any is, so its predictions stay.
+  evaluated_ = evaluate({parts_.weights, {}, &packed_}, output_dir());
+  const double metric = metric_of(evaluated_);
+  const std::string in_f32 =
+      configuration.f32_blocks.empty()
+          ? "all layers in int8"
+          : fmt::format("{} in f32", fmt::join(configuration.f32_blocks, ", "));
+  say(fmt::format(
+      "int8 trial {} of at most {}: {} ranges, {}: {} {:.4f}, in f32 {:.4f}; drop {:.2f} %",
+      ++trials_, options_.max_trials, to_string(configuration.ranges), in_f32, metric_, metric,
+      baseline_, 100 * quant::relative_drop(baseline_, metric)));
+  return metric;
+}
+
+void Quantizer::save(const fs::path& directory, std::span<const QuantizedLinear> linears) const {
+  if (!parts_.saves) return;
+  fs::create_directories(directory);
+  parts_.console.saving(directory);
+  quant::save_int8(directory, parts_.of_job.model_config(), parts_.of_job.architecture(),
+                   parts_.task.layout(), parts_.weights, linears);
+  parts_.tokenizer.save(directory);
+}
+
+ordered_json Quantizer::results(const quant::TuningResult& tuning,
+                                std::span<const QuantizedLinear> linears) const {
+  const quant::Trial& chosen = tuning.chosen();
+  ordered_json trials = ordered_json::array();
+  for (const quant::Trial& trial : tuning.trials) {
+    trials.push_back({{"input_ranges", to_string(trial.configuration.ranges)},
+                      {"f32_layers", trial.configuration.f32_blocks},
+                      {metric_, trial.metric}});
+  }
+  std::size_t modules = 0;
+  for (const QuantizedLinear& linear : linears) modules += linear.layer.modules.size();
+  return {{"accepted", tuning.accepted},
+          {"metric", metric_},
+          {"baseline_" + metric_, tuning.baseline},
+          {"int8_" + metric_, chosen.metric},
+          {"relative_drop", quant::relative_drop(tuning.baseline, chosen.metric)},
+          {"tolerance_criterion", options_.tolerance_criterion},
+          {"approach", enum_name(options_.quantization_approach)},
+          {"input_ranges", to_string(chosen.configuration.ranges)},
+          {"calibration_samples", calibration_samples_},
+          {"int8_modules", modules},
+          {"f32_layers", chosen.configuration.f32_blocks},
+          {"weight_sparsity", sparsity(linears)},
+          {"trials", trials}};
+}
+
+void Quantizer::reject(const quant::TuningResult& tuning) {
+  const quant::Trial& best = tuning.chosen();
+  const fs::path folder = output_dir() / kRejectedFolder;
+  const std::vector<QuantizedLinear> linears = quantized(best.configuration);
+  save(folder, linears);
+  if (!is_main()) return;
+  write_results(folder, results(tuning, linears));
+  // What the last trial answered is no result.
+  for (const std::string& file : parts_.of_job.result_files(tasks::Split::kEval)) {
+    std::error_code ignored;
+    fs::remove(output_dir() / file, ignored);
+  }
+  parts_.console.library_line(
+      "ERROR", "tandem",
+      fmt::format(
+          "no int8 model is within the tolerance: {} is {:.4f} in f32 and at best {:.4f} in int8 "
+          "after {} trials, a drop of {:.2f} %, allowed are {:.2f} %; the best one is in {}. Try a "
+          "larger --max_trials, more --num_calibration_samples, --quantization_approach {}, or a "
+          "larger --tolerance_criterion",
+          metric_, tuning.baseline, best.metric, tuning.trials.size(),
+          100 * quant::relative_drop(tuning.baseline, best.metric),
+          100 * options_.tolerance_criterion, folder.native(), is_static() ? "dynamic" : "static"));
+}
+
+bool Quantizer::verify() const {
+  parts_.communicator.barrier();  // rank 0 has written
+  const nn::ParameterLayout& layout = parts_.task.layout();
+  const Buffer weights(layout.size() * sizeof(float));
+  const quant::LoadedModel loaded =
+      quant::load_model(output_dir(), models::ModelConfig::load(output_dir()), layout,
+                        parts_.context, weights.as<float>(), /*seed=*/0);
+  if (!loaded.int8) raise<DataError>("{}: holds no int8 model", output_dir().native());
+  const Evaluated again = evaluate({weights.as<float>(), {}, &*loaded.int8}, {});
+  std::array<std::int64_t, 1> same{same_bits(again.own_output, evaluated_.own_output) &&
+                                   without_times(again.metrics) ==
+                                       without_times(evaluated_.metrics)};
+  parts_.communicator.all_reduce(std::span<std::int64_t>(same), comm::ReduceOp::kMin);
+  if (same[0] != 0) {
+    say("The quantized model was successfully loaded.");
+    return true;
+  }
+  if (!is_main()) return false;
+  parts_.console.library_line(
+      "ERROR", "tandem",
+      fmt::format("The quantized model was not successfully loaded: its logits differ from "
+                  "those before saving ({} was {}, is {})",
+                  metric_, metric_of(evaluated_), metric_of(again)));
+  return false;
+}
+
+std::optional<Quantized> Quantizer::run() {
+  say("*** Quantization ***");
+  parts_.of_job.set_precision(nn::Precision::kFloat32);
+  baseline_ = metric_of(evaluate({parts_.weights, {}}, {}));
+  say(fmt::format("{} of the model in f32: {:.4f}", metric_, baseline_));
+  std::vector<InputRanges> ranges = {InputRanges::kDynamic};
+  if (is_static()) {
+    calibrate();
+    ranges = {InputRanges::kLeastError, InputRanges::kMinMax};
+  }
+  const quant::TuningResult tuning = quant::tune(
+      baseline_, ranges, quant::blocks_of(layers_),
+      {.tolerance = options_.tolerance_criterion, .max_trials = options_.max_trials},
+      [&](const quant::Configuration& configuration) { return attempt(configuration); });
+  if (!tuning.accepted) {
+    reject(tuning);
+    return std::nullopt;
+  }
+  const std::vector<QuantizedLinear> linears = quantized(tuning.chosen().configuration);
+  save(output_dir(), linears);
+  if (is_main()) {
+    const ordered_json found = results(tuning, linears);
+    write_results(output_dir(), found);
+    ordered_json table = found;
+    table.erase("trials");
+    table.erase("f32_layers");
+    parts_.console.metrics_table("quantization", table);
+  }
+  if (options_.verify_loading && !verify()) return std::nullopt;
+  return Quantized{std::move(packed_), std::move(evaluated_.metrics)};
+}
+
+}  // namespace
+
+std::optional<Quantized> quantize(const QuantizeParts& parts) { return Quantizer(parts).run(); }
+
+void warn_of_no_training(const Arguments& arguments, std::string_view examples, bool is_main,
+                         Console& console) {
+  if (!is_main || !arguments.training.do_train || arguments.trains()) return;
+  const bool calibrates = arguments.quantization.quantization_approach == quant::Approach::kStatic;
+  const std::string use = calibrates ? fmt::format("gives the {} to calibrate on", examples)
+                                     : "is needed by --quantization_approach static only";
+  console.script_line("WARNING",
+                      fmt::format("{}no fine-tuning: with --apply_quantization, --do_train {}; "
+                                  "--train_before_quantization trains first",
+                                  calibrates ? "calibration only, " : "", use));
+}
+
+void prepare_for_int8(const models::ModelConfig& config, const fs::path& directory,
+                      const Arguments& arguments, trainer::TrainingArguments& training,
+                      Console& console) {
+  const bool quantizes = arguments.quantization.apply_quantization;
+  std::error_code no_such_directory;
+  if (quantizes && fs::equivalent(directory, training.output_dir, no_such_directory)) {
+    raise<ConfigError>(
+        "--output_dir '{}' is where the model in f32 lies, which the int8 model would replace; "
+        "choose another directory",
+        training.output_dir);
+  }
+  if (!quant::quantization_of(config, (directory / "config.json").string())) return;
+  if (quantizes || arguments.training.do_train) {
+    raise<ConfigError>(
+        "'{}' holds an int8 model, which cannot be {}: its weights are rounded; give the f32 model "
+        "that it was made from as --model_name_or_path (an int8 model can be evaluated and asked)",
+        directory.native(), quantizes ? "quantized again" : "trained");
+  }
+  if (!training.bf16) return;
+  training.bf16 = false;
+  console.warning("--bf16 has no effect: what is not int8 is f32 in a quantized model");
+}
+
+}  // namespace tandem::job

@@ -1,0 +1,59 @@
+// --apply_quantization: from a model in f32 to a directory with an int8 model that is good enough.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+
+#include "tandem/comm/api/communicator.h"
+#include "tandem/job/arguments.h"
+#include "tandem/job/console.h"
+#include "tandem/kernels/context.h"
+#include "tandem/models/model_config.h"
+#include "tandem/nn/int8_linear.h"
+#include "tandem/tasks/job_task.h"
+#include "tandem/tasks/task.h"
+#include "tandem/text/tokenizer.h"
+
+namespace tandem::job {
+
+struct QuantizeParts {
+  const quant::QuantizationArguments& options;
+  const trainer::TrainingArguments& training;  // output_dir, batch size, seed
+  tasks::JobTask& of_job;                      // f32 from here on
+  tasks::Task& task;                           // with its evaluation set
+  const text::Tokenizer& tokenizer;
+  const kernels::Context& context;
+  comm::Communicator& communicator;
+  std::span<const float> weights;  // of the model in f32
+  bool saves = false;              // this rank writes the model
+  trainer::Observer& observer;
+  Console& console;
+};
+
+struct Quantized {
+  nn::Int8Linears linears;
+  nlohmann::ordered_json metrics;  // of its evaluation
+};
+
+// Evaluates in f32, calibrates, tries int8 models (quant/tuning.h), saves the accepted one and its
+// prediction files in output_dir and, if asked, reads it again and compares. Nothing: none was
+// within the tolerance, or the saved one differs; the console has said so with the numbers, and in
+// the first case the best one is in output_dir/int8_below_tolerance. Collective; every rank returns
+// the same. Throws ConfigError, DataError, IoError, CommError.
+std::optional<Quantized> quantize(const QuantizeParts& parts);
+
+// Says on the main process that --do_train trains nothing, where that is so. `examples`: what the
+// data consists of.
+void warn_of_no_training(const Arguments& arguments, std::string_view examples, bool is_main,
+                         Console& console);
+
+// What a job may do with the model of `config`, which lies in `directory`: one in int8 is neither
+// trained nor quantized, and computes in f32 what is not int8, whatever --bf16 says; one in f32 is
+// not quantized in its own place. Throws ConfigError.
+void prepare_for_int8(const models::ModelConfig& config, const std::filesystem::path& directory,
+                      const Arguments& arguments, trainer::TrainingArguments& training,
+                      Console& console);
+
+}  // namespace tandem::job

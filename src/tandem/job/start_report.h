@@ -1,0 +1,52 @@
+// What a job says before the first step, as far as a person would act on it: notes of the command
+// line, ranks, threads, model, data, memory and disk; with --log_level debug also every argument,
+// the kernels, buckets and bytes.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "tandem/comm/api/communicator.h"
+#include "tandem/dist/gradient_engine.h"
+#include "tandem/dist/model_state.h"
+#include "tandem/job/arguments.h"
+#include "tandem/job/console.h"
+#include "tandem/job/rank_threads.h"
+#include "tandem/kernels/context.h"
+#include "tandem/models/pretrained.h"
+#include "tandem/rendezvous/identity.h"
+#include "tandem/report/html_report.h"
+#include "tandem/tasks/job_task.h"
+#include "tandem/tasks/task.h"
+
+namespace tandem::job {
+
+// The arguments, the notes of the command line, and this process's place among the ranks.
+void print_start(const Request& request, const tasks::JobTask& task,
+                 const rendezvous::Identity& identity, const comm::Communicator& communicator,
+                 Console& console);
+
+void print_machine(const kernels::Context& context, const RankThreads& threads, double peak_flops,
+                   const comm::Communicator& communicator, Console& console);
+
+// The same and the ranks, for the report.
+std::vector<report::Fact> machine_facts(const kernels::Context& context, const RankThreads& threads,
+                                        double peak_flops, const comm::Communicator& communicator,
+                                        bool bf16);
+
+// The rates (FLOP/s) at which this machine multiplies in f32 and in bf16; a warning when --bf16
+// does not pay.
+void print_bf16_rate(double f32_flops, double bf16_flops, Console& console);
+
+void print_model(const std::filesystem::path& directory, const tasks::JobTask& task,
+                 const nn::ParameterLayout& layout, Console& console);
+
+// Which weights of the file were not used, and which parameters are new.
+void print_load_report(const models::LoadReport& report, std::string_view model, Console& console);
+
+// How gradients are summed, and the disk of the checkpoints; warns when that is too small.
+void print_estimates(const trainer::TrainingArguments& training, const tasks::Task& task,
+                     const dist::ModelState& state, const dist::GradientEngine& gradients,
+                     const comm::Communicator& communicator, Console& console);
+
+}  // namespace tandem::job

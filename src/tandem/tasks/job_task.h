@@ -1,0 +1,131 @@
+// What a job needs of a task beside the Task that the trainer computes with: what its command line
+// asked for, its data, its memory, and its parts of what a run leaves for people. A folder under
+// tasks/ has one implementation.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/core/env.h"
+#include "tandem/core/thread_pool.h"
+#include "tandem/hub/dataset_files.h"
+#include "tandem/hub/download_observer.h"
+#include "tandem/hub/model_arguments.h"
+#include "tandem/models/model_config.h"
+#include "tandem/models/pretrained.h"
+#include "tandem/nn/pass.h"
+#include "tandem/tasks/report_section.h"
+#include "tandem/tasks/stages.h"
+#include "tandem/tasks/task.h"
+#include "tandem/text/tokenizer.h"
+
+namespace tandem::tasks {
+
+// Whom a task tells what it found before the first step.
+class StartLog {
+ public:
+  virtual ~StartLog() = default;
+  // What a person would act on: a topic ("train") and a text.
+  virtual void fact(std::string_view topic, std::string_view text) = 0;
+  // What only somebody who looks for a cause wants.
+  virtual void detail(std::string_view topic, std::string_view text) = 0;
+  virtual void warning(std::string_view text) = 0;
+};
+
+// What a job says to every task.
+struct TaskSettings {
+  nn::Precision precision = nn::Precision::kFloat32;
+  bool gradient_checkpointing = false;
+  std::size_t eval_batch_size = 8;
+  models::WeightFormat weight_format = models::WeightFormat::kSafetensors;
+};
+
+// What features are made from, and with.
+struct DataParts {
+  const Stages& stages;
+  const hub::DatasetFiles& files;
+  const std::filesystem::path& tokenizer_directory;  // of the tokenizer that make_task() got
+  const Environment& environment;
+  ThreadPool& threads;
+  StartLog& log;
+};
+
+// The data of a job in words, for the report and the model card.
+struct DataName {
+  std::optional<std::string> dataset, config;  // --dataset_name and its configuration
+  std::string text;  // for people: the data set, or the files and their use
+};
+
+// How the Hub names a task on a model card.
+struct CardTask {
+  std::string name;                  // "Question Answering"
+  std::string type;                  // "question-answering"
+  std::vector<std::string> metrics;  // those that its list of metrics may name
+};
+
+// One object per job, used by one thread. Functions below make_task() need the task.
+class JobTask {
+ public:
+  virtual ~JobTask() = default;
+
+  // What its data consists of: "questions".
+  virtual std::string_view examples() const = 0;
+  // What the command line makes of the computation, said before anything is read.
+  virtual void describe(StartLog& log) const = 0;
+  // The files of the stages, downloaded where they are named only. Throws ConfigError when a stage
+  // has none, and what hub::resolve_dataset() throws.
+  virtual hub::DatasetFiles find_data(const Stages& stages, const hub::ModelArguments& model,
+                                      const Environment& environment,
+                                      hub::DownloadObserver& downloads) const = 0;
+
+  // The task with a model of this shape, without weights. `tokenizer` must outlive this object.
+  // Throws ConfigError when they do not belong together.
+  virtual Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
+                          const TaskSettings& settings) = 0;
+  // Reads the files and gives features to the task, and tells what they are. Throws DataError,
+  // ConfigError, IoError.
+  virtual void load_data(const DataParts& parts) = 0;
+
+  // --- the model ---
+  virtual const models::ModelConfig& model_config() const = 0;
+  // Its name in config.json: "BertForQuestionAnswering".
+  virtual std::string architecture() const = 0;
+  // What products read from here on.
+  virtual void set_precision(nn::Precision precision) = 0;
+
+  // --- what went in ---
+  // Equal texts mean equal data; empty without any.
+  virtual std::string train_fingerprint() const = 0;
+  virtual std::string evaluation_fingerprint(Split split) const = 0;
+
+  // --- memory, in bytes ---
+  // Rows of the matrices when these training features are a batch.
+  virtual std::size_t train_batch_rows(std::span<const std::uint32_t> features) const = 0;
+  // Task::plan_training() for batches of up to `max_rows` rows.
+  virtual std::size_t plan_training(std::size_t batch_size, std::size_t max_rows) = 0;
+  // Allocates what evaluations compute in, beyond the memory of training.
+  virtual std::size_t plan_evaluation() = 0;
+  // Outputs of all features of the larger evaluation.
+  virtual std::size_t output_bytes() const = 0;
+  // What is made of them, at rank 0: answers, their texts and files.
+  virtual std::size_t result_bytes(const Stages& stages) const = 0;
+
+  // --- what a run leaves ---
+  // The result files of evaluations of a split, beside metrics.
+  virtual std::vector<std::string> result_files(Split split) const = 0;
+  // The metric by which evaluations in training are told apart: "f1".
+  virtual std::string_view main_metric() const = 0;
+  // The first line of the report: "question answering".
+  virtual std::string title() const = 0;
+  virtual DataName data_name(const Stages& stages) const = 0;
+  virtual CardTask card_task() const = 0;
+  // Of the last evaluation of the validation set.
+  virtual ReportSection report_section() const = 0;
+};
+
+}  // namespace tandem::tasks

@@ -1,0 +1,107 @@
+#include "tandem/tasks/question_answering/question_answering_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tandem/tasks/question_answering/mistakes_section.h"
+#include "tandem/tasks/question_answering/question_data.h"
+#include "tandem/tasks/question_answering/span_head.h"
+
+namespace tandem::question_answering {
+namespace {
+
+constexpr std::size_t kMistakesShown = 300;  // wrong answers in report.html, with their texts
+
+// What a list of files or the name of a data set is, and what of it was used.
+std::string data_text(const tasks::QaArguments& data, const tasks::Stages& stages) {
+  if (data.dataset_name) {
+    return *data.dataset_name +
+           (data.dataset_config_name ? fmt::format(" ({})", *data.dataset_config_name) : "");
+  }
+  std::string text;
+  const auto add = [&](bool used, const char* what, const std::optional<std::string>& file) {
+    if (used && file) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, *file);
+  };
+  add(stages.train, "trained on", data.train_file);
+  add(stages.eval, "evaluated on", data.validation_file);
+  add(true, "predicted", data.test_file);
+  return text;
+}
+
+}  // namespace
+
+void QuestionAnsweringJob::describe(tasks::StartLog& log) const {
+  if (arguments_.pad_to_max_length) return;
+  log.fact("padding",
+           "none is computed: loss and softmax run over real tokens; --pad_to_max_length "
+           "true or false gives Hugging Face's numbers");
+}
+
+hub::DatasetFiles QuestionAnsweringJob::find_data(const tasks::Stages& stages,
+                                                  const hub::ModelArguments& model,
+                                                  const Environment& environment,
+                                                  hub::DownloadObserver& downloads) const {
+  return find_questions(arguments_, stages, model, environment, downloads);
+}
+
+tasks::Task& QuestionAnsweringJob::make_task(models::ModelConfig config,
+                                             const text::Tokenizer& tokenizer,
+                                             const tasks::TaskSettings& settings) {
+  tokenizer_ = &tokenizer;
+  return task_.emplace(
+      std::move(config), tokenizer,
+      QuestionAnsweringTask::Options{
+          .padding = padding_of(arguments_),
+          .precision = settings.precision,
+          .gradient_checkpointing = settings.gradient_checkpointing,
+          .eval_batch_size = settings.eval_batch_size,
+          .postprocess = {.version_2_with_negative = arguments_.version_2_with_negative,
+                          .n_best_size = static_cast<std::size_t>(arguments_.n_best_size),
+                          .max_answer_length =
+                              static_cast<std::size_t>(arguments_.max_answer_length),
+                          .null_score_diff_threshold = arguments_.null_score_diff_threshold},
+          .weight_format = settings.weight_format});
+}
+
+void QuestionAnsweringJob::load_data(const tasks::DataParts& parts) {
+  load_questions(arguments_, *tokenizer_, parts, *task_);
+}
+
+std::size_t QuestionAnsweringJob::output_bytes() const {
+  return task_->num_evaluation_rows() * kSpanLabels * sizeof(float);
+}
+
+// The n-best lists of all questions and their text as JSON: some 256 bytes per answer (measured on
+// SQuAD). A question has at least one feature, seldom more in SQuAD.
+std::size_t QuestionAnsweringJob::result_bytes(const tasks::Stages& stages) const {
+  std::size_t features = 0;
+  if (stages.eval) features = task_->num_features(tasks::Split::kEval);
+  if (stages.predict) features = std::max(features, task_->num_features(tasks::Split::kPredict));
+  return features * static_cast<std::size_t>(arguments_.n_best_size) * 256;
+}
+
+std::vector<std::string> QuestionAnsweringJob::result_files(tasks::Split split) const {
+  const std::string prefix = split == tasks::Split::kEval ? "eval" : "predict";
+  return {prefix + "_predictions.json", prefix + "_nbest_predictions.json",
+          prefix + "_null_odds.json"};
+}
+
+std::string QuestionAnsweringJob::title() const {
+  return arguments_.version_2_with_negative ? "question answering, some questions have no answer"
+                                            : "question answering";
+}
+
+tasks::DataName QuestionAnsweringJob::data_name(const tasks::Stages& stages) const {
+  return {arguments_.dataset_name, arguments_.dataset_config_name, data_text(arguments_, stages)};
+}
+
+tasks::CardTask QuestionAnsweringJob::card_task() const {
+  return {"Question Answering", "question-answering", {"f1", "exact_match"}};
+}
+
+tasks::ReportSection QuestionAnsweringJob::report_section() const {
+  return mistakes_section(task_->mistakes(kMistakesShown));
+}
+
+}  // namespace tandem::question_answering

@@ -1,0 +1,56 @@
+// Question answering as a task of jobs: what `tandem run_qa` adds to what every job does.
+#pragma once
+
+#include <optional>
+
+#include "tandem/tasks/job_task.h"
+#include "tandem/tasks/question_answering/qa_arguments.h"
+#include "tandem/tasks/question_answering/question_answering_task.h"
+
+namespace tandem::question_answering {
+
+class QuestionAnsweringJob final : public tasks::JobTask {
+ public:
+  explicit QuestionAnsweringJob(tasks::QaArguments arguments) : arguments_(std::move(arguments)) {}
+
+  std::string_view examples() const override { return "questions"; }
+  void describe(tasks::StartLog& log) const override;
+  hub::DatasetFiles find_data(const tasks::Stages& stages, const hub::ModelArguments& model,
+                              const Environment& environment,
+                              hub::DownloadObserver& downloads) const override;
+  tasks::Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
+                         const tasks::TaskSettings& settings) override;
+  void load_data(const tasks::DataParts& parts) override;
+
+  const models::ModelConfig& model_config() const override { return task_->model().config(); }
+  std::string architecture() const override { return task_->model().architecture(); }
+  void set_precision(nn::Precision precision) override { task_->set_precision(precision); }
+  std::string train_fingerprint() const override { return task_->train_fingerprint(); }
+  std::string evaluation_fingerprint(tasks::Split split) const override {
+    return task_->evaluation_fingerprint(split);
+  }
+
+  std::size_t train_batch_rows(std::span<const std::uint32_t> features) const override {
+    return task_->train_batch_rows(features);
+  }
+  std::size_t plan_training(std::size_t batch_size, std::size_t max_rows) override {
+    return task_->plan_training(batch_size, max_rows);
+  }
+  std::size_t plan_evaluation() override { return task_->plan_evaluation(); }
+  std::size_t output_bytes() const override;
+  std::size_t result_bytes(const tasks::Stages& stages) const override;
+
+  std::vector<std::string> result_files(tasks::Split split) const override;
+  std::string_view main_metric() const override { return "f1"; }
+  std::string title() const override;
+  tasks::DataName data_name(const tasks::Stages& stages) const override;
+  tasks::CardTask card_task() const override;
+  tasks::ReportSection report_section() const override;
+
+ private:
+  tasks::QaArguments arguments_;
+  const text::Tokenizer* tokenizer_ = nullptr;
+  std::optional<QuestionAnsweringTask> task_;
+};
+
+}  // namespace tandem::question_answering

@@ -1,0 +1,178 @@
+#include "tandem/tasks/question_answering/question_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tandem/core/error.h"
+#include "tandem/data/read_questions.h"
+#include "tandem/tasks/question_answering/feature_cache.h"
+
+namespace tandem::question_answering {
+namespace {
+
+namespace fs = std::filesystem;
+using tasks::Split;
+
+FeatureOptions feature_options(const tasks::QaArguments& data, std::size_t max_positions,
+                               bool labels, const std::optional<std::int64_t>& max_samples) {
+  FeatureOptions options;
+  options.max_seq_length = static_cast<std::size_t>(data.max_seq_length);
+  options.max_positions = max_positions;
+  options.doc_stride = static_cast<std::size_t>(data.doc_stride);
+  options.labels = labels;
+  options.padding = padding_of(data);
+  options.fix_last_token_labels = data.fix_last_token_labels;
+  // An evaluation answers every question, so it leaves none out.
+  options.skip_unusable = labels && data.skip_unusable_examples;
+  if (max_samples)
+    options.max_samples = static_cast<std::size_t>(std::max<std::int64_t>(0, *max_samples));
+  return options;
+}
+
+// Counts of a split, and what its statistics warn of.
+void describe_features(std::string_view split, std::span<const fs::path> files,
+                       const FeatureSet& features, tasks::StartLog& log) {
+  const auto& statistics = features.statistics();
+  const double share =
+      static_cast<double>(statistics.num_real_tokens) /
+      static_cast<double>(std::max<std::size_t>(1, features.size() * features.max_seq_length()));
+  const std::string more =
+      files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : std::string();
+  log.fact(split, fmt::format("{}{}: {} questions in {} features of up to {} tokens",
+                              files.front().native(), more, statistics.num_examples,
+                              features.size(), features.max_seq_length()));
+  log.detail(split, fmt::format("{} real tokens ({:.1f}% of the padded size), {:.1f} MB",
+                                statistics.num_real_tokens, 100 * share,
+                                static_cast<double>(features.bytes()) * 1e-6));
+  for (const std::string& warning : statistics.warnings) log.warning(warning);
+  if (statistics.num_unusable > 0) {
+    log.warning(fmt::format("{} of {} questions are left out, as --skip_unusable_examples asks",
+                            statistics.num_unusable, statistics.num_examples));
+  }
+  if (statistics.num_last_token_labels > 0) {
+    log.warning(
+        fmt::format("{} features have an answer that starts in the last token of their window: {}",
+                    statistics.num_last_token_labels,
+                    "their start label is the last position, as in run_qa.py; "
+                    "--fix_last_token_labels gives them the right one"));
+  }
+}
+
+// The features of a job's parts.
+class Loader {
+ public:
+  Loader(const tasks::QaArguments& data, std::size_t max_positions,
+         const text::Tokenizer& tokenizer, const tasks::DataParts& parts, ThreadPool& threads)
+      : data_(data),
+        max_positions_(max_positions),
+        tokenizer_directory_(parts.tokenizer_directory),
+        tokenizer_(tokenizer),
+        threads_(threads),
+        log_(parts.log),
+        cache_(FeatureCache::default_folder(parts.environment), data.overwrite_cache) {}
+
+  FeatureSet train(std::span<const fs::path> files, std::optional<std::size_t> rows) {
+    const FeatureOptions options =
+        feature_options(data_, max_positions_, true, data_.max_train_samples);
+    FeatureSet features = cache_.get({files, tokenizer_directory_, options}, [&] {
+      return build(data::read_questions(files, {.require_id = false, .num_questions = rows}),
+                   options);
+    });
+    report("train", files, features);
+    return features;
+  }
+
+  // The questions are read even if their features are cached: answers are slices of them.
+  EvaluationSet evaluation(Split split, std::span<const fs::path> files,
+                           std::optional<std::size_t> rows) {
+    const bool eval = split == Split::kEval;
+    const FeatureOptions options = feature_options(
+        data_, max_positions_, false, eval ? data_.max_eval_samples : data_.max_predict_samples);
+    EvaluationSet set{
+        .questions = data::read_questions(files, {.require_answers = eval, .num_questions = rows}),
+        .features = {}};
+    set.features = cache_.get({files, tokenizer_directory_, options},
+                              [&] { return build(set.questions, options); });
+    report(eval ? "validation" : "test", files, set.features);
+    return set;
+  }
+
+ private:
+  FeatureSet build(const data::QuestionSet& questions, const FeatureOptions& options) {
+    return build_features(tokenizer_, questions.examples(), options, threads_);
+  }
+
+  void report(std::string_view split, std::span<const fs::path> files, const FeatureSet& features) {
+    describe_features(split, files, features, log_);
+    for (const std::string& note : cache_.take_notes()) {
+      log_.fact(split, note);
+    }
+  }
+
+  const tasks::QaArguments& data_;
+  const std::size_t max_positions_;
+  const fs::path& tokenizer_directory_;
+  const text::Tokenizer& tokenizer_;
+  ThreadPool& threads_;
+  tasks::StartLog& log_;
+  FeatureCache cache_;
+};
+
+}  // namespace
+
+Padding padding_of(const tasks::QaArguments& data) {
+  if (!data.pad_to_max_length) return Padding::kNone;
+  return *data.pad_to_max_length ? Padding::kMaxSeqLength : Padding::kLongestOfBatch;
+}
+
+// As in run_qa.py a data set's name wins over single files.
+hub::DatasetFiles find_questions(const tasks::QaArguments& data, const tasks::Stages& stages,
+                                 const hub::ModelArguments& model, const Environment& environment,
+                                 hub::DownloadObserver& downloads) {
+  hub::DatasetFiles files;
+  if (data.dataset_name) {
+    files = hub::resolve_dataset({*data.dataset_name, data.dataset_config_name, model.cache_dir,
+                                  data::question_file_extensions(), model.token},
+                                 environment, &downloads);
+  } else {
+    if (data.train_file) files.train = {*data.train_file};
+    if (data.validation_file) files.validation = {*data.validation_file};
+    if (data.test_file) files.test = {*data.test_file};
+  }
+  const auto require = [](bool wanted, const std::vector<fs::path>& shards, std::string_view flag,
+                          std::string_view option) {
+    if (!wanted || !shards.empty()) return;
+    raise<ConfigError>("{} requires a data file: pass {}", flag, option);
+  };
+  require(stages.train, files.train, "--do_train", "--train_file");
+  require(stages.eval, files.validation, "--do_eval", "--validation_file");
+  require(stages.predict, files.test, "--do_predict", "--test_file");
+  return files;
+}
+
+void load_questions(const tasks::QaArguments& data, const text::Tokenizer& tokenizer,
+                    const tasks::DataParts& parts, QuestionAnsweringTask& task) {
+  std::optional<ThreadPool> workers;
+  if (const auto& count = data.preprocessing_num_workers;
+      count && *count != parts.threads.num_threads()) {
+    workers.emplace(*count);
+  }
+  const hub::DatasetFiles& files = parts.files;
+  Loader loader(data, task.model().config().max_position_embeddings, tokenizer, parts,
+                workers ? *workers : parts.threads);
+  if (parts.stages.train) task.set_train_features(loader.train(files.train, files.train_rows));
+  if (parts.stages.eval) {
+    task.set_evaluation(Split::kEval,
+                        loader.evaluation(Split::kEval, files.validation, files.validation_rows));
+  }
+  if (parts.stages.predict) {
+    task.set_evaluation(Split::kPredict,
+                        loader.evaluation(Split::kPredict, files.test, files.test_rows));
+  }
+}
+
+}  // namespace tandem::question_answering
