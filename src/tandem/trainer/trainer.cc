@@ -64,78 +64,86 @@ Trainer::Trainer(const TrainerParts& parts)
 TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   const TrainingArguments& arguments = parts_.arguments;
   memory_.start(MemoryTracker::Stage::kTrain);
+  TANDEM_CHECK(parts_.optimizer != nullptr, "a trainer without an optimizer cannot train");
+  begin_training(resume);
+  parts_.observer.train_begin({.plan = plan_,
+                               .num_parameters = parts_.task.layout().num_trainable_parameters(),
+                               .first_step = state_.global_step});
+  if (arguments.eval_on_start && !resume) evaluate_and_record();
+  train_start_ = Clock::now();
+  if (!train_to_the_end()) {
+    if (saved_step_ != state_.global_step) save();
+    parts_.observer.train_end();
+    return {.preempted = true, .metrics = {}, .step_times = step_times()};
+  }
+  if (arguments.load_best_model_at_end) load_best_model();
+  TrainResult result{.preempted = false, .metrics = final_metrics(), .step_times = step_times()};
+  log(result.metrics);
+  parts_.observer.train_end();
+  return result;
+}
+
+void Trainer::begin_training(const std::optional<fs::path>& resume) {
+  const TrainingArguments& arguments = parts_.arguments;
   plan_ = make_training_plan(arguments, static_cast<std::int64_t>(parts_.task.num_train_features()),
                              parts_.gradients.logical_shards());
-  TANDEM_CHECK(parts_.optimizer != nullptr, "a trainer without an optimizer cannot train");
   learning_rate_.emplace(arguments, plan_);
-  const kernels::Context profiled{parts_.kernels.threads, parts_.kernels.kernels,
-                                  parts_.kernels.scratch, &profile_};
-  const StepContext step_context{.kernels = profiled,
-                                 .task = parts_.task,
-                                 .model = parts_.model,
-                                 .gradients = parts_.gradients,
-                                 .optimizer = *parts_.optimizer,
-                                 .plan = plan_,
-                                 .dropout_seed = static_cast<std::uint64_t>(arguments.seed),
-                                 .max_grad_norm = arguments.max_grad_norm,
-                                 .embedding_noise = arguments.neftune_noise_alpha.value_or(0)};
   state_ = initial_state(plan_, arguments);
   resume_ = initial_resume_state(plan_, arguments, parts_.data_fingerprint);
   own_losses_.assign(parts_.gradients.shards().size(), 0.0);
   if (resume) resume_from(*resume);
   refresh_bf16_weights();
   if (writes_checkpoints()) tidy_output_dir(resume);
+}
 
-  parts_.observer.train_begin({.plan = plan_,
-                               .num_parameters = parts_.task.layout().num_trainable_parameters(),
-                               .first_step = state_.global_step});
-  if (arguments.eval_on_start && !resume) evaluate_and_record();
-  train_start_ = Clock::now();
-  bool stop = state_.global_step >= plan_.total_steps;
+bool Trainer::train_to_the_end() {
+  const TrainingArguments& arguments = parts_.arguments;
+  const kernels::Context profiled{parts_.kernels.threads, parts_.kernels.kernels,
+                                  parts_.kernels.scratch, &profile_};
+  const StepContext context{.kernels = profiled,
+                            .task = parts_.task,
+                            .model = parts_.model,
+                            .gradients = parts_.gradients,
+                            .optimizer = *parts_.optimizer,
+                            .plan = plan_,
+                            .dropout_seed = static_cast<std::uint64_t>(arguments.seed),
+                            .max_grad_norm = arguments.max_grad_norm,
+                            .embedding_noise = arguments.neftune_noise_alpha.value_or(0)};
   StepResult step;
-
-  while (!stop) {
+  while (state_.global_step < plan_.total_steps) {
     const std::int64_t epoch = updates_into_data() / plan_.updates_per_epoch;
-    const std::int64_t epoch_begin = epoch * plan_.updates_per_epoch;
     const data::EpochBatches order = epoch_batches(arguments, plan_, parts_.task, epoch);
-    for (std::int64_t update = updates_into_data() - epoch_begin;
-         update < plan_.updates_per_epoch && !stop; ++update) {
-      const auto step_start = Clock::now();
-      const std::int64_t first_batch = update * plan_.accumulation_steps;
-      const std::int64_t end_batch =
-          std::min<std::int64_t>(first_batch + plan_.accumulation_steps, plan_.batches_per_epoch);
-      const double learning_rate = learning_rate_->at(state_.global_step);
-      step = train_step(step_context, order, static_cast<std::size_t>(first_batch),
-                        static_cast<std::size_t>(end_batch - first_batch), state_.global_step,
-                        learning_rate, std::move(step));
-      step_seconds_ += seconds_since(step_start);
-
-      record_losses(step.shard_losses);
-      ++state_.global_step;
-      warn_if_not_finite(step.grad_norm);
-      const double epoch_done =
-          static_cast<double>(epoch) +
-          static_cast<double>(end_batch) / static_cast<double>(plan_.batches_per_epoch);
-      count_tokens(step.batch);
-      const double loss = std::accumulate(step.shard_losses.begin(), step.shard_losses.end(), 0.0) /
-                          static_cast<double>(std::max<std::size_t>(1, step.shard_losses.size()));
-      state_.epoch = epoch_done;
-      report_progress(loss, learning_rate, step.batch, seconds_since(step_start));
-      after_step(epoch_done, step.grad_norm, learning_rate, update + 1 == plan_.updates_per_epoch);
-      stop = state_.global_step >= plan_.total_steps;
-      if (agreed_to_stop()) {
-        if (saved_step_ != state_.global_step) save();
-        parts_.observer.train_end();
-        return {.preempted = true, .metrics = {}, .step_times = step_times()};
-      }
+    for (std::int64_t update = updates_into_data() - epoch * plan_.updates_per_epoch;
+         update < plan_.updates_per_epoch && state_.global_step < plan_.total_steps; ++update) {
+      update_once(context, order, epoch, update, step);
+      if (agreed_to_stop()) return false;
     }
   }
+  return true;
+}
 
-  if (arguments.load_best_model_at_end) load_best_model();
-  TrainResult result{.preempted = false, .metrics = final_metrics(), .step_times = step_times()};
-  log(result.metrics);
-  parts_.observer.train_end();
-  return result;
+void Trainer::update_once(const StepContext& context, const data::EpochBatches& order,
+                          std::int64_t epoch, std::int64_t update, StepResult& step) {
+  const auto step_start = Clock::now();
+  const std::int64_t first_batch = update * plan_.accumulation_steps;
+  const std::int64_t end_batch =
+      std::min<std::int64_t>(first_batch + plan_.accumulation_steps, plan_.batches_per_epoch);
+  const double learning_rate = learning_rate_->at(state_.global_step);
+  step = train_step(context, order, static_cast<std::size_t>(first_batch),
+                    static_cast<std::size_t>(end_batch - first_batch), state_.global_step,
+                    learning_rate, std::move(step));
+  step_seconds_ += seconds_since(step_start);
+
+  record_losses(step.shard_losses);
+  ++state_.global_step;
+  warn_if_not_finite(step.grad_norm);
+  state_.epoch = static_cast<double>(epoch) +
+                 static_cast<double>(end_batch) / static_cast<double>(plan_.batches_per_epoch);
+  count_tokens(step.batch);
+  const double loss = std::accumulate(step.shard_losses.begin(), step.shard_losses.end(), 0.0) /
+                      static_cast<double>(std::max<std::size_t>(1, step.shard_losses.size()));
+  report_progress(loss, learning_rate, step.batch, seconds_since(step_start));
+  after_step(state_.epoch, step.grad_norm, learning_rate, update + 1 == plan_.updates_per_epoch);
 }
 
 void Trainer::refresh_bf16_weights() {

@@ -19,6 +19,7 @@
 #include "tandem/trainer/memory_tracker.h"
 #include "tandem/trainer/observer.h"
 #include "tandem/trainer/optimization.h"
+#include "tandem/trainer/train_step.h"
 #include "tandem/trainer/trainer_state.h"
 #include "tandem/trainer/training_arguments.h"
 #include "tandem/trainer/training_plan.h"
@@ -97,6 +98,13 @@ class Trainer {
     return {parts_.model.weights(), parts_.model.bf16_weights()};
   }
   TrainedArenas trained_arenas() const;
+  // Plan, state and weights as before the first step of this run.
+  void begin_training(const std::optional<std::filesystem::path>& resume);
+  // False: the ranks have agreed to stop before.
+  bool train_to_the_end();
+  // Update `update` of the epoch: the step, and what follows it.
+  void update_once(const StepContext& context, const data::EpochBatches& order, std::int64_t epoch,
+                   std::int64_t update, StepResult& step);
   void resume_from(const std::filesystem::path& checkpoint);
   void refresh_bf16_weights();
   void after_step(double epoch, double grad_norm, double learning_rate, bool last_of_epoch);

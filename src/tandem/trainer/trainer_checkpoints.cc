@@ -55,6 +55,47 @@ std::vector<double> losses_per_shard(std::vector<double> saved, int logical_shar
   return std::vector<double>(shards, sum / static_cast<double>(saved.size()));
 }
 
+// What a person should know of a run that goes on from `checkpoint`: where it differs from it.
+void tell_of_resuming(const fs::path& checkpoint, const LoadedCheckpoint& loaded,
+                      const TrainingPlan& plan, const TrainingArguments& arguments,
+                      Observer& observer) {
+  if (loaded.resume.from_python) {
+    observer.note(fmt::format(
+        "'{}' was written by Hugging Face's Trainer: weights, optimizer and steps go on; the state "
+        "of PyTorch's random numbers is not used",
+        checkpoint.native()));
+  }
+  if (!loaded.resume.from_python && loaded.resume.num_features != plan.num_features) {
+    observer.warning(fmt::format(
+        "'{}' was written with a training set of {} features, this run has {}: the run goes on at "
+        "step {} of {}; epochs, order of the data and bits are others from here on",
+        checkpoint.native(), loaded.resume.num_features, plan.num_features,
+        loaded.state.global_step, plan.total_steps));
+  }
+  if (loaded.resume.logical_shards != plan.logical_shards) {
+    observer.warning(fmt::format(
+        "this run has {} logical shards, '{}' was written with {}: the run goes on at step {} of "
+        "{} with {} features a step instead of {}; the order of the data and the bits are others "
+        "from here on",
+        plan.logical_shards, checkpoint.native(), loaded.resume.logical_shards,
+        loaded.state.global_step, plan.total_steps, plan.total_train_batch_size(),
+        plan.total_train_batch_size() / plan.logical_shards * loaded.resume.logical_shards));
+  }
+  if (const std::string text = resume_differences(checkpoint, loaded.state, plan, arguments);
+      !text.empty()) {
+    observer.warning(text);
+  }
+  if (loaded.state.max_steps != plan.total_steps) {
+    observer.warning(fmt::format(
+        "'{}' was on its way to {} steps, this run goes to {}: the learning-rate schedule changes",
+        checkpoint.native(), loaded.state.max_steps, plan.total_steps));
+  }
+  if (loaded.state.global_step >= plan.total_steps) {
+    observer.warning(fmt::format("'{}' is at step {}, this run has {}: nothing is left to train",
+                                 checkpoint.native(), loaded.state.global_step, plan.total_steps));
+  }
+}
+
 }  // namespace
 
 ResumeState Trainer::resume_state(const fs::path& checkpoint) {
@@ -70,43 +111,7 @@ TrainedArenas Trainer::trained_arenas() const {
 void Trainer::resume_from(const fs::path& checkpoint) {
   LoadedCheckpoint loaded = load_checkpoint_state(checkpoint);
   check_resumable(loaded.resume, plan_, parts_.data_fingerprint, resume_.optimizer, checkpoint);
-  if (loaded.resume.from_python) {
-    parts_.observer.note(fmt::format(
-        "'{}' was written by Hugging Face's Trainer: weights, optimizer and steps go on; the state "
-        "of PyTorch's random numbers is not used",
-        checkpoint.native()));
-  }
-  if (!loaded.resume.from_python && loaded.resume.num_features != plan_.num_features) {
-    parts_.observer.warning(fmt::format(
-        "'{}' was written with a training set of {} features, this run has {}: the run goes on at "
-        "step {} of {}; epochs, order of the data and bits are others from here on",
-        checkpoint.native(), loaded.resume.num_features, plan_.num_features,
-        loaded.state.global_step, plan_.total_steps));
-  }
-  if (loaded.resume.logical_shards != plan_.logical_shards) {
-    parts_.observer.warning(fmt::format(
-        "this run has {} logical shards, '{}' was written with {}: the run goes on at step {} of "
-        "{} with {} features a step instead of {}; the order of the data and the bits are others "
-        "from here on",
-        plan_.logical_shards, checkpoint.native(), loaded.resume.logical_shards,
-        loaded.state.global_step, plan_.total_steps, plan_.total_train_batch_size(),
-        plan_.total_train_batch_size() / plan_.logical_shards * loaded.resume.logical_shards));
-  }
-  if (const std::string text =
-          resume_differences(checkpoint, loaded.state, plan_, parts_.arguments);
-      !text.empty()) {
-    parts_.observer.warning(text);
-  }
-  if (loaded.state.max_steps != plan_.total_steps) {
-    parts_.observer.warning(fmt::format(
-        "'{}' was on its way to {} steps, this run goes to {}: the learning-rate schedule changes",
-        checkpoint.native(), loaded.state.max_steps, plan_.total_steps));
-  }
-  if (loaded.state.global_step >= plan_.total_steps) {
-    parts_.observer.warning(
-        fmt::format("'{}' is at step {}, this run has {}: nothing is left to train",
-                    checkpoint.native(), loaded.state.global_step, plan_.total_steps));
-  }
+  tell_of_resuming(checkpoint, loaded, plan_, parts_.arguments, parts_.observer);
   if (parts_.gradients.node_leader()) {
     if (!is_main()) require_undamaged(checkpoint);  // rank 0 looked through its own before
     load_checkpoint_arenas(checkpoint, parts_.task.layout(), trained_arenas());

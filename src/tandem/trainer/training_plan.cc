@@ -19,8 +19,11 @@ std::int64_t resolve_steps(double steps, std::int64_t total_steps) {
   return static_cast<std::int64_t>(steps);
 }
 
-TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t num_features,
-                                int logical_shards) {
+namespace {
+
+// Features, batches and updates of an epoch.
+TrainingPlan plan_epoch(const TrainingArguments& arguments, std::int64_t num_features,
+                        int logical_shards) {
   TrainingPlan plan;
   plan.num_features = num_features;
   plan.logical_shards = logical_shards;
@@ -30,7 +33,6 @@ TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t
     raise<ConfigError>(
         "the training set has no features: check --train_file and --max_train_samples");
   }
-
   const std::int64_t batch = plan.per_device_batch_size;
   const std::int64_t batches =
       arguments.dataloader_drop_last ? num_features / batch : divide_up(num_features, batch);
@@ -53,7 +55,11 @@ TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t
         batches % logical_shards, batches, logical_shards);
   }
   plan.updates_per_epoch = divide_up(plan.batches_per_epoch, plan.accumulation_steps);
+  return plan;
+}
 
+// How far the training goes.
+void plan_length(const TrainingArguments& arguments, TrainingPlan& plan) {
   if (arguments.max_steps > 0) {
     plan.total_steps = arguments.max_steps;
     plan.num_epochs = divide_up(plan.total_steps, plan.updates_per_epoch);
@@ -64,13 +70,16 @@ TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t
         std::ceil(arguments.num_train_epochs * static_cast<double>(plan.updates_per_epoch)));
     plan.num_epochs = static_cast<std::int64_t>(std::ceil(arguments.num_train_epochs));
     plan.num_train_epochs = arguments.num_train_epochs;
-    plan.num_train_samples = static_cast<double>(num_features) * arguments.num_train_epochs;
+    plan.num_train_samples = static_cast<double>(plan.num_features) * arguments.num_train_epochs;
   }
   if (plan.total_steps <= 0) {
     raise<ConfigError>("nothing to train: --num_train_epochs is {} and --max_steps is {}",
                        arguments.num_train_epochs, arguments.max_steps);
   }
+}
 
+// What happens between its steps; 0: never.
+void plan_intervals(const TrainingArguments& arguments, TrainingPlan& plan) {
   plan.warmup_steps = arguments.warmup_steps > 0
                           ? arguments.warmup_steps
                           : static_cast<std::int64_t>(std::ceil(
@@ -85,6 +94,15 @@ TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t
   if (arguments.save_strategy == SaveStrategy::kSteps) {
     plan.save_steps = resolve_steps(arguments.save_steps, plan.total_steps);
   }
+}
+
+}  // namespace
+
+TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t num_features,
+                                int logical_shards) {
+  TrainingPlan plan = plan_epoch(arguments, num_features, logical_shards);
+  plan_length(arguments, plan);
+  plan_intervals(arguments, plan);
   return plan;
 }
 
