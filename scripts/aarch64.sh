@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds for 64-bit Arm on an x86-64 machine and runs there, in an emulator, the tests named below. The last line is
 # `N passed, N failed, N skipped`; exits 1 if one failed, and 77, with the reason, where what it needs cannot be had.
-#   scripts/aarch64.sh                             what fits into minutes on an idle machine
+#   scripts/aarch64.sh                             kernels, models and the parity of the demo, without what takes longest
 #   scripts/aarch64.sh nn_test demo_golden_test    these programs, whole but for tests that start programs
 # The compiler and the emulator are installed, as scripts/install_deps.sh installs. Libraries for Arm are only unpacked, into
 # build/aarch64-sysroot: installed they would take the place of this machine's own. Remove that folder to fetch them anew.
