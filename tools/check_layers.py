@@ -35,7 +35,7 @@ LAYERS = {
     "models": ["nn", "kernels"],
     "rendezvous": [],
     "comm": ["rendezvous", "kernels"],
-    "dist": ["comm", "kernels"],
+    "dist": ["optim", "comm", "kernels"],
     "hub": [],
     "flags": [],
     "text": [],

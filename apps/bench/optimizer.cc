@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <numeric>
+#include <vector>
 
 #include "apps/bench/data.h"
 #include "apps/bench/session.h"
 #include "tandem/dist/model_state.h"
+#include "tandem/dist/update_journal.h"
 #include "tandem/kernels/adamw.h"
 #include "tandem/kernels/reduce.h"
 #include "tandem/tasks/question_answering/span_head.h"
@@ -91,6 +94,47 @@ void time_adamw(Session& session, const std::string& model, std::size_t count,
   session.time(one);
 }
 
+// A rank's update of a whole model as training runs it; `kept`: so that others could finish it, as
+// ranks that share a node do it.
+void time_update(Session& session, const std::string& model, const nn::ParameterLayout& layout,
+                 bool kept) {
+  const std::string name = model + (kept ? " update that others can finish" : " update");
+  if (!session.wants(name)) return;
+  ThreadPool& threads = session.threads();
+  const std::size_t count = layout.size();
+  const auto optimizer = optim::make_optimizer({}, layout);
+  const auto grad = Array<float>::random(threads, count, 1);
+  // Weights and moments, one behind the other; the second moment is not negative.
+  const auto memory = Array<float>::random(threads, 3 * count, 2);
+  for (std::size_t i = 2 * count; i < 3 * count; ++i) memory.data()[i] = std::abs(memory.data()[i]);
+  const optim::ParameterArenas arenas = {.weights = {memory.data(), count},
+                                         .weights_bf16 = {},
+                                         .gradients = grad.span(),
+                                         .state = {memory.data() + count, 2 * count}};
+  const optim::UpdatePieces pieces = optimizer->pieces();
+  dist::UpdateHeader header;
+  std::vector<std::atomic<std::uint32_t>> done(pieces.count);
+  const std::size_t slot = dist::UndoSlot::bytes(pieces.largest);
+  const Buffer slots(slot * static_cast<std::size_t>(threads.num_threads()));
+  dist::UpdateJournal journal(header, memory.data(), done, slots.as<std::byte>(),
+                              {slots.as<std::byte>()}, slot);
+  Case one;
+  one.name = name;
+  one.operation = "optimizer";
+  one.unit = Unit::kBytes;
+  one.work = 28.0 * static_cast<double>(count);
+  one.run = [&](const Context& ctx) {
+    ++header.step;  // or all pieces were done
+    optimizer->step(ctx, {.step = header.step, .learning_rate = 1e-5}, arenas, 0, count,
+                    kept ? &journal : nullptr);
+  };
+  one.error = [](const Context& fast, const Context& reference) {
+    return adamw_error(fast, reference, /*with_copy=*/false);
+  };
+  one.calibrate = [&] { return session.streams().update(/*with_copy=*/false); };
+  session.time(one);
+}
+
 void time_norm(Session& session, const std::string& model, std::size_t count) {
   const std::string name = model + " gradient norm";
   if (!session.wants(name)) return;
@@ -122,8 +166,8 @@ void time_norm(Session& session, const std::string& model, std::size_t count) {
 int run(const OptimizerOptions& options, const Environment& environment) {
   Session session("optimizer", options.common, environment);
   const models::ModelConfig config = named_model(options.model);
-  const std::size_t count =
-      models::EncoderModel(config, question_answering::make_span_head).layout().size();
+  const models::EncoderModel named(config, question_answering::make_span_head);
+  const std::size_t count = named.layout().size();
   // Half of the word embeddings.
   const std::size_t untouched = config.vocab_size / 2 * config.hidden_size;
   session.report().line(fmt::format("{} parameters", count));
@@ -132,6 +176,7 @@ int run(const OptimizerOptions& options, const Environment& environment) {
       time_adamw(session, options.model, count, zeros, dtype == Dtype::kBf16);
     }
   }
+  for (const bool kept : {false, true}) time_update(session, options.model, named.layout(), kept);
   time_norm(session, options.model, count);
   return session.finish();
 }

@@ -44,7 +44,7 @@ double step_error(Session& session, models::ModelConfig config, Dtype dtype) {
   const double allowed = dtype == Dtype::kF32 ? 1e-4 : 2e-2;
   const auto relative = [&](double a, double b) { return std::abs(a - b) / std::abs(b) / allowed; };
   // The sum rather than the larger one: a NaN stays.
-  return relative(got.shard_losses[0], want.shard_losses[0]) +
+  return relative(got.record.loss(0), want.record.loss(0)) +
          relative(got.grad_norm, want.grad_norm);
 }
 

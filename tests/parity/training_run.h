@@ -92,9 +92,9 @@ inline TrainingRecord record_training(
   const auto communicator = comm::Communicator::create(rendezvous::Identity{}, {});
   const std::unique_ptr<optim::Optimizer> optimizer =
       trainer::make_optimizer(arguments, task.layout());
-  dist::ModelState model(nullptr, {.elements = task.layout().size(),
-                                   .bf16_elements = options.bf16 ? task.layout().bf16_size() : 0,
-                                   .optimizer_state_elements = optimizer->state_elements()});
+  dist::ModelState model(
+      nullptr, trainer::state_options(task.layout(), options.bf16 ? task.layout().bf16_size() : 0,
+                                      optimizer.get(), options.logical_shards, context));
   dist::GradientEngine gradients(nullptr, context, model,
                                  {.logical_shards = options.logical_shards});
   models::load_pretrained(options.model, task.model().config(), task.layout(), model.weights(),

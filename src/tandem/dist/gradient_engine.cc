@@ -4,6 +4,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/dist/gradient_engine_state.h"
+#include "tandem/kernels/reduce.h"
 
 namespace tandem::dist {
 
@@ -41,48 +42,108 @@ GradientEngine::~GradientEngine() = default;
 void GradientEngine::broadcast_weights() {
   State& s = *state_;
   if (s.communicator == nullptr) return;
-  const std::vector<comm::Node>& nodes = s.communicator->nodes();
-  const auto leader = [&](int index) { return nodes[static_cast<std::size_t>(index)].members[0]; };
-  if (node_leader()) {
-    const int own = s.communicator->node().index;
-    const int count = static_cast<int>(nodes.size());
-    int bit = 1;
-    while (bit < count && (own & bit) == 0) bit *= 2;
-    if (own != 0) s.communicator->receive(s.model.weights(), leader(own - bit), kWeightsChannel);
-    for (bit /= 2; bit > 0; bit /= 2) {
-      if (own + bit < count) {
-        s.communicator->send(std::span<const float>(s.model.weights()), leader(own + bit),
-                             kWeightsChannel);
-      }
-    }
-  }
+  if (node_leader()) s.send_to_nodes(s.model.weights(), 0);
   s.node_barrier("the initial weights");
 }
 
-double GradientEngine::sum_over_shards(std::span<const double> own_values) {
-  State& s = *state_;
-  TANDEM_CHECK(own_values.size() == s.run.size(), "{} values for {} shards", own_values.size(),
-               s.run.size());
-  std::vector<double> values(own_values.begin(), own_values.end());
-  if (s.communicator != nullptr) {
-    const std::size_t longest = shards_of(0, s.world_size, s.shard_count).size();
-    values.resize(longest);
-    std::vector<double> gathered(longest * static_cast<std::size_t>(s.world_size));
-    s.communicator->all_gather(std::span<const double>(values), std::span(gathered));
-    values.clear();
-    for (int r = 0; r < s.world_size; ++r) {
-      const auto first = gathered.begin() + static_cast<std::ptrdiff_t>(longest) * r;
-      const auto count =
-          static_cast<std::ptrdiff_t>(shards_of(r, s.world_size, s.shard_count).size());
-      values.insert(values.end(), first, first + count);
-    }
-  }
-  const auto sum = [&](const auto& self, int begin, int end) -> double {
-    if (end - begin == 1) return values[static_cast<std::size_t>(begin)];
-    const int middle = begin + comm::left_leaves(end - begin);
-    return self(self, begin, middle) + self(self, middle, end);
+// To the leaders of all nodes from that of node `root`.
+template <class T>
+void GradientEngine::State::send_to_nodes(std::span<T> values, int root) {
+  const std::vector<comm::Node>& nodes = communicator->nodes();
+  const int count = static_cast<int>(nodes.size());
+  const int place = (communicator->node().index + count - root) % count;
+  const auto leader = [&](int at) {
+    return nodes[static_cast<std::size_t>((at + root) % count)].members[0];
   };
-  return sum(sum, 0, s.shard_count);
+  int bit = 1;
+  while (bit < count && (place & bit) == 0) bit *= 2;
+  if (place != 0) communicator->receive(values, leader(place - bit), kWeightsChannel);
+  for (bit /= 2; bit > 0; bit /= 2) {
+    if (place + bit < count)
+      communicator->send(std::span<const T>(values), leader(place + bit), kWeightsChannel);
+  }
+}
+
+void GradientEngine::gather(std::span<const double> own_values, std::vector<double>& all) {
+  State& s = *state_;
+  const std::size_t each = own_values.size() / s.run.size();
+  TANDEM_CHECK(own_values.size() == each * s.run.size(), "{} values for {} shards",
+               own_values.size(), s.run.size());
+  if (s.communicator == nullptr) {
+    all.assign(own_values.begin(), own_values.end());
+    return;
+  }
+  const std::size_t longest = each * shards_of(0, s.world_size, s.shard_count).size();
+  s.own_values.assign(longest, 0.0);
+  std::copy(own_values.begin(), own_values.end(), s.own_values.begin());
+  s.gathered.resize(longest * static_cast<std::size_t>(s.world_size));
+  s.communicator->all_gather(std::span<const double>(s.own_values), std::span(s.gathered));
+  all.clear();
+  for (int r = 0; r < s.world_size; ++r) {
+    const auto first = s.gathered.begin() + static_cast<std::ptrdiff_t>(longest) * r;
+    const std::size_t count = each * shards_of(r, s.world_size, s.shard_count).size();
+    all.insert(all.end(), first, first + static_cast<std::ptrdiff_t>(count));
+  }
+}
+
+// ---- the update ----
+
+void GradientEngine::update(const kernels::Context& context, optim::Optimizer& optimizer,
+                            const optim::OptimizerStep& step, std::span<const double> record) {
+  ModelState& model = state_->model;
+  model.begin_update(step, record);
+  state_->update_owned(context, optimizer, step);
+}
+
+void GradientEngine::State::update_owned(const kernels::Context& context,
+                                         optim::Optimizer& optimizer,
+                                         const optim::OptimizerStep& step) {
+  for (const Range& range : owned)
+    optimizer.step(context, step, model.arenas(), range.begin, range.end, model.guard());
+  // Whoever is alone on its node is done: a failure that the barrier notices changes nothing.
+  if (local.size() == 1) model.end_update(step.step);
+  node_barrier("the weight update");
+  model.end_update(step.step);
+}
+
+bool GradientEngine::finish_update(const kernels::Context& context, optim::Optimizer& optimizer) {
+  State& s = *state_;
+  // All ranks of the node read this before the first of them is done below.
+  const std::optional<optim::OptimizerStep> step = s.model.unfinished_update();
+  if (!step) return false;
+  if (s.model.guard() == nullptr) {
+    raise<CommError>(
+        "the update of step {} was interrupted, and nothing was kept from which the ranks that are "
+        "left could finish it",
+        step->step);
+  }
+  if (node_leader()) s.model.restore_pieces();
+  s.node_barrier("the pieces of an interrupted update");
+  s.update_owned(context, optimizer, *step);
+  return true;
+}
+
+std::uint64_t GradientEngine::level() {
+  State& s = *state_;
+  const std::uint64_t own = s.model.step();
+  if (s.communicator == nullptr || s.communicator->nodes().size() == 1) return own;
+  std::vector<std::uint64_t> steps(static_cast<std::size_t>(s.world_size));
+  s.communicator->all_gather(std::span<const std::uint64_t>(&own, 1), std::span(steps));
+  const auto newest = std::max_element(steps.begin(), steps.end());
+  if (std::all_of(steps.begin(), steps.end(), [&](auto step) { return step == *newest; }))
+    return own;
+  const int source = s.communicator->node_of(static_cast<int>(newest - steps.begin())).index;
+  if (node_leader()) {
+    s.send_to_nodes(s.model.weights(), source);
+    s.send_to_nodes(s.model.optimizer_state(), source);
+    std::vector<double> record = s.model.record();
+    s.send_to_nodes(std::span(record), source);
+    const std::span<bfloat16> copy = s.model.bf16_weights();
+    kernels::convert(s.kernels, copy.size(), s.model.weights().data(), copy.data());
+    s.model.set_step(*newest, record);
+  }
+  s.node_barrier("the state of another node");
+  return *newest;
 }
 
 // ---- what lies where ----
@@ -109,6 +170,7 @@ MemoryPerNode GradientEngine::memory_of_node() const {
   memory.bf16_weights = s.model.bf16_weights().size_bytes();
   memory.optimizer_state = s.model.optimizer_state().size_bytes();
   memory.shared = s.model.shared();
+  memory.undo = s.model.undo_bytes() * s.local.size();
   memory.messages =
       s.send_buffer.size() + (s.own_roots.size() + s.received_roots.size()) * sizeof(bfloat16);
   for (const RemoteNode& node : s.remote) memory.messages += node.received.size();

@@ -28,10 +28,13 @@
 //                                             caller likes;
 //         gradient_ready(shard, end)          as elements [0, end) become final, up to all of them
 //     finish()                                reduced_gradient() and squared_norm() are valid
-//     the optimizer updates the weights in owned_ranges(): each node its copy once, its ranks share
-//                                             the work
-//     publish()                               everybody sees the new weights; ends the step, also a
-//                                             skipped one
+//     update()                                each node updates its copy once, its ranks share the
+//                                             work; everybody sees the new weights
+//
+// After a CommError the engine is of no use any more. Whoever is left makes a new one for the ranks
+// that are left, on the same state, and brings it to the end of a step (elastic jobs):
+//     finish_update()                         completes the update that was interrupted on the node
+//     level()                                 nodes that had not begun it get the newer state
 //
 // gradient_ready() also moves whatever can move without waiting: this rank's slices of buckets that
 // are complete on the node are reduced straight out of the other ranks' arenas, and parts for other
@@ -72,10 +75,11 @@ struct MemoryPerNode {
   std::size_t optimizer_state = 0;  // Adam's moments
   std::size_t gradients = 0;        // the arenas of all ranks
   std::size_t messages = 0;         // to and from other nodes
+  std::size_t undo = 0;             // what lets others finish an update
   bool shared = false;              // in memory shared by several ranks, messages apart
 
   std::size_t total() const {
-    return weights + bf16_weights + optimizer_state + gradients + messages;
+    return weights + bf16_weights + optimizer_state + gradients + messages + undo;
   }
 };
 
@@ -108,22 +112,38 @@ class GradientEngine {
   // All shards are ready to the end: completes the reduction on all nodes.
   void finish();
 
-  // Valid from finish() to publish(): the mean over the shards, all elements, on every rank.
+  // Valid from finish() to the end of update(): the mean over the shards, all elements, on every
+  // rank.
   std::span<const float> reduced_gradient() const;
   // Sum of squares of the reduced gradient in f64: one partial per chunk, partials added in index
-  // order. Same bits on all ranks, for any W. Valid from finish() to publish(). No communication.
+  // order. Same bits on all ranks, for any W. Valid as long. No communication.
   double squared_norm() const;
 
   // The parts of the flat layout that this rank updates; over the ranks of a node they cover
   // everything exactly once. Boundaries are multiples of ModelState::kChunk (or the end).
   const std::vector<Range>& owned_ranges() const;
-  // Waits until all ranks of the node have called it: the updated weights are complete and
-  // readable, the gradient arenas writable again.
+  // Waits until all ranks of the node have called it: what they wrote in their owned ranges is
+  // complete and readable, the gradient arenas writable again.
   void publish();
 
-  // The sum over all shards, along the same tree, of one value per own shard (losses). Collective;
-  // same bits for any W.
-  double sum_over_shards(std::span<const double> own_values);
+  // The update of the step: this rank's owned ranges, then publish(). `record` as in
+  // ModelState::begin_update(). Throws CommError when a rank of the node failed; its part is then
+  // missing, and finish_update() of another engine does it.
+  void update(const kernels::Context& context, optim::Optimizer& optimizer,
+              const optim::OptimizerStep& step, std::span<const double> record);
+  // Collective over the node. If an update of the state was interrupted, the ranks of the node
+  // finish it together; it has the bits that it would have had. All ranks that worked on it must be
+  // among them or dead. Returns whether there was one. May itself be interrupted and finished by
+  // others. Throws CommError where the state keeps nothing for it (ModelStateOptions::pieces).
+  bool finish_update(const kernels::Context& context, optim::Optimizer& optimizer);
+  // Collective over all ranks, after finish_update(): nodes that are behind the newest get its
+  // weights, optimizer state and record. Returns the step that all have now.
+  std::uint64_t level();
+
+  // Puts together what the ranks say of their shards, the same number n of values of each:
+  // all[L · n], in the order of the shards. Collective. Later calls with the same n allocate
+  // nothing.
+  void gather(std::span<const double> own_values, std::vector<double>& all);
 
   MemoryPerNode memory_of_node() const;
   std::string describe() const;  // shards, ranks, buckets, arenas; one line

@@ -125,12 +125,21 @@ struct GradientEngine::State {
   std::vector<std::uint64_t> tickets;
   std::size_t next_gather = 0;
 
+  // Of gather().
+  std::vector<double> own_values;
+  std::vector<double> gathered;
+
   // ---- start ----
   void place();
   void plan_sums();
   void plan_remote(const std::vector<comm::Subtree>& node_partials);
 
+  template <class T>
+  void send_to_nodes(std::span<T> values, int root);
+
   // ---- within a step ----
+  void update_owned(const kernels::Context& context, optim::Optimizer& optimizer,
+                    const optim::OptimizerStep& step);
   bool several_nodes() const { return !remote.empty(); }
   bool rounded() const { return options.bf16_gradients; }
   // Partials travel as this type.

@@ -158,8 +158,11 @@ std::string train(Communicator* communicator, const Options& options, int num_th
     for (std::size_t shard = engine.shards().begin; shard < engine.shards().end; ++shard) {
       losses.push_back(1.0 / static_cast<double>(shard + 3));
     }
+    std::vector<double> of_all;
+    engine.gather(losses, of_all);
+    require(of_all.size() == static_cast<std::size_t>(engine.logical_shards()), "losses");
     trace += fmt::format("{:016x} {:a} {:a}\n", hash_of(engine.reduced_gradient()),
-                         engine.squared_norm(), engine.sum_over_shards(losses));
+                         engine.squared_norm(), sum_along_tree(of_all));
     update(engine);
     engine.publish();
   }

@@ -37,15 +37,23 @@ ModelState::ModelState(comm::Communicator* communicator, const ModelStateOptions
     place(own_memory_.data());
     return;
   }
-  node_memory_.emplace(
-      share_node_memory(*communicator, communicator->local_rank() == 0 ? bytes : 0));
+  guarded_ = communicator->local_size() > 1 && options.pieces.count > 0;
+  const bool leader = communicator->local_rank() == 0;
+  node_memory_.emplace(share_node_memory(*communicator, (leader ? bytes : 0) + undo_bytes()));
   const std::span<std::byte> memory = node_memory_->segment(0);
-  if (memory.size() != bytes) {
+  if (memory.size() < bytes || (!guarded_ && memory.size() != bytes)) {
     raise<CommError>("{} shares {} bytes, expected {}: do all ranks train the same model?",
                      communicator->describe_rank(communicator->node().members[0]), memory.size(),
                      bytes);
   }
   place(memory.data());
+  if (!guarded_) return;
+  std::vector<std::span<std::byte>> slots;
+  for (int rank = 0; rank < communicator->local_size(); ++rank)
+    slots.push_back(node_memory_->segment(rank).subspan(rank == 0 ? bytes : 0));
+  const auto own = static_cast<std::size_t>(communicator->local_rank());
+  journal_ = UpdateJournal(*header_, reinterpret_cast<float*>(memory.data()), done_, slots[own],
+                           slots, slot_bytes());
 }
 
 // Returns the bytes that everything takes.
@@ -56,7 +64,48 @@ std::size_t ModelState::place(std::byte* memory) {
   bf16_weights_ = pieces.take<bfloat16>(options_.bf16_elements);
   optimizer_state_ = pieces.take<float>(options_.optimizer_state_elements);
   norm_partials_ = pieces.take<double>(num_chunks(options_.elements, kChunk));
+  header_ = pieces.take<UpdateHeader>(1).data();
+  record_ = pieces.take<std::atomic<double>>(options_.record_values);
+  done_ = pieces.take<std::atomic<std::uint32_t>>(options_.pieces.count);
   return pieces.used();
+}
+
+void ModelState::set_step(std::uint64_t step, std::span<const double> record) {
+  write_record(record);
+  header_->step.store(step, std::memory_order_relaxed);
+  header_->applied.store(step, std::memory_order_release);
+}
+
+void ModelState::begin_update(const optim::OptimizerStep& update, std::span<const double> record) {
+  TANDEM_CHECK(record.size() == record_.size(), "a record of {} values instead of {}",
+               record.size(), record_.size());
+  header_->learning_rate.store(update.learning_rate, std::memory_order_relaxed);
+  header_->gradient_scale.store(update.gradient_scale, std::memory_order_relaxed);
+  write_record(record);
+  header_->step.store(update.step, std::memory_order_release);
+}
+
+void ModelState::write_record(std::span<const double> values) {
+  for (std::size_t i = 0; i < values.size(); ++i)
+    record_[i].store(values[i], std::memory_order_relaxed);
+}
+
+void ModelState::end_update(std::uint64_t step) {
+  header_->applied.store(step, std::memory_order_release);
+}
+
+std::optional<optim::OptimizerStep> ModelState::unfinished_update() const {
+  const std::uint64_t begun = header_->step.load(std::memory_order_acquire);
+  if (begun == step()) return std::nullopt;
+  return optim::OptimizerStep{.step = begun,
+                              .learning_rate = header_->learning_rate.load(),
+                              .gradient_scale = header_->gradient_scale.load()};
+}
+
+std::vector<double> ModelState::record() const {
+  std::vector<double> values;
+  for (const std::atomic<double>& value : record_) values.push_back(value.load());
+  return values;
 }
 
 }  // namespace tandem::dist

@@ -6,16 +6,27 @@
 // mapped stays when others die. A world of one uses ordinary memory. Gradients of shards, buckets
 // and flags belong to one set of ranks: gradient_engine.h.
 //
+// A step on a node is computing, reduced (the mean gradient is whole: begin_update), then applied
+// (all weights are updated). step() is the last applied one. If ranks die in between, whoever is
+// left finishes the update, for the gradient, the update's parameters and what was overwritten lie
+// here too (update_journal.h): GradientEngine::finish_update(). A rank must be dead before others
+// finish for it: a stopped process would go on writing when it wakes up.
+//
 // Thread-safety: reading is safe for all; who writes what and when is said at each array.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "tandem/comm/api/communicator.h"
 #include "tandem/core/bfloat16.h"
 #include "tandem/core/buffer.h"
+#include "tandem/dist/update_journal.h"
+#include "tandem/optim/optimizer.h"
 
 namespace tandem::dist {
 
@@ -24,6 +35,11 @@ struct ModelStateOptions {
   std::size_t bf16_elements = 0;  // a bf16 copy is kept of so many of the first weights; 0: none
   // f32 elements that the optimizer keeps (optim::Optimizer)
   std::size_t optimizer_state_elements = 0;
+  // How the optimizer cuts an update, and the threads of this rank that work on it. Without pieces
+  // nothing can be finished by others.
+  optim::UpdatePieces pieces = {};
+  int threads = 1;
+  std::size_t record_values = 0;  // of record()
 };
 
 class ModelState {
@@ -45,18 +61,54 @@ class ModelState {
   bool shared() const { return node_memory_.has_value(); }
 
   // Written by the node leader at start, then by each rank in the ranges that its engine gives it,
-  // between GradientEngine::finish() and publish(); otherwise read only.
+  // in GradientEngine::update(); otherwise read only.
   std::span<float> weights() const { return weights_; }
   std::span<bfloat16> bf16_weights() const { return bf16_weights_; }
   std::span<float> optimizer_state() const { return optimizer_state_; }
 
-  // For the engine. The mean gradient [elements], beside it the squared norm of each chunk. Until
-  // the shards of a step are summed, the node leader's backward may write its first shard here.
+  // ---- the newest update ----
+
+  // The last step whose update is complete, counted from 1; 0: the initial weights.
+  std::uint64_t step() const { return header_->applied.load(std::memory_order_acquire); }
+  // The arrays hold the state after `step`, from a checkpoint or another node. By the node leader,
+  // while nobody updates.
+  void set_step(std::uint64_t step, std::span<const double> record = {});
+  // The gradient of update.step is whole and its update begins: every rank of the node says so with
+  // the same values. `record` (options.record_values): what the job counts in this step.
+  void begin_update(const optim::OptimizerStep& update, std::span<const double> record);
+  // All ranks of the node have done their part of it.
+  void end_update(std::uint64_t step);
+  // The update that was begun and is not known to be complete.
+  std::optional<optim::OptimizerStep> unfinished_update() const;
+  // Puts back what interrupted threads have overwritten. By one rank, while nobody updates.
+  void restore_pieces() { journal_.restore(); }
+  // What begin_update() of the newest step was given: also for a rank that did not get there.
+  std::vector<double> record() const;
+  // Null where there is nobody to finish: in ordinary memory.
+  optim::UpdateGuard* guard() { return guarded_ ? &journal_ : nullptr; }
+  // What an optimizer needs.
+  optim::ParameterArenas arenas() const {
+    return {.weights = weights_,
+            .weights_bf16 = bf16_weights_,
+            .gradients = gradient_,
+            .state = optimizer_state_};
+  }
+  // Of this rank, beside the arrays.
+  std::size_t undo_bytes() const { return guarded_ ? num_slots() * slot_bytes() : 0; }
+
+  // ---- for the engine ----
+  // The mean gradient [elements], beside it the squared norm of each chunk. Until the
+  // shards of a step are summed, the node leader's backward may write its first shard here.
   std::span<float> gradient() const { return gradient_; }
   std::span<double> norm_partials() const { return norm_partials_; }
 
  private:
   std::size_t place(std::byte* memory);
+  void write_record(std::span<const double> values);
+  std::size_t num_slots() const {
+    return options_.pieces.one_at_a_time ? 1 : static_cast<std::size_t>(options_.threads);
+  }
+  std::size_t slot_bytes() const { return UndoSlot::bytes(options_.pieces.largest); }
 
   ModelStateOptions options_;
   Buffer own_memory_;                            // world of one
@@ -66,6 +118,11 @@ class ModelState {
   std::span<float> optimizer_state_;
   std::span<float> gradient_;
   std::span<double> norm_partials_;
+  UpdateHeader* header_ = nullptr;
+  std::span<std::atomic<double>> record_;
+  std::span<std::atomic<std::uint32_t>> done_;  // by piece, the low half of its last step
+  bool guarded_ = false;
+  UpdateJournal journal_;
 };
 
 }  // namespace tandem::dist

@@ -75,4 +75,10 @@ ShardPlan plan_shards(const Range& run, int logical_shards) {
   return plan;
 }
 
+double sum_along_tree(std::span<const double> of_shards) {
+  if (of_shards.size() == 1) return of_shards[0];
+  const auto left = static_cast<std::size_t>(comm::left_leaves(static_cast<int>(of_shards.size())));
+  return sum_along_tree(of_shards.first(left)) + sum_along_tree(of_shards.subspan(left));
+}
+
 }  // namespace tandem::dist

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -47,5 +48,8 @@ struct ShardPlan {
   int num_arenas = 0;
 };
 ShardPlan plan_shards(const Range& run, int logical_shards);
+
+// One value of each shard, added along the tree.
+double sum_along_tree(std::span<const double> of_shards);
 
 }  // namespace tandem::dist

@@ -9,6 +9,7 @@
 #include "tandem/job/start_report.h"
 #include "tandem/models/model_config.h"
 #include "tandem/trainer/optimization.h"
+#include "tandem/trainer/train_step.h"
 
 namespace tandem::job {
 namespace {
@@ -25,14 +26,6 @@ tasks::TaskSettings task_settings(const trainer::TrainingArguments& training) {
 std::size_t bucket_elements(const trainer::TrainingArguments& training) {
   if (!training.ddp_bucket_cap_mb) return dist::GradientEngineOptions{}.bucket_elements;
   return static_cast<std::size_t>(*training.ddp_bucket_cap_mb) * (1 << 20) / sizeof(float);
-}
-
-dist::ModelStateOptions state_options(const trainer::TrainingArguments& training,
-                                      const nn::ParameterLayout& layout,
-                                      const optim::Optimizer* optimizer) {
-  return {.elements = layout.size(),
-          .bf16_elements = training.bf16 ? layout.bf16_size() : 0,
-          .optimizer_state_elements = optimizer != nullptr ? optimizer->state_elements() : 0};
 }
 
 dist::GradientEngineOptions engine_options(const trainer::TrainingArguments& training,
@@ -73,11 +66,13 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
   const nn::ParameterLayout& layout = model.task.layout();
   Weights weights;
   if (training.do_train) weights.optimizer = trainer::make_optimizer(training, layout);
+  const dist::GradientEngineOptions engine = engine_options(training, communicator.size());
   weights.state = std::make_unique<dist::ModelState>(
-      &communicator, state_options(training, layout, weights.optimizer.get()));
-  weights.gradients =
-      std::make_unique<dist::GradientEngine>(&communicator, machine.context(), *weights.state,
-                                             engine_options(training, communicator.size()));
+      &communicator,
+      trainer::state_options(layout, training.bf16 ? layout.bf16_size() : 0,
+                             weights.optimizer.get(), engine.logical_shards, machine.context()));
+  weights.gradients = std::make_unique<dist::GradientEngine>(&communicator, machine.context(),
+                                                             *weights.state, engine);
   const bool leads = weights.gradients->node_leader();
   weights.loaded =
       quant::load_model(model.directory, task.model_config(), layout, machine.context(),

@@ -11,6 +11,7 @@ namespace tandem::kernels {
 namespace {
 
 AdamWFactors factors_of(const AdamWStep& s) {
+  if (s.step < 1) raise<InvalidArgument>("AdamW counts its steps from 1, got {}", s.step);
   const auto t = static_cast<double>(s.step);
   const double correction1 = 1.0 - std::pow(s.beta1, t);
   const double correction2 = 1.0 - std::pow(s.beta2, t);
@@ -36,7 +37,6 @@ AdamWFactors factors_of(const AdamWStep& s) {
 
 void adamw(const Context& ctx, std::size_t count, const AdamWStep& step, const float* grad,
            float* parameters, float* exp_avg, float* exp_avg_sq, bfloat16* copy) {
-  if (step.step < 1) raise<InvalidArgument>("AdamW counts its steps from 1, got {}", step.step);
   const AdamWFactors factors = factors_of(step);
   constexpr std::size_t kChunk = 16384;
   ctx.threads.parallel_for(num_chunks(count, kChunk), [&](std::size_t chunk, int) {
@@ -45,6 +45,11 @@ void adamw(const Context& ctx, std::size_t count, const AdamWStep& step, const f
                                  parameters + begin, exp_avg + begin, exp_avg_sq + begin,
                                  copy == nullptr ? nullptr : copy + begin);
   });
+}
+
+void adamw(const KernelSet& kernels, std::size_t count, const AdamWStep& step, const float* grad,
+           float* parameters, float* exp_avg, float* exp_avg_sq, bfloat16* copy) {
+  kernels.optimizer->adamw(factors_of(step), count, grad, parameters, exp_avg, exp_avg_sq, copy);
 }
 
 }  // namespace tandem::kernels

@@ -41,4 +41,8 @@ struct AdamWStep {
 void adamw(const Context& ctx, std::size_t count, const AdamWStep& step, const float* grad,
            float* parameters, float* exp_avg, float* exp_avg_sq, bfloat16* copy);
 
+// The same on the calling thread, for a caller that cuts its own chunks.
+void adamw(const KernelSet& kernels, std::size_t count, const AdamWStep& step, const float* grad,
+           float* parameters, float* exp_avg, float* exp_avg_sq, bfloat16* copy);
+
 }  // namespace tandem::kernels

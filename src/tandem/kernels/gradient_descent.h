@@ -30,6 +30,10 @@ struct SgdStep {
 void sgd(const Context& ctx, std::size_t count, const SgdStep& step, const float* grad,
          float* parameters, float* buffer, bfloat16* copy);
 
+// The same on the calling thread, for a caller that cuts its own chunks.
+void sgd(const KernelSet& kernels, std::size_t count, const SgdStep& step, const float* grad,
+         float* parameters, float* buffer, bfloat16* copy);
+
 struct AdagradStep {
   double lr = 0;
   double lr_decay = 0;  // the rate of step t is lr / (1 + (t - 1) lr_decay)
@@ -45,5 +49,9 @@ struct AdagradStep {
 // As sgd(); sum (s): [count] f32, updated in place.
 void adagrad(const Context& ctx, std::size_t count, const AdagradStep& step, const float* grad,
              float* parameters, float* sum, bfloat16* copy);
+
+// The same on the calling thread.
+void adagrad(const KernelSet& kernels, std::size_t count, const AdagradStep& step,
+             const float* grad, float* parameters, float* sum, bfloat16* copy);
 
 }  // namespace tandem::kernels

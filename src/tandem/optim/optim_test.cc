@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <limits>
+#include <mutex>
+#include <set>
 
 #include "tandem/core/error.h"
 #include "tandem/optim/optimizer.h"
@@ -160,6 +162,71 @@ TEST_F(AdamWTest, SlicesAndThreadsAreTheWhole) {
     EXPECT_NE(whole, weights_) << to_string(name);
     EXPECT_EQ(whole, cut) << to_string(name);
     EXPECT_EQ(whole_state, cut_state) << to_string(name);
+  }
+}
+
+// Keeps what it is told of, or refuses everything.
+class KeepingGuard : public UpdateGuard {
+ public:
+  explicit KeepingGuard(bool refuses) : refuses_(refuses) {}
+  bool begin(int /*thread*/, const UpdatePiece& piece) override {
+    const std::lock_guard lock(mutex_);
+    seen_.insert(piece.index);
+    for (const std::span<float> values : piece.overwritten)
+      kept_.emplace_back(values, std::vector<float>(values.begin(), values.end()));
+    return !refuses_;
+  }
+  void done(int /*thread*/, const UpdatePiece& piece) override {
+    const std::lock_guard lock(mutex_);
+    done_.insert(piece.index);
+  }
+  void put_back() {
+    for (const auto& [place, values] : kept_)
+      std::copy(values.begin(), values.end(), place.begin());
+  }
+  const std::set<std::size_t>& seen() const { return seen_; }
+  const std::set<std::size_t>& finished() const { return done_; }
+
+ private:
+  bool refuses_;
+  std::mutex mutex_;
+  std::set<std::size_t> seen_, done_;
+  std::vector<std::pair<std::span<float>, std::vector<float>>> kept_;
+};
+
+// What a guard is told of is all that an update overwrites, and what it refuses stays.
+TEST_F(AdamWTest, AGuardCanUndoAndRefuse) {
+  nn::ParameterLayout layout;
+  layout.add("weight", {300, 100}, nn::ParameterKind::kWeight);
+  layout.add("bias", {300}, nn::ParameterKind::kBias);
+  layout.add("table", {100, 200}, nn::ParameterKind::kEmbedding);
+  const std::vector<float> before(layout.size(), 0.5f), gradients(layout.size(), 0.25f);
+  for (const OptimizerName name :
+       {OptimizerName::kAdamwTorch, OptimizerName::kAdamwHf, OptimizerName::kSgd,
+        OptimizerName::kAdagrad, OptimizerName::kAdafactor}) {
+    const auto optimizer = make_optimizer({.name = name, .momentum = 0.9}, layout);
+    const std::vector<float> state_before(optimizer->state_elements(), 0.125f);
+    const auto update = [&](UpdateGuard* guard, std::vector<float>& weights,
+                            std::vector<float>& state) {
+      optimizer->step(context_, {.step = 3, .learning_rate = 1e-3}, {weights, {}, gradients, state},
+                      0, layout.size(), guard);
+    };
+    std::vector<float> plain = before, plain_state = state_before;
+    update(nullptr, plain, plain_state);
+    std::vector<float> weights = before, state = state_before;
+    KeepingGuard keeping(/*refuses=*/false);
+    update(&keeping, weights, state);
+    EXPECT_EQ(weights, plain) << to_string(name);
+    EXPECT_EQ(state, plain_state) << to_string(name);
+    EXPECT_EQ(keeping.seen().size(), optimizer->pieces().count) << to_string(name);
+    EXPECT_EQ(keeping.finished(), keeping.seen()) << to_string(name);
+    keeping.put_back();
+    EXPECT_EQ(weights, before) << to_string(name);
+    EXPECT_EQ(state, state_before) << to_string(name);
+    KeepingGuard refusing(/*refuses=*/true);
+    update(&refusing, weights, state);
+    EXPECT_EQ(weights, before) << to_string(name);
+    EXPECT_EQ(state, state_before) << to_string(name);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "tandem/optim/optimizer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "tandem/core/error.h"
@@ -12,6 +13,7 @@ namespace tandem::optim {
 namespace {
 
 using kernels::Context;
+using kernels::KernelSet;
 using nn::ElementRange;
 using nn::ParameterLayout;
 using nn::ParameterSpec;
@@ -36,23 +38,32 @@ class Elementwise : public Optimizer {
   std::size_t state_elements() const override { return state_elements_; }
   std::vector<StateTensor> state_tensors() const override { return tensors_; }
 
+  UpdatePieces pieces() const override {
+    return {.count = num_chunks(arena_size_, kPiece), .largest = (1 + num_arenas()) * kPiece};
+  }
+
   void step(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
-            std::size_t begin, std::size_t end) override {
-    const std::size_t copied = arenas.weights_bf16.size();
-    for (const ElementRange& range : ranges_) {
-      const double weight_decay = range.weight_decay ? options_.weight_decay : 0.0;
-      const std::size_t from = std::max(begin, range.begin);
-      const std::size_t to = std::min(end, range.end);
-      if (from >= to) continue;
-      const std::size_t middle = std::clamp(copied, from, to);
-      if (from < middle) update(context, step, arenas, from, middle, weight_decay);
-      if (middle < to) update(context, step, arenas, middle, to, weight_decay);
-    }
+            std::size_t begin, std::size_t end, UpdateGuard* guard) override {
+    TANDEM_CHECK(guard == nullptr || begin % kPiece == 0, "a guarded update begins at {}", begin);
+    context.threads.parallel_for(num_chunks(end - begin, kPiece), [&](std::size_t i, int thread) {
+      const std::size_t from = begin + i * kPiece;
+      const std::size_t to = std::min(end, from + kPiece);
+      if (guard == nullptr) return update_all(context, step, arenas, from, to);
+      std::array<std::span<float>, 1 + kMostArenas> overwritten = {
+          arenas.weights.subspan(from, to - from)};
+      for (std::size_t arena = 0; arena < num_arenas(); ++arena)
+        overwritten[1 + arena] = {state_at(arenas, arena, from), to - from};
+      const UpdatePiece piece = {.index = from / kPiece,
+                                 .overwritten = std::span(overwritten).first(1 + num_arenas())};
+      if (!guard->begin(thread, piece)) return;
+      update_all(context, step, arenas, from, to);
+      guard->done(thread, piece);
+    });
   }
 
  protected:
-  // All of [begin, end) have a bf16 copy, or none.
-  virtual void update(const Context& context, const OptimizerStep& step,
+  // On the calling thread. All of [begin, end) have a bf16 copy, or none.
+  virtual void update(const KernelSet& kernels, const OptimizerStep& step,
                       const ParameterArenas& arenas, std::size_t begin, std::size_t end,
                       double weight_decay) const = 0;
 
@@ -63,6 +74,25 @@ class Elementwise : public Optimizer {
   }
 
  private:
+  static constexpr std::size_t kMostArenas = 2;
+  std::size_t num_arenas() const { return state_elements_ / std::max<std::size_t>(arena_size_, 1); }
+
+  // The trainable elements of [begin, end), in runs of equal weight decay with or without a copy.
+  void update_all(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
+                  std::size_t begin, std::size_t end) const {
+    const std::size_t copied = arenas.weights_bf16.size();
+    const auto first = std::partition_point(ranges_.begin(), ranges_.end(),
+                                            [&](const ElementRange& r) { return r.end <= begin; });
+    for (auto range = first; range != ranges_.end() && range->begin < end; ++range) {
+      const double weight_decay = range->weight_decay ? options_.weight_decay : 0.0;
+      const std::size_t from = std::max(begin, range->begin);
+      const std::size_t to = std::min(end, range->end);
+      const std::size_t middle = std::clamp(copied, from, to);
+      if (from < middle) update(context.kernels, step, arenas, from, middle, weight_decay);
+      if (middle < to) update(context.kernels, step, arenas, middle, to, weight_decay);
+    }
+  }
+
   OptimizerOptions options_;
   std::size_t arena_size_;
   std::vector<ElementRange> ranges_;
@@ -76,10 +106,10 @@ class AdamW : public Elementwise {
       : Elementwise(options, layout, {"exp_avg", "exp_avg_sq"}) {}
 
  private:
-  void update(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
+  void update(const KernelSet& kernels, const OptimizerStep& step, const ParameterArenas& arenas,
               std::size_t begin, std::size_t end, double weight_decay) const override {
     const bool torch = options().name == OptimizerName::kAdamwTorch;
-    kernels::adamw(context, end - begin,
+    kernels::adamw(kernels, end - begin,
                    {.lr = step.learning_rate,
                     .beta1 = options().beta1,
                     .beta2 = options().beta2,
@@ -103,9 +133,9 @@ class Sgd : public Elementwise {
     if (options.momentum == 0) return {};
     return {"momentum_buffer"};
   }
-  void update(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
+  void update(const KernelSet& kernels, const OptimizerStep& step, const ParameterArenas& arenas,
               std::size_t begin, std::size_t end, double weight_decay) const override {
-    kernels::sgd(context, end - begin,
+    kernels::sgd(kernels, end - begin,
                  {.lr = step.learning_rate,
                   .weight_decay = weight_decay,
                   .momentum = options().momentum,
@@ -125,9 +155,9 @@ class Adagrad : public Elementwise {
       : Elementwise(options, layout, {"sum"}) {}
 
  private:
-  void update(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
+  void update(const KernelSet& kernels, const OptimizerStep& step, const ParameterArenas& arenas,
               std::size_t begin, std::size_t end, double weight_decay) const override {
-    kernels::adagrad(context, end - begin,
+    kernels::adagrad(kernels, end - begin,
                      {.lr = step.learning_rate,
                       .lr_decay = options().adagrad_lr_decay,
                       .weight_decay = weight_decay,
@@ -164,8 +194,16 @@ class Adafactor : public Optimizer {
   std::size_t state_elements() const override { return state_elements_; }
   std::vector<StateTensor> state_tensors() const override { return tensors_; }
 
+  // A piece is a parameter.
+  UpdatePieces pieces() const override {
+    std::size_t largest = 0;
+    for (const Entry& entry : entries_)
+      largest = std::max(largest, entry.size + entry.state_size());
+    return {.count = entries_.size(), .largest = largest, .one_at_a_time = true};
+  }
+
   void step(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
-            std::size_t begin, std::size_t end) override {
+            std::size_t begin, std::size_t end, UpdateGuard* guard) override {
     kernels::AdafactorStep now = {
         .lr = step.learning_rate,
         .beta2 = 1.0 - std::pow(static_cast<double>(step.step), options_.decay_rate),
@@ -173,8 +211,14 @@ class Adafactor : public Optimizer {
         .weight_decay = 0,
         .eps = options_.squared_gradient_epsilon,
         .grad_scale = static_cast<float>(step.gradient_scale)};
-    for (const Entry& entry : entries_) {
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      const Entry& entry = entries_[i];
       if (entry.offset < begin || entry.offset >= end) continue;
+      const std::array<std::span<float>, 2> overwritten = {
+          arenas.weights.subspan(entry.offset, entry.size),
+          arenas.state.subspan(entry.state, entry.state_size())};
+      const UpdatePiece piece = {.index = i, .overwritten = overwritten};
+      if (guard != nullptr && !guard->begin(0, piece)) continue;
       now.weight_decay = entry.weight_decay ? options_.weight_decay : 0.0;
       const float* const gradient = arenas.gradients.data() + entry.offset;
       float* const weights = arenas.weights.data() + entry.offset;
@@ -186,6 +230,7 @@ class Adafactor : public Optimizer {
       } else {
         kernels::adafactor_vector(context, entry.size, now, gradient, weights, state, copy);
       }
+      if (guard != nullptr) guard->done(0, piece);
     }
   }
 
@@ -195,6 +240,7 @@ class Adafactor : public Optimizer {
     std::size_t state;  // where its state begins
     bool weight_decay;
     bool is_matrix = false;
+    std::size_t state_size() const { return is_matrix ? rows + columns : size; }
   };
 
   void add_state(std::string name, std::vector<std::size_t> shape) {

@@ -16,6 +16,7 @@
 #include "tandem/core/enum_name.h"
 #include "tandem/kernels/context.h"
 #include "tandem/nn/parameter_layout.h"
+#include "tandem/optim/update_guard.h"
 
 namespace tandem::optim {
 
@@ -90,14 +91,23 @@ class Optimizer {
   virtual std::size_t state_elements() const = 0;
   // Where what lies in it: all that a checkpoint has to keep, in the order of the layout.
   virtual std::vector<StateTensor> state_tensors() const = 0;
+  // How step() cuts the whole layout where there is a guard.
+  virtual UpdatePieces pieces() const = 0;
 
   // One update, in place, of the elements [begin, end): a rank passes the slices it owns, which
   // together are the whole layout, a lone process [0, layout.size()). However they are cut and on
   // however many threads, the result is the same to the bit. Allocates nothing. Parameters that are
   // not trainable are left alone (their bf16 copy is the caller's, made once at start).
   // Adafactor's unit is the parameter: it updates the parameters that begin in [begin, end), whole.
+  // With a `guard` the update goes piece by piece, and leaves those alone that are done already;
+  // `begin` is then a multiple of kPiece. The bits are the same with and without.
   virtual void step(const kernels::Context& context, const OptimizerStep& step,
-                    const ParameterArenas& arenas, std::size_t begin, std::size_t end) = 0;
+                    const ParameterArenas& arenas, std::size_t begin, std::size_t end,
+                    UpdateGuard* guard = nullptr) = 0;
+
+  // Elements of the layout that a thread updates at a time: what it overwrites, and a copy of that,
+  // stay in the L2 cache.
+  static constexpr std::size_t kPiece = 16384;
 };
 
 // Throws ConfigError (OptimizerOptions::validate).

@@ -107,9 +107,9 @@ TEST_P(StepAllocations, AreNone) {
       {.max_seq_length = 128, .doc_stride = 32, .padding = param.padding, .max_samples = 79},
       threads));
   const auto optimizer = optim::make_optimizer({.name = param.optimizer}, task.layout());
-  dist::ModelState model(nullptr, {.elements = task.layout().size(),
-                                   .bf16_elements = param.bf16 ? task.layout().bf16_size() : 0,
-                                   .optimizer_state_elements = optimizer->state_elements()});
+  dist::ModelState model(nullptr,
+                         state_options(task.layout(), param.bf16 ? task.layout().bf16_size() : 0,
+                                       optimizer.get(), param.logical_shards, context));
   dist::GradientEngine gradients(nullptr, context, model, {.logical_shards = param.logical_shards});
   models::load_pretrained(demo / "model", task.model().config(), task.layout(), model.weights(),
                           42);

@@ -27,29 +27,41 @@ tasks::BatchSize load_batch(const StepContext& context, const data::EpochBatches
       batches_before * static_cast<std::size_t>(context.plan.per_device_batch_size));
 }
 
-// Completes the mean gradient; returns its L2 norm.
-double finish_reduction(const StepContext& context) {
+// Completes the mean gradient and the record of the step; returns the gradient's L2 norm.
+double finish_reduction(const StepContext& context, StepResult& result) {
   const StageTimer timer(context.kernels.profile, "gradient", "reduction, norm");
   context.gradients.finish();
+  context.gradients.gather(result.own.values(), result.record.values());
   return std::sqrt(context.gradients.squared_norm());
 }
 
 }  // namespace
+
+dist::ModelStateOptions state_options(const nn::ParameterLayout& layout, std::size_t bf16_elements,
+                                      const optim::Optimizer* optimizer, int logical_shards,
+                                      const kernels::Context& context, bool finishable) {
+  dist::ModelStateOptions options = {.elements = layout.size(), .bf16_elements = bf16_elements};
+  if (optimizer == nullptr) return options;
+  options.optimizer_state_elements = optimizer->state_elements();
+  if (finishable) options.pieces = optimizer->pieces();
+  options.threads = context.threads.num_threads();
+  options.record_values = StepRecord::kPerShard * static_cast<std::size_t>(logical_shards);
+  return options;
+}
 
 StepResult train_step(const StepContext& context, const data::EpochBatches& order,
                       std::size_t first_batch, std::size_t num_batches, std::int64_t step,
                       double learning_rate, StepResult reuse) {
   const kernels::Context& kernels = context.kernels;
   tasks::Task& task = context.task;
-  dist::ModelState& model = context.model;
   dist::GradientEngine& gradients = context.gradients;
-  const nn::Weights weights{model.weights(), model.bf16_weights()};
+  const nn::Weights weights{context.model.weights(), context.model.bf16_weights()};
   const nn::DropoutStream dropout{.enabled = true,
                                   .seed = context.dropout_seed,
                                   .step = static_cast<std::uint64_t>(step),
                                   .embedding_noise = context.embedding_noise};
   StepResult result = std::move(reuse);
-  result.shard_losses.clear();
+  result.own.clear();
   result.batch = {};
 
   // Forward and backward. A rank owns a contiguous run of logical shards, usually exactly one. The
@@ -59,8 +71,9 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
   const auto [first_shard, end_shard] = gradients.shards();
   for (std::size_t shard = first_shard; shard < end_shard; ++shard) {
     double loss = 0;
+    tasks::BatchSize batch;
     for (std::size_t micro = 0; micro < num_batches; ++micro) {
-      add(result.batch, load_batch(context, order, first_batch, micro, shard));
+      add(batch, load_batch(context, order, first_batch, micro, shard));
       loss += task.forward(kernels, weights, dropout);
       const bool last = micro + 1 == num_batches;
       task.backward(kernels, weights, dropout, micro_scale, gradients.gradient(shard),
@@ -70,27 +83,24 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
                       gradients.gradient_ready(shard, end);
                     });
     }
-    result.shard_losses.push_back(loss * micro_scale);
+    result.own.add(loss * micro_scale, static_cast<double>(batch.real_tokens),
+                   static_cast<double>(batch.computed_tokens));
+    add(result.batch, batch);
   }
 
   // The mean over all shards along the canonical tree (docs/numerics.md), its norm, and the clip
   // factor: the same bits on every rank.
-  result.grad_norm = finish_reduction(context);
+  result.grad_norm = finish_reduction(context, result);
   const double clip = optim::clip_factor(result.grad_norm, context.max_grad_norm);
 
   // Each rank updates its slices of the weights that the ranks of this node share, in one pass, and
-  // then all of them see the new ones.
-  const optim::ParameterArenas arenas{.weights = model.weights(),
-                                      .weights_bf16 = model.bf16_weights(),
-                                      .gradients = gradients.reduced_gradient(),
-                                      .state = model.optimizer_state()};
+  // then all of them see the new ones. What a rank leaves undone because it dies, others can
+  // finish.
   const optim::OptimizerStep update{.step = static_cast<std::uint64_t>(step) + 1,
                                     .learning_rate = learning_rate,
                                     .gradient_scale = clip};
   const StageTimer timer(kernels.profile, "optimizer", "update");
-  for (const dist::Range& range : gradients.owned_ranges())
-    context.optimizer.step(kernels, update, arenas, range.begin, range.end);
-  gradients.publish();
+  gradients.update(kernels, context.optimizer, update, result.record.values());
   return result;
 }
 

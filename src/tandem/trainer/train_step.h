@@ -8,6 +8,7 @@
 
 #include "tandem/data/epoch_order.h"
 #include "tandem/dist/gradient_engine.h"
+#include "tandem/dist/model_state.h"
 #include "tandem/kernels/context.h"
 #include "tandem/optim/optimizer.h"
 #include "tandem/tasks/task.h"
@@ -28,18 +29,54 @@ struct StepContext {
   double embedding_noise = 0;  // --neftune_noise_alpha
 };
 
+// What a step adds to the counters of a job, in numbers of which each logical shard has its own.
+// Every rank gets those of all shards, and the node keeps them with the update
+// (ModelState::record()).
+class StepRecord {
+ public:
+  static constexpr std::size_t kPerShard = 3;
+  void clear() { values_.clear(); }
+  void add(double loss, double real_tokens, double computed_tokens) {
+    values_.insert(values_.end(), {loss, real_tokens, computed_tokens});
+  }
+  std::size_t num_shards() const { return values_.size() / kPerShard; }
+  // The mean over the micro-batches of the shard.
+  double loss(std::size_t shard) const { return values_.at(shard * kPerShard); }
+  double real_tokens(std::size_t shard) const { return values_.at(shard * kPerShard + 1); }
+  double computed_tokens(std::size_t shard) const { return values_.at(shard * kPerShard + 2); }
+  std::vector<double>& values() { return values_; }
+  const std::vector<double>& values() const { return values_; }
+
+ private:
+  std::vector<double> values_;
+};
+
 struct StepResult {
-  // One per logical shard that this rank owns: mean over its micro-batches.
-  std::vector<double> shard_losses;
+  StepRecord record;  // of all logical shards; the same on every rank
   // L2 norm of the averaged gradient before clipping; the same bits on every rank.
   double grad_norm = 0;
   tasks::BatchSize batch;  // of this rank, all micro-batches
+  StepRecord own;          // of this rank's shards
 };
 
+// What the memory of a job has to hold: `optimizer` null where nothing is trained, `logical_shards`
+// as in GradientEngineOptions. `finishable`: what a rank that dies in an update leaves undone,
+// others can finish; that takes time in every update
+// (docs/design/0010-updates-that-others-can-finish.md), so it is for jobs that go on without a
+// rank.
+dist::ModelStateOptions state_options(const nn::ParameterLayout& layout, std::size_t bf16_elements,
+                                      const optim::Optimizer* optimizer, int logical_shards,
+                                      const kernels::Context& context, bool finishable = false);
+
 // Step `step` (counted from 0) on micro-batches [first_batch, first_batch + num_batches) of
-// `order`. Every rank calls it with the same arguments. Throws CommError when a peer failed; the
-// weights are then those of the previous step. `reuse`: a result that is done with; with it, and
-// after the first step, nothing is allocated.
+// `order`. Every rank calls it with the same arguments. `reuse`: a result that is done with; with
+// it, and after the first step, nothing is allocated.
+//
+// Throws CommError when a peer failed. The node's weights and optimizer state are then exactly
+// those of ModelState::step(), this step's or the previous one's, unless
+// ModelState::unfinished_update() has this step's: then some of the update is done, and
+// GradientEngine::finish_update() of the ranks that are left makes them exactly this step's, if the
+// state was made to be finished by others (state_options()); else they are lost.
 StepResult train_step(const StepContext& context, const data::EpochBatches& order,
                       std::size_t first_batch, std::size_t num_batches, std::int64_t step,
                       double learning_rate, StepResult reuse = {});

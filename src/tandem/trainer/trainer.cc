@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "tandem/core/error.h"
@@ -90,7 +89,7 @@ void Trainer::begin_training(const std::optional<fs::path>& resume) {
   learning_rate_.emplace(arguments, plan_);
   state_ = initial_state(plan_, arguments);
   resume_ = initial_resume_state(plan_, arguments, parts_.data_fingerprint);
-  own_losses_.assign(parts_.gradients.shards().size(), 0.0);
+  losses_.assign(static_cast<std::size_t>(plan_.logical_shards), 0.0);
   if (resume) resume_from(*resume);
   refresh_bf16_weights();
   if (writes_checkpoints()) tidy_output_dir(resume);
@@ -134,14 +133,15 @@ void Trainer::update_once(const StepContext& context, const data::EpochBatches& 
                     learning_rate, std::move(step));
   step_seconds_ += seconds_since(step_start);
 
-  record_losses(step.shard_losses);
+  record_losses(step.record);
   ++state_.global_step;
   warn_if_not_finite(step.grad_norm);
   state_.epoch = static_cast<double>(epoch) +
                  static_cast<double>(end_batch) / static_cast<double>(plan_.batches_per_epoch);
-  count_tokens(step.batch);
-  const double loss = std::accumulate(step.shard_losses.begin(), step.shard_losses.end(), 0.0) /
-                      static_cast<double>(std::max<std::size_t>(1, step.shard_losses.size()));
+  count_tokens(step.record);
+  double loss = 0;  // of this rank
+  for (std::size_t i = 0; i < step.own.num_shards(); ++i) loss += step.own.loss(i);
+  loss /= static_cast<double>(step.own.num_shards());
   report_progress(loss, learning_rate, step.batch, seconds_since(step_start));
   after_step(state_.epoch, step.grad_norm, learning_rate, update + 1 == plan_.updates_per_epoch);
 }

@@ -109,7 +109,7 @@ class Trainer {
   void refresh_bf16_weights();
   void after_step(double epoch, double grad_norm, double learning_rate, bool last_of_epoch);
   void warn_if_not_finite(double grad_norm);
-  void record_losses(std::span<const double> losses);
+  void record_losses(const StepRecord& record);
   void log_training(double grad_norm, double learning_rate);
   nlohmann::ordered_json evaluate_and_record();
   void remember_best(const nlohmann::ordered_json& metrics);
@@ -119,8 +119,8 @@ class Trainer {
   void save();
   void load_best_model();
   bool agreed_to_stop();
-  void count_tokens(const tasks::BatchSize& batch);
-  void gather_token_count();
+  void count_tokens(const StepRecord& record);
+  void settle_token_count();
   void report_progress(double loss, double learning_rate, const tasks::BatchSize& batch,
                        double step_seconds);
   void log(nlohmann::ordered_json entry);
@@ -135,10 +135,11 @@ class Trainer {
   TrainerState state_;
   ResumeState resume_;  // losses since the last log live here
   std::optional<LearningRate> learning_rate_;
-  std::vector<double> own_losses_;     // per own shard, since the last log
-  std::int64_t uncounted_tokens_ = 0;  // of this rank, not in state_.num_input_tokens_seen yet
-  std::int64_t uncounted_computed_tokens_ = 0;  // of this rank, not in state_.total_flos yet
-  double computed_tokens_ = 0;                  // of this rank in this session, padding included
+  // Of all shards, the same on every rank:
+  std::vector<double> losses_;                  // by logical shard, since the last log
+  std::int64_t uncounted_tokens_ = 0;           // not in state_.num_input_tokens_seen yet
+  std::int64_t uncounted_computed_tokens_ = 0;  // not in state_.total_flos yet
+  double computed_tokens_ = 0;                  // in this session, padding included
   std::chrono::steady_clock::time_point train_start_;
   double preparation_seconds_ = 0;  // making the weights ready for an evaluation without training
   Profile profile_;                 // of the steps, together with:

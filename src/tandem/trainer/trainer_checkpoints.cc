@@ -115,6 +115,7 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   if (parts_.gradients.node_leader()) {
     if (!is_main()) require_undamaged(checkpoint);  // rank 0 looked through its own before
     load_checkpoint_arenas(checkpoint, parts_.task.layout(), trained_arenas());
+    parts_.model.set_step(static_cast<std::uint64_t>(loaded.state.global_step));
   }
   parts_.communicator.barrier();
   // What is about this run (steps, intervals) is the new plan's; what happened so far is the
@@ -133,10 +134,8 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   if (parts_.arguments.ignore_data_skip)
     resume_.repeated_updates += updates_into_data() % plan_.updates_per_epoch;
   learning_rate_->restore(loaded.resume.metric_schedule);
-  const std::vector<double> losses =
-      losses_per_shard(std::move(loaded.resume.shard_loss_since_log), plan_.logical_shards);
-  const dist::Range shards = parts_.gradients.shards();
-  for (std::size_t i = 0; i < own_losses_.size(); ++i) own_losses_[i] = losses.at(shards.begin + i);
+  losses_ = losses_per_shard(std::move(loaded.resume.shard_loss_since_log), plan_.logical_shards);
+  losses_.resize(static_cast<std::size_t>(plan_.logical_shards));
 }
 
 void Trainer::tidy_output_dir(const std::optional<fs::path>& resume) {
@@ -154,14 +153,8 @@ void Trainer::save() {
   const TrainingArguments& arguments = parts_.arguments;
   saved_step_ = state_.global_step;
   resume_.metric_schedule = learning_rate_->state();
-  gather_token_count();
-  // Every rank contributes the losses of its shards; the others' are zeros, so the sum is exact.
-  resume_.shard_loss_since_log.assign(static_cast<std::size_t>(plan_.logical_shards), 0.0);
-  std::copy(own_losses_.begin(), own_losses_.end(),
-            resume_.shard_loss_since_log.begin() +
-                static_cast<std::ptrdiff_t>(parts_.gradients.shards().begin));
-  parts_.communicator.all_reduce(std::span<double>(resume_.shard_loss_since_log),
-                                 comm::ReduceOp::kSum);
+  settle_token_count();
+  resume_.shard_loss_since_log = losses_;
   const fs::path directory =
       fs::path(arguments.output_dir) / fmt::format("checkpoint-{}", state_.global_step);
   if (state_.best_metric && state_.best_global_step == state_.global_step)

@@ -1,6 +1,5 @@
 // What the training loop counts, logs and reports.
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -39,20 +38,20 @@ void Trainer::warn_if_not_finite(double grad_norm) {
       state_.global_step, grad_norm));
 }
 
-void Trainer::record_losses(std::span<const double> losses) {
+void Trainer::record_losses(const StepRecord& record) {
   const auto steps_since_log = static_cast<double>(1 + state_.global_step - resume_.last_log_step);
-  for (std::size_t i = 0; i < losses.size(); ++i) {
-    const bool count_average = parts_.arguments.logging_nan_inf_filter && !std::isfinite(losses[i]);
-    own_losses_[i] += count_average ? own_losses_[i] / steps_since_log : losses[i];
+  for (std::size_t i = 0; i < losses_.size(); ++i) {
+    const double loss = record.loss(i);
+    const bool count_average = parts_.arguments.logging_nan_inf_filter && !std::isfinite(loss);
+    losses_[i] += count_average ? losses_[i] / steps_since_log : loss;
   }
 }
 
 void Trainer::log_training(double grad_norm, double learning_rate) {
   const std::int64_t steps = state_.global_step - resume_.last_log_step;
   if (steps <= 0) return;
-  const double loss =
-      parts_.gradients.sum_over_shards(own_losses_) / static_cast<double>(plan_.logical_shards);
-  std::fill(own_losses_.begin(), own_losses_.end(), 0.0);
+  const double loss = dist::sum_along_tree(losses_) / static_cast<double>(plan_.logical_shards);
+  std::fill(losses_.begin(), losses_.end(), 0.0);
   resume_.total_loss += loss;
   resume_.last_log_step = state_.global_step;
   ordered_json entry;
@@ -75,31 +74,32 @@ void Trainer::log(ordered_json entry) {
   state_.log_history.push_back(std::move(entry));
 }
 
-void Trainer::count_tokens(const tasks::BatchSize& batch) {
-  computed_tokens_ += static_cast<double>(batch.computed_tokens);
-  uncounted_computed_tokens_ += static_cast<std::int64_t>(batch.computed_tokens);
+// Counted per shard, so the sums depend neither on who computes what nor on how many ranks there
+// are.
+void Trainer::count_tokens(const StepRecord& record) {
+  double real = 0;
+  double computed = 0;
+  for (std::size_t i = 0; i < record.num_shards(); ++i) {
+    real += record.real_tokens(i);
+    computed += record.computed_tokens(i);
+  }
+  computed_tokens_ += computed;
+  uncounted_computed_tokens_ += static_cast<std::int64_t>(computed);
   const TokenCount count = parts_.arguments.include_num_input_tokens_seen;
   if (count == TokenCount::kNo) return;
-  uncounted_tokens_ += static_cast<std::int64_t>(count == TokenCount::kAll ? batch.computed_tokens
-                                                                           : batch.real_tokens);
+  uncounted_tokens_ += static_cast<std::int64_t>(count == TokenCount::kAll ? computed : real);
 }
 
-// Brings state_.num_input_tokens_seen and state_.total_flos up to date. Collective. Ranks compute
-// different numbers of tokens, so each counts its own: the sums do not depend on the number of
-// ranks.
-void Trainer::gather_token_count() {
-  std::array<std::int64_t, 2> tokens = {std::exchange(uncounted_tokens_, 0),
-                                        std::exchange(uncounted_computed_tokens_, 0)};
-  if (parts_.communicator.size() > 1)
-    parts_.communicator.all_reduce(std::span<std::int64_t>(tokens), comm::ReduceOp::kSum);
-  state_.num_input_tokens_seen += tokens[0];
-  state_.total_flos += 6.0 * static_cast<double>(tokens[1]) *
+// Brings state_.num_input_tokens_seen and state_.total_flos up to date.
+void Trainer::settle_token_count() {
+  state_.num_input_tokens_seen += std::exchange(uncounted_tokens_, 0);
+  state_.total_flos += 6.0 * static_cast<double>(std::exchange(uncounted_computed_tokens_, 0)) *
                        static_cast<double>(parts_.task.num_parameters_without_embeddings());
 }
 
 void Trainer::add_token_count(ordered_json& metrics) {
   if (parts_.arguments.include_num_input_tokens_seen == TokenCount::kNo) return;
-  gather_token_count();
+  settle_token_count();
   metrics["num_input_tokens_seen"] = state_.num_input_tokens_seen;
 }
 
@@ -122,18 +122,15 @@ void Trainer::report_progress(double loss, double learning_rate, const tasks::Ba
 
 ordered_json Trainer::final_metrics() {
   const double seconds = seconds_of_training();
-  const double pending =
-      parts_.gradients.sum_over_shards(own_losses_) / static_cast<double>(plan_.logical_shards);
+  const double pending = dist::sum_along_tree(losses_) / static_cast<double>(plan_.logical_shards);
   ordered_json metrics;
   add_speed_metrics(metrics, "train", seconds, plan_.num_train_samples,
                     static_cast<double>(plan_.total_steps));
   if (parts_.arguments.include_tokens_per_second) {
-    double tokens = computed_tokens_;
-    if (parts_.communicator.size() > 1)
-      parts_.communicator.all_reduce(std::span(&tokens, 1), comm::ReduceOp::kSum);
-    metrics["train_tokens_per_second"] = round_digits(tokens / std::max(seconds, 1e-9), 3);
+    metrics["train_tokens_per_second"] =
+        round_digits(computed_tokens_ / std::max(seconds, 1e-9), 3);
   }
-  gather_token_count();
+  settle_token_count();
   add_token_count(metrics);
   metrics["total_flos"] = state_.total_flos;
   metrics["train_loss"] = (resume_.total_loss + pending) /
