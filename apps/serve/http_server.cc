@@ -163,6 +163,7 @@ struct Exchange {
 
 // What belongs to one connection from accept to close.
 struct Connection {
+  MHD_Connection* handle = nullptr;
   int descriptor = -1;
   std::string address;
   Clock::time_point deadline;
@@ -210,18 +211,14 @@ class HttpServer::Implementation {
   Implementation(const HttpServerOptions& options, HttpHandlers handlers)
       : options_(options), handlers_(std::move(handlers)) {
     const SocketAddress address = parse_address(options.address, options.port);
-    // Beside our deadlines: a client's end of which libmicrohttpd has missed the only event is
-    // found no other way.
-    const auto idle_seconds = static_cast<unsigned>(1 + options.request_limit.count() / 1000);
     errno = 0;
     daemon_ = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (address.is_v6() ? MHD_USE_IPv6 : 0),
         options.port, nullptr, nullptr, &Implementation::access, this, MHD_OPTION_SOCK_ADDR,
         address.get(), MHD_OPTION_CONNECTION_LIMIT, options.max_connections + kReserve,
-        MHD_OPTION_CONNECTION_TIMEOUT, idle_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        kHeaderBytes, MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_NOTIFY_CONNECTION,
-        &Implementation::connection_changed, this, MHD_OPTION_NOTIFY_COMPLETED,
-        &Implementation::completed, this, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeaderBytes, MHD_OPTION_STRICT_FOR_CLIENT, 0,
+        MHD_OPTION_NOTIFY_CONNECTION, &Implementation::connection_changed, this,
+        MHD_OPTION_NOTIFY_COMPLETED, &Implementation::completed, this, MHD_OPTION_END);
     if (daemon_ == nullptr) {
       ::close(wake_);
       raise<ConfigError>("cannot listen at {} port {}: {}; choose another --port (0: any free one)",
@@ -282,6 +279,7 @@ class HttpServer::Implementation {
       };
       const auto now = Clock::now();
       auto* state = new Connection;
+      state->handle = connection;
       state->descriptor = info(MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
       state->address = address_key(info(MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
       state->waiting_since = now;
@@ -455,9 +453,11 @@ class HttpServer::Implementation {
     connection.at_end = at_end;
   }
 
-  // libmicrohttpd then sees the end of the connection and forgets it.
+  // libmicrohttpd then sees the end of the connection and forgets it, except for one whose trailers
+  // end with the last byte of its memory: that one it would neither read nor close for ever.
   static void close(Connection& connection) {
     shutdown(connection.descriptor, SHUT_RDWR);
+    MHD_set_connection_option(connection.handle, MHD_CONNECTION_OPTION_TIMEOUT, 1U);
     connection.closing = true;
   }
 
@@ -466,7 +466,8 @@ class HttpServer::Implementation {
   void close_overdue() {
     const auto now = Clock::now();
     for (Connection* connection : connections_) {
-      if (connection->computing == nullptr && now > connection->deadline) close(*connection);
+      if (connection->closing || connection->computing != nullptr) continue;
+      if (now > connection->deadline) close(*connection);
     }
   }
 

@@ -4,16 +4,10 @@
 //
 // An input is the bytes that a client sends, in two pieces, before it closes its half of the
 // connection.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -24,6 +18,7 @@
 #include "apps/serve/http_server.h"
 #include "apps/serve/question_service.h"
 #include "fuzz/require.h"
+#include "support/stranger.h"
 
 namespace {
 
@@ -70,49 +65,10 @@ class Target {
 };
 
 // Clients come from many addresses, so that closed connections do not use up the ports of one.
-int connect_to(std::uint16_t port) {
+std::uint32_t next_address() {
   static std::uint32_t client = 0;
   client = (client + 1) % 50000;
-  const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in from{}, to{};
-  from.sin_family = to.sin_family = AF_INET;
-  from.sin_addr.s_addr = htonl(0x7f010101 + client);  // 127.1.1.1 and on
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  to.sin_port = htons(port);
-  const int one = 1;
-  setsockopt(descriptor, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
-  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  fuzz::require(bind(descriptor, reinterpret_cast<sockaddr*>(&from), sizeof from) == 0);
-  fuzz::require(connect(descriptor, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
-  return descriptor;
-}
-
-void send_all(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t sent = send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent <= 0) return;  // refused in the middle
-    bytes.remove_prefix(static_cast<std::size_t>(sent));
-  }
-}
-
-struct Received {
-  std::string bytes;
-  bool reset = false;  // the server closed with bytes unread: the end of its answer may be lost
-};
-
-Received receive_all(int descriptor) {
-  Received received;
-  const auto deadline = std::chrono::steady_clock::now() + 8s;
-  for (std::array<char, 4096> buffer;;) {
-    pollfd entry{.fd = descriptor, .events = POLLIN, .revents = 0};
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - std::chrono::steady_clock::now());
-    fuzz::require(left.count() > 0 && poll(&entry, 1, static_cast<int>(left.count())) > 0);
-    const ssize_t size = recv(descriptor, buffer.data(), buffer.size(), 0);
-    received.reset = size < 0;
-    if (size <= 0) return received;
-    received.bytes.append(buffer.data(), static_cast<std::size_t>(size));
-  }
+  return 0x7f010101 + client;  // 127.1.1.1 and on
 }
 
 std::size_t count(std::string_view text, std::string_view what) {
@@ -147,13 +103,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static Target target;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const int before = target.requests();
-  const int descriptor = connect_to(target.port());
-  send_all(descriptor, input.substr(0, size / 2));
-  send_all(descriptor, input.substr(size / 2));
+  const int descriptor = testing::connect_to_port(target.port(), next_address());
+  fuzz::require(descriptor >= 0);
+  testing::say(descriptor, input.substr(0, size / 2));
+  testing::say(descriptor, input.substr(size / 2));
   shutdown(descriptor, SHUT_WR);
-  const Received received = receive_all(descriptor);
+  const testing::Heard heard = testing::hear(descriptor, 8s);
   close(descriptor);
+  fuzz::require(heard.ended);
   fuzz::require(target.requests() - before <= 1);
-  if (!received.reset) check_answer(received.bytes, input.find("HEAD") != std::string_view::npos);
+  if (!heard.reset) check_answer(heard.bytes, input.find("HEAD") != std::string_view::npos);
   return 0;
 }
