@@ -65,15 +65,6 @@ bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// How many bytes a guest says in all; 0: not a guest.
-std::size_t introduction_bytes(const std::string& received) {
-  constexpr std::size_t kHead = sizeof(RankHello) + sizeof(Request);
-  if (received.size() < kHead) return kHead;
-  const auto request = read_as<Request>(std::string_view(received).substr(sizeof(RankHello)));
-  if (request.num_excluded > kMaxRanks) return 0;
-  return kHead + request.num_excluded * sizeof(std::int32_t);
-}
-
 }  // namespace
 
 // ---- the rank at which the others meet ----
@@ -139,17 +130,33 @@ class Reunion::Host {
       if (waits[1 + i].revents != 0) guests_.erase(present[i]);
     }
     lobby_.accept_from(reunion_.listener_, [&] { return std::string(view_of(greeting_)); });
-    for (rendezvous::Guest& guest : lobby_.take_complete(introduction_bytes)) welcome(guest);
+    const auto wanted = [this](const std::string& received) {
+      return introduction_bytes(received);
+    };
+    for (rendezvous::Guest& guest : lobby_.take_complete(wanted)) welcome(guest);
+  }
+
+  bool is_genuine(const RankHello& hello) const {
+    const std::vector<Door>& doors = reunion_.doors_;
+    return hello.magic == RankHello().magic && hello.kind == ConnectionKind::kReunion &&
+           hello.secret == doors[static_cast<std::size_t>(options_.rank)].secret &&
+           hello.rank < doors.size() && hello.target == static_cast<std::uint32_t>(options_.rank);
+  }
+
+  // How many bytes a guest says in all; 0: not a guest. Of who does not know the secret nothing
+  // after the hello is read.
+  std::size_t introduction_bytes(const std::string& received) const {
+    constexpr std::size_t kHead = sizeof(RankHello) + sizeof(Request);
+    if (received.size() < sizeof(RankHello)) return sizeof(RankHello);
+    if (!is_genuine(read_as<RankHello>(received))) return 0;
+    if (received.size() < kHead) return kHead;
+    const auto request = read_as<Request>(std::string_view(received).substr(sizeof(RankHello)));
+    if (request.num_excluded > reunion_.doors_.size()) return 0;
+    return kHead + request.num_excluded * sizeof(std::int32_t);
   }
 
   void welcome(rendezvous::Guest& guest) {
     const auto hello = read_as<RankHello>(guest.received);
-    const Secret secret = reunion_.doors_[static_cast<std::size_t>(options_.rank)].secret;
-    const bool genuine = hello.magic == RankHello().magic &&
-                         hello.kind == ConnectionKind::kReunion && hello.secret == secret &&
-                         hello.rank < reunion_.doors_.size() &&
-                         hello.target == static_cast<std::uint32_t>(options_.rank);
-    if (!genuine) return;
     const std::string_view rest = std::string_view(guest.received).substr(sizeof hello);
     const auto request = read_as<Request>(rest);
     const auto excluded = read_ranks(rest.substr(sizeof request), request.num_excluded);

@@ -8,6 +8,8 @@
 #include <set>
 #include <thread>
 
+#include "support/hellos.h"
+#include "support/stranger.h"
 #include "tandem/core/error.h"
 
 namespace tandem::rendezvous {
@@ -103,6 +105,21 @@ TEST_F(ReunionTest, WhoLivesAndDoesNotComeIsLeftBehindOnlyAfterAFailure) {
   told.failed = true;
   EXPECT_EQ(meet(0, told, {}, milliseconds(100)), "0");
   EXPECT_THAT(told.expelled, ElementsAre(2));
+}
+
+// Nothing more is waited for, or kept, of who does not know the host's secret.
+TEST_F(ReunionTest, StrangersAreShownOutAtTheirFirstWords) {
+  Known told;
+  told.dead = {1};
+  told.failed = true;
+  std::string result;
+  std::thread host([&] { result = meet(0, told, {}, milliseconds(4000)); });
+  const FileDescriptor stranger(testing::connect_to_port(local_port(listeners_[0])));
+  testing::say(stranger.get(),
+               testing::connection_hello(ConnectionKind::kReunion, {9, 9}, /*rank=*/2, 0));
+  EXPECT_TRUE(testing::hear(stranger.get(), milliseconds(3000)).ended);
+  host.join();
+  EXPECT_EQ(result, "0");
 }
 
 TEST_F(ReunionTest, WhoIsCountedOutMeetsNobody) {
