@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -14,7 +13,9 @@
 #include <sstream>
 #include <thread>
 
+#include "support/hellos.h"
 #include "support/ports.h"
+#include "support/stranger.h"
 #include "tandem/comm/api/test_ranks.h"
 #include "tandem/comm/network/transport.h"
 #include "tandem/rendezvous/exchange_wire.h"
@@ -71,17 +72,6 @@ std::set<std::string> listening_names(const std::set<std::string>& own) {
   return names;
 }
 
-FileDescriptor visit_port(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-    socket.reset();
-  return socket;
-}
-
 FileDescriptor visit_name(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -115,7 +105,8 @@ class Intruder {
     std::vector<FileDescriptor> guests;
     while (!stop_) {
       const std::set<std::string> own = own_sockets();
-      for (const int port : listening_ports(own)) guests.push_back(visit_port(port));
+      for (const int port : listening_ports(own))
+        guests.emplace_back(tandem::testing::connect_to_port(port));
       for (const std::string& name : listening_names(own)) guests.push_back(visit_name(name));
       std::erase_if(guests, [](const FileDescriptor& guest) { return !guest; });
       for (const FileDescriptor& guest : guests) {
@@ -148,11 +139,9 @@ std::string hello(std::uint32_t version, std::uint32_t card_bytes) {
   return std::string(wire::view_of(hello)) + noise();
 }
 
+// In the right form, without the secret.
 std::string rank_hello(ConnectionKind kind) {
-  rendezvous::RankHello hello;
-  hello.kind = kind;
-  hello.rank = 2;
-  return std::string(view_of(hello)) + noise();
+  return tandem::testing::connection_hello(kind, {}, 2, 0) + noise();
 }
 
 struct Words {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tandem/comm/failure/disagreement.h"
+#include "tandem/comm/network/card.h"
 #include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -50,19 +51,6 @@ constexpr std::size_t kPerNeighbour = 4;
 // Listeners, events, this rank's own memory.
 constexpr std::size_t kOfTheRank = 12;
 
-struct Card {
-  std::string host;
-  std::string host_key;  // equal for ranks that reach each other through loopback and UNIX sockets
-  std::string node_key;  // host_key and the tests' node id: ranks that share memory
-  std::string pid_namespace;
-  long pid = 0;
-  int port = 0;
-  std::uint64_t listener = 0;  // public name of its listening socket
-  Secret secret;               // of those who may connect to it
-  std::string addresses;       // separated by commas
-  std::string settings;        // the rest of the card
-};
-
 std::string file_identity(const char* path) {
   struct stat status {};
   if (::stat(path, &status) != 0) return "?";
@@ -89,53 +77,7 @@ Card own_card(const MeshOptions& options, int port) {
   card.listener = random_bits();
   card.secret = {random_bits(), random_bits()};
   card.settings = options.settings;
-  if (!options.loopback_only) {
-    for (const std::string& address : rendezvous::own_addresses(options.interface)) {
-      card.addresses += (card.addresses.empty() ? "" : ",") + address;
-    }
-  }
-  return card;
-}
-
-std::string write_card(const Card& card) {
-  return fmt::format("4\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", card.host, card.host_key,
-                     card.node_key, card.pid_namespace, card.pid, card.port, card.listener,
-                     card.secret.high, card.secret.low, card.addresses, card.settings);
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::size_t begin = 0;
-  while (true) {
-    const std::size_t end = text.find(separator, begin);
-    parts.push_back(text.substr(begin, end - begin));
-    if (end == std::string::npos) return parts;
-    begin = end + 1;
-  }
-}
-
-constexpr std::size_t kHeadLines = 11;
-
-Card read_card(const std::string& text, std::size_t rank) {
-  const std::vector<std::string> lines = split(text, '\n');
-  if (lines.size() < kHeadLines || lines[0] != "4") {
-    raise<CommError>(
-        "rank {} introduced itself in a form this version does not know: run the same tandem "
-        "everywhere",
-        rank);
-  }
-  Card card;
-  card.host = lines[1];
-  card.host_key = lines[2];
-  card.node_key = lines[3];
-  card.pid_namespace = lines[4];
-  card.pid = std::strtol(lines[5].c_str(), nullptr, 10);
-  card.port = static_cast<int>(std::strtol(lines[6].c_str(), nullptr, 10));
-  card.listener = std::strtoull(lines[7].c_str(), nullptr, 10);
-  card.secret = {std::strtoull(lines[8].c_str(), nullptr, 10),
-                 std::strtoull(lines[9].c_str(), nullptr, 10)};
-  card.addresses = lines[10];
-  for (std::size_t i = kHeadLines; i < lines.size(); ++i) card.settings += lines[i] + '\n';
+  if (!options.loopback_only) card.addresses = rendezvous::own_addresses(options.interface);
   return card;
 }
 
@@ -244,7 +186,7 @@ class Builder {
     Peer peer;
     peer.rank = static_cast<int>(i);
     peer.host = cards_[i].host;
-    peer.pid = static_cast<pid_t>(cards_[i].pid);
+    peer.pid = cards_[i].pid;
     peer.node_key = cards_[i].node_key;
     peer.pid_is_visible = cards_[i].host_key == own_.host_key &&
                           cards_[i].pid_namespace == own_.pid_namespace && peer.pid != ::getpid();
@@ -260,7 +202,7 @@ class Builder {
       if (!address.empty() && !known) addresses.push_back(address);
     };
     if (cards_[i].host_key == own_.host_key) add("127.0.0.1");
-    const std::vector<std::string> advertised = split(cards_[i].addresses, ',');
+    const std::vector<std::string>& advertised = cards_[i].addresses;
     const bool loopback = seen_at.rfind("127.", 0) == 0 || seen_at == "::1";
     // Interfaces that the user named keep the order in which they were named.
     const bool excluding = options_.interface.rfind('^', 0) == 0;
@@ -373,7 +315,7 @@ class Builder {
     const auto hello = read_as<RankHello>(guest.received);
     const bool genuine =
         hello.magic == RankHello().magic && hello.secret == own_.secret && hello.target == rank_ &&
-        hello.rank > rank_ && hello.rank < size_ &&
+        hello.rank > rank_ && hello.rank < size_ && hello.kind <= ConnectionKind::kLocal &&
         (hello.kind == ConnectionKind::kLocal) == rendezvous::is_local(guest.socket);
     if (!genuine) return;
     if (hello.kind == ConnectionKind::kLocal && !rendezvous::is_of_this_user(guest.socket)) return;

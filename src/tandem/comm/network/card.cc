@@ -1,0 +1,91 @@
+#include "tandem/comm/network/card.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "tandem/core/error.h"
+
+namespace tandem::comm {
+namespace {
+
+constexpr std::string_view kForm = "4";
+
+// Takes what a card is made of from its text.
+class Reader {
+ public:
+  Reader(std::string_view text, std::size_t rank) : rest_(text), rank_(rank) {}
+
+  std::string line() {
+    const std::size_t end = rest_.find('\n');
+    if (end == std::string_view::npos) not_a_card();
+    std::string found(rest_.substr(0, end));
+    rest_.remove_prefix(end + 1);
+    return found;
+  }
+
+  template <class T>
+  T number(T least, T most) {
+    const std::string text = line();
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
+      not_a_card();
+    return value;
+  }
+
+  std::uint64_t bits() { return number<std::uint64_t>(0, ~std::uint64_t{0}); }
+  std::string rest() const { return std::string(rest_); }
+
+  [[noreturn]] void not_a_card() const {
+    raise<CommError>(
+        "rank {} introduced itself in a form this version does not know: run the same tandem "
+        "everywhere",
+        rank_);
+  }
+
+ private:
+  std::string_view rest_;
+  std::size_t rank_;
+};
+
+std::vector<std::string> split_addresses(std::string_view text) {
+  std::vector<std::string> addresses;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(','), text.size());
+    if (end > 0) addresses.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return addresses;
+}
+
+}  // namespace
+
+std::string write_card(const Card& card) {
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", kForm, card.host,
+                     card.host_key, card.node_key, card.pid_namespace, card.pid, card.port,
+                     card.listener, card.secret.high, card.secret.low,
+                     fmt::join(card.addresses, ","), card.settings);
+}
+
+Card read_card(std::string_view text, std::size_t rank) {
+  Reader reader(text, rank);
+  if (reader.line() != kForm) reader.not_a_card();
+  Card card;
+  card.host = reader.line();
+  card.host_key = reader.line();
+  card.node_key = reader.line();
+  card.pid_namespace = reader.line();
+  card.pid = reader.number<int>(1, 1 << 30);
+  card.port = reader.number<int>(1, 65535);
+  card.listener = reader.bits();
+  card.secret.high = reader.bits();
+  card.secret.low = reader.bits();
+  card.addresses = split_addresses(reader.line());
+  card.settings = reader.rest();
+  return card;
+}
+
+}  // namespace tandem::comm
