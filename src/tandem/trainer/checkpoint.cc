@@ -89,69 +89,6 @@ void put_in_place(TemporaryDirectory& work, const fs::path& target, const fs::pa
   remove_tree(replaced);
 }
 
-std::string resume_to_json(const ResumeState& resume) {
-  ordered_json json;
-  json["data_fingerprint"] = resume.data_fingerprint;
-  json["gradient_accumulation_steps"] = resume.gradient_accumulation_steps;
-  json["last_log_step"] = resume.last_log_step;
-  json["logical_shards"] = resume.logical_shards;
-  json["num_features"] = resume.num_features;
-  json["optimizer"] = resume.optimizer;
-  json["per_device_train_batch_size"] = resume.per_device_train_batch_size;
-  json["shard_loss_since_log"] = resume.shard_loss_since_log;
-  json["total_loss"] = resume.total_loss;
-  if (resume.repeated_updates > 0) json["repeated_updates"] = resume.repeated_updates;
-  if (resume.metric_schedule) {
-    const optim::MetricSchedule::State& state = *resume.metric_schedule;
-    json["metric_schedule"] = {{"learning_rate", state.learning_rate},
-                               {"best", state.best ? ordered_json(*state.best) : ordered_json()},
-                               {"num_bad", state.num_bad},
-                               {"cooldown_left", state.cooldown_left},
-                               {"num_good", state.num_good},
-                               {"warmup_left", state.warmup_left},
-                               {"reset_left", state.reset_left},
-                               {"window", state.window},
-                               {"window_sum", state.window_sum}};
-  }
-  return python_json(json, {.indent = 2, .sort_keys = true}) + "\n";
-}
-
-ResumeState parse_resume(const std::string& text, const fs::path& where) {
-  try {
-    const auto json = parse_ordered_json(text);
-    ResumeState resume;
-    json.at("data_fingerprint").get_to(resume.data_fingerprint);
-    json.at("gradient_accumulation_steps").get_to(resume.gradient_accumulation_steps);
-    json.at("last_log_step").get_to(resume.last_log_step);
-    json.at("logical_shards").get_to(resume.logical_shards);
-    json.at("num_features").get_to(resume.num_features);
-    json.at("per_device_train_batch_size").get_to(resume.per_device_train_batch_size);
-    json.at("shard_loss_since_log").get_to(resume.shard_loss_since_log);
-    json.at("total_loss").get_to(resume.total_loss);
-    resume.optimizer = json.value("optimizer", resume.optimizer);
-    resume.repeated_updates = json.value("repeated_updates", resume.repeated_updates);
-    // Under the name of the only schedule of its kind in checkpoints from before greedy.
-    for (const char* key : {"metric_schedule", "reduce_lr_on_plateau"}) {
-      if (!json.contains(key)) continue;
-      const ordered_json& saved = json[key];
-      optim::MetricSchedule::State& state = resume.metric_schedule.emplace();
-      saved.at("learning_rate").get_to(state.learning_rate);
-      if (!saved.at("best").is_null()) state.best = saved["best"].get<double>();
-      saved.at("num_bad").get_to(state.num_bad);
-      saved.at("cooldown_left").get_to(state.cooldown_left);
-      state.num_good = saved.value("num_good", state.num_good);
-      state.warmup_left = saved.value("warmup_left", state.warmup_left);
-      state.reset_left = saved.value("reset_left", state.reset_left);
-      state.window = saved.value("window", state.window);
-      state.window_sum = saved.value("window_sum", state.window_sum);
-    }
-    return resume;
-  } catch (const nlohmann::json::exception& error) {
-    raise<DataError>("'{}' is damaged: {}; choose another checkpoint", where.native(),
-                     json_reason(error.what()));
-  }
-}
-
 // `file`: a SafetensorsFile or WeightFiles.
 template <class File>
 void load_tensor(const File& file, const std::string& name, const std::vector<std::size_t>& shape,
@@ -259,7 +196,7 @@ fs::path save_checkpoint(const fs::path& output_dir, const CheckpointContents& c
     write_python_schedule(work.path(), *contents.optimization);
   }
   write_file(work.path() / "training_args.json", contents.training_arguments_json);
-  write_file(work.path() / kResumeFile, resume_to_json(contents.resume));
+  write_file(work.path() / kResumeFile, contents.resume.to_json());
   write_file(work.path() / kTrainerStateFile, contents.state.to_json());
   write_manifest(work.path());
 
@@ -295,7 +232,7 @@ LoadedCheckpoint load_checkpoint_state(const fs::path& directory) {
         directory.native(), missing);
   }
   return {TrainerState::parse(*state, (directory / kTrainerStateFile).native()),
-          parse_resume(*resume, directory / kResumeFile)};
+          ResumeState::parse(*resume, (directory / kResumeFile).native())};
 }
 
 void load_checkpoint_arenas(const fs::path& directory, const nn::ParameterLayout& layout,

@@ -25,29 +25,10 @@
 #include "tandem/optim/optimizer.h"
 #include "tandem/optim/schedule.h"
 #include "tandem/tasks/task.h"
+#include "tandem/trainer/resume_state.h"
 #include "tandem/trainer/trainer_state.h"
 
 namespace tandem::trainer {
-
-// What makes a continuation exact beside weights, moments and TrainerState.
-struct ResumeState {
-  int logical_shards = 1;
-  int per_device_train_batch_size = 1;
-  int gradient_accumulation_steps = 1;
-  std::int64_t num_features = 0;  // of the training set, to notice another one
-  std::string data_fingerprint;   // of the training set's features and labels
-  std::int64_t last_log_step = 0;
-  std::vector<double> shard_loss_since_log;  // [logical_shards]
-  double total_loss = 0;                     // sum over the logged steps, for train_loss
-  std::string optimizer = "adamw_torch";     // whose state optimizer.pt is
-  // Of reduce_lr_on_plateau and greedy; unset for other schedules.
-  std::optional<optim::MetricSchedule::State> metric_schedule;
-  // Written by Hugging Face's Trainer (python_checkpoint.h): accumulation, data and optimizer are
-  // not recorded.
-  bool from_python = false;
-  // Updates that runs with --ignore_data_skip did not skip: epochs begin this much later.
-  std::int64_t repeated_updates = 0;
-};
 
 // What is trained, in f32: weights of the layout's size, and what the optimizer keeps.
 struct TrainedArenas {
