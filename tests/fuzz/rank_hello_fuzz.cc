@@ -1,109 +1,121 @@
-// What comes to the port at which rank 0 waits for the others, up to the end of the connection: it
-// does not crash, hang or take the stranger for a rank. Two jobs wait, one with a token.
-#include <netinet/in.h>
+// What comes to the port at which rank 0 waits for the others, up to the end of the connection. Two
+// jobs wait, one with a token. Who does not know a job's secrets disturbs it in no way: rank 0 goes
+// on waiting, ends the connection and takes no more memory than an introduction may have.
+//
+// The first byte of an input tells whether the stranger proves itself (odd: what follows is read as
+// a hello and a card, and gets the right proof; the rest is said after it).
 #include <sys/socket.h>
 
-#include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
+#include "fuzz/waiting.h"
+#include "support/hellos.h"
+#include "support/stranger.h"
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/exchange.h"
 
 namespace {
 
 using namespace tandem;
-using rendezvous::Deadline;
+using namespace std::chrono_literals;
 using rendezvous::FileDescriptor;
+namespace wire = rendezvous::wire;
 
-// Rank 0 of a job of two whose other rank never comes.
-class Waiting {
+// Rank 0 of a job of two.
+class RankZero {
  public:
-  explicit Waiting(const std::string& token) {
-    identity_.local_size = identity_.world_size = 2;
-    identity_.job_token = token;
-    {
-      const FileDescriptor any = rendezvous::listen_tcp(true, 0);
-      identity_.master_port = rendezvous::local_port(any);
-    }
-    thread_ = std::thread([this] { run(); });
-  }
-  ~Waiting() {
-    stop_ = true;
-    thread_.join();
-  }
-  bool ended() const { return ended_; }
+  explicit RankZero(const std::string& token) : identity_(identity_of(token)) {}
+
+  bool ended() const { return waiting_.ended(); }
+  bool accepted() const { return accepted_; }
+  const std::string& token() const { return identity_.job_token; }
+
   int port() const { return identity_.master_port; }
 
  private:
   struct Stop {};
-  void run() {
+  static rendezvous::Identity identity_of(const std::string& token) {
+    rendezvous::Identity identity;
+    identity.local_size = identity.world_size = 2;
+    identity.job_token = token;
+    const FileDescriptor any = rendezvous::listen_tcp(true, 0);
+    identity.master_port = rendezvous::local_port(any);
+    return identity;
+  }
+  void wait(const std::atomic<bool>& stop) {
     rendezvous::ExchangeOptions options;
-    options.timeout = std::chrono::hours(24);
-    options.check = [this] {
-      if (stop_) throw Stop();
+    options.timeout = 24h;
+    options.check = [&stop] {
+      if (stop) throw Stop();
     };
     try {
-      (void)rendezvous::exchange_cards(identity_, "card", options);
-      // With a token nobody but a rank is taken for one. Without, whoever speaks the protocol is.
-      fuzz::require(identity_.job_token.empty());
+      rendezvous::Meeting meeting = rendezvous::exchange_cards(identity_, "card", options);
+      accepted_ = true;
+      meeting.vigil->finish(rendezvous::Deadline(2s));
     } catch (const Error&) {  // says why the job cannot start
     } catch (const Stop&) {
     }
-    ended_ = true;
   }
 
   rendezvous::Identity identity_;
-  std::atomic<bool> stop_{false};
-  std::atomic<bool> ended_{false};
-  std::thread thread_;
+  std::atomic<bool> accepted_{false};
+  fuzz::Waiting waiting_{[this](const std::atomic<bool>& stop) { wait(stop); }};
 };
 
-FileDescriptor visit(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-    socket.reset();
-  return socket;
+struct Introduction {
+  std::string bytes;
+  bool right = false;  // of the job's second rank
+};
+
+Introduction introduce(std::string_view input, const RankZero& rank, const FileDescriptor& at) {
+  const bool proves = !input.empty() && (input.front() & 1) != 0;
+  input.remove_prefix(input.empty() ? 0 : 1);
+  if (!proves || input.size() < sizeof(wire::Hello)) return {std::string(input), false};
+  const testing::Heard greeting = testing::hear(at.get(), fuzz::kPatience, sizeof(wire::Greeting));
+  fuzz::require(greeting.bytes.size() == sizeof(wire::Greeting));
+  const auto hello = wire::read_as<wire::Hello>(input);
+  input.remove_prefix(sizeof hello);
+  const std::string_view card = input.substr(0, hello.card_bytes);
+  const bool right = hello.magic == wire::kMagic && hello.version == wire::kVersion &&
+                     hello.world_size == 2 && hello.rank == 1;
+  return {testing::proved_hello(hello, rank.token(),
+                                wire::read_as<wire::Greeting>(greeting.bytes).nonce, card) +
+              std::string(input.substr(card.size())),
+          right && card.size() <= wire::kMaxCardBytes};
 }
 
-void meet(std::unique_ptr<Waiting>& rank, const std::string& token, const std::uint8_t* data,
-          std::size_t size) {
-  if (!rank || rank->ended()) rank = std::make_unique<Waiting>(token);
-  const Deadline deadline(std::chrono::seconds(8));
-  FileDescriptor stranger = visit(rank->port());
-  while (!stranger && !rank->ended() && !deadline.passed()) {
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-    stranger = visit(rank->port());
-  }
-  fuzz::require(stranger || rank->ended());
-  if (!stranger || ::send(stranger.get(), data, size, MSG_NOSIGNAL) < 0) return;
+void meet(std::unique_ptr<RankZero>& rank, const std::string& token, std::string_view input) {
+  if (!rank || rank->ended()) rank = std::make_unique<RankZero>(token);
+  const FileDescriptor stranger = fuzz::visit(*rank, rank->port());
+  fuzz::require(static_cast<bool>(stranger));
+  const bool proves = !input.empty() && (input.front() & 1) != 0;
+  const Introduction introduction = introduce(input, *rank, stranger);
+  testing::say(stranger.get(), introduction.bytes);
   ::shutdown(stranger.get(), SHUT_WR);
-  const timeval limit{8, 0};
-  ::setsockopt(stranger.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  char answer[4096];
-  ssize_t count = 0;
-  while ((count = ::recv(stranger.get(), answer, sizeof answer, 0)) > 0) {
-  }
-  fuzz::require(count == 0 || errno != EAGAIN);  // its end is answered by an end
+  fuzz::require(testing::hear(stranger.get(), fuzz::kPatience).ended);
+  if (proves) fuzz::settle(*rank, rank->port());
+  fuzz::require(!rank->accepted() || introduction.right);
+  fuzz::require(proves || !rank->ended());
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static std::unique_ptr<Waiting> open;
-  static std::unique_ptr<Waiting> closed;
+  // Before the ranks, so that what gives them random numbers ends after them.
+  [[maybe_unused]] static const rendezvous::Nonce first = rendezvous::make_nonce();
+  static std::unique_ptr<RankZero> open;
+  static std::unique_ptr<RankZero> closed;
   if (size > 65536) return 0;
-  meet(open, "", data, size);
-  meet(closed, "a secret", data, size);
+  const fuzz::MemoryLimit limit(8 * size + (std::size_t{1} << 20));
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  meet(open, "", input);
+  meet(closed, "a secret", input);
   return 0;
 }

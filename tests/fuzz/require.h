@@ -1,9 +1,13 @@
 // What a fuzz target demands of input that was accepted.
 #pragma once
 
+#include <chrono>
 #include <cstdlib>
 
 namespace tandem::fuzz {
+
+// What takes longer hangs; a busy machine may keep a process waiting for long.
+constexpr std::chrono::seconds kPatience{60};
 
 // Ends the process in the way that libFuzzer and replay.cc report with the input.
 inline void require(bool condition) {

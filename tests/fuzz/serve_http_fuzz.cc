@@ -108,7 +108,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   testing::say(descriptor, input.substr(0, size / 2));
   testing::say(descriptor, input.substr(size / 2));
   shutdown(descriptor, SHUT_WR);
-  const testing::Heard heard = testing::hear(descriptor, 8s);
+  const testing::Heard heard = testing::hear(descriptor, fuzz::kPatience);
   close(descriptor);
   fuzz::require(heard.ended);
   fuzz::require(target.requests() - before <= 1);

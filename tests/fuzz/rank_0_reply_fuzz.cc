@@ -1,0 +1,105 @@
+// What a rank hears at the place where rank 0 should be: a greeting, replies and what comes after
+// them. Nobody is taken for rank 0 without the proof, and no more memory is taken than comes.
+//
+// The first byte of an input: 1: the rank has a token; 2: the reply at the beginning gets the right
+// proof; 4: before it, the input has a greeting of its own.
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "fuzz/memory.h"
+#include "fuzz/require.h"
+#include "support/stranger.h"
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/exchange.h"
+#include "tandem/rendezvous/exchange_wire.h"
+
+namespace {
+
+using namespace tandem;
+using namespace std::chrono_literals;
+using rendezvous::FileDescriptor;
+namespace wire = rendezvous::wire;
+
+constexpr std::size_t kRanks = 3;
+
+// Rank 1 of a job of three, which looks for rank 0 at `port`. True when it has found it.
+bool join(int port, const std::string& token) {
+  rendezvous::Identity identity;
+  identity.rank = identity.local_rank = 1;
+  identity.local_size = identity.world_size = kRanks;
+  identity.master_port = port;
+  identity.job_token = token;
+  rendezvous::ExchangeOptions options;
+  options.timeout = fuzz::kPatience;
+  try {
+    rendezvous::Meeting meeting = rendezvous::exchange_cards(identity, "card", options);
+    fuzz::require(meeting.met.size() == kRanks);
+    try {
+      meeting.vigil->finish(rendezvous::Deadline(1s));
+    } catch (const Error&) {  // the job does not start after all
+    }
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// `input` with the proof of who knows the token.
+std::string proved(std::string_view input, const std::string& token,
+                   const rendezvous::Nonce& greeting, std::string_view hello) {
+  auto reply = wire::read_as<wire::Reply>(input);
+  input.remove_prefix(sizeof reply);
+  const std::string_view text = input.substr(0, reply.bytes);
+  reply.proof = wire::reply_proof(token, greeting, wire::read_as<wire::Hello>(hello).nonce,
+                                  reply.status, text);
+  return std::string(wire::view_of(reply)) + std::string(input);
+}
+
+// Returns whether the rank was given a right proof.
+bool pose_as_rank_0(const FileDescriptor& rank, std::string_view input, const std::string& token,
+                    int flags) {
+  wire::Greeting greeting;
+  greeting.has_token = token.empty() ? 0 : 1;
+  if ((flags & 4) != 0 && input.size() >= sizeof greeting) {
+    greeting = wire::read_as<wire::Greeting>(input);
+    input.remove_prefix(sizeof greeting);
+  }
+  testing::say(rank.get(), wire::view_of(greeting));
+  const bool proves = (flags & 2) != 0 && input.size() >= sizeof(wire::Reply);
+  std::string reply(input);
+  if (proves) {
+    const std::string hello = testing::hear(rank.get(), fuzz::kPatience, sizeof(wire::Hello)).bytes;
+    if (hello.size() < sizeof(wire::Hello)) return false;  // it does not like the greeting
+    reply = proved(input, token, greeting.nonce, hello);
+  }
+  testing::say(rank.get(), reply);
+  ::shutdown(rank.get(), SHUT_WR);
+  fuzz::require(testing::hear(rank.get(), fuzz::kPatience).ended);
+  return proves;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const FileDescriptor listener = rendezvous::listen_tcp(true, 0);
+  if (size == 0 || size > 65536) return 0;
+  const fuzz::MemoryLimit limit(8 * size + (std::size_t{1} << 20));
+  const int flags = data[0];
+  const std::string token = (flags & 1) != 0 ? "a secret" : "";
+  bool found = false;
+  std::thread rank([&] { found = join(rendezvous::local_port(listener), token); });
+  FileDescriptor visitor;
+  for (int i = 0; i < 1000 && !visitor; ++i) visitor = rendezvous::accept_tcp(listener, 1000);
+  fuzz::require(static_cast<bool>(visitor));
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  const bool proved = pose_as_rank_0(visitor, input.substr(1), token, flags);
+  visitor.reset();
+  rank.join();
+  fuzz::require(proved || !found);
+  return 0;
+}

@@ -1,0 +1,25 @@
+// tandem_state.json of a checkpoint. What is accepted is what a run can have, can be written and
+// reads back as itself.
+#include <cstdint>
+#include <string_view>
+
+#include "fuzz/require.h"
+#include "tandem/core/error.h"
+#include "tandem/trainer/resume_state.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace tandem;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  try {
+    const auto state = trainer::ResumeState::parse(text, "input");
+    fuzz::require(state.logical_shards > 0 && state.per_device_train_batch_size > 0 &&
+                  state.gradient_accumulation_steps > 0 && state.last_log_step >= 0 &&
+                  state.num_features >= 0 && state.repeated_updates >= 0);
+    fuzz::require(state.shard_loss_since_log.size() ==
+                  static_cast<std::size_t>(state.logical_shards));
+    const std::string written = state.to_json();
+    fuzz::require(trainer::ResumeState::parse(written, "written").to_json() == written);
+  } catch (const DataError&) {
+  }
+  return 0;
+}
