@@ -6,7 +6,7 @@
     bench/record.py rivals -- /tmp/peers/bin/python bench/compare_torch.py --types bf16
     bench/record.py tests --runs 1 -- scripts/test.sh
 
-COMMAND is `tandem bench …`, a script of bench/ that takes `--json FILE` (`--json` is added here), or scripts/test.sh, whose last line is kept. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
+COMMAND is `tandem bench …`, a script of bench/ or scripts/fuzz.sh, which take `--json FILE` (`--json` is added here), or scripts/test.sh, whose last line is kept. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
 date, versions and all runs. Recording a command again replaces its record. A run during which other processes took more than a tenth of the cores is kept and marked as not valid, and another is made, up to twice --runs.
 tools/make_results.py makes the pages of these files.
 """
@@ -110,7 +110,7 @@ def run_once(command):
     if pathlib.Path(command[0]).name == "tandem":
         done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, text=True)
         text = done.stdout
-    elif command[0].endswith(".sh"):
+    elif command[0].endswith("test.sh"):
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         return counted(done.stdout)
     else:

@@ -12,13 +12,16 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 json=
 build=yes
-while [[ ${1:-} == --* ]]; do
+words=()
+while [ $# -gt 0 ]; do
   case $1 in
     --json) json=$2; shift 2 ;;
     --as_built) build=; shift ;;
-    *) echo "fuzz: $1 is not known; expected --json FILE or --as_built" >&2; exit 2 ;;
+    --*) echo "fuzz: $1 is not known; expected --json FILE or --as_built" >&2; exit 2 ;;
+    *) words+=("$1"); shift ;;
   esac
 done
+set -- "${words[@]}"
 seconds=${1:-60}
 shift || true
 if [ -n "$build" ]; then

@@ -21,8 +21,8 @@ def row_of(target, log):
     if inputs is None:
         raise SystemExit(f"{target}: its log does not say what it has done")
     return {"target": target, "seconds": int(runs[2]) if runs else None, "inputs": int(inputs),
-            "kept": int(stats.get("new_units_added", 0)), "megabytes": int(stats.get("peak_rss_mb", 0)),
-            "findings": findings}
+            "kept": int(stats.get("new_units_added", 0)),
+            "megabytes": int(stats.get("peak_rss_mb", 0)), "findings": findings}
 
 
 def result(folder, targets):
@@ -31,8 +31,10 @@ def result(folder, targets):
 
 
 def self_test():
-    ended = "#9 NEW\nDone 1234 runs in 61 second(s)\nstat::new_units_added: 7\nstat::peak_rss_mb: 90\n"
-    failed = "stat::number_of_executed_units: 5\nartifact_prefix='a'; Test unit written to f/x-crash-1\n"
+    ended = ("#9 NEW\nDone 1234 runs in 61 second(s)\n"
+             "stat::new_units_added: 7\nstat::peak_rss_mb: 90\n")
+    failed = ("stat::number_of_executed_units: 5\n"
+              "artifact_prefix='a'; Test unit written to f/x-crash-1\n")
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         for name, log in (("whole", ended), ("bad", failed), ("cut", "#9 NEW\n")):
