@@ -226,7 +226,7 @@ PAGES = {
                  [("ranks", "ranks", whole), ("seconds", "seconds", whole), ("resident at 10 %, MiB", "early", number), ("at the end", "late", number), ("descriptors at 10 %", "files_early", whole), ("at the end", "files_late", whole)], ("ranks",)),
     "failures": Page("Failures", "How long after a failure the last survivor knows of it.", [("what", "what", text), ("known after", "after", text)], ("what",)),
     "fuzzing": Page("Fuzzing", "libFuzzer with the address and undefined-behaviour sanitizers (`scripts/fuzz.sh`); inputs up to 64 KB, 2 GB of memory.",
-                    [("target", "target", text), ("seconds", "seconds", whole), ("inputs", "inputs", whole), ("kept", "kept", whole), ("MB", "megabytes", whole), ("findings", "findings", whole)], ("target",)),
+                    [("target", "target", text), ("seconds", "seconds", number), ("inputs", "inputs", whole), ("kept", "kept", whole), ("MB", "megabytes", whole), ("findings", "findings", whole)], ("target",)),
     "tests": Page("Tests", "The last line of `scripts/test.sh`.", [("passed", "passed", whole), ("failed", "failed", whole), ("skipped", "skipped", whole)], (), "passed"),
 }
 
