@@ -113,10 +113,10 @@ void time_update(Session& session, const std::string& model, const nn::Parameter
                                          .state = {memory.data() + count, 2 * count}};
   const optim::UpdatePieces pieces = optimizer->pieces();
   dist::UpdateHeader header;
-  std::vector<std::atomic<std::uint32_t>> done(pieces.count);
-  const std::size_t slot = dist::UndoSlot::bytes(pieces.largest);
+  std::vector<std::atomic<std::uint64_t>> progress(pieces.count);
+  const std::size_t slot = dist::UndoSlot::bytes(pieces);
   const Buffer slots(slot * static_cast<std::size_t>(threads.num_threads()));
-  dist::UpdateJournal journal(header, memory.data(), done, slots.as<std::byte>(),
+  dist::UpdateJournal journal(header, memory.data(), progress, slots.as<std::byte>(),
                               {slots.as<std::byte>()}, slot);
   Case one;
   one.name = name;

@@ -52,7 +52,7 @@ ModelState::ModelState(comm::Communicator* communicator, const ModelStateOptions
   for (int rank = 0; rank < communicator->local_size(); ++rank)
     slots.push_back(node_memory_->segment(rank).subspan(rank == 0 ? bytes : 0));
   const auto own = static_cast<std::size_t>(communicator->local_rank());
-  journal_ = UpdateJournal(*header_, reinterpret_cast<float*>(memory.data()), done_, slots[own],
+  journal_ = UpdateJournal(*header_, reinterpret_cast<float*>(memory.data()), progress_, slots[own],
                            slots, slot_bytes());
 }
 
@@ -66,7 +66,7 @@ std::size_t ModelState::place(std::byte* memory) {
   norm_partials_ = pieces.take<double>(num_chunks(options_.elements, kChunk));
   header_ = pieces.take<UpdateHeader>(1).data();
   record_ = pieces.take<std::atomic<double>>(options_.record_values);
-  done_ = pieces.take<std::atomic<std::uint32_t>>(options_.pieces.count);
+  progress_ = pieces.take<std::atomic<std::uint64_t>>(options_.pieces.count);
   return pieces.used();
 }
 

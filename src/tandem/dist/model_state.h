@@ -35,8 +35,7 @@ struct ModelStateOptions {
   std::size_t bf16_elements = 0;  // a bf16 copy is kept of so many of the first weights; 0: none
   // f32 elements that the optimizer keeps (optim::Optimizer)
   std::size_t optimizer_state_elements = 0;
-  // How the optimizer cuts an update, and the threads of this rank that work on it. Without pieces
-  // nothing can be finished by others.
+  // How the optimizer cuts an update, and the threads of this rank that work on it.
   optim::UpdatePieces pieces = {};
   int threads = 1;
   std::size_t record_values = 0;  // of record()
@@ -80,7 +79,7 @@ class ModelState {
   void end_update(std::uint64_t step);
   // The update that was begun and is not known to be complete.
   std::optional<optim::OptimizerStep> unfinished_update() const;
-  // Puts back what interrupted threads have overwritten. By one rank, while nobody updates.
+  // Puts back what interrupted threads were overwriting. By one rank, while nobody updates.
   void restore_pieces() { journal_.restore(); }
   // What begin_update() of the newest step was given: also for a rank that did not get there.
   std::vector<double> record() const;
@@ -106,9 +105,9 @@ class ModelState {
   std::size_t place(std::byte* memory);
   void write_record(std::span<const double> values);
   std::size_t num_slots() const {
-    return options_.pieces.one_at_a_time ? 1 : static_cast<std::size_t>(options_.threads);
+    return options_.pieces.largest_whole > 0 ? 1 : static_cast<std::size_t>(options_.threads);
   }
-  std::size_t slot_bytes() const { return UndoSlot::bytes(options_.pieces.largest); }
+  std::size_t slot_bytes() const { return UndoSlot::bytes(options_.pieces); }
 
   ModelStateOptions options_;
   Buffer own_memory_;                            // world of one
@@ -120,7 +119,7 @@ class ModelState {
   std::span<double> norm_partials_;
   UpdateHeader* header_ = nullptr;
   std::span<std::atomic<double>> record_;
-  std::span<std::atomic<std::uint32_t>> done_;  // by piece, the low half of its last step
+  std::span<std::atomic<std::uint64_t>> progress_;  // by piece (update_journal.h)
   bool guarded_ = false;
   UpdateJournal journal_;
 };

@@ -2,12 +2,18 @@
 // with the bits that it would have had.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <csignal>
 #include <cstring>
 #include <map>
+#include <new>
 #include <optional>
+#include <thread>
 
 #include "tandem/comm/api/test_ranks.h"
 #include "tandem/core/error.h"
@@ -85,17 +91,19 @@ class MortalOptimizer : public optim::Optimizer {
   class MortalGuard : public optim::UpdateGuard {
    public:
     MortalGuard(MortalOptimizer& owner, optim::UpdateGuard* real) : owner_(owner), real_(real) {}
-    bool begin(int thread, const optim::UpdatePiece& piece) override {
+    std::size_t begin(int thread, const optim::UpdatePiece& piece) override {
       if (owner_.pieces_left_ == 0 && owner_.moment_ == Moment::kBefore) ::raise(SIGKILL);
-      if (!real_->begin(thread, piece)) return false;
+      const std::size_t already = real_->begin(thread, piece);
+      if (already == piece.elements) return already;
       const bool last = owner_.pieces_left_ >= 0 && owner_.pieces_left_-- == 0;
       if (last) fatal_ = piece.index;
-      if (last && owner_.moment_ == Moment::kHalfOverwritten) {
-        for (const std::span<float> values : piece.overwritten)
-          std::fill_n(values.begin(), values.size() / 2, 1e30f);
-        ::raise(SIGKILL);
-      }
-      return true;
+      if (last && owner_.moment_ == Moment::kHalfOverwritten)
+        die_in_a_block(thread, piece, already);
+      return already;
+    }
+    kernels::UndoLog undo_log(int thread) override { return real_->undo_log(thread); }
+    void keep_whole(int thread, const optim::UpdatePiece& piece) override {
+      real_->keep_whole(thread, piece);
     }
     void done(int thread, const optim::UpdatePiece& piece) override {
       const bool last = fatal_ == piece.index;
@@ -105,6 +113,30 @@ class MortalOptimizer : public optim::Optimizer {
     }
 
    private:
+    // As a kernel that overwrites the first block that is left.
+    void die_in_a_block(int thread, const optim::UpdatePiece& piece, std::size_t begin) {
+      std::size_t count = piece.elements - begin;
+      if (owner_.pieces().largest_whole > 0) {
+        real_->keep_whole(thread, piece);
+      } else {
+        const kernels::UndoLog log = real_->undo_log(thread);
+        const std::size_t half = log.next_half();
+        count = std::min(count, kernels::UndoLog::kBlock);
+        float* to = log.values + half * kernels::UndoLog::kHalf;
+        for (const std::span<float> values : piece.overwritten) {
+          std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(begin), count, to);
+          to += kernels::UndoLog::kBlock;
+        }
+        log.keep(begin, count, half);
+      }
+      for (const std::span<float> values : piece.overwritten) {
+        if (begin < values.size())
+          std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(begin),
+                      (std::min(values.size() - begin, count) + 1) / 2, 1e30f);
+      }
+      ::raise(SIGKILL);
+    }
+
     MortalOptimizer& owner_;
     optim::UpdateGuard* real_;
     std::atomic<std::size_t> fatal_{static_cast<std::size_t>(-1)};
@@ -337,6 +369,97 @@ TEST(UpdateFaults, AParameterAtATime) {
         expect_recovery(world, {{rank, {piece, moment}}}, expected);
     }
   }
+}
+
+// Memory that processes share, with the journal of an update over it.
+class SharedUpdate {
+ public:
+  SharedUpdate(optim::Optimizer& optimizer, std::size_t elements, int threads)
+      : elements_(elements), pieces_(optimizer.pieces()) {
+    const std::size_t slot = UndoSlot::bytes(pieces_);
+    const std::size_t floats = elements_ + optimizer.state_elements();
+    const std::size_t slots_at = align_up(sizeof(UpdateHeader), kTensorAlignment);
+    const std::size_t progress_at = slots_at + slot * static_cast<std::size_t>(threads);
+    const std::size_t values_at = align_up(progress_at + 8 * pieces_.count, kTensorAlignment);
+    bytes_ = values_at + floats * sizeof(float);
+    void* memory =
+        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) raise<IoError>("no shared memory of {} bytes", bytes_);
+    memory_ = static_cast<std::byte*>(memory);
+    header_ = new (memory_) UpdateHeader;
+    values_ = {reinterpret_cast<float*>(memory_ + values_at), floats};
+    const std::span<std::byte> slots(memory_ + slots_at, progress_at - slots_at);
+    auto* progress = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_ + progress_at);
+    journal_ =
+        UpdateJournal(*header_, values_.data(), {progress, pieces_.count}, slots, {slots}, slot);
+  }
+  SharedUpdate(const SharedUpdate&) = delete;
+  SharedUpdate& operator=(const SharedUpdate&) = delete;
+  ~SharedUpdate() { ::munmap(memory_, bytes_); }
+
+  std::uint64_t step() const { return header_->step.load(std::memory_order_acquire); }
+  std::span<float> values() const { return values_; }
+  UpdateJournal& journal() { return journal_; }
+  void update(const kernels::Context& context, optim::Optimizer& optimizer, std::uint64_t step,
+              std::span<const float> gradients) {
+    header_->step.store(step, std::memory_order_release);
+    optimizer.step(context, {.step = step, .learning_rate = 1e-2},
+                   {values_.first(elements_), {}, gradients, values_.subspan(elements_)}, 0,
+                   elements_, &journal_);
+  }
+
+ private:
+  std::size_t elements_, bytes_ = 0;
+  optim::UpdatePieces pieces_;
+  std::byte* memory_ = nullptr;
+  UpdateHeader* header_ = nullptr;
+  std::span<float> values_;
+  UpdateJournal journal_;
+};
+
+// Two threads update step after step until a signal ends them wherever they are, in the middle of a
+// kernel mostly; whoever is left finishes the step that was begun.
+TEST(UpdateFaults, AKillAtAnyInstant) {
+  constexpr int kDeaths = 60;
+  const nn::ParameterLayout layout = test_layout();
+  std::vector<float> gradients(layout.size());
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = noise(1, i, 1);
+  int interrupted = 0;
+  for (const optim::OptimizerName name :
+       {optim::OptimizerName::kAdamwTorch, optim::OptimizerName::kSgd,
+        optim::OptimizerName::kAdagrad, optim::OptimizerName::kAdafactor}) {
+    const optim::OptimizerOptions options = {.name = name, .weight_decay = 0.01, .momentum = 0.9};
+    const auto optimizer = optim::make_optimizer(options, layout);
+    SharedUpdate shared(*optimizer, layout.size(), 2);
+    SharedUpdate undisturbed(*optimizer, layout.size(), 2);
+    for (int death = 0; death < kDeaths; ++death) {
+      const std::uint64_t before = shared.step();
+      const pid_t child = ::fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        Machine machine;  // threads of its own
+        for (std::uint64_t step = before + 1;; ++step)
+          shared.update(machine.context, *optimizer, step, gradients);
+      }
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      while (shared.step() == before && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(37 * death));
+      ::kill(child, SIGKILL);
+      ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+      ASSERT_GT(shared.step(), before) << "the child did not begin";
+
+      Machine machine;
+      for (std::uint64_t step = before + 1; step <= shared.step(); ++step)
+        undisturbed.update(machine.context, *optimizer, step, gradients);
+      const auto same = [&] { return std::ranges::equal(shared.values(), undisturbed.values()); };
+      if (!same()) ++interrupted;
+      shared.journal().restore();
+      shared.update(machine.context, *optimizer, shared.step(), gradients);
+      ASSERT_TRUE(same()) << to_string(name) << ", death " << death << ", step " << shared.step();
+    }
+  }
+  EXPECT_GT(interrupted, kDeaths);  // of four times as many; or it was no test
 }
 
 }  // namespace

@@ -1,16 +1,15 @@
-// What lets somebody else finish an update whose process has died: which pieces of it are done, and
-// what the pieces were before that are not. It lies in the node's memory, so it outlives every
-// rank.
+// What lets somebody else finish an update whose process has died: how far each piece of it is
+// done, and what was where an interrupted thread was writing. It lies in the node's memory, so it
+// outlives every rank.
 //
-// A thread copies a piece into its slot, marks the slot, overwrites the piece, notes the piece as
-// done, and clears the mark. Whoever finishes the update puts the pieces of marked slots back,
-// unless they are done, and then updates all that are not done. A process may die between any two
-// stores, also of those who finish: what they do twice gives the same. Slots are small and written
-// again and again, so they stay in the cache.
+// A thread names the piece in its slot, updates it block by block, the slot's undo log keeping what
+// each block was (kernels/undo_log.h), notes the piece as done, and clears the name. Whoever
+// finishes the update looks at the slots that have a name: what the log has is put back, and the
+// piece is noted as done up to there. Then all that is not done is updated. A process may die
+// between any two stores, also of those who finish: what they do twice gives the same.
 //
 // Memory order: what a dead process has stored can be seen by the others in the order in which it
-// was stored; release stores and the fences between mark and piece keep the compiler to that order
-// too.
+// was stored; release stores keep the compiler to that order too.
 #pragma once
 
 #include <atomic>
@@ -33,17 +32,18 @@ struct UpdateHeader {
 };
 static_assert(std::atomic<double>::is_always_lock_free);
 
-// The place where one thread keeps a piece. Followed by the piece's values.
+// Where one thread keeps what it overwrites. Followed by the values.
 struct alignas(kTensorAlignment) UndoSlot {
-  static constexpr std::size_t kMostSpans = 4;
-  std::atomic<std::uint64_t> marked{0};  // the piece's index plus 1, or 0
+  static constexpr std::size_t kMostSpans = kernels::UndoLog::kMostArrays;
+  std::atomic<std::uint64_t> piece{0};  // the piece's index plus 1, or 0
+  std::uint64_t block = 0;              // kernels::KeptBlock::word(), or 0
   struct Span {
-    std::uint64_t begin = 0;  // f32 elements behind the beginning of the state's memory
-    std::uint64_t size = 0;
+    std::uint64_t begin = 0;   // f32 elements behind the beginning of the state's memory
+    std::uint64_t size = 0;    // of the piece
+    std::uint64_t values = 0;  // where its copy begins in a half of the values
   } spans[kMostSpans];
   std::uint64_t num_spans = 0;
-  // Bytes of a slot for pieces of up to `elements`.
-  static std::size_t bytes(std::size_t elements);
+  static std::size_t bytes(const optim::UpdatePieces& pieces);
   float* values() { return reinterpret_cast<float*>(this + 1); }
 };
 
@@ -51,32 +51,37 @@ struct alignas(kTensorAlignment) UndoSlot {
 class UpdateJournal : public optim::UpdateGuard {
  public:
   UpdateJournal() = default;
-  // `base`: the beginning of the memory in which weights and state lie. `done`: a word per piece.
-  // `own_slots`: this rank's, one per thread, `slot_bytes` each; `all_slots`: those of each rank of
-  // the node. All of it outlives the journal and begins as zeros.
-  UpdateJournal(UpdateHeader& header, float* base, std::span<std::atomic<std::uint32_t>> done,
+  // `base`: the beginning of the memory in which weights and state lie. `progress`: a word per
+  // piece. `own_slots`: this rank's, one per thread, `slot_bytes` each; `all_slots`: those of each
+  // rank of the node. All of it outlives the journal and begins as zeros.
+  UpdateJournal(UpdateHeader& header, float* base, std::span<std::atomic<std::uint64_t>> progress,
                 std::span<std::byte> own_slots, std::vector<std::span<std::byte>> all_slots,
                 std::size_t slot_bytes);
 
-  bool begin(int thread, const optim::UpdatePiece& piece) override;
+  std::size_t begin(int thread, const optim::UpdatePiece& piece) override;
+  kernels::UndoLog undo_log(int thread) override;
+  void keep_whole(int thread, const optim::UpdatePiece& piece) override;
   void done(int thread, const optim::UpdatePiece& piece) override;
 
-  // Puts back what the pieces of the newest update were that were begun and are not done.
+  // Puts back what was where interrupted threads of the newest update were writing.
   void restore();
 
  private:
-  // Of the newest step, as it stands in `done_`.
-  std::uint32_t step() const {
-    return static_cast<std::uint32_t>(header_->step.load(std::memory_order_relaxed));
-  }
+  // What a word of `progress_` says: so many elements of the piece have the newest step, of which
+  // the word has the low half. Older steps count as none.
+  std::uint64_t progress_word(std::size_t elements) const;
+  std::size_t elements_done(std::size_t piece) const;
   UndoSlot& slot(std::span<std::byte> slots, std::size_t index) const {
     return *reinterpret_cast<UndoSlot*>(slots.data() + index * slot_bytes_);
+  }
+  UndoSlot& own_slot(int thread) const {
+    return slot(own_slots_, static_cast<std::size_t>(thread));
   }
   void put_back(UndoSlot& slot);
 
   UpdateHeader* header_ = nullptr;
   float* base_ = nullptr;
-  std::span<std::atomic<std::uint32_t>> done_;
+  std::span<std::atomic<std::uint64_t>> progress_;
   std::span<std::byte> own_slots_;
   std::vector<std::span<std::byte>> all_slots_;
   std::size_t slot_bytes_ = 0;

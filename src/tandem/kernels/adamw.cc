@@ -43,13 +43,15 @@ void adamw(const Context& ctx, std::size_t count, const AdamWStep& step, const f
     const std::size_t begin = chunk * kChunk;
     ctx.kernels.optimizer->adamw(factors, std::min(kChunk, count - begin), grad + begin,
                                  parameters + begin, exp_avg + begin, exp_avg_sq + begin,
-                                 copy == nullptr ? nullptr : copy + begin);
+                                 copy == nullptr ? nullptr : copy + begin, /*undo=*/nullptr);
   });
 }
 
 void adamw(const KernelSet& kernels, std::size_t count, const AdamWStep& step, const float* grad,
-           float* parameters, float* exp_avg, float* exp_avg_sq, bfloat16* copy) {
-  kernels.optimizer->adamw(factors_of(step), count, grad, parameters, exp_avg, exp_avg_sq, copy);
+           float* parameters, float* exp_avg, float* exp_avg_sq, bfloat16* copy,
+           const UndoLog* undo) {
+  kernels.optimizer->adamw(factors_of(step), count, grad, parameters, exp_avg, exp_avg_sq, copy,
+                           undo);
 }
 
 }  // namespace tandem::kernels

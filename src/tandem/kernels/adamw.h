@@ -7,6 +7,7 @@
 
 #include "tandem/core/bfloat16.h"
 #include "tandem/kernels/context.h"
+#include "tandem/kernels/undo_log.h"
 
 namespace tandem::kernels {
 
@@ -42,7 +43,9 @@ void adamw(const Context& ctx, std::size_t count, const AdamWStep& step, const f
            float* parameters, float* exp_avg, float* exp_avg_sq, bfloat16* copy);
 
 // The same on the calling thread, for a caller that cuts its own chunks.
+//   undo: keeps parameters, exp_avg and exp_avg_sq before they are overwritten; or null.
 void adamw(const KernelSet& kernels, std::size_t count, const AdamWStep& step, const float* grad,
-           float* parameters, float* exp_avg, float* exp_avg_sq, bfloat16* copy);
+           float* parameters, float* exp_avg, float* exp_avg_sq, bfloat16* copy,
+           const UndoLog* undo = nullptr);
 
 }  // namespace tandem::kernels

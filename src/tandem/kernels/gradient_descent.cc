@@ -54,14 +54,14 @@ void sgd(const Context& ctx, std::size_t count, const SgdStep& step, const float
     const std::size_t begin = chunk * kChunk;
     ctx.kernels.optimizer->sgd(factors, std::min(kChunk, count - begin), grad + begin,
                                parameters + begin, step.momentum == 0 ? nullptr : buffer + begin,
-                               shifted(copy, begin));
+                               shifted(copy, begin), /*undo=*/nullptr);
   });
 }
 
 void sgd(const KernelSet& kernels, std::size_t count, const SgdStep& step, const float* grad,
-         float* parameters, float* buffer, bfloat16* copy) {
+         float* parameters, float* buffer, bfloat16* copy, const UndoLog* undo) {
   kernels.optimizer->sgd(factors_of(step, buffer), count, grad, parameters,
-                         step.momentum == 0 ? nullptr : buffer, copy);
+                         step.momentum == 0 ? nullptr : buffer, copy, undo);
 }
 
 void adagrad(const Context& ctx, std::size_t count, const AdagradStep& step, const float* grad,
@@ -70,13 +70,15 @@ void adagrad(const Context& ctx, std::size_t count, const AdagradStep& step, con
   ctx.threads.parallel_for(num_chunks(count, kChunk), [&](std::size_t chunk, int) {
     const std::size_t begin = chunk * kChunk;
     ctx.kernels.optimizer->adagrad(factors, std::min(kChunk, count - begin), grad + begin,
-                                   parameters + begin, sum + begin, shifted(copy, begin));
+                                   parameters + begin, sum + begin, shifted(copy, begin),
+                                   /*undo=*/nullptr);
   });
 }
 
 void adagrad(const KernelSet& kernels, std::size_t count, const AdagradStep& step,
-             const float* grad, float* parameters, float* sum, bfloat16* copy) {
-  kernels.optimizer->adagrad(factors_of(step), count, grad, parameters, sum, copy);
+             const float* grad, float* parameters, float* sum, bfloat16* copy,
+             const UndoLog* undo) {
+  kernels.optimizer->adagrad(factors_of(step), count, grad, parameters, sum, copy, undo);
 }
 
 }  // namespace tandem::kernels

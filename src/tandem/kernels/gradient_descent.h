@@ -7,6 +7,7 @@
 
 #include "tandem/core/bfloat16.h"
 #include "tandem/kernels/context.h"
+#include "tandem/kernels/undo_log.h"
 
 namespace tandem::kernels {
 
@@ -31,8 +32,9 @@ void sgd(const Context& ctx, std::size_t count, const SgdStep& step, const float
          float* parameters, float* buffer, bfloat16* copy);
 
 // The same on the calling thread, for a caller that cuts its own chunks.
+//   undo: keeps parameters and buffer before they are overwritten; or null.
 void sgd(const KernelSet& kernels, std::size_t count, const SgdStep& step, const float* grad,
-         float* parameters, float* buffer, bfloat16* copy);
+         float* parameters, float* buffer, bfloat16* copy, const UndoLog* undo = nullptr);
 
 struct AdagradStep {
   double lr = 0;
@@ -50,8 +52,9 @@ struct AdagradStep {
 void adagrad(const Context& ctx, std::size_t count, const AdagradStep& step, const float* grad,
              float* parameters, float* sum, bfloat16* copy);
 
-// The same on the calling thread.
+// The same on the calling thread; `undo` as in sgd().
 void adagrad(const KernelSet& kernels, std::size_t count, const AdagradStep& step,
-             const float* grad, float* parameters, float* sum, bfloat16* copy);
+             const float* grad, float* parameters, float* sum, bfloat16* copy,
+             const UndoLog* undo = nullptr);
 
 }  // namespace tandem::kernels

@@ -12,6 +12,7 @@
 #include "tandem/kernels/activation.h"
 #include "tandem/kernels/dropout.h"
 #include "tandem/kernels/int8.h"
+#include "tandem/kernels/undo_log.h"
 
 namespace tandem::kernels {
 
@@ -184,13 +185,14 @@ struct AdagradFactors {
 };
 
 // `copy` may be null, and `buffer` where there is no momentum.
+// `undo`: where the elements are kept before they are overwritten; or null.
 struct OptimizerKernels {
   void (*adamw)(const AdamWFactors&, std::size_t count, const float* grad, float* parameters,
-                float* exp_avg, float* exp_avg_sq, bfloat16* copy);
+                float* exp_avg, float* exp_avg_sq, bfloat16* copy, const UndoLog* undo);
   void (*sgd)(const SgdFactors&, std::size_t count, const float* grad, float* parameters,
-              float* buffer, bfloat16* copy);
+              float* buffer, bfloat16* copy, const UndoLog* undo);
   void (*adagrad)(const AdagradFactors&, std::size_t count, const float* grad, float* parameters,
-                  float* sum, bfloat16* copy);
+                  float* sum, bfloat16* copy, const UndoLog* undo);
 };
 
 struct ReduceKernels {

@@ -169,12 +169,20 @@ TEST_F(AdamWTest, SlicesAndThreadsAreTheWhole) {
 class KeepingGuard : public UpdateGuard {
  public:
   explicit KeepingGuard(bool refuses) : refuses_(refuses) {}
-  bool begin(int /*thread*/, const UpdatePiece& piece) override {
+  std::size_t begin(int /*thread*/, const UpdatePiece& piece) override {
     const std::lock_guard lock(mutex_);
     seen_.insert(piece.index);
     for (const std::span<float> values : piece.overwritten)
       kept_.emplace_back(values, std::vector<float>(values.begin(), values.end()));
-    return !refuses_;
+    return refuses_ ? piece.elements : 0;
+  }
+  kernels::UndoLog undo_log(int thread) override {
+    Log& log = logs_[static_cast<std::size_t>(thread)];
+    return {.values = log.values.data(), .word = &log.word};
+  }
+  void keep_whole(int /*thread*/, const UpdatePiece& piece) override {
+    const std::lock_guard lock(mutex_);
+    whole_.insert(piece.index);
   }
   void done(int /*thread*/, const UpdatePiece& piece) override {
     const std::lock_guard lock(mutex_);
@@ -185,12 +193,18 @@ class KeepingGuard : public UpdateGuard {
       std::copy(values.begin(), values.end(), place.begin());
   }
   const std::set<std::size_t>& seen() const { return seen_; }
+  const std::set<std::size_t>& kept_whole() const { return whole_; }
   const std::set<std::size_t>& finished() const { return done_; }
 
  private:
   bool refuses_;
   std::mutex mutex_;
-  std::set<std::size_t> seen_, done_;
+  std::set<std::size_t> seen_, whole_, done_;
+  struct Log {
+    std::vector<float> values = std::vector<float>(2 * kernels::UndoLog::kHalf);
+    std::uint64_t word = 0;
+  };
+  std::vector<Log> logs_ = std::vector<Log>(8);  // by thread
   std::vector<std::pair<std::span<float>, std::vector<float>>> kept_;
 };
 
@@ -220,6 +234,8 @@ TEST_F(AdamWTest, AGuardCanUndoAndRefuse) {
     EXPECT_EQ(state, plain_state) << to_string(name);
     EXPECT_EQ(keeping.seen().size(), optimizer->pieces().count) << to_string(name);
     EXPECT_EQ(keeping.finished(), keeping.seen()) << to_string(name);
+    EXPECT_EQ(keeping.kept_whole().size(),
+              optimizer->pieces().largest_whole > 0 ? keeping.seen().size() : 0u);
     keeping.put_back();
     EXPECT_EQ(weights, before) << to_string(name);
     EXPECT_EQ(state, state_before) << to_string(name);

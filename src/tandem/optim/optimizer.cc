@@ -38,9 +38,7 @@ class Elementwise : public Optimizer {
   std::size_t state_elements() const override { return state_elements_; }
   std::vector<StateTensor> state_tensors() const override { return tensors_; }
 
-  UpdatePieces pieces() const override {
-    return {.count = num_chunks(arena_size_, kPiece), .largest = (1 + num_arenas()) * kPiece};
-  }
+  UpdatePieces pieces() const override { return {.count = num_chunks(arena_size_, kPiece)}; }
 
   void step(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
             std::size_t begin, std::size_t end, UpdateGuard* guard) override {
@@ -48,16 +46,11 @@ class Elementwise : public Optimizer {
     context.threads.parallel_for(num_chunks(end - begin, kPiece), [&](std::size_t i, int thread) {
       const std::size_t from = begin + i * kPiece;
       const std::size_t to = std::min(end, from + kPiece);
-      if (guard == nullptr) return update_all(context, step, arenas, from, to);
-      std::array<std::span<float>, 1 + kMostArenas> overwritten = {
-          arenas.weights.subspan(from, to - from)};
-      for (std::size_t arena = 0; arena < num_arenas(); ++arena)
-        overwritten[1 + arena] = {state_at(arenas, arena, from), to - from};
-      const UpdatePiece piece = {.index = from / kPiece,
-                                 .overwritten = std::span(overwritten).first(1 + num_arenas())};
-      if (!guard->begin(thread, piece)) return;
-      update_all(context, step, arenas, from, to);
-      guard->done(thread, piece);
+      if (guard == nullptr) {
+        update_all(context, step, arenas, from, to, nullptr);
+      } else {
+        update_piece(context, step, arenas, from, to, thread, *guard);
+      }
     });
   }
 
@@ -65,7 +58,7 @@ class Elementwise : public Optimizer {
   // On the calling thread. All of [begin, end) have a bf16 copy, or none.
   virtual void update(const KernelSet& kernels, const OptimizerStep& step,
                       const ParameterArenas& arenas, std::size_t begin, std::size_t end,
-                      double weight_decay) const = 0;
+                      double weight_decay, const kernels::UndoLog* undo) const = 0;
 
   const OptimizerOptions& options() const { return options_; }
   // Element `offset` of the index-th arena of the state.
@@ -77,9 +70,33 @@ class Elementwise : public Optimizer {
   static constexpr std::size_t kMostArenas = 2;
   std::size_t num_arenas() const { return state_elements_ / std::max<std::size_t>(arena_size_, 1); }
 
+  // update_all(), so that somebody else can finish it.
+  void update_piece(const Context& context, const OptimizerStep& step,
+                    const ParameterArenas& arenas, std::size_t begin, std::size_t end, int thread,
+                    UpdateGuard& guard) const {
+    std::array<std::span<float>, 1 + kMostArenas> overwritten = {
+        arenas.weights.subspan(begin, end - begin)};
+    for (std::size_t arena = 0; arena < num_arenas(); ++arena)
+      overwritten[1 + arena] = {state_at(arenas, arena, begin), end - begin};
+    const UpdatePiece piece = {.index = begin / kPiece,
+                               .elements = end - begin,
+                               .overwritten = std::span(overwritten).first(1 + num_arenas())};
+    const std::size_t up_to_date = guard.begin(thread, piece);
+    if (up_to_date == piece.elements) return;
+    const KeptUpdate kept = {guard.undo_log(thread), begin};
+    update_all(context, step, arenas, begin + up_to_date, end, &kept);
+    guard.done(thread, piece);
+  }
+
+  // A log, and the element of the layout that is its first.
+  struct KeptUpdate {
+    kernels::UndoLog log;
+    std::size_t origin;
+  };
+
   // The trainable elements of [begin, end), in runs of equal weight decay with or without a copy.
   void update_all(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
-                  std::size_t begin, std::size_t end) const {
+                  std::size_t begin, std::size_t end, const KeptUpdate* kept) const {
     const std::size_t copied = arenas.weights_bf16.size();
     const auto first = std::partition_point(ranges_.begin(), ranges_.end(),
                                             [&](const ElementRange& r) { return r.end <= begin; });
@@ -88,9 +105,20 @@ class Elementwise : public Optimizer {
       const std::size_t from = std::max(begin, range->begin);
       const std::size_t to = std::min(end, range->end);
       const std::size_t middle = std::clamp(copied, from, to);
-      if (from < middle) update(context.kernels, step, arenas, from, middle, weight_decay);
-      if (middle < to) update(context.kernels, step, arenas, middle, to, weight_decay);
+      update_run(context, step, arenas, from, middle, weight_decay, kept);
+      update_run(context, step, arenas, middle, to, weight_decay, kept);
     }
+  }
+
+  void update_run(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
+                  std::size_t begin, std::size_t end, double weight_decay,
+                  const KeptUpdate* kept) const {
+    if (begin == end) return;
+    if (kept == nullptr)
+      return update(context.kernels, step, arenas, begin, end, weight_decay, nullptr);
+    kernels::UndoLog log = kept->log;
+    log.first = begin - kept->origin;
+    update(context.kernels, step, arenas, begin, end, weight_decay, &log);
   }
 
   OptimizerOptions options_;
@@ -107,7 +135,8 @@ class AdamW : public Elementwise {
 
  private:
   void update(const KernelSet& kernels, const OptimizerStep& step, const ParameterArenas& arenas,
-              std::size_t begin, std::size_t end, double weight_decay) const override {
+              std::size_t begin, std::size_t end, double weight_decay,
+              const kernels::UndoLog* undo) const override {
     const bool torch = options().name == OptimizerName::kAdamwTorch;
     kernels::adamw(kernels, end - begin,
                    {.lr = step.learning_rate,
@@ -119,7 +148,8 @@ class AdamW : public Elementwise {
                     .grad_scale = static_cast<float>(step.gradient_scale),
                     .form = torch ? kernels::AdamWForm::kTorch : kernels::AdamWForm::kHuggingFace},
                    arenas.gradients.data() + begin, arenas.weights.data() + begin,
-                   state_at(arenas, 0, begin), state_at(arenas, 1, begin), copy_at(arenas, begin));
+                   state_at(arenas, 0, begin), state_at(arenas, 1, begin), copy_at(arenas, begin),
+                   undo);
   }
 };
 
@@ -134,7 +164,8 @@ class Sgd : public Elementwise {
     return {"momentum_buffer"};
   }
   void update(const KernelSet& kernels, const OptimizerStep& step, const ParameterArenas& arenas,
-              std::size_t begin, std::size_t end, double weight_decay) const override {
+              std::size_t begin, std::size_t end, double weight_decay,
+              const kernels::UndoLog* undo) const override {
     kernels::sgd(kernels, end - begin,
                  {.lr = step.learning_rate,
                   .weight_decay = weight_decay,
@@ -145,7 +176,7 @@ class Sgd : public Elementwise {
                   .grad_scale = static_cast<float>(step.gradient_scale)},
                  arenas.gradients.data() + begin, arenas.weights.data() + begin,
                  options().momentum == 0 ? nullptr : state_at(arenas, 0, begin),
-                 copy_at(arenas, begin));
+                 copy_at(arenas, begin), undo);
   }
 };
 
@@ -156,7 +187,8 @@ class Adagrad : public Elementwise {
 
  private:
   void update(const KernelSet& kernels, const OptimizerStep& step, const ParameterArenas& arenas,
-              std::size_t begin, std::size_t end, double weight_decay) const override {
+              std::size_t begin, std::size_t end, double weight_decay,
+              const kernels::UndoLog* undo) const override {
     kernels::adagrad(kernels, end - begin,
                      {.lr = step.learning_rate,
                       .lr_decay = options().adagrad_lr_decay,
@@ -166,7 +198,7 @@ class Adagrad : public Elementwise {
                       .step = static_cast<std::int64_t>(step.step),
                       .grad_scale = static_cast<float>(step.gradient_scale)},
                      arenas.gradients.data() + begin, arenas.weights.data() + begin,
-                     state_at(arenas, 0, begin), copy_at(arenas, begin));
+                     state_at(arenas, 0, begin), copy_at(arenas, begin), undo);
   }
 };
 
@@ -199,7 +231,7 @@ class Adafactor : public Optimizer {
     std::size_t largest = 0;
     for (const Entry& entry : entries_)
       largest = std::max(largest, entry.size + entry.state_size());
-    return {.count = entries_.size(), .largest = largest, .one_at_a_time = true};
+    return {.count = entries_.size(), .largest_whole = largest};
   }
 
   void step(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
@@ -217,8 +249,11 @@ class Adafactor : public Optimizer {
       const std::array<std::span<float>, 2> overwritten = {
           arenas.weights.subspan(entry.offset, entry.size),
           arenas.state.subspan(entry.state, entry.state_size())};
-      const UpdatePiece piece = {.index = i, .overwritten = overwritten};
-      if (guard != nullptr && !guard->begin(0, piece)) continue;
+      const UpdatePiece piece = {.index = i, .elements = entry.size, .overwritten = overwritten};
+      if (guard != nullptr) {
+        if (guard->begin(0, piece) == piece.elements) continue;
+        guard->keep_whole(0, piece);
+      }
       now.weight_decay = entry.weight_decay ? options_.weight_decay : 0.0;
       const float* const gradient = arenas.gradients.data() + entry.offset;
       float* const weights = arenas.weights.data() + entry.offset;

@@ -105,8 +105,7 @@ class Optimizer {
                     const ParameterArenas& arenas, std::size_t begin, std::size_t end,
                     UpdateGuard* guard = nullptr) = 0;
 
-  // Elements of the layout that a thread updates at a time: what it overwrites, and a copy of that,
-  // stay in the L2 cache.
+  // Elements of the layout that a thread updates at a time.
   static constexpr std::size_t kPiece = 16384;
 };
 

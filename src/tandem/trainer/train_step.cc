@@ -39,11 +39,11 @@ double finish_reduction(const StepContext& context, StepResult& result) {
 
 dist::ModelStateOptions state_options(const nn::ParameterLayout& layout, std::size_t bf16_elements,
                                       const optim::Optimizer* optimizer, int logical_shards,
-                                      const kernels::Context& context, bool finishable) {
+                                      const kernels::Context& context) {
   dist::ModelStateOptions options = {.elements = layout.size(), .bf16_elements = bf16_elements};
   if (optimizer == nullptr) return options;
   options.optimizer_state_elements = optimizer->state_elements();
-  if (finishable) options.pieces = optimizer->pieces();
+  options.pieces = optimizer->pieces();
   options.threads = context.threads.num_threads();
   options.record_values = StepRecord::kPerShard * static_cast<std::size_t>(logical_shards);
   return options;

@@ -60,13 +60,10 @@ struct StepResult {
 };
 
 // What the memory of a job has to hold: `optimizer` null where nothing is trained, `logical_shards`
-// as in GradientEngineOptions. `finishable`: what a rank that dies in an update leaves undone,
-// others can finish; that takes time in every update
-// (docs/design/0010-updates-that-others-can-finish.md), so it is for jobs that go on without a
-// rank.
+// as in GradientEngineOptions.
 dist::ModelStateOptions state_options(const nn::ParameterLayout& layout, std::size_t bf16_elements,
                                       const optim::Optimizer* optimizer, int logical_shards,
-                                      const kernels::Context& context, bool finishable = false);
+                                      const kernels::Context& context);
 
 // Step `step` (counted from 0) on micro-batches [first_batch, first_batch + num_batches) of
 // `order`. Every rank calls it with the same arguments. `reuse`: a result that is done with; with
@@ -75,8 +72,7 @@ dist::ModelStateOptions state_options(const nn::ParameterLayout& layout, std::si
 // Throws CommError when a peer failed. The node's weights and optimizer state are then exactly
 // those of ModelState::step(), this step's or the previous one's, unless
 // ModelState::unfinished_update() has this step's: then some of the update is done, and
-// GradientEngine::finish_update() of the ranks that are left makes them exactly this step's, if the
-// state was made to be finished by others (state_options()); else they are lost.
+// GradientEngine::finish_update() of the ranks that are left makes them exactly this step's.
 StepResult train_step(const StepContext& context, const data::EpochBatches& order,
                       std::size_t first_batch, std::size_t num_batches, std::int64_t step,
                       double learning_rate, StepResult reuse = {});

@@ -47,12 +47,17 @@ struct Ragged {
   }
 };
 
-// body(place) for all vectors of [0, count).
+// body(place) for all vectors of [begin, end).
+template <class V, class Body>
+[[gnu::always_inline]] inline void for_each_vector(std::size_t begin, std::size_t end, Body body) {
+  std::size_t i = begin;
+  for (; i + V::kLanes <= end; i += V::kLanes) body(Whole<V>{i});
+  if (i < end) body(Ragged<V>{i, end - i});
+}
+
 template <class V, class Body>
 [[gnu::always_inline]] inline void for_each_vector(std::size_t count, Body body) {
-  std::size_t i = 0;
-  for (; i + V::kLanes <= count; i += V::kLanes) body(Whole<V>{i});
-  if (i < count) body(Ragged<V>{i, count - i});
+  for_each_vector<V>(0, count, body);
 }
 
 // body(place, factors) for all vectors of one row of a dropout mask; the factors are 0 or 1/(1-p).
