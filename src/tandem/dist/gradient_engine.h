@@ -134,7 +134,8 @@ class GradientEngine {
   // Collective over the node. If an update of the state was interrupted, the ranks of the node
   // finish it together; it has the bits that it would have had. All ranks that worked on it must be
   // among them or dead. Returns whether there was one. May itself be interrupted and finished by
-  // others. Throws CommError where the state keeps nothing for it (one rank on a node, without pieces).
+  // others. Throws CommError where the state keeps nothing for it (one rank on a node, or without
+  // pieces).
   bool finish_update(const kernels::Context& context, optim::Optimizer& optimizer);
   // Collective over all ranks, after finish_update(): nodes that are behind the newest get its
   // weights, optimizer state and record. Returns the step that all have now.
