@@ -66,9 +66,9 @@ TEST(DemoGolden, TokensAndOffsets) {
   for (const json& expected : golden.at("cases")) {
     const std::string text = expected.at("text");
     tokenizer.encode(text, encoding);
-    std::vector<std::int32_t> ids{tokenizer.cls_token_id()};
+    std::vector<std::int32_t> ids{tokenizer.sequence_template().cls_id};
     ids.insert(ids.end(), encoding.ids.begin(), encoding.ids.end());
-    ids.push_back(tokenizer.sep_token_id());
+    ids.push_back(tokenizer.sequence_template().sep_id);
     EXPECT_EQ(json(ids), expected.at("input_ids")) << text;
     json offsets = json::array({{0, 0}});
     for (const text::Span& span : encoding.offsets) offsets.push_back({span.begin, span.end});

@@ -1,5 +1,6 @@
 #include "tandem/text/tokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tandem/core/error.h"
@@ -23,49 +24,83 @@ struct Tokenizer::State {
     }
   }
 
+  // Throws DataError if `text` is not valid UTF-8.
+  void check(std::string_view text) const;
+  // Appends the tokens of a valid text.
+  void append(std::string_view text, Encoding& encoding) const;
+
   TokenizerDefinition definition;
   std::unique_ptr<TokenizerModel> model;
   AddedTokenMatcher raw_tokens;
   std::vector<std::string> tokens;  // [id]
 };
 
+namespace {
+
+void clear(Encoding& encoding) {
+  encoding.ids.clear();
+  encoding.offsets.clear();
+  encoding.word_ids.clear();
+  encoding.next_word = 0;
+}
+
+}  // namespace
+
 Tokenizer::Tokenizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
-Tokenizer Tokenizer::load(const std::filesystem::path& directory) {
-  return Tokenizer(std::make_unique<State>(read_tokenizer_definition(directory)));
+Tokenizer Tokenizer::load(const std::filesystem::path& directory, const TokenizerOptions& options) {
+  return Tokenizer(std::make_unique<State>(read_tokenizer_definition(directory, options)));
 }
 
-void Tokenizer::encode(std::string_view text, Encoding& encoding) const {
+void Tokenizer::State::check(std::string_view text) const {
   if (const auto invalid = find_invalid_utf8(text)) {
     raise<DataError>("text is not UTF-8 at byte {} (value 0x{:02x})", *invalid,
                      static_cast<unsigned char>(text[*invalid]));
   }
-  encoding.ids.clear();
-  encoding.offsets.clear();
-  const State& s = *state_;
+}
+
+void Tokenizer::State::append(std::string_view text, Encoding& encoding) const {
   std::uint32_t index = 0;
   for (std::size_t from = 0; from < text.size();) {
-    const AddedTokenMatcher::Match match = s.raw_tokens.find(text, from);
+    const AddedTokenMatcher::Match match = raw_tokens.find(text, from);
     if (match.id < 0) {
-      s.model->encode(text.substr(from), index, encoding);
+      model->encode(text.substr(from), index, encoding);
       break;
     }
-    index = s.model->encode(text.substr(from, match.begin - from), index, encoding);
-    const auto count = static_cast<std::uint32_t>(
-        count_code_points(text.substr(match.begin, match.end - match.begin)));
-    encoding.ids.push_back(match.id);
-    encoding.offsets.push_back({index, index + count});
+    index = model->encode(text.substr(from, match.begin - from), index, encoding);
+    const std::string_view swallowed = text.substr(match.begin, match.end - match.begin);
+    const auto count = static_cast<std::uint32_t>(count_code_points(swallowed));
+    model->append_added_token(match.id, swallowed, {index, index + count}, encoding);
     index += count;
     from = match.end;
   }
 }
 
-std::int32_t Tokenizer::cls_token_id() const { return state_->definition.cls_id; }
-std::int32_t Tokenizer::sep_token_id() const { return state_->definition.sep_id; }
-std::int32_t Tokenizer::pad_token_id() const { return state_->definition.pad_id; }
+void Tokenizer::encode(std::string_view text, Encoding& encoding) const {
+  state_->check(text);
+  clear(encoding);
+  state_->append(text, encoding);
+}
+
+void Tokenizer::encode_words(std::span<const std::string_view> words, Encoding& encoding) const {
+  clear(encoding);
+  for (std::size_t word = 0; word < words.size(); ++word) {
+    try {
+      state_->check(words[word]);
+    } catch (const DataError& error) {
+      raise<DataError>("word {}: {}", word, error.what());
+    }
+    const std::size_t first = encoding.word_ids.size();
+    state_->append(words[word], encoding);
+    std::fill(encoding.word_ids.begin() + static_cast<std::ptrdiff_t>(first),
+              encoding.word_ids.end(), static_cast<std::uint32_t>(word));
+  }
+}
+
+const SequenceTemplate& Tokenizer::sequence_template() const { return state_->definition.frame; }
 std::int32_t Tokenizer::unk_token_id() const { return state_->definition.unk_id; }
 std::size_t Tokenizer::vocab_size() const { return state_->tokens.size(); }
 

@@ -1,13 +1,12 @@
-// The BERT WordPiece tokenizer, equal by ids and offsets to Hugging Face's BertTokenizerFast (crate
-// `tokenizers`).
+// Texts to tokens, equal by ids and offsets to Hugging Face's fast tokenizers (crate `tokenizers`).
 //
-// A text passes five stages (docs in tokenizer.cc and normalizer.h):
+// A text passes five stages (docs in tokenizer.cc and at each model, tokenizer_model.h):
 //   1. added tokens ("[SEP]", …) are cut out of the raw text and stand for themselves;
-//   2. the normalizer cleans, sets CJK ideographs apart, strips accents, lower-cases;
-//   3. the pre-tokenizer splits at white space (dropped) and around every punctuation character;
-//   4. WordPiece takes the longest vocabulary entry again and again; a word with an unmatched rest
-//   is one [UNK];
-//   5. the caller puts [CLS] and [SEP] around: encode() yields the tokens of the bare text.
+//   2. the normalizer changes characters (BERT's drops controls, strips accents, lower-cases);
+//   3. the pre-tokenizer splits into words;
+//   4. the model cuts words into entries of its vocabulary;
+//   5. the caller puts special tokens around, sequence_template(): encode() yields the tokens of
+//   the bare text.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +14,13 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tandem/text/sequence_template.h"
 
 namespace tandem::text {
 
@@ -29,10 +32,13 @@ struct Span {
 };
 
 // The tokens of one text, in order, and the memory to make them. Reuse one object for many texts:
-// once its buffers have grown, encoding allocates nothing. ids and offsets have the same length.
+// once its buffers have grown, encoding allocates nothing. The first three have the same length.
 struct Encoding {
   std::vector<std::int32_t> ids;
   std::vector<Span> offsets;
+  // Of encode_words(): the word that a token comes from. Of encode(): the pre-tokenizer's word or
+  // added token, numbered from 0 in the order of the text. Never descends.
+  std::vector<std::uint32_t> word_ids;
 
   // Scratch of Tokenizer::encode: a stretch of text in normalized form, and the original position
   // of each character.
@@ -42,9 +48,18 @@ struct Encoding {
     std::uint8_t combining_class;
     std::uint8_t inserted;  // 1 when the character shares the source of the one before it
   };
+  std::uint32_t next_word = 0;  // the number of the word that comes next
   std::vector<Character> characters, other_characters;
   std::string bytes;                    // of one word, or of a normalized stretch
   std::vector<std::uint32_t> byte_end;  // bytes[…byte_end[i]) are the first i + 1 characters
+};
+
+// What a command line may set over a tokenizer's files, as keyword arguments of
+// AutoTokenizer.from_pretrained do.
+struct TokenizerOptions {
+  // Of byte-level BPE, ignored by other models: put a space in front of every text, so that a first
+  // word gets the tokens that it has inside of a text. run_ner sets it for RoBERTa.
+  std::optional<bool> add_prefix_space;
 };
 
 class Tokenizer {
@@ -54,20 +69,24 @@ class Tokenizer {
   // tokenizer.json's normalizer, as in Hugging Face. Throws DataError (with the file, what was
   // found and what was expected) for a folder without a vocabulary, broken JSON, a model other than
   // WordPiece, a vocabulary without [UNK], [CLS], [SEP] or [PAD], or padding_side "left".
-  static Tokenizer load(const std::filesystem::path& directory);
+  static Tokenizer load(const std::filesystem::path& directory,
+                        const TokenizerOptions& options = {});
 
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  // Replaces encoding.ids and encoding.offsets by the tokens of `text`, without [CLS] and [SEP].
+  // Replaces encoding.ids, offsets and word_ids by the tokens of `text`, without special tokens.
   // Thread-safe (each thread its own Encoding). Throws DataError naming the byte position if `text`
   // is not valid UTF-8.
   void encode(std::string_view text, Encoding& encoding) const;
+  // The same for a text that is split into words already (is_split_into_words): each word is a text
+  // of its own, and offsets are code points of the word. A word may have no token, as "" has none.
+  // DataError names the word, too.
+  void encode_words(std::span<const std::string_view> words, Encoding& encoding) const;
 
-  std::int32_t cls_token_id() const;
-  std::int32_t sep_token_id() const;
-  std::int32_t pad_token_id() const;
+  // The special tokens around one text and around a pair.
+  const SequenceTemplate& sequence_template() const;
   std::int32_t unk_token_id() const;
 
   // Number of ids including added tokens: the least vocab_size of a model that uses this tokenizer.

@@ -49,7 +49,9 @@ AddedToken parse_added_token(const Json& json, const Path& path, bool special) {
 // Reads one directory into a TokenizerDefinition.
 class DefinitionReader {
  public:
-  explicit DefinitionReader(const Path& directory) : directory_(directory) {}
+  DefinitionReader(const Path& directory, const TokenizerOptions& options) : directory_(directory) {
+    d_.options = options;
+  }
 
   TokenizerDefinition read() {
     d_.tokenizer_config = read_object_if_exists(config_path());
@@ -241,9 +243,9 @@ class DefinitionReader {
     check_added_tokens(ids);
     for (const AddedToken& token : d_.added_tokens) ids[token.content] = token.id;
     d_.unk_id = require("unk_token", d_.unk_token, ids);
-    d_.sep_id = require("sep_token", d_.sep_token, ids);
-    d_.pad_id = require("pad_token", d_.pad_token, ids);
-    d_.cls_id = require("cls_token", d_.cls_token, ids);
+    d_.frame.sep_id = require("sep_token", d_.sep_token, ids);
+    d_.frame.pad_id = require("pad_token", d_.pad_token, ids);
+    d_.frame.cls_id = require("cls_token", d_.cls_token, ids);
     for (const std::string* name :
          {&d_.unk_token, &d_.sep_token, &d_.pad_token, &d_.cls_token, &d_.mask_token}) {
       add_special_token(*name, ids);
@@ -302,8 +304,9 @@ class DefinitionReader {
 
 }  // namespace
 
-TokenizerDefinition read_tokenizer_definition(const Path& directory) {
-  return DefinitionReader(directory).read();
+TokenizerDefinition read_tokenizer_definition(const Path& directory,
+                                              const TokenizerOptions& options) {
+  return DefinitionReader(directory, options).read();
 }
 
 }  // namespace tandem::text

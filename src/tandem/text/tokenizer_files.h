@@ -9,6 +9,7 @@
 
 #include "tandem/text/added_tokens.h"
 #include "tandem/text/normalizer.h"
+#include "tandem/text/tokenizer.h"
 
 namespace tandem::text {
 
@@ -26,11 +27,13 @@ struct WordPieceOptions {
 // Everything that Tokenizer needs to know, whichever files it came from.
 struct TokenizerDefinition {
   const TokenizerModelType* model_type = nullptr;  // never null once it was read
+  TokenizerOptions options;
   // [id] → token of the WordPiece model; "" where an id is not in use.
   std::vector<std::string> vocabulary;
   std::string unk_token = "[UNK]", sep_token = "[SEP]", pad_token = "[PAD]", cls_token = "[CLS]",
               mask_token = "[MASK]";
-  std::int32_t unk_id = 0, sep_id = 0, pad_id = 0, cls_id = 0;
+  std::int32_t unk_id = 0;
+  SequenceTemplate frame;                // with the ids of the other special tokens
   WordPieceOptions wordpiece;            // of that model
   std::vector<AddedToken> added_tokens;  // by id; always holds the special tokens
   std::size_t model_max_length = Tokenizer::kUnlimited;
@@ -42,7 +45,8 @@ struct TokenizerDefinition {
 };
 
 // Documented at Tokenizer::load.
-TokenizerDefinition read_tokenizer_definition(const std::filesystem::path& directory);
+TokenizerDefinition read_tokenizer_definition(const std::filesystem::path& directory,
+                                              const TokenizerOptions& options);
 
 // Documented at Tokenizer::save.
 void write_tokenizer_definition(const TokenizerDefinition& definition,

@@ -26,11 +26,15 @@ class TokenizerModel {
  public:
   virtual ~TokenizerModel() = default;
 
-  // Appends the tokens of `stretch`, a text between two added tokens, to out.ids and out.offsets;
-  // the rest of `out` is scratch. The stretch is valid UTF-8 and begins at code point `index` of
-  // the original text. Returns the code point behind it.
+  // Appends the tokens of `stretch`, a text between two added tokens, to the first three members
+  // of `out`, and counts its words in out.next_word; the rest is scratch. The stretch is valid
+  // UTF-8 and begins at code point `index` of the original text. Returns the code point behind it.
   virtual std::uint32_t encode(std::string_view stretch, std::uint32_t index,
                                Encoding& out) const = 0;
+
+  // Appends an added token that was cut out of the raw text, with the white space that it took.
+  virtual void append_added_token(std::int32_t id, std::string_view swallowed, Span span,
+                                  Encoding& out) const;
 };
 
 // What a type of model reads of tokenizer.json beside the sections in the definition.

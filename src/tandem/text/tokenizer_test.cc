@@ -22,9 +22,8 @@ using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 std::vector<std::int32_t> with_specials(const Tokenizer& tokenizer, const Encoding& encoding) {
-  std::vector<std::int32_t> ids = {tokenizer.cls_token_id()};
-  ids.insert(ids.end(), encoding.ids.begin(), encoding.ids.end());
-  ids.push_back(tokenizer.sep_token_id());
+  std::vector<std::int32_t> ids, types;
+  append_sequence(tokenizer.sequence_template(), encoding.ids, ids, types);
   return ids;
 }
 
@@ -113,6 +112,35 @@ TEST_F(SmallTokenizer, WordsPiecesAndPunctuation) {
   EXPECT_EQ(tokens(t, "##"), "[UNK]@0-1 [UNK]@1-2") << "# is punctuation, never the prefix";
   EXPECT_EQ(tokens(t, ""), "");
   EXPECT_EQ(tokens(t, " \n\t "), "");
+}
+
+TEST_F(SmallTokenizer, WordIds) {
+  const Tokenizer t = load();
+  Encoding encoding;
+  t.encode("The cats. [MASK]catdog \u4e2d", encoding);
+  EXPECT_THAT(encoding.word_ids, ElementsAre(0, 1, 1, 2, 3, 4, 5));
+  t.encode("cats", encoding);
+  EXPECT_THAT(encoding.word_ids, ElementsAre(0, 0)) << "the object was used before";
+}
+
+TEST_F(SmallTokenizer, WordsThatAreSplitAlready) {
+  const Tokenizer t = load();
+  const std::vector<std::string_view> words = {"The", "cats.", "", "\u200b", "[SEP]", "cat the"};
+  Encoding encoding;
+  t.encode_words(words, encoding);
+  EXPECT_THAT(encoding.ids, ElementsAre(5, 6, 7, 10, 3, 6, 5));
+  EXPECT_THAT(encoding.word_ids, ElementsAre(0, 1, 1, 1, 4, 5, 5));
+  EXPECT_THAT(encoding.offsets, ElementsAre(Span{0, 3}, Span{0, 3}, Span{3, 4}, Span{4, 5},
+                                            Span{0, 5}, Span{0, 3}, Span{4, 7}));
+  t.encode_words({}, encoding);
+  EXPECT_TRUE(encoding.ids.empty() && encoding.offsets.empty() && encoding.word_ids.empty());
+  const std::vector<std::string_view> broken = {"the", "c\xff"};
+  try {
+    t.encode_words(broken, encoding);
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("word 1: text is not UTF-8 at byte 1 (value 0xff)"));
+  }
 }
 
 TEST_F(SmallTokenizer, LongWords) {
@@ -208,15 +236,13 @@ TEST_F(SmallTokenizer, SettingsOfTheModel) {
   EXPECT_EQ(load(R"({"model_max_length": 1000000000000000019884624838656})").model_max_length(),
             Tokenizer::kUnlimited);
   const Tokenizer t = load();
-  EXPECT_EQ(t.pad_token_id(), 0);
+  EXPECT_EQ(t.sequence_template(), (SequenceTemplate{.cls_id = 2, .sep_id = 3, .pad_id = 0}));
   EXPECT_EQ(t.unk_token_id(), 1);
-  EXPECT_EQ(t.cls_token_id(), 2);
-  EXPECT_EQ(t.sep_token_id(), 3);
   EXPECT_EQ(t.token(7), "##s");
   EXPECT_EQ(t.token(-1), "");
   EXPECT_EQ(t.token(1000), "");
   const Tokenizer other = load(R"({"sep_token": "."})");
-  EXPECT_EQ(other.sep_token_id(), 10);
+  EXPECT_EQ(other.sequence_template().sep_id, 10);
 }
 
 TEST_F(SmallTokenizer, Errors) {
@@ -317,7 +343,7 @@ TEST_F(TokenizerJson, OtherPostProcessorsAndNoNormalizer) {
         {"type", "BertProcessing"}, {"sep", {"[SEP]", 3}}, {"cls", {"[CLS]", 2}}};
   });
   const Tokenizer t = Tokenizer::load(folder_.path());
-  EXPECT_EQ(t.sep_token_id(), 3);
+  EXPECT_EQ(t.sequence_template().sep_id, 3);
   EXPECT_EQ(tokens(t, "Cat cat Café\tthe"), "Cat@0-3 cat@4-7 Café@8-12 the@13-16");
 }
 

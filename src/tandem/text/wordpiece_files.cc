@@ -112,8 +112,8 @@ Json template_post_processor(const TokenizerDefinition& d) {
   };
   const Json cls = special(d.cls_token, 0), sep = special(d.sep_token, 0);
   Json tokens = Json::object();
-  tokens[d.cls_token] = entry(d.cls_token, d.cls_id);
-  tokens[d.sep_token] = entry(d.sep_token, d.sep_id);
+  tokens[d.cls_token] = entry(d.cls_token, d.frame.cls_id);
+  tokens[d.sep_token] = entry(d.sep_token, d.frame.sep_id);
   return {{"type", "TemplateProcessing"},
           {"single", Json::array({cls, sequence("A", 0), sep})},
           {"pair",

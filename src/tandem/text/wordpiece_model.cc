@@ -117,6 +117,7 @@ class TextEncoder {
   void emit(std::int32_t id, std::uint32_t begin, std::uint32_t end) {
     out_.ids.push_back(id);
     out_.offsets.push_back({begin, end});
+    out_.word_ids.push_back(out_.next_word);
   }
 
  private:
@@ -137,11 +138,13 @@ class TextEncoder {
                    index + static_cast<std::uint32_t>(end));
             });
     if (!matched) replace_by_unk(mark, index, index + static_cast<std::uint32_t>(word.size()));
+    ++out_.next_word;
   }
 
   void replace_by_unk(std::size_t mark, std::uint32_t begin, std::uint32_t end) {
     out_.ids.resize(mark);
     out_.offsets.resize(mark);
+    out_.word_ids.resize(mark);
     emit(parts_.definition.unk_id, begin, end);
   }
 
@@ -171,6 +174,7 @@ class TextEncoder {
       if (match.id < 0) break;
       encode_words(character_at[from], character_at[match.begin]);
       emit_characters(match.id, character_at[match.begin], character_at[match.end]);
+      ++out_.next_word;
       from = match.end;
     }
     encode_words(character_at[from], out_.characters.size());
@@ -213,6 +217,7 @@ class TextEncoder {
     if (!matched) {
       replace_by_unk(mark, out_.characters[first].source, out_.characters[last - 1].source + 1);
     }
+    ++out_.next_word;
   }
 
   // A token that covers the normalized characters [first, last): from the source of the first to

@@ -8,22 +8,13 @@ namespace {
 
 void append_sequence(const FeatureSet& features, std::size_t i, std::size_t rows,
                      BatchRows& batch) {
-  const auto question = features.question_tokens(i);
-  const auto window = features.window_tokens(i);
   const std::size_t begin = batch.input_ids.size();
   std::vector<std::int32_t>& ids = batch.input_ids;
-  ids.push_back(features.cls_token_id());
-  ids.insert(ids.end(), question.begin(), question.end());
-  ids.push_back(features.sep_token_id());
-  const std::size_t second = ids.size() - begin;
-  ids.insert(ids.end(), window.begin(), window.end());
-  ids.push_back(features.sep_token_id());
+  text::append_sequence(features.frame(), features.question_tokens(i), features.window_tokens(i),
+                        ids, batch.token_type_ids);
   const std::size_t real = ids.size() - begin;
   rows = std::max(rows, real);
-  ids.resize(begin + rows, features.pad_token_id());
-
-  batch.token_type_ids.resize(begin + second, 0);
-  batch.token_type_ids.resize(begin + real, 1);
+  ids.resize(begin + rows, features.frame().pad_id);
   batch.token_type_ids.resize(begin + rows, 0);
   for (std::size_t position = 0; position < rows; ++position) {
     batch.position_ids.push_back(static_cast<std::int32_t>(position));

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<char, 8> kMagic = {'t', 'd', 'm', 'f', 'e', 'a', 't', '1'};
+constexpr std::array<char, 8> kMagic = {'t', 'd', 'm', 'f', 'e', 'a', 't', '2'};
 constexpr std::size_t kNumArrays = 7;
 constexpr std::size_t kAlignment = 64;
 
@@ -32,7 +32,7 @@ struct Header {
   std::array<std::uint64_t, kNumArrays> sizes;  // elements of the arrays
   std::uint64_t num_examples, num_real_tokens, num_cls_labels, num_unusable, num_last_token_labels;
   std::uint64_t max_seq_length;
-  std::int64_t cls, sep, pad;
+  text::SequenceTemplate frame;
 };
 static_assert(std::is_trivially_copyable_v<Header>);
 constexpr std::size_t kChecksumEnd = offsetof(Header, checksum) + sizeof(std::uint64_t);
@@ -107,9 +107,7 @@ class FeatureFile {
       left.remove_prefix(end + 1);
     }
     set.max_seq_length_ = header.max_seq_length;
-    set.cls_ = static_cast<std::int32_t>(header.cls);
-    set.sep_ = static_cast<std::int32_t>(header.sep);
-    set.pad_ = static_cast<std::int32_t>(header.pad);
+    set.frame_ = header.frame;
     std::size_t at = aligned(sizeof(Header) + text.size());
     std::size_t array = 0;
     for_each_array(set.arrays_, [&]<class T>(std::span<const T>& view) {
@@ -144,9 +142,7 @@ class FeatureFile {
     header.num_unusable = set.statistics_.num_unusable;
     header.num_last_token_labels = set.statistics_.num_last_token_labels;
     header.max_seq_length = set.max_seq_length_;
-    header.cls = set.cls_;
-    header.sep = set.sep_;
-    header.pad = set.pad_;
+    header.frame = set.frame_;
     return header;
   }
 

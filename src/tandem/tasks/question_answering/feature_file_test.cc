@@ -61,9 +61,7 @@ void expect_equal(const FeatureSet& got, const FeatureSet& want) {
     EXPECT_EQ(got.num_real_tokens(i), want.num_real_tokens(i));
   }
   EXPECT_EQ(got.max_seq_length(), want.max_seq_length());
-  EXPECT_EQ(got.cls_token_id(), want.cls_token_id());
-  EXPECT_EQ(got.sep_token_id(), want.sep_token_id());
-  EXPECT_EQ(got.pad_token_id(), want.pad_token_id());
+  EXPECT_EQ(got.frame(), want.frame());
   EXPECT_EQ(got.bytes(), want.bytes());
   EXPECT_EQ(got.statistics().num_examples, want.statistics().num_examples);
   EXPECT_EQ(got.statistics().num_real_tokens, want.statistics().num_real_tokens);

@@ -12,8 +12,6 @@
 namespace tandem::question_answering {
 namespace {
 
-constexpr std::size_t kSpecialTokens = 3;  // [CLS] question [SEP] context [SEP]
-
 // The tokens of many texts, concatenated in order.
 struct TokenizedTexts {
   std::vector<std::size_t> begin{0};  // text i has tokens [begin[i], begin[i + 1])
@@ -97,9 +95,7 @@ class FeatureBuilder {
   FeatureSet build() {
     auto memory = std::make_shared<Memory>();
     memory_ = memory.get();
-    set_.cls_ = tokenizer_.cls_token_id();
-    set_.sep_ = tokenizer_.sep_token_id();
-    set_.pad_ = tokenizer_.pad_token_id();
+    set_.frame_ = tokenizer_.sequence_template();
     set_.statistics_.num_examples = examples_.size();
     choose_max_seq_length();
     tokenize_questions();
@@ -127,6 +123,8 @@ class FeatureBuilder {
     std::vector<text::Span> context_offsets;
   };
 
+  std::size_t special_tokens() const { return set_.frame_.special_tokens_of_pair(); }
+
   bool full() const { return memory_->features.size() >= options_.max_samples; }
 
   void choose_max_seq_length() {
@@ -142,12 +140,12 @@ class FeatureBuilder {
           most));
       set_.max_seq_length_ = most;
     }
-    if (set_.max_seq_length_ <= kSpecialTokens) {
+    if (set_.max_seq_length_ <= special_tokens()) {
       raise<InvalidArgument>(
-          "max_seq_length is {}, which leaves no room beside [CLS] and two [SEP]; run_qa's default "
+          "max_seq_length is {}, which leaves no room beside {} special tokens; run_qa's default "
           "is "
           "384",
-          set_.max_seq_length_);
+          set_.max_seq_length_, special_tokens());
     }
   }
 
@@ -203,7 +201,7 @@ class FeatureBuilder {
       return;
     }
     const std::size_t context = memory_->contexts[memory_->context_of[e]].size;
-    const std::size_t room = set_.max_seq_length_ - kSpecialTokens - memory_->questions[e].size;
+    const std::size_t room = set_.max_seq_length_ - special_tokens() - memory_->questions[e].size;
     if (context <= room) {
       add_feature(e, 0, context);
       return;
@@ -220,14 +218,14 @@ class FeatureBuilder {
     const std::size_t question = memory_->questions[e].size;
     const std::size_t context = memory_->contexts[memory_->context_of[e]].size;
     const std::size_t length = set_.max_seq_length_;
-    if (question + kSpecialTokens + context > length) {
-      if (question + kSpecialTokens >= length) {
+    if (question + special_tokens() + context > length) {
+      if (question + special_tokens() >= length) {
         return fmt::format(
             "it has {} tokens, which leaves no room for the context in max_seq_length {}; raise "
             "--max_seq_length or shorten the question",
             question, length);
       }
-      const std::size_t room = length - kSpecialTokens - question;
+      const std::size_t room = length - special_tokens() - question;
       if (options_.doc_stride >= room) {
         return fmt::format(
             "doc_stride {} is not smaller than the {} tokens that max_seq_length {} leaves for the "
@@ -248,7 +246,7 @@ class FeatureBuilder {
                     static_cast<std::uint32_t>(window_size), 0, 0};
     if (options_.labels) count(set_label(feature));
     memory_->features.push_back(feature);
-    set_.statistics_.num_real_tokens += memory_->questions[e].size + kSpecialTokens + window_size;
+    set_.statistics_.num_real_tokens += memory_->questions[e].size + special_tokens() + window_size;
   }
 
   void count(LabelKind kind) {
@@ -269,7 +267,8 @@ class FeatureBuilder {
     if (!answer || window.front().begin > answer->begin || window.back().end < answer->end) {
       return LabelKind::kNotInWindow;
     }
-    const auto first = static_cast<std::uint32_t>(memory_->questions[feature.example].size + 2);
+    const auto first = static_cast<std::uint32_t>(
+        set_.frame_.second_begin(memory_->questions[feature.example].size));
     const auto window_end = first + feature.window_size;
     std::uint32_t after_start = first;
     while (after_start < window_end && window[after_start - first].begin <= answer->begin) {
@@ -306,11 +305,12 @@ std::size_t FeatureSet::bytes() const {
 
 std::size_t FeatureSet::num_real_tokens(std::size_t i) const {
   const Feature& feature = arrays_.features[i];
-  return arrays_.questions[feature.example].size + kSpecialTokens + feature.window_size;
+  return arrays_.questions[feature.example].size + frame_.special_tokens_of_pair() +
+         feature.window_size;
 }
 
 std::size_t FeatureSet::first_context_token(std::size_t i) const {
-  return arrays_.questions[arrays_.features[i].example].size + 2;
+  return frame_.second_begin(arrays_.questions[arrays_.features[i].example].size);
 }
 
 std::span<const std::int32_t> FeatureSet::question_tokens(std::size_t i) const {

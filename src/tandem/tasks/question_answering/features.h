@@ -1,10 +1,11 @@
 // From questions to what the model reads: windows over the context, labels, batches. run_qa.py's
 // prepare_*_features.
 //
-// A feature is the token sequence [CLS] question [SEP] window-of-context [SEP]; a context that does
-// not fit gives several features whose windows overlap by doc_stride tokens. Nothing is padded or
-// copied here: every distinct question and context is tokenized once into one array, and a feature
-// is a few numbers that point into it. fill_batch() lays out the rows.
+// A feature is a question and a window of its context, framed as the tokenizer frames pairs (BERT:
+// [CLS] question [SEP] window [SEP]); a context that does not fit gives several features whose
+// windows overlap by doc_stride tokens. Nothing is padded or copied here: every distinct question
+// and context is tokenized once into one array, and a feature is a few numbers that point into it.
+// fill_batch() lays out the rows.
 #pragma once
 
 #include <cstddef>
@@ -77,19 +78,18 @@ class FeatureSet {
   // model_max_length.
   std::size_t max_seq_length() const { return max_seq_length_; }
 
-  // Tokens of feature i with [CLS] and both [SEP], without padding.
+  // Tokens of feature i with the special tokens, without padding.
   std::size_t num_real_tokens(std::size_t i) const;
-  // Sequence index of the first context token, which is also the first with token type 1; the
-  // window's tokens are [first_context_token, first_context_token + window_size).
+  // Sequence index of the first context token; the window's tokens are
+  // [first_context_token, first_context_token + window_size).
   std::size_t first_context_token(std::size_t i) const;
   std::span<const std::int32_t> question_tokens(std::size_t i) const;
   std::span<const std::int32_t> window_tokens(std::size_t i) const;
   // Code points of the context that each token of the window covers.
   std::span<const text::Span> window_offsets(std::size_t i) const;
 
-  std::int32_t cls_token_id() const { return cls_; }
-  std::int32_t sep_token_id() const { return sep_; }
-  std::int32_t pad_token_id() const { return pad_; }
+  // The special tokens around question and window.
+  const text::SequenceTemplate& frame() const { return frame_; }
 
  private:
   friend class FeatureBuilder;
@@ -112,7 +112,7 @@ class FeatureSet {
   std::shared_ptr<const void> memory_;  // where the arrays lie; copies of the set share it
   FeatureStatistics statistics_;
   std::size_t max_seq_length_ = 0;
-  std::int32_t cls_ = 0, sep_ = 0, pad_ = 0;
+  text::SequenceTemplate frame_;
 };
 
 // Tokenizes the questions (left-stripped) and contexts and cuts the features, ordered by example,
@@ -127,11 +127,10 @@ FeatureSet build_features(const text::Tokenizer& tokenizer,
 // The rows of a batch, sequence after sequence. All vectors are overwritten by fill_batch and keep
 // their capacity.
 struct BatchRows {
-  std::vector<std::int32_t> input_ids;  // [rows]
-  std::vector<std::int32_t>
-      token_type_ids;                      // [rows]: 0 up to the first [SEP], then 1; 0 on padding
-  std::vector<std::int32_t> position_ids;  // [rows]: 0, 1, … in each sequence
-  std::vector<std::uint32_t> row_begin;    // [sequences + 1]
+  std::vector<std::int32_t> input_ids;       // [rows]
+  std::vector<std::int32_t> token_type_ids;  // [rows]: as frame() says; 0 on padding
+  std::vector<std::int32_t> position_ids;    // [rows]: 0, 1, … in each sequence
+  std::vector<std::uint32_t> row_begin;      // [sequences + 1]
   // [sequences]: real tokens; the rest of the sequence is padding.
   std::vector<std::uint32_t> key_count;
   std::vector<std::uint32_t> start_positions;  // [sequences]: label, index within the sequence

@@ -117,10 +117,10 @@ void inspect_tokens(const text::Tokenizer& tokenizer, std::istream& input, std::
       line["tokens"].push_back(tokenizer.token(id));
       line["offsets"].push_back({span.begin, span.end});
     };
-    append(tokenizer.cls_token_id(), {0, 0});
+    append(tokenizer.sequence_template().cls_id, {0, 0});
     for (std::size_t i = 0; i < encoding.ids.size(); ++i)
       append(encoding.ids[i], encoding.offsets[i]);
-    append(tokenizer.sep_token_id(), {0, 0});
+    append(tokenizer.sequence_template().sep_id, {0, 0});
     output << to_line(line);
   }
 }
