@@ -35,6 +35,7 @@ LAYERS = {
     "models": ["nn", "kernels"],
     "rendezvous": [],
     "comm": ["rendezvous", "kernels"],
+    "membership": [],
     "dist": ["optim", "comm", "kernels"],
     "hub": [],
     "flags": [],

@@ -1,0 +1,395 @@
+// Life in a view: who is alive, what the workers say, when a new view is needed.
+#include "tandem/membership/agent.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tandem/core/error.h"
+
+namespace tandem::membership {
+
+Agent::Agent(AgentOptions options, const Rules& rules, const Holding& holding, Time now)
+    : options_(std::move(options)), rules_(rules), holding_(holding), started_(now), now_(now) {
+  if (options_.self.id == 0) raise<InvalidArgument>("Agent: a node needs an id other than 0");
+  if (options_.bounds.min_nodes == 0 || options_.bounds.max_nodes < options_.bounds.min_nodes) {
+    raise<InvalidArgument>("Agent: {} to {} nodes; expected 1 <= MIN <= MAX",
+                           options_.bounds.min_nodes, options_.bounds.max_nodes);
+  }
+  unsettled_ = {options_.contacts.begin(), options_.contacts.end()};
+  why_waiting_ = "an answer of an agent of the job";
+  next_ask_ = now;
+}
+
+std::vector<Order> Agent::take_orders() { return std::exchange(orders_, {}); }
+
+Time Agent::next_wake() const {
+  if (phase_ == Phase::kEnded) return kNever;
+  return std::min({deadline_, next_beat_, next_ask_});
+}
+
+void Agent::enter(Phase phase, Time deadline) {
+  phase_ = phase;
+  deadline_ = deadline;
+  next_ask_ = phase == Phase::kLooking ? now_ : kNever;
+  if (phase != Phase::kRunning) next_beat_ = kNever;
+}
+
+// ---- who is alive ----
+
+bool Agent::unreachable(NodeId node) const {
+  const auto it = unreachable_.find(node);
+  return it != unreachable_.end() && it->second > now_;
+}
+
+NodeId Agent::first_alive(const std::vector<NodeId>& besides) const {
+  for (const Member& member : view_.members) {
+    const NodeId id = member.peer.id;
+    if (id == self()) return id;
+    if (dead_.contains(id) || unreachable(id)) continue;
+    if (std::find(besides.begin(), besides.end(), id) == besides.end()) return id;
+  }
+  return 0;
+}
+
+Time Agent::place() const {
+  int before = 0;
+  for (const Member& member : view_.members) {
+    if (member.peer.id == self()) break;
+    if (!dead_.contains(member.peer.id)) ++before;
+  }
+  return options_.limits.stagger * std::min(before, 20);
+}
+
+void Agent::learn_dead(const std::vector<NodeId>& dead) {
+  for (const NodeId node : dead) {
+    if (node == self()) continue;
+    dead_.insert(node);
+    askers_.erase(node);
+  }
+  forget_dead_view();
+}
+
+// A view all of whose members are dead is over. Who was not in it looks for the job, or makes its
+// next view, as if there had been none.
+void Agent::forget_dead_view() {
+  if (phase_ != Phase::kLooking || !view_.exists() || in_view()) return;
+  const bool over = std::all_of(view_.members.begin(), view_.members.end(),
+                                [&](const Member& m) { return dead_.contains(m.peer.id); });
+  if (!over) return;
+  seen_counter_ = std::max(seen_counter_, view_.number.counter);
+  view_ = {};
+}
+
+void Agent::peer_dead(Time now, NodeId node) {
+  now_ = now;
+  if (phase_ == Phase::kEnded || node == self() || dead_.contains(node)) return;
+  const bool first = first_alive({}) == node;
+  learn_dead({node});
+  if (proposal_) {
+    if (phase_ == Phase::kProposing)
+      check_answers(now);
+    else if (proposal_->view.has(node))
+      propose(now);
+    return;
+  }
+  if (phase_ == Phase::kWaiting) return propose(now);
+  if (phase_ == Phase::kAnswered && debt_ == std::nullopt && promised_.proposer == node) {
+    deadline_ = std::min(deadline_, now + place());
+    return;
+  }
+  if (phase_ != Phase::kRunning || !view_.has(node)) return;
+  if (first) heard_[first_alive({})] = now;
+  want_change(now, {});
+}
+
+// A change of the view is needed now: the first member that is alive proposes it.
+void Agent::want_change(Time now, const std::vector<NodeId>& silent) {
+  const NodeId first = first_alive(silent);
+  if (first == self()) return propose(now);
+  const Member* member = view_.find(first);
+  send(member->peer, Suspect{view_.number, {dead_.begin(), dead_.end()}, silent});
+  deadline_ = std::min(deadline_, now + options_.limits.silent / 2 + place());
+}
+
+void Agent::beat(Time now) {
+  next_beat_ = now + options_.limits.beat;
+  const Beat message{view_.number, holding_.step};
+  const NodeId first = first_alive({});
+  for (const Member& member : view_.members) {
+    const NodeId id = member.peer.id;
+    if (id == self() || dead_.contains(id)) continue;
+    if (first == self() || id == first) send(member.peer, message);
+  }
+  if (first == self()) seek_others();
+}
+
+// Agents that are not in this view may be in another one, after a cut; who has the lower number
+// joins the others.
+void Agent::seek_others() {
+  const std::vector<std::string>& contacts = options_.contacts;
+  if (contacts.empty()) return;
+  const std::string& address = contacts[ask_round_++ % contacts.size()];
+  const bool member = std::any_of(view_.members.begin(), view_.members.end(),
+                                  [&](const Member& m) { return m.peer.address == address; });
+  if (!member || phase_ == Phase::kWaiting) {
+    send({0, address}, Beat{view_.number, holding_.step});
+  }
+}
+
+// The first one watches all, all watch the first one; the later in the view, the later they act.
+void Agent::watch(Time now) {
+  const NodeId first = first_alive({});
+  const auto silent = [&](NodeId id, Time patience) {
+    const auto it = heard_.find(id);
+    return it == heard_.end() || it->second + patience <= now;
+  };
+  if (first != self()) {
+    const Time patience =
+        options_.limits.silent + std::max(Time{0}, place() - options_.limits.stagger);
+    if (silent(first, patience)) propose(now);
+    return;
+  }
+  for (const Member& member : view_.members) {
+    const NodeId id = member.peer.id;
+    if (id != self() && (dead_.contains(id) || silent(id, options_.limits.silent))) {
+      return propose(now);
+    }
+  }
+}
+
+void Agent::forget_old(Time now) {
+  std::erase_if(unreachable_, [&](const auto& entry) { return entry.second <= now; });
+  std::erase_if(askers_, [&](const auto& entry) { return !fresh(entry.second, now); });
+}
+
+void Agent::wake(Time now) {
+  now_ = now;
+  if (phase_ == Phase::kEnded) return;
+  if (now >= next_beat_) {
+    forget_old(now);
+    beat(now);
+    watch(now);
+  }
+  if (phase_ == Phase::kRunning) consider_joiners(now);
+  if (holding_.whole && holding_.step >= options_.last_step) return end_job(0, "");
+  if (now >= next_ask_) ask(now);
+  if (now >= deadline_) on_deadline(now);
+}
+
+void Agent::on_deadline(Time now) {
+  deadline_ = kNever;
+  switch (phase_) {
+    case Phase::kProposing:
+      if (!stopping_) return decide(now);
+      deadline_ = now + options_.limits.answer;
+      return;
+    case Phase::kOffering:
+      for (const Member& member : proposal_->view.members) {
+        const NodeId id = member.peer.id;
+        if (!proposal_->accepted_by.contains(id)) {
+          unreachable_[id] = now + options_.limits.unreachable;
+        }
+      }
+      return propose(now);
+    case Phase::kAnswered:
+      if (stopping_) {
+        deadline_ = now + options_.limits.install;
+        return;
+      }
+      // Also one that is not in the view may have to finish what would have made it a member.
+      return in_view() || (view_.exists() && !accepted_.empty()) ? propose(now) : look(now);
+    case Phase::kWaiting:
+    case Phase::kRunning:
+      return propose(now);
+    case Phase::kLooking:
+    case Phase::kEnded:
+      return;
+  }
+}
+
+// ---- what the workers say ----
+
+void Agent::stop_workers() {
+  if (!running_ || stopping_) return;
+  if (boundary_) {  // they have stopped by themselves
+    running_ = false;
+    return;
+  }
+  stopping_ = true;
+  order(StopWorkers{});
+}
+
+void Agent::stopped(Time now, std::uint64_t step) {
+  now_ = now;
+  running_ = stopping_ = false;
+  if (phase_ == Phase::kEnded) return;
+  holding_.step = step;
+  if (step >= options_.last_step) return end_job(0, "");
+  if (phase_ == Phase::kProposing) return add_own_answer(now);
+  pay_debt(now);
+}
+
+void Agent::applied(Time now, ViewNumber number, std::uint64_t step, bool boundary) {
+  now_ = now;
+  if (phase_ == Phase::kEnded) return;
+  holding_.step = std::max(holding_.step, step);
+  if (step >= options_.last_step) return end_job(0, "");
+  if (!boundary || number != view_.number || phase_ != Phase::kRunning) return;
+  boundary_ = true;
+  at_boundary(now);
+}
+
+void Agent::at_boundary(Time now) {
+  if (first_alive({}) != self()) {
+    deadline_ = now + options_.limits.join_grace + options_.limits.silent / 2 + place();
+    return;
+  }
+  const bool expected = std::any_of(askers_.begin(), askers_.end(), [&](const auto& entry) {
+    const Holding& h = entry.second.ask.holding;
+    return nearly_level(entry.second, now) && !(h.whole && h.step >= holding_.step);
+  });
+  if (!expected || now >= deadline_) return propose(now);
+  if (deadline_ == kNever) deadline_ = now + options_.limits.join_grace;
+}
+
+void Agent::step_failed(Time now, ViewNumber number, const std::vector<NodeId>& dead,
+                        const std::vector<NodeId>& silent) {
+  now_ = now;
+  if (phase_ != Phase::kRunning || number != view_.number) return;
+  learn_dead(dead);
+  for (const NodeId node : silent) unreachable_[node] = now + options_.limits.unreachable;
+  want_change(now, silent);
+}
+
+void Agent::want_boundary(Time now) {
+  if (view_.paused) return want_change(now, {});
+  if (std::exchange(boundary_asked_, true)) return;
+  order(AskBoundary{});
+}
+
+void Agent::workers_changed(Time now, std::uint32_t workers) {
+  now_ = now;
+  const std::uint32_t before = std::exchange(holding_.workers, workers);
+  if (phase_ != Phase::kRunning || workers == before) return;
+  if (workers < before) return want_change(now, {});
+  want_boundary(now);
+}
+
+void Agent::worker_fault(Time now, std::uint64_t step, std::string how) {
+  now_ = now;
+  faults_.push_back({self(), ++num_faults_, step, std::move(how)});
+  if (faults_.size() > 4) faults_.erase(faults_.begin());
+}
+
+void Agent::leave(Time now) {
+  now_ = now;
+  if (phase_ == Phase::kEnded || std::exchange(holding_.leaving, true)) return;
+  if (phase_ == Phase::kLooking) return end(143, "left before it was a member");
+  if (phase_ == Phase::kRunning) want_boundary(now);
+}
+
+void Agent::fail(Time now, std::int32_t code, std::string message) {
+  now_ = now;
+  if (phase_ == Phase::kEnded) return;
+  in_view() ? end_job(code, std::move(message)) : end(code, std::move(message));
+}
+
+void Agent::lock(Time now, bool held) {
+  now_ = now;
+  if (std::exchange(lock_held_, held) == held || phase_ == Phase::kEnded) return;
+  if (held && phase_ == Phase::kWaiting) propose(now);
+  if (!held && phase_ == Phase::kRunning) propose(now);
+}
+
+void Agent::end_job(std::int32_t code, std::string message) {
+  end_ = {code, message};
+  for (const Member& member : view_.members) {
+    if (member.peer.id != self()) send(member.peer, *end_);
+  }
+  for (const auto& [id, asker] : askers_) send(asker.peer, *end_);
+  end(code, std::move(message));
+}
+
+void Agent::end(std::int32_t code, std::string message) {
+  if (running_) order(StopWorkers{});
+  if (std::exchange(learning_, false)) order(StopLearning{});
+  if (std::exchange(lock_held_, false)) order(DropLock{});
+  proposal_.reset();
+  enter(Phase::kEnded, kNever);
+  order(End{code, std::move(message)});
+}
+
+// ---- what others say ----
+
+void Agent::receive(Time now, const Peer& from, const Message& message) {
+  now_ = now;
+  if (from.id == self() || dead_.contains(from.id)) return;
+  heard_[from.id] = now;
+  if (phase_ == Phase::kEnded) {
+    if (end_ && !std::holds_alternative<Ended>(message)) send(from, *end_);
+    return;
+  }
+  std::visit([&](const auto& m) { on(now, from, m); }, message);
+}
+
+void Agent::on(Time now, const Peer& from, const Beat& m) {
+  if (m.number == view_.number) return;
+  if (m.number < view_.number) return send(from, Told{Verdict::kAsk, "", holding_.step, view_});
+  if (!install_accepted(now, m.number)) send(from, Ask{options_.who, holding_});
+}
+
+void Agent::on(Time now, const Peer& from, const Suspect& m) {
+  if (m.number < view_.number) return send(from, Told{Verdict::kAsk, "", holding_.step, view_});
+  if (m.number > view_.number || phase_ != Phase::kRunning) return;
+  learn_dead(m.dead);
+  if (first_alive(m.silent) == self()) propose(now);
+}
+
+void Agent::on(Time, const Peer&, const Ended& m) {
+  // A member finishes the last step by itself.
+  const bool last = holding_.step + 1 >= options_.last_step;
+  if (m.code == 0 && phase_ == Phase::kRunning && last && !view_.paused) return;
+  end_job(m.code, m.message);
+}
+
+std::string Agent::waiting_for() const {
+  const auto names = [](const auto& peers, auto&& missing) {
+    std::vector<std::string> result;
+    for (const Peer& peer : peers) {
+      if (missing(peer.id) && result.size() < 4) result.push_back(peer.address);
+    }
+    return fmt::format("{}", fmt::join(result, ", "));
+  };
+  std::vector<Peer> peers;
+  switch (phase_) {
+    case Phase::kLooking:
+    case Phase::kWaiting:
+      return why_waiting_;
+    case Phase::kRunning:
+      if (view_.paused) {
+        return fmt::format("{} more nodes; the job needs {} and has {}",
+                           options_.bounds.min_nodes - view_.members.size(),
+                           options_.bounds.min_nodes, view_.members.size());
+      }
+      return fmt::format("step {} of view {}", holding_.step + 1, view_.number.counter);
+    case Phase::kProposing:
+      if (stopping_) return "its own workers to stop";
+      for (const auto& [id, peer] : proposal_->asked) peers.push_back(peer);
+      return "answers of " +
+             names(peers, [&](NodeId id) { return !proposal_->answers.contains(id); });
+    case Phase::kOffering:
+      for (const Member& member : proposal_->view.members) peers.push_back(member.peer);
+      return "acceptance of " +
+             names(peers, [&](NodeId id) { return !proposal_->accepted_by.contains(id); });
+    case Phase::kAnswered:
+      return stopping_ ? "its own workers to stop"
+                       : fmt::format("view {}, which was proposed to it", promised_.counter);
+    case Phase::kEnded:
+      break;
+  }
+  return {};
+}
+
+}  // namespace tandem::membership

@@ -1,0 +1,272 @@
+// An agent's part in the membership, as a machine without sockets, clock and threads: messages,
+// timers and what the workers do go in, messages and orders come out. The same inputs always give
+// the same outputs, so the simulator runs what production runs. docs/elastic.md tells the protocol;
+// here is what an agent is at any time:
+//
+//   looking    in no view: asks the agents it knows until it is in one. When the job is ahead of
+//              what it holds it learns meanwhile
+//   running    in a view, its workers compute steps; or paused, with fewer than MIN nodes
+//   proposing  has stopped its workers and asks the others what they hold
+//   offering   has made a view of the answers and waits until its members have accepted
+//   answered   has stopped its workers for somebody's proposal and waits for what comes of it
+//   waiting    too few have answered to go on: keeps its state and tries again
+//   ended      the last step is applied, or the job has failed, or the node has left
+//
+// Who proposes: the first member of the view that is alive, at once when a loss is certain, after
+// Limits::silent when somebody is silent, and at the end of a step when somebody joins or leaves.
+// When the first is lost the next one does. Promises: a node that has answered number n answers
+// nothing lower, and its workers stay stopped until a view with a number of at least n is
+// installed. Fences: RunView orders carry the view; the workers' frames carry its number.
+//
+// Thread-safety: one caller at a time. Times are counted from any fixed moment and never go back.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tandem/membership/messages.h"
+#include "tandem/membership/rules.h"
+
+namespace tandem::membership {
+
+using Time = std::chrono::milliseconds;
+inline constexpr Time kNever = Time::max();
+
+struct Limits {
+  Time beat{500};           // leader and members tell each other that they live
+  Time silent{2000};        // nothing heard for so long: lost, though not certainly
+  Time answer{2000};        // a proposer waits for those that are not known to be silent
+  Time offer{1000};         // and for their acceptance
+  Time install{3000};       // who has answered waits for the view
+  Time stagger{200};        // between one who may propose and the next
+  Time retry{1000};         // too few: tries again
+  Time ask{500};            // who looks for the job asks again
+  Time found{2000};         // the founder waits for the addresses it knows
+  Time join_grace{200};     // at a boundary, for learners that are nearly level
+  Time unreachable{10000};  // two that did not reach each other are kept apart
+};
+
+struct AgentOptions {
+  Peer self;
+  Credentials who;
+  JobIdentity job;
+  Bounds bounds;
+  std::uint64_t last_step = 0;        // of the job
+  std::vector<std::string> contacts;  // addresses of agents, the endpoint first; not this one's
+  bool founder = false;               // this is the endpoint: makes the first view
+  bool external_lock = false;         // whoever holds it goes on; nodes are not counted
+  Limits limits;
+};
+
+// ---- orders ----
+
+// `to.id` 0: whoever is at the address.
+struct Send {
+  Peer to;
+  Message message;
+};
+// No step of the running view is applied after Agent::stopped().
+struct StopWorkers {};
+// Those one step behind get View::step from View::source; then, unless the view is paused, compute.
+struct RunView {
+  View view;
+};
+// The next step's header says that all stop after it.
+struct AskBoundary {};
+// Receive the state from the members of `view`; the job is at `step`. Said again as it moves, and
+// to go on after StopLearning: nothing is stored from that on until then.
+struct Learn {
+  View view;
+  std::uint64_t step = 0;
+};
+struct StopLearning {};
+// Once per step, whoever is told.
+struct SaveCheckpoint {
+  std::uint64_t step = 0;
+};
+// Nobody who is here has anything whole: start from the newest checkpoint, or the initial weights.
+struct LoadCheckpoint {};
+struct TakeLock {};
+struct DropLock {};
+// Exit with the code, after a while in which the others can still hear that the job has ended.
+struct End {
+  std::int32_t code = 0;
+  std::string message;
+};
+using Order = std::variant<Send, StopWorkers, RunView, AskBoundary, Learn, StopLearning,
+                           SaveCheckpoint, LoadCheckpoint, TakeLock, DropLock, End>;
+
+class Agent {
+ public:
+  enum class Phase { kLooking, kRunning, kProposing, kOffering, kAnswered, kWaiting, kEnded };
+
+  // `rules` must outlive the agent. `holding`: what the node starts with.
+  Agent(AgentOptions options, const Rules& rules, const Holding& holding, Time now);
+
+  // ---- inputs ----
+  void wake(Time now);  // at next_wake(), or whenever
+  void receive(Time now, const Peer& from, const Message& message);
+  // The process behind `node` is gone for ever: its child has exited, its kernel says so, or
+  // another process answers at its address.
+  void peer_dead(Time now, NodeId node);
+  // Nobody answers at a contact's address, or the name is not known.
+  void nobody_at(Time now, const std::string& address);
+  void workers_changed(Time now, std::uint32_t workers);
+  // A worker failed in a way that is not the world's (a signal, an exit code of its own).
+  void worker_fault(Time now, std::uint64_t step, std::string how);
+  // The workers' answer to StopWorkers: what the node holds now.
+  void stopped(Time now, std::uint64_t step);
+  // A step of view `number` is applied on this node. `boundary`: its header said that all stop.
+  void applied(Time now, ViewNumber number, std::uint64_t step, bool boundary);
+  // The step cannot be completed; the workers wait for StopWorkers.
+  void step_failed(Time now, ViewNumber number, const std::vector<NodeId>& dead,
+                   const std::vector<NodeId>& silent);
+  void learned(Time now, std::uint64_t step, bool whole);  // what a learner holds now
+  void loaded(Time now, std::uint64_t step);               // a checkpoint
+  void leave(Time now);                                    // SIGTERM
+  void lock(Time now, bool held);
+  // InvalidArgument, DataError, "our bug" (R5): ends the job everywhere.
+  void fail(Time now, std::int32_t code, std::string message);
+
+  // ---- outputs ----
+  std::vector<Order> take_orders();
+  Time next_wake() const;
+
+  Phase phase() const { return phase_; }
+  const View& view() const { return view_; }  // the newest known to be installed
+  bool in_view() const { return view_.has(self()); }
+  bool leads() const { return in_view() && first_alive({}) == self(); }
+  const Holding& holding() const { return holding_; }
+  const AgentOptions& options() const { return options_; }
+  // Whom or what it waits for, for people; never empty before the end.
+  std::string waiting_for() const;
+
+ private:
+  struct Asker {
+    Peer peer;
+    Ask ask;
+    Time heard{};
+  };
+  struct Proposal {
+    ViewNumber number;
+    std::map<NodeId, Peer> asked;
+    Answers answers;
+    View view;  // once it is offered
+    std::vector<View> pending;
+    std::set<NodeId> accepted_by;
+  };
+  struct Debt {  // an answer that waits for the workers to stop
+    Peer to;
+    Propose propose;
+  };
+
+  NodeId self() const { return options_.self.id; }
+  void order(Order o) { orders_.push_back(std::move(o)); }
+  void send(const Peer& to, Message message) { order(Send{to, std::move(message)}); }
+  void enter(Phase phase, Time deadline);
+  Time place() const;  // times Limits::stagger: how long to let others propose first
+
+  // agent.cc: life in a view
+  void beat(Time now);
+  void seek_others();
+  void watch(Time now);
+  void on_deadline(Time now);
+  void forget_old(Time now);
+  void on(Time now, const Peer& from, const Ask& m);
+  void on(Time now, const Peer& from, const Told& m);
+  void on(Time now, const Peer& from, const Propose& m);
+  void on(Time now, const Peer& from, const Answer& m);
+  void on(Time now, const Peer& from, const Offer& m);
+  void on(Time now, const Peer& from, const Accept& m);
+  void on(Time now, const Peer& from, const Install& m);
+  void on(Time now, const Peer& from, const Beat& m);
+  void on(Time now, const Peer& from, const Suspect& m);
+  void on(Time now, const Peer& from, const Ended& m);
+  // The driver's business.
+  void on(Time, const Peer&, const Fetch&) {}
+  void on(Time, const Peer&, const Chunk&) {}
+  void on(Time, const Peer&, const Gradient&) {}
+  NodeId first_alive(const std::vector<NodeId>& besides) const;
+  bool unreachable(NodeId node) const;
+  void learn_dead(const std::vector<NodeId>& dead);
+  void forget_dead_view();
+  void stop_workers();
+  bool take_lock(Time now);
+  void want_change(Time now, const std::vector<NodeId>& silent);
+  void want_boundary(Time now);
+  void at_boundary(Time now);
+  void end_job(std::int32_t code, std::string message);
+  void end(std::int32_t code, std::string message);  // this node only
+
+  // agent_proposing.cc: from one view to the next
+  void propose(Time now);
+  void add_own_answer(Time now);
+  Answer make_answer(const Propose& propose) const;
+  bool may_propose_here(const Peer& from, const Propose& m) const;
+  void check_answers(Time now);
+  void decide(Time now);
+  std::vector<View> pending() const;
+  bool enough(const std::set<NodeId>& present, const std::vector<View>& pending) const;
+  std::vector<Fault> known_faults() const;
+  void offer(Time now, View view, std::vector<View> pending);
+  void check_accepted(Time now);
+  void nobody_computes(Time now);
+  void wait(Time now, std::string why);
+  void pay_debt(Time now);
+  void know_installed(const View& view);
+  bool install_accepted(Time now, ViewNumber number);
+  void install(Time now, const View& view);
+
+  // agent_joining.cc: without a view
+  void ask(Time now);
+  void look(Time now);
+  void left_behind(Time now, const View& view);
+  void found(Time now);
+  Told tell(Time now, const Peer& from, const Ask& m) const;
+  bool fresh(const Asker& asker, Time now) const;
+  bool ready(const Asker& asker, Time now) const;
+  bool nearly_level(const Asker& asker, Time now) const;
+  void consider_joiners(Time now);
+
+  AgentOptions options_;
+  const Rules& rules_;
+  Phase phase_ = Phase::kLooking;
+  View view_;
+  std::vector<View> accepted_;  // after view_; each has been accepted, the last one newest
+  std::vector<View> doubtful_;  // others' accepted views that kept the last proposal from going on
+  ViewNumber promised_;
+  std::uint64_t seen_counter_ = 0;
+  Holding holding_;
+  std::vector<Fault> faults_;  // this node's
+  std::uint64_t num_faults_ = 0;
+  bool running_ = false;   // the workers have a view
+  bool stopping_ = false;  // and are told to stop
+  bool boundary_asked_ = false;
+  bool boundary_ = false;  // the workers have stopped after a step, as its header said
+  bool learning_ = false;
+  bool lock_held_ = false;
+  std::optional<Proposal> proposal_;
+  std::optional<Debt> debt_;
+  std::set<NodeId> dead_;
+  std::map<NodeId, Time> unreachable_;  // until when
+  std::map<NodeId, Time> heard_;
+  std::map<NodeId, Asker> askers_;
+  std::set<std::string> unsettled_;  // contacts that have not said anything yet
+  std::string why_waiting_;
+  std::optional<Ended> end_;  // of the job: the others are told
+  std::size_t ask_round_ = 0;
+  Time started_{};
+  Time deadline_ = kNever;
+  Time next_beat_ = kNever;
+  Time next_ask_{};
+  Time now_{};
+  std::vector<Order> orders_;
+};
+
+}  // namespace tandem::membership

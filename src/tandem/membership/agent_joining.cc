@@ -1,0 +1,176 @@
+// Without a view: finding the job, founding it, becoming level.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tandem/membership/agent.h"
+
+namespace tandem::membership {
+
+// ---- who looks ----
+
+void Agent::look(Time now) {
+  proposal_.reset();
+  if (holding_.leaving) return end(143, "left while it was not a member");
+  if (std::exchange(lock_held_, false)) order(DropLock{});
+  why_waiting_ = "an answer of an agent of the job";
+  enter(Phase::kLooking, kNever);
+  next_ask_ = now;
+  forget_dead_view();
+}
+
+// The others went on without this node: it joins them again, with what it holds.
+void Agent::left_behind(Time now, const View& view) {
+  know_installed(view);
+  debt_.reset();
+  stop_workers();
+  boundary_ = boundary_asked_ = false;
+  look(now);
+}
+
+void Agent::ask(Time now) {
+  next_ask_ = now + options_.limits.ask;
+  const Ask message{options_.who, holding_};
+  const std::size_t round = ask_round_++;
+  const std::vector<std::string>& contacts = options_.contacts;
+  if (!view_.exists()) {
+    for (const std::string& address : contacts) send({0, address}, message);
+    return found(now);
+  }
+  const std::size_t size = view_.members.size();
+  const NodeId first = first_alive({});
+  for (std::size_t i = 0; i < size; ++i) {
+    const Peer& peer = view_.members[i].peer;
+    if (peer.id == first || (i == round % size && !dead_.contains(peer.id))) send(peer, message);
+  }
+  if (!contacts.empty()) send({0, contacts[round % contacts.size()]}, message);
+}
+
+void Agent::nobody_at(Time now, const std::string& address) {
+  now_ = now;
+  unsettled_.erase(address);
+  if (phase_ == Phase::kLooking && !view_.exists()) found(now);
+}
+
+// The first view is the endpoint's to make, once no agent that it can reach knows of one.
+void Agent::found(Time now) {
+  if (!options_.founder || (!unsettled_.empty() && now < started_ + options_.limits.found)) return;
+  const auto here = std::count_if(askers_.begin(), askers_.end(),
+                                  [&](const auto& entry) { return fresh(entry.second, now); });
+  const std::size_t nodes = static_cast<std::size_t>(here) + 1;
+  if (nodes >= options_.bounds.min_nodes && holding_.workers > 0) return propose(now);
+  why_waiting_ = fmt::format("{} nodes to begin; {} are here", options_.bounds.min_nodes, nodes);
+}
+
+void Agent::on(Time now, const Peer& from, const Told& m) {
+  unsettled_.erase(from.address);
+  const bool alive =
+      m.view && std::any_of(m.view->members.begin(), m.view->members.end(),
+                            [&](const Member& member) { return !dead_.contains(member.peer.id); });
+  if (alive && m.view->number > view_.number) {
+    if (!m.view->has(self())) {
+      if (in_view() || phase_ == Phase::kLooking) {
+        left_behind(now, *m.view);
+      } else {
+        know_installed(*m.view);
+      }
+    } else if (!install_accepted(now, m.view->number)) {
+      // It is in a view that it cannot run: another one has to follow.
+      know_installed(*m.view);
+      stop_workers();
+      enter(Phase::kAnswered, now + options_.limits.install + place());
+    }
+  }
+  if (phase_ != Phase::kLooking) return;
+  if (m.verdict == Verdict::kRefuse) return end(1, "refused by the job: " + m.reason);
+  if (m.verdict != Verdict::kAsk) why_waiting_ = m.reason;
+  if (m.verdict != Verdict::kLearn || !m.view || m.view->number != view_.number) {
+    if (phase_ == Phase::kLooking && !view_.exists()) found(now);
+    return;
+  }
+  const bool level = holding_.whole && holding_.step + 1 >= m.step;
+  // Its workers may still be writing.
+  if (stopping_ || (level && !learning_)) return;
+  learning_ = true;
+  order(Learn{view_, m.step});
+}
+
+void Agent::learned(Time now, std::uint64_t step, bool whole) {
+  now_ = now;
+  if (!learning_ || phase_ == Phase::kEnded) return;
+  const bool news = whole && (!holding_.whole || holding_.step != step);
+  holding_.step = step;
+  holding_.whole = whole;
+  if (news && phase_ == Phase::kLooking) ask(now);
+}
+
+void Agent::loaded(Time now, std::uint64_t step) {
+  now_ = now;
+  holding_.step = step;
+  holding_.whole = true;
+}
+
+// ---- who is asked ----
+
+bool Agent::fresh(const Asker& asker, Time now) const {
+  return asker.heard + 4 * options_.limits.ask > now && !unreachable(asker.peer.id);
+}
+
+bool Agent::ready(const Asker& asker, Time now) const {
+  const Holding& h = asker.ask.holding;
+  return fresh(asker, now) && h.whole && h.workers > 0 && !h.leaving &&
+         rules_.may_compute(h, holding_.step);
+}
+
+// It will be ready at this step, or is.
+bool Agent::nearly_level(const Asker& asker, Time now) const {
+  const Holding& h = asker.ask.holding;
+  return fresh(asker, now) && h.workers > 0 && !h.leaving && h.step + 2 >= holding_.step;
+}
+
+Told Agent::tell(Time now, const Peer& from, const Ask& m) const {
+  Told told;
+  told.step = holding_.step;
+  if (std::string reason = rules_.refusal(options_.job, m.who); !reason.empty()) {
+    told.verdict = Verdict::kRefuse;
+    told.reason = std::move(reason);
+    return told;
+  }
+  if (view_.exists()) told.view = view_;
+  if (phase_ == Phase::kRunning && first_alive({}) == self()) {
+    const auto it = askers_.find(from.id);
+    const bool apart = it == askers_.end() || !fresh(it->second, now);
+    const bool full = view_.members.size() >= options_.bounds.max_nodes;
+    told.verdict = full || apart ? Verdict::kSpare : Verdict::kLearn;
+    told.reason = full ? fmt::format("a place among the {} nodes of the job", view_.members.size())
+                  : apart ? std::string("members that it did not reach before")
+                          : fmt::format("the state of step {}", holding_.step);
+  } else if (phase_ == Phase::kRunning || (view_.exists() && phase_ == Phase::kLooking)) {
+    told.verdict = Verdict::kAsk;
+  } else {
+    told.reason = view_.exists() ? "the members to agree on a view" : "the job to begin";
+  }
+  return told;
+}
+
+void Agent::on(Time now, const Peer& from, const Ask& m) {
+  Asker& asker = askers_[from.id];
+  asker = {from, m, now};
+  Told told = tell(now, from, m);
+  if (told.verdict == Verdict::kRefuse) askers_.erase(from.id);
+  send(from, std::move(told));
+  if (phase_ == Phase::kLooking && !view_.exists()) found(now);
+  if (phase_ == Phase::kRunning) consider_joiners(now);
+}
+
+void Agent::consider_joiners(Time now) {
+  if (first_alive({}) != self()) return;
+  if (boundary_) return at_boundary(now);
+  if (view_.members.size() >= options_.bounds.max_nodes) return;
+  const bool somebody = std::any_of(askers_.begin(), askers_.end(),
+                                    [&](const auto& entry) { return ready(entry.second, now); });
+  if (somebody) want_boundary(now);
+}
+
+}  // namespace tandem::membership

@@ -1,0 +1,132 @@
+// What agents say to each other. wire.h has the bytes.
+//
+//   Ask ─→ Told                      a node that is in no view looks for the job
+//   Propose ─→ Answer                "stop; what do you hold?"
+//   Offer ─→ Accept, then Install    the new view
+//   Beat ⇄ Beat                      the leader and each of its members are alive
+//   Suspect ─→                       a member tells the leader what it has seen
+//   Ended ─→                         the job is over
+//   Fetch ─→ Chunk, Gradient         the state for learners; the driver sends the bytes behind them
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tandem/membership/view.h"
+
+namespace tandem::membership {
+
+using Fingerprint = std::array<unsigned char, 32>;
+
+// What belongs to a job and must be the same on every node (R6).
+struct JobIdentity {
+  std::string kernels;       // the name of the set that all compute with
+  Fingerprint files{};       // data, tokenizer, configuration
+  std::uint32_t shards = 0;  // logical shards
+  friend bool operator==(const JobIdentity&, const JobIdentity&) = default;
+};
+
+// What a node that wants to join says of itself.
+struct Credentials {
+  std::string name;                  // its host, for messages
+  std::vector<std::string> kernels;  // the sets that it can compute with
+  Fingerprint files{};
+  std::uint32_t shards = 0;
+  friend bool operator==(const Credentials&, const Credentials&) = default;
+};
+
+// Said again and again until the node is in a view: the answers show when there is something to do.
+struct Ask {
+  Credentials who;
+  Holding holding;
+};
+
+enum class Verdict : std::uint8_t {
+  kWait,    // no view yet, or none that goes on
+  kAsk,     // the first member of the view decides
+  kLearn,   // receive the state from the members; you will be in a view when you are level
+  kSpare,   // the job has MAX nodes
+  kRefuse,  // the job does not take you; `reason` says why
+};
+
+struct Told {
+  Verdict verdict = Verdict::kWait;
+  std::string reason;
+  std::uint64_t step = 0;  // that the sender holds
+  std::optional<View> view;
+};
+
+struct Propose {
+  ViewNumber number;
+  ViewNumber installed;  // the newest view that the proposer knows
+};
+
+struct Answer {
+  ViewNumber number;    // of the proposal
+  ViewNumber promised;  // higher than `number`: refused, somebody else is at it
+  Holding holding;
+  std::optional<View> installed;    // if newer than Propose::installed
+  std::vector<View> accepted;       // since then, and not known to be installed
+  std::vector<NodeId> dead;         // certainly
+  std::vector<NodeId> unreachable;  // for some time
+  std::vector<Fault> faults;        // its own newest
+};
+
+struct Offer {
+  View view;
+  std::vector<View> pending;  // those of earlier proposals that may have been installed
+};
+
+struct Accept {
+  ViewNumber number;
+};
+
+struct Install {
+  ViewNumber number;
+};
+
+struct Beat {
+  ViewNumber number;  // of the sender's view
+  std::uint64_t step = 0;
+};
+
+struct Suspect {
+  ViewNumber number;
+  std::vector<NodeId> dead;    // certainly
+  std::vector<NodeId> silent;  // perhaps
+};
+
+struct Ended {
+  std::int32_t code = 0;  // the process's exit code; 0: the last step is applied
+  std::string message;
+};
+
+// Asks for chunks of the state, and for the gradients of these chunks from then on, for as long as
+// it is said again (Limits::subscription).
+struct Fetch {
+  std::vector<std::uint32_t> chunks;      // to send now
+  std::vector<std::uint32_t> subscribed;  // whose gradients to send
+};
+
+// In front of the bytes of a chunk as it is after `step`.
+struct Chunk {
+  std::uint32_t index = 0;
+  std::uint64_t step = 0;
+  std::uint64_t bytes = 0;
+};
+
+// In front of the reduced gradient of `step` for one chunk.
+struct Gradient {
+  std::uint32_t index = 0;
+  std::uint64_t step = 0;
+  std::uint64_t bytes = 0;
+};
+
+using Message = std::variant<Ask, Told, Propose, Answer, Offer, Accept, Install, Beat, Suspect,
+                             Ended, Fetch, Chunk, Gradient>;
+
+}  // namespace tandem::membership

@@ -1,0 +1,148 @@
+#include "tandem/membership/rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tandem::membership {
+
+bool Rules::may_promise(ViewNumber promised, ViewNumber number) const { return number > promised; }
+
+bool Rules::may_follow(const View& view, const std::set<NodeId>& present,
+                       const std::set<NodeId>& dead) const {
+  std::size_t living = 0;
+  std::size_t here = 0;
+  NodeId first = 0;
+  for (const Member& member : view.members) {
+    if (dead.contains(member.peer.id)) continue;
+    if (living++ == 0) first = member.peer.id;
+    if (present.contains(member.peer.id)) ++here;
+  }
+  return 2 * here > living || (2 * here == living && (living == 0 || present.contains(first)));
+}
+
+bool Rules::may_be_installed(const View& accepted, const Answers& answers) const {
+  if (answers.contains(accepted.number.proposer)) return false;  // it would have said so
+  for (const Member& member : accepted.members) {
+    const auto it = answers.find(member.peer.id);
+    if (it == answers.end()) continue;
+    const std::vector<View>& own = it->second.answer.accepted;
+    const bool has = std::any_of(own.begin(), own.end(),
+                                 [&](const View& v) { return v.number == accepted.number; });
+    if (!has) return false;
+  }
+  return true;
+}
+
+bool Rules::may_install(const View& view, const std::set<NodeId>& accepted_by) const {
+  return std::all_of(view.members.begin(), view.members.end(),
+                     [&](const Member& m) { return accepted_by.contains(m.peer.id); });
+}
+
+std::optional<std::uint64_t> Rules::highest_step(const Answers& answers) const {
+  std::optional<std::uint64_t> highest;
+  for (const auto& [id, heard] : answers) {
+    const Holding& h = heard.answer.holding;
+    if (h.whole) highest = std::max(highest.value_or(0), h.step);
+  }
+  return highest;
+}
+
+bool Rules::may_compute(const Holding& holding, std::uint64_t step) const {
+  return holding.step + 1 >= step;
+}
+
+bool Rules::must_pause(std::size_t nodes, const Bounds& bounds) const {
+  return nodes < bounds.min_nodes;
+}
+
+std::string Rules::refusal(const JobIdentity& job, const Credentials& who) const {
+  if (std::find(who.kernels.begin(), who.kernels.end(), job.kernels) == who.kernels.end()) {
+    return fmt::format(
+        "the job computes with the kernels '{}', and {} can compute with '{}'; other instructions "
+        "round differently. Take a host of the job's kind, or start the job with kernels that both "
+        "have (TANDEM_KERNELS)",
+        job.kernels, who.name, fmt::join(who.kernels, ", "));
+  }
+  if (who.files != job.files) {
+    return fmt::format(
+        "data, tokenizer or configuration of {} differ from the job's; give it the same files and "
+        "flags",
+        who.name);
+  }
+  if (who.shards != job.shards) {
+    return fmt::format(
+        "the job has {} logical shards and {} was started with {}; give it the "
+        "job's --logical_shards",
+        job.shards, who.name, who.shards);
+  }
+  return {};
+}
+
+const Fault* Rules::repeated(std::span<const Fault> faults) const {
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const Fault& a = faults[i];
+      const Fault& b = faults[j];
+      const bool same = a.node == b.node && a.occurrence == b.occurrence;
+      if (!same && a.step == b.step && a.how == b.how) return &a;
+    }
+  }
+  return nullptr;
+}
+
+namespace {
+
+bool reach_each_other(const Heard& a, const Heard& b) {
+  const auto names = [](const Heard& x, NodeId other) {
+    return std::find(x.answer.unreachable.begin(), x.answer.unreachable.end(), other) !=
+           x.answer.unreachable.end();
+  };
+  return !names(a, b.peer.id) && !names(b, a.peer.id);
+}
+
+// Those who have answered, the members of `base` first and in its order.
+std::vector<const Heard*> in_order(const View& base, const Answers& answers) {
+  std::vector<const Heard*> result;
+  for (const Member& member : base.members) {
+    const auto it = answers.find(member.peer.id);
+    if (it != answers.end()) result.push_back(&it->second);
+  }
+  for (const auto& [id, heard] : answers) {
+    if (!base.has(id)) result.push_back(&heard);
+  }
+  return result;
+}
+
+bool can_compute(const Rules& rules, const Holding& h, std::uint64_t step) {
+  return h.whole && h.workers > 0 && !h.leaving && rules.may_compute(h, step);
+}
+
+}  // namespace
+
+View next_view(const Rules& rules, const View& base, const Answers& answers, const Bounds& bounds) {
+  View view;
+  const std::optional<std::uint64_t> step = rules.highest_step(answers);
+  if (!step) return view;
+  view.step = *step;
+  std::vector<const Heard*> chosen;
+  const std::vector<const Heard*> candidates = in_order(base, answers);
+  for (const Heard* heard : candidates) {
+    const Holding& h = heard->answer.holding;
+    if (h.whole && h.step == view.step && view.source.id == 0) view.source = heard->peer;
+    if (!can_compute(rules, h, view.step) || chosen.size() == bounds.max_nodes) continue;
+    const bool reaches_all = std::all_of(chosen.begin(), chosen.end(), [&](const Heard* other) {
+      return reach_each_other(*heard, *other);
+    });
+    if (reaches_all) chosen.push_back(heard);
+  }
+  for (const Heard* heard : chosen) {
+    const Holding& h = heard->answer.holding;
+    view.members.push_back({heard->peer, h.workers, h.step});
+    if (h.step == view.step && !view.has(view.source.id)) view.source = heard->peer;
+  }
+  view.paused = rules.must_pause(view.members.size(), bounds);
+  return view;
+}
+
+}  // namespace tandem::membership

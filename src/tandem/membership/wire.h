@@ -1,0 +1,66 @@
+// The bytes of the messages between agents: version 1, little-endian.
+//
+//   frame  = magic u32 · version u16 · kind u16 · body bytes u32 · job u64 · from peer · to id u64
+//            · body · proof [32]
+//   peer   = id u64 · address;  text = bytes u16 · bytes;  list = count u32 · elements
+//
+// Reading is strict: a frame of another version or job, one that is too long, has a list or text
+// beyond its bound, an unknown verdict, a flag that is neither 0 nor 1, or bytes left over, is
+// refused as a whole, before memory is taken for what it claims to hold. The proof is a code that
+// only those can make who know the job's token, over the nonces of both ends of the connection, the
+// direction, the frame's number on it and all its bytes: so no frame can be changed, said again,
+// left out, or turned round. This library does not know the token; Prove is
+// rendezvous::prove(token, …) in production.
+//
+// Thread-safety: functions and const objects are safe; a Channel has one user per direction.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "tandem/membership/messages.h"
+
+namespace tandem::membership {
+
+inline constexpr std::uint32_t kWireMagic = 0x4d444e54;  // "TNDM"
+inline constexpr std::uint16_t kWireVersion = 1;
+inline constexpr std::size_t kMostMembers = 16384;
+inline constexpr std::size_t kMostText = 4096;  // bytes of a text
+inline constexpr std::size_t kMostBody = std::size_t{16} << 20;
+inline constexpr std::size_t kHeaderBytes = 20;  // up to `job`
+
+using WireProof = std::array<unsigned char, 32>;
+using Prove = std::function<WireProof(std::initializer_list<std::string_view>)>;
+
+struct Frame {
+  Peer from;
+  NodeId to = 0;  // 0: whoever reads it
+  Message message;
+};
+
+// One end of a connection between two agents.
+struct Channel {
+  std::uint64_t job = 0;       // a hash of its id
+  std::string own_nonce = {};  // sent in the clear when the connection begins
+  std::string other_nonce = {};
+  Prove prove = {};
+  std::uint64_t sent = 0;  // frames, each direction for itself
+  std::uint64_t received = 0;
+};
+
+// The whole frame; counts it in the channel. Throws InvalidArgument beyond the bounds.
+std::string encode(Channel& channel, const Frame& frame);
+
+// The bytes of the frame, proof included, that begins with `header` (kHeaderBytes of it), so that
+// the reader knows how much to wait for. Throws CommError.
+std::size_t frame_bytes(const Channel& channel, std::string_view header);
+
+// The frame that `bytes` is, exactly. Throws CommError that says what was wrong; the connection is
+// of no use then.
+Frame decode(Channel& channel, std::string_view bytes);
+
+}  // namespace tandem::membership

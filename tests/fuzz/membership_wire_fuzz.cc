@@ -1,0 +1,64 @@
+// What one agent receives from another. The first byte of an input says whether the rest gets a
+// right proof (odd): then it is read as a message, and may be one; otherwise it is refused. Memory
+// is taken for what is there, not for what is claimed.
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "fuzz/memory.h"
+#include "fuzz/require.h"
+#include "tandem/core/error.h"
+#include "tandem/membership/wire.h"
+#include "tandem/rendezvous/job_token.h"
+
+namespace {
+
+using namespace tandem;
+using namespace tandem::membership;
+
+Channel channel() {
+  Channel result;
+  result.job = 1;
+  result.own_nonce = result.other_nonce = "a nonce";
+  result.prove = [](auto parts) { return rendezvous::prove("a secret", parts); };
+  return result;
+}
+
+// The input with the proof that belongs to it. What the header says of the size is made true, so
+// that mutations get further.
+std::string prove(std::string_view input) {
+  std::string bytes(input);
+  if (bytes.size() < kHeaderBytes) return bytes;
+  const std::size_t body = bytes.size() - kHeaderBytes;
+  for (std::size_t i = 0; i < 4; ++i) bytes[8 + i] = static_cast<char>(body >> (8 * i));
+  const WireProof proof = rendezvous::prove(
+      "a secret", {"tandem membership", "a nonce", "a nonce", std::string(8, '\0'), bytes});
+  return bytes.append(proof.begin(), proof.end());
+}
+
+bool read(std::string_view bytes) {
+  Channel reader = channel();
+  try {
+    const Frame frame = decode(reader, bytes);
+    Channel writer = channel();
+    fuzz::require(encode(writer, frame) == bytes);  // there is one way to say it
+    return true;
+  } catch (const CommError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0 || size > 65536) return 0;
+  // A view takes some four times its bytes, and some of it is held twice.
+  const fuzz::MemoryLimit limit(64 * size + (std::size_t{1} << 20));
+  const std::string_view input(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if ((data[0] & 1) != 0) {
+    read(prove(input));
+  } else {
+    fuzz::require(!read(input));
+  }
+  return 0;
+}

@@ -1,0 +1,245 @@
+// One agent at a time, by hand: the order of a few messages that everything else rests on.
+#include "tandem/membership/agent.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tandem/core/error.h"
+
+namespace tandem::membership {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr Time kStart{1000};
+const Rules kRules;
+
+AgentOptions options(NodeId id, Bounds bounds) {
+  AgentOptions result;
+  result.self = {id, "n" + std::to_string(id)};
+  result.job = {"amx", {}, 4};
+  result.who = {result.self.address, {"amx"}, {}, 4};
+  result.bounds = bounds;
+  result.last_step = 100;
+  result.founder = id == 1;
+  if (id != 1) result.contacts = {"n1"};
+  return result;
+}
+
+template <class T>
+std::vector<T> orders_of(Agent& agent) {
+  std::vector<T> result;
+  for (const Order& order : agent.take_orders()) {
+    if (const T* o = std::get_if<T>(&order)) result.push_back(*o);
+  }
+  return result;
+}
+
+// The messages of kind T among its orders.
+template <class T>
+std::vector<T> sent(Agent& agent) {
+  std::vector<T> result;
+  for (const Send& send : orders_of<Send>(agent)) {
+    if (const T* message = std::get_if<T>(&send.message)) result.push_back(*message);
+  }
+  return result;
+}
+
+const Peer kTwo{2, "n2"};
+const Peer kThree{3, "n3"};
+
+Answer answer(ViewNumber number, std::uint64_t step) {
+  Answer result;
+  result.number = result.promised = number;
+  result.holding = {step, true, 1, false};
+  return result;
+}
+
+// Agent 1 in a view of three, at step 0.
+Agent leader_of_three() {
+  Agent agent(options(1, {3, 3}), kRules, {0, true, 1, false}, kStart);
+  const Ask ask{{"x", {"amx"}, {}, 4}, {0, true, 1, false}};
+  agent.receive(kStart, kTwo, ask);
+  agent.receive(kStart, kThree, ask);
+  const std::vector<Propose> proposals = sent<Propose>(agent);
+  EXPECT_EQ(proposals.size(), 2u);
+  const ViewNumber number = proposals.at(0).number;
+  agent.receive(kStart, kTwo, answer(number, 0));
+  agent.receive(kStart, kThree, answer(number, 0));
+  EXPECT_EQ(sent<Offer>(agent).size(), 2u);
+  agent.receive(kStart, kTwo, Accept{number});
+  EXPECT_EQ(agent.phase(), Agent::Phase::kOffering);
+  EXPECT_THAT(agent.waiting_for(), HasSubstr("n3"));
+  agent.receive(kStart, kThree, Accept{number});
+  EXPECT_EQ(agent.phase(), Agent::Phase::kRunning);
+  EXPECT_EQ(agent.view().members.size(), 3u);
+  return agent;
+}
+
+TEST(Agent, FoundsAJobOfOneAtOnce) {
+  Agent agent(options(1, {1, 4}), kRules, {0, true, 1, false}, kStart);
+  agent.wake(kStart);
+  const std::vector<RunView> runs = orders_of<RunView>(agent);
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].view.members.size(), 1u);
+  EXPECT_FALSE(runs[0].view.paused);
+}
+
+TEST(Agent, DoesNotFoundWhileAnAddressMayKnowOfAJob) {
+  AgentOptions with_contact = options(1, {1, 4});
+  with_contact.contacts = {"n2"};
+  Agent agent(with_contact, kRules, {0, true, 1, false}, kStart);
+  agent.wake(kStart);
+  EXPECT_TRUE(orders_of<RunView>(agent).empty());
+  EXPECT_NE(agent.waiting_for(), "");
+  agent.nobody_at(kStart, "n2");
+  EXPECT_EQ(orders_of<RunView>(agent).size(), 1u);
+}
+
+TEST(Agent, InstallsWhenAllHaveAccepted) {
+  Agent agent = leader_of_three();
+  EXPECT_EQ(orders_of<RunView>(agent).size(), 1u);
+}
+
+// A certain loss: stop, ask, at once; nobody waits for a limit.
+TEST(Agent, ProposesAtOnceWhenALossIsCertain) {
+  Agent agent = leader_of_three();
+  agent.take_orders();
+  agent.applied(kStart, agent.view().number, 1, false);
+  agent.peer_dead(kStart, kThree.id);
+  EXPECT_EQ(agent.phase(), Agent::Phase::kProposing);
+  std::vector<Order> orders = agent.take_orders();
+  ASSERT_EQ(orders.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<StopWorkers>(orders[1]));
+  const auto& proposal = std::get<Propose>(std::get<Send>(orders[0]).message);
+  agent.receive(kStart, kTwo, answer(proposal.number, 2));
+  EXPECT_TRUE(agent.take_orders().empty());  // until its own workers have stopped
+  agent.stopped(kStart, 1);
+  const std::vector<Offer> offers = sent<Offer>(agent);
+  ASSERT_EQ(offers.size(), 1u);
+  EXPECT_EQ(offers[0].view.step, 2u);  // R2: the highest
+  EXPECT_EQ(offers[0].view.source, kTwo);
+  EXPECT_EQ(offers[0].view.members.size(), 2u);
+}
+
+TEST(Agent, WaitsForASilentMemberUpToTheLimit) {
+  Agent agent = leader_of_three();
+  const Limits limits;
+  agent.receive(kStart + limits.silent / 2, kTwo, Beat{agent.view().number, 0});
+  agent.wake(kStart + limits.silent - Time(1));
+  EXPECT_EQ(agent.phase(), Agent::Phase::kRunning);
+  agent.wake(kStart + limits.silent + limits.beat);
+  EXPECT_EQ(agent.phase(), Agent::Phase::kProposing);
+}
+
+TEST(Agent, KeepsItsPromise) {
+  Agent agent = leader_of_three();
+  agent.take_orders();
+  agent.receive(kStart, kTwo, Propose{{50, kTwo.id}, agent.view().number});
+  EXPECT_TRUE(sent<Answer>(agent).empty());  // its workers have to stop
+  agent.stopped(kStart, 0);
+  EXPECT_EQ(sent<Answer>(agent).size(), 1u);
+  agent.receive(kStart, kThree, Propose{{49, kThree.id}, agent.view().number});
+  const std::vector<Answer> refusals = sent<Answer>(agent);
+  ASSERT_EQ(refusals.size(), 1u);
+  EXPECT_EQ(refusals[0].promised, (ViewNumber{50, kTwo.id}));
+}
+
+TEST(Agent, DoesNotStopForWhoIsNotInItsView) {
+  Agent agent = leader_of_three();
+  agent.take_orders();
+  agent.receive(kStart, {9, "n9"}, Propose{{50, 9}, {0, 0}});
+  EXPECT_EQ(agent.phase(), Agent::Phase::kRunning);
+  EXPECT_EQ(sent<Told>(agent).size(), 1u);
+}
+
+TEST(Agent, RefusesOtherKernelsAndGoesOn) {
+  Agent agent = leader_of_three();
+  agent.take_orders();
+  agent.receive(kStart, {9, "n9"}, Ask{{"n9", {"avx2"}, {}, 4}, {0, true, 1, false}});
+  const std::vector<Told> answers = sent<Told>(agent);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].verdict, Verdict::kRefuse);
+  EXPECT_THAT(answers[0].reason, HasSubstr("'amx'"));
+  EXPECT_THAT(answers[0].reason, HasSubstr("avx2"));
+  EXPECT_EQ(agent.phase(), Agent::Phase::kRunning);
+}
+
+TEST(Agent, EndsWithTheReasonWhenItIsRefused) {
+  Agent agent(options(2, {1, 4}), kRules, {0, true, 1, false}, kStart);
+  agent.receive(kStart, {1, "n1"}, Told{Verdict::kRefuse, "other files", 0, std::nullopt});
+  const std::vector<End> ends = orders_of<End>(agent);
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(ends[0].code, 1);
+  EXPECT_THAT(ends[0].message, HasSubstr("other files"));
+}
+
+TEST(Agent, EndsTheJobForABug) {
+  Agent agent = leader_of_three();
+  agent.take_orders();
+  agent.fail(kStart, 70, "a check failed");
+  EXPECT_EQ(sent<Ended>(agent).size(), 2u);
+  EXPECT_EQ(agent.phase(), Agent::Phase::kEnded);
+  EXPECT_EQ(agent.next_wake(), kNever);
+}
+
+TEST(Agent, RefusesImpossibleOptions) {
+  EXPECT_THROW(Agent(options(0, {1, 1}), kRules, {}, kStart), InvalidArgument);
+  EXPECT_THROW(Agent(options(1, {2, 1}), kRules, {}, kStart), InvalidArgument);
+}
+
+// ---- the rules ----
+
+View view_of(std::initializer_list<NodeId> nodes) {
+  View view;
+  view.number = {1, *nodes.begin()};
+  for (const NodeId node : nodes) view.members.push_back({{node, "n"}, 1, 0});
+  return view;
+}
+
+TEST(Rules, MoreThanHalfOrHalfWithTheFirst) {
+  const View four = view_of({1, 2, 3, 4});
+  EXPECT_TRUE(kRules.may_follow(four, {2, 3, 4}, {}));
+  EXPECT_TRUE(kRules.may_follow(four, {1, 4}, {}));
+  EXPECT_FALSE(kRules.may_follow(four, {2, 3}, {}));
+  EXPECT_FALSE(kRules.may_follow(four, {1}, {}));
+  // Who is certainly dead has no voice, also as the first.
+  EXPECT_TRUE(kRules.may_follow(four, {2, 3}, {1}));
+  EXPECT_TRUE(kRules.may_follow(four, {4}, {1, 2, 3}));
+  EXPECT_TRUE(kRules.may_follow(four, {2}, {1, 4}));
+  EXPECT_FALSE(kRules.may_follow(four, {3}, {1, 4}));
+}
+
+TEST(Rules, TwoThatDoNotReachEachOtherAreNotInOneView) {
+  Answers answers;
+  for (const NodeId node : {1, 2, 3}) answers[node] = {{node, "n"}, answer({2, 1}, 5)};
+  answers[3].answer.unreachable = {2};
+  const View next = next_view(kRules, view_of({1, 2, 3}), answers, {1, 3});
+  EXPECT_TRUE(next.has(1));
+  EXPECT_TRUE(next.has(2));
+  EXPECT_FALSE(next.has(3));
+}
+
+TEST(Rules, TwoBehindIsALearner) {
+  Answers answers;
+  answers[1] = {{1, "n"}, answer({2, 1}, 3)};
+  answers[2] = {{2, "n"}, answer({2, 1}, 4)};
+  answers[3] = {{3, "n"}, answer({2, 1}, 5)};
+  const View next = next_view(kRules, view_of({1, 2, 3}), answers, {3, 3});
+  EXPECT_EQ(next.step, 5u);
+  EXPECT_EQ(next.source.id, 3u);
+  EXPECT_FALSE(next.has(1));
+  EXPECT_TRUE(next.paused);
+}
+
+TEST(Rules, TheSameFailureTwice) {
+  const std::vector<Fault> once{{1, 1, 7, "signal 11"}, {1, 1, 7, "signal 11"}};
+  EXPECT_EQ(kRules.repeated(once), nullptr);
+  const std::vector<Fault> twice{{1, 1, 7, "signal 11"}, {2, 1, 7, "signal 11"}};
+  EXPECT_NE(kRules.repeated(twice), nullptr);
+  const std::vector<Fault> different{{1, 1, 7, "signal 11"}, {2, 1, 7, "exit code 3"}};
+  EXPECT_EQ(kRules.repeated(different), nullptr);
+}
+
+}  // namespace
+}  // namespace tandem::membership

@@ -1,0 +1,224 @@
+#include "membership/toy_workers.h"
+
+#include <algorithm>
+
+namespace tandem::simulation {
+namespace {
+
+constexpr Time kAgain{200};
+constexpr Time kStall{2500};
+
+}  // namespace
+
+Workers::Workers(Peer self, const Values& weights, std::uint64_t step, std::uint64_t data,
+                 const Breaks& breaks, Surroundings& around)
+    : self_(std::move(self)), weights_(weights), data_(data), breaks_(breaks), around_(around) {
+  at_.fill(step);
+}
+
+bool Workers::whole() const {
+  return std::all_of(at_.begin(), at_.end(), [&](std::uint64_t s) { return s == at_[0]; });
+}
+
+std::uint64_t Workers::step() const { return *std::min_element(at_.begin(), at_.end()); }
+
+void Workers::store_chunk(std::size_t index, std::uint64_t step, std::uint64_t value) {
+  weights_[index] = value;
+  at_[index] = step;
+  gradient_.reset();
+}
+
+void Workers::apply_gradient(std::size_t index, std::uint64_t step, std::uint64_t gradient) {
+  weights_[index] = updated(weights_[index], gradient, step);
+  at_[index] = step;
+  gradient_.reset();
+}
+
+void Workers::run(Time now, const View& view) {
+  view_ = view;
+  boundary_asked_ = boundary_ = broken_ = false;
+  own_.reset();
+  own_before_.reset();
+  std::erase_if(parts_, [&](const auto& entry) { return entry.second.view < view.number; });
+  since_ = now;
+  if (step() < view.step) {
+    doing_ = Doing::kLevelling;
+    again_ = now + kAgain;
+    around_.send(view_.source, LevelAsk{view_.number, view_.step});
+    around_.wake_after(kAgain);
+    return;
+  }
+  begin_step(now);
+}
+
+std::uint64_t Workers::stop() {
+  if (doing_ == Doing::kApplying) {
+    // By whoever is left, or by a worker that has been started again.
+    if (breaks_.forget_undo) done_ = 0;
+    apply_some(Time{0}, kChunks);
+  }
+  doing_ = Doing::kNothing;
+  return step();
+}
+
+void Workers::begin_step(Time now) {
+  if (view_.paused || boundary_) {
+    doing_ = Doing::kHalted;
+    return;
+  }
+  doing_ = Doing::kComputing;
+  computing_ = step() + 1;
+  since_ = now;
+  due_ = now + around_.random_delay(2, 40);
+  around_.wake_after(due_ - now);
+}
+
+void Workers::send_part() {
+  for (const auto& member : view_.members) {
+    if (member.peer.id != self_.id) around_.send(member.peer, *own_);
+  }
+}
+
+void Workers::wake(Time now) {
+  if (broken_ || doing_ == Doing::kNothing || doing_ == Doing::kHalted) return;
+  if (doing_ == Doing::kComputing && now >= due_) {
+    const auto size = static_cast<std::uint32_t>(view_.members.size());
+    std::uint32_t place = 0;
+    while (view_.members[place].peer.id != self_.id) ++place;
+    Part part{view_.number,
+              computing_,
+              self_.id,
+              kShards * place / size,
+              kShards * (place + 1) / size,
+              {},
+              boundary_asked_,
+              false};
+    if (around_.poisoned(computing_, part.begin, part.end)) {
+      broken_ = true;
+      return around_.worker_failed(computing_);
+    }
+    add_gradients(weights_, computing_, part.begin, part.end, data_, part.sum);
+    own_before_ = own_;
+    own_ = part;
+    parts_[{computing_, self_.id}] = part;
+    doing_ = Doing::kReducing;
+    again_ = now + kAgain;
+    send_part();
+    return try_reduce(now);
+  }
+  if (doing_ == Doing::kApplying && now >= due_) return apply_some(now, 1);
+  const bool waits = doing_ == Doing::kLevelling || doing_ == Doing::kReducing;
+  if (!waits || now < again_) return;
+  again_ = now + kAgain;
+  if (now >= since_ + kStall) {
+    std::vector<NodeId> silent;
+    if (doing_ == Doing::kLevelling) silent.push_back(view_.source.id);
+    for (const auto& member : view_.members) {
+      if (doing_ == Doing::kReducing && !parts_.contains({computing_, member.peer.id})) {
+        silent.push_back(member.peer.id);
+      }
+    }
+    since_ = now;
+    around_.step_failed(view_.number, silent);
+    if (doing_ == Doing::kNothing) return;
+  } else if (doing_ == Doing::kLevelling) {
+    around_.send(view_.source, LevelAsk{view_.number, view_.step});
+  } else {
+    send_part();
+  }
+  around_.wake_after(kAgain);
+}
+
+void Workers::receive(Time now, const Peer& from, const Frame& frame) {
+  std::visit([&](const auto& f) { on(now, from, f); }, frame);
+}
+
+void Workers::on(Time now, const Peer& from, const Part& part) {
+  if (part.view < view_.number && !breaks_.sum_any_view) return;  // the fence
+  const auto key = std::pair(part.step, part.from);
+  if (part.view == view_.number && own_before_ && part.step == own_before_->step) {
+    Part again = *own_before_;
+    again.repeated = true;
+    if (!part.repeated) around_.send(from, again);  // the other side has not heard
+    return;
+  }
+  if (part.step + 1 < computing_) return;
+  const auto it = parts_.find(key);
+  if (it == parts_.end() || it->second.view < part.view) parts_[key] = part;
+  if (doing_ == Doing::kReducing && !broken_) try_reduce(now);
+}
+
+void Workers::check_parts(const std::vector<Part>& parts) {
+  std::uint32_t next = 0;
+  for (const Part& part : parts) {
+    if (part.view != view_.number) {
+      around_.violation("fence: a part of another view was summed");
+    }
+    if (part.begin != next) around_.violation("fence: a shard is summed twice or not at all");
+    next = part.end;
+  }
+  if (next != kShards) around_.violation("fence: the last shards are missing");
+}
+
+void Workers::try_reduce(Time now) {
+  std::vector<Part> parts;
+  for (const auto& member : view_.members) {
+    const auto it = parts_.find({computing_, member.peer.id});
+    if (it == parts_.end()) break;
+    if (it->second.view != view_.number && !breaks_.sum_any_view) break;
+    parts.push_back(it->second);
+  }
+  if (parts.size() < view_.members.size()) {
+    around_.wake_after(std::max(Time{1}, again_ - now));
+    return;
+  }
+  check_parts(parts);
+  gradient_ = Values{};
+  boundary_ = false;
+  for (const Part& part : parts) {
+    boundary_ = boundary_ || part.boundary;
+    for (std::size_t k = 0; k < kChunks; ++k) (*gradient_)[k] += part.sum[k];
+  }
+  doing_ = Doing::kApplying;
+  done_ = 0;
+  due_ = now + around_.random_delay(0, 3);
+  around_.wake_after(due_ - now);
+}
+
+void Workers::apply_some(Time now, std::size_t chunks) {
+  for (; chunks > 0 && done_ < kChunks; --chunks, ++done_) {
+    weights_[done_] = updated(weights_[done_], (*gradient_)[done_], computing_);
+    at_[done_] = computing_;
+  }
+  if (doing_ != Doing::kApplying || now == Time{0}) return;  // stop() says the rest
+  if (done_ < kChunks) {
+    due_ = now + around_.random_delay(0, 2);
+    return around_.wake_after(due_ - now);
+  }
+  std::erase_if(parts_, [&](const auto& entry) { return entry.first.first <= computing_; });
+  const bool boundary = boundary_;
+  const std::uint64_t step = computing_;
+  begin_step(now);
+  around_.applied(view_.number, step, boundary);
+}
+
+void Workers::on(Time, const Peer& from, const LevelAsk& ask) {
+  if (!whole() || step() != ask.step || doing_ == Doing::kApplying) return;
+  if (gradient_) return around_.send(from, LevelAnswer{ask.view, ask.step, true, *gradient_});
+  around_.send(from, LevelAnswer{ask.view, ask.step, false, weights_});
+}
+
+void Workers::on(Time now, const Peer&, const LevelAnswer& answer) {
+  if (doing_ != Doing::kLevelling || broken_ || answer.view != view_.number) return;
+  for (std::size_t k = 0; k < kChunks; ++k) {
+    if (answer.gradient)
+      apply_gradient(k, answer.step, answer.values[k]);
+    else
+      store_chunk(k, answer.step, answer.values[k]);
+  }
+  const std::uint64_t step = this->step();
+  begin_step(now);
+  around_.applied(view_.number, step, false);
+}
+
+}  // namespace tandem::simulation

@@ -1,0 +1,118 @@
+// The workers of a node in the simulation: they compute steps of a view as the real ones do, in
+// integers. Steps go through levelling (one behind), computing, reducing, applying; each may be
+// interrupted at every point.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "membership/simulation.h"
+#include "membership/toy_job.h"
+#include "tandem/membership/agent.h"
+
+namespace tandem::simulation {
+
+using membership::NodeId;
+using membership::Peer;
+using membership::Time;
+using membership::View;
+using membership::ViewNumber;
+
+// A node's part of the gradient of a step.
+struct Part {
+  ViewNumber view;
+  std::uint64_t step = 0;
+  NodeId from = 0;
+  std::uint32_t begin = 0, end = 0;  // shards
+  Values sum{};
+  bool boundary = false;
+  bool repeated = false;  // for one that seems not to have it
+};
+struct LevelAsk {
+  ViewNumber view;
+  std::uint64_t step = 0;
+};
+struct LevelAnswer {
+  ViewNumber view;
+  std::uint64_t step = 0;
+  bool gradient = false;  // else the state
+  Values values{};
+};
+using Frame = std::variant<Part, LevelAsk, LevelAnswer>;
+
+// What workers reach.
+class Surroundings {
+ public:
+  virtual ~Surroundings() = default;
+  virtual void send(const Peer& to, const Frame& frame) = 0;
+  virtual void wake_after(Time delay) = 0;
+  virtual Time random_delay(int least, int most) = 0;
+  virtual bool poisoned(std::uint64_t step, std::uint32_t begin, std::uint32_t end) = 0;
+  virtual void worker_failed(std::uint64_t step) = 0;
+  virtual void applied(ViewNumber view, std::uint64_t step, bool boundary) = 0;
+  virtual void step_failed(ViewNumber view, const std::vector<NodeId>& silent) = 0;
+  virtual void violation(const std::string& what) = 0;
+};
+
+class Workers {
+ public:
+  Workers(Peer self, const Values& weights, std::uint64_t step, std::uint64_t data,
+          const Breaks& breaks, Surroundings& around);
+
+  // ---- the node's memory ----
+  const Values& weights() const { return weights_; }
+  const std::array<std::uint64_t, kChunks>& steps() const { return at_; }
+  bool whole() const;
+  std::uint64_t step() const;
+  void store_chunk(std::size_t index, std::uint64_t step, std::uint64_t value);
+  void apply_gradient(std::size_t index, std::uint64_t step, std::uint64_t gradient);
+  // The reduced gradient of the step that was applied last, if it is here.
+  const std::optional<Values>& gradient() const { return gradient_; }
+
+  // ---- orders ----
+  void run(Time now, const View& view);
+  std::uint64_t stop();  // returns what the node holds now
+  void ask_boundary() { boundary_asked_ = true; }
+  void break_down() { broken_ = true; }  // a worker has died: nothing goes on until stop()
+
+  // ---- inputs ----
+  void wake(Time now);
+  void receive(Time now, const Peer& from, const Frame& frame);
+
+ private:
+  enum class Doing { kNothing, kLevelling, kComputing, kReducing, kApplying, kHalted };
+
+  void on(Time now, const Peer& from, const Part& part);
+  void on(Time now, const Peer& from, const LevelAsk& ask);
+  void on(Time now, const Peer& from, const LevelAnswer& answer);
+  void begin_step(Time now);
+  void send_part();
+  void try_reduce(Time now);
+  void apply_some(Time now, std::size_t chunks);
+  void check_parts(const std::vector<Part>& parts);
+
+  Peer self_;
+  Values weights_;
+  std::array<std::uint64_t, kChunks> at_{};
+  std::uint64_t data_;
+  const Breaks& breaks_;
+  Surroundings& around_;
+  Doing doing_ = Doing::kNothing;
+  View view_;
+  std::uint64_t computing_ = 0;                             // the step
+  std::map<std::pair<std::uint64_t, NodeId>, Part> parts_;  // by step and sender
+  std::optional<Part> own_, own_before_;
+  std::optional<Values> gradient_;
+  std::size_t done_ = 0;  // chunks of the update
+  bool boundary_asked_ = false;
+  bool boundary_ = false;
+  bool broken_ = false;
+  Time due_{0};    // of what is being done
+  Time since_{0};  // it began
+  Time again_{0};  // what may be lost is said again
+};
+
+}  // namespace tandem::simulation

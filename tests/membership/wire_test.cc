@@ -1,0 +1,159 @@
+#include "tandem/membership/wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/job_token.h"
+
+namespace tandem::membership {
+namespace {
+
+using testing::HasSubstr;
+
+// The two ends of a connection between agents that were given these tokens.
+struct Ends {
+  explicit Ends(std::string token_a = "secret", std::string token_b = "secret") {
+    a = {.job = 7, .own_nonce = "nonce of a", .other_nonce = "nonce of b"};
+    b = {.job = 7, .own_nonce = "nonce of b", .other_nonce = "nonce of a"};
+    a.prove = [token_a](auto parts) { return rendezvous::prove(token_a, parts); };
+    b.prove = [token_b](auto parts) { return rendezvous::prove(token_b, parts); };
+  }
+  Channel a, b;
+};
+
+View example_view() {
+  View view;
+  view.number = {9, 4};
+  view.after = {{7, 3}, {8, 1}};
+  view.members = {{{4, "n4:29400"}, 2, 17}, {{5, "[::1]:29400"}, 1, 16}};
+  view.step = 17;
+  view.source = view.members[0].peer;
+  view.paused = true;
+  view.faults = {{5, 1, 18, "signal 11"}};
+  return view;
+}
+
+std::vector<Message> examples() {
+  Answer answer;
+  answer.number = {9, 4};
+  answer.promised = {10, 5};
+  answer.holding = {17, false, 3, true};
+  answer.installed = example_view();
+  answer.accepted = {example_view(), example_view()};
+  answer.dead = {1, 2};
+  answer.unreachable = {3};
+  answer.faults = {{4, 2, 18, "exit code 70"}};
+  Ask ask{{"host", {"amx", "avx2"}, {}, 4}, {3, true, 1, false}};
+  ask.who.files[31] = 255;
+  return {ask,
+          Told{Verdict::kLearn, "why", 3, example_view()},
+          Propose{{1, 2}, {0, 0}},
+          answer,
+          Offer{example_view(), {example_view()}},
+          Accept{{1, 2}},
+          Install{{1, 2}},
+          Beat{{1, 2}, 3},
+          Suspect{{1, 2}, {3}, {4, 5}},
+          Ended{143, "left"},
+          Fetch{{1, 2}, {0, 1, 2}},
+          Chunk{1, 2, 3},
+          Gradient{1, 2, 3}};
+}
+
+TEST(Wire, KeepsEveryKindOfMessage) {
+  ASSERT_EQ(examples().size(), std::variant_size_v<Message>);
+  Ends ends;
+  Ends again;
+  for (const Message& message : examples()) {
+    const std::string bytes = encode(ends.a, {{4, "n4:29400"}, 5, message});
+    EXPECT_EQ(frame_bytes(ends.b, bytes.substr(0, kHeaderBytes)), bytes.size());
+    const Frame frame = decode(ends.b, bytes);
+    EXPECT_EQ(frame.from, (Peer{4, "n4:29400"}));
+    EXPECT_EQ(frame.to, 5u);
+    EXPECT_EQ(frame.message.index(), message.index());
+    EXPECT_EQ(encode(again.a, frame), bytes);
+  }
+}
+
+// Every bit counts: in the header, the message and the proof.
+TEST(Wire, RefusesAFrameThatWasChanged) {
+  Ends sender;
+  const std::string bytes =
+      encode(sender.a, {{4, "n4"}, 5, Told{Verdict::kLearn, "", 3, example_view()}});
+  for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    std::string changed = bytes;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+    Ends ends;
+    EXPECT_THROW(decode(ends.b, changed), CommError) << bit;
+  }
+}
+
+TEST(Wire, RefusesWhoDoesNotKnowTheToken) {
+  Ends ends("secret", "another");
+  const std::string bytes = encode(ends.a, {{4, "n4"}, 5, Beat{}});
+  try {
+    decode(ends.b, bytes);
+    FAIL();
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("TANDEM_JOB_TOKEN"));
+  }
+}
+
+TEST(Wire, RefusesWhatWasSaidBefore) {
+  Ends ends;
+  const std::string bytes = encode(ends.a, {{4, "n4"}, 5, Beat{}});
+  decode(ends.b, bytes);
+  EXPECT_THROW(decode(ends.b, bytes), CommError);  // again
+  Ends other;
+  EXPECT_THROW(decode(other.a, bytes), CommError);  // to who said it
+  Ends later;
+  later.b.own_nonce = later.a.other_nonce = "another";  // on another connection
+  EXPECT_THROW(decode(later.b, bytes), CommError);
+}
+
+TEST(Wire, SaysWhatItFound) {
+  Ends ends;
+  std::string bytes = encode(ends.a, {{4, "n4"}, 5, Beat{}});
+  const auto message_of = [&](const std::string& changed) {
+    try {
+      frame_bytes(ends.b, changed);
+    } catch (const CommError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  std::string other = bytes;
+  other[4] = 2;
+  EXPECT_THAT(message_of(other), HasSubstr("version 2, expected 1"));
+  other = bytes;
+  other[12] = 1;
+  EXPECT_THAT(message_of(other), HasSubstr("another job"));
+  other = bytes;
+  other[11] = 127;
+  EXPECT_THAT(message_of(other), HasSubstr("bytes"));
+  EXPECT_THAT(message_of("GET /"), HasSubstr("too early"));
+}
+
+// A right proof does not make a message right: a member may have gone wrong.
+TEST(Wire, RefusesImpossibleContents) {
+  Ends ends;
+  ends.a.prove = ends.b.prove = [](auto) { return WireProof{}; };
+  std::string bytes = encode(ends.a, {{4, ""}, 5, Fetch{{1}, {}}});
+  // from: id 8, address 2; to 8; then the list's count
+  const std::size_t count = kHeaderBytes + 18;
+  ASSERT_EQ(bytes[count], 1);
+  bytes[count] = 2;
+  EXPECT_THROW(decode(ends.b, bytes), CommError);
+  bytes[count + 3] = 127;
+  EXPECT_THROW(decode(ends.b, bytes), CommError);
+}
+
+TEST(Wire, RefusesToSayTooMuch) {
+  Ends ends;
+  EXPECT_THROW(encode(ends.a, {{4, "n4"}, 5, Ended{1, std::string(kMostText + 1, 'x')}}),
+               InvalidArgument);
+}
+
+}  // namespace
+}  // namespace tandem::membership
