@@ -15,8 +15,9 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kConfigFiles = {"config.json"};
 // One of these makes a tokenizer; the others belong to it when they are there.
-const std::vector<std::string> kTokenizerFiles = {"tokenizer.json", "vocab.txt"};
-const std::vector<std::string> kTokenizerExtras = {"tokenizer_config.json",
+const std::vector<std::string> kTokenizerFiles = {"tokenizer.json", "vocab.txt", "vocab.json",
+                                                  "sentencepiece.bpe.model"};
+const std::vector<std::string> kTokenizerExtras = {"merges.txt", "tokenizer_config.json",
                                                    "special_tokens_map.json", "added_tokens.json"};
 // As in models/weight_files.h, which reads them.
 const std::vector<std::string> kWeightFiles = {"model.safetensors", "model.safetensors.index.json",
@@ -90,7 +91,9 @@ void fetch_parts(SnapshotDownload& download, const std::string& name, const Mode
   if (parts.tokenizer) {
     bool found = false;
     for (const std::string& file : kTokenizerFiles) found |= download.fetch(file);
-    if (!found) lacks(download, name, "tokenizer.json or vocab.txt", kTokenizerFiles);
+    if (!found)
+      lacks(download, name, "tokenizer.json, vocab.txt, vocab.json or sentencepiece.bpe.model",
+            kTokenizerFiles);
     for (const std::string& file : kTokenizerExtras) download.fetch(file);
   }
   if (parts.weights) {

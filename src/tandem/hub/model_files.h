@@ -13,7 +13,7 @@ namespace tandem::hub {
 // What of a model is wanted.
 struct ModelParts {
   bool config = false;
-  bool tokenizer = false;  // tokenizer.json or vocab.txt, and what stands beside them
+  bool tokenizer = false;  // tokenizer.json or a vocabulary, and what stands beside them
   bool weights = false;    // in the first of the forms of weight_files.h that there is
 };
 
@@ -31,7 +31,7 @@ Resolved locate_model(const Query& query, const ModelParts& parts, const Environ
 struct ModelLocation {
   Resolved model;
   std::filesystem::path config_directory;     // holds config.json
-  std::filesystem::path tokenizer_directory;  // holds tokenizer.json or vocab.txt
+  std::filesystem::path tokenizer_directory;  // holds tokenizer.json or a vocabulary
 };
 
 // model_name_or_path, config_name and tokenizer_name (each at model_revision, as run_qa.py does).

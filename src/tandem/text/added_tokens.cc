@@ -10,10 +10,6 @@
 namespace tandem::text {
 namespace {
 
-// \s of Rust's regular expressions: White_Space, which is Python's white space without U+001C …
-// U+001F.
-bool is_space(char32_t c) { return is_python_space(c) && !(c >= 0x1c && c <= 0x1f); }
-
 // Start of the code point that ends before byte `end` > 0.
 std::size_t previous(std::string_view text, std::size_t end) {
   do {
@@ -64,10 +60,11 @@ AddedTokenMatcher::Match AddedTokenMatcher::find(std::string_view text, std::siz
       continue;
     }
     while (token->lstrip && match.begin > from &&
-           is_space(code_point_at(text, previous(text, match.begin)))) {
+           is_white_space(code_point_at(text, previous(text, match.begin)))) {
       match.begin = previous(text, match.begin);
     }
-    while (token->rstrip && match.end < text.size() && is_space(code_point_at(text, match.end))) {
+    while (token->rstrip && match.end < text.size() &&
+           is_white_space(code_point_at(text, match.end))) {
       next_code_point(text, match.end);
     }
     return match;

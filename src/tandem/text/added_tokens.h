@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/text/utf8.h"
+
 namespace tandem::text {
 
 // Fields and defaults of Hugging Face's AddedToken.
@@ -48,5 +50,31 @@ class AddedTokenMatcher {
   std::array<bool, 256> starts_{};  // first bytes of tokens
   int only_first_byte_ = -1;        // when all tokens share it, as "[CLS]", "[SEP]", … do
 };
+
+// Cuts added tokens out of normalized characters: calls between(begin, end) for each range without
+// one, empty ones included, and token(id, begin, end) for each token, in the order of the text.
+template <class Characters, class Between, class Token>
+void cut_added_tokens(const AddedTokenMatcher& matcher, const Characters& characters,
+                      Between&& between, Token&& token) {
+  std::size_t from = 0;
+  if (!matcher.empty()) {
+    std::string normalized;
+    std::vector<std::size_t> character_at;  // [byte] → character
+    for (std::size_t i = 0; i < characters.size(); ++i) {
+      append_utf8(characters[i].code_point, normalized);
+      character_at.resize(normalized.size(), i);
+    }
+    character_at.push_back(characters.size());
+    for (std::size_t byte = 0;;) {
+      const AddedTokenMatcher::Match match = matcher.find(normalized, byte);
+      if (match.id < 0) break;
+      between(from, character_at[match.begin]);
+      from = character_at[match.end];
+      token(match.id, character_at[match.begin], from);
+      byte = match.end;
+    }
+  }
+  between(from, characters.size());
+}
 
 }  // namespace tandem::text

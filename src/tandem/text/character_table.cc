@@ -127,4 +127,6 @@ bool is_word_character(char32_t c) {
          u_hasBinaryProperty(uchar(c), UCHAR_JOIN_CONTROL);
 }
 
+bool is_white_space(char32_t c) { return u_isUWhiteSpace(uchar(c)); }
+
 }  // namespace tandem::text

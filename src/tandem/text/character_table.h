@@ -48,5 +48,7 @@ class CharacterTable {
 // \w of Rust's regular expressions: what the single_word flag of an added token calls a word
 // character.
 bool is_word_character(char32_t c);
+// \s of Rust's regular expressions and its char::is_whitespace(): Unicode's White_Space.
+bool is_white_space(char32_t c);
 
 }  // namespace tandem::text

@@ -72,6 +72,8 @@ void expect_pairs(const char* model, const char* key) {
 class SequenceTemplateGolden : public testing::SharedDataTest {};
 
 TEST_F(SequenceTemplateGolden, PairsOfWordPiece) { expect_pairs("tiny-electra", "wordpiece"); }
+TEST_F(SequenceTemplateGolden, PairsOfBpe) { expect_pairs("tiny-roberta", "bpe"); }
+TEST_F(SequenceTemplateGolden, PairsOfUnigram) { expect_pairs("tiny-xlmr", "unigram"); }
 
 }  // namespace
 }  // namespace tandem::text

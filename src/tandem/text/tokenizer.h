@@ -49,6 +49,11 @@ struct Encoding {
     std::uint8_t inserted;  // 1 when the character shares the source of the one before it
   };
   std::uint32_t next_word = 0;  // the number of the word that comes next
+  class Scratch {               // of a model
+   public:
+    virtual ~Scratch() = default;
+  };
+  std::unique_ptr<Scratch> scratch;
   std::vector<Character> characters, other_characters;
   std::string bytes;                    // of one word, or of a normalized stretch
   std::vector<std::uint32_t> byte_end;  // bytes[…byte_end[i]) are the first i + 1 characters
@@ -64,13 +69,24 @@ struct TokenizerOptions {
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json if there is one, else vocab.txt with added_tokens.json;
-  // tokenizer_config.json and special_tokens_map.json apply to both, and win where they contradict
-  // tokenizer.json's normalizer, as in Hugging Face. Throws DataError (with the file, what was
-  // found and what was expected) for a folder without a vocabulary, broken JSON, a model other than
-  // WordPiece, a vocabulary without [UNK], [CLS], [SEP] or [PAD], or padding_side "left".
+  // Reads tokenizer.json if there is one, else vocab.txt, vocab.json with merges.txt, or
+  // sentencepiece.bpe.model, with added_tokens.json; tokenizer_config.json and
+  // special_tokens_map.json apply to all, and win where they contradict tokenizer.json, as in
+  // Hugging Face. Throws DataError (with the file, what was found and what was expected) for a
+  // folder without a vocabulary, broken files, a model other than WordPiece, byte-level BPE and
+  // Unigram, a vocabulary without the special tokens, or padding_side "left".
   static Tokenizer load(const std::filesystem::path& directory,
                         const TokenizerOptions& options = {});
+
+  // The files of a directory that decide what tokens a text gets; config.json may name the class.
+  static constexpr std::string_view kFiles[] = {"tokenizer.json",
+                                                "vocab.txt",
+                                                "vocab.json",
+                                                "merges.txt",
+                                                "added_tokens.json",
+                                                "tokenizer_config.json",
+                                                "sentencepiece.bpe.model",
+                                                "special_tokens_map.json"};
 
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
@@ -98,8 +114,9 @@ class Tokenizer {
   static constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
   std::size_t model_max_length() const;
 
-  // Writes tokenizer.json, vocab.txt, tokenizer_config.json and special_tokens_map.json into an
-  // existing directory, as Hugging Face 4.46 does: settings and unknown keys of the files that were
+  // Writes tokenizer.json, the files of the vocabulary (sentencepiece.bpe.model only where one was
+  // read), tokenizer_config.json and special_tokens_map.json into an existing directory, as Hugging
+  // Face 4.46 does: settings and unknown keys of the files that were
   // read are kept, truncation and padding of tokenizer.json become null. Throws IoError.
   void save(const std::filesystem::path& directory) const;
 

@@ -21,9 +21,16 @@ namespace {
 namespace dom = simdjson::dom;
 using Path = std::filesystem::path;
 
+// Members of tokenizer.json's model that its type reads itself.
+constexpr std::string_view kLargeMembers[] = {"vocab", "merges"};
+
 // The class that transformers takes for a model, when tokenizer_config.json names none.
 constexpr std::pair<std::string_view, std::string_view> kTokenizerClasses[] = {
-    {"bert", "BertTokenizer"}, {"distilbert", "DistilBertTokenizer"}};
+    {"bert", "BertTokenizer"},
+    {"distilbert", "DistilBertTokenizer"},
+    {"electra", "ElectraTokenizer"},
+    {"roberta", "RobertaTokenizer"},
+    {"xlm-roberta", "XLMRobertaTokenizer"}};
 
 AddedToken parse_added_token(const Json& json, const Path& path, bool special) {
   AddedToken token;
@@ -92,17 +99,26 @@ class DefinitionReader {
   // added_tokens_decoder, and wins then.
   void read_special_token_names() {
     const bool map_counts = member(d_.tokenizer_config, "added_tokens_decoder").is_null();
-    const std::pair<const char*, std::string*> names[] = {{"unk_token", &d_.unk_token},
-                                                          {"sep_token", &d_.sep_token},
-                                                          {"pad_token", &d_.pad_token},
-                                                          {"cls_token", &d_.cls_token},
-                                                          {"mask_token", &d_.mask_token}};
-    for (const auto& [key, name] : names) {
-      read_special_token(d_.tokenizer_config, key, config_path(), *name);
+    for (const auto& [key, name] : kSpecialTokens) {
+      read_special_token(d_.tokenizer_config, key, config_path(), d_.*name);
       if (map_counts) {
         read_special_token(d_.special_tokens_map, key, directory_ / "special_tokens_map.json",
-                           *name);
+                           d_.*name);
       }
+    }
+  }
+
+  // The type is known: what the files do not name has its family's name, and names that the family
+  // does not have are unknown keys like others.
+  void choose_model_type(const TokenizerModelType& type) {
+    d_.model_type = &type;
+    const SpecialTokenDefaults& defaults = type.special_tokens;
+    const std::string_view names[] = {defaults.unk,  defaults.sep, defaults.pad, defaults.cls,
+                                      defaults.mask, defaults.bos, defaults.eos};
+    static_assert(std::size(names) == std::size(kSpecialTokens));
+    for (std::size_t i = 0; i < std::size(names); ++i) {
+      std::string& name = d_.*kSpecialTokens[i].second;
+      if (name.empty() || names[i].empty()) name = names[i];
     }
   }
 
@@ -113,7 +129,11 @@ class DefinitionReader {
     AddedToken token = parse_added_token(value, path, true);
     token.special = true;
     name = token.content;
-    if (value.is_object()) token.normalized = value_or(value, "normalized", false, path);
+    if (!value.is_object()) {  // its flags are the family's
+      special_flags_.emplace(name, std::nullopt);
+      return;
+    }
+    token.normalized = value_or(value, "normalized", false, path);
     special_flags_[name] = token;
   }
 
@@ -131,10 +151,10 @@ class DefinitionReader {
       raise<DataError>("'{}': expected an object with a member \"model\"", path_.string());
     }
     for (const auto& section : root) {
-      append_json(section.key,
-                  section.key == "model" ? convert_object(model, "vocab") : convert(section.value));
+      append_json(section.key, section.key == "model" ? convert_object(model, kLargeMembers)
+                                                      : convert(section.value));
     }
-    d_.model_type = model_type_of(model);
+    choose_model_type(*model_type_of(model));
     d_.model_type->read_json({path_, model}, d_);
     for (const Json& token : member(d_.tokenizer_json, "added_tokens")) {
       d_.added_tokens.push_back(parse_added_token(token, path_, false));
@@ -155,9 +175,8 @@ class DefinitionReader {
       expected += fmt::format("{}\"{}\"", expected.empty() ? "" : " or ", type.name);
     }
     raise<DataError>(
-        "'{}': the model type is \"{}\", expected {}: only tokenizers of BERT and DistilBERT "
-        "models "
-        "are supported",
+        "'{}': the model type is \"{}\", expected {}: only tokenizers of the BERT, RoBERTa and "
+        "XLM-R families are supported",
         path_.string(), named, expected);
   }
 
@@ -167,7 +186,7 @@ class DefinitionReader {
       path_ = directory_ / type.vocabulary_file;
       const auto vocabulary = read_file_if_exists(path_);
       if (!vocabulary) continue;
-      d_.model_type = &type;
+      choose_model_type(type);
       type.read_vocabulary(*vocabulary, path_, d_);
       read_added_tokens_json();
       read_added_tokens_decoder();
@@ -205,9 +224,7 @@ class DefinitionReader {
   void apply_config_settings() {
     d_.model_max_length = read_model_max_length();
     d_.tokenizer_class = read_tokenizer_class();
-    // A tokenizer of the general class keeps what tokenizer.json says.
-    if (d_.tokenizer_class != "PreTrainedTokenizerFast")
-      d_.model_type->apply_config(d_.tokenizer_config, config_path(), d_);
+    d_.model_type->apply_config(d_.tokenizer_config, config_path(), d_);
   }
 
   std::size_t read_model_max_length() const {
@@ -224,14 +241,15 @@ class DefinitionReader {
     const auto named =
         value_or<std::string>(d_.tokenizer_config, "tokenizer_class", "", config_path());
     if (named == "PreTrainedTokenizerFast") return named;
-    if (!named.empty()) return named.ends_with("Fast") ? named.substr(0, named.size() - 4) : named;
+    // transformers writes the name without "Fast" where it has the files of the class without it.
+    const bool shortened = named.ends_with("Fast") && d_.model_type->name != "Unigram";
+    if (!named.empty()) return shortened ? named.substr(0, named.size() - 4) : named;
     const Json model = read_object_if_exists(directory_ / "config.json");
-    const auto type =
-        value_or<std::string>(model, "model_type", "bert", directory_ / "config.json");
+    const auto type = value_or<std::string>(model, "model_type", "", directory_ / "config.json");
     for (const auto& [model_type, tokenizer_class] : kTokenizerClasses) {
       if (model_type == type) return std::string(tokenizer_class);
     }
-    return std::string(kTokenizerClasses[0].second);
+    return std::string(d_.model_type->tokenizer_class);
   }
 
   // The special tokens are added tokens even where no file lists them as such.
@@ -246,18 +264,16 @@ class DefinitionReader {
     d_.frame.sep_id = require("sep_token", d_.sep_token, ids);
     d_.frame.pad_id = require("pad_token", d_.pad_token, ids);
     d_.frame.cls_id = require("cls_token", d_.cls_token, ids);
-    for (const std::string* name :
-         {&d_.unk_token, &d_.sep_token, &d_.pad_token, &d_.cls_token, &d_.mask_token}) {
-      add_special_token(*name, ids);
-    }
+    for (const auto& [key, name] : kSpecialTokens) add_special_token(d_.*name, ids);
   }
 
   void check_added_tokens(const std::unordered_map<std::string_view, std::int32_t>& ids) const {
+    const std::size_t most = most_ids(d_.vocabulary.size() + d_.added_tokens.size());
     for (const AddedToken& token : d_.added_tokens) {
       const auto found = ids.find(token.content);
-      if (token.id < 0 || static_cast<std::size_t>(token.id) >= kMostTokenIds) {
+      if (token.id < 0 || static_cast<std::size_t>(token.id) >= most) {
         raise<DataError>("'{}': added token \"{}\" has the id {}, expected 0 to {}", path_.string(),
-                         token.content, token.id, kMostTokenIds - 1);
+                         token.content, token.id, most - 1);
       }
       if (found != ids.end() && found->second != token.id) {
         raise<DataError>("'{}': added token \"{}\" has the id {}, but the vocabulary gives it {}",
@@ -270,11 +286,13 @@ class DefinitionReader {
                        const std::unordered_map<std::string_view, std::int32_t>& ids) const {
     const auto found = ids.find(name);
     if (found == ids.end()) {
+      const SpecialTokenDefaults& names = d_.model_type->special_tokens;
       raise<DataError>(
-          "'{}': the vocabulary of {} entries has no {} \"{}\"; a BERT vocabulary needs [UNK], "
-          "[CLS], "
-          "[SEP] and [PAD] (tokenizer_config.json can give them other names)",
-          path_.string(), d_.vocabulary.size(), role, name);
+          "'{}': the vocabulary of {} entries has no {} \"{}\"; a vocabulary of this type needs "
+          "{}, "
+          "{}, {} and {} (tokenizer_config.json can give them other names)",
+          path_.string(), d_.vocabulary.size(), role, name, names.unk, names.cls, names.sep,
+          names.pad);
     }
     return found->second;
   }
@@ -287,9 +305,12 @@ class DefinitionReader {
     if (known || id == ids.end()) return;
     AddedToken token;
     token.content = name;
-    token.normalized = false;
-    if (const auto flags = special_flags_.find(name); flags != special_flags_.end()) {
-      token = flags->second;
+    const bool is_mask = name == d_.mask_token;
+    token.normalized = !is_mask && d_.model_type->special_tokens.normalized;
+    token.lstrip = is_mask && d_.model_type->special_tokens.mask_takes_blanks;
+    if (const auto flags = special_flags_.find(name);
+        flags != special_flags_.end() && flags->second) {
+      token = *flags->second;
     }
     token.id = id->second;
     token.special = true;
@@ -299,10 +320,27 @@ class DefinitionReader {
   const Path directory_;
   Path path_;  // of the file with the vocabulary
   TokenizerDefinition d_;
-  std::map<std::string, AddedToken> special_flags_;  // by name, from the two settings files
+  // By name, from the two settings files; nothing where they tell the name alone.
+  std::map<std::string, std::optional<AddedToken>> special_flags_;
 };
 
 }  // namespace
+
+void read_vocabulary_object(dom::object vocabulary, const Path& path,
+                            TokenizerDefinition& definition) {
+  std::size_t entries = 0;
+  for ([[maybe_unused]] const auto& entry : vocabulary) ++entries;
+  for (const auto& entry : vocabulary) {
+    std::uint64_t id = 0;
+    if (entry.value.get(id) || id >= most_ids(entries)) {
+      raise<DataError>(
+          "'{}': the id of token \"{}\" is not an integer from 0 to {}, as in a vocabulary of {}",
+          path.string(), entry.key, most_ids(entries) - 1, entries);
+    }
+    if (id >= definition.vocabulary.size()) definition.vocabulary.resize(id + 1);
+    definition.vocabulary[id] = entry.key;
+  }
+}
 
 TokenizerDefinition read_tokenizer_definition(const Path& directory,
                                               const TokenizerOptions& options) {

@@ -1,13 +1,21 @@
 // The files of a tokenizer directory: what they say, and writing them again.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "tandem/text/added_tokens.h"
+#include "tandem/text/bpe.h"
+#include "tandem/text/charsmap.h"
 #include "tandem/text/normalizer.h"
 #include "tandem/text/tokenizer.h"
 
@@ -15,8 +23,12 @@ namespace tandem::text {
 
 struct TokenizerModelType;  // tokenizer_model.h
 
-// Ids are below this, so that a file cannot ask for more memory than it has bytes by much.
+// Ids are below this, so that a file cannot ask for more memory than it has bytes by much: most ids
+// are in use.
 inline constexpr std::size_t kMostTokenIds = std::size_t{1} << 24;
+constexpr std::size_t most_ids(std::size_t entries) {
+  return std::min(kMostTokenIds, 4 * entries + 65536);
+}
 
 struct WordPieceOptions {
   std::string continuing_subword_prefix = "##";
@@ -24,25 +36,77 @@ struct WordPieceOptions {
   NormalizerOptions normalizer;
 };
 
+struct BpeOptions {
+  std::array<std::int32_t, 256> byte_ids{};  // [byte] → token
+  std::vector<Bpe::Merge> merges;            // by rank
+  bool ignore_merges = false;
+  bool add_prefix_space = false;
+  bool use_regex = true;  // splits into words (byte_level_words.h)
+  // Of the post-processor: offsets lose white space, but not that of add_prefix_space.
+  bool trim_offsets = true;
+  bool trim_with_prefix_space = false;
+};
+
+// White space at the ends is removed.
+struct StripStep {
+  bool left = true, right = true;
+};
+
+// A text becomes another; an empty pattern stands for two blanks or more.
+struct ReplaceStep {
+  std::u32string pattern, content;
+};
+
+using NormalizerStep = std::variant<std::shared_ptr<const Charsmap>, StripStep, ReplaceStep>;
+
+// Where Metaspace puts its character in front: every stretch, the beginning of the text, nowhere.
+enum class PrependScheme : std::uint8_t { kAlways, kFirst, kNever };
+
+struct UnigramOptions {
+  std::vector<double> scores;              // [id]
+  std::vector<NormalizerStep> normalizer;  // in order
+  bool splits_white_space = false;         // before Metaspace
+  char32_t replacement = U'\u2581';
+  PrependScheme prepend = PrependScheme::kAlways;
+  bool split = true;
+  std::string sentencepiece_model;       // the file's bytes; "" when absent
+  nlohmann::ordered_json made_sections;  // for tokenizer.json where it is absent
+};
+
 // Everything that Tokenizer needs to know, whichever files it came from.
 struct TokenizerDefinition {
   const TokenizerModelType* model_type = nullptr;  // never null once it was read
   TokenizerOptions options;
-  // [id] → token of the WordPiece model; "" where an id is not in use.
+  // [id] → token of the model; "" where an id is not in use.
   std::vector<std::string> vocabulary;
-  std::string unk_token = "[UNK]", sep_token = "[SEP]", pad_token = "[PAD]", cls_token = "[CLS]",
-              mask_token = "[MASK]";
+  // The last two are empty where the family has none.
+  std::string unk_token, sep_token, pad_token, cls_token, mask_token, bos_token, eos_token;
   std::int32_t unk_id = 0;
   SequenceTemplate frame;                // with the ids of the other special tokens
   WordPieceOptions wordpiece;            // of that model
+  BpeOptions bpe;                        // of that model
+  UnigramOptions unigram;                // of that model
   std::vector<AddedToken> added_tokens;  // by id; always holds the special tokens
   std::size_t model_max_length = Tokenizer::kUnlimited;
-  std::string tokenizer_class = "BertTokenizer";
+  std::string tokenizer_class;
 
   // The files as they were read, to be written again with their unknown keys; null when absent.
-  // tokenizer_json is without the vocabulary.
+  // tokenizer_json is without the vocabulary and the merges.
   nlohmann::ordered_json tokenizer_json, tokenizer_config, special_tokens_map;
 };
+
+// The keys of special tokens in the files of settings.
+inline constexpr std::pair<const char*, std::string TokenizerDefinition::*> kSpecialTokens[] = {
+    {"unk_token", &TokenizerDefinition::unk_token},
+    {"sep_token", &TokenizerDefinition::sep_token},
+    {"pad_token", &TokenizerDefinition::pad_token},
+    {"cls_token", &TokenizerDefinition::cls_token},
+    {"mask_token", &TokenizerDefinition::mask_token},
+    {"bos_token", &TokenizerDefinition::bos_token},
+    {"eos_token", &TokenizerDefinition::eos_token}};
+
+// The vocabulary as a JSON object of tokens and ids.
+nlohmann::ordered_json vocabulary_json(const TokenizerDefinition& definition);
 
 // Documented at Tokenizer::load.
 TokenizerDefinition read_tokenizer_definition(const std::filesystem::path& directory,

@@ -1,5 +1,7 @@
 #include "tandem/text/tokenizer_json.h"
 
+#include <algorithm>
+
 #include "tandem/core/file.h"
 #include "tandem/core/ordered_json.h"
 #include "tandem/text/json_text.h"
@@ -23,10 +25,11 @@ void append_member(Json& object, std::string_view key, Json value) {
   object.get_ref<Json::object_t&>().push_back({std::string(key), std::move(value)});
 }
 
-Json convert_object(dom::object members, std::string_view left_out) {
+Json convert_object(dom::object members, std::span<const std::string_view> left_out) {
   Json object = Json::object();
   for (const auto& member : members) {
-    if (member.key != left_out) append_member(object, member.key, convert(member.value));
+    if (std::find(left_out.begin(), left_out.end(), member.key) == left_out.end())
+      append_member(object, member.key, convert(member.value));
   }
   return object;
 }

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,10 +21,10 @@ using Json = nlohmann::ordered_json;
 Json read_object_if_exists(const std::filesystem::path& path);
 
 // tokenizer.json holds its vocabulary as one object with tens of thousands of keys, for which
-// ordered_json takes quadratic time: simdjson reads the file, and everything but the vocabulary
-// becomes ordered_json.
+// ordered_json takes quadratic time: simdjson reads the file, and what is small becomes
+// ordered_json.
 Json convert(simdjson::dom::element element);
-Json convert_object(simdjson::dom::object members, std::string_view left_out = {});
+Json convert_object(simdjson::dom::object members, std::span<const std::string_view> left_out = {});
 
 // Without looking whether the key is there.
 void append_member(Json& object, std::string_view key, Json value);

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "tandem/text/bpe_model.h"
+#include "tandem/text/unigram_model.h"
 #include "tandem/text/wordpiece_model.h"
 
 namespace tandem::text {
@@ -14,7 +16,7 @@ void TokenizerModel::append_added_token(std::int32_t id, std::string_view, Span 
 }
 
 std::span<const TokenizerModelType> tokenizer_model_types() {
-  static constexpr std::array kTypes = {kWordPieceType};
+  static constexpr std::array kTypes = {kWordPieceType, kBpeType, kUnigramType};
   return kTypes;
 }
 

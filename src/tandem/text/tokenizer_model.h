@@ -15,6 +15,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tandem/text/tokenizer.h"
 #include "tandem/text/tokenizer_files.h"
@@ -37,11 +39,38 @@ class TokenizerModel {
                                   Encoding& out) const;
 };
 
+// The scratch of a model in an Encoding, which it makes on first use.
+template <class Scratch>
+Scratch& scratch_of(Encoding& encoding) {
+  if (auto* scratch = dynamic_cast<Scratch*>(encoding.scratch.get())) return *scratch;
+  auto made = std::make_unique<Scratch>();
+  Scratch& scratch = *made;
+  encoding.scratch = std::move(made);
+  return scratch;
+}
+
+// The special tokens that a family has unless its files say otherwise.
+struct SpecialTokenDefaults {
+  std::string_view unk, sep, pad, cls, mask;
+  std::string_view bos = {}, eos = {};  // empty: the family has none
+  bool normalized = false;              // AddedToken's flag of all but the mask
+  bool mask_takes_blanks = false;       // the mask's lstrip
+};
+
+// A file to write beside tokenizer.json.
+struct VocabularyFile {
+  std::string name, content;
+};
+
 // What a type of model reads of tokenizer.json beside the sections in the definition.
 struct TokenizerJsonSource {
   const std::filesystem::path& path;
   const simdjson::dom::object& model;  // whole, with its vocabulary
 };
+
+// Reads {"token": id, …} into definition.vocabulary. Throws DataError that names `path`.
+void read_vocabulary_object(simdjson::dom::object vocabulary, const std::filesystem::path& path,
+                            TokenizerDefinition& definition);
 
 // A type of model, as "model.type" of tokenizer.json names it: how its parts of a
 // TokenizerDefinition are read and written, and how it is made of one. Readers throw DataError that
@@ -50,6 +79,9 @@ struct TokenizerModelType {
   std::string_view name;
   // The vocabulary of a directory without tokenizer.json.
   std::string_view vocabulary_file;
+  // The class in transformers, unless the files or the model beside them say otherwise.
+  std::string_view tokenizer_class;
+  SpecialTokenDefaults special_tokens;
 
   // Whether tokenizer.json's model section is of this type; `named` is its "type" or "none",
   // `settings` the section without the vocabulary.
@@ -60,7 +92,8 @@ struct TokenizerModelType {
   // Reads the content of vocabulary_file, which is `path`.
   void (*read_vocabulary)(std::string_view text, const std::filesystem::path& path,
                           TokenizerDefinition& definition);
-  // What the type's class in transformers takes from tokenizer_config.json, which wins.
+  // What the class in transformers, definition.tokenizer_class, takes from tokenizer_config.json,
+  // which wins.
   void (*apply_config)(const nlohmann::ordered_json& config, const std::filesystem::path& path,
                        TokenizerDefinition& definition);
 
@@ -68,8 +101,8 @@ struct TokenizerModelType {
   // tokenizer_config.json.
   nlohmann::ordered_json (*sections)(const TokenizerDefinition& definition);
   void (*write_config)(const TokenizerDefinition& definition, nlohmann::ordered_json& config);
-  // The content of vocabulary_file.
-  std::string (*vocabulary_text)(const TokenizerDefinition& definition);
+  // vocabulary_file and what belongs to it.
+  std::vector<VocabularyFile> (*vocabulary_files)(const TokenizerDefinition& definition);
 
   // `definition` outlives the model.
   std::unique_ptr<TokenizerModel> (*make)(const TokenizerDefinition& definition);

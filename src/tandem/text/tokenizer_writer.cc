@@ -47,11 +47,8 @@ Json tokenizer_config(const TokenizerDefinition& d) {
   if (!config.contains("clean_up_tokenization_spaces")) {
     config["clean_up_tokenization_spaces"] = true;
   }
-  config["unk_token"] = d.unk_token;
-  config["sep_token"] = d.sep_token;
-  config["pad_token"] = d.pad_token;
-  config["cls_token"] = d.cls_token;
-  config["mask_token"] = d.mask_token;
+  for (const auto& [key, name] : kSpecialTokens)
+    if (!(d.*name).empty()) config[key] = d.*name;
   d.model_type->write_config(d, config);
   config["tokenizer_class"] = d.tokenizer_class;
   config["model_max_length"] =
@@ -84,21 +81,18 @@ std::string with_unlimited_digits(std::string text) {
 
 Json special_tokens_map(const TokenizerDefinition& d) {
   Json map = d.special_tokens_map.is_null() ? Json::object() : d.special_tokens_map;
-  const std::pair<const char*, const std::string*> names[] = {{"unk_token", &d.unk_token},
-                                                              {"sep_token", &d.sep_token},
-                                                              {"pad_token", &d.pad_token},
-                                                              {"cls_token", &d.cls_token},
-                                                              {"mask_token", &d.mask_token}};
-  for (const auto& [key, name] : names) {
-    if (map.contains(key)) continue;
+  for (const auto& [key, member_name] : kSpecialTokens) {
+    const std::string& name = d.*member_name;
+    if (name.empty() || map.contains(key)) continue;
     // transformers writes a token in full where tokenizer_config.json names it and tokenizer.json
-    // has it among its added tokens, otherwise its text.
+    // has it among its added tokens, or where its class gives the token flags (a mask that takes
+    // blanks); otherwise its text.
     const bool named = d.tokenizer_config.is_object() && d.tokenizer_config.contains(key);
-    const auto added =
-        std::find_if(d.added_tokens.begin(), d.added_tokens.end(),
-                     [&text = *name](const AddedToken& token) { return token.content == text; });
-    if (!named || d.tokenizer_json.is_null() || added == d.added_tokens.end()) {
-      map[key] = *name;
+    const auto added = std::find_if(d.added_tokens.begin(), d.added_tokens.end(),
+                                    [&](const AddedToken& token) { return token.content == name; });
+    const bool known = added != d.added_tokens.end();
+    if (!known || !(added->lstrip || (named && !d.tokenizer_json.is_null()))) {
+      map[key] = name;
       continue;
     }
     map[key] = added_token_json(*added);
@@ -109,13 +103,22 @@ Json special_tokens_map(const TokenizerDefinition& d) {
 
 }  // namespace
 
+Json vocabulary_json(const TokenizerDefinition& definition) {
+  Json vocabulary = Json::object();
+  for (std::size_t id = 0; id < definition.vocabulary.size(); ++id) {
+    if (!definition.vocabulary[id].empty())
+      append_member(vocabulary, definition.vocabulary[id], id);
+  }
+  return vocabulary;
+}
+
 void write_tokenizer_definition(const TokenizerDefinition& definition,
                                 const std::filesystem::path& directory) {
   const PythonJsonOptions as_read{.indent = 2, .ensure_ascii = false};
   const PythonJsonOptions sorted{.indent = 2, .sort_keys = true, .ensure_ascii = false};
   write_file(directory / "tokenizer.json", python_json(tokenizer_json(definition), as_read));
-  write_file(directory / definition.model_type->vocabulary_file,
-             definition.model_type->vocabulary_text(definition));
+  for (const VocabularyFile& file : definition.model_type->vocabulary_files(definition))
+    write_file(directory / file.name, file.content);
   write_file(directory / "tokenizer_config.json",
              with_unlimited_digits(python_json(sorted_config(definition), as_read)) + "\n");
   write_file(directory / "special_tokens_map.json",

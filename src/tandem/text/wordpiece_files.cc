@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tandem/text/json_text.h"
+#include "tandem/text/post_processor.h"
 #include "tandem/text/tokenizer_json.h"
 #include "tandem/text/utf8.h"
 #include "tandem/text/wordpiece_model.h"
@@ -22,15 +23,7 @@ void read_model(const TokenizerJsonSource& source, TokenizerDefinition& d) {
       value_or(settings, "continuing_subword_prefix", options.continuing_subword_prefix, path);
   options.max_input_chars_per_word =
       value_or(settings, "max_input_chars_per_word", options.max_input_chars_per_word, path);
-  for (const auto& entry : dom::object(source.model["vocab"])) {
-    std::uint64_t id = 0;
-    if (entry.value.get(id) || id >= kMostTokenIds) {
-      raise<DataError>("'{}': the id of token \"{}\" is not an integer from 0 to {}", path.string(),
-                       entry.key, kMostTokenIds - 1);
-    }
-    if (id >= d.vocabulary.size()) d.vocabulary.resize(id + 1);
-    d.vocabulary[id] = entry.key;
-  }
+  read_vocabulary_object(dom::object(source.model["vocab"]), path, d);
 }
 
 std::optional<bool> optional_bool(const Json& object, const char* key, const Path& path) {
@@ -69,57 +62,15 @@ void check_pre_tokenizer(const Path& path, const TokenizerDefinition& d) {
   expect_type(section, "pre_tokenizer", "BertPreTokenizer", path);
 }
 
-// [CLS] A [SEP] B [SEP], as a template or as BertProcessing; its two tokens are the ones that
-// frame a sequence.
-void read_post_processor(const Path& path, TokenizerDefinition& d) {
-  const Json& section = member(d.tokenizer_json, "post_processor");
-  const auto type = value_or<std::string>(section, "type", "none", path);
-  std::string cls, sep;
-  try {
-    if (type == "BertProcessing") {
-      cls = section.at("cls").at(0).get<std::string>();
-      sep = section.at("sep").at(0).get<std::string>();
-    } else if (type == "TemplateProcessing" && section.at("pair").size() == 5) {
-      const Json& pair = section.at("pair");
-      cls = pair.at(0).at("SpecialToken").at("id").get<std::string>();
-      sep = pair.at(2).at("SpecialToken").at("id").get<std::string>();
-      if (pair.at(4).at("SpecialToken").at("id") != sep) sep.clear();
-    }
-  } catch (const Json::exception&) {
-    cls.clear();
-  }
-  if (cls.empty() || sep.empty()) {
-    raise<DataError>(
-        "'{}': the post_processor (type \"{}\") does not make [CLS] A [SEP] B [SEP], which BERT "
-        "models expect",
-        path.string(), type);
-  }
-  d.cls_token = cls;
-  d.sep_token = sep;
+void apply_post_processor(const Path& path, TokenizerDefinition& d) {
+  const PostProcessor read = read_post_processor(member(d.tokenizer_json, "post_processor"), path);
+  d.cls_token = read.cls;
+  d.sep_token = read.sep;
+  d.frame.num_separators = read.num_separators;
+  d.frame.second_type_id = read.second_type_id;
 }
 
 Json optional_json(std::optional<bool> value) { return value ? Json(*value) : Json(nullptr); }
-
-Json template_post_processor(const TokenizerDefinition& d) {
-  const auto special = [](const std::string& name, int type) {
-    return Json{{"SpecialToken", {{"id", name}, {"type_id", type}}}};
-  };
-  const auto sequence = [](const char* name, int type) {
-    return Json{{"Sequence", {{"id", name}, {"type_id", type}}}};
-  };
-  const auto entry = [](const std::string& name, std::int32_t id) {
-    return Json{{"id", name}, {"ids", {id}}, {"tokens", {name}}};
-  };
-  const Json cls = special(d.cls_token, 0), sep = special(d.sep_token, 0);
-  Json tokens = Json::object();
-  tokens[d.cls_token] = entry(d.cls_token, d.frame.cls_id);
-  tokens[d.sep_token] = entry(d.sep_token, d.frame.sep_id);
-  return {{"type", "TemplateProcessing"},
-          {"single", Json::array({cls, sequence("A", 0), sep})},
-          {"pair",
-           Json::array({cls, sequence("A", 0), sep, sequence("B", 1), special(d.sep_token, 1)})},
-          {"special_tokens", tokens}};
-}
 
 }  // namespace
 
@@ -134,7 +85,7 @@ void read_wordpiece_json(const TokenizerJsonSource& source, TokenizerDefinition&
   read_model(source, definition);
   read_normalizer(source.path, definition);
   check_pre_tokenizer(source.path, definition);
-  read_post_processor(source.path, definition);
+  apply_post_processor(source.path, definition);
 }
 
 void read_vocab_txt(std::string_view text, const Path& path, TokenizerDefinition& definition) {
@@ -153,6 +104,7 @@ void read_vocab_txt(std::string_view text, const Path& path, TokenizerDefinition
 // BertTokenizerFast sets its own three settings (with defaults for those that tokenizer_config.json
 // lacks) over the normalizer it has read.
 void apply_wordpiece_config(const Json& config, const Path& path, TokenizerDefinition& d) {
+  if (d.tokenizer_class == "PreTrainedTokenizerFast") return;  // keeps what tokenizer.json says
   if (!d.tokenizer_json.is_null() && member(d.tokenizer_json, "normalizer").is_null()) return;
   NormalizerOptions& normalizer = d.wordpiece.normalizer;
   normalizer.lowercase = value_or(config, "do_lower_case", true, path);
@@ -173,19 +125,17 @@ Json wordpiece_sections(const TokenizerDefinition& d) {
                            {"handle_chinese_chars", n.handle_chinese_chars},
                            {"strip_accents", optional_json(n.strip_accents)},
                            {"lowercase", n.lowercase}};
-  Json vocabulary = Json::object();
-  for (std::size_t id = 0; id < d.vocabulary.size(); ++id) {
-    if (!d.vocabulary[id].empty()) append_member(vocabulary, d.vocabulary[id], id);
-  }
   Json model = {{"type", "WordPiece"},
                 {"unk_token", d.unk_token},
                 {"continuing_subword_prefix", d.wordpiece.continuing_subword_prefix},
                 {"max_input_chars_per_word", d.wordpiece.max_input_chars_per_word}};
-  append_member(model, "vocab", std::move(vocabulary));
+  append_member(model, "vocab", vocabulary_json(d));
   return {
       {"normalizer", has_normalizer ? normalizer : Json(nullptr)},
       {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-      {"post_processor", keep("post_processor", template_post_processor(d))},
+      {"post_processor",
+       keep("post_processor",
+            template_processing(d.cls_token, d.frame.cls_id, d.sep_token, d.frame.sep_id, 1, 1))},
       {"decoder", keep("decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}})},
       {"model", std::move(model)}};
 }
@@ -196,10 +146,10 @@ void write_wordpiece_config(const TokenizerDefinition& d, Json& config) {
   config["tokenize_chinese_chars"] = d.wordpiece.normalizer.handle_chinese_chars;
 }
 
-std::string vocab_txt(const TokenizerDefinition& definition) {
+std::vector<VocabularyFile> wordpiece_vocabulary_files(const TokenizerDefinition& definition) {
   std::string text;
   for (const std::string& token : definition.vocabulary) text += token + "\n";
-  return text;
+  return {{std::string(kWordPieceType.vocabulary_file), std::move(text)}};
 }
 
 }  // namespace tandem::text

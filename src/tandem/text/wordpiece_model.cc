@@ -151,33 +151,14 @@ class TextEncoder {
   // The general path. Returns the code point behind the stretch.
   std::uint32_t encode_stretch(std::string_view stretch, std::uint32_t index) {
     normalize(stretch, index, parts_.definition.wordpiece.normalizer, parts_.table, out_);
-    if (parts_.normalized_tokens.empty()) {
-      encode_words(0, out_.characters.size());
-    } else {
-      encode_between_tokens();
-    }
+    cut_added_tokens(
+        parts_.normalized_tokens, out_.characters,
+        [&](std::size_t begin, std::size_t end) { encode_words(begin, end); },
+        [&](std::int32_t id, std::size_t begin, std::size_t end) {
+          emit_characters(id, begin, end);
+          ++out_.next_word;
+        });
     return index + static_cast<std::uint32_t>(count_code_points(stretch));
-  }
-
-  // Cuts added tokens out of the normalized characters; what lies between is split into words.
-  void encode_between_tokens() {
-    std::string normalized;
-    std::vector<std::size_t> character_at;  // [byte] → character
-    for (std::size_t i = 0; i < out_.characters.size(); ++i) {
-      append_utf8(out_.characters[i].code_point, normalized);
-      character_at.resize(normalized.size(), i);
-    }
-    character_at.push_back(out_.characters.size());
-    std::size_t from = 0;
-    for (;;) {
-      const AddedTokenMatcher::Match match = parts_.normalized_tokens.find(normalized, from);
-      if (match.id < 0) break;
-      encode_words(character_at[from], character_at[match.begin]);
-      emit_characters(match.id, character_at[match.begin], character_at[match.end]);
-      ++out_.next_word;
-      from = match.end;
-    }
-    encode_words(character_at[from], out_.characters.size());
   }
 
   // Pre-tokenizer: white space separates and is dropped, punctuation stands alone.

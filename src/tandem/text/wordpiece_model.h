@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tandem/text/tokenizer_model.h"
 
@@ -23,17 +24,21 @@ void apply_wordpiece_config(const nlohmann::ordered_json& config, const std::fil
                             TokenizerDefinition& definition);
 nlohmann::ordered_json wordpiece_sections(const TokenizerDefinition& definition);
 void write_wordpiece_config(const TokenizerDefinition& definition, nlohmann::ordered_json& config);
-std::string vocab_txt(const TokenizerDefinition& definition);
+std::vector<VocabularyFile> wordpiece_vocabulary_files(const TokenizerDefinition& definition);
 
-inline constexpr TokenizerModelType kWordPieceType = {.name = "WordPiece",
-                                                      .vocabulary_file = "vocab.txt",
-                                                      .is_type_of = is_wordpiece,
-                                                      .read_json = read_wordpiece_json,
-                                                      .read_vocabulary = read_vocab_txt,
-                                                      .apply_config = apply_wordpiece_config,
-                                                      .sections = wordpiece_sections,
-                                                      .write_config = write_wordpiece_config,
-                                                      .vocabulary_text = vocab_txt,
-                                                      .make = make_wordpiece_model};
+inline constexpr TokenizerModelType kWordPieceType = {
+    .name = "WordPiece",
+    .vocabulary_file = "vocab.txt",
+    .tokenizer_class = "BertTokenizer",
+    .special_tokens =
+        {.unk = "[UNK]", .sep = "[SEP]", .pad = "[PAD]", .cls = "[CLS]", .mask = "[MASK]"},
+    .is_type_of = is_wordpiece,
+    .read_json = read_wordpiece_json,
+    .read_vocabulary = read_vocab_txt,
+    .apply_config = apply_wordpiece_config,
+    .sections = wordpiece_sections,
+    .write_config = write_wordpiece_config,
+    .vocabulary_files = wordpiece_vocabulary_files,
+    .make = make_wordpiece_model};
 
 }  // namespace tandem::text

@@ -11,6 +11,7 @@
 #include "tandem/core/file.h"
 #include "tandem/hub/file_hash.h"
 #include "tandem/tasks/question_answering/feature_file.h"
+#include "tandem/text/tokenizer.h"
 
 namespace tandem::question_answering {
 namespace {
@@ -33,8 +34,7 @@ std::string key_of(const FeatureSources& sources) {
     key += fmt::format("questions: {} {}\n", file.extension().string(),
                        hub::sha256(MappedFile(file).bytes()));
   }
-  for (const char* name : {"tokenizer.json", "vocab.txt", "tokenizer_config.json",
-                           "special_tokens_map.json", "added_tokens.json"}) {
+  for (const std::string_view name : text::Tokenizer::kFiles) {
     const auto text = read_file_if_exists(sources.tokenizer_directory / name);
     if (text) key += fmt::format("{}: {}\n", name, hub::sha256(std::as_bytes(std::span(*text))));
   }

@@ -137,6 +137,44 @@ TEST_F(FeaturesGolden, Pairs) {
   }
 }
 
+// Windows of other families: two separators between question and context, no token types.
+class FamilyFeaturesGolden : public tandem::testing::SharedDataTest {
+ protected:
+  static void expect_features(const std::string& model) {
+    const auto data = tandem::testing::shared_data();
+    const auto tasks = data / "golden" / "tasks";
+    const auto rows =
+        tandem::testing::read_gzip_json_lines(tasks / ("features_" + model + "_qa.jsonl.gz"));
+    const auto set = data::read_questions(data / "squad" / "squad1-train-head.json");
+    ThreadPool pool(1);
+    const FeatureSet features =
+        build_features(text::Tokenizer::load(tasks / "models" / ("tiny-" + model)), set.examples(),
+                       {.max_seq_length = 64,
+                        .doc_stride = 16,
+                        .padding = Padding::kMaxSeqLength,
+                        .max_samples = 64},
+                       pool);
+    ASSERT_EQ(features.size(), 64u);
+    ASSERT_EQ(rows.size(), 65u);
+    BatchRows batch;
+    for (std::uint32_t i = 0; i < features.size(); ++i) {
+      const auto& row = rows[i + 1];
+      fill_batch(features, std::array{i}, Padding::kMaxSeqLength, batch);
+      EXPECT_EQ(crc(batch.input_ids), row["ids"]) << i;
+      EXPECT_EQ(batch.key_count[0], row["n_real"]) << i;
+      EXPECT_EQ(batch.start_positions[0], row["start"]) << i;
+      EXPECT_EQ(batch.end_positions[0], row["end"]) << i;
+      if (row.contains("types")) {
+        EXPECT_EQ(crc(batch.token_type_ids), row["types"]) << i;
+      }
+    }
+  }
+};
+
+TEST_F(FamilyFeaturesGolden, Roberta) { expect_features("roberta"); }
+TEST_F(FamilyFeaturesGolden, XlmRoberta) { expect_features("xlmr"); }
+TEST_F(FamilyFeaturesGolden, Electra) { expect_features("electra"); }
+
 TEST_F(FeaturesGolden, SameForAnyNumberOfThreads) {
   const auto set = data::read_questions(tandem::testing::shared_data() / "squad" / "xquad.en.json");
   const FeatureSet one = build(set, true, 1), three = build(set, true, 3);

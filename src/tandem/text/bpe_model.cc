@@ -1,0 +1,173 @@
+#include "tandem/text/bpe_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tandem/text/added_tokens.h"
+#include "tandem/text/bpe.h"
+#include "tandem/text/byte_level_words.h"
+#include "tandem/text/character_table.h"
+#include "tandem/text/utf8.h"
+
+namespace tandem::text {
+namespace {
+
+// White space at both ends of a token, in characters.
+struct Blanks {
+  std::uint32_t leading = 0, trailing = 0;
+};
+
+bool is_blank(char32_t c) { return c == byte_symbol(' ') || is_white_space(c); }
+
+Blanks blanks_of(std::string_view token) {
+  Blanks blanks;
+  bool only_blanks = true;
+  for (std::size_t at = 0; at < token.size();) {
+    const bool blank = is_blank(next_code_point(token, at));
+    only_blanks = only_blanks && blank;
+    blanks.leading += only_blanks;
+    blanks.trailing = blank ? blanks.trailing + 1 : 0;
+  }
+  return blanks;
+}
+
+std::vector<Blanks> blanks_of(const std::vector<std::string>& vocabulary) {
+  std::vector<Blanks> blanks;
+  for (const std::string& token : vocabulary) blanks.push_back(blanks_of(token));
+  return blanks;
+}
+
+// What all texts share.
+struct BpeParts {
+  explicit BpeParts(const TokenizerDefinition& d)
+      : options(d.bpe),
+        bpe(d.vocabulary, d.bpe.byte_ids, d.bpe.merges, d.bpe.ignore_merges),
+        normalized_tokens(select_added_tokens(d.added_tokens, true)),
+        blanks(blanks_of(d.vocabulary)) {}
+
+  const BpeOptions& options;
+  ByteLevelWords words;
+  Bpe bpe;
+  AddedTokenMatcher normalized_tokens;
+  std::vector<Blanks> blanks;  // [id]
+};
+
+struct BpeScratch final : Encoding::Scratch {
+  Bpe::Work work;
+  std::string prefixed;  // a text with a space in front
+};
+
+// Encodes one stretch.
+class BpeEncoder {
+ public:
+  BpeEncoder(const BpeParts& parts, BpeScratch& scratch, Encoding& out)
+      : parts_(parts), scratch_(scratch), out_(out) {}
+
+  // Without a normalizer the added tokens of normalized texts stand in the text itself.
+  std::uint32_t encode(std::string_view text, std::uint32_t index) {
+    for (std::size_t from = 0;;) {
+      const AddedTokenMatcher::Match match = parts_.normalized_tokens.find(text, from);
+      if (match.id < 0) return encode_text(text.substr(from), index);
+      index = encode_text(text.substr(from, match.begin - from), index);
+      const std::string_view swallowed = text.substr(match.begin, match.end - match.begin);
+      const auto end = index + static_cast<std::uint32_t>(count_code_points(swallowed));
+      emit_added_token(match.id, swallowed, {index, end});
+      index = end;
+      from = match.end;
+    }
+  }
+
+  void emit_added_token(std::int32_t id, std::string_view swallowed, Span span) {
+    emit(id, span, blanks_of(swallowed));
+    ++out_.next_word;
+  }
+
+ private:
+  std::uint32_t encode_text(std::string_view text, std::uint32_t index) {
+    if (text.empty()) return index;
+    const bool prefix = parts_.options.add_prefix_space && text[0] != ' ';
+    if (prefix) {
+      scratch_.prefixed.assign(1, ' ');
+      scratch_.prefixed += text;
+      text = scratch_.prefixed;
+    }
+    next_ = index;
+    shares_next_ = prefix;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end =
+          parts_.options.use_regex ? parts_.words.end_of_word(text, at) : text.size();
+      encode_word(text.substr(at, end - at));
+      at = end;
+    }
+    return next_;
+  }
+
+  // A token covers the characters of its bytes, so pieces of one character share its place.
+  void encode_word(std::string_view word) {
+    parts_.bpe.encode(word, scratch_.work);
+    std::size_t at = 0;
+    for (const Bpe::Piece& piece : scratch_.work.pieces) {
+      step(word[at++]);
+      const std::uint32_t begin = current_;
+      while (at < piece.end) step(word[at++]);
+      emit(piece.id, {begin, current_ + 1}, parts_.blanks[static_cast<std::size_t>(piece.id)]);
+    }
+    ++out_.next_word;
+  }
+
+  // A byte that begins a character is at the next code point; a space that was put in front shares
+  // the code point of the character behind it.
+  void step(char byte) {
+    if ((static_cast<unsigned char>(byte) & 0xc0) == 0x80) return;
+    current_ = next_;
+    next_ += !std::exchange(shares_next_, false);
+  }
+
+  void emit(std::int32_t id, Span span, Blanks blanks) {
+    if (parts_.options.trim_offsets && (blanks.leading > 0 || blanks.trailing > 0))
+      trim(blanks, span);
+    out_.ids.push_back(id);
+    out_.offsets.push_back(span);
+    out_.word_ids.push_back(out_.next_word);
+  }
+
+  // RobertaProcessing's: the space that was put in front of a text is none of the text's.
+  void trim(Blanks blanks, Span& span) const {
+    const bool first = out_.ids.empty() || span.begin == 0;
+    if (blanks.leading == 1 && first && parts_.options.trim_with_prefix_space) blanks.leading = 0;
+    span.begin = std::min(span.begin + blanks.leading, span.end);
+    if (span.end >= blanks.trailing) span.end = std::max(span.end - blanks.trailing, span.begin);
+  }
+
+  const BpeParts& parts_;
+  BpeScratch& scratch_;
+  Encoding& out_;
+  std::uint32_t current_ = 0, next_ = 0;  // code points: of the byte before, of the next character
+  bool shares_next_ = false;
+};
+
+class BpeModel final : public TokenizerModel {
+ public:
+  explicit BpeModel(const TokenizerDefinition& definition) : parts_(definition) {}
+
+  std::uint32_t encode(std::string_view stretch, std::uint32_t index,
+                       Encoding& out) const override {
+    return BpeEncoder(parts_, scratch_of<BpeScratch>(out), out).encode(stretch, index);
+  }
+
+  void append_added_token(std::int32_t id, std::string_view swallowed, Span span,
+                          Encoding& out) const override {
+    BpeEncoder(parts_, scratch_of<BpeScratch>(out), out).emit_added_token(id, swallowed, span);
+  }
+
+ private:
+  BpeParts parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenizerModel> make_bpe_model(const TokenizerDefinition& definition) {
+  return std::make_unique<BpeModel>(definition);
+}
+
+}  // namespace tandem::text

@@ -1,0 +1,259 @@
+// What the files of a tokenizer say of SentencePiece's unigram, read and written.
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "tandem/core/file.h"
+#include "tandem/text/base64.h"
+#include "tandem/text/charsmap.h"
+#include "tandem/text/json_text.h"
+#include "tandem/text/post_processor.h"
+#include "tandem/text/sentencepiece_file.h"
+#include "tandem/text/tokenizer_json.h"
+#include "tandem/text/unigram.h"
+#include "tandem/text/unigram_model.h"
+#include "tandem/text/utf8.h"
+
+namespace tandem::text {
+namespace {
+
+namespace dom = simdjson::dom;
+using Path = std::filesystem::path;
+
+constexpr std::string_view kMetaspace = "\u2581";
+
+std::u32string characters_of(std::string_view text) {
+  std::u32string characters;
+  for (std::size_t at = 0; at < text.size();) characters += next_code_point(text, at);
+  return characters;
+}
+
+void add_token(std::string_view token, double score, const Path& path, TokenizerDefinition& d) {
+  const std::size_t id = d.vocabulary.size();
+  if (token.size() > Unigram::kMostTokenBytes || id >= kMostTokenIds || !std::isfinite(score)) {
+    raise<DataError>(
+        "'{}': token {} has {} bytes and the score {}, expected at most {} bytes, a finite score "
+        "and fewer than {} tokens",
+        path.string(), id, token.size(), score, Unigram::kMostTokenBytes, kMostTokenIds);
+  }
+  d.vocabulary.emplace_back(token);
+  d.unigram.scores.push_back(score);
+}
+
+void read_model(const TokenizerJsonSource& source, TokenizerDefinition& d) {
+  const Path& path = source.path;
+  const Json& settings = member(d.tokenizer_json, "model");
+  for (const dom::element entry : dom::array(source.model["vocab"])) {
+    dom::array pair;
+    std::string_view token;
+    double score = 0;
+    if (entry.get(pair) || pair.size() != 2 || pair.at(0).get(token) || pair.at(1).get(score)) {
+      raise<DataError>("'{}': entry {} of the vocabulary is not [\"token\", score]", path.string(),
+                       d.vocabulary.size());
+    }
+    add_token(token, score, path, d);
+  }
+  if (value_or(settings, "byte_fallback", false, path))
+    raise<DataError>("'{}': byte_fallback of the Unigram model is not supported", path.string());
+  const auto unk_id = value_or<std::int64_t>(settings, "unk_id", -1, path);
+  if (unk_id < 0 || static_cast<std::size_t>(unk_id) >= d.vocabulary.size()) {
+    raise<DataError>("'{}': unk_id of the Unigram model is {}, expected 0 to {}", path.string(),
+                     unk_id, d.vocabulary.size());
+  }
+  d.unk_token = d.vocabulary[static_cast<std::size_t>(unk_id)];
+}
+
+void add_charsmap(std::string_view bytes, const Path& path, TokenizerDefinition& d) {
+  d.unigram.normalizer.push_back(std::make_shared<const Charsmap>(bytes, path.string()));
+}
+
+ReplaceStep read_replace(const Json& step, const Path& path) {
+  const Json& pattern = member(step, "pattern");
+  ReplaceStep replace;
+  replace.content = characters_of(value_or<std::string>(step, "content", "", path));
+  if (member(pattern, "Regex") == " {2,}") return replace;
+  const auto text = value_or<std::string>(pattern, "String", "", path);
+  if (text.empty()) {
+    raise<DataError>(
+        "'{}': the normalizer replaces the pattern {}, expected the regular expression \" {{2,}}\" "
+        "or a text",
+        path.string(), pattern.dump());
+  }
+  replace.pattern = characters_of(text);
+  return replace;
+}
+
+void read_normalizer(const Json& step, const Path& path, TokenizerDefinition& d) {
+  if (step.is_null()) return;
+  const auto type = value_or<std::string>(step, "type", "none", path);
+  if (type == "Precompiled") {
+    const auto bytes = from_base64(value_or<std::string>(step, "precompiled_charsmap", "", path));
+    if (!bytes) raise<DataError>("'{}': precompiled_charsmap is not base64", path.string());
+    add_charsmap(*bytes, path, d);
+  } else if (type == "Strip") {
+    d.unigram.normalizer.push_back(StripStep{value_or(step, "strip_left", true, path),
+                                             value_or(step, "strip_right", true, path)});
+  } else if (type == "Replace") {
+    d.unigram.normalizer.push_back(read_replace(step, path));
+  } else if (type == "Sequence") {
+    for (const Json& part : member(step, "normalizers")) {
+      if (value_or<std::string>(part, "type", "none", path) == "Sequence")
+        raise<DataError>("'{}': a normalizer of type \"Sequence\" in another", path.string());
+      read_normalizer(part, path, d);
+    }
+  } else {
+    raise<DataError>(
+        "'{}': the normalizer is \"{}\", expected \"Precompiled\", \"Strip\", \"Replace\" or a "
+        "\"Sequence\" of them beside Unigram",
+        path.string(), type);
+  }
+}
+
+// "prepend_scheme", or the "add_prefix_space" of older files.
+PrependScheme read_prepend_scheme(const Json& section, const Path& path) {
+  const bool add = value_or(section, "add_prefix_space", true, path);
+  const auto scheme =
+      value_or<std::string>(section, "prepend_scheme", add ? "always" : "never", path);
+  if (scheme == "always") return PrependScheme::kAlways;
+  if (scheme == "first") return PrependScheme::kFirst;
+  if (scheme == "never") return PrependScheme::kNever;
+  raise<DataError>("'{}': prepend_scheme is \"{}\", expected \"always\", \"first\" or \"never\"",
+                   path.string(), scheme);
+}
+
+void read_metaspace(const Json& section, const Path& path, TokenizerDefinition& d) {
+  const std::u32string replacement =
+      characters_of(value_or(section, "replacement", std::string(kMetaspace), path));
+  const auto type = value_or<std::string>(section, "type", "none", path);
+  if (type != "Metaspace" || replacement.size() != 1) {
+    raise<DataError>(
+        "'{}': the pre_tokenizer is {}, expected \"Metaspace\" with one character as replacement, "
+        "or \"WhitespaceSplit\" and \"Metaspace\", beside Unigram",
+        path.string(), section.dump());
+  }
+  d.unigram.replacement = replacement[0];
+  d.unigram.prepend = read_prepend_scheme(section, path);
+  d.unigram.split = value_or(section, "split", true, path);
+}
+
+void read_pre_tokenizer(const Json& section, const Path& path, TokenizerDefinition& d) {
+  const Json& parts = member(section, "pretokenizers");
+  if (value_or<std::string>(section, "type", "none", path) == "Sequence" && parts.is_array() &&
+      parts.size() == 2 && member(parts[0], "type") == "WhitespaceSplit") {
+    d.unigram.splits_white_space = true;
+    read_metaspace(parts[1], path, d);
+    return;
+  }
+  read_metaspace(section, path, d);
+}
+
+// What transformers makes of a SentencePiece model for XLM-R.
+Json sentencepiece_sections(std::string_view charsmap) {
+  Json steps = Json::array();
+  if (!charsmap.empty())
+    steps.push_back({{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(charsmap)}});
+  steps.push_back({{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}});
+  steps.push_back(
+      {{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", kMetaspace}});
+  const Json metaspace = {{"type", "Metaspace"},
+                          {"replacement", kMetaspace},
+                          {"prepend_scheme", "always"},
+                          {"split", true}};
+  return {{"normalizer", {{"type", "Sequence"}, {"normalizers", std::move(steps)}}},
+          {"pre_tokenizer", metaspace},
+          {"decoder", metaspace}};
+}
+
+void add_user_token(const SentencePieceFile::Piece& piece, TokenizerDefinition& d) {
+  AddedToken token;
+  token.content = piece.text;
+  token.id = static_cast<std::int32_t>(d.vocabulary.size()) - 1;
+  token.special = piece.type == SentencePieceFile::kControl;
+  token.normalized = false;
+  d.added_tokens.push_back(std::move(token));
+}
+
+}  // namespace
+
+// Files written before "type" existed are recognised by their list of tokens and scores.
+bool is_unigram(std::string_view named, const Json& settings, const dom::object& model) {
+  dom::array vocabulary;
+  if (model["vocab"].get(vocabulary)) return false;
+  return named == "Unigram" || (named == "none" && settings.contains("unk_id"));
+}
+
+void read_unigram_json(const TokenizerJsonSource& source, TokenizerDefinition& d) {
+  d.unigram.sentencepiece_model =
+      read_file_if_exists(source.path.parent_path() / kUnigramType.vocabulary_file).value_or("");
+  read_model(source, d);
+  read_normalizer(member(d.tokenizer_json, "normalizer"), source.path, d);
+  read_pre_tokenizer(member(d.tokenizer_json, "pre_tokenizer"), source.path, d);
+  const PostProcessor read =
+      read_post_processor(member(d.tokenizer_json, "post_processor"), source.path);
+  d.cls_token = read.cls;
+  d.sep_token = read.sep;
+  d.frame.num_separators = read.num_separators;
+  d.frame.second_type_id = read.second_type_id;
+}
+
+// XLM-R's ids: four special tokens, SentencePiece's pieces from the third on, "<mask>".
+void read_sentencepiece_model(std::string_view bytes, const Path& path, TokenizerDefinition& d) {
+  const SentencePieceFile file = read_sentencepiece_file(bytes, path.string());
+  if (file.model_type != 1 || file.pieces.size() < 3) {
+    raise<DataError>(
+        "'{}': a SentencePiece model of type {} with {} pieces, expected type 1 (unigram) with at "
+        "least 3",
+        path.string(), file.model_type, file.pieces.size());
+  }
+  for (const char* token : {"<s>", "<pad>", "</s>", "<unk>"}) add_token(token, 0, path, d);
+  for (std::size_t i = 3; i < file.pieces.size(); ++i) {
+    add_token(file.pieces[i].text, file.pieces[i].score, path, d);
+    const std::uint64_t type = file.pieces[i].type;
+    if (type == SentencePieceFile::kControl || type == SentencePieceFile::kUserDefined)
+      add_user_token(file.pieces[i], d);
+  }
+  add_token("<mask>", 0, path, d);
+  d.unigram.sentencepiece_model = bytes;
+  d.unigram.made_sections = sentencepiece_sections(file.precompiled_charsmap);
+  read_normalizer(d.unigram.made_sections["normalizer"], path, d);
+  read_pre_tokenizer(d.unigram.made_sections["pre_tokenizer"], path, d);
+  d.frame.num_separators = 2;
+  d.frame.second_type_id = 0;
+}
+
+void apply_unigram_config(const Json&, const Path&, TokenizerDefinition&) {}
+
+Json unigram_sections(const TokenizerDefinition& d) {
+  Json sections = Json::object();
+  const bool read = !d.tokenizer_json.is_null();
+  const Json& source = read ? d.tokenizer_json : d.unigram.made_sections;
+  for (const char* key : {"normalizer", "pre_tokenizer"})
+    append_member(sections, key, member(source, key));
+  append_member(sections, "post_processor",
+                read ? member(source, "post_processor")
+                     : template_processing(d.cls_token, d.frame.cls_id, d.sep_token, d.frame.sep_id,
+                                           d.frame.num_separators, d.frame.second_type_id));
+  append_member(sections, "decoder", member(source, "decoder"));
+  Json vocabulary = Json::array();
+  for (std::size_t id = 0; id < d.vocabulary.size(); ++id) {
+    Json entry = Json::array();
+    entry.push_back(d.vocabulary[id]);
+    entry.push_back(d.unigram.scores[id]);
+    vocabulary.push_back(std::move(entry));
+  }
+  Json model = {{"type", "Unigram"}, {"unk_id", d.unk_id}};
+  append_member(model, "vocab", std::move(vocabulary));
+  append_member(model, "byte_fallback", false);
+  append_member(sections, "model", std::move(model));
+  return sections;
+}
+
+void write_unigram_config(const TokenizerDefinition&, Json&) {}
+
+// As transformers does, only where the directory had one.
+std::vector<VocabularyFile> unigram_vocabulary_files(const TokenizerDefinition& d) {
+  if (d.unigram.sentencepiece_model.empty()) return {};
+  return {{std::string(kUnigramType.vocabulary_file), d.unigram.sentencepiece_model}};
+}
+
+}  // namespace tandem::text
