@@ -54,8 +54,9 @@ struct ModelOptions {
     return hub::locate_model(query, parts, environment, &downloads).directory;
   }
 
-  text::Tokenizer load_tokenizer(const Environment& environment) const {
-    return text::Tokenizer::load(resolve(environment, {.tokenizer = true}));
+  text::Tokenizer load_tokenizer(const Environment& environment,
+                                 const text::TokenizerOptions& options = {}) const {
+    return text::Tokenizer::load(resolve(environment, {.tokenizer = true}), options);
   }
 };
 
@@ -64,19 +65,23 @@ struct ModelOptions {
 struct TokensOptions {
   ModelOptions model;
   std::string file = "-";
+  bool json = false;
+  bool add_prefix_space = false;
 };
 
 void inspect_tokens(const TokensOptions& options, const Environment& environment,
                     std::ostream& output) {
-  const text::Tokenizer tokenizer = options.model.load_tokenizer(environment);
+  text::TokenizerOptions tokenizer_options;
+  if (options.add_prefix_space) tokenizer_options.add_prefix_space = true;
+  const text::Tokenizer tokenizer = options.model.load_tokenizer(environment, tokenizer_options);
   if (options.file == "-") {
-    question_answering::inspect_tokens(tokenizer, std::cin, output);
+    question_answering::inspect_tokens(tokenizer, options.json, std::cin, output);
     return;
   }
   std::ifstream input(options.file, std::ios::binary);
   if (!input || fs::is_directory(options.file))
     throw io_error("cannot open", options.file, errno != 0 ? errno : EISDIR);
-  question_answering::inspect_tokens(tokenizer, input, output);
+  question_answering::inspect_tokens(tokenizer, options.json, input, output);
 }
 
 // --- features ---
@@ -179,9 +184,12 @@ void inspect_weights(const ModelOptions& options, const Environment& environment
 
 CLI::App& add_tokens(CLI::App& app, TokensOptions& tokens) {
   CLI::App& command = *app.add_subcommand(
-      "tokens", "ids, tokens and offsets (in code points) of texts, one per line");
+      "tokens", "ids, tokens, offsets (in code points) and words of texts, one per line");
   tokens.model.add_to(command);
   command.add_option("file", tokens.file, "text file; - or nothing: standard input");
+  command.add_flag("--json", tokens.json, "each line is a JSON string, or an array of words");
+  command.add_flag("--add_prefix_space", tokens.add_prefix_space,
+                   "byte-level BPE: a space in front of every text, as run_ner sets it");
   return command;
 }
 

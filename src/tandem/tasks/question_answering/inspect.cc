@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/core/python_json.h"
 
 namespace tandem::question_answering {
 namespace {
@@ -97,31 +98,54 @@ Json feature_line(const FeatureSet& features, std::size_t i,
   return line;
 }
 
+// A text, or an array of its words.
+void encode(const text::Tokenizer& tokenizer, const Json& text, text::Encoding& encoding) {
+  if (!text.is_array()) {
+    tokenizer.encode(text.get_ref<const std::string&>(), encoding);
+    return;
+  }
+  std::vector<std::string_view> words;
+  for (const Json& word : text) words.push_back(word.get_ref<const std::string&>());
+  tokenizer.encode_words(words, encoding);
+}
+
+Json tokens_line(const text::Tokenizer& tokenizer, const Json& text,
+                 const text::Encoding& encoding) {
+  Json line = {{"text", text},
+               {"input_ids", Json::array()},
+               {"tokens", Json::array()},
+               {"offsets", Json::array()},
+               {"word_ids", Json::array()}};
+  const auto append = [&](std::int32_t id, const text::Span& span, const Json& word) {
+    line["input_ids"].push_back(id);
+    line["tokens"].push_back(tokenizer.token(id));
+    line["offsets"].push_back({span.begin, span.end});
+    line["word_ids"].push_back(word);
+  };
+  append(tokenizer.sequence_template().cls_id, {0, 0}, nullptr);
+  for (std::size_t i = 0; i < encoding.ids.size(); ++i)
+    append(encoding.ids[i], encoding.offsets[i], encoding.word_ids[i]);
+  append(tokenizer.sequence_template().sep_id, {0, 0}, nullptr);
+  return line;
+}
+
 }  // namespace
 
-void inspect_tokens(const text::Tokenizer& tokenizer, std::istream& input, std::ostream& output) {
+void inspect_tokens(const text::Tokenizer& tokenizer, bool json, std::istream& input,
+                    std::ostream& output) {
   text::Encoding encoding;
-  std::string text;
-  for (std::size_t number = 1; std::getline(input, text); ++number) {
+  std::string line;
+  for (std::size_t number = 1; std::getline(input, line); ++number) {
     try {
-      tokenizer.encode(text, encoding);
+      const Json text = json ? Json::parse(line) : Json(line);
+      encode(tokenizer, text, encoding);
+      output << to_line(tokens_line(tokenizer, text, encoding));
     } catch (const DataError& error) {
       raise<DataError>("line {}: {}", number, error.what());
+    } catch (const Json::exception& error) {
+      raise<DataError>("line {}: expected a JSON string or an array of strings: {}", number,
+                       json_reason(error.what()));
     }
-    Json line = {{"text", text},
-                 {"input_ids", Json::array()},
-                 {"tokens", Json::array()},
-                 {"offsets", Json::array()}};
-    const auto append = [&](std::int32_t id, const text::Span& span) {
-      line["input_ids"].push_back(id);
-      line["tokens"].push_back(tokenizer.token(id));
-      line["offsets"].push_back({span.begin, span.end});
-    };
-    append(tokenizer.sequence_template().cls_id, {0, 0});
-    for (std::size_t i = 0; i < encoding.ids.size(); ++i)
-      append(encoding.ids[i], encoding.offsets[i]);
-    append(tokenizer.sequence_template().sep_id, {0, 0});
-    output << to_line(line);
   }
 }
 

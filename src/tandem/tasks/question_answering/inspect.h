@@ -10,9 +10,12 @@
 
 namespace tandem::question_answering {
 
-// One object {"text", "input_ids", "tokens", "offsets"} per line of `input`: with [CLS] and [SEP],
-// offsets in code points. Throws DataError naming the line if it is not valid UTF-8.
-void inspect_tokens(const text::Tokenizer& tokenizer, std::istream& input, std::ostream& output);
+// One object {"text", "input_ids", "tokens", "offsets", "word_ids"} per line of `input`: with
+// special tokens, whose words are null, offsets in code points. With `json` a line is a JSON
+// string, which may hold line breaks, or an array of the words of a text; else the text itself.
+// Throws DataError naming the line if it is not valid UTF-8 or not such JSON.
+void inspect_tokens(const text::Tokenizer& tokenizer, bool json, std::istream& input,
+                    std::ostream& output);
 
 // A header line {"set", "examples", "features", "max_length", "stride", "real_tokens",
 // "total_tokens", "real_share"}, then one object per feature: "i", "example", "n_real", and "ids",

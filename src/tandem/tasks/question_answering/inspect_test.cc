@@ -19,22 +19,44 @@ using ::testing::HasSubstr;
 using testing::letter_tokenizer;
 using testing::make_questions;
 
+TEST(InspectTokens, JsonStringsAndWords) {
+  std::istringstream input(R"("a\nz")"
+                           "\n"
+                           R"(["z", "ab a"])"
+                           "\n");
+  std::ostringstream output;
+  inspect_tokens(letter_tokenizer(), true, input, output);
+  EXPECT_EQ(output.str(),
+            R"({"text":"a\nz","input_ids":[2,5,30,3],"tokens":["[CLS]","a","z","[SEP]"],)"
+            R"("offsets":[[0,0],[0,1],[2,3],[0,0]],"word_ids":[null,0,1,null]})"
+            "\n"
+            R"({"text":["z","ab a"],"input_ids":[2,30,1,5,3],)"
+            R"("tokens":["[CLS]","z","[UNK]","a","[SEP]"],)"
+            R"("offsets":[[0,0],[0,1],[0,2],[3,4],[0,0]],"word_ids":[null,0,1,1,null]})"
+            "\n");
+  for (const char* broken : {"a", "3", "[1]"}) {
+    std::istringstream lines(broken);
+    EXPECT_THROW(inspect_tokens(letter_tokenizer(), true, lines, output), DataError) << broken;
+  }
+}
+
 TEST(InspectTokens, OneObjectPerLine) {
   std::istringstream input("A cs\xc3\xa9\n\nz");
   std::ostringstream output;
-  inspect_tokens(letter_tokenizer(), input, output);
+  inspect_tokens(letter_tokenizer(), false, input, output);
   EXPECT_EQ(output.str(),
             R"({"text":"A cs\u00e9","input_ids":[2,5,1,3],"tokens":["[CLS]","a","[UNK]","[SEP]"],)"
-            R"("offsets":[[0,0],[0,1],[2,5],[0,0]]})"
+            R"("offsets":[[0,0],[0,1],[2,5],[0,0]],"word_ids":[null,0,1,null]})"
             "\n"
-            R"({"text":"","input_ids":[2,3],"tokens":["[CLS]","[SEP]"],"offsets":[[0,0],[0,0]]})"
+            R"({"text":"","input_ids":[2,3],"tokens":["[CLS]","[SEP]"],"offsets":[[0,0],[0,0]],)"
+            R"("word_ids":[null,null]})"
             "\n"
             R"({"text":"z","input_ids":[2,30,3],"tokens":["[CLS]","z","[SEP]"],)"
-            R"("offsets":[[0,0],[0,1],[0,0]]})"
+            R"("offsets":[[0,0],[0,1],[0,0]],"word_ids":[null,0,null]})"
             "\n");
   std::istringstream broken("a\n\xff\n");
   try {
-    inspect_tokens(letter_tokenizer(), broken, output);
+    inspect_tokens(letter_tokenizer(), false, broken, output);
     FAIL();
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), HasSubstr("line 2: text is not UTF-8 at byte 0"));
