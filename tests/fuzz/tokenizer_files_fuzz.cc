@@ -1,5 +1,7 @@
-// tokenizer.json: an accepted tokenizer encodes texts with ids of its vocabulary and offsets inside
-// of the text. Files are read from a folder, so each input goes through one.
+// tokenizer.json; merges.txt beside a small vocab.json, when the input begins with "#";
+// sentencepiece.bpe.model, when it begins with the first field of one. An accepted tokenizer
+// encodes texts with ids of its vocabulary and offsets inside of the text, and what it saves is
+// accepted and gives the same. Files are read from a folder, so each input goes through one.
 #include <unistd.h>
 
 #include <cstdint>
@@ -7,9 +9,11 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
 #include "tandem/text/tokenizer.h"
 
 namespace {
@@ -35,30 +39,54 @@ class Folder {
   fs::path path_;
 };
 
+constexpr std::string_view kText = "The [MASK] captain's caf\u00e9, \u4e2d\u6587! unaffable";
+constexpr std::uint32_t kCodePoints = 40;
+
+void encode(const text::Tokenizer& tokenizer, text::Encoding& encoding) {
+  tokenizer.encode(kText, encoding);
+  fuzz::require(encoding.ids.size() == encoding.offsets.size());
+  for (std::size_t i = 0; i < encoding.ids.size(); ++i) {
+    fuzz::require(encoding.ids[i] >= 0 &&
+                  static_cast<std::size_t>(encoding.ids[i]) < tokenizer.vocab_size());
+    fuzz::require(encoding.offsets[i].begin <= encoding.offsets[i].end &&
+                  encoding.offsets[i].end <= kCodePoints);
+  }
+}
+
+const char* file_of(std::string_view input) {
+  if (input.starts_with('#')) return "merges.txt";
+  return input.starts_with('\n') ? "sentencepiece.bpe.model" : "tokenizer.json";
+}
+
+void write(const fs::path& path, std::string_view content) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(content.data(), static_cast<std::streamsize>(content.size()));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const Folder folder;
-  {
-    const fs::path path = folder.path() / "tokenizer.json";
-    fs::remove(path);  // a new file costs less than one that is cut and written again
-    std::ofstream file(path, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  static const Folder folder, saved;
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  for (const std::string_view name : text::Tokenizer::kFiles) {
+    fs::remove(folder.path() / name);  // a new file costs less than one that is cut
+    fs::remove(saved.path() / name);
   }
-  constexpr std::string_view kText = "The [MASK] captain's caf\u00e9, \u4e2d\u6587! unaffable";
-  constexpr std::uint32_t kCodePoints = 40;
+  write(folder.path() / file_of(input), input);
+  if (input.starts_with('#')) {
+    static const std::string vocabulary = read_file(
+        fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/tokenizers/roberta/vocab.json");
+    write(folder.path() / "vocab.json", vocabulary);
+  }
+  text::Encoding encoding, again;
   try {
     const text::Tokenizer tokenizer = text::Tokenizer::load(folder.path());
-    text::Encoding encoding;
-    tokenizer.encode(kText, encoding);
-    fuzz::require(encoding.ids.size() == encoding.offsets.size());
-    for (std::size_t i = 0; i < encoding.ids.size(); ++i) {
-      fuzz::require(encoding.ids[i] >= 0 &&
-                    static_cast<std::size_t>(encoding.ids[i]) < tokenizer.vocab_size());
-      fuzz::require(encoding.offsets[i].begin <= encoding.offsets[i].end &&
-                    encoding.offsets[i].end <= kCodePoints);
-    }
+    encode(tokenizer, encoding);
+    tokenizer.save(saved.path());
   } catch (const DataError&) {
+    return 0;
   }
+  encode(text::Tokenizer::load(saved.path()), again);
+  fuzz::require(encoding.ids == again.ids && encoding.offsets == again.offsets);
   return 0;
 }
