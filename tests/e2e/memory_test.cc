@@ -74,6 +74,61 @@ TEST_F(Memory, ThePlanHolds) {
   }
 }
 
+// Their answers are most of what they take; so are the outputs that quantization compares.
+TEST_F(Memory, ThePlanHoldsForLargeEvaluations) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
+  constexpr double kProgramMib = 3;
+  const Words many = {"--do_eval",
+                      "--validation_file",
+                      (kDemo / "train.json").native(),
+                      "--per_device_eval_batch_size",
+                      "64",
+                      "--overwrite_output_dir"};
+  for (const Words& flags : {Words{}, Words{"--apply_quantization", "--quantization_approach",
+                                            "dynamic", "--verify_loading"}}) {
+    SCOPED_TRACE(flags.size());
+    const auto [planned, used] = planned_and_used(
+        output_of(with(with({kProgram, "run_qa", "--model_name_or_path", (kDemo / "model").native(),
+                             "--output_dir", path("job").native(), "--max_seq_length", "128",
+                             "--doc_stride", "32", "--tolerance_criterion", "0.9"},
+                            many),
+                       flags),
+                  1));
+    EXPECT_NEAR(planned, used, 0.05 * used + kProgramMib);
+  }
+}
+
+// The line says how much more was used than planned.
+TEST_F(Memory, MoreThanPlannedHasAPlus) {
+  static const std::regex kLine(
+      R"(memory used: (\d+) MiB on this node at the peak; the plan was (\d+) MiB \(([+-])([0-9.]+)% used\))");
+  const std::string out = run_ok(train_command("job", {"--max_steps", "1"})).out;
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(out, match, kLine)) << out;
+  const double used = std::stod(match[1]), planned = std::stod(match[2]);
+  const double more = std::stod(match[4]) * (match[3] == "+" ? 1 : -1);
+  EXPECT_NEAR(more, 100 * (used / planned - 1), 100 / planned) << match[0];
+}
+
+using MemoryOfMiniLm = Memory;
+
+// A model that is larger than the program: checkpoints and loading an int8 model take no memory
+// that nobody planned.
+TEST_F(MemoryOfMiniLm, ThePlanHoldsInInt8) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
+  if (!std::filesystem::exists(minilm_dir() / "model.safetensors"))
+    GTEST_SKIP() << "no MiniLM in build/test-data";
+  const auto [planned, used] = planned_and_used(output_of(
+      train_command("job",
+                    with(eval_flags(),
+                         {"--model_name_or_path", minilm_dir().native(), "--max_steps", "2",
+                          "--save_steps", "1", "--save_total_limit", "1", "--apply_quantization",
+                          "--train_before_quantization", "--quantization_approach", "dynamic",
+                          "--verify_loading", "--tolerance_criterion", "1"})),
+      1));
+  EXPECT_NEAR(planned, used, 0.05 * used);
+}
+
 TEST_F(Memory, AnEvaluationPlansNoGradients) {
   const std::string out =
       run_ok(with({kProgram, "run_qa", "--model_name_or_path", (kDemo / "model").native(),

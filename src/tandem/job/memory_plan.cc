@@ -83,13 +83,22 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
   return plan;
 }
 
+std::size_t compared_output_bytes(const quant::QuantizationArguments& options,
+                                  const tasks::JobTask& task,
+                                  const comm::Communicator& communicator) {
+  if (!options.apply_quantization) return 0;
+  const std::size_t copies = options.max_trials > 1 || options.verify_loading ? 2 : 1;
+  return copies * task.output_bytes() / static_cast<std::size_t>(communicator.size());
+}
+
 std::size_t quantization_bytes(const Arguments& arguments, tasks::Task& task) {
   const quant::QuantizationArguments& options = arguments.quantization;
   if (!options.apply_quantization) return 0;
-  std::size_t bytes = 0;
+  std::size_t elements = 0;  // of the linear layers
   for (const quant::LinearLayer& layer : quant::linear_layers(task.layout()))
-    bytes += 3 * layer.linear.out_features * layer.linear.in_features;
-  if (options.verify_loading) bytes += task.layout().size() * sizeof(float);
+    elements += layer.linear.out_features * layer.linear.in_features;
+  std::size_t bytes = 3 * elements;
+  if (options.verify_loading) bytes += (2 * task.layout().size() - elements) * sizeof(float);
   // Training needs more in the same place.
   if (options.quantization_approach == quant::Approach::kStatic && !arguments.trains()) {
     bytes += task.plan_calibration(
@@ -151,14 +160,13 @@ void check_memory_limits(const MemoryPlan& plan, comm::Communicator& communicato
 
 void print_memory_used(std::size_t planned, comm::Communicator& communicator, Console& console) {
   const std::size_t used = sum_over_node(memory_usage().peak_share(), communicator);
-  const double difference =
+  const double more =
       100 *
-      (static_cast<double>(planned) / static_cast<double>(std::max<std::size_t>(1, used)) - 1);
+      (static_cast<double>(used) / static_cast<double>(std::max<std::size_t>(1, planned)) - 1);
   console.script_line(
-      "INFO",
-      fmt::format("memory used: {:.0f} MiB on this node at the peak; the plan was {:.0f} MiB "
-                  "({:+.1f}%)",
-                  mebibytes(used), mebibytes(planned), difference));
+      "INFO", fmt::format("memory used: {:.0f} MiB on this node at the peak; the plan was {:.0f} "
+                          "MiB ({:+.1f}% used)",
+                          mebibytes(used), mebibytes(planned), more));
 }
 
 }  // namespace tandem::job

@@ -20,7 +20,7 @@ struct MemoryPlan {
   std::size_t batch_rows = 0;    // its rows
   std::size_t scratch = 0;       // what the kernels use of their scratch memory
   std::size_t evaluation = 0;    // logits, answers, and activations beyond those above
-  std::size_t quantization = 0;  // quantization_bytes()
+  std::size_t quantization = 0;  // quantization_bytes(), compared_output_bytes()
   std::size_t process = 0;       // measured: program, data set, vocabulary
   std::size_t loading = 0;       // measured: the peak while they were loaded
 
@@ -43,10 +43,16 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
 
 // What a rank of a job with --apply_quantization holds beside its plan: the weights of the
 // encoder's linear layers in int8, three times at the peak (as rows, packed, and those of the trial
-// before), the activations of calibration, and what --verify_loading reads. Allocates the second of
-// these unless training has more: it comes before plan_memory(), for evaluations run in the same
+// before), the activations of calibration, and what --verify_loading reads: all weights in f32, those of
+// the file that are in f32 mapped beside them. Allocates the second of these unless training has more: it comes before plan_memory(), for evaluations run in the same
 // memory.
 std::size_t quantization_bytes(const Arguments& arguments, tasks::Task& task);
+
+// The outputs of this rank's evaluations that --apply_quantization keeps to compare them: those of a
+// trial and of the one before. Comes after plan_memory().
+std::size_t compared_output_bytes(const quant::QuantizationArguments& options,
+                                  const tasks::JobTask& task,
+                                  const comm::Communicator& communicator);
 
 // Prints the plan and returns the peak of this rank's node, in bytes. Collective.
 std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& communicator,

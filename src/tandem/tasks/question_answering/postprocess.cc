@@ -159,6 +159,7 @@ class ExampleAnswerer {
   }
 
   void set_candidates(std::string_view context, std::vector<Candidate>& n_best) {
+    n_best.reserve(std::max<std::size_t>(2, spans_.size()));  // lists are kept for all examples
     for (const Span& span : spans_) {
       n_best.push_back({text::slice_code_points(context, span.offsets.begin, span.offsets.end),
                         span.start_logit, span.end_logit, 0, false});

@@ -72,13 +72,9 @@ std::size_t QuestionAnsweringJob::output_bytes() const {
   return task_->num_evaluation_rows() * kSpanLabels * sizeof(float);
 }
 
-// The n-best lists of all questions and their text as JSON: some 256 bytes per answer (measured on
-// SQuAD). A question has at least one feature, seldom more in SQuAD.
 std::size_t QuestionAnsweringJob::result_bytes(const tasks::Stages& stages) const {
-  std::size_t features = 0;
-  if (stages.eval) features = task_->num_features(tasks::Split::kEval);
-  if (stages.predict) features = std::max(features, task_->num_features(tasks::Split::kPredict));
-  return features * static_cast<std::size_t>(arguments_.n_best_size) * 256;
+  return std::max(stages.eval ? task_->answers_bytes(tasks::Split::kEval) : 0,
+                  stages.predict ? task_->answers_bytes(tasks::Split::kPredict) : 0);
 }
 
 std::vector<std::string> QuestionAnsweringJob::result_files(tasks::Split split) const {

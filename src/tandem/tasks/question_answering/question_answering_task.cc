@@ -282,6 +282,14 @@ std::size_t QuestionAnsweringTask::plan_evaluation() {
   return inference_->activations.bytes() - of_training;
 }
 
+std::size_t QuestionAnsweringTask::answers_bytes(tasks::Split split) const {
+  const auto& set = split == tasks::Split::kEval ? eval_set_ : predict_set_;
+  if (!set) return 0;
+  constexpr std::size_t kHeap = 16;  // what an allocation takes beside its bytes
+  return used_examples(set->set).size() *
+         (sizeof(Prediction) + options_.postprocess.n_best_size * sizeof(Candidate) + kHeap);
+}
+
 void QuestionAnsweringTask::fill(const FeatureSet& features, std::span<const std::uint32_t> indices,
                                  std::uint64_t first_sample, Pass& pass) const {
   BatchRows& rows = pass.rows;

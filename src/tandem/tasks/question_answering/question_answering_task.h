@@ -62,6 +62,8 @@ class QuestionAnsweringTask final : public tasks::Task {
   std::size_t plan_evaluation();
   // Rows of all batches of the evaluation set that has most of them.
   std::size_t num_evaluation_rows() const { return num_evaluation_rows_; }
+  // What evaluate() makes of the outputs of a split and holds beside them; 0 without the split.
+  std::size_t answers_bytes(tasks::Split split) const;
   // Names the training features: their tokens, labels and padding. Equal texts mean equal training
   // data.
   std::string train_fingerprint() const;
