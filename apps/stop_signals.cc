@@ -59,7 +59,7 @@ const std::atomic<bool>& StopSignals::requested() const { return g_requested; }
 
 std::string_view StopSignals::name() { return g_signal.load() == SIGINT ? "SIGINT" : "SIGTERM"; }
 
-int StopSignals::exit_code() { return 128 + g_signal.load(); }
+int StopSignals::exit_code() { return 128 + (g_signal.load() == SIGINT ? SIGINT : SIGTERM); }
 
 // A job that is already ending has this long, counted from the signal or the end of training.
 void StopSignals::watch() {

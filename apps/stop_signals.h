@@ -26,7 +26,7 @@ class StopSignals {
 
   // True once a signal has come.
   const std::atomic<bool>& requested() const;
-  // Of the signal that has come: "SIGTERM", 143.
+  // Of the signal that has come: "SIGTERM", 143. Also where it came to another rank only.
   static std::string_view name();
   static int exit_code();
 

@@ -180,7 +180,7 @@ TEST_F(Bits, MoreShardsGoOnFromACheckpoint) {
 }
 
 TEST_F(Bits, TerminatedRunsWriteACheckpointAndGoOn) {
-  const Words longer = {"--max_steps", "60", "--save_strategy", "no"};
+  const Words longer = {"--max_steps", "40", "--save_strategy", "no"};
   run_ok(train_command("whole", longer));
   Process process(train_command("stopped", longer), {{"OMP_NUM_THREADS", "1"}});
   while (process.running() && process.err_so_far().find("| 1/60 ") == std::string::npos) {
@@ -242,6 +242,70 @@ TEST_F(Bits, TerminatedDuringAnEvaluationEndsAtOnce) {
   EXPECT_FALSE(fs::exists(path("evaluated") / "eval_results.json"));
   for (const auto& entry : fs::directory_iterator(path("evaluated")))
     EXPECT_EQ(entry.path().filename().native().find(".tmp-"), std::string::npos) << entry.path();
+}
+
+// An evaluation between two steps is no reason to wait: it is given up, on ranks too that no signal
+// has reached, and the run that goes on from the checkpoint makes up for it. Here the best of the
+// evaluations decides which weights stay.
+TEST_F(Bits, TerminatedInAnEvaluationBetweenStepsMakesUpForIt) {
+  const Words flags = {"--do_eval",
+                       "--validation_file",
+                       (kDemo / "held_out.json").native(),
+                       "--max_eval_samples",
+                       "40",
+                       "--per_device_eval_batch_size",
+                       "1",
+                       "--eval_strategy",
+                       "steps",
+                       "--eval_steps",
+                       "4",
+                       "--save_steps",
+                       "4",
+                       "--max_steps",
+                       "5",
+                       "--logical_shards",
+                       "2",
+                       "--load_best_model_at_end",
+                       "--metric_for_best_model",
+                       "f1"};
+  const auto slow = [](Variables variables) {
+    variables["TANDEM_KERNELS"] = "gemm=reference";
+    return variables;
+  };
+  const auto scores = [&](const std::string& output) {
+    const auto state =
+        trainer::TrainerState::parse(read_file(path(output) / "trainer_state.json"), output);
+    std::vector<std::pair<double, double>> found;
+    for (const auto& entry : state.log_history) {
+      if (entry.contains("eval_f1"))
+        found.emplace_back(entry.at("step").get<double>(), entry.at("eval_f1").get<double>());
+    }
+    return found;
+  };
+  run_ok(train_command("whole", flags), slow({}));
+  ASSERT_EQ(scores("whole").size(), 1u);
+  for (const int ranks : {1, 2}) {
+    const std::string output = fmt::format("stopped{}", ranks);
+    const int port = free_port();
+    std::vector<std::unique_ptr<Process>> processes;
+    for (int rank = 0; rank < ranks; ++rank) {
+      processes.push_back(std::make_unique<Process>(train_command(output, flags),
+                                                    slow(rank_variables(rank, ranks, port))));
+    }
+    const auto words = [&] { return processes[0]->out_so_far() + processes[0]->err_so_far(); };
+    while (processes[0]->running() && words().find("Running Evaluation") == std::string::npos)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    processes.back()->signal(SIGTERM);
+    for (auto& process : processes) {
+      const ProcessResult ended = process->wait();
+      EXPECT_EQ(ended.exit_code, 128 + SIGTERM) << ended.out << ended.err;
+    }
+    ASSERT_TRUE(fs::exists(path(output) / "checkpoint-4"));
+    EXPECT_TRUE(scores(output + "/checkpoint-4").empty()) << "the evaluation went on to its end";
+    run_ok(train_command(output, flags), slow({{"OMP_NUM_THREADS", "1"}}));
+    EXPECT_EQ(scores(output), scores("whole"));
+    expect_equal_results("whole", output);
+  }
 }
 
 TEST_F(Bits, KilledWhileWritingACheckpoint) {

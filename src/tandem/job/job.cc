@@ -51,7 +51,8 @@ std::size_t plan_job_memory(const Arguments& arguments, const trainer::TrainingA
                             Console& console) {
   const std::size_t of_quantization = quantization_bytes(arguments, task.of_trainer);
   MemoryPlan plan = plan_memory(training, machine.context(), communicator, gradients, task);
-  plan.quantization = of_quantization;
+  plan.quantization =
+      of_quantization + compared_output_bytes(arguments.quantization, task.of_job, communicator);
   const std::size_t planned = print_memory_plan(plan, communicator, console);
   check_memory_limits(plan, communicator, console);
   return planned;
@@ -138,10 +139,12 @@ Outcome Stages::train(const std::optional<fs::path>& resume) {
 
 Outcome Stages::stopped() const {
   const std::int64_t step = parts_.trainer.state().global_step;
+  const std::string by = parts_.process.stop.name();
   console().warning(
-      fmt::format("stopped by {} after step {}; run the same command again to go on from "
-                  "{}/checkpoint-{}",
-                  parts_.process.stop.name(), step, parts_.training.output_dir, step));
+      step == 0 ? fmt::format("stopped by {} before the first step: nothing was trained", by)
+                : fmt::format("stopped by {} after step {}; run the same command again to go on "
+                              "from {}/checkpoint-{}",
+                              by, step, parts_.training.output_dir, step));
   return Outcome::kStopped;
 }
 

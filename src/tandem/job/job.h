@@ -19,7 +19,8 @@ namespace tandem::job {
 
 // How the process is told to stop.
 struct StopRequests {
-  const std::atomic<bool>& requested;  // once true, training ends after the step and a checkpoint
+  const std::atomic<bool>& requested;  // once true, training ends after the step, or in an
+                                       // evaluation between two, and a checkpoint
   // Makes a first request wait for the trainer as long as what it returns lives.
   std::function<std::shared_ptr<void>()> during_training;
   std::function<std::string()> name;  // of the request that came: "SIGTERM"

@@ -6,12 +6,14 @@
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
+#include "tandem/core/interruption.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::trainer {
 namespace {
 
 using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
 
 // The outputs of the batches that this rank computes, and where each begins.
 struct LocalOutput {
@@ -19,18 +21,39 @@ struct LocalOutput {
   std::vector<std::size_t> batch_begin;
 };
 
-// The batches of this rank: number k is rank k mod W's.
+// Calls work(), which a request to stop may end at any place: then all ranks throw Interrupted,
+// those too that nobody asked. They meet for that, so it is no work that others wait for.
+void run_until_stopped(const EvaluationRequest& request, comm::Communicator& communicator,
+                       FunctionRef<void()> work) {
+  if (request.stop == nullptr) return work();
+  std::int64_t stopped = 0;
+  try {
+    const InterruptionScope scope(*request.stop);
+    throw_if_interrupted();
+    work();
+  } catch (const Interrupted&) {
+    stopped = 1;
+  }
+  if (communicator.size() > 1)
+    communicator.all_reduce(std::span(&stopped, 1), comm::ReduceOp::kMax);
+  if (stopped != 0) raise<Interrupted>("the evaluation was told to stop");
+}
+
+// The batches of this rank, one each round: number k is rank k mod W's. In the last round it may be
+// empty.
 void for_own_batches(const EvaluationRequest& request, const comm::Communicator& communicator,
                      std::size_t num_features,
                      FunctionRef<void(std::size_t begin, std::size_t end)> visit) {
-  const auto rank = static_cast<std::size_t>(communicator.rank());
+  const std::size_t offset = static_cast<std::size_t>(communicator.rank()) * request.batch_size;
   const std::size_t stride = static_cast<std::size_t>(communicator.size()) * request.batch_size;
-  for (std::size_t begin = rank * request.batch_size; begin < num_features; begin += stride)
+  for (std::size_t round = 0; round < num_features; round += stride) {
+    const std::size_t begin = std::min(round + offset, num_features);
     visit(begin, std::min(begin + request.batch_size, num_features));
+  }
 }
 
 LocalOutput predict_own_batches(const EvaluationRequest& request, const kernels::Context& context,
-                                const comm::Communicator& communicator, tasks::Task& task,
+                                comm::Communicator& communicator, tasks::Task& task,
                                 const nn::Weights& weights, Observer& observer) {
   LocalOutput output;
   const std::size_t num_features = task.num_features(request.split);
@@ -38,12 +61,15 @@ LocalOutput predict_own_batches(const EvaluationRequest& request, const kernels:
   // Memory that grew by copying would be there twice.
   std::size_t size = 0;
   for_own_batches(request, communicator, num_features, [&](std::size_t begin, std::size_t end) {
-    size += task.output_size(request.split, begin, end);
+    if (begin < end) size += task.output_size(request.split, begin, end);
   });
   output.values.reserve(size);
   for_own_batches(request, communicator, num_features, [&](std::size_t begin, std::size_t end) {
-    output.batch_begin.push_back(output.values.size());
-    task.predict(context, weights, request.split, begin, end, output.values);
+    run_until_stopped(request, communicator, [&] {
+      if (begin == end) return;
+      output.batch_begin.push_back(output.values.size());
+      task.predict(context, weights, request.split, begin, end, output.values);
+    });
     observer.evaluation_progress(std::min(num_features, end + others * request.batch_size),
                                  num_features);
   });
@@ -119,6 +145,40 @@ std::vector<float> gather(LocalOutput own, comm::Communicator& communicator) {
   return parts.empty() ? std::vector<float>() : interleave(parts);
 }
 
+// Tells the observer, however the evaluation ends.
+class EvaluationEnd {
+ public:
+  explicit EvaluationEnd(Observer& observer) : observer_(observer) {}
+  ~EvaluationEnd() { observer_.evaluation_end(); }
+  EvaluationEnd(const EvaluationEnd&) = delete;
+  EvaluationEnd& operator=(const EvaluationEnd&) = delete;
+
+ private:
+  Observer& observer_;
+};
+
+// What all outputs say: the metrics, with the speed of an evaluation that began at `start`.
+ordered_json measure(const EvaluationRequest& request, std::span<const float> output,
+                     Clock::time_point start, ThreadPool& threads, int world_size,
+                     tasks::Task& task, Observer& observer) {
+  const std::size_t num_features = task.num_features(request.split);
+  const tasks::Evaluation evaluation =
+      task.evaluate(request.split, output, request.directory, request.file_prefix, threads);
+  for (const std::string& warning : evaluation.warnings) observer.warning(warning);
+  ordered_json metrics = ordered_json::object();
+  for (const auto& [key, value] : evaluation.metrics.items())
+    metrics[request.metric_prefix + "_" + key] = value;
+  if (request.preparation_seconds) {
+    metrics[request.metric_prefix + "_model_preparation_time"] =
+        round_digits(*request.preparation_seconds, 4);
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const std::size_t stride = request.batch_size * static_cast<std::size_t>(world_size);
+  add_speed_metrics(metrics, request.metric_prefix, seconds, static_cast<double>(num_features),
+                    static_cast<double>(num_chunks(num_features, stride)));
+  return metrics;
+}
+
 }  // namespace
 
 double round_digits(double value, int digits) {
@@ -137,36 +197,22 @@ void add_speed_metrics(ordered_json& metrics, const std::string& prefix, double 
 ordered_json evaluate(const EvaluationRequest& request, const kernels::Context& context,
                       comm::Communicator& communicator, tasks::Task& task,
                       const nn::Weights& weights, Observer& observer) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const std::size_t num_features = task.num_features(request.split);
   observer.evaluation_begin(request.split == tasks::Split::kEval ? "Evaluation" : "Prediction",
                             num_features, static_cast<int>(request.batch_size));
+  const EvaluationEnd end(observer);
   LocalOutput own = predict_own_batches(request, context, communicator, task, weights, observer);
   if (request.own_output != nullptr) *request.own_output = own.values;
   const std::vector<float> output = gather(std::move(own), communicator);
-
-  std::string text;
-  if (communicator.rank() == 0) {
-    tasks::Evaluation evaluation = task.evaluate(request.split, output, request.directory,
-                                                 request.file_prefix, context.threads);
-    for (const std::string& warning : evaluation.warnings) observer.warning(warning);
-    ordered_json metrics = ordered_json::object();
-    for (const auto& [key, value] : evaluation.metrics.items())
-      metrics[request.metric_prefix + "_" + key] = value;
-    if (request.preparation_seconds) {
-      metrics[request.metric_prefix + "_model_preparation_time"] =
-          round_digits(*request.preparation_seconds, 4);
+  std::string metrics;
+  run_until_stopped(request, communicator, [&] {
+    if (communicator.rank() == 0) {
+      metrics = python_json(
+          measure(request, output, start, context.threads, communicator.size(), task, observer));
     }
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const auto num_batches = static_cast<double>(num_chunks(
-        num_features, request.batch_size * static_cast<std::size_t>(communicator.size())));
-    add_speed_metrics(metrics, request.metric_prefix, seconds, static_cast<double>(num_features),
-                      num_batches);
-    text = python_json(metrics);
-  }
-  observer.evaluation_end();
-  return ordered_json::parse(broadcast_text(communicator, text, 0));
+  });
+  return ordered_json::parse(broadcast_text(communicator, metrics, 0));
 }
 
 }  // namespace tandem::trainer

@@ -2,6 +2,7 @@
 // task's metrics.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -24,13 +25,15 @@ struct EvaluationRequest {
   // Written as <prefix>_model_preparation_time, if there.
   std::optional<double> preparation_seconds = std::nullopt;
   std::vector<float>* own_output = nullptr;  // not null: becomes what this rank's batches gave
+  // Not null: once it is true on any rank, the evaluation ends early on all.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 // Runs the model over the split; batch k is computed by rank k mod W, so the same batches exist
 // whatever W is, and the result is that of one process, bit for bit. Collective. Every rank returns
 // the same object: <prefix>_<metric>…, <prefix>_runtime, <prefix>_samples_per_second,
 // <prefix>_steps_per_second (as HF's speed_metrics), which rank 0 computed. Throws CommError,
-// IoError.
+// IoError, and Interrupted on every rank when request.stop ended it.
 nlohmann::ordered_json evaluate(const EvaluationRequest& request, const kernels::Context& context,
                                 comm::Communicator& communicator, tasks::Task& task,
                                 const nn::Weights& weights, Observer& observer);

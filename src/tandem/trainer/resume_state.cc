@@ -53,6 +53,7 @@ ResumeState resume_state_of(const ordered_json& json) {
   resume.optimizer = json.value("optimizer", resume.optimizer);
   resume.repeated_updates =
       whole_or<std::int64_t>(json, "repeated_updates", 0, resume.repeated_updates);
+  resume.evaluation_due = json.value("evaluation_due", resume.evaluation_due);
   // Under the name of the only schedule of its kind in checkpoints from before greedy.
   for (const char* key : {"metric_schedule", "reduce_lr_on_plateau"}) {
     if (json.contains(key)) resume.metric_schedule = schedule_of(json.at(key));
@@ -77,6 +78,7 @@ std::string ResumeState::to_json() const {
   json["per_device_train_batch_size"] = per_device_train_batch_size;
   json["shard_loss_since_log"] = shard_loss_since_log;
   json["total_loss"] = total_loss;
+  if (evaluation_due) json["evaluation_due"] = true;
   if (repeated_updates > 0) json["repeated_updates"] = repeated_updates;
   if (metric_schedule) {
     const optim::MetricSchedule::State& state = *metric_schedule;

@@ -29,6 +29,8 @@ struct ResumeState {
   bool from_python = false;
   // Updates that runs with --ignore_data_skip did not skip: epochs begin this much later.
   std::int64_t repeated_updates = 0;
+  // The evaluation that follows this step was stopped before its end.
+  bool evaluation_due = false;
 
   std::string to_json() const;
   // Of tandem_state.json. Throws DataError, with `where` in its text, when it is damaged: a value

@@ -7,6 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/interruption.h"
 #include "tandem/data/epoch_order.h"
 #include "tandem/kernels/reduce.h"
 #include "tandem/optim/schedule.h"
@@ -68,10 +69,8 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   parts_.observer.train_begin({.plan = plan_,
                                .num_parameters = parts_.task.layout().num_trainable_parameters(),
                                .first_step = state_.global_step});
-  if (arguments.eval_on_start && !resume) evaluate_and_record();
-  train_start_ = Clock::now();
-  if (!train_to_the_end()) {
-    if (saved_step_ != state_.global_step) save();
+  if (!train_until_stopped(!resume)) {
+    if (state_.global_step > 0 && saved_step_ != state_.global_step) save();
     parts_.observer.train_end();
     return {.preempted = true, .metrics = {}, .step_times = step_times()};
   }
@@ -93,6 +92,17 @@ void Trainer::begin_training(const std::optional<fs::path>& resume) {
   if (resume) resume_from(*resume);
   refresh_bf16_weights();
   if (writes_checkpoints()) tidy_output_dir(resume);
+}
+
+bool Trainer::train_until_stopped(bool from_the_start) {
+  try {
+    if (parts_.arguments.eval_on_start && from_the_start) evaluate_and_record();
+    if (resume_.evaluation_due) evaluate_and_save(due());
+    train_start_ = Clock::now();
+    return train_to_the_end();
+  } catch (const Interrupted&) {
+    return false;  // by an evaluation, on all ranks
+  }
 }
 
 bool Trainer::train_to_the_end() {
@@ -143,7 +153,7 @@ void Trainer::update_once(const StepContext& context, const data::EpochBatches& 
   for (std::size_t i = 0; i < step.own.num_shards(); ++i) loss += step.own.loss(i);
   loss /= static_cast<double>(step.own.num_shards());
   report_progress(loss, learning_rate, step.batch, seconds_since(step_start));
-  after_step(state_.epoch, step.grad_norm, learning_rate, update + 1 == plan_.updates_per_epoch);
+  after_step(step.grad_norm, learning_rate);
 }
 
 void Trainer::refresh_bf16_weights() {
@@ -158,37 +168,48 @@ void Trainer::refresh_bf16_weights() {
   parts_.gradients.publish();
 }
 
-void Trainer::after_step(double epoch, double grad_norm, double learning_rate, bool last_of_epoch) {
+Trainer::Due Trainer::due() const {
   const TrainingArguments& arguments = parts_.arguments;
   const std::int64_t step = state_.global_step;
   const bool last = step >= plan_.total_steps;
-  const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
-  const bool epoch_end = last_of_epoch || last;
+  const bool epoch_end = last || state_.epoch == std::floor(state_.epoch);
+  const auto reached = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
+  const bool by_epoch = arguments.eval_strategy == IntervalStrategy::kEpoch;
+  const double progress = by_epoch ? state_.epoch : static_cast<double>(step);
+  return {.log = reached(plan_.logging_steps) || (step == 1 && arguments.logging_first_step) ||
+                 (epoch_end && arguments.logging_strategy == IntervalStrategy::kEpoch),
+          .evaluation = (reached(plan_.eval_steps) || (epoch_end && by_epoch)) &&
+                        progress >= arguments.eval_delay,
+          .checkpoint = reached(plan_.save_steps) ||
+                        (last && arguments.save_strategy == SaveStrategy::kSteps) ||
+                        (epoch_end && arguments.save_strategy == SaveStrategy::kEpoch)};
+}
 
-  const bool log_now = due(plan_.logging_steps) || (step == 1 && arguments.logging_first_step) ||
-                       (epoch_end && arguments.logging_strategy == IntervalStrategy::kEpoch);
-  const double progress =
-      arguments.eval_strategy == IntervalStrategy::kEpoch ? epoch : static_cast<double>(step);
-  const bool evaluate_now = (due(plan_.eval_steps) ||
-                             (epoch_end && arguments.eval_strategy == IntervalStrategy::kEpoch)) &&
-                            progress >= arguments.eval_delay;
-  bool save_now = due(plan_.save_steps) ||
-                  (last && arguments.save_strategy == SaveStrategy::kSteps) ||
-                  (epoch_end && arguments.save_strategy == SaveStrategy::kEpoch);
+void Trainer::after_step(double grad_norm, double learning_rate) {
+  const Due due = this->due();
+  if (due.log) log_training(grad_norm, learning_rate);
+  evaluate_and_save(due);
+}
 
-  if (log_now) log_training(grad_norm, learning_rate);
-  if (evaluate_now) {
+// A checkpoint that is written when the evaluation was stopped knows that it is due.
+void Trainer::evaluate_and_save(const Due& due) {
+  bool save_now = due.checkpoint;
+  if (due.evaluation) {
     const std::int64_t best_before = state_.best_global_step;
+    resume_.evaluation_due = true;
     const ordered_json metrics = evaluate_and_record();
     remember_best(metrics);
     follow_metric(metrics);
-    save_now = save_now || (arguments.save_strategy == SaveStrategy::kBest &&
+    save_now = save_now || (parts_.arguments.save_strategy == SaveStrategy::kBest &&
                             state_.best_global_step != best_before);
   }
+  resume_.evaluation_due = false;  // also where this run has no evaluations
   if (save_now) save();
 }
 
-ordered_json Trainer::evaluate(tasks::Split split) {
+ordered_json Trainer::evaluate(tasks::Split split) { return evaluate(split, nullptr); }
+
+ordered_json Trainer::evaluate(tasks::Split split, const std::atomic<bool>* stop) {
   const bool eval = split == tasks::Split::kEval;
   const auto stage = eval ? MemoryTracker::Stage::kEval : MemoryTracker::Stage::kPredict;
   memory_.start(stage);
@@ -199,14 +220,15 @@ ordered_json Trainer::evaluate(tasks::Split split) {
        .file_prefix = eval ? "eval" : "predict",
        .directory = parts_.arguments.output_dir,
        .batch_size = static_cast<std::size_t>(parts_.arguments.per_device_eval_batch_size),
-       .preparation_seconds = trained ? std::nullopt : std::optional(preparation_seconds_)},
+       .preparation_seconds = trained ? std::nullopt : std::optional(preparation_seconds_),
+       .stop = stop},
       parts_.kernels, parts_.communicator, parts_.task, weights(), parts_.observer);
   memory_.stop_and_report(stage, metrics);
   return metrics;
 }
 
 ordered_json Trainer::evaluate_and_record() {
-  ordered_json metrics = evaluate(tasks::Split::kEval);
+  ordered_json metrics = evaluate(tasks::Split::kEval, &parts_.stop_requested);
   add_token_count(metrics);
   log(metrics);
   return metrics;

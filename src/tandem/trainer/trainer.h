@@ -37,7 +37,7 @@ struct TrainerParts {
   dist::GradientEngine& gradients;
   optim::Optimizer* optimizer;  // null: nothing is trained. Its state is in the model
   Observer& observer;
-  // Set by a signal handler: the run ends after the current step, with a checkpoint.
+  // Set by a signal handler: training ends after the current step, with a checkpoint.
   const std::atomic<bool>& stop_requested;
   std::string arguments_json;    // for training_args.json
   std::string data_fingerprint;  // of the training features; a resumed run must have the same
@@ -53,7 +53,8 @@ struct StepTimes {
 };
 
 struct TrainResult {
-  bool preempted = false;          // stop_requested; a checkpoint of the last step was written
+  // stop_requested; a checkpoint of the last step was written, unless it was before the first.
+  bool preempted = false;
   nlohmann::ordered_json metrics;  // train_runtime, train_samples_per_second,
                                    // train_steps_per_second, total_flos, train_loss, epoch
   StepTimes step_times;
@@ -64,8 +65,8 @@ class Trainer {
   // Collective: makes the bf16 copy of the weights, if there is one.
   explicit Trainer(const TrainerParts& parts);
 
-  // Trains to the end of the plan, or until stop_requested; continues exactly where `resume`
-  // stopped if given. Collective. After it the weights in model.weights() are the final (or,
+  // Trains to the end of the plan, or until stop_requested, which also ends an evaluation between
+  // two steps; continues exactly where `resume` stopped if given. Collective. After it the weights in model.weights() are the final (or,
   // with load_best_model_at_end, the best) ones. Throws IoError (nothing half-written), DataError,
   // ConfigError (a checkpoint of other data or another model), CommError.
   TrainResult train(const std::optional<std::filesystem::path>& resume);
@@ -101,16 +102,25 @@ class Trainer {
   // Plan, state and weights as before the first step of this run.
   void begin_training(const std::optional<std::filesystem::path>& resume);
   // False: the ranks have agreed to stop before.
+  bool train_until_stopped(bool from_the_start);
   bool train_to_the_end();
   // Update `update` of the epoch: the step, and what follows it.
   void update_once(const StepContext& context, const data::EpochBatches& order, std::int64_t epoch,
                    std::int64_t update, StepResult& step);
   void resume_from(const std::filesystem::path& checkpoint);
   void refresh_bf16_weights();
-  void after_step(double epoch, double grad_norm, double learning_rate, bool last_of_epoch);
+  void after_step(double grad_norm, double learning_rate);
+  // What follows the current step.
+  struct Due {
+    bool log = false, evaluation = false, checkpoint = false;
+  };
+  Due due() const;
+  void evaluate_and_save(const Due& due);
   void warn_if_not_finite(double grad_norm);
   void record_losses(const StepRecord& record);
   void log_training(double grad_norm, double learning_rate);
+  nlohmann::ordered_json evaluate(tasks::Split split, const std::atomic<bool>* stop);
+  // Throws Interrupted on all ranks when stop_requested ended it.
   nlohmann::ordered_json evaluate_and_record();
   void remember_best(const nlohmann::ordered_json& metrics);
   void follow_metric(const nlohmann::ordered_json& metrics);

@@ -131,6 +131,7 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   resume_.last_log_step = loaded.resume.last_log_step;
   resume_.total_loss = loaded.resume.total_loss;
   resume_.repeated_updates = loaded.resume.repeated_updates;
+  resume_.evaluation_due = loaded.resume.evaluation_due;
   if (parts_.arguments.ignore_data_skip)
     resume_.repeated_updates += updates_into_data() % plan_.updates_per_epoch;
   learning_rate_->restore(loaded.resume.metric_schedule);
