@@ -68,6 +68,14 @@ std::string format_rate(double per_second, std::string_view unit) {
   return fmt::format("{:.0f} {}/s", per_second, unit);
 }
 
+// A text of several lines is laid out already.
+void print_behind(std::FILE* to, const std::string& prefix, std::string_view text) {
+  constexpr std::size_t kIndent = 4;
+  const bool laid_out = text.find('\n') != std::string_view::npos;
+  print(to, fmt::format("{}{}\n", prefix,
+                        laid_out ? std::string(text) : wrapped(text, prefix.size(), kIndent)));
+}
+
 }  // namespace
 
 std::string format_duration(double seconds) {
@@ -103,8 +111,10 @@ void Console::script_line(std::string_view level, std::string_view text) {
   if (!options_.main_process && level == "INFO") return;
   last_topic_.clear();
   erase_bar();
-  print(stdout, fmt::format("{:%m/%d/%Y %H:%M:%S} - {} - __main__ - {}\n",
-                            local_time(std::time(nullptr)), level, text));
+  print_behind(
+      stdout,
+      fmt::format("{:%m/%d/%Y %H:%M:%S} - {} - __main__ - ", local_time(std::time(nullptr)), level),
+      text);
 }
 
 void Console::fact(std::string_view topic, std::string_view text) {
@@ -126,9 +136,11 @@ void Console::library_line(std::string_view level, std::string_view source, std:
   erase_bar();
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-  print(stderr, fmt::format("[{}|{}] {:%Y-%m-%d %H:%M:%S},{:03} >> {}\n", level, source,
-                            local_time(static_cast<std::time_t>(milliseconds / 1000)),
-                            milliseconds % 1000, text));
+  print_behind(
+      stderr,
+      fmt::format("[{}|{}] {:%Y-%m-%d %H:%M:%S},{:03} >> ", level, source,
+                  local_time(static_cast<std::time_t>(milliseconds / 1000)), milliseconds % 1000),
+      text);
 }
 
 void Console::metrics_table(std::string_view split, const ordered_json& metrics) {
@@ -236,19 +248,13 @@ void Console::saving(const std::filesystem::path& directory) {
   library_line("INFO", "trainer", fmt::format("Saving model checkpoint to {}", directory.native()));
 }
 
-void Console::note(std::string_view text) {
-  constexpr std::size_t kPrefix = 40;  // of script_line
-  script_line("INFO", wrapped(text, kPrefix, 4));
-}
+void Console::note(std::string_view text) { script_line("INFO", text); }
 
 void Console::warning(std::string_view text) {
   if (options_.main_process) warning_of_host(text);
 }
 
-void Console::warning_of_host(std::string_view text) {
-  constexpr std::size_t kPrefix = 52;  // of library_line
-  library_line("WARNING", "tandem", wrapped(text, kPrefix, 4));
-}
+void Console::warning_of_host(std::string_view text) { library_line("WARNING", "tandem", text); }
 
 void Console::show_progress(const std::string& line, bool first, bool last) {
   if (!options_.main_process || !options_.progress_bars) return;

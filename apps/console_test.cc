@@ -198,6 +198,26 @@ TEST(Console, TheStartHasShortLines) {
   EXPECT_GT(count, 20);
 }
 
+TEST(Console, EveryLineOfTheScriptAndTheLibraryIsShort) {
+  const std::string words =
+      "time of the steps: 93.2 % forward and backward, 6.5 % sums of gradients and waits for other "
+      "ranks, 0.3 % optimizer";
+  Console console({});
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  console.script_line("INFO", words);
+  console.library_line("ERROR", "tandem", words);
+  console.saving("/scratch/somebody/experiments/of-this-week/minilm-squad/checkpoint-1000");
+  console.note(words);
+  console.warning(words);
+  std::istringstream lines(::testing::internal::GetCapturedStdout() +
+                           ::testing::internal::GetCapturedStderr());
+  std::size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count)
+    EXPECT_LE(text_columns(line), kLineColumns) << line;
+  EXPECT_EQ(count, 10u);
+}
+
 TEST(Console, OnlyTheMainProcessSpeaksForTheJob) {
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();

@@ -29,7 +29,7 @@ job() {
   for rank in "${!pids[@]}"; do
     wait "${pids[$rank]}" || { tail -5 "$folder/log$rank" >&2; return 1; }
   done
-  sed -nE "s/.*memory used: ([0-9]+) MiB.*plan was ([0-9]+) MiB \((.*) used\)/| $(basename "$model") | $ranks | $* | \2 | \1 | \3 |/p" \
+  sed -nE "s/.*memory used on this node: ([0-9]+) MiB, planned ([0-9]+) \((.*)\)/| $(basename "$model") | $ranks | $* | \2 | \1 | \3 |/p" \
     "$folder/log0"
 }
 

@@ -35,15 +35,14 @@ class Memory : public JobTest {
     for (auto& rank : ranks) {
       const ProcessResult result = rank->wait();
       EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-      if (out.empty()) out = result.out;
+      if (out.empty()) out = unwrapped(result.out);
     }
     return out;
   }
 
   // Planned and used at the peak, in MiB.
   static std::pair<double, double> planned_and_used(const std::string& out) {
-    static const std::regex kLine(
-        R"(memory used: (\d+) MiB on this node at the peak; the plan was (\d+) MiB)");
+    static const std::regex kLine(R"(memory used on this node: (\d+) MiB, planned (\d+) )");
     std::smatch match;
     if (!std::regex_search(out, match, kLine)) {
       ADD_FAILURE() << "no line of memory in\n" << out;
@@ -101,7 +100,7 @@ TEST_F(Memory, ThePlanHoldsForLargeEvaluations) {
 // The line says how much more was used than planned.
 TEST_F(Memory, MoreThanPlannedHasAPlus) {
   static const std::regex kLine(
-      R"(memory used: (\d+) MiB on this node at the peak; the plan was (\d+) MiB \(([+-])([0-9.]+)% used\))");
+      R"(memory used on this node: (\d+) MiB, planned (\d+) \(([+-])([0-9.]+)%\))");
   const std::string out = run_ok(train_command("job", {"--max_steps", "1"})).out;
   std::smatch match;
   ASSERT_TRUE(std::regex_search(out, match, kLine)) << out;

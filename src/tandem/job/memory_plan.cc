@@ -163,10 +163,9 @@ void print_memory_used(std::size_t planned, comm::Communicator& communicator, Co
   const double more =
       100 *
       (static_cast<double>(used) / static_cast<double>(std::max<std::size_t>(1, planned)) - 1);
-  console.script_line(
-      "INFO", fmt::format("memory used: {:.0f} MiB on this node at the peak; the plan was {:.0f} "
-                          "MiB ({:+.1f}% used)",
-                          mebibytes(used), mebibytes(planned), more));
+  console.script_line("INFO",
+                      fmt::format("memory used on this node: {:.0f} MiB, planned {:.0f} ({:+.1f}%)",
+                                  mebibytes(used), mebibytes(planned), more));
 }
 
 }  // namespace tandem::job

@@ -43,13 +43,13 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
 
 // What a rank of a job with --apply_quantization holds beside its plan: the weights of the
 // encoder's linear layers in int8, three times at the peak (as rows, packed, and those of the trial
-// before), the activations of calibration, and what --verify_loading reads: all weights in f32, those of
-// the file that are in f32 mapped beside them. Allocates the second of these unless training has more: it comes before plan_memory(), for evaluations run in the same
-// memory.
+// before), the activations of calibration, and what --verify_loading reads: all weights in f32, and
+// mapped beside them those of the file that are in f32. Allocates the second of these unless
+// training has more: it comes before plan_memory(), for evaluations run in the same memory.
 std::size_t quantization_bytes(const Arguments& arguments, tasks::Task& task);
 
-// The outputs of this rank's evaluations that --apply_quantization keeps to compare them: those of a
-// trial and of the one before. Comes after plan_memory().
+// The outputs of this rank's evaluations that --apply_quantization keeps to compare them: those of
+// a trial and of the one before. Comes after plan_memory().
 std::size_t compared_output_bytes(const quant::QuantizationArguments& options,
                                   const tasks::JobTask& task,
                                   const comm::Communicator& communicator);
@@ -64,7 +64,7 @@ std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& commun
 void check_memory_limits(const MemoryPlan& plan, comm::Communicator& communicator,
                          Console& console);
 
-// What was really used so far, beside the plan. Collective.
+// What was really used so far at the peak, and how much more that is than planned. Collective.
 void print_memory_used(std::size_t planned, comm::Communicator& communicator, Console& console);
 
 }  // namespace tandem::job

@@ -66,9 +66,10 @@ class Trainer {
   explicit Trainer(const TrainerParts& parts);
 
   // Trains to the end of the plan, or until stop_requested, which also ends an evaluation between
-  // two steps; continues exactly where `resume` stopped if given. Collective. After it the weights in model.weights() are the final (or,
-  // with load_best_model_at_end, the best) ones. Throws IoError (nothing half-written), DataError,
-  // ConfigError (a checkpoint of other data or another model), CommError.
+  // two steps; continues exactly where `resume` stopped if given. Collective. After it the weights
+  // in model.weights() are the final (or, with load_best_model_at_end, the best) ones. Throws
+  // IoError (nothing half-written), DataError, ConfigError (a checkpoint of other data or another
+  // model), CommError.
   TrainResult train(const std::optional<std::filesystem::path>& resume);
 
   // Evaluations from here on run the linear layers of `int8`, which outlives the trainer, on 8-bit
