@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <system_error>
+#include <thread>
 
 #include "apps/arguments/run_qa_arguments.h"
 #include "apps/command/command_line.h"
@@ -18,6 +20,7 @@
 #include "tandem/core/memory_limits.h"
 #include "tandem/core/python_json.h"
 #include "tandem/flags/suggest.h"
+#include "tandem/rendezvous/identity.h"
 #include "tandem/rendezvous/pmi.h"
 
 namespace tandem::apps {
@@ -83,9 +86,21 @@ std::string unknown_command(const std::string& name) {
 
 void print_error(std::string_view message) { fmt::print(stderr, "tandem: error: {}\n", message); }
 
+// A command line that is wrong is so on every rank of a job, and rank 0 says it. The others give
+// the launcher time to end them on its account; where they are still here, it is theirs alone, or
+// nobody ends them, and they say it as well.
+void let_rank_0_speak(const Environment& environment) {
+  constexpr std::chrono::seconds kRank0AndItsLauncher{3};
+  try {
+    if (rendezvous::identify(environment).rank > 0)
+      std::this_thread::sleep_for(kRank0AndItsLauncher);
+  } catch (const Error&) {  // who this process is cannot be known either: it speaks at once
+  }
+}
+
 // Says what went wrong, in a catch block, and returns the exit code. `usage` is printed before
 // usage errors.
-int explain_current_error(const Command& command) {
+int explain_current_error(const Command& command, const Environment& environment) {
   try {
     throw;
   } catch (const OutputClosed&) {
@@ -94,7 +109,10 @@ int explain_current_error(const Command& command) {
     print_error(fmt::format("{} is for tandem itself; see --help", kDescribe));
     return kExitUsage;
   } catch (const Error& error) {
-    if (error.exit_code() == kExitUsage) fmt::print(stderr, "usage: {}\n", command.usage);
+    if (error.exit_code() == kExitUsage) {
+      if (command.run == run_qa) let_rank_0_speak(environment);
+      fmt::print(stderr, "usage: {}\n", command.usage);
+    }
     print_error(error.what());
     return error.exit_code();
   } catch (const std::bad_alloc&) {
@@ -124,7 +142,7 @@ int run_command(const Command& command, const Invocation& invocation) {
     }
     return command.run(invocation);
   } catch (...) {
-    const int code = explain_current_error(command);
+    const int code = explain_current_error(command, invocation.environment);
     // mpirun waits for every rank; one that is stopped or out of reach must not keep it.
     if (command.run == run_qa && code != 0) rendezvous::end_job(invocation.environment, code);
     return code;

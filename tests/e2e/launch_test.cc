@@ -34,6 +34,20 @@ TEST_F(Launch, HydraWithTheGuidesForm) {
   expect_same_as_two_shards("hydra");
 }
 
+// Four ranks have the same wrong command line: one of them says so.
+TEST_F(Launch, AWrongFlagIsToldOncePerJob) {
+  const std::string mpiexec = find_program("mpiexec.hydra");
+  if (mpiexec.empty()) GTEST_SKIP() << "needs mpiexec.hydra (package mpich)";
+  const ProcessResult result =
+      run(join({mpiexec, "-n", "4"}, train_command("wrong", {"--no_such_flag"})));
+  EXPECT_EQ(result.exit_code, 2) << result.out << result.err;
+  const std::string words = result.out + result.err;
+  const std::size_t first = words.find("tandem: error:");
+  ASSERT_NE(first, std::string::npos) << words;
+  EXPECT_EQ(words.find("tandem: error:", first + 1), std::string::npos) << words;
+  EXPECT_EQ(words.find("usage:"), words.rfind("usage:")) << words;
+}
+
 TEST_F(Launch, IntelMpi) {
   const auto root = std::filesystem::path(TANDEM_SOURCE_DIR) / "build" / "test-data" / "venv";
   if (!std::filesystem::exists(root / "bin" / "mpirun")) {
