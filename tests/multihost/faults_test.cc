@@ -197,6 +197,25 @@ TEST_F(Faults, AnInterruptionWithinTheLimitIsNoFailure) {
   }
 }
 
+using SlowLink = MultiHost;
+
+// 800 KB wait seconds in the queue of a link of 1 Mbit/s, and heartbeats behind them: several times
+// the limit for a silent host. Nothing is lost, so nothing has failed.
+TEST_F(SlowLink, WithADeepQueueIsNoFailure) {
+  if (find_program("tc").empty()) GTEST_SKIP() << "needs the program tc (package iproute2)";
+  const TwoHosts hosts(folder());
+  for (const Host* host : {&hosts.node0, &hosts.node1}) {
+    const ProcessResult limited =
+        run(host->inside({"tc", "qdisc", "add", "dev", "wire", "root", "tbf", "rate", "1mbit",
+                          "burst", "3kb", "limit", "4mb"}));
+    if (limited.exit_code != 0) GTEST_SKIP() << "this kernel has no tbf: " << limited.err;
+  }
+  ProbeJob job(hosts.node0, hosts.node1, {"sum", "200000"}, {{"TANDEM_STALL_TIMEOUT", "10"}});
+  for (const std::string& said : job.wait_for_success())
+    EXPECT_GT(time_after(said, "summed in "), 3000) << "the queue was not deep";
+  expect_nothing_left(hosts);
+}
+
 // A switch that wakes up after the job has started does no harm.
 TEST_F(Faults, ACableThatComesLate) {
   const TwoHosts hosts(folder());

@@ -2,6 +2,8 @@
 // begins with the rank.
 //   host_probe meet
 //     meets the others, adds, prints "rank R: <what Communicator::describe says>"
+//   host_probe sum COUNT
+//     as meet, and adds COUNT float32 before that: "summed in T", in milliseconds
 //   host_probe fault KIND PHASE VICTIM
 //     the victim does KIND in PHASE (init, middle, end) and says "fault at T"; the others say
 //     "failed at T: <message>" (T: milliseconds of the clock that all processes of a machine
@@ -10,6 +12,7 @@
 //     float32; at init as the first operation of all); none
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -86,6 +89,15 @@ void work(Communicator& communicator, const Fault& fault) {
   communicator.barrier();
 }
 
+void add(std::size_t count, Communicator& communicator) {
+  std::vector<float> data(count, 1.0f);
+  const double start = now_ms();
+  communicator.all_reduce(std::span(data), ReduceOp::kSum);
+  const auto expected = static_cast<float>(communicator.size());
+  if (std::count(data.begin(), data.end(), expected) == static_cast<std::ptrdiff_t>(count))
+    say(communicator.rank(), fmt::format("summed in {:.0f}", now_ms() - start));
+}
+
 // A rank that stops while it connects is given up at the timeout, for nobody watches it yet.
 tandem::comm::Options options_of(const Fault& fault) {
   tandem::comm::Options options;
@@ -120,6 +132,7 @@ int main(int argc, char** argv) {
                                                 /*loopback_only=*/false, options_of(fault));
     say(rank, communicator->describe());
     if (fault.victim >= 0) work(*communicator, fault);
+    if (argc == 3) add(static_cast<std::size_t>(std::atol(argv[2])), *communicator);
     std::int64_t sum = communicator->rank();
     communicator->all_reduce(std::span(&sum, 1), ReduceOp::kSum);
     say(rank, fmt::format("sum {}", sum));
