@@ -10,6 +10,7 @@
 #include "tandem/rendezvous/interfaces.h"
 #include "tandem/rendezvous/job_token.h"
 #include "tandem/rendezvous/pmi.h"
+#include "tandem/rendezvous/siblings.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -63,11 +64,30 @@ std::string make_secret() {
   return text;
 }
 
+// Nobody knows yet where the others are, and the manager does not tell who has not come.
+void wait_for_all(PmiClient& pmi, const Identity& identity, const ExchangeOptions& options,
+                  SiblingWatch& watch, WaitingMark& mark) {
+  constexpr std::chrono::milliseconds kLook{500};
+  const Deadline deadline(options.timeout);
+  pmi.enter_barrier();
+  while (!pmi.passed_barrier(std::chrono::milliseconds(deadline.remaining_ms(kLook)))) {
+    watch.check(/*waiting_too=*/false);
+    if (!deadline.passed()) continue;
+    mark.stay();
+    const std::string missing = SiblingWatch::missing();
+    raise<CommError>("rank {} waited {:.1f} s until the process manager had seen all {} ranks: {}",
+                     identity.rank, deadline.elapsed_seconds(), identity.world_size,
+                     missing.empty() ? "one has not started, or is not tandem" : missing);
+  }
+}
+
 // What the manager's key-value space holds goes to the processes of the job only, so a secret may
 // travel there: a job without a token of its own is closed to strangers too.
 Meeting exchange_through_pmi(Identity identity, const std::string& card,
                              const ExchangeOptions& options) {
   PmiClient pmi(*identity.pmi_fd, options.timeout);
+  SiblingWatch watch(options.stall_timeout);
+  WaitingMark mark;
   FileDescriptor listener;
   const auto job = wire::read_as<std::uint64_t>(wire::view_of(make_nonce()));
   if (identity.rank == 0) {
@@ -78,10 +98,15 @@ Meeting exchange_through_pmi(Identity identity, const std::string& card,
     if (!has_token) identity.job_token = secret;
     pmi.put(kPmiKey, meeting_text(identity, secret, local_port(listener), job));
   }
-  pmi.barrier();
+  wait_for_all(pmi, identity, options, watch, mark);
   Meeting meeting;
   if (identity.rank == 0) {
-    meeting = receive_ranks(identity, card, options, std::move(listener), job);
+    ExchangeOptions watching = options;
+    watching.check = [&] {
+      watch.check(/*waiting_too=*/true);
+      if (options.check) options.check();
+    };
+    meeting = receive_ranks(identity, card, watching, std::move(listener), job);
   } else {
     const std::string text = pmi.get(kPmiKey);
     const std::size_t comma = std::min(text.find(','), text.size());

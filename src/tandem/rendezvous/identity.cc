@@ -172,6 +172,18 @@ std::optional<Identity> read_slurm(const Environment& environment, std::string& 
   return identity;
 }
 
+// srun --mpi=pmi2 answers Hydra's protocol, but says which ranks share a node in its own variables.
+void read_local_ranks_of_slurm(const Environment& environment, Identity& identity) {
+  if (environment.get(kHydra.local_rank) || environment.get(kHydra.local_size)) return;
+  std::string note;
+  const auto slurm = read_slurm(environment, note);
+  if (!slurm || slurm->rank != identity.rank || slurm->world_size != identity.world_size) return;
+  identity.source = "Slurm, PMI";
+  identity.local_rank = slurm->local_rank;
+  identity.local_size = slurm->local_size;
+  identity.master_addr = slurm->master_addr;
+}
+
 bool is_open(int descriptor) { return ::fcntl(descriptor, F_GETFD) != -1; }
 
 void read_master(const Environment& environment, Identity& identity) {
@@ -248,6 +260,7 @@ Identity identify(const Environment& environment) {
     if (!present(environment, launcher)) continue;
     identity = read_launcher(environment, launcher);
     check_contradictions(environment, identity, launcher);
+    if (launcher.name == kHydra.name) read_local_ranks_of_slurm(environment, identity);
     chooser = &launcher;
     break;
   }

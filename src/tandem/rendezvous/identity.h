@@ -44,7 +44,7 @@ struct Identity {
 //   MPI_LOCALRANKID, MPI_LOCALNRANKS (Hydra: MPICH, Intel MPI); OMPI_COMM_WORLD_* (Open MPI);
 //   MV2_COMM_WORLD_* (MVAPICH2); SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID,
 //   SLURM_NTASKS_PER_NODE inside a step that srun started (a batch script, which has SLURM_PROCID
-//   too, is one process).
+//   too, is one process). srun --mpi=pmi2 counts as Hydra with Slurm's local ranks.
 // None: a single process. Throws ConfigError, naming variables and values, when they are
 // incomplete, out of range, contradict each other, or leave the address of rank 0 open in a job of
 // several nodes.

@@ -194,6 +194,23 @@ TEST(Identity, HydraPublishesTheAddressOfRankZero) {
             std::nullopt);
 }
 
+// srun --mpi=pmi2 sets the ranks and the descriptor of PMI, and which ranks share a node as ever.
+TEST(Identity, SlurmsProcessManagerTellsOfSeveralNodes) {
+  const FileDescriptor open(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const Identity identity = identify({{"PMI_RANK", "3"},
+                                      {"PMI_SIZE", "4"},
+                                      {"PMI_FD", std::to_string(open.get())},
+                                      {"SLURM_PROCID", "3"},
+                                      {"SLURM_STEP_NUM_TASKS", "4"},
+                                      {"SLURM_LOCALID", "1"},
+                                      {"SLURM_STEP_NODELIST", "n[1-2]"}});
+  EXPECT_EQ(identity.rank, 3);
+  EXPECT_EQ(identity.local_rank, 1);
+  EXPECT_EQ(identity.local_size, 2);
+  EXPECT_EQ(identity.pmi_fd, open.get());
+  EXPECT_FALSE(identity.loopback()) << "rank 0 would listen where the other node cannot reach it";
+}
+
 TEST(Identity, TorchrunsAgentKeepsItsPort) {
   const Variables base = {{"RANK", "0"},
                           {"WORLD_SIZE", "2"},

@@ -51,7 +51,13 @@ void PmiClient::put(std::string_view key, std::string_view value) {
   request(fmt::format("cmd=put kvsname={} key={} value={}", space_, key, value), "put_result");
 }
 
-void PmiClient::barrier() { request("cmd=barrier_in", "barrier_out"); }
+void PmiClient::enter_barrier() { send_line(descriptor_, "cmd=barrier_in"); }
+
+bool PmiClient::passed_barrier(std::chrono::milliseconds patience) {
+  const auto line = next_line("cmd=barrier_in", patience);
+  if (line) fields_of(*line, "cmd=barrier_in", "barrier_out");
+  return line.has_value();
+}
 
 std::string PmiClient::get(std::string_view key) {
   return request(fmt::format("cmd=get kvsname={} key={}", space_, key), "get_result")["value"];
@@ -80,10 +86,20 @@ void end_job(const Environment& environment, int exit_code) noexcept {
   }
 }
 
-// One line out, one line "cmd=… key=value …" back; a value ends at the next blank.
+// One line out, one line back.
 PmiClient::Fields PmiClient::request(const std::string& line, std::string_view expected_command) {
   send_line(descriptor_, line);
-  const std::string answer = read_line(line);
+  const auto answer = next_line(line, timeout_);
+  if (!answer) {
+    raise<CommError>("the process manager (PMI_FD={}) did not answer '{}' within {:.1f} s",
+                     descriptor_, line, std::chrono::duration<double>(timeout_).count());
+  }
+  return fields_of(*answer, line, expected_command);
+}
+
+// "cmd=… key=value …"; a value ends at the next blank.
+PmiClient::Fields PmiClient::fields_of(const std::string& answer, std::string_view asked,
+                                       std::string_view expected_command) const {
   Fields fields;
   std::string_view rest = answer;
   while (!rest.empty()) {
@@ -98,13 +114,14 @@ PmiClient::Fields PmiClient::request(const std::string& line, std::string_view e
   if (fields["cmd"] != expected_command || (failed != fields.end() && failed->second != "0")) {
     raise<CommError>(
         "the process manager (PMI_FD={}) answered '{}' to '{}', expected cmd={} with rc=0",
-        descriptor_, answer, line, expected_command);
+        descriptor_, answer, asked, expected_command);
   }
   return fields;
 }
 
-std::string PmiClient::read_line(std::string_view asked) {
-  const Deadline deadline(timeout_);
+std::optional<std::string> PmiClient::next_line(std::string_view asked,
+                                                std::chrono::milliseconds patience) {
+  const Deadline deadline(patience);
   while (true) {
     const auto newline = buffer_.find('\n');
     if (newline != std::string::npos) {
@@ -115,12 +132,7 @@ std::string PmiClient::read_line(std::string_view asked) {
     pollfd wait{descriptor_, POLLIN, 0};
     const int ready = ::poll(&wait, 1, deadline.remaining_ms());
     if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) {
-      raise<CommError>(
-          "the process manager (PMI_FD={}) did not answer '{}' within {:.1f} s{}", descriptor_,
-          asked, deadline.elapsed_seconds(),
-          asked == "cmd=barrier_in" ? ": a rank of the job has not started, or is not tandem" : "");
-    }
+    if (ready == 0) return std::nullopt;
     char bytes[1024];
     const ssize_t count = ::read(descriptor_, bytes, sizeof bytes);
     if (count < 0 && errno == EINTR) continue;

@@ -22,7 +22,9 @@ class PmiClient {
   PmiClient(int descriptor, std::chrono::milliseconds timeout);
   // Puts become visible to all ranks with the next barrier. Throws CommError.
   void put(std::string_view key, std::string_view value);
-  void barrier();
+  // A barrier in two parts: this rank has come, and whether all have, within `patience`.
+  void enter_barrier();
+  bool passed_barrier(std::chrono::milliseconds patience);
   std::string get(std::string_view key);
   // Tells the manager that this process may end on its own from now on. Nothing may follow.
   void finalize();
@@ -30,7 +32,11 @@ class PmiClient {
  private:
   using Fields = std::map<std::string, std::string>;
   Fields request(const std::string& line, std::string_view expected_command);
-  std::string read_line(std::string_view asked);
+  // Throws CommError unless `answer` to `asked` is the expected one.
+  Fields fields_of(const std::string& answer, std::string_view asked,
+                   std::string_view expected_command) const;
+  // Nothing when the time is over.
+  std::optional<std::string> next_line(std::string_view asked, std::chrono::milliseconds patience);
 
   int descriptor_;
   std::chrono::milliseconds timeout_;

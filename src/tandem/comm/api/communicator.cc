@@ -55,6 +55,7 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
   rendezvous::ExchangeOptions exchange_options;
   exchange_options.timeout = options.timeout;
   exchange_options.log = options.log;
+  exchange_options.stall_timeout = options.stall_timeout;
   // A process manager ends the other ranks itself.
   if (!identity.pmi_fd) exchange_options.late_ranks = kLateRanks;
   auto state = std::make_unique<State>();

@@ -23,6 +23,7 @@ namespace {
 using tandem::testing::free_port;
 using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 struct Result {
@@ -104,6 +105,28 @@ TEST_F(Hydra, AStoppedRankEndsTheJob) {
   EXPECT_NE(result.exit_code, 0);
   EXPECT_NE(result.exit_code, 124) << "still running after 20 s";
   EXPECT_THAT(result.output, HasSubstr("rank 1 (host "));
+}
+
+// Before the ranks have met nobody has a connection that could tell of it, and Hydra does not say
+// who is missing. A shell that is stopped has not even become the rank's program.
+TEST_F(Hydra, ARankThatIsStoppedBeforeTheMeetingIsNamed) {
+  const Result result = shell(
+      kClean +
+      fmt::format("timeout 30 mpiexec.hydra -n 3 sh -c 'test $PMI_RANK = 1 && kill -STOP $$; {}'",
+                  kProbe));
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_NE(result.exit_code, 124) << "still running after 30 s";
+  EXPECT_THAT(result.output, ContainsRegex("rank 1 \\(process [0-9]+ of host .*stopped"));
+}
+
+TEST_F(Hydra, ARankThatNeverComesToTheMeetingIsNamed) {
+  const Result result = shell(
+      kClean +
+      fmt::format("timeout 50 mpiexec.hydra -n 3 sh -c 'test $PMI_RANK = 1 && exec sleep 60; {}'",
+                  kProbe));
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_NE(result.exit_code, 124) << "still running after 50 s";
+  EXPECT_THAT(result.output, ContainsRegex("rank 1 \\(process [0-9]+ of host .*has not come"));
 }
 
 // A shell between Hydra and the rank hides the death from Hydra, whose exit code is then the

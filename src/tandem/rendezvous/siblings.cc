@@ -1,0 +1,174 @@
+#include "tandem/rendezvous/siblings.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+
+namespace tandem::rendezvous {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+constexpr const char* kMarkName = "tandem-waits-for-ranks";
+constexpr milliseconds kLook{1000};
+
+std::optional<int> to_int(std::string_view text) {
+  int value = 0;
+  const auto end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return value;
+}
+
+// A file of a process, or nothing: it has ended, or is another user's.
+std::string read_of(int process, const char* file) {
+  try {
+    return read_file_if_exists(fs::path("/proc") / std::to_string(process) / file).value_or("");
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+struct State {
+  int parent = 0;
+  char letter = '?';
+};
+
+// "4711 (any name) S 4710 …"
+std::optional<State> state_of(int process) {
+  const std::string text = read_of(process, "stat");
+  const std::size_t at = text.rfind(") ");
+  if (at == std::string::npos || text.size() < at + 5) return std::nullopt;
+  const std::string_view rest = std::string_view(text).substr(at + 4);
+  const auto parent = to_int(rest.substr(0, rest.find(' ')));
+  if (!parent) return std::nullopt;
+  return State{*parent, text[at + 2]};
+}
+
+std::map<int, State> all_processes() {
+  std::map<int, State> processes;
+  std::error_code unreadable;
+  for (fs::directory_iterator entry("/proc", unreadable), end; entry != end;
+       entry.increment(unreadable)) {
+    const auto process = to_int(entry->path().filename().native());
+    const auto state = process ? state_of(*process) : std::nullopt;
+    if (state) processes[*process] = *state;
+  }
+  return processes;
+}
+
+// PMI_RANK in the environment with which the process was started.
+std::optional<int> rank_of(int process) {
+  constexpr std::string_view kName = "PMI_RANK=";
+  const std::string variables = read_of(process, "environ");
+  for (std::string_view rest = variables; !rest.empty();) {
+    const std::string_view variable = rest.substr(0, rest.find('\0'));
+    if (variable.starts_with(kName)) return to_int(variable.substr(kName.size()));
+    rest.remove_prefix(std::min(rest.size(), variable.size() + 1));
+  }
+  return std::nullopt;
+}
+
+int parent_of(int process, const std::map<int, State>& processes) {
+  const auto found = processes.find(process);
+  return found == processes.end() ? 0 : found->second.parent;
+}
+
+// The nearest ancestor of this process that is no rank; 0: not to be seen.
+int manager(const std::map<int, State>& processes) {
+  int process = ::getpid();
+  while (process > 0 && rank_of(process)) process = parent_of(process, processes);
+  return process;
+}
+
+bool descends(int process, int ancestor, const std::map<int, State>& processes) {
+  for (std::size_t depth = 0; process > 0 && depth < processes.size(); ++depth) {
+    process = parent_of(process, processes);
+    if (process == ancestor) return true;
+  }
+  return false;
+}
+
+bool has_mark(int process) {
+  std::error_code unreadable;
+  for (fs::directory_iterator entry(fs::path("/proc") / std::to_string(process) / "fd", unreadable),
+       end;
+       entry != end; entry.increment(unreadable)) {
+    std::error_code closed;
+    if (fs::read_symlink(entry->path(), closed).native().find(kMarkName) != std::string::npos)
+      return true;
+  }
+  return false;
+}
+
+std::string name_of(const Sibling& rank) {
+  return fmt::format("rank {} (process {} of host {})", rank.rank, rank.process, host_name());
+}
+
+}  // namespace
+
+std::vector<Sibling> find_siblings() {
+  const std::map<int, State> processes = all_processes();
+  const int root = manager(processes);
+  std::map<int, Sibling> ranks;
+  for (const auto& [process, state] : processes) {
+    if (root <= 0 || state.letter == 'Z' || !descends(process, root, processes)) continue;
+    const auto rank = rank_of(process);
+    if (!rank) continue;
+    Sibling& sibling = ranks.try_emplace(*rank, Sibling{*rank, process}).first->second;
+    sibling.waits = sibling.waits || has_mark(process);
+    if (state.letter != 'T' && state.letter != 't') continue;
+    sibling.stopped = true;
+    sibling.process = process;
+  }
+  std::vector<Sibling> list;
+  for (const auto& [rank, sibling] : ranks) list.push_back(sibling);
+  return list;
+}
+
+WaitingMark::WaitingMark() : file_(::memfd_create(kMarkName, MFD_CLOEXEC)) {}
+
+void WaitingMark::stay() { (void)::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0); }
+
+void SiblingWatch::check(bool waiting_too) {
+  const auto now = Clock::now();
+  if (limit_.count() == 0 || now - looked_ < kLook) return;
+  looked_ = now;
+  std::map<int, Clock::time_point> stopped;
+  for (const Sibling& rank : find_siblings()) {
+    if (!rank.stopped || (rank.waits && !waiting_too)) continue;
+    const auto known = stopped_since_.find(rank.rank);
+    const auto since = known == stopped_since_.end() ? now : known->second;
+    stopped[rank.rank] = since;
+    if (now - since < limit_) continue;
+    raise<CommError>(
+        "{} has not come to the meeting of the ranks: it is stopped since {:.0f} s; was it "
+        "stopped, or is a debugger attached? (TANDEM_STALL_TIMEOUT sets the limit)",
+        name_of(rank), std::chrono::duration<double>(now - since).count());
+  }
+  stopped_since_ = std::move(stopped);
+}
+
+std::string SiblingWatch::missing() {
+  const std::vector<Sibling> ranks = find_siblings();
+  std::string text;
+  for (const Sibling& rank : ranks) {
+    if (rank.waits) continue;
+    text += fmt::format("{}{} has not come", text.empty() ? "" : ", ", name_of(rank));
+  }
+  if (ranks.empty() || !text.empty()) return text;
+  return fmt::format("all {} ranks of host {} have come, so one of another host has not",
+                     ranks.size(), host_name());
+}
+
+}  // namespace tandem::rendezvous
