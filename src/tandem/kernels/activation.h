@@ -1,5 +1,5 @@
-// The activations of BERT's feed-forward layer. Nothing but the pre-activation is kept for
-// backward.
+// The activations of BERT's feed-forward layer and of the heads of sequences. Nothing but the
+// pre-activation is kept for backward.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@ namespace tandem::kernels {
 
 // kGelu: x Phi(x) with the exact error function (HF "gelu").   kRelu: max(x, 0).
 // kGeluNew: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (HF "gelu_new", "gelu_pytorch_tanh").
-enum class Activation { kGelu, kGeluNew, kRelu };
+// kTanh: tanh(x), BERT's pooler.
+enum class Activation { kGelu, kGeluNew, kRelu, kTanh };
 
 // y = f(x).   x, y: [count] T (float or bfloat16); y may be x, but backward needs x.
 template <class T>

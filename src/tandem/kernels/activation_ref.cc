@@ -30,19 +30,30 @@ double gelu_new_derivative(double x) {
 double relu(double x) { return x <= 0 ? 0 : x; }
 double relu_derivative(double x) { return x <= 0 ? 0 : 1; }
 
+double tanh_derivative(double x) { return 1 - std::tanh(x) * std::tanh(x); }
+
 using Function = double (*)(double);
-Function function_of(Activation activation) {
-  if (activation == Activation::kGelu) return gelu;
-  return activation == Activation::kGeluNew ? gelu_new : relu;
-}
-Function derivative_of(Activation activation) {
-  if (activation == Activation::kGelu) return gelu_derivative;
-  return activation == Activation::kGeluNew ? gelu_new_derivative : relu_derivative;
+struct Functions {
+  Function value;
+  Function derivative;
+};
+Functions functions_of(Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return {gelu, gelu_derivative};
+    case Activation::kGeluNew:
+      return {gelu_new, gelu_new_derivative};
+    case Activation::kRelu:
+      return {relu, relu_derivative};
+    case Activation::kTanh:
+      return {std::tanh, tanh_derivative};
+  }
+  return {};
 }
 
 template <class T>
 void forward(Activation activation, std::size_t count, const T* x, T* y) {
-  const Function f = function_of(activation);
+  const Function f = functions_of(activation).value;
   for (std::size_t i = 0; i < count; ++i)
     y[i] = to_storage<T>(static_cast<float>(f(to_float(x[i]))));
 }
@@ -50,7 +61,7 @@ void forward(Activation activation, std::size_t count, const T* x, T* y) {
 template <class T>
 void backward(Activation activation, std::size_t count, const T* x, const T* grad_y, T* grad_x,
               T* y) {
-  const Function f = derivative_of(activation);
+  const Function f = functions_of(activation).derivative;
   for (std::size_t i = 0; i < count; ++i) {
     grad_x[i] = to_storage<T>(static_cast<float>(f(to_float(x[i])) * to_float(grad_y[i])));
   }

@@ -10,7 +10,8 @@ namespace tandem::kernels::testing {
 namespace {
 
 constexpr std::size_t kCounts[] = {1, 7, 16, 31, 389, 40000};
-constexpr Activation kActivations[] = {Activation::kGelu, Activation::kGeluNew, Activation::kRelu};
+constexpr Activation kActivations[] = {Activation::kGelu, Activation::kGeluNew, Activation::kRelu,
+                                       Activation::kTanh};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 template <class T>
@@ -107,6 +108,12 @@ TEST(Activation, KnownValues) {
     EXPECT_NEAR(y[0], 0.8411919906082768, 1e-7);
     activation_forward(runtime.context(), Activation::kRelu, x.size(), x.data(), y.data());
     EXPECT_EQ(y, (std::vector<float>{1, 0, 0, 0, 20}));
+    activation_forward(runtime.context(), Activation::kTanh, x.size(), x.data(), y.data());
+    EXPECT_NEAR(y[0], 0.7615941559557649, 1e-7);
+    EXPECT_NEAR(y[1], -0.7615941559557649, 1e-7);
+    EXPECT_EQ(y[2], 0.0f);
+    EXPECT_EQ(y[3], -1.0f);
+    EXPECT_EQ(y[4], 1.0f);
   }
 }
 

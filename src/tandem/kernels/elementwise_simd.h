@@ -64,6 +64,15 @@ struct Relu {
   }
 };
 
+template <class V>
+struct Tanh {
+  [[gnu::always_inline]] static V value(V x) { return tanh(x); }
+  [[gnu::always_inline]] static V derivative(V x, V& y) {
+    y = value(x);
+    return V::fnma(y, y, V::set1(1.0f));
+  }
+};
+
 template <class V, class Function, class T>
 void activate(std::size_t count, const T* x, T* y) {
   for_each_vector<V>(
@@ -90,6 +99,8 @@ void activation_forward(Activation activation, std::size_t count, const T* x, T*
       return activate<V, GeluNew<V>>(count, x, y);
     case Activation::kRelu:
       return activate<V, Relu<V>>(count, x, y);
+    case Activation::kTanh:
+      return activate<V, Tanh<V>>(count, x, y);
   }
 }
 
@@ -103,6 +114,8 @@ void activation_backward(Activation activation, std::size_t count, const T* x, c
       return activate_backward<V, GeluNew<V>>(count, x, grad_y, grad_x, y);
     case Activation::kRelu:
       return activate_backward<V, Relu<V>>(count, x, grad_y, grad_x, y);
+    case Activation::kTanh:
+      return activate_backward<V, Tanh<V>>(count, x, grad_y, grad_x, y);
   }
 }
 

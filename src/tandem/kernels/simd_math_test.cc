@@ -118,6 +118,9 @@ constexpr ExactActivation kExactGeluNew = {
       return s + x * s * rest * 2 * std::sqrt(2 / std::acos(-1.0)) * (1 + 3 * 0.044715 * x * x);
     }};
 
+constexpr ExactActivation kExactTanh = {[](double x) { return std::tanh(x); },
+                                        [](double x) { return 1 - std::tanh(x) * std::tanh(x); }};
+
 // The errors in units of 2^-24, the spacing of f32 below 1: of the value relative to |x|, of the
 // derivative, which lies around 1, as they are.
 struct ActivationErrors {
@@ -147,6 +150,9 @@ void check_activations() {
   const auto gelu_new = activation_errors<kKernels, Activation::kGeluNew>(kExactGeluNew);
   EXPECT_LE(gelu_new.value, 2.5);
   EXPECT_LE(gelu_new.slope, 3.5);
+  const auto tanh = activation_errors<kKernels, Activation::kTanh>(kExactTanh);
+  EXPECT_LE(tanh.value, 2.0);
+  EXPECT_LE(tanh.slope, 2.5);
 }
 
 TEST(SimdMath, ActivationsKeepTheirBounds) {

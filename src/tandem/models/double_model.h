@@ -83,7 +83,7 @@ class DoubleModel {
     layer_norm(attended, name(names.attention_norm));
 
     Matrix wide = linear(attended, name(names.intermediate), I, H);
-    for (double& value : wide) value = activation(value);
+    for (double& value : wide) value = activation(config_.hidden_act, value);
     Matrix y = linear(wide, name(names.output), H, I);
     drop(y, H, l, nn::DropoutPlace::kFeedForwardOutput, config_.hidden_dropout_prob);
     add(y, attended);
@@ -177,8 +177,8 @@ class DoubleModel {
     for (std::size_t i = 0; i < y.size(); ++i) y[i] += x[i];
   }
 
-  double activation(double x) const {
-    switch (config_.hidden_act) {
+  static double activation(kernels::Activation kind, double x) {
+    switch (kind) {
       case kernels::Activation::kRelu:
         return x > 0 ? x : 0;
       case kernels::Activation::kGelu:
@@ -186,6 +186,8 @@ class DoubleModel {
       case kernels::Activation::kGeluNew:
         return 0.5 * x *
                (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+      case kernels::Activation::kTanh:
+        return std::tanh(x);
     }
     return 0;
   }

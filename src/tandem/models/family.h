@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,11 +19,12 @@ namespace tandem::models {
 struct ModelConfig;
 
 // A key of config.json and the field of ModelConfig that it holds. An int32 is the id of a token,
-// or null, which is −1.
+// or null, which is −1; an optional may be null.
 struct ConfigKey {
   const char* name;
   std::variant<std::size_t ModelConfig::*, std::int32_t ModelConfig::*, double ModelConfig::*,
-               bool ModelConfig::*, kernels::Activation ModelConfig::*>
+               std::optional<double> ModelConfig::*, bool ModelConfig::*,
+               kernels::Activation ModelConfig::*>
       field;
 };
 
@@ -40,12 +42,22 @@ struct LayerNames {
   std::string_view output_norm;
 };
 
+// What …ForSequenceClassification puts on the first row of each sequence: dropout?, a dense layer
+// H → H, its activation, dropout, and the layer of the labels (sequence_head.h).
+struct SequenceHeadParts {
+  std::string_view dense;   // "pre_classifier"
+  std::string_view output;  // "classifier"
+  kernels::Activation activation;
+  bool drops_input;  // whether there is dropout in front of the dense layer too
+};
+
 struct Family {
   std::string_view model_type;  // of config.json: "bert"
   std::string_view
       class_prefix;  // of the classes of transformers: "Bert" of "BertForQuestionAnswering"
   std::string_view base_prefix;  // of the encoder's tensors: "bert."
   LayerNames layer;
+  SequenceHeadParts sequence_head;
   // Tensors of the pre-training heads, which checkpoints of the family may carry, begin with these.
   std::span<const std::string_view> pretraining_heads;
   // Whether there is dropout between the attention's output projection and its residual.

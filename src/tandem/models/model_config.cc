@@ -34,7 +34,8 @@ constexpr std::array kActivationNames = {
     ActivationName{"gelu_new", kernels::Activation::kGeluNew},
     ActivationName{"gelu_pytorch_tanh", kernels::Activation::kGeluNew},
     ActivationName{"gelu_fast", kernels::Activation::kGeluNew},
-    ActivationName{"relu", kernels::Activation::kRelu}};
+    ActivationName{"relu", kernels::Activation::kRelu},
+    ActivationName{"tanh", kernels::Activation::kTanh}};
 
 kernels::Activation parse_activation(const std::string& name, std::string_view where) {
   std::string known;
@@ -89,6 +90,12 @@ class Reader {
       if (!found->is_number()) fail(key, *found, "a number");
       value = found->get<double>();
     }
+  }
+  void read(const char* key, std::optional<double>& value) const {
+    const Json* found = find(key);
+    if (found == nullptr) return;
+    value.reset();
+    if (!found->is_null()) read(key, value.emplace());
   }
   void read(const char* key, bool& value) const {
     if (const Json* found = find(key)) {
@@ -191,6 +198,10 @@ void write(nlohmann::ordered_json& json, const char* key, std::int32_t id) {
   json[key] = id < 0 ? Json() : Json(id);
 }
 
+void write(nlohmann::ordered_json& json, const char* key, const std::optional<double>& value) {
+  json[key] = value ? Json(*value) : Json();
+}
+
 // A synonym in the source stays as it is.
 void write(nlohmann::ordered_json& json, const char* key, kernels::Activation activation) {
   const bool same =
@@ -253,6 +264,8 @@ void ModelConfig::validate(std::string_view where) const {
   check_probability(key(&ModelConfig::attention_probs_dropout_prob), attention_probs_dropout_prob,
                     where);
   check_probability("qa_dropout", qa_dropout, where);
+  check_probability("classifier_dropout", token_head_dropout_prob(), where);
+  check_probability("seq_classif_dropout", sequence_head_dropout_prob(), where);
   if (!(layer_norm_eps > 0)) {
     raise<ConfigError>("{}: layer_norm_eps is {}; expected a number > 0", where, layer_norm_eps);
   }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,10 @@ struct ModelConfig {
   double hidden_dropout_prob = 0.1;
   double attention_probs_dropout_prob = 0.1;
   double qa_dropout = 0.0;  // before the QA head; 0.1 in DistilBERT
+  // Of the heads of texts and tokens; null: hidden_dropout_prob.
+  std::optional<double> classifier_dropout;
+  std::optional<double>
+      seq_classif_dropout;  // of the head of texts only, if it has one (DistilBERT)
   double layer_norm_eps = 1e-12;
   double initializer_range = 0.02;
   bool sinusoidal_pos_embds = false;  // DistilBERT: the position table is fixed
@@ -39,6 +44,13 @@ struct ModelConfig {
   // Between the attention's output projection and its residual.
   double attention_output_dropout_prob() const {
     return family->attention_output_dropout ? hidden_dropout_prob : 0.0;
+  }
+
+  double token_head_dropout_prob() const {
+    return classifier_dropout.value_or(hidden_dropout_prob);
+  }
+  double sequence_head_dropout_prob() const {
+    return seq_classif_dropout.value_or(token_head_dropout_prob());
   }
 
   // The family's defaults.

@@ -65,4 +65,13 @@ std::unique_ptr<Head> make_row_head(const RowHeadOptions& options, const ModelCo
   return std::make_unique<RowHead>(options, config, layout);
 }
 
+std::unique_ptr<Head> make_token_head(std::size_t num_labels, const ModelConfig& config,
+                                      nn::ParameterLayout& layout) {
+  return make_row_head({.class_suffix = "ForTokenClassification",
+                        .name = "classifier",
+                        .num_labels = num_labels,
+                        .dropout = config.token_head_dropout_prob()},
+                       config, layout);
+}
+
 }  // namespace tandem::models

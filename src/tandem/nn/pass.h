@@ -15,12 +15,14 @@ namespace tandem::nn {
 // Which dropout mask belongs to which place. Masks are functions of (seed, step, global sample,
 // site, element), so backward recomputes them and they do not depend on threads, ranks or padding.
 // A site is kernels::dropout_site(layer, place); place kInput of layer l is the input of layer l:
-// the embeddings' output for l = 0, the head's input for l = L.
+// the embeddings' output for l = 0, the head's input for l = L, where kHeadHidden is the input of its
+// last layer.
 enum class DropoutPlace : std::uint32_t {
   kInput = 0,
   kAttentionOutput = 1,
   kFeedForwardOutput = 2,
   kEmbeddingNoise = 3,  // drops nothing: the noise that is added to the embeddings of layer 0
+  kHeadHidden = 4,
   kAttentionProbabilities = kernels::kAttentionPlace  // of head 0; head h has the place h further
 };
 

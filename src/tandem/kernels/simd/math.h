@@ -124,4 +124,17 @@ template <class V>
   return {V::select(negative, smaller, larger), V::select(negative, larger, smaller)};
 }
 
+// tanh(x) = x + x^3 P(x^2) for |x| < 0.625, otherwise sign(x) (1 - b) / (1 + b) with b = e^(-2|x|).
+template <class V>
+[[gnu::always_inline]] inline V tanh(V x) {
+  constexpr float kNear[] = {-0.3333328068256378f, 0.13331441581249237f, -0.05373971536755562f,
+                             0.0206390842795372f, -0.005704984534531832f};
+  const V t = V::abs(x);
+  const V square = x * x;
+  const V near = V::fma(square * x, polynomial(square, kNear), x);
+  const V bell = exp_within(V::max(V::set1(-105.0f), t * V::set1(-2.0f)));
+  const V far = (V::set1(1.0f) - bell) / (V::set1(1.0f) + bell);
+  return V::select(V::less_equal(V::set1(0.625f), t), V::copy_sign(far, x), near);
+}
+
 }  // namespace tandem::kernels::simd

@@ -19,6 +19,7 @@ constexpr ConfigKey kKeys[] = {
     {"attention_probs_dropout_prob", &ModelConfig::attention_probs_dropout_prob},
     {"layer_norm_eps", &ModelConfig::layer_norm_eps},
     {"initializer_range", &ModelConfig::initializer_range},
+    {"classifier_dropout", &ModelConfig::classifier_dropout},
 };
 
 constexpr std::string_view kPretrainingHeads[] = {"cls.", "vocab_"};
@@ -38,11 +39,14 @@ constinit const Family kBert = {
               .intermediate = "intermediate.dense",
               .output = "output.dense",
               .output_norm = "output.LayerNorm"},
+    .sequence_head = {.dense = "bert.pooler.dense",
+                      .output = "classifier",
+                      .activation = kernels::Activation::kTanh,
+                      .drops_input = false},
     .pretraining_heads = kPretrainingHeads,
     .attention_output_dropout = true,
     .keys = kKeys,
-    .written_defaults =
-        R"({"classifier_dropout": null, "position_embedding_type": "absolute", "use_cache": true})",
+    .written_defaults = R"({"position_embedding_type": "absolute", "use_cache": true})",
     .set_defaults = [](ModelConfig&) {},
 };
 

@@ -19,6 +19,7 @@ constexpr ConfigKey kKeys[] = {
     {"attention_dropout", &ModelConfig::attention_probs_dropout_prob},
     {"initializer_range", &ModelConfig::initializer_range},
     {"qa_dropout", &ModelConfig::qa_dropout},
+    {"seq_classif_dropout", &ModelConfig::seq_classif_dropout},
     {"sinusoidal_pos_embds", &ModelConfig::sinusoidal_pos_embds},
 };
 
@@ -39,15 +40,20 @@ constinit const Family kDistilBert = {
               .intermediate = "ffn.lin1",
               .output = "ffn.lin2",
               .output_norm = "output_layer_norm"},
+    .sequence_head = {.dense = "pre_classifier",
+                      .output = "classifier",
+                      .activation = kernels::Activation::kRelu,
+                      .drops_input = false},
     .pretraining_heads = kPretrainingHeads,
     .attention_output_dropout = false,
     .keys = kKeys,
-    .written_defaults = R"({"seq_classif_dropout": 0.2})",
+    .written_defaults = "{}",
     .set_defaults =
         [](ModelConfig& config) {
           config.num_hidden_layers = 6;
           config.type_vocab_size = 0;
           config.qa_dropout = 0.1;
+          config.seq_classif_dropout = 0.2;
         },
 };
 

@@ -1,0 +1,281 @@
+// Every family with every task's head against what Hugging Face computes: the goldens of
+// shared/data/golden/tasks (README there).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/golden_files.h"
+#include "support/test_support.h"
+#include "tandem/kernels/cross_entropy.h"
+#include "tandem/kernels/squared_error.h"
+#include "tandem/models/encoder_model.h"
+#include "tandem/models/pretrained.h"
+#include "tandem/models/safetensors.h"
+#include "tandem/models/sequence_head.h"
+#include "tandem/models/test_models.h"
+
+namespace tandem::models {
+namespace {
+
+using models::testing::TestContext;
+using nlohmann::json;
+using nn::Precision;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAreArray;
+
+std::filesystem::path golden(const std::string& name) {
+  return tandem::testing::shared_data() / "golden" / "tasks" / name;
+}
+
+struct GoldenCase {
+  std::string model;  // "roberta"
+  std::string task;   // "single"
+};
+
+void PrintTo(const GoldenCase& golden_case, std::ostream* out) {
+  *out << golden_case.model << " " << golden_case.task;
+}
+
+std::vector<GoldenCase> golden_cases() {
+  std::vector<GoldenCase> cases;
+  for (const char* model : {"minilm", "distilbert"}) {
+    for (const char* task : {"single", "pair", "regression", "multilabel", "ner", "qa"}) {
+      if (std::string_view(model) != "minilm" || std::string_view(task) != "qa") {
+        cases.push_back({model, task});
+      }
+    }
+  }
+  return cases;
+}
+
+std::filesystem::path model_dir(const std::string& model) {
+  return model == "minilm" ? tandem::testing::minilm_dir() : golden("models") / ("tiny-" + model);
+}
+
+MakeHead head_of(const std::string& task, std::size_t num_labels) {
+  if (task == "qa") return testing::make_head;
+  const auto make = task == "ner" ? make_token_head : make_sequence_head;
+  return [=](const ModelConfig& config, nn::ParameterLayout& layout) {
+    return make(num_labels, config, layout);
+  };
+}
+
+template <class T>
+std::vector<T> flat_of(const json& rows) {
+  std::vector<T> values;
+  for (const json& row : rows) {
+    if (!row.is_array()) {
+      values.push_back(row.get<T>());
+      continue;
+    }
+    for (const json& value : row) values.push_back(value.get<T>());
+  }
+  return values;
+}
+
+double norm(std::span<const float> x) {
+  double sum = 0;
+  for (const float value : x) sum += static_cast<double>(value) * value;
+  return std::sqrt(sum);
+}
+
+// ‖found − expected‖ over the elements that `expected` lists.
+double distance(std::span<const float> found, const json& expected) {
+  double sum = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    sum += std::pow(found[i] - expected[i].get<double>(), 2);
+  return std::sqrt(sum);
+}
+
+class TaskGoldenTest : public tandem::testing::SharedDataTest,
+                       public ::testing::WithParamInterface<GoldenCase> {
+ protected:
+  void SetUp() override {
+    SharedDataTest::SetUp();
+    if (IsSkipped()) return;
+    const std::filesystem::path directory = model_dir(GetParam().model);
+    if (!std::filesystem::exists(directory / "model.safetensors")) {
+      GTEST_SKIP() << "needs the MiniLM encoder, which is absent: run scripts/fetch_minilm.sh";
+    }
+    expected_ = tandem::testing::read_gzip_json(
+        golden(fmt::format("batch8_{}_{}.json.gz", GetParam().model, GetParam().task)));
+    model_ = std::make_unique<EncoderModel>(
+        ModelConfig::load(directory),
+        head_of(GetParam().task, expected_.at("num_labels").get<std::size_t>()));
+    weights_.resize(model_->layout().size());
+    report_ = load_pretrained(directory, model_->config(), model_->layout(), weights_, 42);
+    read_inputs(expected_.at("inputs"));
+  }
+
+  // Padded, as the goldens are; or the real tokens only.
+  void read_inputs(const json& inputs, bool padded = true) {
+    batch_.clear();
+    for (std::size_t i = 0; i < inputs.at("input_ids").size(); ++i) {
+      auto ids = inputs["input_ids"][i].get<std::vector<std::int32_t>>();
+      auto types = inputs.contains("token_type_ids")
+                       ? inputs["token_type_ids"][i].get<std::vector<std::int32_t>>()
+                       : std::vector<std::int32_t>{};
+      const std::size_t length = ids.size();
+      const auto mask = inputs.at("attention_mask")[i].get<std::vector<int>>();
+      const auto real = static_cast<std::size_t>(std::count(mask.begin(), mask.end(), 1));
+      ids.resize(real);
+      if (!types.empty()) types.resize(real);
+      batch_.append(ids, types, i, padded ? length : 0, model_->config().pad_token_id);
+    }
+  }
+
+  // The loss of the golden's labels.
+  double loss(const kernels::Context& context, std::span<const float> logits, double smoothing,
+              float* grad) {
+    const json& inputs = expected_.at("inputs");
+    const std::string& task = GetParam().task;
+    if (task == "qa") {
+      const auto start = flat_of<std::int32_t>(inputs.at("start_positions"));
+      const auto end = flat_of<std::int32_t>(inputs.at("end_positions"));
+      return kernels::span_cross_entropy(context, batch_.sequences(), logits.data(), start.data(),
+                                         end.data(), 1.0f, grad);
+    }
+    if (task == "regression" || task == "multilabel") {
+      const auto targets = flat_of<float>(inputs.at("labels"));
+      const auto kernel =
+          task == "regression" ? kernels::squared_error : kernels::binary_cross_entropy;
+      return kernel(context, targets.size(), logits.data(), targets.data(), 1.0f, grad);
+    }
+    const auto targets = flat_of<std::int32_t>(inputs.at("labels"));
+    return kernels::cross_entropy(context,
+                                  {.rows = targets.size(),
+                                   .classes = logits.size() / targets.size(),
+                                   .target = targets.data(),
+                                   .smoothing = smoothing},
+                                  logits.data(), 1.0f, grad);
+  }
+
+  std::vector<float> expected_logits() const {
+    if (GetParam().task != "qa") {
+      std::vector<float> logits;
+      for (const json& example : expected_.at("logits_f64")) {
+        const auto values = flat_of<float>(example);
+        logits.insert(logits.end(), values.begin(), values.end());
+      }
+      return logits;
+    }
+    const auto start = flat_of<float>(expected_.at("start_logits_f64"));
+    const auto end = flat_of<float>(expected_.at("end_logits_f64"));
+    std::vector<float> logits;
+    for (std::size_t i = 0; i < start.size(); ++i) {
+      logits.push_back(start[i]);
+      logits.push_back(end[i]);
+    }
+    return logits;
+  }
+
+  void expect_gradients(std::span<const float> grads) const {
+    const json& gradients = expected_.at("gradients");
+    ASSERT_EQ(gradients.size(), model_->layout().parameters().size());
+    for (const auto& [name, want] : gradients.items()) {
+      const nn::ParameterSpec* parameter = model_->layout().find(name);
+      ASSERT_NE(parameter, nullptr) << name;
+      const std::span<const float> found = grads.subspan(parameter->offset, parameter->size);
+      const double want_norm = want.at("norm_f64");
+      if (want_norm < 1e-8) {  // key biases: the true gradient is 0
+        EXPECT_LE(norm(found), 1e-6) << name;
+        continue;
+      }
+      EXPECT_NEAR(norm(found) / want_norm, 1, 1e-4) << name;
+      EXPECT_LE(distance(found, want.at("first8_f64")), 1e-4 * want_norm) << name;
+      if (want.contains("row")) {
+        const std::size_t row = want.at("row");
+        EXPECT_LE(distance(found.subspan(row * parameter->shape[1]), want.at("row_first8_f64")),
+                  1e-4 * want_norm)
+            << name << " row " << row;
+      }
+    }
+    EXPECT_NEAR(norm(grads) / expected_.at("grad_norm_total_f64").get<double>(), 1, 1e-5);
+  }
+
+  json expected_;
+  std::unique_ptr<EncoderModel> model_;
+  std::vector<float> weights_;
+  LoadReport report_;
+  nn::PackedBatch batch_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, TaskGoldenTest, ::testing::ValuesIn(golden_cases()),
+                         [](const auto& test) {
+                           return fmt::format("{}_{}", test.param.model, test.param.task);
+                         });
+
+TEST_P(TaskGoldenTest, TheCheckpointLoadsAndTheHeadIsTorchsDraw) {
+  EXPECT_EQ(model_->architecture(), expected_.at("class"));
+  EXPECT_THAT(
+      report_.newly_initialized,
+      UnorderedElementsAreArray(expected_.at("missing_keys").get<std::vector<std::string>>()));
+  EXPECT_THAT(report_.unused, IsEmpty());
+  EXPECT_THAT(
+      report_.ignored,
+      UnorderedElementsAreArray(expected_.at("unexpected_keys").get<std::vector<std::string>>()));
+  const SafetensorsFile heads(golden("heads.safetensors"));
+  for (const std::string& name : report_.newly_initialized) {
+    const nn::ParameterSpec* parameter = model_->layout().find(name);
+    std::vector<float> want(parameter->size);
+    copy_to_float(*heads.find(fmt::format("{}.{}.{}", GetParam().model, GetParam().task, name)),
+                  want);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      ASSERT_NEAR(weights_[parameter->offset + i], want[i], 1e-8) << name << " " << i;
+    }
+  }
+}
+
+TEST_P(TaskGoldenTest, AStepMatchesHuggingFace) {
+  TestContext context(2, "", Precision::kFloat32);
+  Activations activations = model_->make_activations({batch_.rows(), batch_.num_sequences()},
+                                                     Precision::kFloat32, PassKind::kTraining);
+  std::vector<float> logits(model_->num_logits(batch_)), grad_logits(logits.size());
+  std::vector<float> grads(weights_.size());
+  const nn::Weights weights{weights_, {}};
+  model_->forward(context, weights, batch_, {}, activations, logits);
+  const std::vector<float> want = expected_logits();
+  ASSERT_EQ(logits.size(), want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(logits[i], want[i], 2e-5) << i;
+  if (expected_.contains("loss_label_smoothing_0.1_f64")) {
+    EXPECT_NEAR(loss(context, logits, 0.1, nullptr),
+                expected_.at("loss_label_smoothing_0.1_f64").get<double>(), 1e-6);
+  }
+  EXPECT_NEAR(loss(context, logits, 0, grad_logits.data()), expected_.at("loss_f64").get<double>(),
+              1e-6);
+  model_->backward(context, weights, batch_, {}, grad_logits, activations, grads, false,
+                   [](std::size_t) {});
+  expect_gradients(grads);
+}
+
+// Without padding the rows of real tokens have the same logits, and texts do.
+TEST_P(TaskGoldenTest, PackedBatchesHaveTheSameLogits) {
+  const nn::PackedBatch padded = batch_;
+  read_inputs(expected_.at("inputs"), /*padded=*/false);
+  TestContext context(2, "", Precision::kFloat32);
+  Activations activations = model_->make_activations({batch_.rows(), batch_.num_sequences()},
+                                                     Precision::kFloat32, PassKind::kInference);
+  std::vector<float> logits(model_->num_logits(batch_));
+  model_->forward(context, {weights_, {}}, batch_, {}, activations, logits);
+  const std::vector<float> want = expected_logits();
+  const bool of_rows = GetParam().task == "ner" || GetParam().task == "qa";
+  if (!of_rows) {
+    ASSERT_EQ(logits.size(), want.size());
+    for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(logits[i], want[i], 2e-5) << i;
+    return;
+  }
+  const std::size_t labels = want.size() / padded.rows();
+  for (std::size_t s = 0; s < batch_.num_sequences(); ++s) {
+    for (std::size_t i = 0; i < labels * batch_.key_count[s]; ++i) {
+      ASSERT_NEAR(logits[labels * batch_.row_begin[s] + i], want[labels * padded.row_begin[s] + i],
+                  2e-5)
+          << "sequence " << s << " logit " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::models
