@@ -82,7 +82,7 @@ class Reader {
   // Set when the model has no head for question answering, so that answers are random.
   const std::string& warning() const { return warning_; }
   std::size_t num_parameters() const { return task_.layout().num_parameters(); }
-  std::size_t max_positions() const { return task_.model().config().max_position_embeddings; }
+  std::size_t max_positions() const { return task_.model().config().max_tokens(); }
 
  private:
   question_answering::FeatureOptions feature_options(const AnswerOptions& options) const;

@@ -150,9 +150,7 @@ int run(const AttentionOptions& options, const Environment& environment) {
     for (const Heads& heads : kHeads) {
       for (const std::string kind : {"padded", "squad"}) {
         if (!options.lengths.empty() && options.lengths != kind) continue;
-        const auto lengths =
-            kind == "squad" ? squad_lengths(batch, seq)
-                            : std::vector<std::uint32_t>(batch, static_cast<std::uint32_t>(seq));
+        const auto lengths = named_lengths(kind, batch, seq);
         if (dtype == Dtype::kF32) {
           time_heads<float>(session, heads, kind, lengths);
         } else {

@@ -52,13 +52,19 @@ TEST(BenchMeasure, EveryExecutionHasACalibratorOnBothSides) {
   EXPECT_EQ(fixed.shares(2).median, 0.5);
 }
 
-TEST(BenchData, SquadLengthsHaveItsShareOfRealTokens) {
-  for (const std::size_t count : {12, 24, 36}) {
+TEST(BenchData, LengthsHaveTheMeanOfTheirDataSet) {
+  const auto mean = [](const char* name, std::size_t count, std::size_t seq) {
     double tokens = 0;
-    for (const std::uint32_t length : squad_lengths(count, 384)) tokens += length;
-    EXPECT_NEAR(tokens / 384 / static_cast<double>(count), 0.456, 0.002) << count;
+    for (const std::uint32_t length : named_lengths(name, count, seq)) tokens += length;
+    return tokens / static_cast<double>(count);
+  };
+  for (const std::size_t count : {12, 24, 36}) {
+    EXPECT_NEAR(mean("squad", count, 384) / 384, 0.456, 0.002) << count;
+    EXPECT_NEAR(mean("sst2", count, 128), 23.34, 0.1) << count;
+    EXPECT_EQ(mean("padded", count, 128), 128) << count;
   }
-  for (const std::uint32_t length : squad_lengths(24, 128)) EXPECT_LE(length, 128u);
+  for (const std::uint32_t length : named_lengths("squad", 24, 128)) EXPECT_LE(length, 128u);
+  EXPECT_THROW(named_lengths("tweets", 1, 1), InvalidArgument);
 }
 
 TEST(BenchData, ErrorsAreSharesOfTheBound) {
@@ -324,9 +330,14 @@ TEST(BenchProgram, TheStagesOfAStepAddUp) {
              R"({"model_type": "bert", "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2,
                  "num_attention_heads": 2, "intermediate_size": 64,
                  "max_position_embeddings": 64})");
-  for (const char* dtype : {"f32", "bf16"}) {
-    const json results = results_of({"step", "--model", folder.path().string(), "--batch", "3",
-                                     "--seq", "64", "--lengths", "squad", "--dtype", dtype});
+  const std::pair<const char*, const char*> cases[] = {{"f32", "question-answering"},
+                                                       {"bf16", "question-answering"},
+                                                       {"f32", "text-classification"},
+                                                       {"bf16", "token-classification"}};
+  for (const auto& [dtype, task] : cases) {
+    const json results =
+        results_of({"step", "--model", folder.path().string(), "--batch", "3", "--seq", "64",
+                    "--lengths", "squad", "--dtype", dtype, "--task", task});
     ASSERT_EQ(results.size(), 1u);
     const json& step = results[0];
     expect_verified_and_timed(step);

@@ -13,16 +13,35 @@ struct NamedModel {
   std::string_view name;
   const models::Family* family;
   std::size_t layers, hidden, heads;
+  std::size_t embedding = 0;   // of ELECTRA
+  std::size_t vocabulary = 0;  // 0: the family's
 };
 
-constexpr NamedModel kModels[] = {{"minilm", &models::kBert, 6, 384, 12},
-                                  {"distilbert", &models::kDistilBert, 6, 768, 12},
-                                  {"bert-base", &models::kBert, 12, 768, 12},
-                                  {"bert-large", &models::kBert, 24, 1024, 16}};
+constexpr NamedModel kModels[] = {
+    {"minilm", &models::kBert, 6, 384, 12},
+    {"distilbert", &models::kDistilBert, 6, 768, 12},
+    {"bert-base", &models::kBert, 12, 768, 12},
+    {"bert-large", &models::kBert, 24, 1024, 16},
+    {"roberta-base", &models::kRoberta, 12, 768, 12},
+    {"xlm-roberta-base", &models::kXlmRoberta, 12, 768, 12, 0, 250002},
+    {"electra-small", &models::kElectra, 12, 256, 4, 128},
+    {"electra-base", &models::kElectra, 12, 768, 12, 768}};
 
-constexpr std::array<std::uint32_t, 24> kSquadLengths = {62,  130, 183, 274, 107, 158, 225, 202,
-                                                         145, 191, 305, 115, 166, 241, 93,  137,
-                                                         80,  368, 123, 176, 259, 100, 152, 210};
+using Quantiles = std::array<std::uint32_t, 24>;
+
+constexpr Quantiles kSquadLengths = {62,  130, 183, 274, 107, 158, 225, 202, 145, 191, 305, 115,
+                                     166, 241, 93,  137, 80,  368, 123, 176, 259, 100, 152, 210};
+
+constexpr Quantiles kSst2Lengths = {6,  22, 38, 21, 41, 10, 33, 14, 24, 25, 16, 30,
+                                    23, 19, 27, 8,  48, 28, 18, 17, 35, 12, 31, 13};
+
+struct NamedLengths {
+  std::string_view name;
+  const Quantiles* quantiles;  // null: all as long as the batch is wide
+};
+
+constexpr NamedLengths kLengths[] = {
+    {"padded", nullptr}, {"squad", &kSquadLengths}, {"sst2", &kSst2Lengths}};
 
 }  // namespace
 
@@ -44,6 +63,12 @@ models::ModelConfig named_model(std::string_view name) {
   config.hidden_size = found->hidden;
   config.num_attention_heads = found->heads;
   config.intermediate_size = 4 * found->hidden;
+  config.embedding_size = found->embedding;
+  if (found->vocabulary > 0) config.vocab_size = found->vocabulary;
+  if (config.family->positions == nn::Positions::kTokens) {
+    config.max_position_embeddings = 514;
+    config.type_vocab_size = 1;
+  }
   return config;
 }
 
@@ -58,10 +83,24 @@ models::ModelConfig model_of(const std::string& name) {
   return models::ModelConfig::load(name);
 }
 
-std::vector<std::uint32_t> squad_lengths(std::size_t count, std::size_t seq) {
-  std::vector<std::uint32_t> lengths(count);
+std::vector<std::string> length_names() {
+  std::vector<std::string> names;
+  for (const NamedLengths& lengths : kLengths) names.emplace_back(lengths.name);
+  return names;
+}
+
+std::vector<std::uint32_t> named_lengths(std::string_view name, std::size_t count,
+                                         std::size_t seq) {
+  const auto* found = std::find_if(std::begin(kLengths), std::end(kLengths),
+                                   [&](const NamedLengths& row) { return row.name == name; });
+  if (found == std::end(kLengths)) {
+    raise<InvalidArgument>("there are no lengths '{}'; there are {}", name,
+                           fmt::join(length_names(), ", "));
+  }
+  std::vector<std::uint32_t> lengths(count, static_cast<std::uint32_t>(seq));
+  if (found->quantiles == nullptr) return lengths;
   for (std::size_t i = 0; i < count; ++i) {
-    lengths[i] = std::min(kSquadLengths[i % kSquadLengths.size()], static_cast<std::uint32_t>(seq));
+    lengths[i] = std::min(lengths[i], (*found->quantiles)[i % found->quantiles->size()]);
   }
   return lengths;
 }

@@ -17,17 +17,27 @@
 
 namespace tandem::apps::bench {
 
-// "minilm", "distilbert", "bert-base", "bert-large".
+// "minilm", "distilbert", "bert-base", "bert-large", "roberta-base", "xlm-roberta-base",
+// "electra-small", "electra-base".
 std::vector<std::string> model_names();
 // The architecture behind a name. Throws InvalidArgument for another one.
 models::ModelConfig named_model(std::string_view name);
 // named_model(), or the config.json of a directory. Throws ConfigError for what is neither.
 models::ModelConfig model_of(const std::string& name);
 
-// Real tokens of `count` features of SQuAD v1.1 at a length of 384: 24 quantiles of the training
-// set's distribution in an order in which every 12 have its mean, 45.6 % of 384. Longer ones than
-// `seq` are cut.
-std::vector<std::uint32_t> squad_lengths(std::size_t count, std::size_t seq);
+// Where the lengths of a batch come from: "padded", "squad", "sst2".
+std::vector<std::string> length_names();
+// Tokens of `count` sequences of at most `seq`.
+//   padded: all have `seq`.
+//   squad:  features of SQuAD v1.1 at a length of 384, 45.6 % of that on average.
+//   sst2:   sentences of SST-2, 23.3 on average.
+// The last two are 24 quantiles of the training set's distribution in an order in which every 12
+// have its mean; longer ones are cut. Throws InvalidArgument for another name.
+std::vector<std::uint32_t> named_lengths(std::string_view name, std::size_t count, std::size_t seq);
+// For --lengths.
+inline constexpr const char* kLengthsHelp =
+    "padded: all sequences have --seq tokens; squad, sst2: as long as those of SQuAD or SST-2, not "
+    "padded";
 
 // Sequences one after another, without padding.
 class Batch {

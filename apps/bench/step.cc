@@ -23,6 +23,7 @@ struct StepOptions {
   BatchOptions batch;
   std::string model = "bert-base";
   std::string lengths = "padded";
+  std::string task = "question-answering";
 };
 
 nn::Precision precision_of(Dtype dtype) {
@@ -32,12 +33,12 @@ nn::Precision precision_of(Dtype dtype) {
 // Loss and gradient norm of one step of a few tokens through two layers against the reference, as a
 // share of what is allowed: bf16 rounds every activation. All layers and words would cost the
 // reference minutes and show nothing more.
-double step_error(Session& session, models::ModelConfig config, Dtype dtype) {
+double step_error(Session& session, models::ModelConfig config, Dtype dtype, Head head) {
   config.num_hidden_layers = std::min<std::size_t>(config.num_hidden_layers, 2);
   config.vocab_size = std::min<std::size_t>(config.vocab_size, 1000);
   const std::vector<std::uint32_t> lengths = {5, 3};
   const auto step_with = [&](const kernels::Context& context) {
-    return Training(context, config, precision_of(dtype), lengths).step(nullptr);
+    return Training(context, config, precision_of(dtype), lengths, head).step(nullptr);
   };
   const trainer::StepResult got = step_with(session.context());
   const trainer::StepResult want = step_with(session.reference());
@@ -139,7 +140,7 @@ std::vector<Round> time_rounds(Session& session, Dtype dtype, Training& training
 }
 
 void report_rounds(Session& session, const StepOptions& options, Dtype dtype, double error,
-                   const RandomSpans& task, std::vector<Round> rounds) {
+                   const RandomBatch& task, std::vector<Round> rounds) {
   std::sort(rounds.begin(), rounds.end(),
             [](const Round& a, const Round& b) { return a.seconds < b.seconds; });
   Samples samples;
@@ -152,8 +153,9 @@ void report_rounds(Session& session, const StepOptions& options, Dtype dtype, do
   const Statistics time = statistics(samples.seconds);
   const Statistics speed = samples.rates(tokens);
   const Statistics share = samples.shares(flops);
-  const std::string name = fmt::format("{} {}x{} {}", options.model, options.batch.batch,
-                                       options.batch.seq, options.lengths);
+  std::string name = fmt::format("{} {}x{} {}", options.model, options.batch.batch,
+                                 options.batch.seq, options.lengths);
+  if (options.task != StepOptions{}.task) name += " " + options.task;
   Report& report = session.report();
   report.line(
       fmt::format("{} {}: {:.4f} s per step ({:.4f} – {:.4f}), {:.0f} tokens/s, {:.1f} % "
@@ -188,7 +190,8 @@ int run(const StepOptions& options, const Environment& environment) {
   const std::size_t batch = options.batch.batch;
   const std::size_t seq = options.batch.seq;
   const Dtype dtype = options.common.dtype == "bf16" ? Dtype::kBf16 : Dtype::kF32;
-  const double error = step_error(session, config, dtype);
+  const Head head = head_of(options.task);
+  const double error = step_error(session, config, dtype, head);
   if (!(error <= 1)) {
     session.found_wrong();
     session.report().line(
@@ -202,9 +205,7 @@ int run(const StepOptions& options, const Environment& environment) {
     return session.finish();
   }
   Training training(session.context(), config, precision_of(dtype),
-                    options.lengths == "squad"
-                        ? squad_lengths(batch, seq)
-                        : std::vector<std::uint32_t>(batch, static_cast<std::uint32_t>(seq)));
+                    named_lengths(options.lengths, batch, seq), head);
   std::vector<Round> rounds;
   session.watch([&] { rounds = time_rounds(session, dtype, training); });
   report_rounds(session, options, dtype, error, training.task(), std::move(rounds));
@@ -221,9 +222,10 @@ Bench add_step(CLI::App& parent) {
   app->add_option(
       "--model", options->model,
       fmt::format("{}, or a directory with a config.json", fmt::join(model_names(), ", ")));
-  app->add_option("--lengths", options->lengths,
-                  "padded: all sequences have --seq tokens; squad: those of SQuAD, not padded")
-      ->check(CLI::IsMember({"padded", "squad"}));
+  app->add_option("--lengths", options->lengths, kLengthsHelp)
+      ->check(CLI::IsMember(length_names()));
+  app->add_option("--task", options->task, "what the model's head is for")
+      ->check(CLI::IsMember(head_names()));
   return {app, [options](const Environment& environment) { return run(*options, environment); }};
 }
 

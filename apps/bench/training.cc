@@ -6,10 +6,10 @@
 namespace tandem::apps::bench {
 
 Training::Training(const kernels::Context& context, const models::ModelConfig& config,
-                   nn::Precision precision, std::vector<std::uint32_t> lengths)
+                   nn::Precision precision, std::vector<std::uint32_t> lengths, Head head)
     : context_(context),
       batch_size_(lengths.size()),
-      task_(config, precision, std::move(lengths)),
+      task_(config, precision, std::move(lengths), head),
       optimizer_(optim::make_optimizer({.weight_decay = 0.01}, task_.layout())),
       model_(nullptr, trainer::state_options(
                           task_.layout(),

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "apps/bench/random_spans.h"
+#include "apps/bench/random_batch.h"
 #include "tandem/core/profile.h"
 #include "tandem/data/epoch_order.h"
 #include "tandem/dist/gradient_engine.h"
@@ -24,18 +24,18 @@ class Training {
  public:
   // `context` must outlive the object.
   Training(const kernels::Context& context, const models::ModelConfig& config,
-           nn::Precision precision, std::vector<std::uint32_t> lengths);
+           nn::Precision precision, std::vector<std::uint32_t> lengths, Head head = Head::kSpans);
 
   // The next step, with clipping and dropout as run_qa has them; its stages go into `profile`.
   trainer::StepResult step(Profile* profile);
 
-  const RandomSpans& task() const { return task_; }
+  const RandomBatch& task() const { return task_; }
   std::span<const float> weights() const { return model_.weights(); }
 
  private:
   const kernels::Context& context_;
   std::size_t batch_size_;
-  RandomSpans task_;
+  RandomBatch task_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   dist::ModelState model_;
   dist::GradientEngine gradients_;

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/bench/data.h"
-#include "apps/bench/random_spans.h"
+#include "apps/bench/random_batch.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/plan/cost_model.h"
@@ -32,6 +32,7 @@ struct Options {
   std::size_t batch = 12;
   std::size_t seq = 384;
   std::string lengths = "padded";
+  std::string task = "question-answering";
   std::string dtype = "bf16";
   std::vector<int> nodes = {1};
   int ranks_per_node = 1;
@@ -61,10 +62,12 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--seq", options.seq, "tokens of a sequence")
       ->capture_default_str()
       ->check(CLI::Range(1, 65536));
-  app.add_option("--lengths", options.lengths,
-                 "padded: all sequences have --seq tokens; squad: those of SQuAD, not padded")
+  app.add_option("--lengths", options.lengths, bench::kLengthsHelp)
       ->capture_default_str()
-      ->check(CLI::IsMember({"padded", "squad"}));
+      ->check(CLI::IsMember(bench::length_names()));
+  app.add_option("--task", options.task, "what the model's head is for")
+      ->capture_default_str()
+      ->check(CLI::IsMember(bench::head_names()));
   app.add_option("--dtype", options.dtype, "of training")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16"}));
@@ -110,14 +113,13 @@ void check(const Options& options) {
 }
 
 std::vector<std::uint32_t> lengths_of(const Options& options) {
-  if (options.lengths == "squad") return bench::squad_lengths(options.batch, options.seq);
-  return std::vector<std::uint32_t>(options.batch, static_cast<std::uint32_t>(options.seq));
+  return bench::named_lengths(options.lengths, options.batch, options.seq);
 }
 
 Workload workload_of(const Options& options, const models::ModelConfig& config) {
-  bench::RandomSpans task(config,
+  bench::RandomBatch task(config,
                           options.bf16() ? nn::Precision::kBfloat16 : nn::Precision::kFloat32,
-                          lengths_of(options));
+                          lengths_of(options), bench::head_of(options.task));
   Workload workload;
   workload.activations = task.plan_training(options.batch);
   double pairs = 0;
@@ -131,7 +133,7 @@ Workload workload_of(const Options& options, const models::ModelConfig& config) 
   workload.elements = task.layout().size();
   const std::size_t rows =
       config.vocab_size + config.max_position_embeddings + config.type_vocab_size;
-  workload.embedding_elements = (rows + 2) * config.hidden_size;  // the layer norm has two
+  workload.embedding_elements = (rows + 2) * config.embedding_width();  // the layer norm has two
   workload.bf16_elements = options.bf16() ? task.layout().bf16_size() : 0;
   return workload;
 }
@@ -144,6 +146,7 @@ MachineProfile profile_of(const Options& options, const models::ModelConfig& con
   const MachineProfile profile = plan::measure_profile({.config = config,
                                                         .bf16 = options.bf16(),
                                                         .lengths = lengths_of(options),
+                                                        .head = bench::head_of(options.task),
                                                         .ranks = options.ranks_per_node,
                                                         .threads = threads,
                                                         .rounds = options.rounds},
@@ -223,9 +226,9 @@ int run_plan(const Invocation& invocation) {
   if (!parse_command(app, invocation.words)) return 0;
   check(options);
   const models::ModelConfig config = bench::model_of(options.model);
-  if (options.seq > config.max_position_embeddings) {
+  if (options.seq > config.max_tokens()) {
     raise<ConfigError>("--seq is {}, but {} has {} positions", options.seq, options.model,
-                       config.max_position_embeddings);
+                       config.max_tokens());
   }
   const MachineProfile profile = profile_of(options, config, invocation.environment);
   const Workload workload = workload_of(options, config);

@@ -77,7 +77,8 @@ MachineProfile measure_rank(const Measurement& measurement, const Environment& e
   const bench::Machine machine(threads, environment.get("TANDEM_KERNELS").value_or(""), precision,
                                environment);
   const kernels::Context& context = machine.context();
-  bench::Training training(context, measurement.config, precision, measurement.lengths);
+  bench::Training training(context, measurement.config, precision, measurement.lengths,
+                           measurement.head);
   const auto type = measurement.bf16 ? kernels::PeakType::kBf16 : kernels::PeakType::kF32;
   // Mean and norm of a gradient that nobody else contributes to: read and written once.
   const double reduced = 2 * sizeof(float) * static_cast<double>(training.task().layout().size());

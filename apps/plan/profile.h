@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/bench/random_batch.h"
 #include "apps/plan/cost_model.h"
 #include "tandem/core/env.h"
 #include "tandem/models/model_config.h"
@@ -22,8 +23,9 @@ struct Measurement {
   models::ModelConfig config;
   bool bf16 = false;
   std::vector<std::uint32_t> lengths;  // of a rank's batch
-  int ranks = 1;                       // at work at the same time
-  int threads = 1;                     // of each
+  bench::Head head = bench::Head::kSpans;
+  int ranks = 1;    // at work at the same time
+  int threads = 1;  // of each
   int rounds = 5;
 };
 

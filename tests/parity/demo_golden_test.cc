@@ -179,7 +179,6 @@ TEST_P(DemoModel, LogitsLossAndGradients) {
   nn::PackedBatch batch;
   batch.input_ids = rows.input_ids;
   batch.token_type_ids = rows.token_type_ids;
-  batch.position_ids = rows.position_ids;
   batch.row_begin = rows.row_begin;
   batch.key_count = rows.key_count;
   batch.sample.assign(indices.begin(), indices.end());

@@ -2,8 +2,9 @@
 // where a softmax goes over the rows of each sequence, once for the start and once for the end.
 //
 // All return f64 sums of a fixed order, whatever the number of threads. There is one version of
-// each, scalar and in f64: a few logits per row are less than 0.03 % of a step (`tandem bench step`:
-// loss forward, loss backward), so a vectorised twin would buy nothing and cost the precision.
+// each, scalar and in f64: a few logits per row are less than 0.03 % of a step (`tandem bench
+// step`: loss forward, loss backward), so a vectorised twin would buy nothing and cost the
+// precision.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +37,8 @@ struct ClassTargets {
   std::size_t rows = 0;
   std::size_t classes = 0;
   const std::int32_t* target = nullptr;  // [rows] in [0, classes), or kIgnoredTarget
-  // e in [0, 1): (1 - e) times the loss plus e times the mean of -log p over all classes (Szegedy et
-  // al. 2015; transformers' LabelSmoother).
+  // e in [0, 1): (1 - e) times the loss plus e times the mean of -log p over all classes (Szegedy
+  // et al. 2015; transformers' LabelSmoother).
   double smoothing = 0;
 };
 

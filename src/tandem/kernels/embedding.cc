@@ -177,8 +177,8 @@ void embedding_backward(const Context& ctx, const Sequences& sequences, std::siz
   constexpr std::int32_t kNone = -1;
   scatter_add(ctx, rows, H, args.grad_y, indices.word, args.padding_idx, indices.vocab_size,
               args.grad_word, args.accumulate);
-  scatter_add(ctx, rows, H, args.grad_y, indices.position, kNone, indices.max_positions,
-              args.grad_position, args.accumulate);
+  scatter_add(ctx, rows, H, args.grad_y, indices.position, args.padding_position,
+              indices.max_positions, args.grad_position, args.accumulate);
   if (indices.type != nullptr) {
     scatter_add(ctx, rows, H, args.grad_y, indices.type, kNone, indices.type_vocab_size,
                 args.grad_type, args.accumulate);

@@ -1,10 +1,11 @@
-// An encoder with two logits per row in double precision, one scalar at a time, as the formulas
-// stand in the papers: the oracle for the gradients (by central differences) and for the precision
-// of bf16. Test only.
+// An encoder with two logits per row, or with the family's head of texts, in double precision, one
+// scalar at a time, as the formulas stand in the papers: the oracle for the gradients (by central
+// differences) and for the precision of bf16. Test only.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <numbers>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/core/error.h"
 #include "tandem/kernels/dropout.h"
 #include "tandem/models/encoder_model.h"
 
@@ -35,10 +37,27 @@ class DoubleModel {
 
   // [rows, 2]
   Matrix logits() const {
-    Matrix x = embed();
-    for (std::size_t l = 0; l < config_.num_hidden_layers; ++l) x = layer(l, x);
+    Matrix x = hidden();
     drop(x, H, config_.num_hidden_layers, nn::DropoutPlace::kInput, config_.qa_dropout);
     return linear(x, "qa_outputs", 2, H);
+  }
+
+  // [sequences, num_labels]
+  Matrix sequence_logits(std::size_t num_labels) const {
+    const SequenceHeadParts& head = config_.family->sequence_head;
+    const std::size_t L = config_.num_hidden_layers;
+    const double rate = config_.sequence_head_dropout_prob();
+    const Matrix rows = hidden();
+    Matrix x;
+    for (std::size_t s = 0; s < batch_.num_sequences(); ++s) {
+      const auto first = rows.begin() + static_cast<std::ptrdiff_t>(batch_.row_begin[s] * H);
+      x.insert(x.end(), first, first + static_cast<std::ptrdiff_t>(H));
+    }
+    if (head.drops_input) drop_first_rows(x, L, nn::DropoutPlace::kInput, rate);
+    x = linear(x, std::string(head.dense), H, H);
+    for (double& value : x) value = activation(head.activation, value);
+    drop_first_rows(x, L, nn::DropoutPlace::kHeadHidden, rate);
+    return linear(x, std::string(head.output), num_labels, H);
   }
 
  private:
@@ -49,23 +68,44 @@ class DoubleModel {
   }
   std::string base() const { return std::string(config_.family->base_prefix); }
 
+  Matrix hidden() const {
+    Matrix x = embed();
+    for (std::size_t l = 0; l < config_.num_hidden_layers; ++l) x = layer(l, x);
+    return x;
+  }
+
   Matrix embed() const {
     const std::string e = base() + "embeddings.";
     const double* word = parameter(e + "word_embeddings.weight");
     const double* position = parameter(e + "position_embeddings.weight");
     const double* type =
         config_.type_vocab_size > 0 ? parameter(e + "token_type_embeddings.weight") : nullptr;
-    Matrix x(R * H);
-    for (std::size_t r = 0; r < R; ++r) {
-      for (std::size_t c = 0; c < H; ++c) {
-        x[r * H + c] = word[batch_.input_ids[r] * H + c] +
-                       position[batch_.position_ids[r] * H + c] +
-                       (type ? type[batch_.token_type_ids[r] * H + c] : 0.0);
+    const std::size_t E = config_.embedding_width();
+    Matrix x(R * E);
+    for (std::size_t s = 0; s < batch_.num_sequences(); ++s) {
+      for (std::size_t r = batch_.row_begin[s]; r < batch_.row_begin[s + 1]; ++r) {
+        const std::size_t p = position_of(batch_.row_begin[s], r);
+        const std::size_t t = config_.family->reads_token_types ? batch_.token_type_ids[r] : 0;
+        for (std::size_t c = 0; c < E; ++c) {
+          x[r * E + c] = word[batch_.input_ids[r] * E + c] + position[p * E + c] +
+                         (type ? type[t * E + c] : 0.0);
+        }
       }
     }
-    layer_norm(x, e + "LayerNorm");
-    drop(x, H, 0, nn::DropoutPlace::kInput, config_.hidden_dropout_prob);
-    return x;
+    layer_norm(x, e + "LayerNorm", E);
+    drop(x, E, 0, nn::DropoutPlace::kInput, config_.hidden_dropout_prob);
+    return E == H ? x : linear(x, base() + "embeddings_project", H, E);
+  }
+
+  // As the families define it: counting rows, or tokens that are not the padding.
+  std::size_t position_of(std::size_t begin, std::size_t row) const {
+    if (config_.family->positions == nn::Positions::kRows) return row - begin;
+    const auto pad = static_cast<std::size_t>(config_.pad_token_id);
+    if (batch_.input_ids[row] == config_.pad_token_id) return pad;
+    const auto first = batch_.input_ids.begin();
+    const auto to = [&](std::size_t r) { return first + static_cast<std::ptrdiff_t>(r); };
+    const auto pads = std::count(to(begin), to(row + 1), config_.pad_token_id);
+    return pad + (row + 1 - begin) - static_cast<std::size_t>(pads);
   }
 
   Matrix layer(std::size_t l, const Matrix& x) const {
@@ -80,22 +120,23 @@ class DoubleModel {
     drop(attended, H, l, nn::DropoutPlace::kAttentionOutput,
          config_.attention_output_dropout_prob());
     add(attended, x);
-    layer_norm(attended, name(names.attention_norm));
+    layer_norm(attended, name(names.attention_norm), H);
 
     Matrix wide = linear(attended, name(names.intermediate), I, H);
     for (double& value : wide) value = activation(config_.hidden_act, value);
     Matrix y = linear(wide, name(names.output), H, I);
     drop(y, H, l, nn::DropoutPlace::kFeedForwardOutput, config_.hidden_dropout_prob);
     add(y, attended);
-    layer_norm(y, name(names.output_norm));
+    layer_norm(y, name(names.output_norm), H);
     return y;
   }
 
   Matrix linear(const Matrix& x, const std::string& name, std::size_t out, std::size_t in) const {
     const double* weight = parameter(name + ".weight");
     const double* bias = parameter(name + ".bias");
-    Matrix y(R * out);
-    for (std::size_t r = 0; r < R; ++r) {
+    const std::size_t rows = x.size() / in;
+    Matrix y(rows * out);
+    for (std::size_t r = 0; r < rows; ++r) {
       for (std::size_t n = 0; n < out; ++n) {
         double sum = bias[n];
         for (std::size_t k = 0; k < in; ++k) sum += x[r * in + k] * weight[n * in + k];
@@ -139,18 +180,19 @@ class DoubleModel {
     return out;
   }
 
-  void layer_norm(Matrix& x, const std::string& name) const {
+  void layer_norm(Matrix& x, const std::string& name, std::size_t columns) const {
     const double* gamma = parameter(name + ".weight");
     const double* beta = parameter(name + ".bias");
-    const double n = static_cast<double>(H);
+    const double n = static_cast<double>(columns);
     for (std::size_t r = 0; r < R; ++r) {
-      double* row = &x[r * H];
+      double* row = &x[r * columns];
       double mean = 0;
       double variance = 0;
-      for (std::size_t c = 0; c < H; ++c) mean += row[c] / n;
-      for (std::size_t c = 0; c < H; ++c) variance += (row[c] - mean) * (row[c] - mean) / n;
+      for (std::size_t c = 0; c < columns; ++c) mean += row[c] / n;
+      for (std::size_t c = 0; c < columns; ++c) variance += (row[c] - mean) * (row[c] - mean) / n;
       const double rstd = 1 / std::sqrt(variance + config_.layer_norm_eps);
-      for (std::size_t c = 0; c < H; ++c) row[c] = (row[c] - mean) * rstd * gamma[c] + beta[c];
+      for (std::size_t c = 0; c < columns; ++c)
+        row[c] = (row[c] - mean) * rstd * gamma[c] + beta[c];
     }
   }
 
@@ -163,6 +205,15 @@ class DoubleModel {
           x[r * columns + c] *= mask_factor(mask, site.p, r - batch_.row_begin[s], c);
         }
       }
+    }
+  }
+
+  // x: [sequences, H], row 0 of each.
+  void drop_first_rows(Matrix& x, std::size_t l, nn::DropoutPlace place, double p) const {
+    const kernels::Dropout site = dropout_.at(l, place, p);
+    for (std::size_t s = 0; s < batch_.num_sequences(); ++s) {
+      const kernels::DropoutMask mask = kernels::dropout_mask(site, batch_.sample[s]);
+      for (std::size_t c = 0; c < H; ++c) x[s * H + c] *= mask_factor(mask, site.p, 0, c);
     }
   }
 

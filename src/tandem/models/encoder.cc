@@ -5,6 +5,9 @@
 #include <array>
 #include <string>
 
+#include "tandem/kernels/reduce.h"
+#include "tandem/nn/linear.h"
+
 namespace tandem::models {
 namespace {
 
@@ -12,11 +15,13 @@ using nn::ParameterKind;
 using nn::ParameterLayout;
 
 nn::EmbeddingsOptions embeddings_options(const ModelConfig& config) {
-  return {.hidden_size = config.hidden_size,
+  return {.width = config.embedding_width(),
           .vocab_size = config.vocab_size,
           .max_position_embeddings = config.max_position_embeddings,
           .type_vocab_size = config.type_vocab_size,
           .padding_idx = config.pad_token_id,
+          .positions = config.family->positions,
+          .reads_token_types = config.family->reads_token_types,
           .positions_trainable = !config.sinusoidal_pos_embds,
           .layer_norm_eps = config.layer_norm_eps,
           .dropout = config.hidden_dropout_prob};
@@ -24,17 +29,17 @@ nn::EmbeddingsOptions embeddings_options(const ModelConfig& config) {
 
 nn::EmbeddingsParameters add_embeddings(ParameterLayout& layout, const std::string& name,
                                         const nn::EmbeddingsOptions& options) {
-  const std::size_t H = options.hidden_size;
+  const std::size_t E = options.width;
   nn::EmbeddingsParameters parameters;
-  parameters.norm = layout.add_layer_norm(name + "LayerNorm", H);
+  parameters.norm = layout.add_layer_norm(name + "LayerNorm", E);
   if (options.type_vocab_size > 0) {
     parameters.type = layout.add(name + "token_type_embeddings.weight",
-                                 {options.type_vocab_size, H}, ParameterKind::kEmbedding);
+                                 {options.type_vocab_size, E}, ParameterKind::kEmbedding);
   }
   parameters.position =
-      layout.add(name + "position_embeddings.weight", {options.max_position_embeddings, H},
+      layout.add(name + "position_embeddings.weight", {options.max_position_embeddings, E},
                  ParameterKind::kEmbedding, options.positions_trainable);
-  parameters.word = layout.add(name + "word_embeddings.weight", {options.vocab_size, H},
+  parameters.word = layout.add(name + "word_embeddings.weight", {options.vocab_size, E},
                                ParameterKind::kEmbedding);
   return parameters;
 }
@@ -42,12 +47,18 @@ nn::EmbeddingsParameters add_embeddings(ParameterLayout& layout, const std::stri
 }  // namespace
 
 Encoder::Encoder(const ModelConfig& config, ParameterLayout& layout)
-    : layers_(config.num_hidden_layers), embeddings_options_(embeddings_options(config)) {
+    : hidden_size_(config.hidden_size),
+      layers_(config.num_hidden_layers),
+      embeddings_options_(embeddings_options(config)) {
   for (std::size_t index = layers_.size(); index-- > 0;) {
     layers_[index] = make_layer(config, index, layout);
   }
-  const std::string name = fmt::format("{}embeddings.", config.family->base_prefix);
-  embeddings_ = add_embeddings(layout, name, embeddings_options_);
+  const std::string name = fmt::format("{}embeddings", config.family->base_prefix);
+  if (config.has_projection()) {
+    projection_ = layout.add_linear("embeddings project", name + "_project", hidden_size_,
+                                    embeddings_options_.width);
+  }
+  embeddings_ = add_embeddings(layout, name + ".", embeddings_options_);
   end_ = layout.size();
 }
 
@@ -91,10 +102,15 @@ void Encoder::plan_tensors(Arena& arena, std::size_t rows, PassKind kind,
   using TransformerLayer = nn::TransformerLayer<T>;
   const bool training = is_training(kind);
   const bool keeps_hidden = EncoderTensors<T>::keeps_hidden(kind);
-  const std::size_t H = embeddings_options_.hidden_size;
+  const std::size_t H = hidden_size_;
   const std::span<float> stream = Hidden::allocate_stream(arena, rows, H);
 
-  tensors.embeddings = nn::LayerNormActivations::allocate(arena, rows, H);
+  tensors.embeddings = nn::EmbeddingsActivations::allocate(arena, embeddings_options_, rows);
+  if (projection_) {
+    const std::size_t size = rows * embeddings_options_.width;
+    tensors.embedded = arena.allocate<float>(size);
+    if (training) tensors.grad_embedded = arena.allocate<float>(size);
+  }
   tensors.hidden.resize(layers_.size() + 1);
   tensors.layers.resize(layers_.size());
   // The first layer's input went through dropout, so it is kept as it is; a checkpointed layer
@@ -126,16 +142,46 @@ void Encoder::plan(Arena& arena, std::size_t rows, PassKind kind,
         activations.output = tensors.hidden.back().residual;
       },
       activations.tensors);
-  activations.grad = is_training(kind)
-                         ? arena.allocate<float>(rows * embeddings_options_.hidden_size)
-                         : std::span<float>();
+  activations.grad =
+      is_training(kind) ? arena.allocate<float>(rows * hidden_size_) : std::span<float>();
+}
+
+// The projection is computed in f32: its output is the first layer's residual.
+template <class T>
+void Encoder::embeddings_forward(const nn::Pass& pass, const nn::PackedBatch& batch,
+                                 const EncoderTensors<T>& tensors) const {
+  const nn::Hidden<T>& first = tensors.hidden[0];
+  if (!projection_) {
+    nn::embeddings_forward<T>(pass, embeddings_options_, embeddings_, batch, tensors.embeddings,
+                              first);
+    return;
+  }
+  nn::embeddings_forward<float>(pass, embeddings_options_, embeddings_, batch, tensors.embeddings,
+                                {tensors.embedded, tensors.embedded});
+  nn::linear_forward<float>(pass, *projection_, tensors.embedded, first.residual);
+  if constexpr (!std::is_same_v<T, float>) {
+    kernels::convert(pass.context, first.residual.size(), first.residual.data(),
+                     first.operand.data());
+  }
+}
+
+template <class T>
+void Encoder::embeddings_backward(const nn::Pass& pass, const nn::PackedBatch& batch,
+                                  const EncoderTensors<T>& tensors, std::span<float> grad,
+                                  const nn::Gradients& grads) const {
+  if (projection_) {
+    nn::linear_backward<float, float>(pass, *projection_, tensors.embedded, grad,
+                                      tensors.grad_embedded, /*accumulate_grad_x=*/false, grads);
+    grad = tensors.grad_embedded;
+  }
+  nn::embeddings_backward(pass, embeddings_options_, embeddings_, batch, tensors.embeddings, grad,
+                          grads);
 }
 
 template <class T>
 void Encoder::layers_forward(const nn::Pass& pass, const nn::PackedBatch& batch,
                              const EncoderTensors<T>& tensors) const {
-  nn::embeddings_forward<T>(pass, embeddings_options_, embeddings_, batch, tensors.embeddings,
-                            tensors.hidden[0]);
+  embeddings_forward(pass, batch, tensors);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const nn::TransformerLayer<T> layer(pass, layers_[l].options, layers_[l].parameters);
     layer.forward(tensors.hidden[l], tensors.layers[l], tensors.scratch, tensors.hidden[l + 1]);
@@ -182,8 +228,7 @@ void Encoder::backward(const nn::Pass& pass, const nn::PackedBatch& batch,
   std::visit(
       [&](const auto& tensors) {
         layers_backward(pass, tensors, activations.kind, activations.grad, grads, gradient_ready);
-        nn::embeddings_backward(pass, embeddings_options_, embeddings_, batch, tensors.embeddings,
-                                activations.grad, grads);
+        embeddings_backward(pass, batch, tensors, activations.grad, grads);
       },
       activations.tensors);
   gradient_ready(end_);

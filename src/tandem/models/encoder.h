@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <variant>
@@ -33,7 +34,9 @@ constexpr bool is_training(PassKind kind) { return kind != PassKind::kInference;
 // The activations of one pass; T is the type that products read (nn/transformer_layer.h).
 template <class T>
 struct EncoderTensors {
-  nn::LayerNormActivations embeddings;
+  nn::EmbeddingsActivations embeddings;
+  // With a projection: [R, E] what it reads, and that memory's gradient (training only).
+  std::span<float> embedded, grad_embedded;
   // [L + 1] the embeddings' output, then each layer's. The layers' are all the same memory unless
   // keeps_hidden(); backward then brings each back when it is needed.
   std::vector<nn::Hidden<T>> hidden;
@@ -62,8 +65,8 @@ struct EncoderActivations {
 
 class Encoder {
  public:
-  // Appends the encoder's parameters to `layout`: layer L-1 … layer 0, embeddings. `config` is
-  // valid.
+  // Appends the encoder's parameters to `layout`: layer L-1 … layer 0, the projection of the
+  // embeddings if there is one, embeddings. `config` is valid.
   Encoder(const ModelConfig& config, nn::ParameterLayout& layout);
 
   // Lays the activations for `rows` rows of a pass of `kind` out in `arena`, in the precision that
@@ -101,9 +104,19 @@ class Encoder {
                        std::span<float> grad, const nn::Gradients& grads,
                        FunctionRef<void(std::size_t end)> gradient_ready) const;
 
+  template <class T>
+  void embeddings_forward(const nn::Pass& pass, const nn::PackedBatch& batch,
+                          const EncoderTensors<T>& tensors) const;
+  template <class T>
+  void embeddings_backward(const nn::Pass& pass, const nn::PackedBatch& batch,
+                           const EncoderTensors<T>& tensors, std::span<float> grad,
+                           const nn::Gradients& grads) const;
+
+  std::size_t hidden_size_;
   std::vector<Layer> layers_;  // in the order of forward
   nn::EmbeddingsOptions embeddings_options_;
   nn::EmbeddingsParameters embeddings_;
+  std::optional<nn::Linear> projection_;  // from the embeddings to the first layer
   std::size_t end_ = 0;
 };
 

@@ -31,7 +31,10 @@ double EncoderModel::training_flops(double rows, double sequences, double query_
   const auto layers = static_cast<double>(config_.num_hidden_layers);
   const double linear_weights =
       layers * (4 * hidden * hidden + 2 * hidden * static_cast<double>(config_.intermediate_size));
-  const double multiply_adds = linear_weights * rows + head_->multiply_adds(rows, sequences) +
+  const double projection_weights =
+      config_.has_projection() ? hidden * static_cast<double>(config_.embedding_width()) : 0;
+  const double multiply_adds = (linear_weights + projection_weights) * rows +
+                               head_->multiply_adds(rows, sequences) +
                                2 * hidden * layers * query_key_pairs;
   return 3 * (2 * multiply_adds);
 }
@@ -81,12 +84,12 @@ void EncoderModel::check_pass(const nn::Weights& weights, const nn::PackedBatch&
         "the batch has {} rows in {} sequences; expected 1 to {} rows in at most {}", rows,
         batch.num_sequences(), activations.capacity().rows, activations.capacity().sequences);
   }
-  if (batch.row_begin.back() != rows || batch.position_ids.size() != rows ||
-      batch.token_type_ids.size() != rows) {
+  if (batch.row_begin.back() != rows || batch.token_type_ids.size() != rows) {
     raise<InvalidArgument>(
-        "the batch has {} input ids, {} position ids, {} token types, and sequences of {} rows in "
-        "all; expected equal numbers",
-        rows, batch.position_ids.size(), batch.token_type_ids.size(), batch.row_begin.back());
+        "the batch has {} input ids, {} token types, and sequences of {} rows in all; expected "
+        "equal "
+        "numbers",
+        rows, batch.token_type_ids.size(), batch.row_begin.back());
   }
   if (weights.f32.size() != layout_.size() ||
       (!weights.bf16.empty() && weights.bf16.size() != layout_.bf16_size())) {

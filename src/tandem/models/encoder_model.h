@@ -90,7 +90,10 @@ class EncoderModel {
 
   // Values that the head makes of a batch.
   std::size_t num_logits(const nn::PackedBatch& batch) const {
-    return head_->num_logits(batch.rows(), batch.num_sequences());
+    return num_logits(batch.rows(), batch.num_sequences());
+  }
+  std::size_t num_logits(std::size_t rows, std::size_t sequences) const {
+    return head_->num_logits(rows, sequences);
   }
 
   // logits ([num_logits(batch)] f32; overwritten) = head(encoder(batch)). The encoder's products

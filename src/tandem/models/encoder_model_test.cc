@@ -138,17 +138,19 @@ TEST_P(GradientTest, MatchesCentralDifferencesInDoublePrecision) {
   EXPECT_NEAR(step.loss, double_loss(expected_logits, batch), 1e-5);
 
   const double total_norm = norm(step.grads);
-  const std::size_t H = test.model.config().hidden_size;
   std::mt19937 random(5);
   for (const nn::ParameterSpec& parameter : test.model.layout().parameters()) {
-    const bool is_word_table = parameter.name.ends_with("word_embeddings.weight");
+    // Row 0 of these tables is the padding's and has no gradient.
+    const bool has_padding = parameter.name.ends_with("word_embeddings.weight") ||
+                             (param.family->positions == nn::Positions::kTokens &&
+                              parameter.name.ends_with("position_embeddings.weight"));
+    const std::size_t no_gradient = has_padding ? parameter.shape[1] : 0;
     const std::span<const float> grad(step.grads.data() + parameter.offset, parameter.size);
     for (int repeat = 0; repeat < 3; ++repeat) {
       std::vector<double> direction(parameter.size);
       double along = 0;
       for (std::size_t i = 0; i < parameter.size; ++i) {
-        // Row 0 is padding.
-        direction[i] = is_word_table && i < H ? 0 : (random() % 2 == 0 ? 1 : -1);
+        direction[i] = i < no_gradient ? 0 : (random() % 2 == 0 ? 1 : -1);
         along += direction[i] * static_cast<double>(grad[i]);
       }
       const auto loss_at = [&](double step_size) {
@@ -171,15 +173,20 @@ TEST_P(GradientTest, MatchesCentralDifferencesInDoublePrecision) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, GradientTest,
-    ::testing::Values(GradientCase{"BertPacked", &kBert, false, false, ""},
-                      GradientCase{"BertPackedReference", &kBert, false, false, "reference"},
-                      GradientCase{"BertPadded", &kBert, true, false, ""},
-                      GradientCase{"BertDropout", &kBert, false, true, ""},
-                      GradientCase{"BertPaddedDropoutReference", &kBert, true, true, "reference"},
-                      GradientCase{"DistilBertPacked", &kDistilBert, false, false, ""},
-                      GradientCase{"DistilBertPaddedDropout", &kDistilBert, true, true, ""},
-                      GradientCase{"DistilBertDropoutReference", &kDistilBert, false, true,
-                                   "reference"}),
+    ::testing::Values(
+        GradientCase{"BertPacked", &kBert, false, false, ""},
+        GradientCase{"BertPackedReference", &kBert, false, false, "reference"},
+        GradientCase{"BertPadded", &kBert, true, false, ""},
+        GradientCase{"BertDropout", &kBert, false, true, ""},
+        GradientCase{"BertPaddedDropoutReference", &kBert, true, true, "reference"},
+        GradientCase{"DistilBertPacked", &kDistilBert, false, false, ""},
+        GradientCase{"DistilBertPaddedDropout", &kDistilBert, true, true, ""},
+        GradientCase{"DistilBertDropoutReference", &kDistilBert, false, true, "reference"},
+        GradientCase{"ElectraPacked", &kElectra, false, false, ""},
+        GradientCase{"ElectraPaddedDropoutReference", &kElectra, true, true, "reference"},
+        GradientCase{"RobertaPacked", &kRoberta, false, false, ""},
+        GradientCase{"RobertaPaddedDropout", &kRoberta, true, true, ""},
+        GradientCase{"XlmRobertaPadded", &kXlmRoberta, true, false, "reference"}),
     [](const auto& test) { return test.param.name; });
 
 // --- The contract of forward and backward ---
@@ -291,9 +298,10 @@ TEST_P(EncoderModelTest, AnnouncesEachGroupWhenItsGradientsAreFinal) {
     return offset_of_norm(
         fmt::format("{}{}.{}", family.layer.layers, layer, family.layer.output_norm));
   };
-  EXPECT_THAT(
-      ends, ::testing::ElementsAre(offset_of_layer(1), offset_of_layer(0),
-                                   offset_of_norm("embeddings.LayerNorm"), model.layout().size()));
+  const std::size_t end_of_layers = offset_of_norm(
+      model.config().has_projection() ? "embeddings_project" : "embeddings.LayerNorm");
+  EXPECT_THAT(ends, ::testing::ElementsAre(offset_of_layer(1), offset_of_layer(0), end_of_layers,
+                                           model.layout().size()));
 }
 
 TEST_P(EncoderModelTest, UsesExactlyThePlannedMemory) {
@@ -458,13 +466,14 @@ TEST_P(EncoderModelTest, RefusesWhatDoesNotFit) {
   nn::PackedBatch unknown_word = batch;
   unknown_word.input_ids[6] = 40;
   EXPECT_THROW(forward(unknown_word, fits, precision_), InvalidArgument);
-  nn::PackedBatch too_far = batch;
-  too_far.position_ids[4] = 16;
-  EXPECT_THROW(forward(too_far, fits, precision_), InvalidArgument);
+  nn::PackedBatch too_long;
+  too_long.append(std::vector<std::int32_t>(17, 5), {}, 0);  // the model has 16 positions
+  EXPECT_THAT([&] { forward(too_long, fits, precision_); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("position id 16")));
   nn::PackedBatch inconsistent = batch;
-  inconsistent.position_ids.pop_back();
+  inconsistent.token_type_ids.pop_back();
   EXPECT_THAT([&] { forward(inconsistent, fits, precision_); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("17 input ids, 16 position ids")));
+              ThrowsMessage<InvalidArgument>(HasSubstr("17 input ids, 16 token types")));
   logits.pop_back();
   EXPECT_THAT([&] { forward(batch, fits, precision_); },
               ThrowsMessage<InvalidArgument>(

@@ -47,6 +47,8 @@ constinit const Family kToy = {
                       .drops_input = true},
     .pretraining_heads = {},
     .attention_output_dropout = true,
+    .positions = nn::Positions::kRows,
+    .reads_token_types = true,
     .keys = kToyKeys,
     .written_defaults = "{}",
     .set_defaults = [](ModelConfig& config) { config.type_vocab_size = 0; },

@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "tandem/kernels/activation.h"
+#include "tandem/nn/embeddings.h"
 
 namespace tandem::models {
 
@@ -62,6 +63,9 @@ struct Family {
   std::span<const std::string_view> pretraining_heads;
   // Whether there is dropout between the attention's output projection and its residual.
   bool attention_output_dropout;
+  nn::Positions positions;  // how the tokens of a text are numbered
+  // Whether a text says of each token to which part it belongs; else all have the type 0.
+  bool reads_token_types;
   // All fields that config.json can set. A field without a key keeps the family's default.
   std::span<const ConfigKey> keys;
   // A JSON object: what the family's class in transformers writes into config.json whether or not
@@ -75,6 +79,9 @@ struct Family {
 // In the order in which messages list them. An entry lives as long as the program.
 extern const Family kBert;
 extern const Family kDistilBert;
+extern const Family kElectra;
+extern const Family kRoberta;
+extern const Family kXlmRoberta;
 std::span<const Family* const> families();
 
 // The family of this model_type; null when the table has none.

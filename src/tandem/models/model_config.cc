@@ -177,6 +177,49 @@ void check_encoder_only(const Reader& reader, std::string_view where) {
   }
 }
 
+constexpr std::array<std::string_view, 3> kProblemTypes = {
+    "regression", "single_label_classification", "multi_label_classification"};
+
+// The names in id2label, by id.
+std::vector<std::string> read_labels(const Json& json, std::string_view where) {
+  const auto found = json.find("id2label");
+  if (found == json.end() || found->is_null()) return {};
+  if (!found->is_object()) {
+    raise<ConfigError>("{}: id2label is of type {}; expected an object with a name for each id",
+                       where, found->type_name());
+  }
+  std::vector<std::string> labels;
+  for (std::size_t id = 0; id < found->size(); ++id) {
+    const auto name = found->find(std::to_string(id));
+    if (name == found->end() || !name->is_string()) {
+      raise<ConfigError>("{}: id2label has {} entries, but no name for the id {}", where,
+                         found->size(), id);
+    }
+    labels.push_back(name->get<std::string>());
+  }
+  return labels;
+}
+
+std::string read_problem_type(const Json& json, std::string_view where) {
+  const auto found = json.find("problem_type");
+  if (found == json.end() || found->is_null()) return "";
+  for (const std::string_view type : kProblemTypes) {
+    if (found->is_string() && *found == type) return std::string(type);
+  }
+  raise<ConfigError>("{}: problem_type is {}; expected null or one of {}", where, found->dump(),
+                     fmt::join(kProblemTypes, ", "));
+}
+
+void write_labels(nlohmann::ordered_json& json, const std::vector<std::string>& labels) {
+  if (labels.empty()) return;
+  json["id2label"] = nlohmann::ordered_json::object();
+  json["label2id"] = nlohmann::ordered_json::object();
+  for (std::size_t id = 0; id < labels.size(); ++id) {
+    json["id2label"][std::to_string(id)] = labels[id];
+    json["label2id"][labels[id]] = id;
+  }
+}
+
 void check_extent(const char* key, std::size_t value, std::string_view where) {
   if (value == 0 || value > kMaxExtent) {
     raise<ConfigError>("{}: {} is {}; expected 1 to {}", where, key, value, kMaxExtent);
@@ -218,6 +261,11 @@ ModelConfig ModelConfig::defaults(const Family& family) {
   return config;
 }
 
+std::size_t ModelConfig::max_tokens() const {
+  if (family->positions == nn::Positions::kRows) return max_position_embeddings;
+  return max_position_embeddings - static_cast<std::size_t>(pad_token_id) - 1;
+}
+
 ModelConfig ModelConfig::parse(std::string_view text, std::string_view where,
                                std::span<const Family* const> known) {
   const Json json = parse_object(text, where);
@@ -228,6 +276,8 @@ ModelConfig ModelConfig::parse(std::string_view text, std::string_view where,
   for (const ConfigKey& key : config.family->keys) {
     std::visit([&](const auto field) { reader.read(key.name, config.*field); }, key.field);
   }
+  config.labels = read_labels(json, where);
+  config.problem_type = read_problem_type(json, where);
   config.validate(where);
   return config;
 }
@@ -250,6 +300,9 @@ void ModelConfig::validate(std::string_view where) const {
   if (has_key(*family, &ModelConfig::type_vocab_size)) {
     check_extent(key(&ModelConfig::type_vocab_size), type_vocab_size, where);
   }
+  if (has_key(*family, &ModelConfig::embedding_size)) {
+    check_extent(key(&ModelConfig::embedding_size), embedding_size, where);
+  }
   if (hidden_size % num_attention_heads != 0) {
     raise<ConfigError>("{}: {} {} is not a multiple of {} {}", where,
                        key(&ModelConfig::hidden_size), hidden_size,
@@ -259,6 +312,14 @@ void ModelConfig::validate(std::string_view where) const {
       (pad_token_id >= 0 && static_cast<std::size_t>(pad_token_id) >= vocab_size)) {
     raise<ConfigError>("{}: pad_token_id is {}; expected null or an id below vocab_size {}", where,
                        pad_token_id, vocab_size);
+  }
+  if (family->positions == nn::Positions::kTokens &&
+      (pad_token_id < 0 || static_cast<std::size_t>(pad_token_id) + 1 >= max_position_embeddings)) {
+    raise<ConfigError>(
+        "{}: pad_token_id is {}; expected an id below max_position_embeddings {} - 1, for "
+        "positions "
+        "are counted from behind it",
+        where, pad_token_id < 0 ? "null" : std::to_string(pad_token_id), max_position_embeddings);
   }
   check_probability(key(&ModelConfig::hidden_dropout_prob), hidden_dropout_prob, where);
   check_probability(key(&ModelConfig::attention_probs_dropout_prob), attention_probs_dropout_prob,
@@ -285,6 +346,8 @@ std::string ModelConfig::to_json(std::string_view architecture) const {
   for (const auto& [key, value] : written_defaults.items()) {
     if (!json.contains(key)) json[key] = value;
   }
+  write_labels(json, labels);
+  if (!problem_type.empty()) json["problem_type"] = problem_type;
   if (!name_or_path.empty()) json["_name_or_path"] = name_or_path;
   json["architectures"] = {architecture};
   json.erase("dtype");  // the newer name of torch_dtype: weights are written in float32, whatever

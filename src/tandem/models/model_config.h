@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tandem/kernels/activation.h"
 #include "tandem/models/family.h"
@@ -20,6 +21,7 @@ struct ModelConfig {
   const Family* family = &kBert;  // never null
   std::size_t vocab_size = 30522;
   std::size_t hidden_size = 768;
+  std::size_t embedding_size = 0;  // of a token's embedding; 0: hidden_size
   std::size_t num_hidden_layers = 12;
   std::size_t num_attention_heads = 12;
   std::size_t intermediate_size = 3072;
@@ -37,9 +39,18 @@ struct ModelConfig {
   double layer_norm_eps = 1e-12;
   double initializer_range = 0.02;
   bool sinusoidal_pos_embds = false;  // DistilBERT: the position table is fixed
-  std::string name_or_path;           // _name_or_path of a saved config, if not empty
-  std::string source = "{}";          // the JSON text it was read from: to_json() keeps its keys
+  // What the head says, by id: id2label. Empty: the file names none.
+  std::vector<std::string> labels;
+  // "regression", "single_label_classification" or "multi_label_classification"; empty: not said.
+  std::string problem_type;
+  std::string name_or_path;   // _name_or_path of a saved config, if not empty
+  std::string source = "{}";  // the JSON text it was read from: to_json() keeps its keys
 
+  // Whether a linear layer leads from the embeddings to the first layer (ELECTRA).
+  bool has_projection() const { return embedding_width() != hidden_size; }
+  std::size_t embedding_width() const { return embedding_size == 0 ? hidden_size : embedding_size; }
+  // The longest text, in tokens: the first positions of some families are never used.
+  std::size_t max_tokens() const;
   std::size_t head_dim() const { return hidden_size / num_attention_heads; }
   // Between the attention's output projection and its residual.
   double attention_output_dropout_prob() const {
@@ -59,13 +70,15 @@ struct ModelConfig {
   // Reads a config.json text; `where` names it in messages, `known` has the families that are
   // accepted. Throws ConfigError for broken JSON, a model_type of none of them, a value of the
   // wrong type or range, hidden_size not divisible by num_attention_heads, an unknown activation, a
-  // position_embedding_type other than "absolute", a decoder.
+  // position_embedding_type other than "absolute", a decoder, an id2label that does not name the
+  // ids from 0 on.
   static ModelConfig parse(std::string_view json, std::string_view where,
                            std::span<const Family* const> known = families());
   // parse() of <model_dir>/config.json. Throws IoError when it is not there.
   static ModelConfig load(const std::filesystem::path& model_dir);
 
-  // The config.json of a saved model: `source` with the current values, `architectures`
+  // The config.json of a saved model: `source` with the current values, both maps of the labels if
+  // there are any, `architectures`
   // [<architecture>], torch_dtype float32 and transformers_version; sorted keys, 2-space indent,
   // newline at the end.
   std::string to_json(std::string_view architecture) const;

@@ -72,6 +72,58 @@ TEST(ModelConfig, DefaultsAreThoseOfHuggingFace) {
   EXPECT_EQ(distilbert.qa_dropout, 0.1);
 }
 
+TEST(ModelConfig, ReadsElectra) {
+  const ModelConfig base = ModelConfig::parse(
+      R"({"model_type": "electra", "embedding_size": 768, "hidden_size": 768})", "test");
+  EXPECT_FALSE(base.has_projection());
+  const ModelConfig small = ModelConfig::parse(R"({"model_type": "electra"})", "test");
+  EXPECT_EQ(small.embedding_width(), 128u);
+  EXPECT_EQ(small.hidden_size, 256u);
+  EXPECT_EQ(small.num_attention_heads, 4u);
+  EXPECT_EQ(small.intermediate_size, 1024u);
+  EXPECT_TRUE(small.has_projection());
+  EXPECT_EQ(small.max_tokens(), 512u);
+}
+
+TEST(ModelConfig, ReadsRobertaAndXlmRoberta) {
+  for (const char* type : {"roberta", "xlm-roberta"}) {
+    const ModelConfig config = ModelConfig::parse(
+        fmt::format(R"({{"model_type": "{}", "max_position_embeddings": 514}})", type), "test");
+    EXPECT_EQ(config.family->base_prefix, "roberta.");
+    EXPECT_EQ(config.pad_token_id, 1);
+    EXPECT_EQ(config.max_tokens(), 512u);  // positions 0 and 1 are never a token's
+    EXPECT_THAT(config.to_json("X"), HasSubstr("\"bos_token_id\": 0,"));
+  }
+}
+
+TEST(ModelConfig, RatesOfHeadsFallBackToTheEncoders) {
+  const auto parse = [](const char* json) { return ModelConfig::parse(json, "test"); };
+  const ModelConfig bert = parse(R"({"model_type": "bert", "hidden_dropout_prob": 0.3})");
+  EXPECT_EQ(bert.token_head_dropout_prob(), 0.3);
+  EXPECT_EQ(bert.sequence_head_dropout_prob(), 0.3);
+  const ModelConfig own = parse(R"({"model_type": "roberta", "classifier_dropout": 0.25})");
+  EXPECT_EQ(own.token_head_dropout_prob(), 0.25);
+  EXPECT_EQ(own.sequence_head_dropout_prob(), 0.25);
+  EXPECT_EQ(parse(R"({"model_type": "electra", "classifier_dropout": null})").classifier_dropout,
+            std::nullopt);
+  const ModelConfig distilbert = parse(R"({"model_type": "distilbert", "dropout": 0.15})");
+  EXPECT_EQ(distilbert.token_head_dropout_prob(), 0.15);
+  EXPECT_EQ(distilbert.sequence_head_dropout_prob(), 0.2);
+}
+
+TEST(ModelConfig, LabelsSurviveASaveAndALoad) {
+  ModelConfig config;
+  EXPECT_TRUE(ModelConfig::parse(config.to_json("X"), "test").labels.empty());
+  config.labels = {"negative", "so so", "positive"};
+  config.problem_type = "single_label_classification";
+  const std::string json = config.to_json("BertForSequenceClassification");
+  EXPECT_THAT(json, HasSubstr("\"so so\": 1"));
+  const ModelConfig again = ModelConfig::parse(json, "test");
+  EXPECT_EQ(again.labels, config.labels);
+  EXPECT_EQ(again.problem_type, config.problem_type);
+  EXPECT_EQ(again.to_json("BertForSequenceClassification"), json);
+}
+
 TEST(ModelConfig, RefusesWhatItCannotRun) {
   const auto expect_refused = [](const char* json, const char* message) {
     EXPECT_THAT([&] { ModelConfig::parse(json, "dir/config.json"); },
@@ -81,9 +133,20 @@ TEST(ModelConfig, RefusesWhatItCannotRun) {
   };
   expect_refused(R"({"model_type": "bert", )", "not valid JSON");
   expect_refused("[]", "found array; expected a JSON object");
-  expect_refused("{}", "model_type is missing; tandem supports bert and distilbert");
-  expect_refused(R"({"model_type": "roberta"})",
-                 "model_type is roberta; tandem supports bert and distilbert");
+  expect_refused(
+      "{}",
+      "model_type is missing; tandem supports bert, distilbert, electra, roberta and xlm-roberta");
+  expect_refused(R"({"model_type": "gpt2"})", "model_type is gpt2; tandem supports bert, ");
+  expect_refused(R"({"model_type": "roberta", "pad_token_id": null})",
+                 "pad_token_id is null; expected an id below max_position_embeddings 512 - 1");
+  expect_refused(R"({"model_type": "roberta", "max_position_embeddings": 2})",
+                 "pad_token_id is 1; expected an id below max_position_embeddings 2 - 1");
+  expect_refused(R"({"model_type": "electra", "embedding_size": 0})",
+                 "embedding_size is 0; expected 1 to 65535");
+  expect_refused(R"({"model_type": "bert", "classifier_dropout": 1})",
+                 "classifier_dropout is 1; expected a probability in [0, 1)");
+  expect_refused(R"({"model_type": "bert", "classifier_dropout": "no"})",
+                 R"(classifier_dropout is "no"; expected a number)");
   expect_refused(R"({"model_type": "bert", "hidden_size": 100})",
                  "hidden_size 100 is not a multiple of num_attention_heads 12");
   expect_refused(R"({"model_type": "distilbert", "dim": 100})",
@@ -105,6 +168,12 @@ TEST(ModelConfig, RefusesWhatItCannotRun) {
                  R"(layer_norm_eps is "1e-12"; expected a number)");
   expect_refused(R"({"model_type": "bert", "vocab_size": 10, "pad_token_id": 10})",
                  "pad_token_id is 10; expected null or an id below vocab_size 10");
+  expect_refused(R"({"model_type": "bert", "id2label": ["a", "b"]})",
+                 "id2label is of type array; expected an object");
+  expect_refused(R"({"model_type": "bert", "id2label": {"0": "a", "2": "b"}})",
+                 "id2label has 2 entries, but no name for the id 1");
+  expect_refused(R"({"model_type": "bert", "problem_type": "ranking"})",
+                 "problem_type is \"ranking\"; expected null or one of regression, ");
   expect_refused(R"({"model_type": "distilbert", "sinusoidal_pos_embds": 1})",
                  "sinusoidal_pos_embds is 1; expected true or false");
 }

@@ -87,6 +87,13 @@ void fill_sinusoidal_positions(std::span<float> table, std::size_t hidden_size) 
   }
 }
 
+// Whether row pad_token_id of this table is the padding's: 0, and without a gradient.
+bool has_padding_row(const ModelConfig& config, const nn::ParameterSpec& parameter) {
+  return config.pad_token_id >= 0 && (parameter.name.ends_with("word_embeddings.weight") ||
+                                      (config.family->positions == nn::Positions::kTokens &&
+                                       parameter.name.ends_with("position_embeddings.weight")));
+}
+
 void initialize_parameter(const ModelConfig& config, const nn::ParameterSpec& parameter,
                           std::span<float> values, TorchGenerator& generator) {
   switch (parameter.kind) {
@@ -101,9 +108,10 @@ void initialize_parameter(const ModelConfig& config, const nn::ParameterSpec& pa
   }
   if (!parameter.trainable) return fill_sinusoidal_positions(values, config.hidden_size);
   generator.fill_normal(values, 0.0, config.initializer_range);
-  if (parameter.name.ends_with("word_embeddings.weight") && config.pad_token_id >= 0) {
-    const std::size_t row = static_cast<std::size_t>(config.pad_token_id) * config.hidden_size;
-    const std::span<float> padding_row = values.subspan(row, config.hidden_size);
+  if (has_padding_row(config, parameter)) {
+    const std::size_t width = parameter.shape[1];
+    const std::span<float> padding_row =
+        values.subspan(static_cast<std::size_t>(config.pad_token_id) * width, width);
     std::fill(padding_row.begin(), padding_row.end(), 0.0f);
   }
 }

@@ -46,7 +46,7 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
                            std::uint64_t seed, TensorTaken taken);
 
 // Draws all parameters anew: weights and embeddings ~ N(0, initializer_range), biases 0, LayerNorm
-// 1 and 0, padding row 0.
+// 1 and 0, padding rows 0.
 void initialize_parameters(const ModelConfig& config, const nn::ParameterLayout& layout,
                            std::span<float> weights, std::uint64_t seed);
 

@@ -1,10 +1,14 @@
 #include "tandem/models/pretrained.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <string_view>
+#include <utility>
 
 #include "support/test_support.h"
 #include "tandem/core/bfloat16.h"
@@ -21,7 +25,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-using ::testing::UnorderedElementsAre;
+using ::testing::UnorderedElementsAreArray;
 
 // A tensor of a file to be written, with its bytes.
 struct OwnedTensor {
@@ -166,19 +170,16 @@ TEST_P(PretrainedTest, UnderstandsGammaAndBeta) {
 TEST_P(PretrainedTest, ReportsTensorsThatItDoesNotUse) {
   std::vector<OwnedTensor> tensors =
       checkpoint(DType::kF32, [](const std::string& name) { return name; });
-  for (const char* name :
-       {"cls.predictions.bias", "pooler.dense.weight", "vocab_transform.weight"}) {
-    tensors.push_back(make_tensor(name, DType::kF32, {1}, {1}));
-  }
-  tensors.push_back(make_tensor(prefix_ + "pooler.dense.bias", DType::kF32, {1}, {1}));
-  tensors.push_back(make_tensor(prefix_ + "embeddings.position_ids", DType::kI64, {1, 2}, {0, 1}));
+  std::vector<std::string> known = {"pooler.dense.weight", prefix_ + "pooler.dense.bias"};
+  for (const std::string_view head : GetParam()->pretraining_heads)
+    known.push_back(std::string(head) + "weight");
+  for (const std::string& name : known) tensors.push_back(make_tensor(name, DType::kF32, {1}, {1}));
+  known.push_back(prefix_ + "embeddings.position_ids");
+  tensors.push_back(make_tensor(known.back(), DType::kI64, {1, 2}, {0, 1}));
   tensors.push_back(make_tensor("classifier.weight", DType::kF32, {1}, {1}));
   write(tensors);
   const LoadReport report = load();
-  EXPECT_THAT(
-      report.ignored,
-      UnorderedElementsAre("cls.predictions.bias", "pooler.dense.weight", "vocab_transform.weight",
-                           prefix_ + "pooler.dense.bias", prefix_ + "embeddings.position_ids"));
+  EXPECT_THAT(report.ignored, UnorderedElementsAreArray(known));
   EXPECT_THAT(report.unused, ElementsAre("classifier.weight"));
   expect_loaded();
 }
@@ -196,19 +197,39 @@ TEST_P(PretrainedTest, InitialisesMissingEncoderParametersAndSaysSo) {
   EXPECT_NE(table[config_.hidden_size], 0.0f);
 }
 
+// Both tables of a family that counts tokens have a row of the padding.
+TEST_P(PretrainedTest, ThePaddingsRowsAreZero) {
+  ModelConfig config = config_;
+  config.pad_token_id = 1;
+  weights_.resize(model_.layout().size());
+  initialize_parameters(config, model_.layout(), weights_, 1);
+  const bool counts_tokens = GetParam()->positions == nn::Positions::kTokens;
+  for (const auto& [table, has_padding] :
+       {std::pair{"word_embeddings", true}, {"position_embeddings", counts_tokens}}) {
+    const nn::ParameterSpec* parameter =
+        model_.layout().find(fmt::format("{}embeddings.{}.weight", prefix_, table));
+    const std::span rows = std::span(weights_).subspan(parameter->offset, parameter->size);
+    const std::span row = rows.subspan(config.embedding_width(), config.embedding_width());
+    EXPECT_EQ(std::all_of(row.begin(), row.end(), [](float w) { return w == 0; }), has_padding)
+        << table;
+  }
+}
+
 TEST_P(PretrainedTest, RefusesAnotherShape) {
   std::vector<OwnedTensor> tensors =
       checkpoint(DType::kF32, [](const std::string& name) { return name; });
   const std::string name = prefix_ + "embeddings.word_embeddings.weight";
+  const std::size_t width = config_.embedding_width();
   for (OwnedTensor& tensor : tensors) {
     if (tensor.name == name)
-      tensor = make_tensor(name, DType::kF32, {39, 32}, exact_values(39 * 32, 0));
+      tensor = make_tensor(name, DType::kF32, {39, width}, exact_values(39 * width, 0));
   }
   write(tensors);
-  EXPECT_THAT([&] { load(); },
-              ThrowsMessage<DataError>(
-                  AllOf(HasSubstr("model.safetensors: tensor '" + name + "' has shape [39, 32]"),
-                        HasSubstr("expects [40, 32]"))));
+  EXPECT_THAT(
+      [&] { load(); },
+      ThrowsMessage<DataError>(AllOf(
+          HasSubstr(fmt::format("model.safetensors: tensor '{}' has shape [39, {}]", name, width)),
+          HasSubstr(fmt::format("expects [40, {}]", width)))));
 }
 
 TEST_P(PretrainedTest, RefusesIntegersTwinsAndStrangers) {

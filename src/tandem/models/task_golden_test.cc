@@ -41,7 +41,7 @@ void PrintTo(const GoldenCase& golden_case, std::ostream* out) {
 
 std::vector<GoldenCase> golden_cases() {
   std::vector<GoldenCase> cases;
-  for (const char* model : {"minilm", "distilbert"}) {
+  for (const char* model : {"minilm", "distilbert", "roberta", "xlmr", "electra"}) {
     for (const char* task : {"single", "pair", "regression", "multilabel", "ner", "qa"}) {
       if (std::string_view(model) != "minilm" || std::string_view(task) != "qa") {
         cases.push_back({model, task});

@@ -61,6 +61,9 @@ inline ModelConfig tiny_config(const Family& family) {
   config.num_attention_heads = 2;
   config.intermediate_size = 48;
   config.max_position_embeddings = 16;
+  config.pad_token_id = 0;
+  if (config.embedding_size > 0) config.embedding_size = 24;
+  if (!family.reads_token_types && config.type_vocab_size > 0) config.type_vocab_size = 1;
   config.initializer_range = 0.2;  // wide, so that softmax and GELU leave their linear range
   // Another activation where there are no token types, so that the families cover both.
   if (config.type_vocab_size == 0) config.hidden_act = kernels::Activation::kGeluNew;
@@ -91,8 +94,9 @@ inline nn::PackedBatch tiny_batch(bool padded) {
 
 // A model with weights drawn from a seed, in f32 and rounded to bf16.
 struct TestModel {
-  explicit TestModel(const ModelConfig& config, std::uint64_t seed = 7)
-      : model(config, make_head), f32(model.layout().size()), bf16(model.layout().bf16_size()) {
+  explicit TestModel(const ModelConfig& config, std::uint64_t seed = 7,
+                     const MakeHead& head = make_head)
+      : model(config, head), f32(model.layout().size()), bf16(model.layout().bf16_size()) {
     initialize_parameters(config, model.layout(), f32, seed);
     // LayerNorm parameters and biases away from 1 and 0, so that a gradient that ignores them
     // shows.

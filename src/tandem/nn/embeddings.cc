@@ -8,10 +8,29 @@
 namespace tandem::nn {
 namespace {
 
-kernels::EmbeddingIndices indices_of(const EmbeddingsOptions& options, const PackedBatch& batch) {
+void number_rows(const EmbeddingsOptions& options, const PackedBatch& batch,
+                 std::span<std::int32_t> positions) {
+  const bool counts_rows = options.positions == Positions::kRows;
+  for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
+    std::int32_t last = counts_rows ? -1 : options.padding_idx;
+    for (std::size_t row = batch.row_begin[i]; row < batch.row_begin[i + 1]; ++row) {
+      const bool is_padding = !counts_rows && batch.input_ids[row] == options.padding_idx;
+      positions[row] = is_padding ? options.padding_idx : ++last;
+    }
+  }
+}
+
+const std::int32_t* types_of(const EmbeddingsOptions& options, const PackedBatch& batch,
+                             const EmbeddingsActivations& saved) {
+  if (options.type_vocab_size == 0) return nullptr;
+  return options.reads_token_types ? batch.token_type_ids.data() : saved.types.data();
+}
+
+kernels::EmbeddingIndices indices_of(const EmbeddingsOptions& options, const PackedBatch& batch,
+                                     const EmbeddingsActivations& saved) {
   return {.word = batch.input_ids.data(),
-          .position = batch.position_ids.data(),
-          .type = options.type_vocab_size == 0 ? nullptr : batch.token_type_ids.data(),
+          .position = saved.positions.data(),
+          .type = types_of(options, batch, saved),
           .vocab_size = options.vocab_size,
           .max_positions = options.max_position_embeddings,
           .type_vocab_size = options.type_vocab_size};
@@ -31,10 +50,21 @@ kernels::EmbeddingNoise noise_of(const DropoutStream& stream) {
 
 }  // namespace
 
+EmbeddingsActivations EmbeddingsActivations::allocate(Arena& arena,
+                                                      const EmbeddingsOptions& options,
+                                                      std::size_t rows) {
+  const bool zeros = options.type_vocab_size > 0 && !options.reads_token_types;
+  return {.norm = LayerNormActivations::allocate(arena, rows, options.width),
+          .positions = arena.allocate<std::int32_t>(rows),
+          .types = zeros ? arena.allocate<std::int32_t>(rows) : std::span<std::int32_t>()};
+}
+
 template <class T>
 void embeddings_forward(const Pass& pass, const EmbeddingsOptions& options,
                         const EmbeddingsParameters& parameters, const PackedBatch& batch,
-                        const LayerNormActivations& saved, const Hidden<T>& y) {
+                        const EmbeddingsActivations& saved, const Hidden<T>& y) {
+  number_rows(options, batch, saved.positions);
+  std::fill(saved.types.begin(), saved.types.end(), 0);
   const Weights& weights = pass.weights;
   const kernels::EmbeddingForward<T> args = {
       .word = weights.vector(parameters.word),
@@ -45,26 +75,26 @@ void embeddings_forward(const Pass& pass, const EmbeddingsOptions& options,
       .eps = static_cast<float>(options.layer_norm_eps),
       .y = y.residual.data(),
       .y_copy = y.copy(),
-      .sum = saved.sum.data(),
-      .mean = saved.mean.data(),
-      .rstd = saved.rstd.data(),
+      .sum = saved.norm.sum.data(),
+      .mean = saved.norm.mean.data(),
+      .rstd = saved.norm.rstd.data(),
       .noise = noise_of(pass.dropout)};
   const StageTimer timer(pass.context.profile, "embeddings", "forward");
-  kernels::embedding_forward<T>(pass.context, pass.sequences, options.hidden_size,
-                                indices_of(options, batch), dropout_of(pass, options), args);
+  kernels::embedding_forward<T>(pass.context, pass.sequences, options.width,
+                                indices_of(options, batch, saved), dropout_of(pass, options), args);
 }
 
 void embeddings_backward(const Pass& pass, const EmbeddingsOptions& options,
                          const EmbeddingsParameters& parameters, const PackedBatch& batch,
-                         const LayerNormActivations& saved, std::span<float> grad,
+                         const EmbeddingsActivations& saved, std::span<float> grad,
                          const Gradients& grads) {
   const StageTimer timer(pass.context.profile, "embeddings", "backward");
   float* const grad_position = grads.at(parameters.position);
   const kernels::EmbeddingBackward args = {
       .grad_y = grad.data(),
-      .sum = saved.sum.data(),
-      .mean = saved.mean.data(),
-      .rstd = saved.rstd.data(),
+      .sum = saved.norm.sum.data(),
+      .mean = saved.norm.mean.data(),
+      .rstd = saved.norm.rstd.data(),
       .gamma = pass.weights.vector(parameters.norm.weight),
       .grad_word = grads.at(parameters.word),
       .grad_position = grad_position,
@@ -72,19 +102,20 @@ void embeddings_backward(const Pass& pass, const EmbeddingsOptions& options,
       .grad_gamma = grads.at(parameters.norm.weight),
       .grad_beta = grads.at(parameters.norm.bias),
       .padding_idx = options.padding_idx,
+      .padding_position = options.positions == Positions::kTokens ? options.padding_idx : -1,
       .accumulate = grads.accumulate};
-  kernels::embedding_backward(pass.context, pass.sequences, options.hidden_size,
-                              indices_of(options, batch), dropout_of(pass, options), args);
+  kernels::embedding_backward(pass.context, pass.sequences, options.width,
+                              indices_of(options, batch, saved), dropout_of(pass, options), args);
   if (!options.positions_trainable) {
-    std::fill_n(grad_position, options.max_position_embeddings * options.hidden_size, 0.0f);
+    std::fill_n(grad_position, options.max_position_embeddings * options.width, 0.0f);
   }
 }
 
 template void embeddings_forward<float>(const Pass&, const EmbeddingsOptions&,
                                         const EmbeddingsParameters&, const PackedBatch&,
-                                        const LayerNormActivations&, const Hidden<float>&);
+                                        const EmbeddingsActivations&, const Hidden<float>&);
 template void embeddings_forward<bfloat16>(const Pass&, const EmbeddingsOptions&,
                                            const EmbeddingsParameters&, const PackedBatch&,
-                                           const LayerNormActivations&, const Hidden<bfloat16>&);
+                                           const EmbeddingsActivations&, const Hidden<bfloat16>&);
 
 }  // namespace tandem::nn

@@ -1,5 +1,5 @@
-// BERT's input: y = dropout(LayerNorm(word[id] + position[p] + type[t])); with NEFTune noise is
-// added to the sum.
+// The input of an encoder: y = dropout(LayerNorm(word[id] + position[p] + type[t])); with NEFTune
+// noise is added to the sum. E is the width of the embeddings.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,22 @@
 
 namespace tandem::nn {
 
+// How the rows of a sequence are numbered.
+//   kRows:   0, 1, 2 … (BERT)
+//   kTokens: with p the id of the padding, p + 1, p + 2 … for every row that is not the padding,
+//            and p for those that are (RoBERTa). It looks at ids only: padding inside a text counts
+//            as such.
+enum class Positions { kRows, kTokens };
+
 struct EmbeddingsOptions {
-  std::size_t hidden_size = 0;
+  std::size_t width = 0;  // E
   std::size_t vocab_size = 0;
   std::size_t max_position_embeddings = 0;
   std::size_t type_vocab_size = 0;  // 0: no token types
-  std::int32_t padding_idx = -1;    // this word's row gets no gradient; -1: none
+  // This word's row gets no gradient, and with kTokens that position's neither; -1: none.
+  std::int32_t padding_idx = -1;
+  Positions positions = Positions::kRows;
+  bool reads_token_types = true;    // false: every row has the type 0
   bool positions_trainable = true;  // false: a fixed table, whose gradient stays 0
   double layer_norm_eps = 1e-12;
   double dropout = 0;
@@ -28,22 +38,32 @@ struct EmbeddingsOptions {
 
 // Offsets in the parameter arena.
 struct EmbeddingsParameters {
-  std::size_t word = 0;      // [vocab_size, H]
-  std::size_t position = 0;  // [max_position_embeddings, H]
-  std::size_t type = 0;      // [type_vocab_size, H]; unused without token types
+  std::size_t word = 0;      // [vocab_size, E]
+  std::size_t position = 0;  // [max_position_embeddings, E]
+  std::size_t type = 0;      // [type_vocab_size, E]; unused without token types
   LayerNormParameters norm;
 };
 
-// y: overwritten. An id outside its table is an InvalidArgument that names the row.
+// What backward needs.
+struct EmbeddingsActivations {
+  LayerNormActivations norm;
+  std::span<std::int32_t> positions;  // [R]
+  std::span<std::int32_t> types;      // [R] zeros, where token types are not read; else empty
+
+  static EmbeddingsActivations allocate(Arena& arena, const EmbeddingsOptions& options,
+                                        std::size_t rows);
+};
+
+// y: [R, E], overwritten. An id outside its table is an InvalidArgument that names the row.
 template <class T>
 void embeddings_forward(const Pass& pass, const EmbeddingsOptions& options,
                         const EmbeddingsParameters& parameters, const PackedBatch& batch,
-                        const LayerNormActivations& saved, const Hidden<T>& y);
+                        const EmbeddingsActivations& saved, const Hidden<T>& y);
 
-// grad: [R, H] f32, the gradient of y; overwritten with the gradient of the sum of the three rows.
+// grad: [R, E] f32, the gradient of y; overwritten with the gradient of the sum of the three rows.
 void embeddings_backward(const Pass& pass, const EmbeddingsOptions& options,
                          const EmbeddingsParameters& parameters, const PackedBatch& batch,
-                         const LayerNormActivations& saved, std::span<float> grad,
+                         const EmbeddingsActivations& saved, std::span<float> grad,
                          const Gradients& grads);
 
 }  // namespace tandem::nn

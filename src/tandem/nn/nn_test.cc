@@ -116,7 +116,6 @@ TEST(PackedBatch, PacksAndPads) {
   batch.append(std::vector<std::int32_t>{8, 9}, {}, 4, /*padded_rows=*/4, /*pad_id=*/1);
   EXPECT_THAT(batch.input_ids, ElementsAre(5, 6, 7, 8, 9, 1, 1));
   EXPECT_THAT(batch.token_type_ids, ElementsAre(0, 1, 1, 0, 0, 0, 0));
-  EXPECT_THAT(batch.position_ids, ElementsAre(0, 1, 2, 0, 1, 2, 3));
   EXPECT_THAT(batch.row_begin, ElementsAre(0, 3, 7));
   EXPECT_THAT(batch.key_count, ElementsAre(3, 2));
   EXPECT_THAT(batch.sample, ElementsAre(9, 4));

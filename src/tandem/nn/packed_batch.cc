@@ -7,7 +7,6 @@ namespace tandem::nn {
 void PackedBatch::clear() {
   input_ids.clear();
   token_type_ids.clear();
-  position_ids.clear();
   row_begin.assign(1, 0);
   key_count.clear();
   sample.clear();
@@ -16,7 +15,6 @@ void PackedBatch::clear() {
 void PackedBatch::reserve(std::size_t max_rows, std::size_t max_sequences) {
   input_ids.reserve(max_rows);
   token_type_ids.reserve(max_rows);
-  position_ids.reserve(max_rows);
   row_begin.reserve(max_sequences + 1);
   key_count.reserve(max_sequences);
   sample.reserve(max_sequences);
@@ -38,7 +36,6 @@ void PackedBatch::append(std::span<const std::int32_t> ids, std::span<const std:
     const bool is_token = position < ids.size();
     input_ids.push_back(is_token ? ids[position] : pad_id);
     token_type_ids.push_back(is_token && !types.empty() ? types[position] : 0);
-    position_ids.push_back(static_cast<std::int32_t>(position));
   }
   row_begin.push_back(static_cast<std::uint32_t>(input_ids.size()));
   key_count.push_back(static_cast<std::uint32_t>(ids.size()));

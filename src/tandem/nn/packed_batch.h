@@ -18,7 +18,6 @@ struct PackedBatch {
   // Per row.
   std::vector<std::int32_t> input_ids;
   std::vector<std::int32_t> token_type_ids;  // ignored by models without token types
-  std::vector<std::int32_t> position_ids;    // 0, 1, 2 … within each sequence
   // Per sequence i: its rows are [row_begin[i], row_begin[i + 1]), the first key_count[i] of them
   // real tokens; sample[i] is its index in the global batch, the key of its dropout masks.
   std::vector<std::uint32_t> row_begin{0};

@@ -15,7 +15,7 @@ namespace tandem::nn {
 // Which dropout mask belongs to which place. Masks are functions of (seed, step, global sample,
 // site, element), so backward recomputes them and they do not depend on threads, ranks or padding.
 // A site is kernels::dropout_site(layer, place); place kInput of layer l is the input of layer l:
-// the embeddings' output for l = 0, the head's input for l = L, where kHeadHidden is the input of its
+// the embeddings' output for l = 0, the head's input for l = L, where kHeadHidden is that of its
 // last layer.
 enum class DropoutPlace : std::uint32_t {
   kInput = 0,

@@ -296,7 +296,9 @@ TEST_P(Int8Files, WeightsThatAreNotFiniteNameTheLayer) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Int8Files,
                          ::testing::ValuesIn(models::families().begin(), models::families().end()),
-                         [](const auto& family) { return std::string(family.param->model_type); });
+                         [](const auto& family) {
+                           return std::string(family.param->class_prefix);
+                         });
 
 }  // namespace
 }  // namespace tandem::quant

@@ -7,7 +7,7 @@
 namespace tandem::models {
 namespace {
 
-constexpr std::array kFamilies = {&kBert, &kDistilBert};
+constexpr std::array kFamilies = {&kBert, &kDistilBert, &kElectra, &kRoberta, &kXlmRoberta};
 
 }  // namespace
 

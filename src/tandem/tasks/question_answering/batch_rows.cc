@@ -16,9 +16,6 @@ void append_sequence(const FeatureSet& features, std::size_t i, std::size_t rows
   rows = std::max(rows, real);
   ids.resize(begin + rows, features.frame().pad_id);
   batch.token_type_ids.resize(begin + rows, 0);
-  for (std::size_t position = 0; position < rows; ++position) {
-    batch.position_ids.push_back(static_cast<std::int32_t>(position));
-  }
   batch.row_begin.push_back(static_cast<std::uint32_t>(ids.size()));
   batch.key_count.push_back(static_cast<std::uint32_t>(real));
   batch.start_positions.push_back(features[i].start_position);
@@ -49,7 +46,6 @@ std::size_t batch_rows(const FeatureSet& features, std::span<const std::uint32_t
 void reserve(BatchRows& batch, std::size_t rows, std::size_t sequences) {
   batch.input_ids.reserve(rows);
   batch.token_type_ids.reserve(rows);
-  batch.position_ids.reserve(rows);
   batch.row_begin.reserve(sequences + 1);
   batch.key_count.reserve(sequences);
   batch.start_positions.reserve(sequences);
@@ -60,7 +56,6 @@ void fill_batch(const FeatureSet& features, std::span<const std::uint32_t> indic
                 BatchRows& batch) {
   batch.input_ids.clear();
   batch.token_type_ids.clear();
-  batch.position_ids.clear();
   batch.row_begin.assign(1, 0);
   batch.key_count.clear();
   batch.start_positions.clear();

@@ -33,7 +33,7 @@ struct FeatureOptions {
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
   std::size_t max_seq_length = 384;
-  std::size_t max_positions = kAll;  // the model's max_position_embeddings: no feature is longer
+  std::size_t max_positions = kAll;  // ModelConfig::max_tokens(): no feature is longer
   std::size_t doc_stride = 128;      // overlap of neighbouring windows, in tokens
   bool labels = true;                // training; false: evaluation and prediction
   // Decides the feature length that the labels see, see FeatureStatistics.
@@ -129,7 +129,6 @@ FeatureSet build_features(const text::Tokenizer& tokenizer,
 struct BatchRows {
   std::vector<std::int32_t> input_ids;       // [rows]
   std::vector<std::int32_t> token_type_ids;  // [rows]: as frame() says; 0 on padding
-  std::vector<std::int32_t> position_ids;    // [rows]: 0, 1, … in each sequence
   std::vector<std::uint32_t> row_begin;      // [sequences + 1]
   // [sequences]: real tokens; the rest of the sequence is padding.
   std::vector<std::uint32_t> key_count;

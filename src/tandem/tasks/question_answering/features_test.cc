@@ -371,7 +371,6 @@ TEST(Batch, ThePaddingStates) {
   const BatchRows packed = one_batch(features, Padding::kNone);
   EXPECT_THAT(packed.input_ids, ElementsAre(2, 21, 3, 5, 6, 3, 2, 21, 31, 3, 7, 31, 3));
   EXPECT_THAT(packed.token_type_ids, ElementsAre(0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1));
-  EXPECT_THAT(packed.position_ids, ElementsAre(0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 6));
   EXPECT_THAT(packed.row_begin, ElementsAre(0, 6, 13));
   EXPECT_THAT(packed.key_count, ElementsAre(6, 7));
   EXPECT_THAT(packed.start_positions, ElementsAre(5, 0));
@@ -385,7 +384,7 @@ TEST(Batch, ThePaddingStates) {
 
   const BatchRows full = one_batch(features, Padding::kMaxSeqLength);
   EXPECT_THAT(full.row_begin, ElementsAre(0, 8, 16));
-  EXPECT_THAT(rows_of(full.position_ids, full, 1), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(rows_of(full.input_ids, full, 1), ElementsAre(2, 21, 31, 3, 7, 31, 3, 0));
 }
 
 TEST(Batch, OrderOfTheIndicesAndReuse) {

@@ -297,7 +297,6 @@ void QuestionAnsweringTask::fill(const FeatureSet& features, std::span<const std
   fill_batch(features, indices, options_.padding, rows);
   std::swap(batch.input_ids, rows.input_ids);
   std::swap(batch.token_type_ids, rows.token_type_ids);
-  std::swap(batch.position_ids, rows.position_ids);
   std::swap(batch.row_begin, rows.row_begin);
   std::swap(batch.key_count, rows.key_count);
   batch.sample.resize(indices.size());

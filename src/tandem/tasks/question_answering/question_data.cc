@@ -162,7 +162,7 @@ void load_questions(const tasks::QaArguments& data, const text::Tokenizer& token
     workers.emplace(*count);
   }
   const hub::DatasetFiles& files = parts.files;
-  Loader loader(data, task.model().config().max_position_embeddings, tokenizer, parts,
+  Loader loader(data, task.model().config().max_tokens(), tokenizer, parts,
                 workers ? *workers : parts.threads);
   if (parts.stages.train) task.set_train_features(loader.train(files.train, files.train_rows));
   if (parts.stages.eval) {

@@ -1,9 +1,10 @@
-// Question answering on random tokens: the real model and loss as a task of the trainer, without
-// data, tokenizer or evaluation.
+// Random tokens as a task of the trainer: the real model, head and loss, without data, tokenizer or
+// evaluation.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tandem/models/encoder_model.h"
@@ -11,11 +12,22 @@
 
 namespace tandem::apps::bench {
 
-class RandomSpans final : public tasks::Task {
+// What the model is trained for.
+//   kSpans:  question answering.
+//   kTexts:  two labels of each text (SST-2).
+//   kTokens: nine labels of each token (CoNLL-2003).
+enum class Head { kSpans, kTexts, kTokens };
+
+// As the Hub names tasks: "question-answering", "text-classification", "token-classification".
+std::vector<std::string> head_names();
+// Throws InvalidArgument for a name that is none of them.
+Head head_of(const std::string& name);
+
+class RandomBatch final : public tasks::Task {
  public:
   // One feature per length; all of them are the batch.
-  RandomSpans(models::ModelConfig config, nn::Precision precision,
-              std::vector<std::uint32_t> lengths);
+  RandomBatch(models::ModelConfig config, nn::Precision precision,
+              std::vector<std::uint32_t> lengths, Head head = Head::kSpans);
 
   const models::EncoderModel& model() const { return model_; }
   const models::ModelConfig& config() const { return model_.config(); }
@@ -45,12 +57,16 @@ class RandomSpans final : public tasks::Task {
                              const std::string&, ThreadPool&) override;
 
  private:
+  void append_targets(std::span<const std::int32_t> ids);
+  double loss(const kernels::Context& context, float scale, float* grad_logits) const;
+
+  Head head_;
   models::EncoderModel model_;
   nn::Precision precision_;
   std::vector<std::uint32_t> lengths_;
   std::optional<models::Activations> activations_;
   nn::PackedBatch batch_;
-  std::vector<std::int32_t> ids_, targets_;
+  std::vector<std::int32_t> ids_, targets_;  // targets: of each text, or of each token
   std::vector<float> logits_, grad_logits_;
 };
 
