@@ -1,5 +1,5 @@
-// Every family with every task's head against what Hugging Face computes: the goldens of
-// shared/data/golden/tasks (README there).
+// Every family with every task's head against what Hugging Face computes: the project's own goldens
+// (tests/parity/README.md) and those of shared/data/golden/tasks (README there).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 
 #include "support/golden_files.h"
 #include "support/test_support.h"
+#include "tandem/core/file.h"
 #include "tandem/kernels/cross_entropy.h"
 #include "tandem/kernels/squared_error.h"
 #include "tandem/models/encoder_model.h"
@@ -26,11 +27,8 @@ using nn::Precision;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAreArray;
 
-std::filesystem::path golden(const std::string& name) {
-  return tandem::testing::shared_data() / "golden" / "tasks" / name;
-}
-
 struct GoldenCase {
+  bool shared;        // not the project's own
   std::string model;  // "roberta"
   std::string task;   // "single"
 };
@@ -39,20 +37,42 @@ void PrintTo(const GoldenCase& golden_case, std::ostream* out) {
   *out << golden_case.model << " " << golden_case.task;
 }
 
-std::vector<GoldenCase> golden_cases() {
+std::vector<GoldenCase> project_cases() {
+  std::vector<GoldenCase> cases;
+  for (const char* model : {"bert", "distilbert", "roberta", "xlmr", "electra"}) {
+    for (const char* task : {"single", "regression", "multilabel", "ner", "qa"})
+      cases.push_back({false, model, task});
+  }
+  return cases;
+}
+
+std::vector<GoldenCase> shared_cases() {
   std::vector<GoldenCase> cases;
   for (const char* model : {"minilm", "distilbert", "roberta", "xlmr", "electra"}) {
     for (const char* task : {"single", "pair", "regression", "multilabel", "ner", "qa"}) {
-      if (std::string_view(model) != "minilm" || std::string_view(task) != "qa") {
-        cases.push_back({model, task});
-      }
+      if (std::string_view(model) != "minilm" || std::string_view(task) != "qa")
+        cases.push_back({true, model, task});
     }
   }
   return cases;
 }
 
-std::filesystem::path model_dir(const std::string& model) {
-  return model == "minilm" ? tandem::testing::minilm_dir() : golden("models") / ("tiny-" + model);
+std::filesystem::path golden(const GoldenCase& golden_case, const std::string& name) {
+  return golden_case.shared ? tandem::testing::shared_data() / "golden" / "tasks" / name
+                            : std::filesystem::path(TANDEM_SOURCE_DIR) / "tests" / "parity" /
+                                  "golden" / "families" / name;
+}
+
+std::filesystem::path model_dir(const GoldenCase& golden_case) {
+  return golden_case.model == "minilm"
+             ? tandem::testing::minilm_dir()
+             : golden(golden_case, "models") / ("tiny-" + golden_case.model);
+}
+
+json expected_of(const GoldenCase& golden_case) {
+  const std::string name = fmt::format("{}_{}.json", golden_case.model, golden_case.task);
+  if (!golden_case.shared) return json::parse(read_file(golden(golden_case, "batch_" + name)));
+  return tandem::testing::read_gzip_json(golden(golden_case, "batch8_" + name + ".gz"));
 }
 
 MakeHead head_of(const std::string& task, std::size_t num_labels) {
@@ -90,18 +110,18 @@ double distance(std::span<const float> found, const json& expected) {
   return std::sqrt(sum);
 }
 
-class TaskGoldenTest : public tandem::testing::SharedDataTest,
-                       public ::testing::WithParamInterface<GoldenCase> {
+class TaskGoldenTest : public ::testing::TestWithParam<GoldenCase> {
  protected:
   void SetUp() override {
-    SharedDataTest::SetUp();
-    if (IsSkipped()) return;
-    const std::filesystem::path directory = model_dir(GetParam().model);
+    if (GetParam().shared && !std::filesystem::exists(golden(GetParam(), "README.md"))) {
+      GTEST_SKIP() << "needs the shared test data, which is absent: "
+                   << tandem::testing::shared_data();
+    }
+    const std::filesystem::path directory = model_dir(GetParam());
     if (!std::filesystem::exists(directory / "model.safetensors")) {
       GTEST_SKIP() << "needs the MiniLM encoder, which is absent: run scripts/fetch_minilm.sh";
     }
-    expected_ = tandem::testing::read_gzip_json(
-        golden(fmt::format("batch8_{}_{}.json.gz", GetParam().model, GetParam().task)));
+    expected_ = expected_of(GetParam());
     model_ = std::make_unique<EncoderModel>(
         ModelConfig::load(directory),
         head_of(GetParam().task, expected_.at("num_labels").get<std::size_t>()));
@@ -203,10 +223,13 @@ class TaskGoldenTest : public tandem::testing::SharedDataTest,
   nn::PackedBatch batch_;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, TaskGoldenTest, ::testing::ValuesIn(golden_cases()),
-                         [](const auto& test) {
-                           return fmt::format("{}_{}", test.param.model, test.param.task);
-                         });
+std::string name_of_case(const ::testing::TestParamInfo<GoldenCase>& test) {
+  return fmt::format("{}_{}", test.param.model, test.param.task);
+}
+
+INSTANTIATE_TEST_SUITE_P(Project, TaskGoldenTest, ::testing::ValuesIn(project_cases()),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Shared, TaskGoldenTest, ::testing::ValuesIn(shared_cases()), name_of_case);
 
 TEST_P(TaskGoldenTest, TheCheckpointLoadsAndTheHeadIsTorchsDraw) {
   EXPECT_EQ(model_->architecture(), expected_.at("class"));
@@ -217,7 +240,7 @@ TEST_P(TaskGoldenTest, TheCheckpointLoadsAndTheHeadIsTorchsDraw) {
   EXPECT_THAT(
       report_.ignored,
       UnorderedElementsAreArray(expected_.at("unexpected_keys").get<std::vector<std::string>>()));
-  const SafetensorsFile heads(golden("heads.safetensors"));
+  const SafetensorsFile heads(golden(GetParam(), "heads.safetensors"));
   for (const std::string& name : report_.newly_initialized) {
     const nn::ParameterSpec* parameter = model_->layout().find(name);
     std::vector<float> want(parameter->size);
