@@ -7,7 +7,9 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -17,9 +19,11 @@
 #include "apps/command/commands.h"
 #include "apps/command/line_output.h"
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
 #include "tandem/core/memory_limits.h"
 #include "tandem/core/python_json.h"
 #include "tandem/flags/suggest.h"
+#include "tandem/launch/failure.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/rendezvous/pmi.h"
 
@@ -34,6 +38,8 @@ constexpr Command kCommands[] = {
     {"run_qa", "fine-tune and evaluate a model for question answering, as Hugging Face's run_qa.py",
      "tandem run_qa --model_name_or_path DIR|NAME [flags]   (tandem run_qa --help lists all flags)",
      run_qa},
+    {"run", "start a job's workers on this host and watch them, as torchrun does",
+     "tandem run [flags] SCRIPT [flags of the script]   (tandem run --help)", run},
     {"ask", "answer a question from a text",
      "tandem ask --model DIR|NAME --context FILE|- QUESTION...", ask},
     {"serve", "answer questions in a browser, and as JSON for programs",
@@ -130,6 +136,22 @@ int explain_current_error(const Command& command, const Environment& environment
   }
 }
 
+// For the agent that started this process, and whoever reads such files: why a job failed.
+void leave_reason(const Environment& environment) {
+  const auto path = environment.get("TORCHELASTIC_ERROR_FILE");
+  if (!path || !environment.get("RANK")) return;
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    try {
+      write_file(*path, launch::error_file_text(json_reason(error.what()), "",
+                                                static_cast<long>(std::time(nullptr))));
+    } catch (const IoError&) {  // the reason has been printed too
+    }
+  } catch (...) {
+  }
+}
+
 int run_command(const Command& command, const Invocation& invocation) {
   try {
     const auto& words = invocation.words;
@@ -140,8 +162,16 @@ int run_command(const Command& command, const Invocation& invocation) {
       fmt::print("{}", run_qa_help());
       return 0;
     }
+    const std::string own_agent = is_job(command) ? why_own_agent(invocation.environment) : "";
+    if (!own_agent.empty()) {
+      fmt::print(stderr, "tandem: {}\n", own_agent);
+      std::vector<std::string> under_agent = words;
+      under_agent.insert(under_agent.begin(), fmt::format("{}.py", command.name));
+      return run({std::move(under_agent), invocation.environment});
+    }
     return command.run(invocation);
   } catch (...) {
+    if (is_job(command)) leave_reason(invocation.environment);
     const int code = explain_current_error(command, invocation.environment);
     // mpirun waits for every rank; one that is stopped or out of reach must not keep it.
     if (command.run == run_qa && code != 0) rendezvous::end_job(invocation.environment, code);
@@ -179,5 +209,9 @@ std::span<const Command> commands() { return kCommands; }
 }  // namespace tandem::apps
 
 int main(int argc, char** argv) {
-  return tandem::apps::dispatch(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  // Under torchrun's name: an image whose command is torchrun needs no other.
+  if (argc > 0 && std::filesystem::path(argv[0]).filename() == "torchrun")
+    words.insert(words.begin(), "run");
+  return tandem::apps::dispatch(std::move(words));
 }

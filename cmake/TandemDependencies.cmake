@@ -21,6 +21,11 @@ find_library(MICROHTTPD_LIBRARY microhttpd REQUIRED)
 add_library(MicroHTTPD::microhttpd UNKNOWN IMPORTED)
 set_target_properties(MicroHTTPD::microhttpd PROPERTIES IMPORTED_LOCATION ${MICROHTTPD_LIBRARY}
                       INTERFACE_INCLUDE_DIRECTORIES ${MICROHTTPD_INCLUDE_DIR})
+find_path(HWLOC_INCLUDE_DIR hwloc.h REQUIRED)
+find_library(HWLOC_LIBRARY hwloc REQUIRED)
+add_library(Hwloc::hwloc UNKNOWN IMPORTED)
+set_target_properties(Hwloc::hwloc PROPERTIES IMPORTED_LOCATION ${HWLOC_LIBRARY}
+                      INTERFACE_INCLUDE_DIRECTORIES ${HWLOC_INCLUDE_DIR})
 if(TANDEM_BUILD_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

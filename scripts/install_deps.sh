@@ -11,6 +11,7 @@ set -euo pipefail
 
 libraries=(
   libdnnl-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libicu-dev libssl-dev zlib1g-dev libmicrohttpd-dev
+  libhwloc-dev                                                        # the machine's cores and memory domains
   libcurl4-openssl-dev libsnappy-dev libzstd-dev                      # downloads; compression of Parquet and Arrow files
   libgtest-dev libgmock-dev                                           # tests
 )

@@ -39,6 +39,7 @@ LAYERS = {
     "dist": ["optim", "comm", "kernels"],
     "hub": [],
     "flags": [],
+    "launch": ["flags", "rendezvous"],
     "text": [],
     "data": ["text"],
     "tasks": ["models", "data", "flags", "text", "hub", "nn", "kernels"],

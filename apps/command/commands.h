@@ -18,6 +18,7 @@ struct Invocation {
 
 // Each returns the process's exit code and throws tandem::Error for what the user can change.
 int run_qa(const Invocation& invocation);
+int run(const Invocation& invocation);
 int ask(const Invocation& invocation);
 int serve(const Invocation& invocation);
 int inspect(const Invocation& invocation);
@@ -34,6 +35,13 @@ struct Command {
   std::string_view usage;    // printed before a usage error
   int (*run)(const Invocation&);
 };
+
+// Whether the command is a job, of which several processes make one: `run_qa` and its like.
+inline bool is_job(const Command& command) { return command.name.starts_with("run_"); }
+
+// A job that was started with variables of an elastic PyTorchJob (PET_*) and no launcher's, which
+// would train alone: why it is started as if `tandem run` had been typed. Empty: it is not so.
+std::string why_own_agent(const Environment& environment);
 
 // All subcommands, in the order of `tandem --help`.
 std::span<const Command> commands();

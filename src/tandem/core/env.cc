@@ -1,5 +1,7 @@
 #include "tandem/core/env.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -54,6 +56,11 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"HTTP_PROXY", "proxy for downloads over http; lower case too"},
     {"HUGGINGFACE_HUB_CACHE", "older name of HF_HUB_CACHE"},
     {"HUGGING_FACE_HUB_TOKEN", "older name of HF_TOKEN"},
+    {"I_MPI_PIN",
+     "tandem run ties no worker to cores when this is 0, off, no or disable (Intel MPI's name)"},
+    {"I_MPI_PIN_DOMAIN",
+     "for Intel MPI's own launcher; tandem run says that it has --numa-binding instead"},
+    {"KMP_AFFINITY", "for OpenMP's threads, which tandem's jobs do not have; tandem run says so"},
     {"LOCAL_RANK", "rank of this process on its node (torchrun)"},
     {"LOCAL_WORLD_SIZE", "number of ranks on this node (torchrun)"},
     {"MASTER_ADDR", "host name or address of rank 0"},
@@ -71,9 +78,42 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"OMPI_COMM_WORLD_SIZE", "number of ranks (Open MPI)"},
     {"OMP_NUM_THREADS",
      "threads per rank; unset or 0: the available cores divided among the ranks of the node"},
+    {"OMP_PLACES", "for OpenMP's threads, which tandem's jobs do not have; tandem run says so"},
+    {"OMP_PROC_BIND", "tandem run ties no worker to cores when this is false"},
+    {"PATH", "where programs are looked for"},
+    {"PET_DUPLICATE_STDERR_FILTERS", "--duplicate-stderr-filters of tandem run (torchrun's name)"},
+    {"PET_DUPLICATE_STDOUT_FILTERS", "--duplicate-stdout-filters of tandem run (torchrun's name)"},
+    {"PET_EVENT_LOG_HANDLER", "--event-log-handler of tandem run (torchrun's name)"},
+    {"PET_LOCAL_ADDR", "--local-addr of tandem run (torchrun's name)"},
+    {"PET_LOCAL_RANKS_FILTER", "--local-ranks-filter of tandem run (torchrun's name)"},
+    {"PET_LOG_DIR", "--log-dir of tandem run (torchrun's name)"},
+    {"PET_LOG_LINE_PREFIX_TEMPLATE", "--log-line-prefix-template of tandem run (torchrun's name)"},
+    {"PET_MASTER_ADDR", "--master-addr of tandem run (torchrun's name)"},
+    {"PET_MASTER_PORT", "--master-port of tandem run (torchrun's name)"},
+    {"PET_MAX_RESTARTS", "--max-restarts of tandem run (torchrun's name)"},
+    {"PET_MODULE", "--module of tandem run (torchrun's name)"},
+    {"PET_MONITOR_INTERVAL", "--monitor-interval of tandem run (torchrun's name)"},
+    {"PET_NNODES", "--nnodes of tandem run (torchrun's name)"},
+    {"PET_NODE_RANK", "--node-rank of tandem run (torchrun's name)"},
+    {"PET_NO_PYTHON", "--no-python of tandem run (torchrun's name)"},
+    {"PET_NPROC_PER_NODE", "--nproc-per-node of tandem run (torchrun's name)"},
+    {"PET_RDZV_BACKEND", "--rdzv-backend of tandem run (torchrun's name)"},
+    {"PET_RDZV_CONF", "--rdzv-conf of tandem run (torchrun's name)"},
+    {"PET_RDZV_ENDPOINT", "--rdzv-endpoint of tandem run (torchrun's name)"},
+    {"PET_RDZV_ID", "--rdzv-id of tandem run (torchrun's name)"},
+    {"PET_REDIRECTS", "--redirects of tandem run (torchrun's name)"},
+    {"PET_ROLE", "--role of tandem run (torchrun's name)"},
+    {"PET_RUN_PATH", "--run-path of tandem run (torchrun's name)"},
+    {"PET_SHUTDOWN_TIMEOUT", "--shutdown-timeout of tandem run (torchrun's name)"},
+    {"PET_SIGNALS_TO_HANDLE", "--signals-to-handle of tandem run (torchrun's name)"},
+    {"PET_STANDALONE", "--standalone of tandem run (torchrun's name)"},
+    {"PET_START_METHOD", "--start-method of tandem run (torchrun's name)"},
+    {"PET_TEE", "--tee of tandem run (torchrun's name)"},
+    {"PET_VIRTUAL_LOCAL_RANK", "--virtual-local-rank of tandem run (torchrun's name)"},
     {"PMI_FD", "file descriptor of Hydra's process manager (PMI-1)"},
     {"PMI_RANK", "rank of this process (Hydra, MPICH, Intel MPI)"},
     {"PMI_SIZE", "number of ranks (Hydra, MPICH, Intel MPI)"},
+    {"PYTHON_EXEC", "the Python that tandem run starts scripts with (default python3)"},
     {"PYTORCH_PRETRAINED_BERT_CACHE", "older name of HF_HUB_CACHE"},
     {"PYTORCH_TRANSFORMERS_CACHE", "older name of HF_HUB_CACHE"},
     {"RANK", "rank of this process (torchrun)"},
@@ -93,8 +133,7 @@ constexpr EnvironmentVariable kRegistry[] = {
      "fixed table)"},
     {"TANDEM_CPU_FEATURES",
      "hides what the CPU has beyond this list of avx2, avx512, avx512_vnni, avx512_bf16 and "
-     "amx_bf16, or none; to see on "
-     "one machine what another will do"},
+     "amx_bf16, or none; to see on one machine what another will do"},
     {"TANDEM_FEATURE_CACHE",
      "folder in which features are kept for the next run, or off; unset: tandem/features in "
      "XDG_CACHE_HOME or ~/.cache"},
@@ -120,8 +159,14 @@ constexpr EnvironmentVariable kRegistry[] = {
      "seconds after which a rank whose process is stopped counts as failed (default 10; 0: never)"},
     {"TENSORBOARD_LOGGING_DIR",
      "where TensorBoard's events go without --logging_dir (transformers 5)"},
+    {"TMPDIR", "where temporary files go (default /tmp)"},
+    {"TORCHELASTIC_ERROR_FILE",
+     "file that gets the reason, as JSON, when a job or all of its workers fail (torchrun)"},
+    {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "--log-line-prefix-template of tandem run"},
     {"TORCHELASTIC_RESTART_COUNT", "how often torchrun restarted the job"},
+    {"TORCHELASTIC_RUN_ID", "name of the job (torchrun)"},
     {"TORCHELASTIC_USE_AGENT_STORE", "True when a torchrun agent already listens at MASTER_PORT"},
+    {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "--shutdown-timeout of tandem run"},
     {"TRANSFORMERS_CACHE", "older name of HF_HUB_CACHE"},
     {"TRANSFORMERS_OFFLINE", "no network connection is tried"},
     {"WORLD_SIZE", "number of ranks (torchrun)"},
@@ -151,6 +196,17 @@ Environment Environment::from_process() {
     }
   }
   return Environment(std::move(values));
+}
+
+std::map<std::string, std::string, std::less<>> inherited_environment() {
+  std::map<std::string, std::string, std::less<>> values;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::size_t equals = text.find('=');
+    if (equals != std::string_view::npos)
+      values.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return values;
 }
 
 std::span<const EnvironmentVariable> Environment::registry() { return kRegistry; }

@@ -40,4 +40,7 @@ class Environment {
   std::map<std::string, std::string, std::less<>> values_;
 };
 
+// Every variable of this process, registered or not: what programs that it starts inherit.
+std::map<std::string, std::string, std::less<>> inherited_environment();
+
 }  // namespace tandem

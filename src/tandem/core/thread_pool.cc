@@ -1,13 +1,9 @@
 #include "tandem/core/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <optional>
-#include <string>
 
 #include "tandem/core/cores.h"
 #include "tandem/core/error.h"
@@ -40,46 +36,6 @@ bool spin_until(Done done) {
     }
     if (std::chrono::steady_clock::now() - start > kLimit) return done();
   }
-}
-
-// "max 100000" (v2 cpu.max) or the v1 pair of files; the smallest quota on the way up to the root
-// counts.
-std::optional<double> cgroup_cpu_quota() {
-  std::optional<double> quota;
-  const auto consider = [&](double us, double period_us) {
-    if (us > 0 && period_us > 0) quota = std::min(quota.value_or(1e9), us / period_us);
-  };
-  std::ifstream cgroups("/proc/self/cgroup");
-  for (std::string line; std::getline(cgroups, line);) {
-    const auto second = line.rfind(':');
-    const auto first = line.find(':');
-    if (second == std::string::npos || first == second) {
-      if (first == std::string::npos) continue;
-    }
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    std::string path = line.substr(second + 1);
-    const bool v2 = controllers.empty();
-    const bool v1_cpu = (',' + controllers + ',').find(",cpu,") != std::string::npos;
-    if (!v2 && !v1_cpu) continue;
-    while (true) {
-      if (v2) {
-        std::ifstream file("/sys/fs/cgroup" + path + "/cpu.max");
-        std::string limit;
-        double period = 0;
-        if (file >> limit >> period && limit != "max") consider(std::atof(limit.c_str()), period);
-      } else {
-        const std::string folder = "/sys/fs/cgroup/cpu" + path;
-        std::ifstream quota_file(folder + "/cpu.cfs_quota_us");
-        std::ifstream period_file(folder + "/cpu.cfs_period_us");
-        double us = -1;
-        double period = 0;
-        if (quota_file >> us && period_file >> period) consider(us, period);
-      }
-      if (path.empty() || path == "/") break;
-      path.erase(path.rfind('/'));
-    }
-  }
-  return quota;
 }
 
 }  // namespace

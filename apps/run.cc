@@ -1,0 +1,179 @@
+// `tandem run`: torchrun's command line and contract. The agent is src/tandem/launch/agent.h; here
+// is what it gets from this process: its environment, its console, its machine.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
+#include "tandem/core/env.h"
+#include "tandem/launch/agent.h"
+#include "tandem/launch/placement.h"
+#include "tandem/launch/program.h"
+#include "tandem/launch/run_flags.h"
+#include "tandem/rendezvous/identity.h"
+#include "tandem/rendezvous/job_token.h"
+
+namespace tandem::apps {
+namespace {
+
+constexpr const char* kText =
+    "Starts the workers of a job on this host, watches them, and starts them again, with the "
+    "command "
+    "line, the environment and the TCPStore of torchrun. A script .../run_qa.py is `tandem "
+    "run_qa`; "
+    "any other is started as torchrun would start it.";
+
+void log_line(const std::string& line) {
+  const std::string text = fmt::format("tandem run: {}\n", line);
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+CommandDescription description() {
+  CommandDescription described;
+  described.text = kText;
+  for (const launch::RunFlag& flag : launch::run_flags()) {
+    OptionDescription option;
+    if (!flag.letter.empty()) option.names.push_back(fmt::format("-{}", flag.letter));
+    option.names.push_back(fmt::format("--{}", flag.name));
+    option.value = flag.value;
+    option.help = flag.help;
+    if (!flag.variable.empty()) option.help += fmt::format(" ({})", flag.variable);
+    described.options.push_back(std::move(option));
+  }
+  described.options.push_back({"", {}, "SCRIPT", "the script or program and its flags", {}, false});
+  return described;
+}
+
+std::string help() {
+  std::string text = fmt::format(
+      "usage: tandem run [flags] SCRIPT [flags of the script]\n\n{}\n\nflags (dashes or "
+      "underscores):\n",
+      kText);
+  for (const launch::RunFlag& flag : launch::run_flags()) {
+    const std::string letter = flag.letter.empty() ? "" : fmt::format("-{}, ", flag.letter);
+    text += fmt::format("  {}--{} {}\n      {}{}\n", letter, flag.name, flag.value, flag.help,
+                        flag.variable.empty() ? "" : fmt::format(" [{}]", flag.variable));
+  }
+  return text;
+}
+
+// Help is asked for in front of the script; behind it, it is the script's.
+bool asks_help(const std::vector<std::string>& words) {
+  return !words.empty() && (words.front() == "--help" || words.front() == "-h");
+}
+
+std::string own_path() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "tandem" : path.string();
+}
+
+launch::ProgramPlaces places(const Environment& environment) {
+  launch::ProgramPlaces places;
+  places.self = own_path();
+  for (const Command& command : commands()) {
+    if (is_job(command)) places.job_commands.emplace_back(command.name);
+  }
+  places.python = environment.get("PYTHON_EXEC").value_or("python3");
+  places.search_path = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+  return places;
+}
+
+// The first number of OMP_NUM_THREADS; nothing for what is none.
+std::optional<int> omp_threads(const Environment& environment) {
+  const std::string text = environment.get("OMP_NUM_THREADS").value_or("");
+  int value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value > 0 ? std::optional(value) : std::nullopt;
+}
+
+bool is_off(const std::optional<std::string>& value) {
+  constexpr std::string_view kWords[] = {"0", "off", "no", "disable", "false", "FALSE"};
+  return value && std::find(std::begin(kWords), std::end(kWords), *value) != std::end(kWords);
+}
+
+// Variables by which other launchers and runtimes tie processes to cores.
+launch::Binding binding(const launch::RunOptions& options, const Environment& environment,
+                        bool own_job) {
+  if (options.binding != launch::Binding::kDefault || !own_job) return options.binding;
+  for (const char* name : {"I_MPI_PIN", "OMP_PROC_BIND"}) {
+    if (!is_off(environment.get(name))) continue;
+    log_line(fmt::format("{} is off: workers are tied to no cores", name));
+    return launch::Binding::kNone;
+  }
+  for (const char* name : {"I_MPI_PIN_DOMAIN", "KMP_AFFINITY", "OMP_PLACES"}) {
+    if (!environment.get(name)) continue;
+    log_line(fmt::format(
+        "{} has no effect here: it is for {}; see --numa-binding", name,
+        std::string_view(name).starts_with("I_MPI") ? "Intel MPI's launcher" : "OpenMP's threads"));
+  }
+  return options.binding;
+}
+
+launch::Placement place(const launch::RunOptions& options, const Environment& environment,
+                        bool own_job) {
+  launch::PlacementRequest request;
+  request.nproc = options.nproc_per_node;
+  request.own_job = own_job;
+  request.binding = binding(options, environment, own_job);
+  request.omp_threads = omp_threads(environment);
+  request.communication_threads =
+      static_cast<int>(environment.get_int("CCL_WORKER_COUNT", 0, 4096).value_or(0));
+  launch::Placement placement = launch::place_workers(launch::this_machine(), request);
+  log_line(placement.summary);
+  for (const std::string& warning : placement.warnings) log_line("warning: " + warning);
+  return placement;
+}
+
+// Jobs of one host have a secret of their own, so that nobody else's process can meet them.
+std::string job_token(const launch::RunOptions& options, const Environment& environment) {
+  const auto given = environment.get("TANDEM_JOB_TOKEN");
+  if (given || options.max_nodes > 1) return given.value_or("");
+  return fmt::format("{:02x}", fmt::join(rendezvous::make_nonce(), ""));
+}
+
+}  // namespace
+
+std::string why_own_agent(const Environment& environment) {
+  constexpr std::string_view kSigns[] = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT",
+                                         "PET_NODE_RANK", "PET_MASTER_ADDR"};
+  for (const std::string_view sign : kSigns) {
+    const auto value = environment.get(sign);
+    if (!value) continue;
+    if (rendezvous::identify(environment).source != "single process") return "";
+    return fmt::format(
+        "{}={} is set, as for torchrun, and no RANK: this process acts as the agent of its node, "
+        "as "
+        "`tandem run` would, instead of training alone",
+        sign, *value);
+  }
+  return "";
+}
+
+int run(const Invocation& invocation) {
+  if (invocation.words == std::vector<std::string>{std::string(kDescribe)}) throw description();
+  if (asks_help(invocation.words)) {
+    fmt::print("{}", help());
+    return 0;
+  }
+  const Environment& environment = invocation.environment;
+  launch::AgentParts parts;
+  parts.options = launch::parse_run_line(invocation.words, environment);
+  for (const std::string& note : parts.options.notes) log_line(note);
+  parts.program = launch::worker_program(parts.options, places(environment));
+  parts.placement = place(parts.options, environment, parts.program.own_job);
+  parts.inherited = inherited_environment();
+  parts.job_token = job_token(parts.options, environment);
+  parts.temporary = environment.get("TMPDIR").value_or("/tmp");
+  parts.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
+  parts.log = log_line;
+  std::signal(SIGPIPE, SIG_IGN);
+  return launch::run_agent(std::move(parts));
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,258 @@
+#include "tandem/launch/agent.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/launch/open_job.h"
+#include "tandem/launch/signal_inbox.h"
+#include "tandem/launch/worker_group.h"
+
+namespace tandem::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = Coordinator::Clock;
+
+// Ranks of tandem's own jobs learn of a failure from each other and say why they end: they get this
+// long before they are stopped.
+constexpr milliseconds kLastWords{3000};
+// Others may be ending already from the same cause.
+constexpr milliseconds kSameMoment{50};
+constexpr milliseconds kDrain{1000};
+constexpr int kHostLost = 200;
+
+// Thrown out of waits that a signal ends.
+struct Stopped {};
+
+class Agent {
+ public:
+  explicit Agent(AgentParts parts)
+      : parts_(std::move(parts)),
+        inbox_(parts_.options.signals),
+        logs_(parts_.options, parts_.options.rdzv_id, parts_.temporary) {}
+
+  int run() {
+    if (logs_.wanted()) parts_.log(fmt::format("logs: {}", logs_.folder().string()));
+    try {
+      open();
+      while (!exit_code_) step();
+    } catch (const Stopped&) {
+      exit_code_ = 128 + stop_signal_;
+    }
+    relay_.drain(kDrain);
+    if (link_) link_->close();
+    return *exit_code_;
+  }
+
+ private:
+  enum class AfterStop { kNothing, kReady, kEnd };
+
+  void open() {
+    link_ = open_job(parts_, [this] { stop_on_signal(); });
+    link_->ready();
+  }
+
+  void stop_on_signal() {
+    if (const auto number = inbox_.take()) {
+      stop_signal_ = *number;
+      throw Stopped();
+    }
+  }
+
+  void step() {
+    wait();
+    while (const auto number = inbox_.take()) take_signal(*number);
+    hear_job();
+    if (group_) watch_workers();
+  }
+
+  void wait() {
+    std::vector<pollfd> waits{{inbox_.descriptor().get(), POLLIN, 0}};
+    milliseconds nap = std::chrono::minutes(1);
+    if (link_) {
+      link_->add_to(waits);
+      nap = std::min(nap, link_->nap());
+    }
+    const auto now = Clock::now();
+    if (group_) {
+      group_->add_to(waits);
+      nap = std::min(nap, std::chrono::ceil<milliseconds>(group_->next_due(now) - now));
+      if (group_->any_failed() && !reported_) nap = std::min(nap, kSameMoment);
+    }
+    ::poll(waits.data(), waits.size(), static_cast<int>(std::max(milliseconds(0), nap).count()));
+  }
+
+  milliseconds shutdown_timeout() const {
+    return std::chrono::seconds(parts_.options.shutdown_timeout_s);
+  }
+
+  void take_signal(int number) {
+    if (stop_signal_ != 0) {
+      parts_.log(fmt::format("{} again: the workers are killed", signal_name(number)));
+      if (group_) group_->kill();
+      return;
+    }
+    stop_signal_ = number;
+    if (link_) link_->leave(fmt::format("it got {}", signal_name(number)));
+    if (!group_ || group_->all_ended()) {
+      exit_code_ = 128 + number;
+      return;
+    }
+    parts_.log(
+        fmt::format("{}: passed on to {} workers, which have {} s to end (--shutdown-timeout)",
+                    signal_name(number), group_->num_running(), parts_.options.shutdown_timeout_s));
+    group_->stop(number, shutdown_timeout());
+    after_stop_ = AfterStop::kEnd;
+    end_code_ = 128 + number;
+  }
+
+  void hear_job() {
+    if (!link_ || exit_code_) return;
+    try {
+      for (const Order& order : link_->serve()) {
+        if (stop_signal_ == 0) obey(order);
+      }
+    } catch (const CommError& error) {
+      lose_host(error);
+    }
+  }
+
+  // The job's host may come back under its name, as pods do: then this node takes part again.
+  void lose_host(const CommError& error) {
+    link_.reset();
+    const bool again =
+        parts_.options.max_restarts > 0 || parts_.options.min_nodes < parts_.options.max_nodes;
+    parts_.log(fmt::format("{}{}", error.what(), again ? "; waiting for it to come back" : ""));
+    after_stop_ = again ? AfterStop::kReady : AfterStop::kEnd;
+    end_code_ = kHostLost;
+    stop_workers();
+  }
+
+  void obey(const Order& order) {
+    switch (order.kind) {
+      case Order::Kind::kNote:
+        return parts_.log(order.text);
+      case Order::Kind::kStart:
+        return start(order.place);
+      case Order::Kind::kStop:
+        parts_.log(order.text);
+        after_stop_ = AfterStop::kReady;
+        return stop_workers();
+      case Order::Kind::kEnd:
+        end_order_ = order;
+        after_stop_ = AfterStop::kEnd;
+        end_code_ = order.exit_code;
+        return stop_workers();
+    }
+  }
+
+  void start(const Place& place) {
+    reported_ = false;
+    after_stop_ = AfterStop::kNothing;
+    if (place.group_size > 1 || place.round > 1) {
+      parts_.log(
+          fmt::format("round {}: node {} of {}, ranks {} to {} of {}, meeting at {}:{}",
+                      place.round, place.group_rank, place.group_size, place.first_rank,
+                      place.first_rank + static_cast<int>(parts_.placement.workers.size()) - 1,
+                      place.world_size, place.master_addr, place.master_port));
+    }
+    group_ = std::make_unique<WorkerGroup>(parts_, place, logs_, relay_);
+  }
+
+  void stop_workers() {
+    if (!group_ || group_->all_ended()) return stopped();
+    if (!group_->stopping()) group_->stop(SIGTERM, shutdown_timeout());
+  }
+
+  void watch_workers() {
+    group_->look();
+    if (group_->stopping()) {
+      if (group_->all_ended()) stopped();
+      return;
+    }
+    if (reported_) return;
+    if (group_->all_succeeded()) {
+      reported_ = true;
+      if (link_) link_->succeeded();
+      hear_job();
+    } else if (group_->any_failed()) {
+      report_failure();
+    }
+  }
+
+  // Ends of the same cause belong into one report, and its workers may still have words to say.
+  void report_failure() {
+    const auto patience = parts_.program.own_job ? kLastWords : kSameMoment;
+    if (!group_->all_ended() && Clock::now() - group_->failed_since() < patience) return;
+    reported_ = true;
+    const Failure& root = root_failure(group_->failures());
+    // What tandem's own jobs end with between 1 and 127 is wrong again the next time.
+    const int code = root.ending.exit_code();
+    const bool final = parts_.program.own_job && code < 128;
+    keep_error_file(root);
+    if (link_) link_->failed(group_->failures(), final);
+    stop_workers();
+    hear_job();
+  }
+
+  void keep_error_file(const Failure& root) {
+    error_text_ = group_->error_text(root.local_rank);
+    if (error_text_.empty())
+      error_text_ = error_file_text(describe(root), "", static_cast<long>(root.time));
+  }
+
+  // All workers have ended.
+  void stopped() {
+    switch (std::exchange(after_stop_, AfterStop::kNothing)) {
+      case AfterStop::kNothing:
+        return;
+      case AfterStop::kReady:
+        if (link_) return link_->ready();
+        return open();
+      case AfterStop::kEnd:
+        finish();
+    }
+  }
+
+  void finish() {
+    exit_code_ = end_code_;
+    relay_.drain(kDrain);
+    if (!end_order_ || end_code_ == 0) return;
+    if (!end_order_->text.empty()) parts_.log(end_order_->text);
+    if (!end_order_->failures.empty()) {
+      for (const std::string& line : failure_report(end_order_->failures)) parts_.log(line);
+    }
+    if (parts_.error_file.empty()) return;
+    if (error_text_.empty()) {
+      error_text_ = error_file_text(end_order_->failures.empty()
+                                        ? end_order_->text
+                                        : describe(root_failure(end_order_->failures)),
+                                    "", static_cast<long>(::time(nullptr)));
+    }
+    write_file(parts_.error_file, error_text_);
+  }
+
+  AgentParts parts_;
+  SignalInbox inbox_;
+  RunLogs logs_;
+  OutputRelay relay_;
+  std::unique_ptr<JobLink> link_;
+  std::unique_ptr<WorkerGroup> group_;
+  bool reported_ = false;  // how this round's workers did
+  AfterStop after_stop_ = AfterStop::kNothing;
+  int stop_signal_ = 0;
+  int end_code_ = 0;
+  std::optional<Order> end_order_;
+  std::string error_text_;
+  std::optional<int> exit_code_;
+};
+
+}  // namespace
+
+int run_agent(AgentParts parts) { return Agent(std::move(parts)).run(); }
+
+}  // namespace tandem::launch

@@ -1,0 +1,36 @@
+// The agent of `tandem run`: meets the job's other agents, starts this node's workers, watches them,
+// starts them again, and says in the end why they failed.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "tandem/core/env.h"
+#include "tandem/launch/attempt_logs.h"
+#include "tandem/launch/job_link.h"
+#include "tandem/launch/placement.h"
+#include "tandem/launch/program.h"
+#include "tandem/launch/run_options.h"
+
+namespace tandem::launch {
+
+struct AgentParts {
+  RunOptions options;
+  WorkerProgram program;
+  Placement placement;
+  std::map<std::string, std::string, std::less<>> inherited;  // environment of the workers
+  std::string job_token;                                      // empty: none
+  std::filesystem::path temporary = "/tmp";
+  std::string error_file;  // where this process should say why it failed; empty: nowhere
+  Console console;
+  Log log;  // a line for people
+};
+
+// Runs the job to its end and returns the exit code: 0; 1 when a foreign program failed, and the
+// exit code of the root failure when tandem's own job did; 128 + a signal that stopped it; 200 when
+// the job's host is lost. While it runs the options' signals are its own: the thread that calls it
+// must be the process's main one, before others are started. Throws ConfigError for what cannot
+// begin.
+int run_agent(AgentParts parts);
+
+}  // namespace tandem::launch

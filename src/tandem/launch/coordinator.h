@@ -1,0 +1,133 @@
+// Who is in a job of agents, and what each has to do: rounds of workers, restarts, the end. A state
+// machine without sockets and without a clock: words and the time come in, orders go out.
+//
+// The rules are torchrun's for programs that are not tandem's own: whoever fails is started again
+// together with all others (--max-restarts times in all), and nodes that come while there is room
+// make all others start again, which costs nothing. Unlike torchrun's, a lost node is noticed as
+// soon as its connection ends, and nobody waits a fixed time for more nodes to come: a round begins
+// when the most have come, or when the least have come and no other has for `last_call`.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tandem/launch/failure.h"
+
+namespace tandem::launch {
+
+// What an agent says of itself when it comes.
+struct AgentCard {
+  std::string run_id;
+  std::string host;
+  pid_t pid = 0;
+  int workers = 1;  // that it starts
+  std::string role;
+  int node_rank = -1;  // static: its place; otherwise -1
+};
+
+// A node's place in a round.
+struct Place {
+  int round = 0;
+  int restart_count = 0;
+  int group_rank = 0;  // of the node
+  int group_size = 1;
+  int first_rank = 0;  // of its workers
+  int world_size = 1;
+  int first_role_rank = 0;
+  int role_world_size = 1;
+  std::string master_addr;
+  int master_port = 0;
+};
+
+struct Order {
+  enum class Kind {
+    kStart,  // workers, at `place`
+    kStop,   // them, because of `text`; then say that the node is ready
+    kEnd,    // the job is over with `exit_code`
+    kNote,   // tell people `text`
+  };
+  Kind kind = Kind::kNote;
+  Place place;
+  std::string text;
+  int exit_code = 0;
+  std::vector<Failure> failures;  // of all nodes, when the job failed
+};
+
+struct JobRules {
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int max_restarts = 0;
+  bool fixed_places = false;  // static: node ranks decide
+  bool own_job = false;       // a failing worker's exit code is the job's
+  std::string run_id;
+  std::string master_addr;
+  int master_port = 0;
+  std::chrono::milliseconds last_call{2000};
+  std::chrono::milliseconds join_timeout{600000};
+};
+
+class Coordinator {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using AgentId = int;
+
+  Coordinator(JobRules rules, Clock::time_point now);
+
+  // The first to arrive is the agent that hosts this coordinator; its workers have the first ranks.
+  // Throws ConfigError that tells the newcomer why it cannot take part.
+  AgentId arrive(AgentCard card, Clock::time_point now);
+  void ready(AgentId agent, Clock::time_point now);
+  // `final`: no restart would help (a wrong flag, bad data).
+  void failed(AgentId agent, std::vector<Failure> failures, bool final, Clock::time_point now);
+  void succeeded(AgentId agent, Clock::time_point now);
+  // It has left or is lost, and why: "its connection ended".
+  void gone(AgentId agent, const std::string& reason, Clock::time_point now);
+  // What is due; call it after every event and at `next_due`.
+  void tick(Clock::time_point now);
+  Clock::time_point next_due(Clock::time_point now) const;
+
+  std::vector<std::pair<AgentId, Order>> take_orders() { return std::exchange(orders_, {}); }
+  bool ended() const { return phase_ == Phase::kEnded; }
+
+ private:
+  enum class Phase { kGathering, kRunning, kFailing, kEnded };
+  enum class State { kArrived, kReady, kRunning, kSucceeded, kFailed };
+  struct Agent {
+    AgentCard card;
+    State state = State::kArrived;
+    bool member = false;  // of the round
+    bool told_full = false;
+  };
+
+  std::vector<AgentId> ready_agents() const;
+  bool round_is_due(Clock::time_point now) const;
+  void begin_round();
+  void gather(const std::string& reason, Clock::time_point now);
+  void welcome_newcomers(Clock::time_point now);
+  void settle_failure(Clock::time_point now);
+  void end(int exit_code, const std::string& text);
+  void lose_member(const Agent& agent, const std::string& reason, Clock::time_point now);
+  void check_join_timeout(Clock::time_point now);
+  std::size_t num_members() const;
+  bool all_members(State state) const;
+  std::string missing() const;
+
+  JobRules rules_;
+  Phase phase_ = Phase::kGathering;
+  std::map<AgentId, Agent> agents_;
+  AgentId next_ = 0;
+  int round_ = 0;
+  int restarts_ = 0;
+  std::vector<Failure> failures_;  // of this round
+  bool final_failure_ = false;
+  Clock::time_point last_arrival_;
+  Clock::time_point gathering_since_;
+  Clock::time_point failing_since_;
+  std::vector<std::pair<AgentId, Order>> orders_;
+};
+
+}  // namespace tandem::launch

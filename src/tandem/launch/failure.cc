@@ -1,0 +1,157 @@
+#include "tandem/launch/failure.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tandem/core/error.h"
+
+namespace tandem::launch {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxErrorFile = 1 << 20;
+constexpr std::size_t kMaxMessage = 4096;
+constexpr int kPeerFailed = 200;  // docs/errors.md
+
+std::string first_line(const std::string& text) {
+  const std::size_t end = std::min(text.find('\n'), std::size_t{400});
+  return text.substr(0, end);
+}
+
+double seconds_of(const json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_string()) return 0;
+  return std::atof(value.get<std::string>().c_str());
+}
+
+// {"message": "…", "timestamp": …} or {"message": {"message": "…", "extraInfo": {"timestamp": …}}}.
+ErrorFile interpret(const json& data) {
+  ErrorFile file;
+  if (!data.is_object() || !data.contains("message")) return file;
+  const json& message = data["message"];
+  if (message.is_string()) {
+    file.message = message.get<std::string>();
+    if (data.contains("timestamp")) file.time = seconds_of(data["timestamp"]);
+  } else if (message.is_object()) {
+    if (message.contains("message") && message["message"].is_string())
+      file.message = message["message"].get<std::string>();
+    const auto extra = message.find("extraInfo");
+    if (extra != message.end() && extra->is_object() && extra->contains("timestamp"))
+      file.time = seconds_of((*extra)["timestamp"]);
+  }
+  file.message.resize(std::min(file.message.size(), kMaxMessage));
+  return file;
+}
+
+std::string ended_how(const Ending& ending) {
+  if (ending.signal != 0) return fmt::format("was killed by {}", signal_name(ending.signal));
+  return fmt::format("exited with {}", ending.code);
+}
+
+std::string_view hint(const Failure& failure) {
+  if (!failure.message.empty()) return "";
+  switch (failure.ending.signal) {
+    case SIGKILL:
+      return "; out of memory is the usual reason: see dmesg, or the pod's events";
+    case SIGBUS:
+      return "; a full /dev/shm is the usual reason";
+    case SIGSEGV:
+    case SIGABRT:
+      return "; its output above says more";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+std::optional<ErrorFile> read_error_file(const std::filesystem::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::string text(kMaxErrorFile, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  const json data = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (text.empty() || data.is_discarded()) return std::nullopt;
+  ErrorFile file = interpret(data);
+  file.text = std::move(text);
+  return file;
+}
+
+std::string error_file_text(const std::string& message, const std::string& details, long seconds) {
+  const json text = {
+      {"message",
+       {{"message", message},
+        {"extraInfo", {{"py_callstack", details}, {"timestamp", std::to_string(seconds)}}}}}};
+  return text.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+bool is_victim(const Ending& ending, const std::string& message, bool own_job) {
+  if (own_job) return ending.code == kPeerFailed;
+  constexpr std::array kWords = {"Connection closed by peer",
+                                 "Connection reset by peer",
+                                 "Broken pipe",
+                                 "Socket Timeout",
+                                 "Timed out waiting",
+                                 "DistNetworkError",
+                                 "DistBackendError",
+                                 "Connection refused"};
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&](const char* words) { return message.find(words) != std::string::npos; });
+}
+
+const Failure& root_failure(const std::vector<Failure>& failures) {
+  TANDEM_CHECK(!failures.empty());
+  const auto cause = std::find_if(failures.begin(), failures.end(),
+                                  [](const Failure& failure) { return !failure.victim; });
+  return cause == failures.end() ? failures.front() : *cause;
+}
+
+std::string describe(const Failure& failure) {
+  return fmt::format("rank {} (local rank {}, pid {}) on {} {}{}{}{}", failure.rank,
+                     failure.local_rank, failure.pid, failure.host, ended_how(failure.ending),
+                     failure.message.empty() ? "" : ": ", first_line(failure.message),
+                     hint(failure));
+}
+
+std::vector<std::string> failure_report(const std::vector<Failure>& failures) {
+  std::vector<std::string> lines;
+  const Failure& root = root_failure(failures);
+  for (const Failure& failure : failures) {
+    if (&failure == &root) continue;
+    lines.push_back((failure.victim ? "failed because of that: " : "failed too: ") +
+                    describe(failure));
+  }
+  lines.push_back("root failure: " + describe(root));
+  return lines;
+}
+
+json to_json(const Failure& failure) {
+  return {
+      {"rank", failure.rank}, {"local_rank", failure.local_rank}, {"pid", failure.pid},
+      {"host", failure.host}, {"code", failure.ending.code},      {"signal", failure.ending.signal},
+      {"time", failure.time}, {"message", failure.message},       {"victim", failure.victim}};
+}
+
+Failure failure_from_json(const json& data) {
+  try {
+    Failure failure;
+    data.at("rank").get_to(failure.rank);
+    data.at("local_rank").get_to(failure.local_rank);
+    data.at("pid").get_to(failure.pid);
+    data.at("host").get_to(failure.host);
+    data.at("code").get_to(failure.ending.code);
+    data.at("signal").get_to(failure.ending.signal);
+    data.at("time").get_to(failure.time);
+    data.at("message").get_to(failure.message);
+    data.at("victim").get_to(failure.victim);
+    return failure;
+  } catch (const json::exception&) {
+    raise<DataError>("a failure is not described as agents do");
+  }
+}
+
+}  // namespace tandem::launch

@@ -1,0 +1,98 @@
+// How an agent takes part in its job: it says how its workers do and hears what to do. The agent
+// that hosts the job talks to the coordinator in its own process, the others through a connection.
+#pragma once
+
+#include <poll.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tandem/launch/coordinator.h"
+#include "tandem/launch/line_socket.h"
+#include "tandem/launch/store_server.h"
+#include "tandem/rendezvous/lobby.h"
+
+namespace tandem::launch {
+
+class JobLink {
+ public:
+  virtual ~JobLink() = default;
+  virtual void ready() = 0;
+  virtual void failed(const std::vector<Failure>& failures, bool final) = 0;
+  virtual void succeeded() = 0;
+  // This node leaves, and why.
+  virtual void leave(const std::string& reason) = 0;
+
+  virtual void add_to(std::vector<pollfd>& waits) const = 0;
+  // Moves what can be moved; orders that have come. Throws CommError when the host of the job is
+  // lost.
+  virtual std::vector<Order> serve() = 0;
+  // How long to sleep at most.
+  virtual std::chrono::milliseconds nap() const = 0;
+  // After the end of the job: sees to it that the others know, waits a moment for that.
+  virtual void close() {}
+};
+
+using Log = std::function<void(const std::string& line)>;
+
+// The agent that hosts the job: listens for agents and for TCPStore clients at one port, which their
+// first byte tells apart.
+class JobHost final : public JobLink {
+ public:
+  // With a token only who proves to know it is taken for an agent, and only the hosts of such agents
+  // may use the store. `silence`: how long an agent may say nothing.
+  JobHost(rendezvous::FileDescriptor listener, JobRules rules, AgentCard own, std::string token,
+          std::chrono::milliseconds silence, Log log);
+  ~JobHost() override;
+
+  void ready() override;
+  void failed(const std::vector<Failure>& failures, bool final) override;
+  void succeeded() override;
+  void leave(const std::string& reason) override;
+  void add_to(std::vector<pollfd>& waits) const override;
+  std::vector<Order> serve() override;
+  std::chrono::milliseconds nap() const override;
+  void close() override;
+
+ private:
+  struct Guest;
+  void let_in();
+  void admit(rendezvous::Guest guest);
+  void hear_guests();
+  bool hear(Guest& guest);
+  void introduce(Guest& guest, const nlohmann::json& line);
+  void take_word(Guest& guest, const nlohmann::json& line);
+  void drop(Guest& guest, const std::string& reason);
+  void deliver();
+  bool may_use_store(const std::string& address) const;
+
+  rendezvous::FileDescriptor listener_;
+  Coordinator coordinator_;
+  Coordinator::AgentId self_;
+  std::string token_;
+  std::chrono::milliseconds silence_;
+  Log log_;
+  rendezvous::Lobby lobby_;
+  StoreServer store_;
+  std::vector<std::unique_ptr<Guest>> guests_;
+  std::vector<Order> own_orders_;
+  std::vector<std::string> agent_addresses_;
+};
+
+struct HostAddress {
+  std::string host;
+  int port = 0;
+};
+
+// Connects to the host of the job and introduces this agent, trying until `timeout`; `check` is
+// called several times a second meanwhile and throws what ends it. Throws ConfigError when the host
+// refuses this agent, CommError when it cannot be reached.
+std::unique_ptr<JobLink> join_job(const HostAddress& where, const AgentCard& card,
+                                  const std::string& token, std::chrono::milliseconds timeout,
+                                  std::chrono::milliseconds silence, const Log& log,
+                                  const std::function<void()>& check);
+
+}  // namespace tandem::launch

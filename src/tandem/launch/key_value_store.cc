@@ -1,0 +1,173 @@
+#include "tandem/launch/key_value_store.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "tandem/core/error.h"
+
+namespace tandem::launch {
+namespace {
+
+std::int64_t decimal(const std::string& key, const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    raise<DataError>("the value of '{}' is no number and nothing can be added to it", key);
+  return value;
+}
+
+}  // namespace
+
+// Bytes of a key count once for its value and once for a queue of that name.
+void KeyValueStore::charge(std::size_t added, std::size_t removed) {
+  if (added > removed && bytes_ + added - removed > max_bytes_) {
+    raise<DataError>("the store holds {} bytes, and no more than {} are kept", bytes_, max_bytes_);
+  }
+  bytes_ += added;
+  bytes_ -= std::min(bytes_, removed);
+}
+
+bool KeyValueStore::has(const std::string& key) const {
+  return values_.contains(key) || queue_length(key) > 0;
+}
+
+bool KeyValueStore::has_all(std::span<const std::string> keys) const {
+  return std::all_of(keys.begin(), keys.end(), [this](const auto& key) { return has(key); });
+}
+
+void KeyValueStore::set(const std::string& key, std::string value) {
+  const auto found = values_.find(key);
+  charge(key.size() + value.size(), found == values_.end() ? 0 : key.size() + found->second.size());
+  values_[key] = std::move(value);
+  wake(key, true);
+}
+
+std::string KeyValueStore::compare_set(const std::string& key, const std::string& expected,
+                                       const std::string& desired) {
+  const auto found = values_.find(key);
+  const bool absent = found == values_.end();
+  if (absent ? expected.empty() : found->second == expected) {
+    set(key, desired);
+    return desired;
+  }
+  return absent ? expected : found->second;
+}
+
+std::string KeyValueStore::get(const std::string& key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? "" : found->second;
+}
+
+std::int64_t KeyValueStore::add(const std::string& key, std::int64_t amount) {
+  const auto found = values_.find(key);
+  std::int64_t sum = amount;
+  if (found != values_.end() && __builtin_add_overflow(decimal(key, found->second), amount, &sum)) {
+    raise<DataError>("the sum of '{}' does not fit in 64 bits", key);
+  }
+  set(key, std::to_string(sum));
+  return sum;
+}
+
+bool KeyValueStore::remove(const std::string& key) {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return false;
+  charge(0, key.size() + found->second.size());
+  values_.erase(found);
+  return true;
+}
+
+void KeyValueStore::append(const std::string& key, const std::string& value) {
+  set(key, get(key) + value);
+}
+
+void KeyValueStore::queue_push(const std::string& key, std::string value) {
+  charge(key.size() + value.size(), 0);
+  queues_[key].push_back(std::move(value));
+  wake(key, false);
+}
+
+std::size_t KeyValueStore::queue_pop(const std::string& key, std::string& value) {
+  const auto found = queues_.find(key);
+  if (found == queues_.end()) return 0;
+  const std::size_t count = found->second.size();
+  value = std::move(found->second.front());
+  found->second.pop_front();
+  charge(0, key.size() + value.size());
+  if (count == 1) queues_.erase(found);
+  return count;
+}
+
+std::size_t KeyValueStore::queue_length(const std::string& key) const {
+  const auto found = queues_.find(key);
+  return found == queues_.end() ? 0 : found->second.size();
+}
+
+std::vector<std::string> KeyValueStore::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : values_) keys.push_back(key);
+  return keys;
+}
+
+bool KeyValueStore::wait(Client client, std::span<const std::string> keys) {
+  forget(client);
+  std::set<std::string> missing;
+  for (const std::string& key : keys) {
+    if (!has(key) && missing.insert(key).second) waiting_for_[key].push_back(client);
+  }
+  if (missing.empty()) return true;
+  awaited_[client] = std::move(missing);
+  return false;
+}
+
+bool KeyValueStore::barrier(Client client, const std::string& key, std::int64_t world_size) {
+  const auto found = values_.find(key);
+  const std::int64_t count = found == values_.end() ? 1 : decimal(key, found->second) + 1;
+  charge(key.size() + 20, found == values_.end() ? 0 : key.size() + 20);
+  values_[key] = std::to_string(count);
+  if (count >= world_size) {
+    wake(key, true);
+    return true;
+  }
+  forget(client);
+  awaited_[client] = {key};
+  waiting_for_[key].push_back(client);
+  return false;
+}
+
+// Everybody who waits for the key, or with `all` false the first whom it sets free.
+void KeyValueStore::wake(const std::string& key, bool all) {
+  const auto found = waiting_for_.find(key);
+  if (found == waiting_for_.end()) return;
+  std::deque<Client> clients = std::move(found->second);
+  waiting_for_.erase(found);
+  while (!clients.empty()) {
+    const Client client = clients.front();
+    clients.pop_front();
+    auto& missing = awaited_[client];
+    missing.erase(key);
+    if (!missing.empty()) continue;
+    awaited_.erase(client);
+    released_.push_back(client);
+    if (!all) break;
+  }
+  if (!clients.empty()) waiting_for_[key] = std::move(clients);
+}
+
+void KeyValueStore::forget(Client client) {
+  const auto found = awaited_.find(client);
+  if (found == awaited_.end()) return;
+  for (const std::string& key : found->second) {
+    const auto waiting = waiting_for_.find(key);
+    if (waiting == waiting_for_.end()) continue;
+    std::erase(waiting->second, client);
+    if (waiting->second.empty()) waiting_for_.erase(waiting);
+  }
+  awaited_.erase(found);
+}
+
+std::vector<KeyValueStore::Client> KeyValueStore::take_released() {
+  return std::exchange(released_, {});
+}
+
+}  // namespace tandem::launch

@@ -1,0 +1,28 @@
+// From the command line to a link: does this agent host the job, or where is who does?
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "tandem/launch/agent.h"
+
+namespace tandem::launch {
+
+// Where the agents meet, as the options say.
+struct MeetingPlan {
+  bool local = false;     // one node: nobody else is expected, and only this host can connect
+  bool hosts = false;     // this agent listens
+  bool may_join = false;  // when the port is taken, another agent of this machine may be the host
+  HostAddress where;      // port 0: any free one
+};
+
+// Splits "host:port", "[::1]:port" or "host"; throws ConfigError.
+HostAddress parse_endpoint(const std::string& endpoint, int default_port);
+// `own_names`: names and addresses of this machine.
+MeetingPlan plan_meeting(const RunOptions& options, const std::vector<std::string>& own_names);
+
+// Opens or joins the job. `check` as in join_job(). Throws what that throws, and ConfigError when
+// the port is taken.
+std::unique_ptr<JobLink> open_job(const AgentParts& parts, const std::function<void()>& check);
+
+}  // namespace tandem::launch

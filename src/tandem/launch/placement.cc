@@ -1,0 +1,203 @@
+#include "tandem/launch/placement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "tandem/core/error.h"
+
+namespace tandem::launch {
+namespace {
+
+using Cores = std::vector<std::vector<int>>;
+
+std::vector<int> cpus_in(const Cores& cores) {
+  std::vector<int> cpus;
+  for (const auto& threads : cores) cpus.insert(cpus.end(), threads.begin(), threads.end());
+  std::sort(cpus.begin(), cpus.end());
+  return cpus;
+}
+
+// Part `index` of `parts` nearly equal ones of [0, size).
+std::pair<std::size_t, std::size_t> part(std::size_t size, std::size_t index, std::size_t parts) {
+  return {size * index / parts, size * (index + 1) / parts};
+}
+
+// The cores of worker `index` of `count`: whole domains while there are enough, else its share of
+// one. Empty when there are fewer cores than workers.
+Cores share_of(const std::vector<Domain>& domains, std::size_t index, std::size_t count) {
+  Cores cores;
+  if (count <= domains.size()) {
+    const auto [begin, end] = part(domains.size(), index, count);
+    for (std::size_t i = begin; i < end; ++i)
+      cores.insert(cores.end(), domains[i].cores.begin(), domains[i].cores.end());
+    return cores;
+  }
+  const auto domain_of = [&](std::size_t worker) { return worker * domains.size() / count; };
+  const std::size_t home = domain_of(index);
+  std::size_t first = index;
+  while (first > 0 && domain_of(first - 1) == home) --first;
+  std::size_t last = index + 1;
+  while (last < count && domain_of(last) == home) ++last;
+  const auto [begin, end] = part(domains[home].cores.size(), index - first, last - first);
+  return {domains[home].cores.begin() + static_cast<std::ptrdiff_t>(begin),
+          domains[home].cores.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+int count_workers(const Machine& machine, const std::string& nproc) {
+  if (nproc == "auto")
+    return std::clamp(static_cast<int>(machine.numa.size()), 1, machine.usable_cores());
+  if (nproc == "cpu") {
+    const int cpus = machine.num_cpus();
+    return machine.quota ? std::clamp(static_cast<int>(std::ceil(*machine.quota)), 1, cpus) : cpus;
+  }
+  return std::atoi(nproc.c_str());
+}
+
+const std::vector<Domain>& domains_for(const Machine& machine, Binding binding) {
+  if (binding == Binding::kSocket) return machine.sockets;
+  if (binding == Binding::kCoreComplex) return machine.caches;
+  return machine.numa;
+}
+
+// A quota is time, not cores: workers tied to cores could not use it up where it is given out
+// elsewhere.
+bool quota_binds(const Machine& machine) { return machine.usable_cores() < machine.num_cores(); }
+
+bool wants_cores(const Machine& machine, const PlacementRequest& request, std::size_t count) {
+  if (request.binding == Binding::kNone) return false;
+  if (request.binding != Binding::kDefault) return true;
+  return request.own_job && !quota_binds(machine) && (count > 1 || machine.numa.size() > 1) &&
+         count <= static_cast<std::size_t>(machine.num_cores());
+}
+
+// Whole domains (node, socket, core-complex) or a share of them.
+std::vector<int> cores_for(const Machine& machine, const PlacementRequest& request,
+                           std::size_t index, std::size_t count, int& cores) {
+  const auto& domains = domains_for(machine, request.binding);
+  const bool shares =
+      request.binding == Binding::kDefault || request.binding == Binding::kExclusive;
+  const Cores mine =
+      shares ? share_of(domains, index, count)
+             : domains[count <= domains.size() ? index : index * domains.size() / count].cores;
+  cores = static_cast<int>(mine.size());
+  return cpus_in(mine);
+}
+
+std::string number(int count, std::string_view word) {
+  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
+}
+
+// Threads of one worker of an own job, from the cores that it has.
+int threads_for(const PlacementRequest& request, int cores, Placement& placement) {
+  const int most = std::max(1, cores);
+  const int fitting = std::max(1, cores - request.communication_threads);
+  if (!request.omp_threads) return fitting;
+  if (*request.omp_threads <= most) return *request.omp_threads;
+  const std::string warning =
+      fmt::format("OMP_NUM_THREADS is {} and a worker here has {}: it gets {}",
+                  *request.omp_threads, number(most, "core"), number(fitting, "thread"));
+  if (std::find(placement.warnings.begin(), placement.warnings.end(), warning) ==
+      placement.warnings.end()) {
+    placement.warnings.push_back(warning);
+  }
+  return fitting;
+}
+
+std::string available(const Machine& machine) {
+  std::string text = fmt::format("{} of {} CPUs may be used, {} in {}", machine.num_cpus(),
+                                 machine.online_cpus, number(machine.num_cores(), "core"),
+                                 number(static_cast<int>(machine.numa.size()), "memory domain"));
+  if (machine.quota) text += fmt::format(", quota {:g} CPUs", *machine.quota);
+  return text;
+}
+
+std::string summarize(const Machine& machine, const PlacementRequest& request,
+                      const Placement& placement) {
+  std::string text = number(static_cast<int>(placement.workers.size()), "worker");
+  if (request.nproc == "auto") {
+    text += fmt::format(" (auto: one for each memory domain; torchrun would start {})",
+                        machine.num_cpus());
+  }
+  const WorkerPlacement& first = placement.workers.front();
+  if (first.threads) text += fmt::format(" of {}", number(*first.threads, "thread"));
+  if (!first.cpus.empty()) {
+    text += ", on CPUs";
+    for (const WorkerPlacement& worker : placement.workers) text += ' ' + cpu_list(worker.cpus);
+  }
+  return text + "; " + available(machine);
+}
+
+void warn(const Machine& machine, const PlacementRequest& request, Placement& placement) {
+  const int count = static_cast<int>(placement.workers.size());
+  if (!request.own_job && !request.omp_threads && count > 1) {
+    placement.warnings.push_back(
+        "OMP_NUM_THREADS is not set: each worker gets 1 thread, as under torchrun; set it to use "
+        "more");
+  }
+  if (!request.own_job && request.omp_threads &&
+      *request.omp_threads * count > machine.usable_cores()) {
+    placement.warnings.push_back(fmt::format(
+        "OMP_NUM_THREADS is {} for each of {}, and {} can compute here at a time: expect it to be "
+        "slow",
+        *request.omp_threads, number(count, "worker"), number(machine.usable_cores(), "core")));
+  }
+  if (count > machine.usable_cores()) {
+    placement.warnings.push_back(fmt::format("{} share {}", number(count, "worker"),
+                                             number(machine.usable_cores(), "core")));
+  }
+}
+
+}  // namespace
+
+int Machine::num_cpus() const {
+  int count = 0;
+  for (const Domain& domain : numa) count += static_cast<int>(domain.cpus.size());
+  return count;
+}
+
+int Machine::num_cores() const {
+  int count = 0;
+  for (const Domain& domain : numa) count += static_cast<int>(domain.cores.size());
+  return count;
+}
+
+int Machine::usable_cores() const {
+  const int cores = std::max(1, num_cores());
+  return quota ? std::clamp(static_cast<int>(std::ceil(*quota)), 1, cores) : cores;
+}
+
+std::string cpu_list(const std::vector<int>& cpus) {
+  std::string text;
+  for (std::size_t i = 0; i < cpus.size();) {
+    std::size_t end = i + 1;
+    while (end < cpus.size() && cpus[end] == cpus[end - 1] + 1) ++end;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", cpus[i]);
+    if (end - i > 1) text += fmt::format("-{}", cpus[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
+Placement place_workers(const Machine& machine, const PlacementRequest& request) {
+  const auto count = static_cast<std::size_t>(count_workers(machine, request.nproc));
+  if (count < 1) raise<ConfigError>("--nproc-per-node {} starts no worker", request.nproc);
+  Placement placement;
+  const bool pinned = wants_cores(machine, request, count);
+  for (std::size_t index = 0; index < count; ++index) {
+    WorkerPlacement worker;
+    int cores = std::max(1, machine.usable_cores() / static_cast<int>(count));
+    if (pinned) worker.cpus = cores_for(machine, request, index, count, cores);
+    if (request.own_job) {
+      worker.threads = threads_for(request, cores, placement);
+    } else if (!request.omp_threads && count > 1) {
+      worker.threads = 1;
+    }
+    placement.workers.push_back(std::move(worker));
+  }
+  warn(machine, request, placement);
+  placement.summary = summarize(machine, request, placement);
+  return placement;
+}
+
+}  // namespace tandem::launch

@@ -1,0 +1,154 @@
+#include "tandem/launch/program.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+#include "tandem/core/error.h"
+
+namespace tandem::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_executable(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
+}
+
+// The file that a shell would start; empty: none.
+std::string find_executable(const std::string& name, const std::string& search_path) {
+  if (name.find('/') != std::string::npos) return is_executable(name) ? name : "";
+  for (std::size_t begin = 0; begin <= search_path.size();) {
+    const std::size_t end = std::min(search_path.find(':', begin), search_path.size());
+    const fs::path folder = search_path.substr(begin, end - begin);
+    const fs::path path = (folder.empty() ? fs::path(".") : folder) / name;
+    if (is_executable(path)) return path.string();
+    begin = end + 1;
+  }
+  return "";
+}
+
+bool is_job(const ProgramPlaces& places, std::string_view name) {
+  return std::find(places.job_commands.begin(), places.job_commands.end(), name) !=
+         places.job_commands.end();
+}
+
+// The job command that the script stands for, or empty.
+std::string job_command(const RunOptions& options, const ProgramPlaces& places) {
+  if (options.module) return "";
+  const fs::path script(options.script);
+  if (options.no_python) {
+    const bool names_job = script.filename() == "tandem" && !options.script_arguments.empty() &&
+                           is_job(places, options.script_arguments.front());
+    return names_job ? options.script_arguments.front() : "";
+  }
+  const std::string stem = script.stem().string();
+  if (!is_job(places, stem)) return "";
+  if (script.extension() == ".py") return stem;
+  return script.extension().empty() && !fs::exists(script) ? stem : "";
+}
+
+WorkerProgram own_program(const RunOptions& options, const ProgramPlaces& places,
+                          const std::string& command) {
+  WorkerProgram program{{places.self}, true};
+  if (!options.no_python) program.command.push_back(command);
+  program.command.insert(program.command.end(), options.script_arguments.begin(),
+                         options.script_arguments.end());
+  return program;
+}
+
+std::string find_python(const ProgramPlaces& places) {
+  std::string path = find_executable(places.python, places.search_path);
+  if (path.empty()) {
+    raise<ConfigError>(
+        "the script needs Python, and there is no program '{}' in PATH; install python3, set "
+        "PYTHON_EXEC, or use --no-python for a script that is a program",
+        places.python);
+  }
+  return path;
+}
+
+std::string find_program(const std::string& name, const ProgramPlaces& places) {
+  std::string path = find_executable(name, places.search_path);
+  if (path.empty()) {
+    raise<ConfigError>(
+        "there is no program '{}'{}", name,
+        name.find('/') == std::string::npos ? " in PATH" : ", or it is not executable");
+  }
+  return path;
+}
+
+// sys.argv and the name "__main__" as in torchrun's own run_path.
+constexpr std::string_view kRunPath =
+    "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], "
+    "run_name='__main__')";
+
+bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+}  // namespace
+
+WorkerProgram worker_program(const RunOptions& options, const ProgramPlaces& places) {
+  const std::string job = job_command(options, places);
+  if (!job.empty()) return own_program(options, places, job);
+  WorkerProgram program;
+  auto& command = program.command;
+  if (options.run_path) {
+    command = {find_python(places), "-u", "-c", std::string(kRunPath)};
+  } else if (options.no_python) {
+    command = {find_program(options.script, places)};
+  } else {
+    command = {find_python(places), "-u"};
+    if (options.module) command.emplace_back("-m");
+  }
+  if (!options.no_python || options.run_path) {
+    if (!options.module && !fs::exists(options.script)) {
+      raise<ConfigError>("there is no script '{}'; tandem's own jobs are {}", options.script,
+                         fmt::join(places.job_commands, ", "));
+    }
+    command.push_back(options.script);
+  }
+  command.insert(command.end(), options.script_arguments.begin(), options.script_arguments.end());
+  return program;
+}
+
+std::string substitute(std::string_view text,
+                       const std::map<std::string, std::string, std::less<>>& values) {
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] != '$') {
+      result += text[at++];
+      continue;
+    }
+    if (text.substr(at, 2) == "$$") {
+      result += '$';
+      at += 2;
+      continue;
+    }
+    const bool braces = text.substr(at, 2) == "${";
+    const std::size_t begin = at + (braces ? 2 : 1);
+    std::size_t end = begin;
+    while (end < text.size() && is_name(text[end])) ++end;
+    const auto found = values.find(text.substr(begin, end - begin));
+    const bool closed = !braces || text.substr(end, 1) == "}";
+    if (found == values.end() || !closed) {
+      result += text[at++];
+      continue;
+    }
+    result += found->second;
+    at = end + (braces ? 1 : 0);
+  }
+  return result;
+}
+
+std::vector<std::string> command_of(const WorkerProgram& program, int local_rank) {
+  std::vector<std::string> command = program.command;
+  if (program.own_job) return command;
+  for (auto word = command.begin() + 1; word != command.end(); ++word)
+    *word = substitute(*word, {{"local_rank", std::to_string(local_rank)}});
+  return command;
+}
+
+}  // namespace tandem::launch

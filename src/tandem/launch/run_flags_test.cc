@@ -1,0 +1,224 @@
+// The command line of torchrun, word by word, and what of it becomes the workers' command.
+#include "tandem/launch/run_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <set>
+
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/launch/open_job.h"
+#include "tandem/launch/program.h"
+
+namespace tandem::launch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+RunOptions parse(const std::vector<std::string>& words, const Variables& variables = {}) {
+  return parse_run_line(words, Environment(variables));
+}
+
+std::string refusal(const std::vector<std::string>& words, const Variables& variables = {}) {
+  try {
+    parse(words, variables);
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.exit_code(), 2);
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(RunFlags, TheGuidesLine) {
+  const RunOptions options =
+      parse({"--nnodes=1:4", "--nproc_per_node", "2", "--rdzv-backend=c10d", "--rdzv_endpoint",
+             "job-worker-0:23456", "--max-restarts", "3", "-m", "--rdzv-conf",
+             "join_timeout=5,is_host=1", "pkg.train", "--nnodes", "7", "-r", "x"});
+  EXPECT_EQ(options.min_nodes, 1);
+  EXPECT_EQ(options.max_nodes, 4);
+  EXPECT_EQ(options.nproc_per_node, "2");
+  EXPECT_EQ(options.backend, Backend::kC10d);
+  EXPECT_EQ(options.rdzv_endpoint, "job-worker-0:23456");
+  EXPECT_EQ(options.max_restarts, 3);
+  EXPECT_TRUE(options.module);
+  EXPECT_EQ(options.rdzv_conf.at("join_timeout"), "5");
+  EXPECT_EQ(options.script, "pkg.train");
+  EXPECT_THAT(options.script_arguments, ElementsAre("--nnodes", "7", "-r", "x"));
+  EXPECT_THAT(options.signals, ElementsAre(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
+}
+
+TEST(RunFlags, LettersPrefixesAndTheEndOfFlags) {
+  const RunOptions options = parse({"-r3", "-t", "0:1,1:2", "--max", "1", "--", "--odd.py"});
+  EXPECT_TRUE(options.redirects.of(7).out);
+  EXPECT_TRUE(options.redirects.of(7).err);
+  EXPECT_TRUE(options.tee.of(0).out);
+  EXPECT_FALSE(options.tee.of(0).err);
+  EXPECT_FALSE(options.tee.of(2).err);
+  EXPECT_EQ(options.max_restarts, 1);
+  EXPECT_EQ(options.script, "--odd.py");
+}
+
+TEST(RunFlags, EveryVariableCountsAndTheFlagCountsMore) {
+  const RunOptions options =
+      parse({"--nproc-per-node", "3", "x.py"}, {{"PET_NNODES", "2"},
+                                                {"PET_NPROC_PER_NODE", "auto"},
+                                                {"PET_STANDALONE", "0"},
+                                                {"PET_RDZV_BACKEND", "c10d"},
+                                                {"PET_RDZV_ENDPOINT", "a:1"},
+                                                {"PET_NO_PYTHON", "1"},
+                                                {"PET_SHUTDOWN_TIMEOUT", "7"},
+                                                {"PET_DUPLICATE_STDOUT_FILTERS", "a,,b,c"}});
+  EXPECT_EQ(options.min_nodes, 2);
+  EXPECT_EQ(options.nproc_per_node, "3");
+  EXPECT_FALSE(options.standalone);
+  EXPECT_TRUE(options.no_python);
+  EXPECT_EQ(options.shutdown_timeout_s, 7);
+  EXPECT_THAT(options.duplicate_stdout_filters, ElementsAre("a,b", "c"));
+  for (const RunFlag& flag : run_flags()) {
+    if (flag.variable.empty()) continue;
+    std::string expected = "PET_" + std::string(flag.name);
+    for (char& c : expected) c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
+    EXPECT_EQ(flag.variable, expected);
+  }
+}
+
+// torch 2.15, torch/distributed/run.py: whoever adds a flag there should be missed here.
+TEST(RunFlags, AreTorchruns) {
+  std::set<std::string> names;
+  for (const RunFlag& flag : run_flags()) names.emplace(flag.name);
+  for (const char* name : {"nnodes",
+                           "nproc-per-node",
+                           "rdzv-backend",
+                           "rdzv-endpoint",
+                           "rdzv-id",
+                           "rdzv-conf",
+                           "standalone",
+                           "max-restarts",
+                           "monitor-interval",
+                           "start-method",
+                           "event-log-handler",
+                           "role",
+                           "module",
+                           "no-python",
+                           "run-path",
+                           "log-dir",
+                           "redirects",
+                           "tee",
+                           "log-line-prefix-template",
+                           "local-ranks-filter",
+                           "duplicate-stdout-filters",
+                           "duplicate-stderr-filters",
+                           "node-rank",
+                           "master-addr",
+                           "master-port",
+                           "local-addr",
+                           "logs-specs",
+                           "numa-binding",
+                           "signals-to-handle",
+                           "shutdown-timeout",
+                           "virtual-local-rank",
+                           "print-completion"}) {
+    EXPECT_TRUE(names.erase(name)) << name;
+  }
+  EXPECT_TRUE(names.empty());
+}
+
+TEST(RunFlags, RefusalsSayWhy) {
+  EXPECT_THAT(refusal({"--nnodes", "4:2", "x.py"}), HasSubstr("MIN must not exceed MAX"));
+  EXPECT_THAT(refusal({"--nproc-per-node", "gpu", "x.py"}), HasSubstr("devices that tandem does"));
+  EXPECT_THAT(refusal({"--nproc", "2", "x"}, {{"PET_MAX_RESTARTS", "many"}}),
+              HasSubstr("PET_MAX_RESTARTS: 'many'"));
+  EXPECT_THAT(refusal({"--rdzv-backend", "etcd-v2", "x.py"}), HasSubstr("use c10d"));
+  EXPECT_THAT(refusal({"--rdzv", "c10d", "x.py"}), HasSubstr("ambiguous"));
+  EXPECT_THAT(refusal({"--max-restart=2", "--mx-restarts", "x.py"}),
+              HasSubstr("did you mean --max-restarts?"));
+  EXPECT_THAT(refusal({"--nnodes"}), HasSubstr("--nnodes expects N|MIN:MAX"));
+  EXPECT_THAT(refusal({"--standalone"}), HasSubstr("no script"));
+  EXPECT_THAT(refusal({"--standalone=1", "x.py"}), HasSubstr("takes no value"));
+  EXPECT_THAT(refusal({"-m", "--no-python", "x"}), HasSubstr("contradict"));
+  EXPECT_THAT(refusal({"--nnodes", "2", "--rdzv-backend", "c10d", "x.py"}),
+              HasSubstr("needs --rdzv-endpoint"));
+  EXPECT_THAT(refusal({"--redirects", "5", "x.py"}), HasSubstr("--redirects: '5'"));
+  EXPECT_THAT(refusal({"--logs-specs", "mine", "x.py"}), HasSubstr("Python package"));
+}
+
+class Programs : public ::testing::Test {
+ protected:
+  Programs() : places_{"/opt/tandem", {"run_qa", "run_glue"}, "sh", "/nowhere:/bin"} {
+    write_file(folder_ / "train.py", "");
+  }
+  WorkerProgram program(const std::vector<std::string>& words) {
+    return worker_program(parse(words), places_);
+  }
+  std::string script() const { return (folder_ / "train.py").string(); }
+
+  testing::TemporaryFolder folder_;
+  ProgramPlaces places_;
+};
+
+TEST_F(Programs, ScriptsOfTheGuidesAreTandemsJobs) {
+  for (const char* script : {"run_qa.py", "examples/question-answering/run_qa.py", "run_qa"}) {
+    const WorkerProgram qa = program({script, "--seed", "${local_rank}"});
+    EXPECT_TRUE(qa.own_job);
+    EXPECT_THAT(command_of(qa, 3), ElementsAre("/opt/tandem", "run_qa", "--seed", "${local_rank}"));
+  }
+  const WorkerProgram named = program({"--no-python", "bin/tandem", "run_glue", "-x"});
+  EXPECT_TRUE(named.own_job);
+  EXPECT_THAT(named.command, ElementsAre("/opt/tandem", "run_glue", "-x"));
+}
+
+TEST_F(Programs, OthersAreStartedAsTorchrunDoes) {
+  EXPECT_THAT(command_of(program({script(), "--rank=${local_rank}", "$$HOME"}), 1),
+              ElementsAre("/bin/sh", "-u", script(), "--rank=1", "$HOME"));
+  EXPECT_THAT(program({"-m", "pkg.mod", "a"}).command,
+              ElementsAre("/bin/sh", "-u", "-m", "pkg.mod", "a"));
+  EXPECT_THAT(program({"--no-python", "sh", "-c", "true"}).command,
+              ElementsAre("/bin/sh", "-c", "true"));
+  EXPECT_EQ(program({"--run-path", script()}).command.size(), 5U);
+  EXPECT_FALSE(program({"-m", "run_qa"}).own_job);
+}
+
+TEST_F(Programs, WhatIsNotThereIsNamed) {
+  EXPECT_THROW(program({"missing.py"}), ConfigError);
+  EXPECT_THROW(program({"--no-python", "/bin/no-such-program"}), ConfigError);
+  places_.python = "python-from-nowhere";
+  EXPECT_THROW(program({script()}), ConfigError);
+}
+
+TEST(Templates, AreThoseOfPython) {
+  EXPECT_EQ(substitute("[${role}$rank]$$ $nobody ${rank", {{"role", "t"}, {"rank", "3"}}),
+            "[t3]$ $nobody ${rank");
+}
+
+TEST(MeetingPlan, WhoHosts) {
+  const std::vector<std::string> own = {"10.0.0.5", "job-worker-0"};
+  const auto plan = [&](std::vector<std::string> words) {
+    words.emplace_back("x.py");
+    return plan_meeting(parse(words), own);
+  };
+  EXPECT_TRUE(plan({}).local);
+  EXPECT_EQ(plan({"--standalone", "--rdzv-endpoint", "else:1"}).where.port, 0);
+  EXPECT_EQ(plan({"--master-port", "777"}).where.port, 777);
+  const MeetingPlan first = plan({"--nnodes", "2"});
+  EXPECT_TRUE(first.hosts);
+  EXPECT_EQ(first.where.port, 29500);
+  EXPECT_FALSE(plan({"--nnodes", "2", "--node-rank", "1"}).hosts);
+  const auto c10d = [&](const std::string& endpoint) {
+    return plan({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint});
+  };
+  EXPECT_TRUE(c10d("job-worker-0:23456").hosts);
+  EXPECT_TRUE(c10d("job-worker-0.jobs.svc:23456").hosts);
+  EXPECT_TRUE(c10d("10.0.0.5").hosts);
+  EXPECT_EQ(c10d("10.0.0.5").where.port, 29400);
+  EXPECT_FALSE(c10d("job-worker-1:23456").hosts);
+  EXPECT_EQ(c10d("[fe80::1]:9").where.host, "fe80::1");
+  EXPECT_THROW(c10d("host:x"), ConfigError);
+}
+
+}  // namespace
+}  // namespace tandem::launch

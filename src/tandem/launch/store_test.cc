@@ -1,0 +1,201 @@
+// The TCPStore: bytes written by hand, the client of ours, and bytes that no client sends.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "tandem/core/error.h"
+#include "tandem/launch/job_link.h"
+#include "tandem/rendezvous/connect.h"
+#include "tandem/rendezvous/torch_store.h"
+
+namespace tandem::launch {
+namespace {
+
+using rendezvous::Deadline;
+using rendezvous::FileDescriptor;
+using rendezvous::TorchStore;
+using std::chrono::milliseconds;
+using namespace std::chrono_literals;
+
+// A job's host that does nothing but serve its store.
+class Server {
+ public:
+  explicit Server(const std::string& token = "") {
+    FileDescriptor listener = rendezvous::listen_tcp(true, 0);
+    port_ = rendezvous::local_port(listener);
+    host_ = std::make_unique<JobHost>(std::move(listener), JobRules{}, AgentCard{}, token, 10s,
+                                      [](const std::string&) {});
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~Server() {
+    stop_ = true;
+    thread_.join();
+  }
+  int port() const { return port_; }
+  TorchStore client() const { return TorchStore("127.0.0.1", port_, Deadline(20s)); }
+  FileDescriptor raw() const {
+    std::string failure;
+    const std::string hosts[] = {"127.0.0.1"};
+    return std::move(rendezvous::connect_first(hosts, port_, {}, Deadline(20s), failure).socket);
+  }
+
+ private:
+  void serve() {
+    while (!stop_) {
+      std::vector<pollfd> waits;
+      host_->add_to(waits);
+      ::poll(waits.data(), waits.size(), 20);
+      host_->serve();
+    }
+  }
+  std::unique_ptr<JobHost> host_;
+  int port_ = 0;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+std::string bytes(std::initializer_list<int> values) {
+  std::string text;
+  for (const int value : values) text += static_cast<char>(value);
+  return text;
+}
+
+void say(const FileDescriptor& socket, const std::string& text) {
+  rendezvous::send_all(socket, std::as_bytes(std::span(text)), Deadline(20s));
+}
+
+std::string hear(const FileDescriptor& socket, std::size_t size) {
+  std::string text(size, '\0');
+  EXPECT_EQ(rendezvous::receive_all(socket, std::as_writable_bytes(std::span(text)), Deadline(20s)),
+            rendezvous::IoStatus::kDone);
+  return text;
+}
+
+const std::string kHello = bytes({0, 0xCE, 0xF7, 0x85, 0x3C});
+
+// As torch 2.15 puts it on the wire (TCPStore.cpp), byte by byte.
+TEST(TcpStore, SpeaksTheProtocolByteByByte) {
+  const Server server;
+  const FileDescriptor socket = server.raw();
+  say(socket, kHello + bytes({13, 1, 2, 3, 4}));  // PING
+  EXPECT_EQ(hear(socket, 4), bytes({1, 2, 3, 4}));
+  const std::string key = bytes({1, 0, 0, 0, 0, 0, 0, 0, 'k'});
+  const std::string value = bytes({2, 0, 0, 0, 0, 0, 0, 0, 'v', 'w'});
+  say(socket, bytes({1}) + key + value + bytes({3}) + key);  // SET, GET
+  EXPECT_EQ(hear(socket, 10), value);
+  const std::string one = bytes({1, 0, 0, 0, 0, 0, 0, 0});
+  say(socket, bytes({5}) + one + key + bytes({6}) + one + key);  // CHECK, WAIT
+  EXPECT_EQ(hear(socket, 2), bytes({0, 0}));
+  const std::string number = bytes({1, 0, 0, 0, 0, 0, 0, 0, 'n'});
+  say(socket, bytes({4}) + number + bytes({5, 0, 0, 0, 0, 0, 0, 0}));  // ADD
+  EXPECT_EQ(hear(socket, 8), bytes({5, 0, 0, 0, 0, 0, 0, 0}));
+  say(socket, bytes({3}) + number);
+  EXPECT_EQ(hear(socket, 9), bytes({1, 0, 0, 0, 0, 0, 0, 0, '5'}));
+  say(socket, bytes({6}) + one + bytes({1, 0, 0, 0, 0, 0, 0, 0, 'x'}) + bytes({12}));
+  EXPECT_EQ(hear(socket, 1), bytes({1}));  // WAIT, then CANCEL_WAIT: canceled
+}
+
+TEST(TcpStore, EveryRequestOfOurClient) {
+  const Server server;
+  TorchStore store = server.client();
+  store.set("a", "1");
+  store.append("a", "2");
+  EXPECT_EQ(store.get("a", 5s), "12");
+  EXPECT_EQ(store.add("a", -2), 10);
+  EXPECT_EQ(store.compare_set("b", "", "new"), "new");
+  EXPECT_EQ(store.compare_set("b", "old", "x"), "new");
+  EXPECT_EQ(store.compare_set("absent", "old", "x"), "old");
+  EXPECT_EQ(store.num_keys(), 2);
+  const std::string both[] = {"a", "b"};
+  const std::string values[] = {"x", std::string(1 << 20, 'y')};
+  EXPECT_TRUE(store.check(both));
+  store.multi_set(both, values);
+  EXPECT_EQ(store.multi_get(both).back().size(), values[1].size());
+  EXPECT_EQ(store.ping(77), 77U);
+  store.queue_push("q", "first");
+  store.queue_push("q", "second");
+  EXPECT_EQ(store.queue_length("q"), 2);
+  EXPECT_EQ(store.queue_pop("q"), "first");
+  EXPECT_EQ(store.queue_pop("empty"), std::nullopt);
+  EXPECT_EQ(store.list_keys().size(), 2U);
+  EXPECT_TRUE(store.remove("a"));
+  EXPECT_FALSE(store.remove("a"));
+  EXPECT_FALSE(store.wait(both, 50ms));
+  EXPECT_FALSE(store.barrier("alone", 2, 50ms));
+  EXPECT_EQ(store.ping(78), 78U) << "a wait that was called off leaves the connection in order";
+}
+
+TEST(TcpStore, WaitersAreReleased) {
+  const Server server;
+  std::thread waiter([&] { EXPECT_EQ(server.client().get("late", 60s), "here"); });
+  std::thread popper([&] {
+    TorchStore store = server.client();
+    const std::string key[] = {"line"};
+    EXPECT_TRUE(store.wait(key, 60s));
+  });
+  std::thread barrier([&] { EXPECT_TRUE(server.client().barrier("b", 2, 60s)); });
+  TorchStore store = server.client();
+  EXPECT_TRUE(store.barrier("b", 2, 60s));
+  store.set("late", "here");
+  store.queue_push("line", "x");
+  waiter.join();
+  popper.join();
+  barrier.join();
+}
+
+bool is_closed(const FileDescriptor& socket) {
+  std::byte byte{};
+  return rendezvous::receive_all(socket, std::span(&byte, 1), Deadline(20s)) ==
+         rendezvous::IoStatus::kClosed;
+}
+
+TEST(TcpStore, ShowsStrangersOut) {
+  const Server server;
+  const std::string huge = bytes({255, 255, 255, 255, 255, 255, 255, 127});
+  for (const std::string& text :
+       {std::string("GET / HTTP/1.0\r\n\r\n"), bytes({0, 1, 2, 3, 4}) + std::string(20, 'x'),
+        kHello + bytes({99}), kHello + bytes({1}) + huge, kHello + bytes({10}) + huge,
+        kHello + bytes({4, 1, 0, 0, 0, 0, 0, 0, 0, 'z'}) + huge +
+            bytes({4, 1, 0, 0, 0, 0, 0, 0, 0, 'z'}) + huge}) {
+    const FileDescriptor socket = server.raw();
+    say(socket, text);
+    ::shutdown(socket.get(), SHUT_WR);
+    std::string rest(64, '\0');
+    while (::recv(socket.get(), rest.data(), 0, MSG_PEEK) > 0) {
+    }
+    SUCCEED();
+  }
+  const FileDescriptor socket = server.raw();
+  say(socket, kHello + bytes({99}));
+  EXPECT_TRUE(is_closed(socket));
+  EXPECT_EQ(server.client().ping(1), 1U) << "others are not disturbed";
+}
+
+TEST(TcpStore, SurvivesNoise) {
+  const Server server;
+  std::mt19937 random(20);
+  for (int round = 0; round < 300; ++round) {
+    const FileDescriptor socket = server.raw();
+    std::string noise = kHello;
+    for (unsigned i = random() % 200; i > 0; --i)
+      noise += static_cast<char>(random() % 3 == 0 ? random() % 256 : random() % 20);
+    say(socket, noise);
+  }
+  EXPECT_EQ(server.client().ping(9), 9U);
+}
+
+TEST(KeyValueStore, KeepsNoMoreThanItsLimit) {
+  KeyValueStore store(100);
+  store.set("k", std::string(90, 'x'));
+  EXPECT_THROW(store.set("l", std::string(20, 'x')), DataError);
+  EXPECT_THROW(store.queue_push("q", std::string(20, 'x')), DataError);
+  store.set("k", "short");
+  store.set("l", std::string(20, 'x'));
+  EXPECT_THROW(store.add("l", 1), DataError);
+}
+
+}  // namespace
+}  // namespace tandem::launch

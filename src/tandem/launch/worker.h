@@ -1,0 +1,59 @@
+// One worker: a process in a session of its own, watched through a descriptor.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::launch {
+
+struct WorkerStart {
+  std::vector<std::string> command;                             // the first is a path
+  std::map<std::string, std::string, std::less<>> environment;  // all of it
+  int out = -1;                                                 // its stdout; -1: this process's
+  int err = -1;
+  std::vector<int> cpus;  // that it may run on; empty: those of this process
+};
+
+// How a process ended: one of the two is 0.
+struct Ending {
+  int code = 0;
+  int signal = 0;
+  bool ok() const { return code == 0 && signal == 0; }
+  // As a shell shows it: 128 + the signal.
+  int exit_code() const { return signal != 0 ? 128 + signal : code; }
+};
+
+// "SIGKILL"; "signal 40" where there is no name.
+std::string signal_name(int number);
+
+// The destructor kills what is left of it, with all that it started and that stayed in its session.
+// When the process that made it dies, the worker gets SIGTERM. One thread.
+class Worker {
+ public:
+  // Throws ConfigError when the program cannot be started, IoError when there is no process left.
+  explicit Worker(const WorkerStart& start);
+  ~Worker();
+  Worker(Worker&& other) noexcept;
+  Worker& operator=(Worker&&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // Readable once the worker has ended.
+  const rendezvous::FileDescriptor& end_signal() const { return descriptor_; }
+  // How it ended; nothing while it runs. What it started and left behind after a failure is killed.
+  const std::optional<Ending>& poll();
+  // To the worker and its descendants; nothing when it has ended.
+  void signal(int number);
+
+ private:
+  pid_t pid_ = -1;
+  rendezvous::FileDescriptor descriptor_;
+  std::optional<Ending> ending_;
+};
+
+}  // namespace tandem::launch

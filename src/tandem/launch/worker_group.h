@@ -1,0 +1,70 @@
+// The workers of this node in one round.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "tandem/launch/agent.h"
+#include "tandem/launch/attempt_logs.h"
+#include "tandem/launch/coordinator.h"
+#include "tandem/launch/worker.h"
+
+namespace tandem::launch {
+
+class WorkerGroup {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Starts all of them; throws ConfigError and IoError when one cannot be.
+  WorkerGroup(const AgentParts& parts, const Place& place, RunLogs& logs, OutputRelay& relay);
+
+  void add_to(std::vector<pollfd>& waits) const;
+  // Notes who has ended.
+  void look();
+  bool all_ended() const;
+  bool all_succeeded() const;
+  bool any_failed() const { return !failures_.empty(); }
+  // When the first one failed.
+  Clock::time_point failed_since() const { return failed_since_; }
+  // Of those that ended by themselves, in the order of their ends.
+  const std::vector<Failure>& failures() const { return failures_; }
+  // What is in the error file of a failed worker; empty.
+  std::string error_text(int local_rank) const;
+
+  // Those that end from now on have been stopped and are no failures. Sends the signal, and SIGKILL
+  // to who is still there when `limit` has passed.
+  void stop(int signal, std::chrono::milliseconds limit);
+  bool stopping() const { return stopping_; }
+  void kill();
+  // When to look again, at the latest.
+  Clock::time_point next_due(Clock::time_point now) const;
+  std::size_t num_running() const;
+
+ private:
+  struct Member {
+    Worker worker;
+    int local_rank = 0;
+    bool seen_ended = false;
+  };
+  void note_failure(const Member& member, const Ending& ending);
+
+  const AgentParts& parts_;
+  Place place_;
+  RunLogs& logs_;
+  std::vector<Member> members_;
+  std::vector<Failure> failures_;
+  Clock::time_point failed_since_;
+  bool stopping_ = false;
+  Clock::time_point kill_at_;
+};
+
+// torchrun's variables for one worker, over those that the agent inherited.
+std::map<std::string, std::string, std::less<>> worker_environment(const AgentParts& parts,
+                                                                   const Place& place,
+                                                                   int local_rank,
+                                                                   const std::string& error_file);
+
+}  // namespace tandem::launch
