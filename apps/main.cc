@@ -144,8 +144,8 @@ void leave_reason(const Environment& environment) {
     throw;
   } catch (const std::exception& error) {
     try {
-      write_file(*path, launch::error_file_text(json_reason(error.what()), "",
-                                                static_cast<long>(std::time(nullptr))));
+      write_file(*path,
+                 launch::error_file_text(error.what(), "", static_cast<long>(std::time(nullptr))));
     } catch (const IoError&) {  // the reason has been printed too
     }
   } catch (...) {

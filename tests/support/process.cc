@@ -29,7 +29,8 @@ const std::vector<std::string> kLauncherPrefixes = {
     "RANK=",         "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=",
     "MASTER_",       "PMI_",        "PMIX_",       "OMPI_",
     "MPI_LOCAL",     "MV2_",        "SLURM_",      "OMP_NUM_THREADS=",
-    "TORCHELASTIC_", "TANDEM_",     "HYDI_",       "HYDRA_"};
+    "TORCHELASTIC_", "TANDEM_",     "HYDI_",       "HYDRA_",
+    "PET_"};
 
 std::vector<std::string> child_environment(const std::map<std::string, std::string>& additions) {
   std::vector<std::string> result;

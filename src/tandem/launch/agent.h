@@ -1,5 +1,5 @@
-// The agent of `tandem run`: meets the job's other agents, starts this node's workers, watches them,
-// starts them again, and says in the end why they failed.
+// The agent of `tandem run`: meets the job's other agents, starts this node's workers, watches
+// them, starts them again, and says in the end why they failed.
 #pragma once
 
 #include <functional>

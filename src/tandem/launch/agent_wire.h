@@ -1,5 +1,5 @@
-// What agents of `tandem run` say to the agent that hosts their job: lines of JSON, never pickle. The
-// agent opens with its version and a nonce; the host answers with a nonce and the proof that it
+// What agents of `tandem run` say to the agent that hosts their job: lines of JSON, never pickle.
+// The agent opens with its version and a nonce; the host answers with a nonce and the proof that it
 // knows the job's token; then the agent sends its card with its own proof, and is welcomed or
 // refused. After that agents send words and the host sends orders.
 #pragma once

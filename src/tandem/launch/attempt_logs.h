@@ -16,8 +16,8 @@ struct Console {
 };
 
 // <log_dir>/<run id>_XXXXXX/attempt_<n>/<local rank>/{stdout,stderr}.log and error.json. Without
-// --log-dir under the folder for temporary files; removed at the end when nobody asked for logs. With
-// --log-dir /dev/null there is none of it, as in torchrun.
+// --log-dir under the folder for temporary files; removed at the end when nobody asked for logs.
+// With --log-dir /dev/null there is none of it, as in torchrun.
 class RunLogs {
  public:
   // Throws ConfigError when the folder cannot be made.

@@ -17,9 +17,15 @@ constexpr std::size_t kMaxErrorFile = 1 << 20;
 constexpr std::size_t kMaxMessage = 4096;
 constexpr int kPeerFailed = 200;  // docs/errors.md
 
-std::string first_line(const std::string& text) {
-  const std::size_t end = std::min(text.find('\n'), std::size_t{400});
-  return text.substr(0, end);
+// A text of several lines in one, at most 400 bytes of it.
+std::string one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text) {
+    const bool blank = c == ' ' || c == '\n' || c == '\t' || c == '\r';
+    if (!blank || (!line.empty() && line.back() != ' ')) line += blank ? ' ' : c;
+    if (line.size() == 400) return line + " ...";
+  }
+  return line;
 }
 
 double seconds_of(const json& value) {
@@ -113,8 +119,7 @@ const Failure& root_failure(const std::vector<Failure>& failures) {
 std::string describe(const Failure& failure) {
   return fmt::format("rank {} (local rank {}, pid {}) on {} {}{}{}{}", failure.rank,
                      failure.local_rank, failure.pid, failure.host, ended_how(failure.ending),
-                     failure.message.empty() ? "" : ": ", first_line(failure.message),
-                     hint(failure));
+                     failure.message.empty() ? "" : ": ", one_line(failure.message), hint(failure));
 }
 
 std::vector<std::string> failure_report(const std::vector<Failure>& failures) {

@@ -23,8 +23,8 @@ constexpr std::size_t kMaxStrangers = 1024;
 constexpr milliseconds kHostSilence{5000};
 constexpr milliseconds kFarewell{2000};
 
-// How many bytes show what a connection is: a TCPStore client says 0 and four bytes, an agent a JSON
-// object. 0: neither.
+// How many bytes show what a connection is: a TCPStore client says 0 and four bytes, an agent a
+// JSON object. 0: neither.
 std::size_t wanted_bytes(const std::string& received) {
   if (received.empty()) return 1;
   if (received.front() == '{') return 1;
@@ -214,6 +214,7 @@ std::vector<Order> JobHost::serve() {
 }
 
 milliseconds JobHost::nap() const {
+  if (!own_orders_.empty()) return milliseconds(0);
   const auto now = Clock::now();
   const auto due = std::chrono::ceil<milliseconds>(coordinator_.next_due(now) - now);
   const milliseconds look = guests_.empty() ? milliseconds(60000) : milliseconds(500);

@@ -38,12 +38,12 @@ class JobLink {
 
 using Log = std::function<void(const std::string& line)>;
 
-// The agent that hosts the job: listens for agents and for TCPStore clients at one port, which their
-// first byte tells apart.
+// The agent that hosts the job: listens for agents and for TCPStore clients at one port, which
+// their first byte tells apart.
 class JobHost final : public JobLink {
  public:
-  // With a token only who proves to know it is taken for an agent, and only the hosts of such agents
-  // may use the store. `silence`: how long an agent may say nothing.
+  // With a token only who proves to know it is taken for an agent, and only the hosts of such
+  // agents may use the store. `silence`: how long an agent may say nothing.
   JobHost(rendezvous::FileDescriptor listener, JobRules rules, AgentCard own, std::string token,
           std::chrono::milliseconds silence, Log log);
   ~JobHost() override;

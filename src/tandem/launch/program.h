@@ -24,9 +24,9 @@ struct ProgramPlaces {
   std::string search_path;                // PATH
 };
 
-// A script …/run_qa.py means `tandem run_qa`, for each of `job_commands`; so does the bare name where
-// no such file exists, and `--no-python tandem run_qa`. Any other script goes to Python, or with
-// --no-python is a program. Throws ConfigError when something that must be there is not.
+// A script …/run_qa.py means `tandem run_qa`, for each of `job_commands`; so does the bare name
+// where no such file exists, and `--no-python tandem run_qa`. Any other script goes to Python, or
+// with --no-python is a program. Throws ConfigError when something that must be there is not.
 WorkerProgram worker_program(const RunOptions& options, const ProgramPlaces& places);
 
 // The program's command for one worker: torchrun replaces ${local_rank} in arguments, so this does,

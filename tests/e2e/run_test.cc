@@ -1,0 +1,309 @@
+// `tandem run` from outside: the environment of its workers, their streams, restarts, signals and
+// exit codes, several agents, programs of torch, and tandem's own jobs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "e2e/job.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using namespace std::chrono_literals;
+
+class TandemRun : public JobTest {
+ protected:
+  // `tandem run FLAGS --no-python /bin/sh SCRIPT`.
+  Words shell(Words flags, const std::string& script) const {
+    const std::string file = path("worker.sh").string();
+    write_file(file, script);
+    Words words = {kProgram, "run"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    for (const std::string& word : {std::string("--no-python"), std::string("/bin/sh"), file})
+      words.push_back(word);
+    return words;
+  }
+  static std::string last_line(const std::string& text) {
+    std::istringstream stream(text);
+    std::string last;
+    for (std::string line; std::getline(stream, line);) last = line;
+    return last;
+  }
+  static std::set<std::string> lines(const std::string& text) {
+    std::istringstream stream(text);
+    std::set<std::string> all;
+    for (std::string line; std::getline(stream, line);) all.insert(line);
+    return all;
+  }
+  // Polls until what a process printed has `text`, for a minute.
+  static bool prints(const Process& process, const std::string& text) {
+    for (int i = 0; i < 3000; ++i) {
+      if ((process.out_so_far() + process.err_so_far()).find(text) != std::string::npos)
+        return true;
+      std::this_thread::sleep_for(20ms);
+    }
+    return false;
+  }
+};
+
+TEST_F(TandemRun, WorkersHaveTorchrunsEnvironment) {
+  const auto result = run(
+      shell(
+          {"--standalone", "--nproc-per-node", "2", "--role", "trainer", "--max-restarts", "3"},
+          "for name in RANK LOCAL_RANK GROUP_RANK ROLE_RANK ROLE_NAME LOCAL_WORLD_SIZE WORLD_SIZE "
+          "GROUP_WORLD_SIZE ROLE_WORLD_SIZE MASTER_ADDR TORCHELASTIC_RESTART_COUNT "
+          "TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE "
+          "OMP_NUM_THREADS KEPT; do eval \"all=\\\"\\$all $name=\\$$name\\\"\"; done\n"
+          "[ \"$MASTER_PORT\" -gt 0 ] && [ -n \"$TORCHELASTIC_ERROR_FILE\" ] && echo \"$all\"\n"),
+      {{"KEPT", "yes"}, {"OMP_NUM_THREADS", ""}});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  std::set<std::string> expected;
+  for (const char* rank : {"0", "1"}) {
+    expected.insert(fmt::format(
+        " RANK={0} LOCAL_RANK={0} GROUP_RANK=0 ROLE_RANK={0} ROLE_NAME=trainer LOCAL_WORLD_SIZE=2 "
+        "WORLD_SIZE=2 GROUP_WORLD_SIZE=1 ROLE_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+        "TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=3 TORCHELASTIC_RUN_ID=none "
+        "TORCHELASTIC_USE_AGENT_STORE=True OMP_NUM_THREADS=1 KEPT=yes",
+        rank));
+  }
+  EXPECT_EQ(lines(result.out), expected);
+}
+
+TEST_F(TandemRun, AFailureStopsTheOthersAndIsNamedLast) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto result =
+      run(shell({"--nproc-per-node", "3"},
+                "[ $RANK = 1 ] || exec sleep 300\n"
+                "echo '{\"message\": {\"message\": \"ValueError: no luck\", \"extraInfo\": "
+                "{\"timestamp\": \"1\"}}}' > $TORCHELASTIC_ERROR_FILE\nexit 7\n"),
+          {{"TORCHELASTIC_ERROR_FILE", path("why.json").string()}});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(last_line(result.err), AllOf(HasSubstr("root failure: rank 1 (local rank 1"),
+                                           HasSubstr("exited with 7: ValueError: no luck")));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 60s);
+  const auto why = nlohmann::json::parse(read_file(path("why.json")));
+  EXPECT_EQ(why["message"]["message"], "ValueError: no luck");
+}
+
+TEST_F(TandemRun, RestartsAllWorkers) {
+  const auto result = run(shell({"--nproc-per-node", "2", "--max-restarts", "2"},
+                                "echo $RANK.$TORCHELASTIC_RESTART_COUNT\n"
+                                "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0\n"
+                                "[ $RANK = 0 ] && exit 3\nexec sleep 300\n"));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(lines(result.out), ::testing::IsSupersetOf({"0.0", "0.1", "0.2", "1.2"}));
+  EXPECT_THAT(result.err, HasSubstr("restart 2 of 2: rank 0"));
+}
+
+TEST_F(TandemRun, SignalsReachTheWorkersAndTheirChildren) {
+  Process job(shell({"--nproc-per-node", "2"},
+                    "trap 'echo saved; exit 0' TERM\necho up\nsleep 300 & wait\n"));
+  ASSERT_TRUE(prints(job, "up\nup\n"));
+  job.signal(SIGTERM);
+  const auto result = job.wait(60s);
+  EXPECT_EQ(result.exit_code, 143) << result.err;
+  EXPECT_EQ(result.out, "up\nup\nsaved\nsaved\n");
+
+  Process stubborn(
+      shell({"--shutdown-timeout", "1"}, "trap '' TERM\necho up\nsleep 300\nsleep 300"));
+  ASSERT_TRUE(prints(stubborn, "up"));
+  stubborn.signal(SIGTERM);
+  EXPECT_EQ(stubborn.wait(60s).exit_code, 143);
+}
+
+TEST_F(TandemRun, StreamsGoWhereTheyAreSent) {
+  const std::string logs = path("logs").string();
+  const auto result =
+      run(shell({"--nproc-per-node", "2", "--log-dir", logs, "-r", "1:2", "-t", "1",
+                 "--log-line-prefix-template", "<${rank}> ", "--duplicate-stdout-filters", "apple"},
+                "echo apple$RANK\necho pear$RANK\necho err$RANK >&2\nprintf unfinished$RANK\n"));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(lines(result.out),
+              ::testing::UnorderedElementsAre("<0> apple0", "<0> pear0", "<0> unfinished0",
+                                              "<1> apple1", "<1> pear1", "<1> unfinished1"));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("err0"), Not(HasSubstr("err1"))));
+  const auto folder = std::filesystem::directory_iterator(logs)->path() / "attempt_0";
+  EXPECT_EQ(read_file(folder / "0" / "stdout.log"), "apple0\npear0\nunfinished0");
+  EXPECT_EQ(read_file(folder / "1" / "stderr.log"), "err1\n");
+  EXPECT_THAT(lines(read_file(folder / "filtered_stdout.log")),
+              ::testing::UnorderedElementsAre("<0> apple0", "<1> apple1"));
+  const auto filtered =
+      run(shell({"--nproc-per-node", "2", "--local-ranks-filter", "1"}, "echo from $RANK\n"));
+  EXPECT_EQ(filtered.out, "from 1\n");
+}
+
+TEST_F(TandemRun, RefusesWithTheReason) {
+  const auto unknown = run({kProgram, "run", "--nproc-per-nod=2x", "train.py"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("--nproc-per-node: '2x'"));
+  const auto missing = run({kProgram, "run", "no_such_script.py"});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("there is no script 'no_such_script.py'"));
+  EXPECT_THAT(run({kProgram, "run", "--help"}).out, HasSubstr("PET_RDZV_ENDPOINT"));
+}
+
+TEST_F(TandemRun, CalledTorchrunItIsTheSame) {
+  std::filesystem::create_symlink(kProgram, path("torchrun"));
+  Words command = shell({}, "echo $WORLD_SIZE\n");
+  command.erase(command.begin(), command.begin() + 2);
+  command.insert(command.begin(), path("torchrun").string());
+  EXPECT_EQ(run(command).out, "1\n");
+}
+
+// Three agents on one machine, as on three hosts: they meet, one dies, the others go on.
+TEST_F(TandemRun, AgentsMeetAndMissTheLost) {
+  const int port = free_port();
+  const Words command =
+      shell({"--nnodes", "2:3", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+             fmt::format("localhost:{}", port), "--rdzv-conf", "last_call_timeout=3"},
+            "echo size $WORLD_SIZE\n[ $WORLD_SIZE = 2 ] && exit 0\nexec sleep 300\n");
+  const Variables token = {{"TANDEM_JOB_TOKEN", "secret"}};
+  Process host(command, token);
+  ASSERT_TRUE(prints(host, "worker"));
+  Process second(command, token);
+  Process third(command, token);
+  ASSERT_TRUE(prints(host, "size 3") && prints(third, "size 3"));
+  const auto stranger = run(command, {{"TANDEM_JOB_TOKEN", "guess"}});
+  EXPECT_EQ(stranger.exit_code, 1);
+  EXPECT_THAT(stranger.err, HasSubstr("another job token"));
+  third.signal(SIGKILL);
+  const auto first = host.wait(60s);
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(second.wait(60s).exit_code, 0);
+  EXPECT_THAT(first.err, HasSubstr("is gone: its connection ended"));
+  EXPECT_THAT(first.out, EndsWith("size 2\n"));
+}
+
+TEST_F(TandemRun, FixedPlacesAndAFailureElsewhere) {
+  const int port = free_port();
+  const auto node = [&](int rank) {
+    return shell({"--nnodes", "2", "--node-rank", std::to_string(rank), "--master-port",
+                  std::to_string(port)},
+                 "[ $RANK = 1 ] && [ $GROUP_RANK = 1 ] && exit 9\nexec sleep 300\n");
+  };
+  Process one(node(1));
+  Process zero(node(0));
+  const auto result = zero.wait(60s);
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(last_line(result.err), HasSubstr("root failure: rank 1"));
+  EXPECT_EQ(one.wait(60s).exit_code, 1);
+}
+
+TEST_F(TandemRun, OwnJobsTrainAsElsewhere) {
+  run_ok(train_command("reference", {"--logical_shards", "2"}));
+  const Words job = train_command("job");
+  Words command = {kProgram, "run", "--nproc-per-node", "2", "examples/pytorch/run_qa.py"};
+  command.insert(command.end(), job.begin() + 2, job.end());
+  const auto result = run_ok(command);
+  EXPECT_THAT(result.out, HasSubstr("2 ranks on 1 node"));
+  EXPECT_TRUE(weights("reference") == weights("job"));
+  // A pod with nothing but an operator's variables.
+  const auto pod = run_ok(train_command("pod"),
+                          {{"PET_NNODES", "1:1"},
+                           {"PET_NPROC_PER_NODE", "2"},
+                           {"PET_RDZV_BACKEND", "c10d"},
+                           {"PET_RDZV_ENDPOINT", fmt::format("localhost:{}", free_port())}});
+  EXPECT_THAT(pod.err, HasSubstr("acts as the agent of its node"));
+  EXPECT_TRUE(weights("reference") == weights("pod"));
+}
+
+TEST_F(TandemRun, OwnJobsKeepTheirExitCodes) {
+  const auto usage = run({kProgram, "run", "--nproc-per-node", "2", "--max-restarts", "5",
+                          "run_qa.py", "--no_such_flag"});
+  EXPECT_EQ(usage.exit_code, 2) << usage.err;
+  EXPECT_THAT(usage.err, Not(HasSubstr("restart 1")));
+  EXPECT_THAT(last_line(usage.err),
+              AllOf(HasSubstr("root failure: rank"), HasSubstr("no_such_flag")));
+}
+
+constexpr const char* kDdp = R"(import os, sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(x)
+ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+ddp(torch.ones(3, 4)).sum().backward()
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+print(f"sum {x.item()} attempt {attempt}", flush=True)
+if attempt == "0" and dist.get_rank() == 1: sys.exit(5)
+dist.barrier()
+dist.destroy_process_group()
+)";
+
+// The Python that has torch.distributed: of the venv for comparisons, or the system's.
+std::string python_with_torch() {
+  const auto venv =
+      std::filesystem::path(TANDEM_SOURCE_DIR) / "build" / "test-data" / "venv" / "bin" / "python";
+  const char* chosen = std::getenv("TANDEM_PARITY_PYTHON");
+  for (const std::string& python :
+       {std::string(chosen == nullptr ? "" : chosen), venv.string(), find_program("python3")}) {
+    if (!python.empty() && std::filesystem::exists(python) &&
+        run({python, "-c",
+             "import torch.distributed as d; assert d.is_gloo_available() and hasattr(d.Store, "
+             "'queue_push')"})
+                .exit_code == 0) {
+      return python;
+    }
+  }
+  return "";
+}
+
+TEST_F(TandemRun, ProgramsOfTorchMeetInItsStore) {
+  const std::string python = python_with_torch();
+  if (python.empty()) GTEST_SKIP() << "needs a Python with torch 2.8 or newer (pip install torch)";
+  write_file(path("ddp.py"), kDdp);
+  const auto one = run({kProgram, "run", "--standalone", "--nproc-per-node", "2", "--max-restarts",
+                        "1", path("ddp.py").string()},
+                       {{"PYTHON_EXEC", python}}, 300s);
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_THAT(one.out, AllOf(HasSubstr("sum 3.0 attempt 0"), HasSubstr("sum 3.0 attempt 1")));
+}
+
+constexpr const char* kStore = R"(import sys, torch.distributed as dist
+from datetime import timedelta
+port = int(sys.argv[1])
+store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=60))
+store.set("a", "1")
+assert store.add("a", 4) == 5 and store.get("a") == b"5"
+assert store.compare_set("b", "", "x") == b"x" and store.compare_set("b", "q", "y") == b"x"
+store.append("b", "yz")
+store.multi_set(["c", "d"], ["1", "2"])
+assert store.multi_get(["b", "c", "d"]) == [b"xyz", b"1", b"2"]
+assert store.check(["a", "b"]) and not store.check(["a", "none"])
+store.queue_push("q", "v")
+assert store.queue_len("q") == 1 and store.queue_pop("q") == b"v"
+assert {"a", "b", "c", "d"} <= set(store.list_keys())
+assert store.delete_key("a") and not store.delete_key("a")
+store.wait(["b"], timedelta(seconds=5))
+try:
+    store.wait(["never"], timedelta(milliseconds=100))
+    raise SystemExit("waited for nothing")
+except dist.DistStoreError:
+    pass
+store.barrier("bar", 1)
+print("fine", store.num_keys())
+)";
+
+// torch's own client, request by request, against the agent's store.
+TEST_F(TandemRun, TorchsClientUsesEveryRequest) {
+  const std::string python = python_with_torch();
+  if (python.empty()) GTEST_SKIP() << "needs a Python with torch 2.8 or newer (pip install torch)";
+  write_file(path("store.py"), kStore);
+  const auto result = run(shell({"--standalone"}, fmt::format("exec {} {} $MASTER_PORT\n", python,
+                                                              path("store.py").string())),
+                          {}, 300s);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("fine"));
+}
+
+}  // namespace
+}  // namespace tandem::testing
