@@ -38,8 +38,6 @@ constexpr Command kCommands[] = {
     {"run_qa", "fine-tune and evaluate a model for question answering, as Hugging Face's run_qa.py",
      "tandem run_qa --model_name_or_path DIR|NAME [flags]   (tandem run_qa --help lists all flags)",
      run_qa},
-    {"run", "start a job's workers on this host and watch them, as torchrun does",
-     "tandem run [flags] SCRIPT [flags of the script]   (tandem run --help)", run},
     {"ask", "answer a question from a text",
      "tandem ask --model DIR|NAME --context FILE|- QUESTION...", ask},
     {"serve", "answer questions in a browser, and as JSON for programs",
@@ -50,6 +48,8 @@ constexpr Command kCommands[] = {
      "tandem bench peak|gemm|attention|elementwise|optimizer|step|tokenize|comm ...   "
      "(tandem bench --help)",
      run_bench},
+    {"run", "start a job's workers on this host and watch them, as torchrun does",
+     "tandem run [flags] SCRIPT [flags of the script]   (tandem run --help)", run},
     {"doctor",
      "check this machine and the hosts of a host file, and say how to put right what is missing",
      "tandem doctor [--hostfile FILE] [--output_dir DIR] [--json]   (tandem doctor --help)",
