@@ -60,15 +60,20 @@ LAYERS = {
 
 EVERYTHING = ["everything"]
 
-# The same inside a library that has folders: what each of them may include of the others. Tests may include all.
+# The same inside a library that has folders: what each of them may include of the others; "." are the files that lie beside the
+# folders, which may include all of them. Tests may include all.
 FOLDERS = {
+    "kernels": {
+        "simd": [],
+        "amx": ["simd"],
+    },
     "comm": {
         "algorithms": [],
         "failure": ["algorithms"],
         "node": ["algorithms"],
         "network": ["algorithms", "failure", "node"],
         "api": ["algorithms", "failure", "node", "network"],
-        "c": ["api", "algorithms"],
+        "c": [".", "api", "algorithms"],
         "plugins": ["network"],
     },
 }
@@ -186,11 +191,12 @@ def check_folders(name, lines):
     for number, line in enumerate(lines, 1):
         match = INCLUDE.match(line)
         target = match.group(1).split("/") if match else []
-        if target[:2] != ["tandem", parts[2]] or len(target) < 4 or target[2] == parts[3]:
+        if target[:2] != ["tandem", parts[2]]:
             continue
+        folder = target[2] if len(target) > 3 else "."
         allowed = table.get(parts[3], [])
-        if target[2] not in allowed:
-            yield number, (f"{parts[2]}/{parts[3]} may not include {parts[2]}/{target[2]} (\"{match.group(1)}\"); "
+        if folder not in (parts[3], *allowed):
+            yield number, (f"{parts[2]}/{parts[3]} may not include {parts[2]}/{folder} (\"{match.group(1)}\"); "
                            f"it may include: {', '.join(allowed) or 'no other folder'}")
 
 
@@ -255,6 +261,8 @@ def self_test():
                                  ["comm/c.cc:2: comm may not include nn"]),
         "src/tandem/comm/node/c.cc": ('#include "tandem/comm/algorithms/a.h"\n#include "tandem/comm/api/b.h"\n',
                                       ["comm/node/c.cc:2: comm/node may not include comm/api"]),
+        "src/tandem/kernels/simd/v.h": ('#pragma once\n#include "tandem/kernels/b.h"\n', ["simd/v.h:2: kernels/simd may not include kernels/."]),
+        "src/tandem/kernels/k.h": ('#pragma once\n#include "tandem/kernels/simd/v.h"\n', []),
         "src/tandem/comm/node/c_test.cc": ('#include "tandem/comm/api/b.h"\n', []),
         "src/tandem/nn/d.cc": ('int main() { return getenv("HOME") != 0; }\n', ["nn/d.cc:1: the environment is read"]),
         "src/tandem/text/e.cc": ('// std::cout << "prose"\nvoid f() { std::cout << 1; }\nvoid g() { std::exit(1); }\n',

@@ -1,7 +1,7 @@
 // Internal: attention of one (sequence, head), written once over a class `Products`: what the
 // products multiply (f32, or pairs of bf16, in which case P and dS are rounded to bf16 as in
 // PyTorch's autocast) and how, with vectors (attention_vectors.h) or AMX tiles
-// (amx/attention_tiles.h).
+// (attention_tiles.h).
 //
 // K and V are packed once per head into panels. Then blocks of kBlock queries pass: a block's
 // scores against all keys (some 100 or 200 KB) stay in the L2 cache between the product that makes
@@ -32,6 +32,7 @@
 
 #include "tandem/kernels/gemm_simd.h"
 #include "tandem/kernels/kernel_tables.h"
+#include "tandem/kernels/dropout_simd.h"
 #include "tandem/kernels/simd/loop.h"
 #include "tandem/kernels/simd/math.h"
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tandem/kernels/kernel_tables.h"
+#include "tandem/kernels/dropout_simd.h"
 #include "tandem/kernels/simd/loop.h"
 #include "tandem/kernels/simd/math.h"
 #include "tandem/kernels/simd/unroll.h"

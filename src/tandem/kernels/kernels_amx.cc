@@ -1,8 +1,8 @@
 // Products with tdpbf16ps (AMX-BF16: Sapphire Rapids and later); f32 products are those of
 // kernels_avx512.cc. Attention also needs AVX512_BF16, to round.
-#include "tandem/kernels/amx/attention_tiles.h"
-#include "tandem/kernels/amx/gemm_tiles.h"
 #include "tandem/kernels/amx/tiles_hardware.h"
+#include "tandem/kernels/attention_tiles.h"
+#include "tandem/kernels/gemm_tiles.h"
 #include "tandem/kernels/simd/avx512bf16.h"
 #include "tandem/kernels/simd_kernels.h"
 

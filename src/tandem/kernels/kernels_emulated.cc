@@ -1,10 +1,10 @@
 // The products and attention of kernels_avx512.cc, kernels_avx512bf16.cc and kernels_amx.cc with
 // plain C++ in the place of the instructions: the same templates, the same bits, any CPU.
-#include "tandem/kernels/amx/attention_tiles.h"
-#include "tandem/kernels/amx/gemm_tiles.h"
 #include "tandem/kernels/amx/tiles_emulated.h"
+#include "tandem/kernels/attention_tiles.h"
 #include "tandem/kernels/attention_vectors.h"
 #include "tandem/kernels/gemm_simd.h"
+#include "tandem/kernels/gemm_tiles.h"
 #include "tandem/kernels/simd/emulated.h"
 #include "tandem/kernels/simd_kernels.h"
 

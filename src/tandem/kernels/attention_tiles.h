@@ -8,13 +8,13 @@
 // are B, for which their rows need only be interleaved in pairs, and A is a block of dO or Q, small
 // enough to be transposed. The gradients [columns, keys] are transposed once per head.
 //
-// The order of every sum is that of amx/gemm_tiles.h: one TDPBF16PS for every 32 elements.
+// The order of every sum is that of gemm_tiles.h: one TDPBF16PS for every 32 elements.
 #pragma once
 
 #include <cstddef>
 
-#include "tandem/kernels/amx/gemm_tiles.h"
 #include "tandem/kernels/attention_simd.h"
+#include "tandem/kernels/gemm_tiles.h"
 
 namespace tandem::kernels::simd {
 
