@@ -168,7 +168,7 @@ PAGES = {
     "products": Page("Matrix products", "The twelve products of a model (forward, dX and dW of its four kinds of linear layers) on 12 × 384 rows: shares of the register-only peak, and times as fast as oneDNN in turns.",
                      [("model", "model", text), ("type", "type", text), ("mean", "mean", percent), ("least", "least", percent), ("forward and dX", "forward_dx", percent), ("dW", "dw", percent), ("oneDNN", "against", text),
                       ("against it: forward, dX", "against_forward_dx", factor), ("dW", "against_dw", factor)], ("model", "type", "against"), "mean", rows=rows_of_products),
-    "attention": Page("Attention", "Forward and backward with dropout 0.1; what backward computes again does not count as work. Shares of the register-only peak.",
+    "attention": Page("Attention", "Forward and backward with dropout 0.1; what backward recomputes does not count as work. Shares of the register-only peak.",
                       [("heads", "heads", text), ("lengths", "lengths", text), ("", "direction", text), ("type", "type", text), ("seconds", "seconds", number), ("share of the peak", "share", percent)],
                       ("heads", "lengths", "direction", "type"), "share", rows=rows_of_attention),
     "peak": Page("The machine", "What `tandem bench peak` finds: multiply-adds on registers and fed from the L1 cache, streams through memory.",

@@ -87,7 +87,7 @@ class Attention {
                      worst_error(got_grad, want_grad, grad_bound)});
   }
 
-  // Of the scores and the weighted sums; what backward computes again does not count.
+  // Of the scores and the weighted sums; what backward recomputes does not count.
   double forward_flops() const { return 4 * static_cast<double>(H_) * batch_.pairs(); }
 
  private:
@@ -173,7 +173,7 @@ Bench add_attention(CLI::App& parent) {
   app->add_option("--lengths", options->lengths,
                   "padded: all sequences have --seq tokens; squad: those of SQuAD; not given: both")
       ->check(CLI::IsMember({"padded", "squad"}));
-  return {app, [options](const Environment& environment) { return run(*options, environment); }};
+  return Bench::of(app, options, run);
 }
 
 }  // namespace tandem::apps::bench

@@ -126,11 +126,11 @@ TEST(BenchStep, AProfileChangesNoBitAndItsStagesFitIntoTheStep) {
                     "qkv forward 2", "qkv dX 2", "qkv dW 2", "attention forward 2",
                     "attention backward 2", "attention output forward 2", "attention output dX 2",
                     "attention output dW 2", "layer norm forward 4", "layer norm backward 4",
-                    bf16 ? "layer norm again 3" : "layer norm again 2", "up forward 2", "up dX 2",
-                    "up dW 2", "activation forward 2", "activation backward 2", "down forward 2",
-                    "down dX 2", "down dW 2", "head dropout 2", "head forward 1", "head dX 1",
-                    "head dW 1", "loss forward 1", "loss backward 1", "gradient reduction, norm 5",
-                    "optimizer update 1"));
+                    bf16 ? "layer norm recompute 3" : "layer norm recompute 2", "up forward 2",
+                    "up dX 2", "up dW 2", "activation forward 2", "activation backward 2",
+                    "down forward 2", "down dX 2", "down dW 2", "head dropout 2", "head forward 1",
+                    "head dX 1", "head dW 1", "loss forward 1", "loss backward 1",
+                    "gradient reduction, norm 5", "optimizer update 1"));
   }
 }
 

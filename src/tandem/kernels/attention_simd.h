@@ -6,7 +6,7 @@
 // K and V are packed once per head into panels. Then blocks of kBlock queries pass: a block's
 // scores against all keys (some 100 or 200 KB) stay in the L2 cache between the product that makes
 // them and the one that consumes them. A row of scores is complete, so its softmax needs no
-// rescaling. Backward makes the scores again and P from the saved log-sum-exp:
+// rescaling. Backward recomputes the scores, and P from the saved log-sum-exp:
 //   dV = (factor P)^T dO,   dS = P (factor dO V^T - delta),   dQ = scale dS K,   dK = scale dS^T Q,
 //   delta = row sums of dO O.
 // Rows are padded to kMr, columns to kNr and reductions to kDepth units; padding is zero or is
@@ -30,9 +30,9 @@
 #include <cstring>
 #include <numbers>
 
+#include "tandem/kernels/dropout_simd.h"
 #include "tandem/kernels/gemm_simd.h"
 #include "tandem/kernels/kernel_tables.h"
-#include "tandem/kernels/dropout_simd.h"
 #include "tandem/kernels/simd/loop.h"
 #include "tandem/kernels/simd/math.h"
 

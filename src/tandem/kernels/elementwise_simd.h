@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tandem/kernels/kernel_tables.h"
 #include "tandem/kernels/dropout_simd.h"
+#include "tandem/kernels/kernel_tables.h"
 #include "tandem/kernels/simd/loop.h"
 #include "tandem/kernels/simd/math.h"
 #include "tandem/kernels/simd/unroll.h"
@@ -146,7 +146,7 @@ constexpr DropoutKernels dropout_kernels() {
 
 // y from the sum and its statistics.
 template <class V, class T>
-void layer_norm_again(const LayerNormRowAgain<T>& r) {
+void layer_norm_recompute(const LayerNormRowRecompute<T>& r) {
   const V mean = V::set1(r.mean);
   const V rstd = V::set1(r.rstd);
   for_each_vector<V>(
@@ -177,14 +177,14 @@ void layer_norm_forward(const LayerNormRow<T>& r) {
         squares = V::fma(deviation, deviation, squares);
       });
   *r.rstd = 1.0f / __builtin_sqrtf(V::sum(squares) * inverse_H + r.eps);
-  layer_norm_again<V, T>({.H = r.H,
-                          .sum = r.sum,
-                          .gamma = r.gamma,
-                          .beta = r.beta,
-                          .mean = *r.mean,
-                          .rstd = *r.rstd,
-                          .y = r.y,
-                          .y_copy = r.y_copy});
+  layer_norm_recompute<V, T>({.H = r.H,
+                              .sum = r.sum,
+                              .gamma = r.gamma,
+                              .beta = r.beta,
+                              .mean = *r.mean,
+                              .rstd = *r.rstd,
+                              .y = r.y,
+                              .y_copy = r.y_copy});
 }
 
 // With xhat = (sum - mean) rstd and g = gamma grad_y:
@@ -220,9 +220,9 @@ void layer_norm_backward(const LayerNormRowBackward<T>& r) {
 
 template <class V>
 constexpr LayerNormKernels layer_norm_kernels() {
-  return {.f32 = {layer_norm_forward<V, float>, layer_norm_again<V, float>,
+  return {.f32 = {layer_norm_forward<V, float>, layer_norm_recompute<V, float>,
                   layer_norm_backward<V, float>},
-          .bf16 = {layer_norm_forward<V, bfloat16>, layer_norm_again<V, bfloat16>,
+          .bf16 = {layer_norm_forward<V, bfloat16>, layer_norm_recompute<V, bfloat16>,
                    layer_norm_backward<V, bfloat16>}};
 }
 

@@ -113,7 +113,7 @@ struct LayerNormRow {
 };
 
 template <class T>
-struct LayerNormRowAgain {
+struct LayerNormRowRecompute {
   std::size_t H = 0;
   const float *sum = nullptr, *gamma = nullptr, *beta = nullptr;
   float mean = 0, rstd = 0;
@@ -137,7 +137,7 @@ struct LayerNormKernels {
   template <class T>
   struct Of {
     void (*forward)(const LayerNormRow<T>&);
-    void (*again)(const LayerNormRowAgain<T>&);
+    void (*recompute)(const LayerNormRowRecompute<T>&);
     void (*backward)(const LayerNormRowBackward<T>&);
   };
   Of<float> f32;

@@ -37,20 +37,20 @@ void dropout_add_layer_norm_forward(const Context& ctx, const Sequences& sequenc
 }
 
 template <class T>
-void layer_norm_again(const Context& ctx, const Sequences& sequences, std::size_t H,
-                      const LayerNormAgain<T>& args) {
+void layer_norm_recompute(const Context& ctx, const Sequences& sequences, std::size_t H,
+                          const LayerNormRecompute<T>& args) {
   constexpr Dropout kNoDropout{};
   for_each_row(ctx, sequences, H, kNoDropout, [&](const BatchRow& row, int) {
     const std::size_t i = row.index;
     of<T>(*ctx.kernels.layer_norm)
-        .again({.H = H,
-                .sum = args.sum + i * H,
-                .gamma = args.gamma,
-                .beta = args.beta,
-                .mean = args.mean[i],
-                .rstd = args.rstd[i],
-                .y = at_row(args.y, i, H),
-                .y_copy = at_row(args.y_copy, i, H)});
+        .recompute({.H = H,
+                    .sum = args.sum + i * H,
+                    .gamma = args.gamma,
+                    .beta = args.beta,
+                    .mean = args.mean[i],
+                    .rstd = args.rstd[i],
+                    .y = at_row(args.y, i, H),
+                    .y_copy = at_row(args.y_copy, i, H)});
   });
 }
 
@@ -89,10 +89,10 @@ template void dropout_add_layer_norm_forward(const Context&, const Sequences&, s
                                              const Dropout&, const LayerNormForward<float>&);
 template void dropout_add_layer_norm_forward(const Context&, const Sequences&, std::size_t,
                                              const Dropout&, const LayerNormForward<bfloat16>&);
-template void layer_norm_again(const Context&, const Sequences&, std::size_t,
-                               const LayerNormAgain<float>&);
-template void layer_norm_again(const Context&, const Sequences&, std::size_t,
-                               const LayerNormAgain<bfloat16>&);
+template void layer_norm_recompute(const Context&, const Sequences&, std::size_t,
+                                   const LayerNormRecompute<float>&);
+template void layer_norm_recompute(const Context&, const Sequences&, std::size_t,
+                                   const LayerNormRecompute<bfloat16>&);
 template void dropout_add_layer_norm_backward(const Context&, const Sequences&, std::size_t,
                                               const Dropout&, const LayerNormBackward<float>&);
 template void dropout_add_layer_norm_backward(const Context&, const Sequences&, std::size_t,

@@ -32,10 +32,10 @@ template <class T>
 void dropout_add_layer_norm_forward(const Context& ctx, const Sequences& sequences, std::size_t H,
                                     const Dropout& dropout, const LayerNormForward<T>& args);
 
-// Makes y again from what forward saved: the same bits. A training pass that does not keep y calls
-// it in backward.
+// y of a forward pass from what that saved: the same bits. A training pass that does not keep y
+// calls it in backward.
 template <class T>
-struct LayerNormAgain {
+struct LayerNormRecompute {
   const float* sum = nullptr;    // [rows, H] saved by forward
   const float* mean = nullptr;   // saved by forward
   const float* rstd = nullptr;   // saved by forward
@@ -46,8 +46,8 @@ struct LayerNormAgain {
 };
 
 template <class T>
-void layer_norm_again(const Context& ctx, const Sequences& sequences, std::size_t H,
-                      const LayerNormAgain<T>& args);
+void layer_norm_recompute(const Context& ctx, const Sequences& sequences, std::size_t H,
+                          const LayerNormRecompute<T>& args);
 
 template <class T>
 struct LayerNormBackward {

@@ -12,7 +12,7 @@ float factor(const DropoutMask& mask, std::uint32_t row, std::size_t column) {
 
 // From the f32 statistics, which are what forward saves.
 template <class T>
-void again(const LayerNormRowAgain<T>& r) {
+void recompute(const LayerNormRowRecompute<T>& r) {
   for (std::size_t c = 0; c < r.H; ++c) {
     const double xhat =
         (static_cast<double>(r.sum[c]) - static_cast<double>(r.mean)) * static_cast<double>(r.rstd);
@@ -38,14 +38,14 @@ void forward(const LayerNormRow<T>& r) {
       1.0 / std::sqrt(variance / static_cast<double>(r.H) + static_cast<double>(r.eps));
   *r.mean = static_cast<float>(mean);
   *r.rstd = static_cast<float>(rstd);
-  again<T>({.H = r.H,
-            .sum = r.sum,
-            .gamma = r.gamma,
-            .beta = r.beta,
-            .mean = *r.mean,
-            .rstd = *r.rstd,
-            .y = r.y,
-            .y_copy = r.y_copy});
+  recompute<T>({.H = r.H,
+                .sum = r.sum,
+                .gamma = r.gamma,
+                .beta = r.beta,
+                .mean = *r.mean,
+                .rstd = *r.rstd,
+                .y = r.y,
+                .y_copy = r.y_copy});
 }
 
 // With xhat = (sum - mean) rstd and g = gamma grad_y:   grad_sum = rstd (g - mean(g) - xhat mean(g
@@ -76,8 +76,8 @@ void backward(const LayerNormRowBackward<T>& r) {
 }  // namespace
 
 const LayerNormKernels kLayerNormReference = {
-    .f32 = {forward<float>, again<float>, backward<float>},
-    .bf16 = {forward<bfloat16>, again<bfloat16>, backward<bfloat16>},
+    .f32 = {forward<float>, recompute<float>, backward<float>},
+    .bf16 = {forward<bfloat16>, recompute<bfloat16>, backward<bfloat16>},
 };
 
 }  // namespace tandem::kernels

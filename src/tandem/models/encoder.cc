@@ -114,7 +114,7 @@ void Encoder::plan_tensors(Arena& arena, std::size_t rows, PassKind kind,
   tensors.hidden.resize(layers_.size() + 1);
   tensors.layers.resize(layers_.size());
   // The first layer's input went through dropout, so it is kept as it is; a checkpointed layer
-  // starts again from its residual too.
+  // is recomputed from its residual too.
   const std::span<float> first_stream =
       kind == PassKind::kCheckpointed ? Hidden::allocate_stream(arena, rows, H) : stream;
   tensors.hidden[0] = Hidden::allocate(arena, rows, H, first_stream);
@@ -194,20 +194,21 @@ void Encoder::forward(const nn::Pass& pass, const nn::PackedBatch& batch,
              activations.tensors);
 }
 
-// Makes again what layer l's backward reads and forward did not keep.
+// What layer l's backward reads and forward did not keep.
 template <class T>
-void Encoder::restore_for_backward(const nn::Pass& pass, const EncoderTensors<T>& tensors,
-                                   PassKind kind, std::size_t l) const {
+void Encoder::recompute(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
+                        std::size_t l) const {
   const nn::TransformerLayer<T> layer(pass, layers_[l].options, layers_[l].parameters);
   const bool checkpointed = kind == PassKind::kCheckpointed;
-  if (!checkpointed) layer.restore(tensors.layers[l], tensors.scratch);
+  if (!checkpointed) layer.recompute_from_sums(tensors.layers[l], tensors.scratch);
   if (l > 0 && !EncoderTensors<T>::keeps_hidden(kind)) {
     const Layer& before = layers_[l - 1];
-    nn::layer_norm_again<T>(pass, before.parameters.output_norm, tensors.layers[l - 1].output_norm,
-                            checkpointed ? nn::Again::kBoth : nn::Again::kOperand,
-                            tensors.hidden[l]);
+    nn::layer_norm_recompute<T>(pass, before.parameters.output_norm,
+                                tensors.layers[l - 1].output_norm,
+                                /*residual=*/checkpointed, tensors.hidden[l]);
   }
-  if (checkpointed) layer.recompute(tensors.hidden[l], tensors.layers[l], tensors.scratch);
+  if (checkpointed)
+    layer.recompute_from_input(tensors.hidden[l], tensors.layers[l], tensors.scratch);
 }
 
 template <class T>
@@ -215,7 +216,7 @@ void Encoder::layers_backward(const nn::Pass& pass, const EncoderTensors<T>& ten
                               std::span<float> grad, const nn::Gradients& grads,
                               FunctionRef<void(std::size_t end)> gradient_ready) const {
   for (std::size_t l = layers_.size(); l-- > 0;) {
-    restore_for_backward(pass, tensors, kind, l);
+    recompute(pass, tensors, kind, l);
     const nn::TransformerLayer<T> layer(pass, layers_[l].options, layers_[l].parameters);
     layer.backward(tensors.hidden[l], tensors.layers[l], tensors.scratch, grad, grads);
     gradient_ready(layers_[l].end);

@@ -23,7 +23,7 @@ namespace tandem::models {
 
 // What a forward pass keeps of the layers' activations.
 //   kInference:    nothing; all layers run in the memory of one.
-//   kTraining:     all that backward cannot make again in one pass over memory.
+//   kTraining:     all that backward cannot recompute in one pass over memory.
 //   kCheckpointed: each layer's output (as the sum that its last LayerNorm normalises); backward
 //                  computes two thirds of each layer's forward once more. --gradient_checkpointing
 enum class PassKind { kInference, kTraining, kCheckpointed };
@@ -94,8 +94,8 @@ class Encoder {
   void plan_tensors(Arena& arena, std::size_t rows, PassKind kind,
                     EncoderTensors<T>& tensors) const;
   template <class T>
-  void restore_for_backward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
-                            std::size_t l) const;
+  void recompute(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
+                 std::size_t l) const;
   template <class T>
   void layers_forward(const nn::Pass& pass, const nn::PackedBatch& batch,
                       const EncoderTensors<T>& tensors) const;

@@ -15,7 +15,7 @@ namespace tandem::nn {
 //   T = float:    both are one matrix.
 //   T = bfloat16: the residual is needed by the next LayerNorm only, so all layers update one f32
 //                 matrix in place, the "stream".
-// Backward needs the operand once more; layer_norm_again() makes it where it was not kept.
+// Backward needs the operand once more; layer_norm_recompute() makes it where it was not kept.
 template <class T>
 struct Hidden {
   std::span<float> residual;  // [R, H]

@@ -46,24 +46,20 @@ void dropout_add_layer_norm_forward(const Pass& pass, const LayerNormParameters&
                                              dropout, args);
 }
 
-// What of a forward pass's y is made again: the operand of the next product, or the residual too.
-enum class Again { kOperand, kBoth };
-
-// y of a forward pass again, the same bits, from what it saved.
+// y of a forward pass, the same bits, from what it saved. `residual`: y.residual is written, too.
 template <class T>
-void layer_norm_again(const Pass& pass, const LayerNormParameters& parameters,
-                      const LayerNormActivations& saved, Again what, const Hidden<T>& y) {
-  const StageTimer timer(pass.context.profile, "layer norm", "again");
-  // One matrix is both where there is no copy.
-  const bool residual = what == Again::kBoth || y.copy() == nullptr;
-  kernels::layer_norm_again<T>(pass.context, pass.sequences, saved.sum.size() / pass.rows(),
-                               {.sum = saved.sum.data(),
-                                .mean = saved.mean.data(),
-                                .rstd = saved.rstd.data(),
-                                .gamma = pass.weights.vector(parameters.weight),
-                                .beta = pass.weights.vector(parameters.bias),
-                                .y = residual ? y.residual.data() : nullptr,
-                                .y_copy = y.copy()});
+void layer_norm_recompute(const Pass& pass, const LayerNormParameters& parameters,
+                          const LayerNormActivations& saved, bool residual, const Hidden<T>& y) {
+  const StageTimer timer(pass.context.profile, "layer norm", "recompute");
+  if (y.copy() == nullptr) residual = true;  // one matrix is both
+  kernels::layer_norm_recompute<T>(pass.context, pass.sequences, saved.sum.size() / pass.rows(),
+                                   {.sum = saved.sum.data(),
+                                    .mean = saved.mean.data(),
+                                    .rstd = saved.rstd.data(),
+                                    .gamma = pass.weights.vector(parameters.weight),
+                                    .beta = pass.weights.vector(parameters.bias),
+                                    .y = residual ? y.residual.data() : nullptr,
+                                    .y_copy = y.copy()});
 }
 
 // grad: [R, H] f32, the gradient of y on entry and of the residual on return.   grad_x: [R, H] T,

@@ -54,7 +54,7 @@ TEST(ParameterLayout, BiasesAndLayerNormDoNotDecay) {
 // Every implementation, with and without a f32 copy that is wanted, on rows that dropout and
 // residual made.
 template <class T>
-void expect_layer_norm_again_gives_the_same_bits(const kernels::KernelSet& kernels) {
+void expect_recomputed_layer_norm_has_the_same_bits(const kernels::KernelSet& kernels) {
   constexpr std::size_t kRows = 70;  // three chunks
   constexpr std::size_t H = 37;      // no multiple of a vector
   ThreadPool threads(2);
@@ -85,28 +85,29 @@ void expect_layer_norm_again_gives_the_same_bits(const kernels::KernelSet& kerne
                                     pass.dropout.at(1, DropoutPlace::kAttentionOutput, 0.1),
                                     std::span<const T>(x), residual, saved, y);
   const std::vector<float> sum(saved.sum.begin(), saved.sum.end());
-  for (const Again what : {Again::kOperand, Again::kBoth}) {
-    const Hidden<T> again = make_hidden();
-    std::fill(again.residual.begin(), again.residual.end(), 99.0f);
-    layer_norm_again<T>(pass, parameters, saved, what, again);
-    EXPECT_EQ(std::memcmp(again.operand.data(), y.operand.data(), y.operand.size_bytes()), 0);
-    if (what == Again::kBoth || y.copy() == nullptr) {
-      EXPECT_EQ(std::memcmp(again.residual.data(), y.residual.data(), y.residual.size_bytes()), 0);
+  for (const bool with_residual : {false, true}) {
+    const Hidden<T> recomputed = make_hidden();
+    std::fill(recomputed.residual.begin(), recomputed.residual.end(), 99.0f);
+    layer_norm_recompute<T>(pass, parameters, saved, with_residual, recomputed);
+    EXPECT_EQ(std::memcmp(recomputed.operand.data(), y.operand.data(), y.operand.size_bytes()), 0);
+    if (with_residual || y.copy() == nullptr) {
+      EXPECT_EQ(std::memcmp(recomputed.residual.data(), y.residual.data(), y.residual.size_bytes()),
+                0);
     } else {
-      EXPECT_THAT(again.residual, Each(99.0f));  // not written
+      EXPECT_THAT(recomputed.residual, Each(99.0f));  // not written
     }
   }
   EXPECT_EQ(std::memcmp(sum.data(), saved.sum.data(), saved.sum.size_bytes()), 0);
 }
 
-TEST(LayerNorm, AgainGivesTheSameBits) {
+TEST(LayerNorm, RecomputeGivesTheSameBits) {
   const auto cpu = kernels::CpuFeatures::detect();
   for (const auto& row : kernels::implementations("layer_norm", cpu)) {
     if (!row.reason.empty()) continue;
     SCOPED_TRACE(row.implementation);
     const kernels::KernelSet kernels = kernels::select_kernels(cpu, row.implementation);
-    expect_layer_norm_again_gives_the_same_bits<float>(kernels);
-    expect_layer_norm_again_gives_the_same_bits<bfloat16>(kernels);
+    expect_recomputed_layer_norm_has_the_same_bits<float>(kernels);
+    expect_recomputed_layer_norm_has_the_same_bits<bfloat16>(kernels);
   }
 }
 

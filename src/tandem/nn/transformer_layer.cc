@@ -55,8 +55,8 @@ TransformerLayer<T>::TransformerLayer(const Pass& pass, const TransformerLayerOp
 
 // Up to the activation: all that backward reads, the last LayerNorm apart.
 template <class T>
-void TransformerLayer<T>::recompute(const Hidden<T>& x, const Activations& saved,
-                                    const Scratch& scratch) const {
+void TransformerLayer<T>::forward_to_activation(const Hidden<T>& x, const Activations& saved,
+                                                const Scratch& scratch) const {
   // Attention: every row reads the real rows of its sequence.
   linear_forward<T>(pass_, parameters_.qkv, x.operand, saved.qkv);
   {
@@ -78,7 +78,7 @@ void TransformerLayer<T>::recompute(const Hidden<T>& x, const Activations& saved
 template <class T>
 void TransformerLayer<T>::forward(const Hidden<T>& x, const Activations& saved,
                                   const Scratch& scratch, const Hidden<T>& y) const {
-  recompute(x, saved, scratch);
+  forward_to_activation(x, saved, scratch);
   {
     const StageTimer timer(pass_.context.profile, "activation", "forward");
     kernels::activation_forward<T>(pass_.context, options_.activation, scratch.activated.size(),
@@ -91,9 +91,10 @@ void TransformerLayer<T>::forward(const Hidden<T>& x, const Activations& saved,
 }
 
 template <class T>
-void TransformerLayer<T>::restore(const Activations& saved, const Scratch& scratch) const {
-  layer_norm_again<T>(pass_, parameters_.attention_norm, saved.attention_norm, Again::kOperand,
-                      scratch.attended);
+void TransformerLayer<T>::recompute_from_sums(const Activations& saved,
+                                              const Scratch& scratch) const {
+  layer_norm_recompute<T>(pass_, parameters_.attention_norm, saved.attention_norm,
+                          /*residual=*/false, scratch.attended);
 }
 
 // The stages of forward from last to first. `grad` is the gradient of the residual stream:

@@ -48,7 +48,7 @@ struct TransformerLayerParameters {
 };
 
 // What forward saves for backward: only what is dear to compute. The outputs of LayerNorm and of
-// the activation are a third of all that forward makes, and backward makes them again in one pass
+// the activation are a third of all that forward makes, and backward recomputes them in one pass
 // over memory each.
 template <class T>
 struct TransformerLayerActivations {
@@ -91,13 +91,15 @@ class TransformerLayer {
   void forward(const Hidden<T>& x, const Activations& saved, const Scratch& scratch,
                const Hidden<T>& y) const;
 
-  // Before backward, one of these two brings `attended` of `scratch` back to what it was in
-  // forward, bit for bit.
-  // From what forward saved:
-  void restore(const Activations& saved, const Scratch& scratch) const;
+  // Before backward, one of these two recomputes `attended` of `scratch`, bit for bit.
+  // From the sums that forward saved:
+  void recompute_from_sums(const Activations& saved, const Scratch& scratch) const;
   // From x alone: `saved` is overwritten by another forward, which ends where output_norm, the one
   // part that must still be this layer's, takes over.
-  void recompute(const Hidden<T>& x, const Activations& saved, const Scratch& scratch) const;
+  void recompute_from_input(const Hidden<T>& x, const Activations& saved,
+                            const Scratch& scratch) const {
+    forward_to_activation(x, saved, scratch);
+  }
 
   // grad: [R, H] f32, the gradient of y on entry and of x on return. Parameter gradients go to
   // `grads` (overwrite or += as it says). x (its operand) and saved as in forward.
@@ -105,6 +107,9 @@ class TransformerLayer {
                 std::span<float> grad, const Gradients& grads) const;
 
  private:
+  void forward_to_activation(const Hidden<T>& x, const Activations& saved,
+                             const Scratch& scratch) const;
+
   const Pass& pass_;
   const TransformerLayerOptions& options_;
   const TransformerLayerParameters& parameters_;
