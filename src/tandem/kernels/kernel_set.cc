@@ -96,7 +96,7 @@ struct Table {
   std::vector<Row> rows;  // preferred first, the reference last
 };
 
-// The tables. docs/adding_a_kernel.md says how to add a row.
+// The tables. docs/extending/kernel.md says how to add a row.
 const std::vector<Table>& tables() {
   static const std::vector<Table> all = {
       {"gemm",
