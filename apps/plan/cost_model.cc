@@ -53,51 +53,71 @@ std::vector<double> partials_of_nodes(const Cluster& cluster) {
 // One rank alone.
 Cluster one_rank() { return {}; }
 
+// The gradient as the cluster's ranks own and sum it.
+struct Ownership {
+  std::size_t nodes;
+  std::size_t local;  // ranks of a node
+  std::vector<Slices> of_rank;
+  std::vector<Slices> of_lane;   // lane l: the ranks with local rank l, which serve each other
+  std::vector<double> partials;  // by node
+  double all_partials = 0;
+
+  Ownership(std::size_t elements, const Cluster& cluster)
+      : nodes(static_cast<std::size_t>(cluster.nodes)),
+        local(static_cast<std::size_t>(cluster.ranks_per_node)),
+        of_rank(slices_of_ranks(elements, cluster.world_size())),
+        of_lane(local),
+        partials(partials_of_nodes(cluster)) {
+    for (const double p : partials) all_partials += p;
+    for (std::size_t rank = 0; rank < of_rank.size(); ++rank)
+      of_lane[rank % local] += of_rank[rank];
+  }
+};
+
+// Of one rank, in bytes but for messages.
+struct RankTraffic {
+  double sent, received, messages, reduced, buffers;
+};
+
+RankTraffic traffic_of_rank(const Ownership& o, std::size_t node, std::size_t lane) {
+  const double here = o.partials[node];
+  const double elsewhere = o.all_partials - here;
+  const double others = static_cast<double>(o.nodes) - 1;
+  const Slices& own = o.of_rank[node * o.local + lane];
+  const double served = o.of_lane[lane].elements - own.elements;
+  const double served_count = o.of_lane[lane].count - own.count;
+  const double operands = static_cast<double>(o.local);
+  return {.sent = kFloat * (here * served + others * own.elements),
+          .received = kFloat * (elsewhere * own.elements + served),
+          .messages = 2 * (served_count + others * own.count),
+          // Read for others and written for them; read and written for the own slice; the norm of
+          // what others summed.
+          .reduced = kFloat * (served * (operands + here) +
+                               own.elements * (operands + elsewhere + 1) + served),
+          // Partials on their way out and in; sums travel in place.
+          .buffers = kFloat * (here * served + elsewhere * own.elements)};
+}
+
 }  // namespace
 
 Traffic traffic(std::size_t elements, const Cluster& cluster) {
-  const auto nodes = static_cast<std::size_t>(cluster.nodes);
-  const auto local = static_cast<std::size_t>(cluster.ranks_per_node);
-  const std::vector<Slices> slices = slices_of_ranks(elements, cluster.world_size());
-  const std::vector<double> partials = partials_of_nodes(cluster);
-  double all_partials = 0;
-  for (const double p : partials) all_partials += p;
-  // Lane l: the ranks with local rank l, which serve each other.
-  std::vector<Slices> lanes(local);
-  for (std::size_t rank = 0; rank < slices.size(); ++rank) lanes[rank % local] += slices[rank];
-
+  const Ownership owned(elements, cluster);
   Traffic result;
-  const double others = static_cast<double>(nodes) - 1;
-  for (std::size_t node = 0; node < nodes; ++node) {
-    const double here = partials[node];
-    const double elsewhere = all_partials - here;
-    double sent = 0;
-    double received = 0;
-    for (std::size_t lane = 0; lane < local; ++lane) {
-      const Slices& own = slices[node * local + lane];
-      const double served = lanes[lane].elements - own.elements;
-      const double served_count = lanes[lane].count - own.count;
-      sent += kFloat * (here * served + others * own.elements);
-      received += kFloat * (elsewhere * own.elements + served);
-      const double messages = 2 * (served_count + others * own.count);
-      // Read for others and written for them; read and written for the own slice; the norm of what
-      // others summed.
-      const double operands = static_cast<double>(local);
-      const double reduced = kFloat * (served * (operands + here) +
-                                       own.elements * (operands + elsewhere + 1) + served);
-      result.rank_messages = std::max(result.rank_messages, messages);
-      result.reduced_bytes = std::max(result.reduced_bytes, reduced);
-      if (own.count > 0) ++result.slice_owners;
+  for (std::size_t node = 0; node < owned.nodes; ++node) {
+    double sent = 0, received = 0, buffers = 0;
+    for (std::size_t lane = 0; lane < owned.local; ++lane) {
+      const RankTraffic rank = traffic_of_rank(owned, node, lane);
+      sent += rank.sent;
+      received += rank.received;
+      buffers += rank.buffers;
+      result.rank_messages = std::max(result.rank_messages, rank.messages);
+      result.reduced_bytes = std::max(result.reduced_bytes, rank.reduced);
+      if (owned.of_rank[node * owned.local + lane].count > 0) ++result.slice_owners;
     }
     result.all_sent += sent;
     result.all_received += received;
     result.node_sent = std::max(result.node_sent, sent);
     result.node_received = std::max(result.node_received, received);
-    double buffers = 0;  // partials on their way out and in; sums travel in place
-    for (std::size_t lane = 0; lane < local; ++lane) {
-      const double own = slices[node * local + lane].elements;
-      buffers += kFloat * (here * (lanes[lane].elements - own) + elsewhere * own);
-    }
     result.message_memory = std::max(result.message_memory, buffers);
   }
   return result;

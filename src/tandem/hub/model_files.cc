@@ -135,54 +135,73 @@ std::optional<BegunDownload> begun_download(const Query& query, const Environmen
   return std::nullopt;
 }
 
+// One model looked for: in the cache, then at the Hub.
+class ModelSearch {
+ public:
+  ModelSearch(const Query& query, const ModelParts& parts, const Environment& environment)
+      : query_(query), parts_(parts), environment_(environment) {
+    query_.needs = needs_of(parts);
+  }
+
+  std::optional<Resolved> cached() {
+    attempts_.clear();
+    auto found = find_cached(query_, environment_, attempts_);
+    if (found && found->commit && parts_.weights && lacks_shards(found->directory)) {
+      attempts_.push_back({found->directory, "holds only some shards of the weights"});
+      return std::nullopt;
+    }
+    return found;
+  }
+
+  // What the cache lacks. After cached().
+  Resolved download(const HubSettings& settings, DownloadObserver& observer) {
+    try {
+      if (const auto begun = begun_download(query_, environment_))
+        return download_parts(begun->name, begun->commit, settings, observer);
+      Resolved resolved;
+      download_under_any_name(query_.name, query_.type, [&](const std::string& name) {
+        resolved = download_parts(name, std::nullopt, settings, observer);
+      });
+      return resolved;
+    } catch (const DataError& error) {
+      throw DataError(error.what() + places(attempts_));
+    } catch (const IoError& error) {
+      throw IoError(error.what() + places(attempts_));
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& why) const { throw_not_found(query_, attempts_, why); }
+
+ private:
+  Resolved download_parts(const std::string& name, const std::optional<std::string>& commit,
+                          const HubSettings& settings, DownloadObserver& observer) {
+    SnapshotDownload download(cache_root(query_.type, query_.cache_dir, environment_),
+                              {name, query_.type}, query_.revision, commit, settings, observer);
+    if (const auto found = cached()) return *found;  // by whom we waited for
+    fetch_parts(download, name, parts_);
+    return {download.directory(), download.commit()};
+  }
+
+  Query query_;
+  const ModelParts& parts_;
+  const Environment& environment_;
+  std::vector<Attempt> attempts_;  // of the last look into the cache
+};
+
 }  // namespace
 
 Resolved locate_model(const Query& query, const ModelParts& parts, const Environment& environment,
                       DownloadObserver* observer, const std::optional<std::string>& token) {
-  Query complete = query;
-  complete.needs = needs_of(parts);
-  std::vector<Attempt> attempts;
-  const auto cached = [&]() -> std::optional<Resolved> {
-    attempts.clear();
-    auto found = find_cached(complete, environment, attempts);
-    if (found && found->commit && parts.weights && lacks_shards(found->directory)) {
-      attempts.push_back({found->directory, "holds only some shards of the weights"});
-      return std::nullopt;
-    }
-    return found;
-  };
-  if (const auto found = cached()) return *found;
-  if (!is_repository_name(query.name) || has_entry(query.name))
-    throw_not_found(complete, attempts, "");
+  ModelSearch search(query, parts, environment);
+  if (const auto found = search.cached()) return *found;
+  if (!is_repository_name(query.name) || has_entry(query.name)) search.fail("");
   const HubSettings settings = hub_settings(environment, token, query.type);
   if (settings.offline) {
-    throw_not_found(
-        complete, attempts,
+    search.fail(
         fmt::format("{} is set: nothing was asked of {}", *settings.offline, settings.endpoint));
   }
   DownloadObserver silent;
-  const auto download_parts = [&](const std::string& name,
-                                  const std::optional<std::string>& commit) -> Resolved {
-    SnapshotDownload download(cache_root(query.type, query.cache_dir, environment),
-                              {name, query.type}, query.revision, commit, settings,
-                              observer != nullptr ? *observer : silent);
-    if (const auto found = cached()) return *found;  // by whom we waited for
-    fetch_parts(download, name, parts);
-    return {download.directory(), download.commit()};
-  };
-  try {
-    if (const auto begun = begun_download(complete, environment))
-      return download_parts(begun->name, begun->commit);
-    Resolved resolved;
-    download_under_any_name(query.name, query.type, [&](const std::string& name) {
-      resolved = download_parts(name, std::nullopt);
-    });
-    return resolved;
-  } catch (const DataError& error) {
-    throw DataError(error.what() + places(attempts));
-  } catch (const IoError& error) {
-    throw IoError(error.what() + places(attempts));
-  }
+  return search.download(settings, observer != nullptr ? *observer : silent);
 }
 
 ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment,

@@ -119,6 +119,41 @@ void check_minimum(ScheduleType type, const ScheduleOptions& options) {
   }
 }
 
+void read_polynomial(Settings& settings, double learning_rate, ScheduleOptions& options) {
+  settings.number("lr_end", options.lr_end, 0, 1e308);
+  settings.number("power", options.power, 0, 1e308);
+  if (learning_rate <= options.lr_end) {
+    raise<ConfigError>(
+        "--lr_scheduler_type polynomial: lr_end {} must be smaller than --learning_rate {}",
+        options.lr_end, learning_rate);
+  }
+}
+
+void read_cosine_with_minimum(Settings& settings, ScheduleType type, ScheduleOptions& options) {
+  settings.number("num_cycles", options.num_cycles, 0);
+  settings.number("min_lr", options.min_lr, 0);
+  settings.number("min_lr_rate", options.min_lr_rate, 0);
+  if (type == ScheduleType::kCosineWarmupWithMinLr)
+    settings.number("warmup_lr_rate", options.warmup_lr_rate, 0);
+  settings.require_empty();
+  check_minimum(type, options);
+}
+
+void read_warmup_stable_decay(Settings& settings, ScheduleOptions& options) {
+  settings.count("num_decay_steps", options.num_decay_steps);
+  settings.count("num_stable_steps", options.num_stable_steps);
+  settings.ramp("warmup_type", options.warmup_type);
+  settings.ramp("decay_type", options.decay_type);
+  settings.number("min_lr_ratio", options.min_lr_ratio, 0, 1e308);
+  settings.number("num_cycles", options.num_cycles, 0);
+  settings.require_empty();
+  if (!options.num_decay_steps) {
+    raise<ConfigError>(
+        "--lr_scheduler_type warmup_stable_decay needs num_decay_steps: pass "
+        "--lr_scheduler_kwargs '{{\"num_decay_steps\": N}}'");
+  }
+}
+
 }  // namespace
 
 ScheduleOptions parse_schedule_options(ScheduleType type, const json& kwargs,
@@ -131,40 +166,17 @@ ScheduleOptions parse_schedule_options(ScheduleType type, const json& kwargs,
       settings.number("num_cycles", options.num_cycles, 0);
       break;
     case ScheduleType::kPolynomial:
-      settings.number("lr_end", options.lr_end, 0, 1e308);
-      settings.number("power", options.power, 0, 1e308);
-      if (learning_rate <= options.lr_end) {
-        raise<ConfigError>(
-            "--lr_scheduler_type polynomial: lr_end {} must be smaller than --learning_rate {}",
-            options.lr_end, learning_rate);
-      }
+      read_polynomial(settings, learning_rate, options);
       break;
     case ScheduleType::kInverseSqrt:
       settings.number("timescale", options.timescale, 1e-300);
       break;
     case ScheduleType::kCosineWithMinLr:
     case ScheduleType::kCosineWarmupWithMinLr:
-      settings.number("num_cycles", options.num_cycles, 0);
-      settings.number("min_lr", options.min_lr, 0);
-      settings.number("min_lr_rate", options.min_lr_rate, 0);
-      if (type == ScheduleType::kCosineWarmupWithMinLr)
-        settings.number("warmup_lr_rate", options.warmup_lr_rate, 0);
-      settings.require_empty();
-      check_minimum(type, options);
+      read_cosine_with_minimum(settings, type, options);
       break;
     case ScheduleType::kWarmupStableDecay:
-      settings.count("num_decay_steps", options.num_decay_steps);
-      settings.count("num_stable_steps", options.num_stable_steps);
-      settings.ramp("warmup_type", options.warmup_type);
-      settings.ramp("decay_type", options.decay_type);
-      settings.number("min_lr_ratio", options.min_lr_ratio, 0, 1e308);
-      settings.number("num_cycles", options.num_cycles, 0);
-      settings.require_empty();
-      if (!options.num_decay_steps) {
-        raise<ConfigError>(
-            "--lr_scheduler_type warmup_stable_decay needs num_decay_steps: pass "
-            "--lr_scheduler_kwargs '{{\"num_decay_steps\": N}}'");
-      }
+      read_warmup_stable_decay(settings, options);
       break;
     default:
       break;

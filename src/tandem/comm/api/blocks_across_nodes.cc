@@ -205,57 +205,77 @@ std::unique_ptr<Task> all_gather_across_nodes(const Job& job) {
   return task;
 }
 
-// Blocks between every two ranks, or between the root and all: as messages. (all_gather: on nodes
-// of different sizes.)
-std::unique_ptr<Task> move_blocks(const Job& job) {
-  const State& state = job.state;
-  const std::size_t block = job.call.block_bytes();
-  const bool at_root = state.rank == job.call.root;
-  const auto in_block = [&](int r) {
-    return std::span(job.call.in + static_cast<std::size_t>(r) * block, block);
-  };
-  const auto out_block = [&](int r) {
-    return std::span(job.call.out + static_cast<std::size_t>(r) * block, block);
-  };
-  const auto copy_own = [](std::span<std::byte> to, std::span<const std::byte> from) {
-    if (!from.empty() && to.data() != from.data()) std::memcpy(to.data(), from.data(), from.size());
-  };
-  Round round;
-  for (int step = 0; step < state.size; ++step) {
-    const int to = (state.rank + step) % state.size;
-    const int from = (state.rank - step + state.size) % state.size;
-    switch (job.call.operation) {
+namespace {
+
+// Blocks as messages. In step k rank r sends to r + k and receives from r - k; step 0 is its own.
+class BlockMoves {
+ public:
+  explicit BlockMoves(const Job& job) : job_(job), block_(job.call.block_bytes()) {}
+
+  Round round() {
+    const State& state = job_.state;
+    for (int step = 0; step < state.size; ++step) {
+      add((state.rank + step) % state.size, (state.rank - step + state.size) % state.size);
+    }
+    return std::move(round_);
+  }
+
+ private:
+  void add(int to, int from) {
+    const int root = job_.call.root;
+    const bool at_root = job_.state.rank == root;
+    switch (job_.call.operation) {
       case Operation::kAllGather:
-        if (step == 0) {
-          copy_own(out_block(to), in_block(0));
-        } else {
-          round.send(state.world(to), in_block(0));
-          round.receive(state.world(from), out_block(from));
-        }
+        send(to, in(0));
+        receive(from, out(from));
         break;
       case Operation::kAllToAll:
-        if (step == 0) {
-          copy_own(out_block(to), in_block(to));
-        } else {
-          round.send(state.world(to), in_block(to));
-          round.receive(state.world(from), out_block(from));
-        }
+        send(to, in(to));
+        receive(from, out(from));
         break;
       case Operation::kGather:
-        if (at_root && step == 0) copy_own(out_block(from), in_block(0));
-        if (at_root && step != 0) round.receive(state.world(from), out_block(from));
-        if (!at_root && to == job.call.root) round.send(state.world(to), in_block(0));
+        if (to == root) send(to, in(0));
+        if (at_root) receive(from, out(from));
         break;
       case Operation::kScatter:
-        if (at_root && step == 0) copy_own(out_block(0), in_block(to));
-        if (at_root && step != 0) round.send(state.world(to), in_block(to));
-        if (!at_root && from == job.call.root) round.receive(state.world(from), out_block(0));
+        if (at_root) send(to, in(to));
+        if (from == root) receive(from, out(0));
         break;
       default:
         break;
     }
   }
-  return job.exchange(std::move(round));
-}
+  std::span<const std::byte> in(int r) const {
+    return {job_.call.in + static_cast<std::size_t>(r) * block_, block_};
+  }
+  std::span<std::byte> out(int r) const {
+    return {job_.call.out + static_cast<std::size_t>(r) * block_, block_};
+  }
+  void send(int to, std::span<const std::byte> from) {
+    if (to == job_.state.rank) {
+      own_ = from;
+    } else {
+      round_.send(job_.state.world(to), from);
+    }
+  }
+  void receive(int from, std::span<std::byte> to) {
+    if (from != job_.state.rank) {
+      round_.receive(job_.state.world(from), to);
+    } else if (!own_.empty() && to.data() != own_.data()) {
+      std::memcpy(to.data(), own_.data(), own_.size());
+    }
+  }
+
+  const Job& job_;
+  std::size_t block_;
+  std::span<const std::byte> own_;  // on its way from this rank to itself
+  Round round_;
+};
+
+}  // namespace
+
+// Blocks between every two ranks, or between the root and all: as messages. (all_gather: on nodes
+// of different sizes.)
+std::unique_ptr<Task> move_blocks(const Job& job) { return job.exchange(BlockMoves(job).round()); }
 
 }  // namespace tandem::comm

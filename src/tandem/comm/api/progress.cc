@@ -164,57 +164,92 @@ std::string Communicator::State::find_stall() {
       std::max(options.stall_timeout, 2 * options.host_timeout));
 }
 
-Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
-                                         FunctionRef<std::string()> describe, milliseconds limit) {
-  const int waiting_for = task.waiting_for();
-  const int awaited = waiting_for < 0 || task.waits_for_messages()
-                          ? waiting_for
-                          : world(node_members()[static_cast<std::size_t>(waiting_for)]);
-  const auto peer_name = [&] {
-    return awaited < 0 ? std::string("the other ranks")
-                       : fabric->peers[static_cast<std::size_t>(awaited)].describe();
-  };
-  const auto describe_wait = [&] {
-    return fmt::format("waited {:.1f} s for {} in {}", seconds_since(since), peer_name(),
-                       describe());
-  };
-  const auto context = [&] { return fmt::format("; {} {}", self().describe(), describe_wait()); };
-  if (fabric->failure.is_set()) {
-    // What a rank did before it gave up counts: the operation may be complete.
-    if (task.advance() == Progress::kDone) return Progress::kDone;
-    fabric->failure.raise_failure(context());
+namespace {
+
+// One look at a wait: whom it is for, and what has become of that rank.
+class WaitCheck {
+ public:
+  WaitCheck(Communicator::State& state, Clock::time_point since, Task& task,
+            FunctionRef<std::string()> describe)
+      : state_(state), since_(since), task_(task), describe_(describe) {
+    const int waiting_for = task.waiting_for();
+    awaited_ = waiting_for < 0 || task.waits_for_messages()
+                   ? waiting_for
+                   : state.world(state.node_members()[static_cast<std::size_t>(waiting_for)]);
   }
-  if (Clock::now() - since >= limit) {
-    fail(
-        fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
-                    self().describe(), describe_wait(), fabric->monitor->describe_laggard()),
-        context());
+
+  Progress run(milliseconds limit) {
+    const Fabric& fabric = *state_.fabric;
+    if (fabric.failure.is_set()) return after_failure();
+    if (Clock::now() - since_ >= limit) {
+      fail(fmt::format(
+          "{} {}, which is the limit; that rank is stalled or busy with something else{}", self(),
+          wait_text(), fabric.monitor->describe_laggard()));
+    }
+    if (const std::string stall = state_.find_stall(); !stall.empty()) {
+      fail(fmt::format("{} {} (TANDEM_STALL_TIMEOUT sets the limit)", self(), stall));
+    }
+    if (awaited_ < 0) return Progress::kWaiting;
+    if (fabric.monitor->left(awaited_)) return after_goodbye();
+    return is_closed() ? after_close() : Progress::kWaiting;
   }
-  if (const std::string stall = find_stall(); !stall.empty()) {
-    fail(fmt::format("{} {} (TANDEM_STALL_TIMEOUT sets the limit)", self().describe(), stall),
-         context());
+
+ private:
+  std::string self() const { return state_.self().describe(); }
+  std::string peer_name() const {
+    return awaited_ < 0 ? std::string("the other ranks")
+                        : state_.fabric->peers[static_cast<std::size_t>(awaited_)].describe();
   }
-  if (awaited < 0) return Progress::kWaiting;
-  if (fabric->monitor->left(awaited)) {
-    // What it did before its goodbye is visible now.
-    const bool has_closed = !task.waits_for_messages() || fabric->transport->closed(awaited);
-    if (!has_closed) return Progress::kWaiting;
-    const Progress progress = task.advance();
+  std::string wait_text() const {
+    return fmt::format("waited {:.1f} s for {} in {}", seconds_since(since_), peer_name(),
+                       describe_());
+  }
+  std::string context() const { return fmt::format("; {} {}", self(), wait_text()); }
+  [[noreturn]] void fail(const std::string& message) const { state_.fail(message, context()); }
+  // Its messages end here.
+  bool is_closed() const {
+    return task_.waits_for_messages() && state_.fabric->transport->closed(awaited_);
+  }
+
+  // What a rank did before it gave up counts: the operation may be complete.
+  Progress after_failure() {
+    if (task_.advance() == Progress::kDone) return Progress::kDone;
+    state_.fabric->failure.raise_failure(context());
+  }
+  // What it did before its goodbye is visible once its messages have ended.
+  Progress after_goodbye() {
+    if (task_.waits_for_messages() && !is_closed()) return Progress::kWaiting;
+    const Progress progress = task_.advance();
     if (progress == Progress::kWaiting) {
-      fail(fmt::format("{} {}, but that rank has ended (in order, with a goodbye)",
-                       self().describe(), describe_wait()),
-           context());
+      fail(fmt::format("{} {}, but that rank has ended (in order, with a goodbye)", self(),
+                       wait_text()));
     }
     return progress;
   }
-  if (!task.waits_for_messages() || !fabric->transport->closed(awaited)) return Progress::kWaiting;
-  const Clock::time_point closed_since = Clock::now();
-  while (Clock::now() - closed_since < kVerdict) {
-    if (fabric->failure.is_set()) fabric->failure.raise_failure(context());
-    if (fabric->monitor->left(awaited)) return Progress::kWaiting;
-    std::this_thread::sleep_for(milliseconds(1));
+  // The monitor may know why in a moment.
+  Progress after_close() const {
+    Fabric& fabric = *state_.fabric;
+    const Clock::time_point closed_since = Clock::now();
+    while (Clock::now() - closed_since < kVerdict) {
+      if (fabric.failure.is_set()) fabric.failure.raise_failure(context());
+      if (fabric.monitor->left(awaited_)) return Progress::kWaiting;
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    fail(fmt::format("{} died: its data connection closed", peer_name()));
   }
-  fail(fmt::format("{} died: its data connection closed", peer_name()), context());
+
+  Communicator::State& state_;
+  Clock::time_point since_;
+  Task& task_;
+  FunctionRef<std::string()> describe_;
+  int awaited_ = -1;  // world rank; -1: no one in particular
+};
+
+}  // namespace
+
+Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
+                                         FunctionRef<std::string()> describe, milliseconds limit) {
+  return WaitCheck(*this, since, task, describe).run(limit);
 }
 
 // ---- the helper thread ----
