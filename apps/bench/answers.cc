@@ -107,8 +107,7 @@ int run(const AnswersOptions& options, const Environment& environment) {
   work.write();
   const bool verified = work.files() == of_one_thread;
   if (!verified) {
-    session.found_wrong();
-    session.report().line("WRONG: the answers depend on the number of threads");
+    session.found_wrong("the answers depend on the number of threads");
   }
   const std::vector<std::function<void()>> works = {[&] { work.answer(session.threads()); },
                                                     [&] { work.write(); }, [&] { work.score(); }};
@@ -140,7 +139,7 @@ Bench add_answers(CLI::App& parent) {
       ->required();
   app->add_flag("--version_2_with_negative", options->version_2, "with questions without answer");
   app->add_option("file", options->file, "question file")->required();
-  return {app, [options](const Environment& environment) { return run(*options, environment); }};
+  return Bench::of(app, options, run);
 }
 
 }  // namespace tandem::apps::bench

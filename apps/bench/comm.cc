@@ -343,7 +343,7 @@ Bench add_comm(CLI::App& parent) {
   app->add_flag("--huge-pages", options->huge_pages, "ask for huge pages for private buffers");
   app->add_flag("--no-pin", options->no_pin, "do not bind ranks to cores");
   app->add_flag("--json", options->json, "print one JSON object instead of a table");
-  return {app, [options](const Environment& environment) { return run(*options, environment); }};
+  return Bench::of(app, options, run);
 }
 
 }  // namespace tandem::apps::bench

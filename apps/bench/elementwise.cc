@@ -2,6 +2,7 @@
 // Bytes are those that must be read and written once; the share is of a copy through memory.
 #include <fmt/format.h>
 
+#include <functional>
 #include <memory>
 #include <numeric>
 
@@ -83,63 +84,90 @@ void time_activation(Session& session, const Shapes& s, kernels::Activation acti
   session.time(backward);
 }
 
-template <class T>
-void time_layer_norm(Session& session, const Shapes& s) {
-  ThreadPool& threads = session.threads();
-  const std::size_t count = s.R * s.H;
-  const auto x = Array<T>::random(threads, count, 1);
-  const auto residual = Array<float>::random(threads, count, 2);
-  const auto gamma = Array<float>::random(threads, s.H, 3);
-  const auto beta = Array<float>::random(threads, s.H, 4);
-  const auto grad_y = Array<float>::random(threads, count, 5);
-  const Array<float> y(count), sum(count), grad_sum(count);
-  const Array<float> mean(s.R), rstd(s.R), grad_gamma(s.H), grad_beta(s.H);
-  const Array<T> copy(count), grad_x(count);
-  // Rows of H numbers of magnitude 1: the error follows that of their mean.
-  const double bound = 16 * std::sqrt(static_cast<double>(s.H)) * kFloatEpsilon;
-  const bool bf16 = sizeof(T) == 2;
-
-  Case forward = make_case<T>("layer norm forward", "layer_norm",
-                              static_cast<double>(count * (2 * sizeof(T) + 3 * sizeof(float))));
-  forward.run = [&](const Context& ctx) {
-    kernels::dropout_add_layer_norm_forward<T>(ctx, s.batch.sequences(), s.H, kDropout,
-                                               {.x = x.data(),
-                                                .residual = residual.data(),
-                                                .gamma = gamma.data(),
-                                                .beta = beta.data(),
-                                                .y = y.data(),
-                                                .y_copy = bf16 ? copy.data() : nullptr,
-                                                .sum = sum.data(),
-                                                .mean = mean.data(),
-                                                .rstd = rstd.data()});
+// Both errors of a backward pass, whose sums over rows are bounded otherwise than its rows.
+auto worse_of(std::function<double(const Context&, const Context&)> one,
+              std::function<double(const Context&, const Context&)> other) {
+  return [one = std::move(one), other = std::move(other)](const Context& fast,
+                                                          const Context& reference) {
+    return std::max(one(fast, reference), other(fast, reference));
   };
-  if (!bf16) forward.work -= sizeof(T) * static_cast<double>(count);  // no copy
-  forward.error = error_of(forward, bound, y, sum, copy);
-  session.time(forward);
-
-  forward.run(session.context());  // backward starts from what it saves
-  Case backward = make_case<T>("layer norm backward", "layer_norm",
-                               static_cast<double>(count * (sizeof(T) + 3 * sizeof(float))));
-  backward.run = [&](const Context& ctx) {
-    kernels::dropout_add_layer_norm_backward<T>(ctx, s.batch.sequences(), s.H, kDropout,
-                                                {.grad_y = grad_y.data(),
-                                                 .sum = sum.data(),
-                                                 .mean = mean.data(),
-                                                 .rstd = rstd.data(),
-                                                 .gamma = gamma.data(),
-                                                 .grad_sum = grad_sum.data(),
-                                                 .grad_x = grad_x.data(),
-                                                 .grad_gamma = grad_gamma.data(),
-                                                 .grad_beta = grad_beta.data()});
-  };
-  const auto rows_error = error_of(backward, 4 * bound, grad_sum, grad_x);
-  const auto columns_error =
-      error_of(backward, bound * static_cast<double>(s.R), grad_gamma, grad_beta);
-  backward.error = [&](const Context& fast, const Context& reference) {
-    return std::max(rows_error(fast, reference), columns_error(fast, reference));
-  };
-  session.time(backward);
 }
+
+// Operands and results of LayerNorm with dropout and residual.
+template <class T>
+class LayerNorm {
+ public:
+  LayerNorm(ThreadPool& threads, const Shapes& s)
+      : s_(s),
+        x_(Array<T>::random(threads, s.R * s.H, 1)),
+        residual_(Array<float>::random(threads, s.R * s.H, 2)),
+        gamma_(Array<float>::random(threads, s.H, 3)),
+        beta_(Array<float>::random(threads, s.H, 4)),
+        grad_y_(Array<float>::random(threads, s.R * s.H, 5)) {}
+
+  void time(Session& session) const {
+    time_forward(session);
+    forward(session.context());  // backward starts from what it saves
+    time_backward(session);
+  }
+
+ private:
+  static constexpr bool kBf16 = sizeof(T) == 2;
+  std::size_t count() const { return s_.R * s_.H; }
+  // Rows of H numbers of magnitude 1: the error follows that of their mean.
+  double bound() const { return 16 * std::sqrt(static_cast<double>(s_.H)) * kFloatEpsilon; }
+
+  void time_forward(Session& session) const {
+    const std::size_t copies = kBf16 ? 2 : 1;  // of x's size: x, and y's copy
+    Case one =
+        make_case<T>("layer norm forward", "layer_norm",
+                     static_cast<double>(count() * (copies * sizeof(T) + 3 * sizeof(float))));
+    one.run = [&](const Context& ctx) { forward(ctx); };
+    one.error = error_of(one, bound(), y_, sum_, copy_);
+    session.time(one);
+  }
+  void time_backward(Session& session) const {
+    Case one = make_case<T>("layer norm backward", "layer_norm",
+                            static_cast<double>(count() * (sizeof(T) + 3 * sizeof(float))));
+    one.run = [&](const Context& ctx) { backward(ctx); };
+    one.error =
+        worse_of(error_of(one, 4 * bound(), grad_sum_, grad_x_),
+                 error_of(one, bound() * static_cast<double>(s_.R), grad_gamma_, grad_beta_));
+    session.time(one);
+  }
+
+  void forward(const Context& ctx) const {
+    kernels::dropout_add_layer_norm_forward<T>(ctx, s_.batch.sequences(), s_.H, kDropout,
+                                               {.x = x_.data(),
+                                                .residual = residual_.data(),
+                                                .gamma = gamma_.data(),
+                                                .beta = beta_.data(),
+                                                .y = y_.data(),
+                                                .y_copy = kBf16 ? copy_.data() : nullptr,
+                                                .sum = sum_.data(),
+                                                .mean = mean_.data(),
+                                                .rstd = rstd_.data()});
+  }
+  void backward(const Context& ctx) const {
+    kernels::dropout_add_layer_norm_backward<T>(ctx, s_.batch.sequences(), s_.H, kDropout,
+                                                {.grad_y = grad_y_.data(),
+                                                 .sum = sum_.data(),
+                                                 .mean = mean_.data(),
+                                                 .rstd = rstd_.data(),
+                                                 .gamma = gamma_.data(),
+                                                 .grad_sum = grad_sum_.data(),
+                                                 .grad_x = grad_x_.data(),
+                                                 .grad_gamma = grad_gamma_.data(),
+                                                 .grad_beta = grad_beta_.data()});
+  }
+
+  const Shapes& s_;
+  const Array<T> x_;
+  const Array<float> residual_, gamma_, beta_, grad_y_;
+  const Array<float> y_{count()}, sum_{count()}, grad_sum_{count()};
+  const Array<float> mean_{s_.R}, rstd_{s_.R}, grad_gamma_{s_.H}, grad_beta_{s_.H};
+  const Array<T> copy_{count()}, grad_x_{count()};
+};
 
 template <class T>
 void time_dropout(Session& session, const Shapes& s) {
@@ -166,89 +194,123 @@ void time_column_sums(Session& session, const Shapes& s) {
   session.time(one);
 }
 
+// Which rows of the tables a batch reads.
+struct Indices {
+  static constexpr std::size_t kTypes = 2;
+
+  explicit Indices(const Shapes& s)
+      : vocab_size(s.config.vocab_size),
+        max_positions(std::max<std::size_t>(s.config.max_position_embeddings, s.R)),
+        words(s.R),
+        positions(s.R),
+        types(s.R) {
+    for (std::size_t row = 0; row < s.R; ++row) {
+      words[row] = static_cast<std::int32_t>(kernels::splitmix64(row) % vocab_size);
+      types[row] = static_cast<std::int32_t>(row % kTypes);
+    }
+    const kernels::Sequences sequences = s.batch.sequences();
+    for (std::size_t i = 0; i < sequences.count(); ++i) {
+      std::iota(positions.begin() + sequences.row_begin[i],
+                positions.begin() + sequences.row_begin[i + 1], 0);
+    }
+  }
+  kernels::EmbeddingIndices view() const {
+    return {.word = words.data(),
+            .position = positions.data(),
+            .type = types.data(),
+            .vocab_size = vocab_size,
+            .max_positions = max_positions,
+            .type_vocab_size = kTypes};
+  }
+
+  std::size_t vocab_size, max_positions;
+  std::vector<std::int32_t> words, positions, types;
+};
+
+// Tables, operands and results of the embeddings with their LayerNorm.
 template <class T>
-void time_embeddings(Session& session, const Shapes& s) {
-  ThreadPool& threads = session.threads();
-  const std::size_t V = s.config.vocab_size;
-  const std::size_t P = std::max<std::size_t>(s.config.max_position_embeddings, s.R);
-  constexpr std::size_t kTypes = 2;
-  std::vector<std::int32_t> words(s.R), positions(s.R), types(s.R);
-  for (std::size_t row = 0; row < s.R; ++row) {
-    words[row] = static_cast<std::int32_t>(kernels::splitmix64(row) % V);
-    types[row] = static_cast<std::int32_t>(row % kTypes);
-  }
-  const kernels::Sequences sequences = s.batch.sequences();
-  for (std::size_t i = 0; i < sequences.count(); ++i) {
-    std::iota(positions.begin() + sequences.row_begin[i],
-              positions.begin() + sequences.row_begin[i + 1], 0);
-  }
-  const kernels::EmbeddingIndices indices = {.word = words.data(),
-                                             .position = positions.data(),
-                                             .type = types.data(),
-                                             .vocab_size = V,
-                                             .max_positions = P,
-                                             .type_vocab_size = kTypes};
-  const std::size_t count = s.R * s.H;
-  const auto word = Array<float>::random(threads, V * s.H, 1);
-  const auto position = Array<float>::random(threads, P * s.H, 2);
-  const auto type = Array<float>::random(threads, kTypes * s.H, 3);
-  const auto gamma = Array<float>::random(threads, s.H, 4);
-  const auto start = Array<float>::random(threads, count, 5);
-  const Array<float> y(count), sum(count), mean(s.R), rstd(s.R), grad_y(count);
-  const Array<T> copy(count);
-  const Array<float> grad_word(V * s.H), grad_position(P * s.H), grad_type(kTypes * s.H);
-  const Array<float> grad_gamma(s.H), grad_beta(s.H);
-  const bool bf16 = sizeof(T) == 2;
-  const double bound = 64 * std::sqrt(static_cast<double>(s.H)) * kFloatEpsilon;
+class Embeddings {
+ public:
+  Embeddings(ThreadPool& threads, const Shapes& s)
+      : s_(s),
+        indices_(s),
+        word_(Array<float>::random(threads, indices_.vocab_size * s.H, 1)),
+        position_(Array<float>::random(threads, indices_.max_positions * s.H, 2)),
+        type_(Array<float>::random(threads, Indices::kTypes * s.H, 3)),
+        gamma_(Array<float>::random(threads, s.H, 4)),
+        start_(Array<float>::random(threads, s.R * s.H, 5)) {}
 
-  Case gather =
-      make_case<T>("embeddings forward", "layer_norm",
-                   static_cast<double>(count * (5 * sizeof(float) + (bf16 ? sizeof(T) : 0))));
-  gather.run = [&](const Context& ctx) {
-    kernels::embedding_forward<T>(ctx, sequences, s.H, indices, kDropout,
-                                  {.word = word.data(),
-                                   .position = position.data(),
-                                   .type = type.data(),
-                                   .gamma = gamma.data(),
-                                   .beta = gamma.data(),
-                                   .y = y.data(),
-                                   .y_copy = bf16 ? copy.data() : nullptr,
-                                   .sum = sum.data(),
-                                   .mean = mean.data(),
-                                   .rstd = rstd.data()});
-  };
-  gather.error = error_of(gather, bound, y, sum, copy);
-  session.time(gather);
+  void time(Session& session) const {
+    time_forward(session);
+    if (kBf16) return;  // the gradient is f32 in both
+    forward(session.context());
+    time_backward(session);
+  }
 
-  if (bf16) return;  // the gradient is f32 in both
-  gather.run(session.context());
-  Case scatter = make_case<float>("embeddings backward", "layer_norm",
-                                  static_cast<double>(sizeof(float) * (7 * count + (V + P) * s.H)));
-  scatter.run = [&](const Context& ctx) {
-    ctx.threads.parallel_for(s.R, [&](std::size_t row, int) {  // it is overwritten
-      std::copy_n(start.data() + row * s.H, s.H, grad_y.data() + row * s.H);
+ private:
+  static constexpr bool kBf16 = sizeof(T) == 2;
+  std::size_t count() const { return s_.R * s_.H; }
+  double bound() const { return 64 * std::sqrt(static_cast<double>(s_.H)) * kFloatEpsilon; }
+
+  void time_forward(Session& session) const {
+    Case one =
+        make_case<T>("embeddings forward", "layer_norm",
+                     static_cast<double>(count() * (5 * sizeof(float) + (kBf16 ? sizeof(T) : 0))));
+    one.run = [&](const Context& ctx) { forward(ctx); };
+    one.error = error_of(one, bound(), y_, sum_, copy_);
+    session.time(one);
+  }
+  void time_backward(Session& session) const {
+    const std::size_t table_rows = indices_.vocab_size + indices_.max_positions;
+    Case one =
+        make_case<float>("embeddings backward", "layer_norm",
+                         static_cast<double>(sizeof(float) * (7 * count() + table_rows * s_.H)));
+    one.run = [&](const Context& ctx) { backward(ctx); };
+    const double rows = static_cast<double>(s_.R);
+    one.error = worse_of(error_of(one, 4 * bound() * std::sqrt(rows), grad_word_, grad_position_),
+                         error_of(one, bound() * rows, grad_type_, grad_gamma_, grad_beta_));
+    session.time(one);
+  }
+
+  void forward(const Context& ctx) const {
+    kernels::embedding_forward<T>(ctx, s_.batch.sequences(), s_.H, indices_.view(), kDropout,
+                                  {.word = word_.data(),
+                                   .position = position_.data(),
+                                   .type = type_.data(),
+                                   .gamma = gamma_.data(),
+                                   .beta = gamma_.data(),
+                                   .y = y_.data(),
+                                   .y_copy = kBf16 ? copy_.data() : nullptr,
+                                   .sum = sum_.data(),
+                                   .mean = mean_.data(),
+                                   .rstd = rstd_.data()});
+  }
+  void backward(const Context& ctx) const {
+    ctx.threads.parallel_for(s_.R, [&](std::size_t row, int) {  // it is overwritten
+      std::copy_n(start_.data() + row * s_.H, s_.H, grad_y_.data() + row * s_.H);
     });
-    kernels::embedding_backward(ctx, sequences, s.H, indices, kDropout,
-                                {.grad_y = grad_y.data(),
-                                 .sum = sum.data(),
-                                 .mean = mean.data(),
-                                 .rstd = rstd.data(),
-                                 .gamma = gamma.data(),
-                                 .grad_word = grad_word.data(),
-                                 .grad_position = grad_position.data(),
-                                 .grad_type = grad_type.data(),
-                                 .grad_gamma = grad_gamma.data(),
-                                 .grad_beta = grad_beta.data()});
-  };
-  const double rows = static_cast<double>(s.R);
-  const auto tables_error =
-      error_of(scatter, 4 * bound * std::sqrt(rows), grad_word, grad_position);
-  const auto sums_error = error_of(scatter, bound * rows, grad_type, grad_gamma, grad_beta);
-  scatter.error = [&](const Context& fast, const Context& reference) {
-    return std::max(tables_error(fast, reference), sums_error(fast, reference));
-  };
-  session.time(scatter);
-}
+    kernels::embedding_backward(ctx, s_.batch.sequences(), s_.H, indices_.view(), kDropout,
+                                {.grad_y = grad_y_.data(),
+                                 .sum = sum_.data(),
+                                 .mean = mean_.data(),
+                                 .rstd = rstd_.data(),
+                                 .gamma = gamma_.data(),
+                                 .grad_word = grad_word_.data(),
+                                 .grad_position = grad_position_.data(),
+                                 .grad_type = grad_type_.data(),
+                                 .grad_gamma = grad_gamma_.data(),
+                                 .grad_beta = grad_beta_.data()});
+  }
+
+  const Shapes& s_;
+  const Indices indices_;
+  const Array<float> word_, position_, type_, gamma_, start_;
+  const Array<float> y_{count()}, sum_{count()}, mean_{s_.R}, rstd_{s_.R}, grad_y_{count()};
+  const Array<T> copy_{count()};
+  const Array<float> grad_word_{indices_.vocab_size * s_.H};
+  const Array<float> grad_position_{indices_.max_positions * s_.H};
+  const Array<float> grad_type_{Indices::kTypes * s_.H}, grad_gamma_{s_.H}, grad_beta_{s_.H};
+};
 
 // The loss as its formula says, in f64; there is one implementation only.
 double plain_span_loss(const kernels::Sequences& sequences, const float* logits,
@@ -291,10 +353,10 @@ template <class T>
 void time_all(Session& session, const Shapes& s) {
   time_activation<T>(session, s, kernels::Activation::kGelu, "gelu");
   time_activation<T>(session, s, kernels::Activation::kGeluNew, "gelu_new");
-  time_layer_norm<T>(session, s);
+  LayerNorm<T>(session.threads(), s).time(session);
   time_dropout<T>(session, s);
   time_column_sums<T>(session, s);
-  time_embeddings<T>(session, s);
+  Embeddings<T>(session.threads(), s).time(session);
 }
 
 int run(const ElementwiseOptions& options, const Environment& environment) {
@@ -329,7 +391,7 @@ Bench add_elementwise(CLI::App& parent) {
   options->common.add_filters_to(*app);
   options->batch.add_to(*app);
   app->add_option("--model", options->model, "whose shapes")->check(CLI::IsMember(model_names()));
-  return {app, [options](const Environment& environment) { return run(*options, environment); }};
+  return Bench::of(app, options, run);
 }
 
 }  // namespace tandem::apps::bench

@@ -169,7 +169,7 @@ Bench add_gemm(CLI::App& parent) {
       "times tiles of other sizes on the shapes of --model (else bert-base) and writes the "
       "best ones to tandem's cache, where jobs on this kind of CPU find them; no bit of a "
       "result depends on them");
-  return {app, [options](const Environment& environment) { return run(*options, environment); }};
+  return Bench::of(app, options, run);
 }
 
 }  // namespace tandem::apps::bench

@@ -190,7 +190,7 @@ Bench add_optimizer(CLI::App& parent) {
   options->common.add_filters_to(*app);
   app->add_option("--model", options->model, "whose number of parameters")
       ->check(CLI::IsMember(model_names()));
-  return {app, [options](const Environment& environment) { return run(*options, environment); }};
+  return Bench::of(app, options, run);
 }
 
 }  // namespace tandem::apps::bench

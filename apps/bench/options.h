@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,14 @@ struct BatchOptions {
 struct Bench {
   CLI::App* app;
   std::function<int(const Environment&)> run;
+
+  // `app` fills `options`, which `run` gets.
+  template <class O>
+  static Bench of(CLI::App* app, std::shared_ptr<O> options,
+                  int (*run)(const O&, const Environment&)) {
+    return {app,
+            [options, run](const Environment& environment) { return run(*options, environment); }};
+  }
 };
 
 // One per file of this folder.

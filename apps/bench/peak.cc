@@ -125,7 +125,7 @@ Bench add_peak(CLI::App& parent) {
   options->common.add_to(*app);
   app->add_option("--megabytes", options->megabytes, "memory that the streams pass through")
       ->check(CLI::Range(4, 1 << 20));
-  return {app, [options](const Environment& environment) { return run(*options, environment); }};
+  return Bench::of(app, options, run);
 }
 
 }  // namespace tandem::apps::bench

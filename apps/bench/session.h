@@ -2,6 +2,8 @@
 // verify against the reference, then time beside the calibrator.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -82,6 +84,11 @@ class Session {
   // Prints what is left. Returns the exit code: 70 when something was wrong.
   int finish();
   void found_wrong() { wrong_ = true; }
+  // With a line that says what: "WRONG: …".
+  void found_wrong(std::string_view what) {
+    wrong_ = true;
+    report_.line(fmt::format("WRONG: {}", what));
+  }
   bool wrong() const { return wrong_; }
   // Whether the threads had nearly all of their cores' time so far.
   bool quiet() const { return share_of_cores() > kQuiet; }

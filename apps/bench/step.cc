@@ -193,9 +193,8 @@ int run(const StepOptions& options, const Environment& environment) {
   const Head head = head_of(options.task);
   const double error = step_error(session, config, dtype, head);
   if (!(error <= 1)) {
-    session.found_wrong();
-    session.report().line(
-        fmt::format("WRONG: loss or gradient norm differ {:.3g} times as much from the reference "
+    session.found_wrong(
+        fmt::format("loss or gradient norm differ {:.3g} times as much from the reference "
                     "as rounding explains",
                     error));
     session.report().add({{"name", options.model},
@@ -226,7 +225,7 @@ Bench add_step(CLI::App& parent) {
       ->check(CLI::IsMember(length_names()));
   app->add_option("--task", options->task, "what the model's head is for")
       ->check(CLI::IsMember(head_names()));
-  return {app, [options](const Environment& environment) { return run(*options, environment); }};
+  return Bench::of(app, options, run);
 }
 
 }  // namespace tandem::apps::bench

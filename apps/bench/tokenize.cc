@@ -134,8 +134,7 @@ int run(const TokenizeOptions& options, const Environment& environment) {
   Work work(tokenizer, texts);
   const Tokens tokens = work.tokens(one);
   if (work.tokens(session.threads()).of_text != tokens.of_text) {
-    session.found_wrong();
-    session.report().line("WRONG: the tokens depend on the number of threads");
+    session.found_wrong("the tokens depend on the number of threads");
     session.report().add({{"name", "all threads"}, {"verified", false}});
     return session.finish();
   }
@@ -160,7 +159,7 @@ Bench add_tokenize(CLI::App& parent) {
   app->add_option("file", options->file,
                   fmt::format("question file (.json, .jsonl), or text line by line; not given: {}",
                               kDefaultFile));
-  return {app, [options](const Environment& environment) { return run(*options, environment); }};
+  return Bench::of(app, options, run);
 }
 
 }  // namespace tandem::apps::bench

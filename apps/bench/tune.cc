@@ -63,9 +63,7 @@ void time_layer(Session& session, const Products<T>& products, Kind kind,
     run(products, kind, context);
     if (want.empty()) want = products.results();
     if (products.results() != want) {
-      session.report().line(
-          fmt::format("WRONG: tiles of {} x {} give other bits", tile.rows, tile.columns));
-      session.found_wrong();
+      session.found_wrong(fmt::format("tiles of {} x {} give other bits", tile.rows, tile.columns));
     }
     works.push_back([&products, kind, &context] { run(products, kind, context); });
   }
