@@ -1,0 +1,37 @@
+// What a change of the view costs in a large job: one real agent leads, the others answer as the
+// protocol says, and messages take the time that latency and the leader's link give them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tandem::simulation {
+
+struct Network {
+  double latency_seconds = 50e-6;    // one way
+  double bytes_per_second = 1.25e9;  // of a node, in each direction; 10 Gbit/s
+  double stop_seconds = 0;           // until a node's workers have stopped
+};
+
+struct ViewChange {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+  int rounds = 0;      // of the leader and the others, there and back
+  double seconds = 0;  // until the last node runs the view
+};
+
+// `nodes` meet: all have asked, and the first view is made.
+ViewChange rendezvous(std::size_t nodes, const Network& network);
+// One of `nodes` is lost, certainly.
+ViewChange lose_one(std::size_t nodes, const Network& network);
+
+struct Transfer {
+  double seconds = 0;        // until the learner is level
+  std::uint64_t chunks = 0;  // that were fetched; more than there are if some were fetched again
+};
+// A learner receives `bytes` of state from `senders` nodes while steps take `step_seconds`; each
+// step's gradient is `gradient_bytes`. CatchUp decides, as in production.
+Transfer learn(std::uint64_t bytes, std::uint64_t gradient_bytes, std::size_t senders,
+               double step_seconds, const Network& network);
+
+}  // namespace tandem::simulation
