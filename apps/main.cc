@@ -14,7 +14,7 @@
 #include <system_error>
 #include <thread>
 
-#include "apps/arguments/run_qa_arguments.h"
+#include "apps/arguments/job_commands.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/command/line_output.h"
@@ -153,13 +153,14 @@ void leave_reason(const Environment& environment) {
 }
 
 int run_command(const Command& command, const Invocation& invocation) {
+  const JobCommand* const job = find_job_command(command.name);
   try {
     const auto& words = invocation.words;
     const bool asks_help = std::any_of(words.begin(), words.end(), [](const std::string& word) {
       return word == "--help" || word == "-h";
     });
-    if (command.run == run_qa && asks_help) {
-      fmt::print("{}", run_qa_help());
+    if (job != nullptr && asks_help) {
+      fmt::print("{}", job_help(*job));
       return 0;
     }
     const std::string own_agent = is_job(command) ? why_own_agent(invocation.environment) : "";
@@ -174,7 +175,7 @@ int run_command(const Command& command, const Invocation& invocation) {
     if (is_job(command)) leave_reason(invocation.environment);
     const int code = explain_current_error(command, invocation.environment);
     // mpirun waits for every rank; one that is stopped or out of reach must not keep it.
-    if (command.run == run_qa && code != 0) rendezvous::end_job(invocation.environment, code);
+    if (job != nullptr && code != 0) rendezvous::end_job(invocation.environment, code);
     return code;
   }
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "apps/arguments/run_qa_arguments.h"
+#include "apps/arguments/job_commands.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/manual/manual.h"
@@ -16,8 +16,8 @@ namespace {
 
 CommandDescription describe(const Command& command) {
   CommandDescription description;
-  if (command.run == run_qa) {
-    description = run_qa_description();
+  if (const JobCommand* job = find_job_command(command.name)) {
+    description = job_description(*job);
   } else {
     try {
       const std::map<std::string, std::string, std::less<>> nothing;

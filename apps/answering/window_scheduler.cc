@@ -8,16 +8,14 @@ namespace tandem::apps {
 namespace {
 
 using question_answering::FeatureSet;
-using question_answering::Padding;
 
 constexpr std::size_t kNumLabels = 2;
 constexpr std::chrono::duration<double> kBatchTime{0.1};
 
 void append_window(const FeatureSet& features, std::size_t window, nn::PackedBatch& batch) {
-  const auto index = static_cast<std::uint32_t>(window);
-  question_answering::BatchRows rows;
-  question_answering::fill_batch(features, {&index, 1}, Padding::kNone, rows);
-  batch.append(rows.input_ids, rows.token_type_ids, batch.num_sequences());
+  std::vector<std::int32_t> ids, types;
+  features.append_tokens(window, ids, types);
+  batch.append(ids, types, batch.num_sequences());
 }
 
 }  // namespace

@@ -7,9 +7,40 @@
 #include <string>
 #include <vector>
 
-#include "apps/arguments/run_qa_arguments.h"
+#include "apps/arguments/job_command_line.h"
+#include "apps/arguments/job_commands.h"
+#include "tandem/tasks/question_answering/command_line.h"
 
 namespace tandem::apps {
+
+struct RunQaArguments : job::Arguments {
+  tasks::QaArguments data;
+};
+
+struct ParsedRunQa : CommandLineRemarks {
+  RunQaArguments arguments;
+};
+
+// parse_job() with the flags of question answering.
+inline ParsedRunQa parse_run_qa(std::span<const std::string> words,
+                                const std::filesystem::path& directory,
+                                const Environment& environment) {
+  ParsedRunQa parsed;
+  question_answering::CommandLine task(parsed.arguments.data);
+  static_cast<CommandLineRemarks&>(parsed) =
+      parse_job(words, directory, environment, task, parsed.arguments);
+  return parsed;
+}
+
+inline job::Request job_request(ParsedRunQa parsed, std::span<const std::string> words) {
+  question_answering::CommandLine task(parsed.arguments.data);
+  return {.command = shown_command(words, task),
+          .arguments = parsed.arguments,
+          .values = to_json(parsed.arguments, task),
+          .notes = parsed.notes};
+}
+
+inline FlagTable run_qa_flags() { return find_job_command("run_qa")->flags(); }
 
 inline std::vector<std::string> split(const std::string& text) {
   std::istringstream stream(text);

@@ -35,7 +35,5 @@ FlagTable quantization_flags();  // of optimum-intel's run_qa.py
 
 // Everything that the command of a task accepts.
 FlagTable command_flags(const tasks::TaskArguments& task);
-// Everything that run_qa accepts.
-FlagTable run_qa_flags();
 
 }  // namespace tandem::apps

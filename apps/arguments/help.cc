@@ -1,8 +1,8 @@
-// The text of `tandem run_qa --help`, made from the flag table.
+// The text of `tandem run_qa --help`, made from the flag table of the command.
 #include <cmath>
 #include <string>
 
-#include "apps/arguments/run_qa_arguments.h"
+#include "apps/arguments/job_commands.h"
 
 namespace tandem::apps {
 namespace {
@@ -11,16 +11,19 @@ constexpr std::size_t kWidth = 100;
 constexpr std::size_t kIndent = 34;  // where the meanings begin
 
 // Above the flags, in the help and in the manual.
-constexpr std::string_view kDescription =
-    "Fine-tunes a BERT-family model for extractive question answering and evaluates it, with the\n"
-    "flags of Hugging Face's run_qa.py. Start it with mpirun or torchrun to use several ranks.\n"
-    "--foo_bar may be written --foo-bar, --foo_bar=VALUE, or as any unique prefix; of repeated "
-    "flags\n"
-    "the last one counts; true flags stand alone or take yes/no, true/false, 1/0. The words of\n"
-    "./run_qa.args, if that file exists, come before the command line's.\n"
-    "SIGTERM and Ctrl-C during training write a checkpoint and end the job after the step (a "
-    "second\n"
-    "one ends it at once), before and after training they end it within a second.";
+std::string description_of(const JobCommand& command) {
+  return fmt::format(
+      "Fine-tunes a BERT-family model for {1} and evaluates it, with the\n"
+      "flags of Hugging Face's {0}.py. Start it with mpirun or torchrun to use several ranks.\n"
+      "--foo_bar may be written --foo-bar, --foo_bar=VALUE, or as any unique prefix; of repeated "
+      "flags\n"
+      "the last one counts; true flags stand alone or take yes/no, true/false, 1/0. The words of\n"
+      "./{0}.args, if that file exists, come before the command line's.\n"
+      "SIGTERM and Ctrl-C during training write a checkpoint and end the job after the step (a "
+      "second\n"
+      "one ends it at once), before and after training they end it within a second.",
+      command.name, command.purpose);
+}
 
 // The flags that do not work come last, by verdict.
 constexpr std::pair<Verdict, std::string_view> kOtherHeadings[] = {
@@ -127,10 +130,10 @@ std::string flags_with(const FlagTable& table, Verdict verdict, std::string_view
 
 }  // namespace
 
-CommandDescription run_qa_description() {
-  CommandDescription description{.name = "run_qa",
+CommandDescription job_description(const JobCommand& command) {
+  CommandDescription description{.name = std::string(command.name),
                                  .summary = "",
-                                 .text = std::string(kDescription),
+                                 .text = description_of(command),
                                  .options = {},
                                  .parts = {}};
   const auto add = [&](const Flag& flag, std::string group, std::string help) {
@@ -147,7 +150,7 @@ CommandDescription run_qa_description() {
     }
     description.options.push_back(std::move(option));
   };
-  const FlagTable table = run_qa_flags();
+  const FlagTable table = command.flags();
   for (const Flag& flag : table) {
     if (flag.verdict == Verdict::kWorks)
       add(flag, std::string(flag.group), std::string(flag.help) + default_text(flag));
@@ -160,13 +163,13 @@ CommandDescription run_qa_description() {
   return description;
 }
 
-std::string run_qa_help() {
-  const FlagTable table = run_qa_flags();
+std::string job_help(const JobCommand& command) {
+  const FlagTable table = command.flags();
   std::string text = fmt::format(
-      "usage: tandem run_qa --model_name_or_path DIR|NAME [flags]\n"
-      "       tandem run_qa FILE.json        all flags from one JSON object\n"
-      "\n{}\n{}",
-      kDescription, working_flags(table));
+      "usage: tandem {0} --model_name_or_path DIR|NAME [flags]\n"
+      "       tandem {0} FILE.json        all flags from one JSON object\n"
+      "\n{1}\n{2}",
+      command.name, description_of(command), working_flags(table));
   for (const auto& [verdict, heading] : kOtherHeadings) text += flags_with(table, verdict, heading);
   return text;
 }

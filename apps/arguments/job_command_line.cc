@@ -198,6 +198,16 @@ CommandLineRemarks parse_job(std::span<const std::string> words,
   return remarks;
 }
 
+job::Request parse_request(std::span<const std::string> words,
+                           const std::filesystem::path& directory, const Environment& environment,
+                           tasks::TaskArguments& task) {
+  job::Request request;
+  request.notes = parse_job(words, directory, environment, task, request.arguments).notes;
+  request.command = shown_command(words, task);
+  request.values = to_json(request.arguments, task);
+  return request;
+}
+
 Json to_json(job::Arguments& arguments, tasks::TaskArguments& task) {
   const ArgumentParts parts = parts_of(arguments, task);
   Json result = Json::object();

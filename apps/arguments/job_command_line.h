@@ -39,6 +39,12 @@ CommandLineRemarks parse_job(std::span<const std::string> words,
                              const std::filesystem::path& directory, const Environment& environment,
                              tasks::TaskArguments& task, job::Arguments& arguments);
 
+// What a job needs of its command line: parse_job() with what a run shows and keeps of it. `task` is
+// filled.
+job::Request parse_request(std::span<const std::string> words,
+                           const std::filesystem::path& directory, const Environment& environment,
+                           tasks::TaskArguments& task);
+
 // All arguments that have a field, by flag name, sorted; secrets as "<TOKEN>" when given.
 Json to_json(job::Arguments& arguments, tasks::TaskArguments& task);
 // The command for people to read and repeat: quoted for a shell, without the values of secret

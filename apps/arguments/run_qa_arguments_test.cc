@@ -1,5 +1,3 @@
-#include "apps/arguments/run_qa_arguments.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -208,7 +208,7 @@ TEST(RunQaFlags, EveryChoiceParsesOrIsRefusedAsItsRowSays) {
 }
 
 TEST(RunQaHelp, ShowsEveryFlagOnce) {
-  const std::string help = run_qa_help();
+  const std::string help = job_help(*find_job_command("run_qa"));
   for (const Flag& flag : run_qa_flags())
     EXPECT_THAT(help, HasSubstr(fmt::format("  --{}", flag.name)));
   std::istringstream lines(help);

@@ -81,9 +81,9 @@ TEST(DemoGolden, TokensAndOffsets) {
 
 // The ids and context offsets of a feature as the golden lists them, without padding.
 void expect_tokens(const qa::FeatureSet& features, std::size_t i, const json& expected) {
-  qa::BatchRows rows;
+  nn::PackedBatch rows;
   const std::uint32_t index = static_cast<std::uint32_t>(i);
-  qa::fill_batch(features, std::span(&index, 1), Padding::kNone, rows);
+  tasks::fill_batch(features, std::span(&index, 1), Padding::kNone, 0, rows);
   EXPECT_EQ(json(rows.input_ids), expected.at("input_ids")) << "feature " << i;
   const auto offsets = features.window_offsets(i);
   const std::size_t first = features.first_context_token(i);
@@ -173,17 +173,14 @@ TEST_P(DemoModel, LogitsLossAndGradients) {
   ASSERT_GE(features.size(), 8u);
   std::vector<std::uint32_t> indices(8);
   std::iota(indices.begin(), indices.end(), 0u);
-  qa::BatchRows rows;
-  qa::fill_batch(features, indices, padding, rows);
-  ASSERT_EQ(rows.input_ids.size(), 8 * length);
   nn::PackedBatch batch;
-  batch.input_ids = rows.input_ids;
-  batch.token_type_ids = rows.token_type_ids;
-  batch.row_begin = rows.row_begin;
-  batch.key_count = rows.key_count;
-  batch.sample.assign(indices.begin(), indices.end());
-  const std::vector<std::int32_t> start(rows.start_positions.begin(), rows.start_positions.end());
-  const std::vector<std::int32_t> end(rows.end_positions.begin(), rows.end_positions.end());
+  tasks::fill_batch(features, indices, padding, 0, batch);
+  ASSERT_EQ(batch.rows(), 8 * length);
+  std::vector<std::int32_t> start, end;
+  for (const std::uint32_t i : indices) {
+    start.push_back(static_cast<std::int32_t>(features[i].start_position));
+    end.push_back(static_cast<std::int32_t>(features[i].end_position));
+  }
 
   const models::EncoderModel model(models::ModelConfig::load(directory),
                                    question_answering::make_span_head);

@@ -78,8 +78,7 @@ inline TrainingRecord record_training(
   qa::QuestionAnsweringTask task(
       config, tokenizer,
       {.padding = options.features.padding,
-       .precision = options.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32,
-       .postprocess = {}});
+       .precision = options.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32});
   task.set_train_features(
       qa::build_features(tokenizer, questions.examples(), options.features, threads));
 

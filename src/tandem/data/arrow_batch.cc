@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tandem/core/error.h"
+#include "tandem/core/float16.h"
 
 namespace tandem::data {
 namespace {
@@ -119,6 +120,12 @@ Column ArrowBatch::read_column(const ArrowField& field) {
     case ArrowType::kInt:
       read_integers(field, column);
       break;
+    case ArrowType::kFloatingPoint:
+      read_numbers(field, column);
+      break;
+    case ArrowType::kBool:
+      read_bools(column);
+      break;
     case ArrowType::kList:
     case ArrowType::kLargeList:
       read_list(field, column);
@@ -197,6 +204,34 @@ void ArrowBatch::read_integers(const ArrowField& field, Column& column) {
     column.integers[i] = field.is_signed ? static_cast<std::int64_t>(value) >> shift
                                          : static_cast<std::int64_t>(value >> shift);
   }
+}
+
+void ArrowBatch::read_numbers(const ArrowField& field, Column& column) {
+  column.kind = Column::Kind::kNumber;
+  read_validity(next_node(), column);
+  const CheckedBytes data = next_buffer();
+  const auto width = static_cast<std::size_t>(field.bit_width / 8);
+  if (column.size > data.size() / width) {
+    raise<DataError>("column \"{}\": {} values, but data for {}", field.name, column.size,
+                     data.size() / width);
+  }
+  column.numbers.resize(column.size);
+  for (std::size_t i = 0; i < column.size; ++i) {
+    column.numbers[i] = width == 2   ? to_float(float16{data.read<std::uint16_t>(2 * i)})
+                        : width == 4 ? static_cast<double>(data.read<float>(4 * i))
+                                     : data.read<double>(8 * i);
+  }
+}
+
+void ArrowBatch::read_bools(Column& column) {
+  column.kind = Column::Kind::kBool;
+  read_validity(next_node(), column);
+  const CheckedBytes bits = next_buffer();
+  if (column.size == 0) return;
+  bits.part(0, (column.size + 7) / 8);
+  column.integers.resize(column.size);
+  for (std::size_t i = 0; i < column.size; ++i)
+    column.integers[i] = (static_cast<unsigned>(bits.data()[i / 8]) >> (i % 8)) & 1;
 }
 
 void ArrowBatch::read_list(const ArrowField& field, Column& column) {

@@ -37,6 +37,8 @@ class ArrowBatch {
   void read_validity(const Node& node, Column& column);
   void read_texts(const ArrowField& field, Column& column);
   void read_integers(const ArrowField& field, Column& column);
+  void read_numbers(const ArrowField& field, Column& column);
+  void read_bools(Column& column);
   void read_list(const ArrowField& field, Column& column);
   void read_struct(const ArrowField& field, Column& column);
   std::vector<std::uint64_t> read_offsets(const ArrowField& field, std::size_t length);

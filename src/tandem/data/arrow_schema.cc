@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -70,6 +71,10 @@ class SchemaReader {
         field.is_signed = integer->number<std::uint8_t>(1) != 0;
       }
     }
+    if (field.type == ArrowType::kFloatingPoint) {
+      const auto precision = table.table(3) ? table.table(3)->number<std::int16_t>(0) : 0;
+      field.bit_width = 16 << std::clamp<int>(precision, 0, 2);
+    }
     field.type_name = describe(field, name);
     check(field);
     return field;
@@ -81,6 +86,7 @@ class SchemaReader {
     if (field.type == ArrowType::kInt) {
       return fmt::format("{}int{}", field.is_signed ? "" : "u", field.bit_width);
     }
+    if (field.type == ArrowType::kFloatingPoint) return fmt::format("float{}", field.bit_width);
     if (field.children.empty()) return std::string(name);
     std::string children;
     for (const ArrowField& child : field.children) {
@@ -120,6 +126,14 @@ std::vector<ArrowField> read_arrow_schema(const FlatTable& schema) {
     fields.push_back(reader.read(children.table(i), 0));
   }
   return fields;
+}
+
+std::string_view arrow_schema_metadata(const FlatTable& schema, std::string_view key) {
+  const FlatVector entries = schema.vector(2);
+  for (std::uint32_t i = 0; i < entries.size(); ++i) {
+    if (entries.table(i).text(0) == key) return entries.table(i).text(1);
+  }
+  return {};
 }
 
 }  // namespace tandem::data

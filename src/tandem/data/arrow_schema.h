@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tandem/data/flatbuffer.h"
@@ -38,7 +39,7 @@ struct ArrowField {
   std::string name;
   ArrowType type = ArrowType::kNull;
   std::string type_name;  // for messages: "int32", "list<utf8>"
-  int bit_width = 0;      // of integers
+  int bit_width = 0;      // of integers and of floating-point numbers
   bool is_signed = true;
   bool dictionary = false;  // its buffers hold indices of a dictionary
   std::vector<ArrowField> children;
@@ -47,5 +48,7 @@ struct ArrowField {
 // The fields of a message's schema. Throws DataError for a big-endian schema and for types whose
 // buffers this reader does not know.
 std::vector<ArrowField> read_arrow_schema(const FlatTable& schema);
+// What its custom metadata have under `key`; empty: nothing.
+std::string_view arrow_schema_metadata(const FlatTable& schema, std::string_view key);
 
 }  // namespace tandem::data

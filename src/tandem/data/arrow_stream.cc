@@ -43,6 +43,7 @@ class ArrowStream final : public TableSource {
       raise<DataError>("not an Arrow stream: it does not begin with a schema");
     }
     fields_ = read_arrow_schema(message->header);
+    huggingface_ = arrow_schema_metadata(message->header, "huggingface");
     for (const ArrowField& field : fields_) names_.push_back(field.name);
   }
 
@@ -62,6 +63,10 @@ class ArrowStream final : public TableSource {
       return true;
     }
     return false;
+  }
+
+  std::string_view metadata(std::string_view key) const override {
+    return key == "huggingface" ? huggingface_ : std::string_view();
   }
 
   std::string place(std::size_t row) const override {
@@ -103,6 +108,7 @@ class ArrowStream final : public TableSource {
   std::uint64_t position_ = 0;
   std::vector<ArrowField> fields_;
   std::vector<std::string> names_;
+  std::string_view huggingface_;
   std::unique_ptr<ArrowBatch> batch_;  // keeps decompressed buffers for the texts of the table
   std::size_t num_batches_ = 0;
 };

@@ -20,7 +20,8 @@ struct Field {
 
 class CsvSource final : public TableSource {
  public:
-  explicit CsvSource(std::string_view text) : text_(text) {
+  CsvSource(std::string_view text, bool tabs)
+      : text_(text), tabs_(tabs), field_ends_(tabs ? "\t\r\n" : ",\r\n") {
     if (text_.starts_with("\xef\xbb\xbf")) text_.remove_prefix(3);
     if (!next_record()) raise<DataError>("the file is empty");
     for (std::size_t i = 0; i < fields_.size(); ++i) {
@@ -34,6 +35,7 @@ class CsvSource final : public TableSource {
   bool next(std::span<const std::size_t> columns, Table& table) override {
     table = {};
     unquoted_.clear();
+    lines_.clear();
     num_rows_before_ += num_rows_in_table_;
     num_rows_in_table_ = 0;
     for (const std::size_t i : columns) {
@@ -45,10 +47,10 @@ class CsvSource final : public TableSource {
     while (table.num_rows < kRowsPerTable && next_record()) {
       if (fields_.size() != names_.size()) {
         raise<DataError>(
-            "{}: {} fields, but the header has {}: {}; fields with commas or line breaks need "
-            "double "
-            "quotes",
-            place(table.num_rows), fields_.size(), names_.size(), fmt::join(names_, ", "));
+            "{}: {} fields, but the header has {}: {}; {}",
+            place(table.num_rows), fields_.size(), names_.size(), fmt::join(names_, ", "),
+            tabs_ ? "no field may hold a tab or a line break"
+                  : "fields with commas or line breaks need double quotes");
       }
       for (std::size_t c = 0; c < columns.size(); ++c) {
         const Field& field = fields_[columns[c]];
@@ -58,24 +60,22 @@ class CsvSource final : public TableSource {
         column.valid.push_back(field.quoted || !field.text.empty() ? 1 : 0);
         ++column.size;
       }
+      lines_.push_back(record_line_);
       num_rows_in_table_ = ++table.num_rows;
     }
     return table.num_rows > 0;
   }
 
   std::string place(std::size_t row) const override {
-    return fmt::format("row {} (line {})", num_rows_before_ + row + 1,
-                       row == num_rows_in_table_ ? record_line_ : line_of(row));
+    return fmt::format("row {} (line {})", num_rows_before_ + row + 1, line(row));
+  }
+
+  // The row behind the table's last is the one being read.
+  std::size_t line(std::size_t row) const override {
+    return row < lines_.size() ? lines_[row] : record_line_;
   }
 
  private:
-  // Messages are rare: count the lines then, from the beginning, skipping what reading skipped.
-  std::size_t line_of(std::size_t row) const {
-    CsvSource again(text_);
-    for (std::size_t i = 0; i <= num_rows_before_ + row; ++i) again.next_record();
-    return again.record_line_;
-  }
-
   bool at_line_break() const {
     return position_ < text_.size() && (text_[position_] == '\n' || text_[position_] == '\r');
   }
@@ -99,13 +99,13 @@ class CsvSource final : public TableSource {
         skip_line_break();
         return true;
       }
-      ++position_;  // the comma
+      ++position_;  // the comma or tab
     }
   }
 
   Field next_field() {
-    if (position_ < text_.size() && text_[position_] == '"') return quoted_field();
-    const std::size_t end = std::min(text_.find_first_of(",\r\n", position_), text_.size());
+    if (!tabs_ && position_ < text_.size() && text_[position_] == '"') return quoted_field();
+    const std::size_t end = std::min(text_.find_first_of(field_ends_, position_), text_.size());
     const std::string_view field = text_.substr(position_, end - position_);
     position_ = end;
     return {field, false};
@@ -158,18 +158,25 @@ class CsvSource final : public TableSource {
   }
 
   std::string_view text_;
+  bool tabs_;
+  std::string_view field_ends_;
   std::size_t position_ = 0;
   std::size_t line_ = 1, record_line_ = 1;
   std::size_t num_rows_before_ = 0, num_rows_in_table_ = 0;
   std::vector<std::string> names_;
   std::vector<Field> fields_;         // of the record being read
+  std::vector<std::size_t> lines_;    // of the table's rows
   std::deque<std::string> unquoted_;  // texts of the table that held doubled quotes
 };
 
 }  // namespace
 
 std::unique_ptr<TableSource> open_csv(std::string_view text) {
-  return std::make_unique<CsvSource>(text);
+  return std::make_unique<CsvSource>(text, /*tabs=*/false);
+}
+
+std::unique_ptr<TableSource> open_tsv(std::string_view text) {
+  return std::make_unique<CsvSource>(text, /*tabs=*/true);
 }
 
 }  // namespace tandem::data

@@ -1,4 +1,4 @@
-// Comma-separated values as a table of texts.
+// Comma-separated and tab-separated values as a table of texts.
 #pragma once
 
 #include <memory>
@@ -15,5 +15,9 @@ namespace tandem::data {
 // DataError, with row (counted from 1 without the header) and column: another number of fields than
 // the header has, a quote that is not closed, text behind a closing quote, text that is not UTF-8.
 std::unique_ptr<TableSource> open_csv(std::string_view text);
+
+// The same with a tab between fields. Quotes stand for themselves, as in the files that GLUE was
+// published in, so no field holds a tab or a line break.
+std::unique_ptr<TableSource> open_tsv(std::string_view text);
 
 }  // namespace tandem::data

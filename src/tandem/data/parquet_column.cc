@@ -139,7 +139,11 @@ class LeafReader {
     const std::size_t before = leaf_.texts.size();
     if (encoding == kPlain) {
       read_plain(data, count, leaf_);
-    } else if (encoding == kDeltaBinaryPacked && !is_text_) {
+    } else if (encoding == kRle && node_.type == ParquetType::kBoolean) {
+      numbers_.clear();
+      decode_rle(data.from(4), 1, count, numbers_);  // behind its size
+      leaf_.integers.insert(leaf_.integers.end(), numbers_.begin(), numbers_.end());
+    } else if (encoding == kDeltaBinaryPacked && is_integer()) {
       decode_delta_integers(data, count, leaf_.integers);
     } else if (encoding == kDeltaLengthByteArray && is_text_) {
       decode_delta_length_texts(data, count, leaf_.texts);
@@ -157,10 +161,19 @@ class LeafReader {
     if (is_text_) {
       decode_plain_texts(data, count, values.texts);
       check_texts(values, before);
+    } else if (node_.type == ParquetType::kBoolean) {
+      data.part(0, (count + 7) / 8);
+      for (std::size_t i = 0; i < count; ++i) {
+        values.integers.push_back((static_cast<unsigned>(data.data()[i / 8]) >> (i % 8)) & 1);
+      }
     } else {
-      const std::size_t width = node_.type == ParquetType::kInt32 ? 4 : 8;
-      decode_plain_integers(data, width, count, values.integers);
+      const bool narrow = node_.type == ParquetType::kInt32 || node_.type == ParquetType::kFloat;
+      decode_plain_integers(data, narrow ? 4 : 8, count, values.integers);
     }
+  }
+
+  bool is_integer() const {
+    return node_.type == ParquetType::kInt32 || node_.type == ParquetType::kInt64;
   }
 
   void check_texts(const ParquetLeaf& values, std::size_t before) const {

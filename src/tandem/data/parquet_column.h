@@ -36,10 +36,11 @@ struct ParquetMemory {
 struct ParquetLeaf {
   std::vector<std::uint8_t> definition_levels, repetition_levels;  // each [num_values]
   std::vector<std::string_view> texts;                             // of byte arrays, valid UTF-8
-  std::vector<std::int64_t> integers;                              // of int32 and int64
+  // Of int32, int64 and bool (0 or 1); the bits of float and double.
+  std::vector<std::int64_t> integers;
 };
 
-// Reads all pages of a chunk of `node`, which is a leaf of byte arrays, int32 or int64. The texts
+// Reads all pages of a chunk of `node`, which is a leaf of byte arrays, numbers or truth values. The texts
 // lie in the file or in `memory`. Throws DataError.
 ParquetLeaf read_parquet_leaf(CheckedBytes file, const ParquetNode& node, const ParquetChunk& chunk,
                               ParquetMemory& memory);

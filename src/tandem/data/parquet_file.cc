@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <bit>
 #include <limits>
 #include <string>
 #include <utility>
@@ -20,7 +21,28 @@ constexpr std::size_t kNoLeaf = std::numeric_limits<std::size_t>::max();
 
 bool is_readable(ParquetType type) {
   return type == ParquetType::kByteArray || type == ParquetType::kInt32 ||
-         type == ParquetType::kInt64;
+         type == ParquetType::kInt64 || type == ParquetType::kFloat ||
+         type == ParquetType::kDouble || type == ParquetType::kBoolean;
+}
+
+Column::Kind kind_of(ParquetType type) {
+  switch (type) {
+    case ParquetType::kByteArray:
+      return Column::Kind::kText;
+    case ParquetType::kFloat:
+    case ParquetType::kDouble:
+      return Column::Kind::kNumber;
+    case ParquetType::kBoolean:
+      return Column::Kind::kBool;
+    default:
+      return Column::Kind::kInteger;
+  }
+}
+
+// Of the bits that read_parquet_leaf() gives for float and double.
+double number_of(ParquetType type, std::int64_t bits) {
+  if (type == ParquetType::kDouble) return std::bit_cast<double>(bits);
+  return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
 }
 
 // The leaf whose levels tell how a node is nested: the first one that is read.
@@ -88,14 +110,15 @@ class Assembler {
   Column leaf(const ParquetNode& node, int repetition, int definition) {
     Column column = named(node);
     const ParquetLeaf& leaf = leaves_[node.leaf];
-    const bool is_text = node.type == ParquetType::kByteArray;
-    column.kind = is_text ? Column::Kind::kText : Column::Kind::kInteger;
+    column.kind = kind_of(node.type);
     std::size_t value = 0;  // of those that are not null
     for_instances(node, repetition, definition, [&](int level) {
       const bool there = level == node.definition_level;
       column.valid.push_back(there ? 1 : 0);
-      if (is_text) {
+      if (column.kind == Column::Kind::kText) {
         column.texts.push_back(there ? leaf.texts[value] : std::string_view());
+      } else if (column.kind == Column::Kind::kNumber) {
+        column.numbers.push_back(there ? number_of(node.type, leaf.integers[value]) : 0);
       } else {
         column.integers.push_back(there ? leaf.integers[value] : 0);
       }
@@ -202,6 +225,10 @@ class ParquetFile final : public TableSource {
     }
     num_rows_ = table.num_rows = group.num_rows;
     return true;
+  }
+
+  std::string_view metadata(std::string_view key) const override {
+    return key == "huggingface" ? metadata_.huggingface : std::string_view();
   }
 
   std::string place(std::size_t row) const override {

@@ -166,6 +166,16 @@ ParquetRowGroup read_row_group(CompactReader& reader) {
   return group;
 }
 
+void read_key_value(CompactReader& reader, ParquetMetadata& metadata) {
+  std::string_view key, value;
+  reader.read_struct([&](int field, Type type) {
+    if (field != 1 && field != 2) return false;
+    (field == 1 ? key : value) = reader.binary(type);
+    return true;
+  });
+  if (key == "huggingface") metadata.huggingface = value;
+}
+
 // The bytes of the footer: "PAR1" … footer, its size, "PAR1".
 CheckedBytes find_footer(CheckedBytes file) {
   if (file.size() < 12 || !file.text().starts_with(kMagic)) {
@@ -238,10 +248,12 @@ ParquetMetadata read_parquet_metadata(CheckedBytes file) {
   std::vector<Element> elements;
   CompactReader reader(find_footer(file));
   reader.read_struct([&](int field, Type type) {
-    if (field != 2 && field != 4) return false;
+    if (field != 2 && field != 4 && field != 5) return false;
     reader.read_list(type, [&](Type element) {
       reader.require_struct(element);
-      if (field == 4) {
+      if (field == 5) {
+        read_key_value(reader, metadata);
+      } else if (field == 4) {
         metadata.row_groups.push_back(read_row_group(reader));
       } else if (elements.size() < kMaxNodes) {
         elements.push_back(read_element(reader));

@@ -70,6 +70,7 @@ struct ParquetMetadata {
   ParquetNode root;
   std::size_t num_leaves = 0;
   std::vector<ParquetRowGroup> row_groups;
+  std::string_view huggingface;  // the value of this key; empty: none
 };
 
 // Throws DataError for what is no Parquet file, an encrypted one, and metadata that contradict

@@ -1,5 +1,4 @@
-// Rows of a columnar or comma-separated file on their way to questions: what Arrow, Parquet and CSV
-// have in common.
+// Rows of a file on their way to examples: what Arrow, Parquet, CSV and JSON have in common.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +16,11 @@ struct Column {
   enum class Kind {
     kText,     // texts[size], valid UTF-8
     kInteger,  // integers[size]
+    kNumber,   // numbers[size]
+    kBool,     // integers[size], 0 or 1
     kList,     // row i holds the elements [begins[i], begins[i + 1]) of children[0]
     kStruct,   // children are its fields, each of `size`
-    kOther,    // a type that questions have no use for, or one that was not read
+    kOther,    // a type that examples have no use for, or one that was not read
   };
 
   bool is_null(std::size_t i) const { return !valid.empty() && valid[i] == 0; }
@@ -33,6 +34,7 @@ struct Column {
   std::vector<std::uint8_t> valid;  // empty: no value is null
   std::vector<std::string_view> texts;
   std::vector<std::int64_t> integers;
+  std::vector<double> numbers;
   std::vector<std::size_t> begins;
   std::vector<Column> children;
 };
@@ -54,6 +56,11 @@ class TableSource {
   virtual bool next(std::span<const std::size_t> columns, Table& table) = 0;
   // Where row `row` of the table that next() gave last is: "row 17", "record batch 2, row 17".
   virtual std::string place(std::size_t row) const = 0;
+  // The line, counted from 1, that this row begins in; 0: the file has no lines.
+  virtual std::size_t line(std::size_t) const { return 0; }
+  // A text that the file's schema keeps under `key`, as `datasets` keeps the names of classes
+  // under "huggingface"; empty: none.
+  virtual std::string_view metadata(std::string_view) const { return {}; }
 };
 
 // Checks a text that goes into a column, once, where it enters the program. Throws DataError that

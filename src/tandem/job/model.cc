@@ -47,6 +47,7 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
       std::make_unique<text::Tokenizer>(text::Tokenizer::load(location.tokenizer_directory));
   const models::ModelConfig config = models::ModelConfig::load(location.config_directory);
   prepare_for_int8(config, location.model.directory, arguments, training, console);
+  task.read_examples(stages, files, console);
   tasks::Task& made = task.make_task(config, *tokenizer, task_settings(training));
   print_model(location.model.directory, task, made.layout(), console);
   task.load_data({.stages = stages,

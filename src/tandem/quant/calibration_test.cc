@@ -182,7 +182,7 @@ Found calibrate(Communicator& communicator, int num_threads, Padding padding) {
   models::testing::TestContext owner(num_threads);
   const kernels::Context context = owner;
   QuestionAnsweringTask task(models::ModelConfig::load(kDemo / "model"), tokenizer,
-                             {.padding = padding, .postprocess = {}});
+                             {.padding = padding});
   const auto questions = data::read_questions(kDemo / "train.json");
   task.set_train_features(question_answering::build_features(tokenizer, questions.examples(),
                                                              {.max_seq_length = 96,

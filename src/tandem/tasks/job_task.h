@@ -68,7 +68,8 @@ struct CardTask {
   std::vector<std::string> metrics;  // those that its list of metrics may name
 };
 
-// One object per job, used by one thread. Functions below make_task() need the task.
+// One object per job, used by one thread. Functions are called in
+// this order; those below make_task() need the task.
 class JobTask {
  public:
   virtual ~JobTask() = default;
@@ -83,6 +84,9 @@ class JobTask {
                                       const Environment& environment,
                                       hub::DownloadObserver& downloads) const = 0;
 
+  // Reads the files where the shape of the model depends on what is in them, as the number of
+  // labels does. Throws DataError, ConfigError, IoError.
+  virtual void read_examples(const Stages&, const hub::DatasetFiles&, StartLog&) {}
   // The task with a model of this shape, without weights. `tokenizer` must outlive this object.
   // Throws ConfigError when they do not belong together.
   virtual Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,

@@ -100,8 +100,7 @@ TEST_P(StepAllocations, AreNone) {
       models::ModelConfig::load(demo / "model"), tokenizer,
       {.padding = param.padding,
        .precision = param.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32,
-       .gradient_checkpointing = param.gradient_checkpointing,
-       .postprocess = {}});
+       .gradient_checkpointing = param.gradient_checkpointing});
   task.set_train_features(question_answering::build_features(
       tokenizer, questions.examples(),
       {.max_seq_length = 128, .doc_stride = 32, .padding = param.padding, .max_samples = 79},

@@ -313,6 +313,11 @@ std::size_t FeatureSet::first_context_token(std::size_t i) const {
   return frame_.second_begin(arrays_.questions[arrays_.features[i].example].size);
 }
 
+void FeatureSet::append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
+                               std::vector<std::int32_t>& types) const {
+  text::append_sequence(frame_, question_tokens(i), window_tokens(i), ids, types);
+}
+
 std::span<const std::int32_t> FeatureSet::question_tokens(std::size_t i) const {
   const Tokens& question = arrays_.questions[arrays_.features[i].example];
   return arrays_.question_ids.subspan(question.begin, question.size);

@@ -5,7 +5,7 @@
 // [CLS] question [SEP] window [SEP]); a context that does not fit gives several features whose
 // windows overlap by doc_stride tokens. Nothing is padded or copied here: every distinct question
 // and context is tokenized once into one array, and a feature is a few numbers that point into it.
-// fill_batch() lays out the rows.
+// tasks::fill_batch() lays out the rows.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,12 @@
 
 #include "tandem/core/thread_pool.h"
 #include "tandem/data/question_example.h"
+#include "tandem/tasks/token_sequences.h"
 #include "tandem/text/tokenizer.h"
 
 namespace tandem::question_answering {
 
-// The three states of --pad_to_max_length.
-enum class Padding {
-  kNone,            // not given: the real tokens of each feature, nothing else
-  kLongestOfBatch,  // false: every sequence of a batch has as many rows as its longest one
-  kMaxSeqLength,    // true: every sequence has max_seq_length rows
-};
+using tasks::Padding;
 
 struct FeatureOptions {
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
@@ -66,9 +62,9 @@ struct FeatureStatistics {
   std::vector<std::string> warnings;  // for the console, e.g. that max_seq_length was clipped
 };
 
-class FeatureSet {
+class FeatureSet final : public tasks::TokenSequences {
  public:
-  std::size_t size() const { return arrays_.features.size(); }
+  std::size_t size() const override { return arrays_.features.size(); }
   const Feature& operator[](std::size_t i) const { return arrays_.features[i]; }
   std::span<const Feature> features() const { return arrays_.features; }
   const FeatureStatistics& statistics() const { return statistics_; }
@@ -76,20 +72,24 @@ class FeatureSet {
   std::size_t bytes() const;
   // The options' max_seq_length, clipped to the model's positions and the tokenizer's
   // model_max_length.
-  std::size_t max_seq_length() const { return max_seq_length_; }
+  std::size_t max_seq_length() const override { return max_seq_length_; }
 
   // Tokens of feature i with the special tokens, without padding.
-  std::size_t num_real_tokens(std::size_t i) const;
+  std::size_t num_real_tokens(std::size_t i) const override;
   // Sequence index of the first context token; the window's tokens are
   // [first_context_token, first_context_token + window_size).
   std::size_t first_context_token(std::size_t i) const;
   std::span<const std::int32_t> question_tokens(std::size_t i) const;
   std::span<const std::int32_t> window_tokens(std::size_t i) const;
+  // Question and window in their frame().
+  void append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
+                     std::vector<std::int32_t>& types) const override;
   // Code points of the context that each token of the window covers.
   std::span<const text::Span> window_offsets(std::size_t i) const;
 
   // The special tokens around question and window.
   const text::SequenceTemplate& frame() const { return frame_; }
+  std::int32_t pad_token_id() const override { return frame_.pad_id; }
 
  private:
   friend class FeatureBuilder;
@@ -123,32 +123,5 @@ class FeatureSet {
 FeatureSet build_features(const text::Tokenizer& tokenizer,
                           std::span<const data::QuestionExample> examples,
                           const FeatureOptions& options, ThreadPool& threads);
-
-// The rows of a batch, sequence after sequence. All vectors are overwritten by fill_batch and keep
-// their capacity.
-struct BatchRows {
-  std::vector<std::int32_t> input_ids;       // [rows]
-  std::vector<std::int32_t> token_type_ids;  // [rows]: as frame() says; 0 on padding
-  std::vector<std::uint32_t> row_begin;      // [sequences + 1]
-  // [sequences]: real tokens; the rest of the sequence is padding.
-  std::vector<std::uint32_t> key_count;
-  std::vector<std::uint32_t> start_positions;  // [sequences]: label, index within the sequence
-  std::vector<std::uint32_t> end_positions;    // [sequences]
-};
-
-// Room for a batch of so many rows and sequences, so that fill_batch() does not allocate.
-void reserve(BatchRows& batch, std::size_t rows, std::size_t sequences);
-
-// Rows that each sequence of a batch of these features has; 0: as many as it has tokens (kNone).
-std::size_t padded_sequence_rows(const FeatureSet& features, std::span<const std::uint32_t> indices,
-                                 Padding padding);
-// Rows of the whole batch.
-std::size_t batch_rows(const FeatureSet& features, std::span<const std::uint32_t> indices,
-                       Padding padding);
-
-// Lays out the features `indices` in that order. `padding` may differ from the one the labels were
-// made for only between kNone and kLongestOfBatch.
-void fill_batch(const FeatureSet& features, std::span<const std::uint32_t> indices, Padding padding,
-                BatchRows& batch);
 
 }  // namespace tandem::question_answering

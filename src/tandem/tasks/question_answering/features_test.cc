@@ -31,16 +31,16 @@ std::uint64_t crc(const Ints& values) {  // the machine is little-endian, as the
                static_cast<uInt>(values.size() * sizeof(std::int32_t)));
 }
 
-BatchRows one_batch(const FeatureSet& features, Padding padding) {
+nn::PackedBatch one_batch(const FeatureSet& features, Padding padding) {
   std::vector<std::uint32_t> indices(features.size());
   std::iota(indices.begin(), indices.end(), 0u);
-  BatchRows batch;
-  fill_batch(features, indices, padding, batch);
+  nn::PackedBatch batch;
+  tasks::fill_batch(features, indices, padding, 0, batch);
   return batch;
 }
 
 template <class T>
-std::vector<T> rows_of(const std::vector<T>& values, const BatchRows& batch, std::size_t sequence) {
+std::vector<T> rows_of(const std::vector<T>& values, const nn::PackedBatch& batch, std::size_t sequence) {
   return {values.begin() + batch.row_begin[sequence],
           values.begin() + batch.row_begin[sequence + 1]};
 }
@@ -70,10 +70,10 @@ class FeaturesGolden : public tandem::testing::MiniLmTest {
       EXPECT_EQ(features.statistics().num_cls_labels, rows[0]["cls_labelled"]);
       EXPECT_EQ(features.statistics().num_last_token_labels, 0u);
     }
-    BatchRows batch;
+    nn::PackedBatch batch;
     for (std::uint32_t i = 0; i < features.size(); ++i) {
       const auto& row = rows[i + 1];
-      fill_batch(features, std::array{i}, Padding::kMaxSeqLength, batch);
+      tasks::fill_batch(features, std::array{i}, Padding::kMaxSeqLength, 0, batch);
       Ints mask(384, 0);
       std::fill_n(mask.begin(), batch.key_count[0], 1);
       ASSERT_EQ(features[i].example, row["example"]) << i;
@@ -82,8 +82,8 @@ class FeaturesGolden : public tandem::testing::MiniLmTest {
       ASSERT_EQ(crc(batch.token_type_ids), row["types"]) << i;
       ASSERT_EQ(crc(mask), row["mask"]) << i;
       if (labels) {
-        ASSERT_EQ(batch.start_positions[0], row["start"]) << i;
-        ASSERT_EQ(batch.end_positions[0], row["end"]) << i;
+        ASSERT_EQ(features[i].start_position, row["start"]) << i;
+        ASSERT_EQ(features[i].end_position, row["end"]) << i;
       } else {
         ASSERT_EQ(crc(flat_offsets(features, i)), row["offsets"]) << i;
       }
@@ -123,7 +123,7 @@ TEST_F(FeaturesGolden, Pairs) {
     options.labels = false;
     const FeatureSet features = build_features(tokenizer, set.examples(), options, pool);
     ASSERT_EQ(features.size(), row["windows"].size()) << row["question"];
-    const BatchRows batch = one_batch(features, Padding::kNone);
+    const nn::PackedBatch batch = one_batch(features, Padding::kNone);
     for (std::size_t w = 0; w < features.size(); ++w) {
       const auto& window = row["windows"][w];
       EXPECT_EQ(rows_of(batch.input_ids, batch, w), window["input_ids"].get<Ints>());
@@ -179,11 +179,13 @@ TEST_F(FeaturesGolden, SameForAnyNumberOfThreads) {
   const auto set = data::read_questions(tandem::testing::shared_data() / "squad" / "xquad.en.json");
   const FeatureSet one = build(set, true, 1), three = build(set, true, 3);
   ASSERT_EQ(one.size(), three.size());
-  const BatchRows a = one_batch(one, Padding::kNone), b = one_batch(three, Padding::kNone);
+  const nn::PackedBatch a = one_batch(one, Padding::kNone), b = one_batch(three, Padding::kNone);
   EXPECT_EQ(a.input_ids, b.input_ids);
   EXPECT_EQ(a.row_begin, b.row_begin);
-  EXPECT_EQ(a.start_positions, b.start_positions);
-  EXPECT_EQ(a.end_positions, b.end_positions);
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    EXPECT_EQ(one[i].start_position, three[i].start_position) << i;
+    EXPECT_EQ(one[i].end_position, three[i].end_position) << i;
+  }
 }
 
 // --- windows ---
@@ -368,21 +370,23 @@ TEST(Features, MaxSeqLengthIsClippedToTheModel) {
 TEST(Batch, ThePaddingStates) {
   const FeatureSet features = letters({{"1", "  q", "a b", {{"b", 2}}}, {"2", "qs", "cs", {}}},
                                       training(8, 2, Padding::kNone));
-  const BatchRows packed = one_batch(features, Padding::kNone);
+  const nn::PackedBatch packed = one_batch(features, Padding::kNone);
   EXPECT_THAT(packed.input_ids, ElementsAre(2, 21, 3, 5, 6, 3, 2, 21, 31, 3, 7, 31, 3));
   EXPECT_THAT(packed.token_type_ids, ElementsAre(0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1));
   EXPECT_THAT(packed.row_begin, ElementsAre(0, 6, 13));
   EXPECT_THAT(packed.key_count, ElementsAre(6, 7));
-  EXPECT_THAT(packed.start_positions, ElementsAre(5, 0));
-  EXPECT_THAT(packed.end_positions, ElementsAre(4, 0));
+  EXPECT_THAT(packed.sample, ElementsAre(0, 1));
+  EXPECT_EQ(features[0].start_position, 5u);
+  EXPECT_EQ(features[0].end_position, 4u);
+  EXPECT_EQ(features[1].start_position, 0u);
 
-  const BatchRows longest = one_batch(features, Padding::kLongestOfBatch);
+  const nn::PackedBatch longest = one_batch(features, Padding::kLongestOfBatch);
   EXPECT_THAT(longest.row_begin, ElementsAre(0, 7, 14));
   EXPECT_THAT(rows_of(longest.input_ids, longest, 0), ElementsAre(2, 21, 3, 5, 6, 3, 0));
   EXPECT_THAT(rows_of(longest.token_type_ids, longest, 0), ElementsAre(0, 0, 0, 1, 1, 1, 0));
   EXPECT_THAT(longest.key_count, ElementsAre(6, 7));
 
-  const BatchRows full = one_batch(features, Padding::kMaxSeqLength);
+  const nn::PackedBatch full = one_batch(features, Padding::kMaxSeqLength);
   EXPECT_THAT(full.row_begin, ElementsAre(0, 8, 16));
   EXPECT_THAT(rows_of(full.input_ids, full, 1), ElementsAre(2, 21, 31, 3, 7, 31, 3, 0));
 }
@@ -390,13 +394,13 @@ TEST(Batch, ThePaddingStates) {
 TEST(Batch, OrderOfTheIndicesAndReuse) {
   const FeatureSet features =
       letters({{"1", "q", "a", {}}, {"2", "q", "b", {}}}, training(8, 2, Padding::kNone));
-  BatchRows batch;
-  fill_batch(features, std::array<std::uint32_t, 3>{1, 0, 1}, Padding::kNone, batch);
+  nn::PackedBatch batch;
+  tasks::fill_batch(features, std::array<std::uint32_t, 3>{1, 0, 1}, Padding::kNone, 0, batch);
   EXPECT_THAT(batch.input_ids, ElementsAre(2, 21, 3, 6, 3, 2, 21, 3, 5, 3, 2, 21, 3, 6, 3));
-  fill_batch(features, std::array<std::uint32_t, 1>{0}, Padding::kNone, batch);
+  tasks::fill_batch(features, std::array<std::uint32_t, 1>{0}, Padding::kNone, 0, batch);
   EXPECT_THAT(batch.input_ids, ElementsAre(2, 21, 3, 5, 3));
   EXPECT_THAT(batch.row_begin, ElementsAre(0, 5));
-  fill_batch(features, {}, Padding::kLongestOfBatch, batch);
+  tasks::fill_batch(features, {}, Padding::kLongestOfBatch, 0, batch);
   EXPECT_THAT(batch.input_ids, IsEmpty());
 }
 

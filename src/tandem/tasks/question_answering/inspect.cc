@@ -66,8 +66,8 @@ Json header(const FeatureSet& features, const FeatureOptions& options) {
 Json feature_line(const FeatureSet& features, std::size_t i,
                   std::span<const data::QuestionExample> examples, bool labels, bool full) {
   const std::array<std::uint32_t, 1> indices = {static_cast<std::uint32_t>(i)};
-  BatchRows rows;
-  fill_batch(features, indices, Padding::kMaxSeqLength, rows);
+  nn::PackedBatch rows;
+  tasks::fill_batch(features, indices, Padding::kMaxSeqLength, 0, rows);
   const std::size_t real = rows.key_count[0];
   Ints mask(rows.input_ids.size(), 0);
   std::fill_n(mask.begin(), real, 1);

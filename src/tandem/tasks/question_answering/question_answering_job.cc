@@ -49,27 +49,19 @@ tasks::Task& QuestionAnsweringJob::make_task(models::ModelConfig config,
                                              const text::Tokenizer& tokenizer,
                                              const tasks::TaskSettings& settings) {
   tokenizer_ = &tokenizer;
-  return task_.emplace(
+  const auto size = [](int value) { return static_cast<std::size_t>(value); };
+  return made(task_.emplace(
       std::move(config), tokenizer,
-      QuestionAnsweringTask::Options{
-          .padding = padding_of(arguments_),
-          .precision = settings.precision,
-          .gradient_checkpointing = settings.gradient_checkpointing,
-          .eval_batch_size = settings.eval_batch_size,
-          .postprocess = {.version_2_with_negative = arguments_.version_2_with_negative,
-                          .n_best_size = static_cast<std::size_t>(arguments_.n_best_size),
-                          .max_answer_length =
-                              static_cast<std::size_t>(arguments_.max_answer_length),
-                          .null_score_diff_threshold = arguments_.null_score_diff_threshold},
-          .weight_format = settings.weight_format});
+                       task_options(settings, arguments_.pad_to_max_length),
+                       PostprocessOptions{
+                           .version_2_with_negative = arguments_.version_2_with_negative,
+                           .n_best_size = size(arguments_.n_best_size),
+                           .max_answer_length = size(arguments_.max_answer_length),
+                           .null_score_diff_threshold = arguments_.null_score_diff_threshold}));
 }
 
 void QuestionAnsweringJob::load_data(const tasks::DataParts& parts) {
   load_questions(arguments_, *tokenizer_, parts, *task_);
-}
-
-std::size_t QuestionAnsweringJob::output_bytes() const {
-  return task_->num_evaluation_rows() * kSpanLabels * sizeof(float);
 }
 
 std::size_t QuestionAnsweringJob::result_bytes(const tasks::Stages& stages) const {

@@ -3,13 +3,13 @@
 
 #include <optional>
 
-#include "tandem/tasks/job_task.h"
+#include "tandem/tasks/encoder_job.h"
 #include "tandem/tasks/question_answering/qa_arguments.h"
 #include "tandem/tasks/question_answering/question_answering_task.h"
 
 namespace tandem::question_answering {
 
-class QuestionAnsweringJob final : public tasks::JobTask {
+class QuestionAnsweringJob final : public tasks::EncoderJob {
  public:
   explicit QuestionAnsweringJob(tasks::QaArguments arguments) : arguments_(std::move(arguments)) {}
 
@@ -22,22 +22,6 @@ class QuestionAnsweringJob final : public tasks::JobTask {
                          const tasks::TaskSettings& settings) override;
   void load_data(const tasks::DataParts& parts) override;
 
-  const models::ModelConfig& model_config() const override { return task_->model().config(); }
-  std::string architecture() const override { return task_->model().architecture(); }
-  void set_precision(nn::Precision precision) override { task_->set_precision(precision); }
-  std::string train_fingerprint() const override { return task_->train_fingerprint(); }
-  std::string evaluation_fingerprint(tasks::Split split) const override {
-    return task_->evaluation_fingerprint(split);
-  }
-
-  std::size_t train_batch_rows(std::span<const std::uint32_t> features) const override {
-    return task_->train_batch_rows(features);
-  }
-  std::size_t plan_training(std::size_t batch_size, std::size_t max_rows) override {
-    return task_->plan_training(batch_size, max_rows);
-  }
-  std::size_t plan_evaluation() override { return task_->plan_evaluation(); }
-  std::size_t output_bytes() const override;
   std::size_t result_bytes(const tasks::Stages& stages) const override;
 
   std::vector<std::string> result_files(tasks::Split split) const override;

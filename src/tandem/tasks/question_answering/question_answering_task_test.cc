@@ -32,7 +32,7 @@ TEST(ByLength, LongestFirstEqualOnesInOrder) {
   const text::Tokenizer tokenizer = text::Tokenizer::load(demo("model"));
   const auto questions = data::read_questions(demo("held_out.json"), {});
   const FeatureSet features = features_of(tokenizer, questions, Padding::kNone);
-  const std::vector<std::uint32_t> order = by_length(features);
+  const std::vector<std::uint32_t> order = tasks::by_length(features);
   ASSERT_EQ(order.size(), features.size());
   std::size_t equal = 0;
   for (std::size_t i = 1; i < order.size(); ++i) {
@@ -57,7 +57,7 @@ Written evaluate(Padding padding, std::size_t batch_size, std::size_t train_batc
   models::testing::TestContext context;
   QuestionAnsweringTask task(
       models::ModelConfig::load(demo("model")), tokenizer,
-      {.padding = padding, .eval_batch_size = batch_size, .postprocess = {}});
+      {.padding = padding, .eval_batch_size = batch_size});
   auto questions = data::read_questions(demo("held_out.json"), {});
   FeatureSet features = features_of(tokenizer, questions, padding);
   task.set_evaluation(tasks::Split::kEval, {std::move(questions), std::move(features)});
@@ -90,7 +90,7 @@ TEST(QuestionAnsweringTask, PaddedBatchesAreThoseOfASequentialSampler) {
     constexpr std::size_t kBatch = 8;
     models::testing::TestContext context;
     QuestionAnsweringTask task(models::ModelConfig::load(demo("model")), tokenizer,
-                               {.padding = padding, .eval_batch_size = kBatch, .postprocess = {}});
+                               {.padding = padding, .eval_batch_size = kBatch});
     auto questions = data::read_questions(demo("held_out.json"), {});
     const FeatureSet features = features_of(tokenizer, questions, padding);
     FeatureSet same = features_of(tokenizer, questions, padding);
@@ -102,7 +102,7 @@ TEST(QuestionAnsweringTask, PaddedBatchesAreThoseOfASequentialSampler) {
       std::vector<float> output;
       task.predict(context, {.f32 = weights, .bf16 = {}}, tasks::Split::kEval, begin,
                    begin + kBatch, output);
-      ASSERT_EQ(output.size(), 2 * batch_rows(features, indices, padding)) << "batch at " << begin;
+      ASSERT_EQ(output.size(), 2 * tasks::batch_rows(features, indices, padding)) << "batch at " << begin;
       ASSERT_EQ(output.size(), task.output_size(tasks::Split::kEval, begin, begin + kBatch));
     }
   }
@@ -127,7 +127,7 @@ TEST(QuestionAnsweringTask, EvaluatesInTheMemoryOfTraining) {
 
   const text::Tokenizer tokenizer = text::Tokenizer::load(demo("model"));
   QuestionAnsweringTask task(models::ModelConfig::load(demo("model")), tokenizer,
-                             {.eval_batch_size = 32, .postprocess = {}});
+                             {.eval_batch_size = 32});
   auto questions = data::read_questions(demo("held_out.json"), {});
   FeatureSet features = features_of(tokenizer, questions, Padding::kNone);
   task.set_train_features(features_of(tokenizer, questions, Padding::kNone));
@@ -161,7 +161,7 @@ TEST(QuestionAnsweringTask, QuestionsWithoutAnAnswerAreRefusedAtOnce) {
     FeatureSet features = build_features(tokenizer, questions.examples(),
                                          {.labels = false, .max_samples = max_samples}, threads);
     QuestionAnsweringTask task(models::ModelConfig::load(demo("model")), tokenizer,
-                               {.postprocess = {.version_2_with_negative = version_2}});
+                               {}, {.version_2_with_negative = version_2});
     try {
       task.set_evaluation(split, {std::move(questions), std::move(features)});
     } catch (const DataError& error) {
@@ -195,7 +195,7 @@ TEST(QuestionAnsweringTask, SaysHowACutEvaluationOfVersion2IsFlattered) {
     models::testing::TestContext context_of_kernels;
     ThreadPool threads(1);
     QuestionAnsweringTask task(models::ModelConfig::load(demo("model")), tokenizer,
-                               {.postprocess = {.version_2_with_negative = true}});
+                               {}, {.version_2_with_negative = true});
     auto questions = data::read_questions(folder / "q.json", {});
     FeatureSet features = build_features(
         tokenizer, questions.examples(),

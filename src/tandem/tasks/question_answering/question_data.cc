@@ -24,7 +24,7 @@ FeatureOptions feature_options(const tasks::QaArguments& data, std::size_t max_p
   options.max_positions = max_positions;
   options.doc_stride = static_cast<std::size_t>(data.doc_stride);
   options.labels = labels;
-  options.padding = padding_of(data);
+  options.padding = tasks::padding_of(data.pad_to_max_length);
   options.fix_last_token_labels = data.fix_last_token_labels;
   // An evaluation answers every question, so it leaves none out.
   options.skip_unusable = labels && data.skip_unusable_examples;
@@ -123,11 +123,6 @@ class Loader {
 };
 
 }  // namespace
-
-Padding padding_of(const tasks::QaArguments& data) {
-  if (!data.pad_to_max_length) return Padding::kNone;
-  return *data.pad_to_max_length ? Padding::kMaxSeqLength : Padding::kLongestOfBatch;
-}
 
 // As in run_qa.py a data set's name wins over single files.
 hub::DatasetFiles find_questions(const tasks::QaArguments& data, const tasks::Stages& stages,

@@ -10,8 +10,6 @@
 
 namespace tandem::question_answering {
 
-Padding padding_of(const tasks::QaArguments& data);
-
 // The files of --dataset_name, else those of --train_file and its siblings. Throws ConfigError when
 // a part that a stage needs is not there, and what hub::resolve_dataset() throws.
 hub::DatasetFiles find_questions(const tasks::QaArguments& data, const tasks::Stages& stages,

@@ -1,0 +1,33 @@
+#include "apps/arguments/job_commands.h"
+
+#include <algorithm>
+
+#include "tandem/tasks/question_answering/command_line.h"
+#include "tandem/tasks/question_answering/qa_arguments.h"
+
+namespace tandem::apps {
+namespace {
+
+template <class CommandLine, class Arguments>
+FlagTable flags_of() {
+  Arguments defaults;
+  return command_flags(CommandLine(defaults));
+}
+
+constexpr JobCommand kJobCommands[] = {
+    {"run_qa", "extractive question answering",
+     flags_of<question_answering::CommandLine, tasks::QaArguments>},
+};
+
+}  // namespace
+
+std::span<const JobCommand> job_commands() { return kJobCommands; }
+
+const JobCommand* find_job_command(std::string_view name) {
+  const auto all = job_commands();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const JobCommand& command) { return command.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,35 @@
+// The commands that run a job, `tandem run_qa` and its like: one row each. Help, manual page,
+// completion, --help's place in main.cc and what mpirun is told at an error follow from the row.
+//
+// A further task adds: its TaskArguments (tasks/<task>/command_line.h), a row here, a row in
+// main.cc, and a program like run_qa.cc.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "apps/arguments/flags.h"
+#include "apps/manual/description.h"
+
+namespace tandem::apps {
+
+struct JobCommand {
+  std::string_view name;     // "run_qa", as its TaskArguments says; its script is <name>.py
+  std::string_view purpose;  // behind "Fine-tunes a BERT-family model for "
+  FlagTable (*flags)();      // command_flags() of its TaskArguments
+};
+
+std::span<const JobCommand> job_commands();
+// Null when the command of this name runs no job.
+const JobCommand* find_job_command(std::string_view name);
+
+// What a command takes, for its manual page and the completion of shells; the same table and texts
+// as job_help().
+CommandDescription job_description(const JobCommand& command);
+
+// The text of `tandem run_qa --help`: every flag with default and meaning under its heading, then
+// the flags without effect and the refused ones, with the reasons.
+std::string job_help(const JobCommand& command);
+
+}  // namespace tandem::apps

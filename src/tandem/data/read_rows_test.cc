@@ -1,0 +1,126 @@
+// Rows of every format, and what is said about broken ones.
+#include "tandem/data/read_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+
+namespace tandem::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Kind = Column::Kind;
+
+Rows rows_of(std::string_view name, std::string_view text, const RowOptions& options = {}) {
+  return read_rows(name, std::as_bytes(std::span(text)), options);
+}
+
+std::string error_of(std::string_view name, std::string_view text,
+                     const RowOptions& options = {}) {
+  try {
+    rows_of(name, text, options);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ReadRows, JsonLinesHaveTypedColumns) {
+  const Rows rows = rows_of("a.jsonl",
+                            "{\"tokens\": [\"a\", \"b\"], \"n\": 1, \"x\": null, \"b\": true}\n\n"
+                            "{\"n\": 2.5, \"tokens\": [], \"s\": \"\u00e9\", \"b\": false}\n");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_THAT(rows.file_columns(), ElementsAre("tokens", "n", "x", "b", "s"));
+  const Column& tokens = *rows.find("tokens");
+  ASSERT_EQ(tokens.kind, Kind::kList);
+  EXPECT_THAT(tokens.begins, ElementsAre(0, 2, 2));
+  EXPECT_THAT(tokens.children.front().texts, ElementsAre("a", "b"));
+  EXPECT_EQ(rows.find("n")->kind, Kind::kNumber) << "an integer among numbers is one";
+  EXPECT_THAT(rows.find("n")->numbers, ElementsAre(1.0, 2.5));
+  EXPECT_EQ(rows.find("x")->kind, Kind::kOther);
+  EXPECT_THAT(rows.find("b")->integers, ElementsAre(1, 0));
+  EXPECT_TRUE(rows.find("s")->is_null(0));
+  EXPECT_EQ(rows.find("s")->texts[1], "\u00e9");
+  EXPECT_EQ(rows.place(1), "'a.jsonl', row 2 (line 3)");
+  EXPECT_FALSE(rows.untyped());
+}
+
+TEST(ReadRows, ListsOfObjectsAndData) {
+  for (const char* text : {"[{\"a\": 1}, {\"a\": 2}]", "{\"data\": [{\"a\": 1}, {\"a\": 2}]}"}) {
+    const Rows rows = rows_of("a.json", text);
+    EXPECT_THAT(rows.find("a")->integers, ElementsAre(1, 2));
+    EXPECT_EQ(rows.place(0), "'a.json', row 1");
+  }
+  EXPECT_EQ(rows_of("a.json", "{\"data\": 5}").size(), 1u) << "one row of JSON lines";
+}
+
+TEST(ReadRows, CsvAndTsvAreTexts) {
+  const Rows csv = rows_of("a.csv", "text,label\n\"a, b\",1\nNA,\nnull,3\n");
+  EXPECT_TRUE(csv.untyped());
+  EXPECT_THAT(csv.find("text")->texts, ElementsAre("a, b", "NA", "null"));
+  EXPECT_TRUE(csv.find("label")->is_null(1));
+  EXPECT_EQ(csv.place(2), "'a.csv', row 3 (line 4)");
+  const Rows tsv = rows_of("a.tsv", "text\tlabel\n\"quoted\" start\t1\n\"open, 2\t0\n");
+  EXPECT_THAT(tsv.find("text")->texts, ElementsAre("\"quoted\" start", "\"open, 2"));
+  EXPECT_THAT(error_of("a.tsv", "a\tb\n1\t2\t3\n"), HasSubstr("row 1 (line 2): 3 fields"));
+}
+
+TEST(ReadRows, TypesOfTexts) {
+  const auto kind_of = [](std::string_view cells) {
+    Rows rows = rows_of("a.csv", std::string("c,d\n") + std::string(cells));
+    Column column = *rows.find("c");
+    infer_type(column);
+    return column.kind;
+  };
+  EXPECT_EQ(kind_of("1,x\n-2,x\n,x\n"), Kind::kInteger);
+  EXPECT_EQ(kind_of("1,x\n2.0,x\n"), Kind::kNumber);
+  EXPECT_EQ(kind_of("True,x\nFalse,x\n"), Kind::kBool);
+  EXPECT_EQ(kind_of("1,x\nyes,x\n"), Kind::kText);
+  EXPECT_EQ(kind_of(",x\n,x\n"), Kind::kText);
+}
+
+TEST(ReadRows, OnlyChosenColumns) {
+  const RowOptions options{.choose = [](std::span<const std::string> names) {
+    EXPECT_THAT(names, ElementsAre("a", "b"));
+    return std::vector<std::string>{"b"};
+  }};
+  const Rows rows = rows_of("a.json", "{\"a\": 1, \"b\": \"x\"}", options);
+  EXPECT_EQ(rows.find("a"), nullptr);
+  EXPECT_THAT(rows.columns().front().texts, ElementsAre("x"));
+  const RowOptions missing{.choose = [](auto) { return std::vector<std::string>{"label"}; }};
+  EXPECT_THAT(error_of("a.json", "{\"a\": 1, \"b\": \"x\"}", missing),
+              HasSubstr("data file 'a.json': there is no column \"label\", found \"a\", \"b\""));
+}
+
+TEST(ReadRows, ShardsAreOneTable) {
+  const testing::TemporaryFolder folder;
+  write_file(folder / "1.jsonl", "{\"t\": [\"a\"], \"y\": 1}\n{\"t\": null, \"y\": null}\n");
+  write_file(folder / "2.jsonl", "{\"t\": [\"b\", \"c\"], \"y\": 0.5}\n");
+  const std::vector<std::filesystem::path> paths{folder / "1.jsonl", folder / "2.jsonl"};
+  const Rows rows = read_rows(paths);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_THAT(rows.find("t")->begins, ElementsAre(0, 1, 1, 3));
+  EXPECT_THAT(rows.find("t")->children.front().texts, ElementsAre("a", "b", "c"));
+  EXPECT_THAT(rows.find("y")->numbers, ElementsAre(1, 0, 0.5));
+  EXPECT_THAT(rows.place(2), HasSubstr("2.jsonl', row 1 (line 1)"));
+}
+
+TEST(ReadRows, BadFilesAreNamed) {
+  EXPECT_THAT(error_of("a.txt", "x"), HasSubstr(".csv, .tsv, .json, .jsonl, .parquet, .arrow"));
+  EXPECT_THAT(error_of("a.json", " \n"), HasSubstr("the file is empty"));
+  EXPECT_THAT(error_of("a.csv", "a,b\n"), HasSubstr("no row in it"));
+  EXPECT_THAT(error_of("a.json", "{\"a\": 1}\n{\"a\": \"x\"}"),
+              HasSubstr("row 2 (line 2): \"a\" is text here, but integer in the rows before"));
+  EXPECT_THAT(error_of("a.json", "{\"a\": 1}\n{\"a\": {\"b\": 1}}"),
+              HasSubstr("row 2 (line 2): \"a\" is an object"));
+  EXPECT_THAT(error_of("a.json", "{\"a\": 1}\n[1]"), HasSubstr("row 2 (line 2): a row is an"));
+  EXPECT_THAT(error_of("a.json", "{\"a\": 1}\n{\"a\": "), HasSubstr("not valid JSON: line 2"));
+  EXPECT_THAT(error_of("a.json", "[]"), HasSubstr("no row in it"));
+}
+
+}  // namespace
+}  // namespace tandem::data

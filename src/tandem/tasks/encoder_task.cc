@@ -1,0 +1,264 @@
+#include "tandem/tasks/encoder_task.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tandem/core/error.h"
+#include "tandem/core/profile.h"
+
+namespace tandem::tasks {
+
+struct EncoderTask::Pass {
+  explicit Pass(models::Activations memory) : activations(std::move(memory)) {}
+
+  models::Activations activations;
+  nn::PackedBatch batch;
+  std::vector<float> logits, grad_logits;  // of the largest batch
+};
+
+EncoderTask::EncoderTask(models::ModelConfig config, const models::MakeHead& make_head,
+                         const text::Tokenizer& tokenizer, const EncoderTaskOptions& options)
+    : model_(std::move(config), make_head), tokenizer_(tokenizer), options_(options) {
+  if (tokenizer.vocab_size() > model_.config().vocab_size) {
+    raise<ConfigError>(
+        "the tokenizer has {} tokens but the model's vocab_size is {}: they do not belong "
+        "together; check "
+        "--tokenizer_name and --config_name",
+        tokenizer.vocab_size(), model_.config().vocab_size);
+  }
+}
+
+EncoderTask::~EncoderTask() = default;
+
+// --- features ---
+
+void EncoderTask::set_train_sequences(const TokenSequences& sequences) {
+  train_ = &sequences;
+  train_costs_.clear();
+  if (options_.padding != Padding::kNone) return;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const auto rows = static_cast<double>(sequences.num_real_tokens(i));
+    train_costs_.push_back(static_cast<float>(model_.training_flops(rows, 1, rows * rows)));
+  }
+}
+
+void EncoderTask::set_evaluation_sequences(Split split, const TokenSequences& sequences) {
+  (split == Split::kEval ? eval_ : predict_)
+      .emplace(EvaluationSequences{&sequences, evaluation_order(sequences, options_.padding)});
+}
+
+const EncoderTask::EvaluationSequences& EncoderTask::evaluation(Split split) const {
+  const auto& set = split == Split::kEval ? eval_ : predict_;
+  TANDEM_CHECK(set.has_value(), "no evaluation set was given");
+  return *set;
+}
+
+std::size_t EncoderTask::num_train_features() const {
+  return train_ == nullptr ? 0 : train_->size();
+}
+
+std::vector<std::uint32_t> EncoderTask::train_lengths() const {
+  std::vector<std::uint32_t> lengths(num_train_features());
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    lengths[i] = static_cast<std::uint32_t>(options_.padding == Padding::kMaxSeqLength
+                                                ? train_->max_seq_length()
+                                                : train_->num_real_tokens(i));
+  }
+  return lengths;
+}
+
+std::size_t EncoderTask::num_features(Split split) const {
+  return evaluation(split).sequences->size();
+}
+
+// --- the model ---
+
+std::size_t EncoderTask::num_parameters_without_embeddings() const {
+  std::size_t total = 0;
+  for (const nn::ParameterSpec& parameter : layout().parameters()) {
+    if (parameter.kind != nn::ParameterKind::kEmbedding) total += parameter.size;
+  }
+  return total;
+}
+
+void EncoderTask::save_pretrained(const std::filesystem::path& directory,
+                                  std::span<const float> weights) const {
+  models::save_pretrained(directory, model_.config(), model_.architecture(), layout(), weights,
+                          options_.weight_format);
+  tokenizer_.save(directory);
+}
+
+// --- memory ---
+
+std::unique_ptr<EncoderTask::Pass> EncoderTask::make_pass(const models::BatchShape& capacity,
+                                                          models::PassKind kind,
+                                                          const Pass* within) const {
+  auto pass = std::make_unique<Pass>(model_.make_activations(
+      capacity, options_.precision, kind, within == nullptr ? nullptr : &within->activations));
+  pass->batch.reserve(capacity.rows, capacity.sequences);
+  if (models::is_training(kind)) {
+    const std::size_t size = model_.num_logits(capacity.rows, capacity.sequences);
+    pass->logits.resize(size);
+    pass->grad_logits.resize(size);
+  }
+  return pass;
+}
+
+void EncoderTask::set_training(const models::BatchShape& capacity, models::PassKind kind) {
+  inference_.reset();
+  training_ = make_pass(capacity, kind);
+  reserve_labels(capacity.sequences, capacity.rows);
+}
+
+void EncoderTask::set_precision(nn::Precision precision) {
+  if (precision == options_.precision) return;
+  options_.precision = precision;
+  training_.reset();
+  inference_.reset();
+}
+
+std::size_t EncoderTask::train_batch_rows(std::span<const std::uint32_t> features) const {
+  return batch_rows(*train_, features, options_.padding);
+}
+
+std::size_t EncoderTask::max_train_rows(std::size_t batch_size) const {
+  return train_ == nullptr ? 0 : max_batch_rows(*train_, options_.padding, batch_size);
+}
+
+std::size_t EncoderTask::plan_training(std::size_t batch_size) {
+  return plan_training(batch_size, max_train_rows(batch_size));
+}
+
+std::size_t EncoderTask::plan_training(std::size_t batch_size, std::size_t max_rows) {
+  const auto kind = options_.gradient_checkpointing ? models::PassKind::kCheckpointed
+                                                    : models::PassKind::kTraining;
+  set_training({.rows = max_rows, .sequences = batch_size}, kind);
+  return training_->activations.bytes();
+}
+
+std::size_t EncoderTask::plan_calibration(std::size_t batch_size) {
+  const std::size_t rows = max_train_rows(batch_size);
+  set_training({.rows = rows, .sequences = batch_size}, models::PassKind::kInference);
+  // forward() computes the loss from them.
+  training_->logits.resize(model_.num_logits(rows, batch_size));
+  return training_->activations.bytes();
+}
+
+void EncoderTask::for_each_batch(const EvaluationSequences& set,
+                                 FunctionRef<void(std::span<const std::uint32_t>)> visit) const {
+  const std::span order(set.order);
+  for (std::size_t begin = 0; begin < order.size(); begin += options_.eval_batch_size) {
+    visit(order.subspan(begin, std::min(options_.eval_batch_size, order.size() - begin)));
+  }
+}
+
+std::size_t EncoderTask::plan_evaluation() {
+  std::size_t rows = 0;
+  for (const auto* set : {&eval_, &predict_}) {
+    if (!*set) continue;
+    for_each_batch(**set, [&](std::span<const std::uint32_t> batch) {
+      rows = std::max(rows, batch_rows(*(*set)->sequences, batch, options_.padding));
+    });
+  }
+  const std::size_t of_training = training_ == nullptr ? 0 : training_->activations.bytes();
+  inference_ = make_pass({.rows = rows, .sequences = options_.eval_batch_size},
+                         models::PassKind::kInference, training_.get());
+  return inference_->activations.bytes() - of_training;
+}
+
+std::size_t EncoderTask::num_outputs() const {
+  std::size_t most = 0;
+  for (const auto* set : {&eval_, &predict_}) {
+    if (!*set) continue;
+    std::size_t size = 0;
+    for_each_batch(**set, [&](std::span<const std::uint32_t> batch) {
+      size += num_logits(batch, *(*set)->sequences);
+    });
+    most = std::max(most, size);
+  }
+  return most;
+}
+
+// --- training ---
+
+BatchSize EncoderTask::load_train_batch(std::span<const std::uint32_t> features,
+                                        std::uint64_t first_sample) {
+  TANDEM_CHECK(training_ != nullptr, "plan_training() comes first");
+  nn::PackedBatch& batch = training_->batch;
+  fill_batch(*train_, features, options_.padding, first_sample, batch);
+  load_labels(features, batch);
+  return {.real_tokens =
+              std::accumulate(batch.key_count.begin(), batch.key_count.end(), std::size_t{0}),
+          .computed_tokens = batch.rows(),
+          .flops = model_.training_flops(batch)};
+}
+
+double EncoderTask::forward(const kernels::Context& context, const nn::Weights& weights,
+                            const nn::DropoutStream& dropout) {
+  Pass& pass = *training_;
+  const std::span logits(pass.logits.data(), model_.num_logits(pass.batch));
+  model_.forward(context, weights, pass.batch, dropout, pass.activations, logits);
+  const StageTimer timer(context.profile, "loss", "forward");
+  return loss(context, pass.batch, logits, 1.0f, nullptr);
+}
+
+void EncoderTask::backward(const kernels::Context& context, const nn::Weights& weights,
+                           const nn::DropoutStream& dropout, double loss_scale,
+                           std::span<float> grads, bool accumulate,
+                           FunctionRef<void(std::size_t end)> gradient_ready) {
+  Pass& pass = *training_;
+  const std::size_t size = model_.num_logits(pass.batch);
+  const std::span grad_logits(pass.grad_logits.data(), size);
+  {
+    const StageTimer timer(context.profile, "loss", "backward");
+    loss(context, pass.batch, std::span(pass.logits).first(size), static_cast<float>(loss_scale),
+         grad_logits.data());
+  }
+  model_.backward(context, weights, pass.batch, dropout, grad_logits, pass.activations, grads,
+                  accumulate, gradient_ready);
+}
+
+// --- evaluation ---
+
+std::size_t EncoderTask::num_logits(std::span<const std::uint32_t> features,
+                                    const TokenSequences& sequences) const {
+  return model_.num_logits(batch_rows(sequences, features, options_.padding), features.size());
+}
+
+void EncoderTask::predict(const kernels::Context& context, const nn::Weights& weights, Split split,
+                          std::size_t begin, std::size_t end, std::vector<float>& output) {
+  const EvaluationSequences& set = evaluation(split);
+  if (!inference_) plan_evaluation();
+  fill_batch(*set.sequences, std::span(set.order).subspan(begin, end - begin), options_.padding, 0,
+             inference_->batch);
+  const std::size_t size = model_.num_logits(inference_->batch);
+  output.resize(output.size() + size);
+  model_.forward(context, weights, inference_->batch, {}, inference_->activations,
+                 std::span(output).last(size));
+}
+
+std::size_t EncoderTask::output_size(Split split, std::size_t begin, std::size_t end) const {
+  const EvaluationSequences& set = evaluation(split);
+  return num_logits(std::span(set.order).subspan(begin, end - begin), *set.sequences);
+}
+
+std::vector<std::span<const float>> EncoderTask::outputs_in_order(
+    Split split, std::span<const float> output) const {
+  const EvaluationSequences& set = evaluation(split);
+  std::vector<std::span<const float>> parts(set.sequences->size());
+  std::size_t at = 0;
+  for_each_batch(set, [&](std::span<const std::uint32_t> batch) {
+    const std::size_t padded = padded_sequence_rows(*set.sequences, batch, options_.padding);
+    for (const std::uint32_t i : batch) {
+      const std::size_t rows = padded == 0 ? set.sequences->num_real_tokens(i) : padded;
+      const std::size_t size = model_.num_logits(rows, 1);
+      TANDEM_CHECK(at + size <= output.size(), "{} logits are too few", output.size());
+      parts[i] = output.subspan(at, size);
+      at += size;
+    }
+  });
+  TANDEM_CHECK(at == output.size(), "{} logits, expected {}", output.size(), at);
+  return parts;
+}
+
+}  // namespace tandem::tasks

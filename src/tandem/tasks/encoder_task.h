@@ -1,0 +1,143 @@
+// A task that an encoder with a head computes: everything of it but labels, loss and metrics.
+//
+// A task of this kind derives from EncoderTask and writes
+//   * set_…(): keeps its features (a TokenSequences and the labels) in members, and hands the
+//     sequences to set_train_sequences() and set_evaluation_sequences();
+//   * reserve_labels(), load_labels(), loss(): the labels of the current training batch;
+//   * evaluate(): outputs_in_order() gives the logits of each feature, whatever the order in which
+//     they were computed;
+//   * the fingerprints, from Fingerprint::add(sequences) and its labels.
+// Memory, padding, precision, batches, dropout keys, evaluation by length, saving and int8 then
+// work as in every other task. question_answering_task.h and text_classification_task.h are
+// examples.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tandem/models/encoder_model.h"
+#include "tandem/models/pretrained.h"
+#include "tandem/tasks/task.h"
+#include "tandem/tasks/token_sequences.h"
+#include "tandem/text/tokenizer.h"
+
+namespace tandem::tasks {
+
+struct EncoderTaskOptions {
+  Padding padding = Padding::kNone;
+  nn::Precision precision = nn::Precision::kFloat32;
+  bool gradient_checkpointing = false;  // recompute the layers in backward to save memory
+  std::size_t eval_batch_size = 8;
+  models::WeightFormat weight_format = models::WeightFormat::kSafetensors;  // of save_pretrained
+};
+
+// Used by one thread.
+class EncoderTask : public Task {
+ public:
+  // `tokenizer` must outlive the task. Throws ConfigError for a config and a tokenizer that do not
+  // belong together.
+  EncoderTask(models::ModelConfig config, const models::MakeHead& make_head,
+              const text::Tokenizer& tokenizer, const EncoderTaskOptions& options);
+  ~EncoderTask() override;
+
+  const models::EncoderModel& model() const { return model_; }
+  const EncoderTaskOptions& options() const { return options_; }
+  // What products read from here on; passes in the other precision, with their memory, are
+  // forgotten.
+  void set_precision(nn::Precision precision);
+  // Allocates what the evaluation sets need and returns the bytes of activations. After
+  // plan_training() an evaluation runs in the memory of training, which is idle between two steps:
+  // the bytes are then what it needs beyond that. The first predict() does it otherwise.
+  std::size_t plan_evaluation();
+  // Values that the model gives for the evaluation set that has most of them.
+  std::size_t num_outputs() const;
+  // Rows of the matrices when these training features are a batch.
+  std::size_t train_batch_rows(std::span<const std::uint32_t> features) const;
+
+  // Names the training data: tokens, labels and padding. Equal texts mean equal data.
+  virtual std::string train_fingerprint() const = 0;
+  // The same of an evaluation set; empty without one.
+  virtual std::string evaluation_fingerprint(Split split) const = 0;
+
+  // --- Task ---
+  const nn::ParameterLayout& layout() const override { return model_.layout(); }
+  std::size_t num_parameters_without_embeddings() const override;
+  void save_pretrained(const std::filesystem::path& directory,
+                       std::span<const float> weights) const override;
+  std::size_t num_train_features() const override;
+  std::span<const float> train_costs() const override { return train_costs_; }
+  std::vector<std::uint32_t> train_lengths() const override;
+  // Any batch_size features.
+  std::size_t plan_training(std::size_t batch_size) override;
+  // Batches of up to `max_rows` rows: who knows the order of the batches needs less memory.
+  std::size_t plan_training(std::size_t batch_size, std::size_t max_rows);
+  // Activations of one layer.
+  std::size_t plan_calibration(std::size_t batch_size) override;
+  BatchSize load_train_batch(std::span<const std::uint32_t> features,
+                             std::uint64_t first_sample) override;
+  double forward(const kernels::Context& context, const nn::Weights& weights,
+                 const nn::DropoutStream& dropout) override;
+  void backward(const kernels::Context& context, const nn::Weights& weights,
+                const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
+                bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) override;
+  std::size_t num_features(Split split) const override;
+  // [begin, end) counts the features in evaluation_order().
+  void predict(const kernels::Context& context, const nn::Weights& weights, Split split,
+               std::size_t begin, std::size_t end, std::vector<float>& output) override;
+  std::size_t output_size(Split split, std::size_t begin, std::size_t end) const override;
+
+ protected:
+  // Each at most once, before training or evaluating. The sequences must stay where they are and
+  // outlive the task's use: members of the derived class.
+  void set_train_sequences(const TokenSequences& sequences);
+  void set_evaluation_sequences(Split split, const TokenSequences& sequences);
+
+  // Room for the labels of batches of so many features and rows.
+  virtual void reserve_labels(std::size_t sequences, std::size_t rows) = 0;
+  // The labels of the next training batch, in its order. `batch` has its rows already. Allocates
+  // nothing.
+  virtual void load_labels(std::span<const std::uint32_t> features,
+                           const nn::PackedBatch& batch) = 0;
+  // The loss of the batch of the last load_labels(), from the head's logits. grad_logits:
+  // overwritten with scale * d loss / d logits; null: not wanted. On the calling thread, in an
+  // order that does not depend on threads.
+  virtual double loss(const kernels::Context& context, const nn::PackedBatch& batch,
+                      std::span<const float> logits, float scale, float* grad_logits) = 0;
+
+  // The part of `output`, all of predict()'s, that belongs to each feature: [rows of the feature,
+  // labels] for a head over rows, with those of its padding; [labels] for a head over sequences.
+  std::vector<std::span<const float>> outputs_in_order(Split split,
+                                                       std::span<const float> output) const;
+
+ private:
+  struct Pass;  // a batch, its activations and its logits
+  struct EvaluationSequences {
+    const TokenSequences* sequences = nullptr;
+    std::vector<std::uint32_t> order;  // evaluation_order()
+  };
+
+  const EvaluationSequences& evaluation(Split split) const;
+  std::size_t max_train_rows(std::size_t batch_size) const;
+  std::size_t num_logits(std::span<const std::uint32_t> features,
+                         const TokenSequences& sequences) const;
+  // Calls visit(features of the batch) for every batch of an evaluation, in the order of predict().
+  void for_each_batch(const EvaluationSequences& set,
+                      FunctionRef<void(std::span<const std::uint32_t>)> visit) const;
+  std::unique_ptr<Pass> make_pass(const models::BatchShape& capacity, models::PassKind kind,
+                                  const Pass* within = nullptr) const;
+  // The training pass anew; an evaluation that ran in its memory is forgotten with it.
+  void set_training(const models::BatchShape& capacity, models::PassKind kind);
+
+  models::EncoderModel model_;
+  const text::Tokenizer& tokenizer_;
+  EncoderTaskOptions options_;
+  const TokenSequences* train_ = nullptr;
+  std::vector<float> train_costs_;
+  std::optional<EvaluationSequences> eval_, predict_;
+  std::unique_ptr<Pass> training_;
+  std::unique_ptr<Pass> inference_;
+};
+
+}  // namespace tandem::tasks
