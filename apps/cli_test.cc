@@ -84,7 +84,7 @@ TEST(Cli, UnknownCommandSuggests) {
   expect_failure(tandem({"run-qa"}), 2, "unknown command 'run-qa', did you mean 'run_qa'?");
   expect_failure(
       tandem({"frobnicate"}), 2,
-      "unknown command 'frobnicate'; the commands are run_qa, ask, serve, inspect, bench");
+      "unknown command 'frobnicate'; the commands are run_qa, run_glue, run_classification, ask");
 }
 
 TEST(Cli, RunQaUsageErrors) {

@@ -38,6 +38,16 @@ constexpr Command kCommands[] = {
     {"run_qa", "fine-tune and evaluate a model for question answering, as Hugging Face's run_qa.py",
      "tandem run_qa --model_name_or_path DIR|NAME [flags]   (tandem run_qa --help lists all flags)",
      run_qa},
+    {"run_glue", "fine-tune and evaluate a model for GLUE or files of texts, as run_glue.py",
+     "tandem run_glue --model_name_or_path DIR|NAME [flags]   (tandem run_glue --help lists all "
+     "flags)",
+     run_glue},
+    {"run_classification",
+     "fine-tune and evaluate a model for texts with one or several labels, as "
+     "run_classification.py",
+     "tandem run_classification --model_name_or_path DIR|NAME [flags]   (tandem run_classification "
+     "--help lists all flags)",
+     run_classification},
     {"ask", "answer a question from a text",
      "tandem ask --model DIR|NAME --context FILE|- QUESTION...", ask},
     {"serve", "answer questions in a browser, and as JSON for programs",

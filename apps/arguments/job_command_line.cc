@@ -1,6 +1,7 @@
 #include "apps/arguments/job_command_line.h"
 
 #include <algorithm>
+#include <iterator>
 #include <sstream>
 #include <utility>
 
@@ -168,9 +169,16 @@ ArgumentParts parts_of(job::Arguments& arguments, tasks::TaskArguments& task) {
 }  // namespace
 
 FlagTable command_flags(const tasks::TaskArguments& task) {
+  const FlagTable own = task.flags();
+  const auto is_own = [&](const Flag& flag) {
+    return std::any_of(own.begin(), own.end(),
+                       [&](const Flag& other) { return other.name == flag.name; });
+  };
   FlagTable table = model_flags();
-  for (FlagTable part : {task.flags(), training_flags(), quantization_flags()}) {
-    table.insert(table.end(), part.begin(), part.end());
+  table.insert(table.end(), own.begin(), own.end());
+  for (const FlagTable& part : {training_flags(), quantization_flags()}) {
+    std::copy_if(part.begin(), part.end(), std::back_inserter(table),
+                 [&](const Flag& flag) { return !is_own(flag); });
   }
   return table;
 }

@@ -39,8 +39,8 @@ CommandLineRemarks parse_job(std::span<const std::string> words,
                              const std::filesystem::path& directory, const Environment& environment,
                              tasks::TaskArguments& task, job::Arguments& arguments);
 
-// What a job needs of its command line: parse_job() with what a run shows and keeps of it. `task` is
-// filled.
+// What a job needs of its command line: parse_job() with what a run shows and keeps of it. `task`
+// is filled.
 job::Request parse_request(std::span<const std::string> words,
                            const std::filesystem::path& directory, const Environment& environment,
                            tasks::TaskArguments& task);

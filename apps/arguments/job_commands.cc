@@ -4,6 +4,7 @@
 
 #include "tandem/tasks/question_answering/command_line.h"
 #include "tandem/tasks/question_answering/qa_arguments.h"
+#include "tandem/tasks/text_classification/command_line.h"
 
 namespace tandem::apps {
 namespace {
@@ -17,6 +18,11 @@ FlagTable flags_of() {
 constexpr JobCommand kJobCommands[] = {
     {"run_qa", "extractive question answering",
      flags_of<question_answering::CommandLine, tasks::QaArguments>},
+    {"run_glue", "classification of texts and pairs of texts",
+     flags_of<text_classification::GlueCommandLine, text_classification::ClassificationArguments>},
+    {"run_classification", "classification of texts by one or several labels",
+     flags_of<text_classification::ClassificationCommandLine,
+              text_classification::ClassificationArguments>},
 };
 
 }  // namespace

@@ -58,32 +58,25 @@ struct TrainingRecord {
   std::vector<double> losses, learning_rates, grad_norms;  // one per step
 };
 
-// Trains with the options' model, its new head drawn from the seed. on_step(step, layout, weights)
-// is called before the first step as step 0, and after every step.
-inline TrainingRecord record_training(
-    const TrainingRunOptions& options,
-    const std::function<void(std::int64_t, const nn::ParameterLayout&, std::span<const float>)>&
-        on_step) {
-  namespace qa = question_answering;
-  ThreadPool threads(available_cores());
-  const kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures::detect());
-  kernels::Scratch scratch(threads.num_threads());
-  const kernels::Context context{threads, kernels, scratch};
-  const text::Tokenizer tokenizer = text::Tokenizer::load(options.model);
-  const data::QuestionSet questions = data::read_questions(options.questions);
-  models::ModelConfig config = models::ModelConfig::load(options.model);
-  if (!options.dropout) {
-    config.hidden_dropout_prob = config.attention_probs_dropout_prob = config.qa_dropout = 0;
-  }
-  qa::QuestionAnsweringTask task(
-      config, tokenizer,
-      {.padding = options.features.padding,
-       .precision = options.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32});
-  task.set_train_features(
-      qa::build_features(tokenizer, questions.examples(), options.features, threads));
+// (step, layout, weights): before the first step as step 0, and after every step.
+using OnStep =
+    std::function<void(std::int64_t, const nn::ParameterLayout&, std::span<const float>)>;
 
+// Trains `task`, which has its training features, from the weights in `model`; what they lack is
+// drawn from the seed.
+struct TaskRun {
+  std::filesystem::path model;
+  const models::ModelConfig& config;
+  const trainer::TrainingArguments& arguments;
+  int logical_shards = 1;
+  bool bf16 = false;
+  std::int64_t steps = 0;  // after which it is stopped
+};
+
+inline TrainingRecord record_task(const TaskRun& run, tasks::Task& task,
+                                  const kernels::Context& context, const OnStep& on_step) {
   const TemporaryFolder output;
-  trainer::TrainingArguments arguments = options.arguments;
+  trainer::TrainingArguments arguments = run.arguments;
   arguments.output_dir = output.path().native();
   arguments.logging_steps = 1;
   arguments.save_strategy = trainer::SaveStrategy::kNo;
@@ -92,16 +85,15 @@ inline TrainingRecord record_training(
   const std::unique_ptr<optim::Optimizer> optimizer =
       trainer::make_optimizer(arguments, task.layout());
   dist::ModelState model(
-      nullptr, trainer::state_options(task.layout(), options.bf16 ? task.layout().bf16_size() : 0,
-                                      optimizer.get(), options.logical_shards, context));
-  dist::GradientEngine gradients(nullptr, context, model,
-                                 {.logical_shards = options.logical_shards});
-  models::load_pretrained(options.model, task.model().config(), task.layout(), model.weights(),
+      nullptr, trainer::state_options(task.layout(), run.bf16 ? task.layout().bf16_size() : 0,
+                                      optimizer.get(), run.logical_shards, context));
+  dist::GradientEngine gradients(nullptr, context, model, {.logical_shards = run.logical_shards});
+  models::load_pretrained(run.model, run.config, task.layout(), model.weights(),
                           static_cast<std::uint64_t>(arguments.seed));
   task.plan_training(static_cast<std::size_t>(arguments.per_device_train_batch_size));
 
   std::atomic<bool> stop{false};
-  StepRecorder recorder(options.steps, stop);
+  StepRecorder recorder(run.steps, stop);
   recorder.on_step = [&](std::int64_t step) { on_step(step, task.layout(), model.weights()); };
   trainer::Trainer trainer({.arguments = arguments,
                             .task = task,
@@ -115,8 +107,35 @@ inline TrainingRecord record_training(
                             .arguments_json = "{}",
                             .data_fingerprint = ""});
   on_step(0, task.layout(), model.weights());
-  EXPECT_TRUE(trainer.train(std::nullopt).preempted);
+  trainer.train(std::nullopt);
   return {recorder.losses, recorder.learning_rates, recorder.grad_norms};
+}
+
+// The same for question answering, with the options' model.
+inline TrainingRecord record_training(const TrainingRunOptions& options, const OnStep& on_step) {
+  namespace qa = question_answering;
+  ThreadPool threads(available_cores());
+  const kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures::detect());
+  kernels::Scratch scratch(threads.num_threads());
+  const text::Tokenizer tokenizer = text::Tokenizer::load(options.model);
+  const data::QuestionSet questions = data::read_questions(options.questions);
+  models::ModelConfig config = models::ModelConfig::load(options.model);
+  if (!options.dropout) {
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = config.qa_dropout = 0;
+  }
+  qa::QuestionAnsweringTask task(
+      config, tokenizer,
+      {.padding = options.features.padding,
+       .precision = options.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32});
+  task.set_train_features(
+      qa::build_features(tokenizer, questions.examples(), options.features, threads));
+  return record_task({.model = options.model,
+                      .config = task.model().config(),
+                      .arguments = options.arguments,
+                      .logical_shards = options.logical_shards,
+                      .bf16 = options.bf16,
+                      .steps = options.steps},
+                     task, {threads, kernels, scratch}, on_step);
 }
 
 }  // namespace tandem::testing

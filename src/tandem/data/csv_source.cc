@@ -46,11 +46,10 @@ class CsvSource final : public TableSource {
     }
     while (table.num_rows < kRowsPerTable && next_record()) {
       if (fields_.size() != names_.size()) {
-        raise<DataError>(
-            "{}: {} fields, but the header has {}: {}; {}",
-            place(table.num_rows), fields_.size(), names_.size(), fmt::join(names_, ", "),
-            tabs_ ? "no field may hold a tab or a line break"
-                  : "fields with commas or line breaks need double quotes");
+        raise<DataError>("{}: {} fields, but the header has {}: {}; {}", place(table.num_rows),
+                         fields_.size(), names_.size(), fmt::join(names_, ", "),
+                         tabs_ ? "no field may hold a tab or a line break"
+                               : "fields with commas or line breaks need double quotes");
       }
       for (std::size_t c = 0; c < columns.size(); ++c) {
         const Field& field = fields_[columns[c]];

@@ -36,7 +36,8 @@ constexpr std::array kFormats = {
     Format{".tsv", [](std::span<const std::byte> bytes) { return open_tsv(as_text(bytes)); }, true},
     Format{".json", [](std::span<const std::byte> bytes) { return open_json(as_text(bytes)); }},
     Format{".jsonl", [](std::span<const std::byte> bytes) { return open_json(as_text(bytes)); }},
-    Format{".parquet", open_parquet}, Format{".arrow", open_arrow}};
+    Format{".parquet", open_parquet},
+    Format{".arrow", open_arrow}};
 
 constexpr auto kExtensions = [] {
   std::array<std::string_view, kFormats.size()> extensions;
@@ -97,8 +98,7 @@ std::vector<std::string> Rows::class_names(std::string_view column) const {
   std::vector<std::string> names;
   simdjson::dom::parser parser;
   simdjson::dom::element element;
-  if (parser.parse(schema_).get(element) ||
-      element["info"]["features"][column].get(element)) {
+  if (parser.parse(schema_).get(element) || element["info"]["features"][column].get(element)) {
     return names;
   }
   simdjson::dom::element inner;
@@ -185,8 +185,7 @@ class RowCollector {
       to.integers.clear();
       to.kind = Kind::kNumber;
     } else if (from.kind == Kind::kOther || to.kind == Kind::kOther) {
-      fill_with_nulls(from.kind == Kind::kOther ? from : to,
-                      from.kind == Kind::kOther ? to : from);
+      fill_with_nulls(from.kind == Kind::kOther ? from : to, from.kind == Kind::kOther ? to : from);
     } else {
       raise<DataError>("column \"{}\" has the type {}, but {} before", from.name, from.type,
                        to.type);

@@ -24,10 +24,10 @@ bool is_row_file(const std::filesystem::path& path);
 struct RowOptions {
   // The columns to read, of all names in file order; none given: all. A name that the file lacks is
   // an error; a column that only later files lack, too.
-  std::function<std::vector<std::string>(std::span<const std::string> names)> choose;
+  std::function<std::vector<std::string>(std::span<const std::string> names)> choose = {};
   // How many rows the files hold together, where that is known from elsewhere: another number is an
   // error.
-  std::optional<std::size_t> num_rows;
+  std::optional<std::size_t> num_rows = std::nullopt;
 };
 
 // All rows of a part of a data set, in memory. Movable; texts live as long as the set (or what it
@@ -47,6 +47,8 @@ class Rows {
   std::span<const Column> columns() const { return columns_; }
   // Null when there is none of this name among them.
   const Column* find(std::string_view name) const;
+  // The first file's name.
+  const std::string& file() const { return parts_.front().file; }
   // For an error about a row: "'train.csv', row 17 (line 18)".
   std::string place(std::size_t row) const;
   // True when the format has texts only (CSV, TSV): infer_type() may then tell what they are.
@@ -78,8 +80,8 @@ class Rows {
 //   .json, .jsonl     json_source.h
 //   .parquet, .arrow  parquet_file.h, arrow_stream.h
 // Throws DataError that names the file and the row: what the readers throw, files that disagree
-// about a column's type, no row at all, an ending that is not known. Throws IoError if a file cannot
-// be read.
+// about a column's type, no row at all, an ending that is not known. Throws IoError if a file
+// cannot be read.
 Rows read_rows(std::span<const std::filesystem::path> paths, const RowOptions& options = {});
 
 // Rows of a file that is in memory. `name` stands in messages, and its ending says what the file

@@ -19,8 +19,7 @@ Rows rows_of(std::string_view name, std::string_view text, const RowOptions& opt
   return read_rows(name, std::as_bytes(std::span(text)), options);
 }
 
-std::string error_of(std::string_view name, std::string_view text,
-                     const RowOptions& options = {}) {
+std::string error_of(std::string_view name, std::string_view text, const RowOptions& options = {}) {
   try {
     rows_of(name, text, options);
   } catch (const DataError& error) {

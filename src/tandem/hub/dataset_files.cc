@@ -26,6 +26,10 @@ constexpr Part kParts[] = {
     {"validation", {"validation", "valid", "dev", "val"}, &DatasetFiles::validation},
     {"test", {"test", "testing", "eval", "evaluation"}, &DatasetFiles::test},
 };
+constexpr Part kMismatched[] = {
+    {"mismatched validation", {"validation", "dev", "", ""}, &DatasetFiles::other_validation},
+    {"mismatched test", {"test", "", "", ""}, &DatasetFiles::other_test},
+};
 
 // Whether `word` stands in a file name between separators, as datasets recognises the parts of a
 // data set.
@@ -43,7 +47,8 @@ bool has_word(const std::string& stem, std::string_view word) {
 // The part that a file's name says it belongs to, or null.
 const Part* part_of_file(const fs::path& file) {
   const std::string stem = file.stem().string();
-  for (const Part& part : kParts) {
+  const bool mismatched = has_word(stem, "mismatched");
+  for (const Part& part : mismatched ? std::span<const Part>(kMismatched) : kParts) {
     if (std::any_of(part.words.begin(), part.words.end(),
                     [&](std::string_view word) { return !word.empty() && has_word(stem, word); }))
       return &part;
@@ -212,6 +217,7 @@ DatasetFiles files_of_folder(const fs::path& folder, std::span<const std::string
     if (const Part* part = part_of_file(file)) add_shard(files.*(part->files), file, part->name);
   }
   for (const Part& part : kParts) require_all_shards(files.*(part.files), part.name);
+  for (const Part& part : kMismatched) require_all_shards(files.*(part.files), part.name);
   return files;
 }
 

@@ -32,8 +32,10 @@ std::vector<fs::path> folders_in(const fs::path& directory) {
 // The part of a data set that `datasets` calls `split`; null for a split of another name.
 std::vector<fs::path>* part_of(DatasetFiles& files, std::string_view split) {
   if (split == "train") return &files.train;
-  if (split == "validation") return &files.validation;
-  return split == "test" ? &files.test : nullptr;
+  if (split == "validation" || split == "validation_matched") return &files.validation;
+  if (split == "test" || split == "test_matched") return &files.test;
+  if (split == "validation_mismatched") return &files.other_validation;
+  return split == "test_mismatched" ? &files.other_test : nullptr;
 }
 
 // "squad-train" and "squad-train-00000-of-00002" are of the split "train".
@@ -251,7 +253,8 @@ std::optional<DatasetFiles> read_saved_dataset(const fs::path& directory) {
   DatasetFiles files;
   files.directory = directory;
   if (is_file(directory / "dataset_dict.json")) {
-    for (const char* split : {"train", "validation", "test"}) {
+    for (const char* split : {"train", "validation", "test", "validation_matched",
+                              "validation_mismatched", "test_matched", "test_mismatched"}) {
       const fs::path folder = directory / split;
       if (!is_file(folder / "state.json")) continue;
       *part_of(files, split) = saved_files(folder, read_json(folder / "state.json"));

@@ -99,10 +99,12 @@ class Stages {
   void save_trained(ordered_json metrics);
   Outcome quantize();
   void evaluate(Split split);
-  void report_metrics(Split split, ordered_json metrics);
+  void evaluate_set(Split split, const std::string& suffix);
+  void report_metrics(Split split, ordered_json metrics, const std::string& suffix = "");
 
   const Parts& parts_;
   std::optional<Quantized> quantized_;
+  ordered_json results_;  // of the sets of a split that were evaluated
 };
 
 Outcome Stages::run(const std::optional<fs::path>& resume) {
@@ -178,22 +180,37 @@ Outcome Stages::quantize() {
 void Stages::evaluate(Split split) {
   const bool eval = split == Split::kEval;
   console().script_line("INFO", eval ? "*** Evaluate ***" : "*** Predict ***");
+  const std::vector<std::string> suffixes = parts_.of_job.set_suffixes(split);
+  for (std::size_t set = 0; set < suffixes.size(); ++set) {
+    if (suffixes.size() > 1) parts_.of_job.select_set(split, set);
+    evaluate_set(split, suffixes[set]);
+  }
+}
+
+void Stages::evaluate_set(Split split, const std::string& suffix) {
+  const bool eval = split == Split::kEval;
   ordered_json metrics = parts_.trainer.evaluate(split);
   // As in run_qa.py predictions are not logged, and the log is what adds the epoch.
   if (eval && parts_.request.arguments.training.do_train)
     metrics["epoch"] = parts_.trainer.state().epoch;
   if (eval) parts_.trainer.add_token_count(metrics);
   if (eval) parts_.reports.observer().log(metrics);
-  report_metrics(split, std::move(metrics));
+  report_metrics(split, std::move(metrics), suffix);
 }
 
-void Stages::report_metrics(Split split, ordered_json metrics) {
+// The results of a split's sets are kept together.
+void Stages::report_metrics(Split split, ordered_json metrics, const std::string& suffix) {
   const char* name = split == Split::kEval ? "eval" : "predict";
   metrics[fmt::format("{}_samples", name)] = parts_.model.task.num_features(split);
   if (!parts_.world.is_main()) return;
-  console().metrics_table(name, metrics);
-  save_metrics(parts_.training.output_dir, name, metrics);
-  parts_.reports.add_results(name, metrics);
+  ordered_json named = ordered_json::object();
+  for (const auto& [key, value] : metrics.items()) named[key + suffix] = value;
+  console().metrics_table(name, named);
+  if (suffix.empty()) results_ = ordered_json::object();
+  results_.update(named);
+  if (split == Split::kEval || parts_.of_job.saves_predict_results())
+    save_metrics(parts_.training.output_dir, name, results_);
+  parts_.reports.add_results(name, named);
 }
 
 // With everything loaded and planned: the reports, the trainer, and the stages with them.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
@@ -198,16 +199,27 @@ void adopt_checkpoint_settings(const fs::path& checkpoint, int world_size,
   }
 }
 
+// Python's word for what JSON cannot say, of which a correlation of constants is made.
+static std::string without_nan(std::string text) {
+  constexpr std::string_view kNan = ": NaN";
+  for (std::size_t at = text.find(kNan); at != text.npos; at = text.find(kNan, at))
+    text.replace(at, kNan.size(), ": null");
+  return text;
+}
+
 void save_metrics(const fs::path& output_dir, std::string_view split,
                   const nlohmann::ordered_json& metrics) {
   constexpr PythonJsonOptions kStyle{.indent = 4, .sort_keys = true};
   write_file(output_dir / fmt::format("{}_results.json", split), python_json(metrics, kStyle));
   nlohmann::ordered_json all = nlohmann::ordered_json::object();
   if (const auto text = read_file_if_exists(output_dir / "all_results.json")) {
-    all = nlohmann::ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    all = nlohmann::ordered_json::parse(without_nan(*text), nullptr, /*allow_exceptions=*/false);
     if (!all.is_object()) all = nlohmann::ordered_json::object();
   }
   for (const auto& [key, value] : metrics.items()) all[key] = value;
+  for (auto& [key, value] : all.items()) {
+    if (value.is_null()) value = std::numeric_limits<double>::quiet_NaN();
+  }
   write_file(output_dir / "all_results.json", python_json(all, kStyle));
 }
 

@@ -45,6 +45,7 @@ void EncoderTask::set_train_sequences(const TokenSequences& sequences) {
 void EncoderTask::set_evaluation_sequences(Split split, const TokenSequences& sequences) {
   (split == Split::kEval ? eval_ : predict_)
       .emplace(EvaluationSequences{&sequences, evaluation_order(sequences, options_.padding)});
+  inference_.reset();  // it may have less room than the set needs
 }
 
 const EncoderTask::EvaluationSequences& EncoderTask::evaluation(Split split) const {

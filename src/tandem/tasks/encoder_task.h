@@ -89,8 +89,8 @@ class EncoderTask : public Task {
   std::size_t output_size(Split split, std::size_t begin, std::size_t end) const override;
 
  protected:
-  // Each at most once, before training or evaluating. The sequences must stay where they are and
-  // outlive the task's use: members of the derived class.
+  // The sequences must stay where they are as long as the task uses them: members of the derived
+  // class. A second evaluation set of a split takes the place of the first.
   void set_train_sequences(const TokenSequences& sequences);
   void set_evaluation_sequences(Split split, const TokenSequences& sequences);
 

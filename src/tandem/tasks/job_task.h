@@ -122,6 +122,12 @@ class JobTask {
   // --- what a run leaves ---
   // The result files of evaluations of a split, beside metrics.
   virtual std::vector<std::string> result_files(Split split) const = 0;
+  // Whether a prediction leaves predict_results.json, as run_qa's does.
+  virtual bool saves_predict_results() const { return true; }
+  // A split may have several sets, which are evaluated one after the other; only the first one in
+  // training. What the keys of each one's results end in.
+  virtual std::vector<std::string> set_suffixes(Split) const { return {""}; }
+  virtual void select_set(Split, std::size_t) {}
   // The metric by which evaluations in training are told apart: "f1".
   virtual std::string_view main_metric() const = 0;
   // The first line of the report: "question answering".

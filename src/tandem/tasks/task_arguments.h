@@ -16,7 +16,8 @@ class TaskArguments {
 
   // The name of its command: "run_qa".
   virtual std::string_view command() const = 0;
-  // The rows of its flags, and the struct that they fill.
+  // The rows of its flags, and the structs that they fill. A row with the name of one that all
+  // tasks share takes its place.
   virtual flags::FlagTable flags() const = 0;
   virtual void add_to(flags::ArgumentParts& parts) = 0;
   // What its evaluation measures, without the prefix "eval_".

@@ -3,11 +3,11 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
-#include "tandem/core/python_json.h"
 
 namespace tandem::trainer {
 namespace {
@@ -208,11 +208,17 @@ ordered_json evaluate(const EvaluationRequest& request, const kernels::Context& 
   std::string metrics;
   run_until_stopped(request, communicator, [&] {
     if (communicator.rank() == 0) {
-      metrics = python_json(
-          measure(request, output, start, context.threads, communicator.size(), task, observer));
+      metrics =
+          measure(request, output, start, context.threads, communicator.size(), task, observer)
+              .dump();
     }
   });
-  return ordered_json::parse(broadcast_text(communicator, metrics, 0));
+  // NaN travels as null, for JSON has no other word that can be read again.
+  ordered_json all = ordered_json::parse(broadcast_text(communicator, metrics, 0));
+  for (auto& [key, value] : all.items()) {
+    if (value.is_null()) value = std::numeric_limits<double>::quiet_NaN();
+  }
+  return all;
 }
 
 }  // namespace tandem::trainer

@@ -21,28 +21,19 @@ using tasks::QaArguments;
 constexpr double kMaxLength = 1 << 20;
 
 FlagTable data_flags() {
-  return grouped(
-      "Data",
-      {
-          flag("dataset_name", field<&QaArguments::dataset_name>(),
-               "directory of a data set, or its name in the cache of datasets or of the Hub"),
-          flag("dataset_config_name", field<&QaArguments::dataset_config_name>(),
-               "configuration of the data set, for example plain_text"),
-          flag("train_file", field<&QaArguments::train_file>(),
-               "training questions: JSON (SQuAD's, {\"data\": [...]}, a list, JSON lines), CSV, "
-               "Parquet or Arrow")
-              .as_path(),
-          flag("validation_file", field<&QaArguments::validation_file>(),
-               "evaluation questions, as train_file")
-              .as_path(),
-          flag("test_file", field<&QaArguments::test_file>(), "questions to predict, as train_file")
-              .as_path(),
-          flag("overwrite_cache", field<&QaArguments::overwrite_cache>(),
-               "make features anew even if an earlier run kept them"),
-          flag("preprocessing_num_workers", field<&QaArguments::preprocessing_num_workers>(),
-               "threads that make features, if not all of the rank's; the features are the same")
-              .between(1, 1024),
-      });
+  FlagTable table = tasks::data_source_flags(
+      "training questions: JSON (SQuAD's, {\"data\": [...]}, a list, JSON lines), CSV, "
+      "Parquet or Arrow");
+  for (const flags::Flag& row : {
+           flag("overwrite_cache", field<&QaArguments::overwrite_cache>(),
+                "make features anew even if an earlier run kept them"),
+           flag("preprocessing_num_workers", field<&QaArguments::preprocessing_num_workers>(),
+                "threads that make features, if not all of the rank's; the features are the same")
+               .between(1, 1024),
+       }) {
+    table.push_back(row);
+  }
+  return grouped("Data", std::move(table));
 }
 
 FlagTable feature_flags() {
@@ -99,12 +90,6 @@ FlagTable answer_flags() {
       });
 }
 
-void check_question_file(std::string_view flag, const std::optional<std::string>& file) {
-  if (!file || data::is_question_file(*file)) return;
-  raise<ConfigError>("--{} {}: expected a file that ends in {}", flag, *file,
-                     fmt::join(data::question_file_extensions(), ", "));
-}
-
 void check_lengths(const tasks::QaArguments& data) {
   if (data.doc_stride >= data.max_seq_length) {
     raise<ConfigError>(
@@ -132,19 +117,7 @@ std::vector<std::string> CommandLine::metrics() const {
 void CommandLine::check(const tasks::Stages& stages, std::string_view evaluation_flag) const {
   const QaArguments& data = arguments_;
   check_lengths(data);
-  check_question_file("train_file", data.train_file);
-  check_question_file("validation_file", data.validation_file);
-  check_question_file("test_file", data.test_file);
-  if (data.dataset_name) return;
-  if (!data.train_file && !data.validation_file && !data.test_file) {
-    raise<ConfigError>("no data: give --dataset_name, or --train_file and --validation_file");
-  }
-  if (stages.train && !data.train_file)
-    raise<ConfigError>("--do_train needs --train_file or --dataset_name");
-  if (stages.eval && !data.validation_file)
-    raise<ConfigError>("{} needs --validation_file or --dataset_name", evaluation_flag);
-  if (stages.predict && !data.test_file)
-    raise<ConfigError>("--do_predict needs --test_file or --dataset_name");
+  tasks::check_data_source(data, stages, evaluation_flag, data::question_file_extensions());
 }
 
 }  // namespace tandem::question_answering

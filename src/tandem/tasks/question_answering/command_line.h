@@ -13,7 +13,10 @@ class CommandLine final : public tasks::TaskArguments {
 
   std::string_view command() const override { return "run_qa"; }
   flags::FlagTable flags() const override;
-  void add_to(flags::ArgumentParts& parts) override { parts.add(arguments_); }
+  void add_to(flags::ArgumentParts& parts) override {
+    parts.add(arguments_);
+    parts.add(static_cast<tasks::DataSource&>(arguments_));
+  }
   std::vector<std::string> metrics() const override;
   std::string default_metric() const override { return "f1"; }
   void check(const tasks::Stages& stages, std::string_view evaluation_flag) const override;

@@ -40,7 +40,8 @@ nn::PackedBatch one_batch(const FeatureSet& features, Padding padding) {
 }
 
 template <class T>
-std::vector<T> rows_of(const std::vector<T>& values, const nn::PackedBatch& batch, std::size_t sequence) {
+std::vector<T> rows_of(const std::vector<T>& values, const nn::PackedBatch& batch,
+                       std::size_t sequence) {
   return {values.begin() + batch.row_begin[sequence],
           values.begin() + batch.row_begin[sequence + 1]};
 }
@@ -142,13 +143,13 @@ class FamilyFeaturesGolden : public tandem::testing::SharedDataTest {
  protected:
   static void expect_features(const std::string& model) {
     const auto data = tandem::testing::shared_data();
-    const auto tasks = data / "golden" / "tasks";
+    const auto folder = data / "golden" / "tasks";
     const auto rows =
-        tandem::testing::read_gzip_json_lines(tasks / ("features_" + model + "_qa.jsonl.gz"));
+        tandem::testing::read_gzip_json_lines(folder / ("features_" + model + "_qa.jsonl.gz"));
     const auto set = data::read_questions(data / "squad" / "squad1-train-head.json");
     ThreadPool pool(1);
     const FeatureSet features =
-        build_features(text::Tokenizer::load(tasks / "models" / ("tiny-" + model)), set.examples(),
+        build_features(text::Tokenizer::load(folder / "models" / ("tiny-" + model)), set.examples(),
                        {.max_seq_length = 64,
                         .doc_stride = 16,
                         .padding = Padding::kMaxSeqLength,
@@ -156,14 +157,14 @@ class FamilyFeaturesGolden : public tandem::testing::SharedDataTest {
                        pool);
     ASSERT_EQ(features.size(), 64u);
     ASSERT_EQ(rows.size(), 65u);
-    BatchRows batch;
+    nn::PackedBatch batch;
     for (std::uint32_t i = 0; i < features.size(); ++i) {
       const auto& row = rows[i + 1];
-      fill_batch(features, std::array{i}, Padding::kMaxSeqLength, batch);
+      tasks::fill_batch(features, std::array{i}, Padding::kMaxSeqLength, 0, batch);
       EXPECT_EQ(crc(batch.input_ids), row["ids"]) << i;
       EXPECT_EQ(batch.key_count[0], row["n_real"]) << i;
-      EXPECT_EQ(batch.start_positions[0], row["start"]) << i;
-      EXPECT_EQ(batch.end_positions[0], row["end"]) << i;
+      EXPECT_EQ(features[i].start_position, row["start"]) << i;
+      EXPECT_EQ(features[i].end_position, row["end"]) << i;
       if (row.contains("types")) {
         EXPECT_EQ(crc(batch.token_type_ids), row["types"]) << i;
       }

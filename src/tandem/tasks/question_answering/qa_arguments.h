@@ -7,16 +7,12 @@
 #include <optional>
 #include <string>
 
+#include "tandem/tasks/data_source.h"
+
 namespace tandem::tasks {
 
-struct QaArguments {
-  // --- where the questions are ---
-  std::optional<std::string> dataset_name;  // a directory, or a name in a cache
-  std::optional<std::string>
-      dataset_config_name;                // the data set's configuration, for example plain_text
-  std::optional<std::string> train_file;  // JSON, CSV, Parquet or Arrow: data/read_questions.h
-  std::optional<std::string> validation_file;
-  std::optional<std::string> test_file;
+struct QaArguments : DataSource {
+  // --- making features ---
   bool overwrite_cache = false;  // make features anew even if an earlier run kept them
   // Threads that make features; none: all of this rank's.
   std::optional<int> preprocessing_num_workers;

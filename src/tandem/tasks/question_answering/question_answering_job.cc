@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tandem/data/read_questions.h"
 #include "tandem/tasks/question_answering/mistakes_section.h"
 #include "tandem/tasks/question_answering/question_data.h"
 #include "tandem/tasks/question_answering/span_head.h"
@@ -12,22 +13,6 @@ namespace tandem::question_answering {
 namespace {
 
 constexpr std::size_t kMistakesShown = 300;  // wrong answers in report.html, with their texts
-
-// What a list of files or the name of a data set is, and what of it was used.
-std::string data_text(const tasks::QaArguments& data, const tasks::Stages& stages) {
-  if (data.dataset_name) {
-    return *data.dataset_name +
-           (data.dataset_config_name ? fmt::format(" ({})", *data.dataset_config_name) : "");
-  }
-  std::string text;
-  const auto add = [&](bool used, const char* what, const std::optional<std::string>& file) {
-    if (used && file) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, *file);
-  };
-  add(stages.train, "trained on", data.train_file);
-  add(stages.eval, "evaluated on", data.validation_file);
-  add(true, "predicted", data.test_file);
-  return text;
-}
 
 }  // namespace
 
@@ -42,7 +27,8 @@ hub::DatasetFiles QuestionAnsweringJob::find_data(const tasks::Stages& stages,
                                                   const hub::ModelArguments& model,
                                                   const Environment& environment,
                                                   hub::DownloadObserver& downloads) const {
-  return find_questions(arguments_, stages, model, environment, downloads);
+  return tasks::find_data_files(arguments_, stages, model, environment, downloads,
+                                data::question_file_extensions());
 }
 
 tasks::Task& QuestionAnsweringJob::make_task(models::ModelConfig config,
@@ -51,13 +37,11 @@ tasks::Task& QuestionAnsweringJob::make_task(models::ModelConfig config,
   tokenizer_ = &tokenizer;
   const auto size = [](int value) { return static_cast<std::size_t>(value); };
   return made(task_.emplace(
-      std::move(config), tokenizer,
-                       task_options(settings, arguments_.pad_to_max_length),
-                       PostprocessOptions{
-                           .version_2_with_negative = arguments_.version_2_with_negative,
-                           .n_best_size = size(arguments_.n_best_size),
-                           .max_answer_length = size(arguments_.max_answer_length),
-                           .null_score_diff_threshold = arguments_.null_score_diff_threshold}));
+      std::move(config), tokenizer, task_options(settings, arguments_.pad_to_max_length),
+      PostprocessOptions{.version_2_with_negative = arguments_.version_2_with_negative,
+                         .n_best_size = size(arguments_.n_best_size),
+                         .max_answer_length = size(arguments_.max_answer_length),
+                         .null_score_diff_threshold = arguments_.null_score_diff_threshold}));
 }
 
 void QuestionAnsweringJob::load_data(const tasks::DataParts& parts) {
@@ -81,7 +65,8 @@ std::string QuestionAnsweringJob::title() const {
 }
 
 tasks::DataName QuestionAnsweringJob::data_name(const tasks::Stages& stages) const {
-  return {arguments_.dataset_name, arguments_.dataset_config_name, data_text(arguments_, stages)};
+  return {arguments_.dataset_name, arguments_.dataset_config_name,
+          tasks::data_text(arguments_, stages)};
 }
 
 tasks::CardTask QuestionAnsweringJob::card_task() const {

@@ -131,8 +131,7 @@ void QuestionAnsweringTask::load_labels(std::span<const std::uint32_t> features,
 }
 
 double QuestionAnsweringTask::loss(const kernels::Context& context, const nn::PackedBatch& batch,
-                                   std::span<const float> logits, float scale,
-                                   float* grad_logits) {
+                                   std::span<const float> logits, float scale, float* grad_logits) {
   return kernels::span_cross_entropy(context, batch.sequences(), logits.data(), start_.data(),
                                      end_.data(), scale, grad_logits);
 }
@@ -170,12 +169,10 @@ tasks::Evaluation QuestionAnsweringTask::evaluate(tasks::Split split, std::span<
   const EvaluationSet& set = evaluation_set(split);
   const SpanLogits logits = split_logits(outputs_in_order(split, output));
   const auto examples = used_examples(set);
-  Predictions answers =
-      postprocess(examples, set.features, {logits.start, logits.end, logits.row_begin},
-                  postprocess_, threads);
+  Predictions answers = postprocess(
+      examples, set.features, {logits.start, logits.end, logits.row_begin}, postprocess_, threads);
   if (!directory.empty()) {
-    write_prediction_files(directory, prefix, answers,
-                           postprocess_.version_2_with_negative);
+    write_prediction_files(directory, prefix, answers, postprocess_.version_2_with_negative);
   }
   tasks::Evaluation evaluation{.metrics = nlohmann::ordered_json::object(),
                                .warnings = std::move(answers.warnings)};
@@ -186,9 +183,8 @@ tasks::Evaluation QuestionAnsweringTask::evaluate(tasks::Split split, std::span<
   }
   std::vector<std::string_view> texts;
   for (const Prediction& prediction : answers.predictions) texts.push_back(prediction.text);
-  const Metrics metrics = postprocess_.version_2_with_negative
-                              ? squad_v2_metrics(examples, texts)
-                              : squad_metrics(examples, texts);
+  const Metrics metrics = postprocess_.version_2_with_negative ? squad_v2_metrics(examples, texts)
+                                                               : squad_metrics(examples, texts);
   if (split == tasks::Split::kEval) eval_answers_ = std::move(texts);
   for (const auto& [name, value] : metrics) {
     const bool count = name.ends_with("total");
@@ -201,8 +197,7 @@ tasks::Evaluation QuestionAnsweringTask::evaluate(tasks::Split split, std::span<
 Mistakes QuestionAnsweringTask::mistakes(std::size_t limit) const {
   if (eval_answers_.empty()) return {};
   const auto examples = eval_set_->questions.examples().first(eval_answers_.size());
-  return find_mistakes(examples, eval_answers_, postprocess_.version_2_with_negative,
-                       limit);
+  return find_mistakes(examples, eval_answers_, postprocess_.version_2_with_negative, limit);
 }
 
 }  // namespace tandem::question_answering

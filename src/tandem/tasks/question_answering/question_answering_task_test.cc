@@ -55,9 +55,8 @@ struct Written {
 Written evaluate(Padding padding, std::size_t batch_size, std::size_t train_batch_size = 0) {
   const text::Tokenizer tokenizer = text::Tokenizer::load(demo("model"));
   models::testing::TestContext context;
-  QuestionAnsweringTask task(
-      models::ModelConfig::load(demo("model")), tokenizer,
-      {.padding = padding, .eval_batch_size = batch_size});
+  QuestionAnsweringTask task(models::ModelConfig::load(demo("model")), tokenizer,
+                             {.padding = padding, .eval_batch_size = batch_size});
   auto questions = data::read_questions(demo("held_out.json"), {});
   FeatureSet features = features_of(tokenizer, questions, padding);
   task.set_evaluation(tasks::Split::kEval, {std::move(questions), std::move(features)});
@@ -102,7 +101,8 @@ TEST(QuestionAnsweringTask, PaddedBatchesAreThoseOfASequentialSampler) {
       std::vector<float> output;
       task.predict(context, {.f32 = weights, .bf16 = {}}, tasks::Split::kEval, begin,
                    begin + kBatch, output);
-      ASSERT_EQ(output.size(), 2 * tasks::batch_rows(features, indices, padding)) << "batch at " << begin;
+      ASSERT_EQ(output.size(), 2 * tasks::batch_rows(features, indices, padding))
+          << "batch at " << begin;
       ASSERT_EQ(output.size(), task.output_size(tasks::Split::kEval, begin, begin + kBatch));
     }
   }
@@ -160,8 +160,8 @@ TEST(QuestionAnsweringTask, QuestionsWithoutAnAnswerAreRefusedAtOnce) {
     data::QuestionSet questions = set(answers);
     FeatureSet features = build_features(tokenizer, questions.examples(),
                                          {.labels = false, .max_samples = max_samples}, threads);
-    QuestionAnsweringTask task(models::ModelConfig::load(demo("model")), tokenizer,
-                               {}, {.version_2_with_negative = version_2});
+    QuestionAnsweringTask task(models::ModelConfig::load(demo("model")), tokenizer, {},
+                               {.version_2_with_negative = version_2});
     try {
       task.set_evaluation(split, {std::move(questions), std::move(features)});
     } catch (const DataError& error) {
@@ -194,8 +194,8 @@ TEST(QuestionAnsweringTask, SaysHowACutEvaluationOfVersion2IsFlattered) {
     const text::Tokenizer tokenizer = text::Tokenizer::load(demo("model"));
     models::testing::TestContext context_of_kernels;
     ThreadPool threads(1);
-    QuestionAnsweringTask task(models::ModelConfig::load(demo("model")), tokenizer,
-                               {}, {.version_2_with_negative = true});
+    QuestionAnsweringTask task(models::ModelConfig::load(demo("model")), tokenizer, {},
+                               {.version_2_with_negative = true});
     auto questions = data::read_questions(folder / "q.json", {});
     FeatureSet features = build_features(
         tokenizer, questions.examples(),

@@ -124,31 +124,6 @@ class Loader {
 
 }  // namespace
 
-// As in run_qa.py a data set's name wins over single files.
-hub::DatasetFiles find_questions(const tasks::QaArguments& data, const tasks::Stages& stages,
-                                 const hub::ModelArguments& model, const Environment& environment,
-                                 hub::DownloadObserver& downloads) {
-  hub::DatasetFiles files;
-  if (data.dataset_name) {
-    files = hub::resolve_dataset({*data.dataset_name, data.dataset_config_name, model.cache_dir,
-                                  data::question_file_extensions(), model.token},
-                                 environment, &downloads);
-  } else {
-    if (data.train_file) files.train = {*data.train_file};
-    if (data.validation_file) files.validation = {*data.validation_file};
-    if (data.test_file) files.test = {*data.test_file};
-  }
-  const auto require = [](bool wanted, const std::vector<fs::path>& shards, std::string_view flag,
-                          std::string_view option) {
-    if (!wanted || !shards.empty()) return;
-    raise<ConfigError>("{} requires a data file: pass {}", flag, option);
-  };
-  require(stages.train, files.train, "--do_train", "--train_file");
-  require(stages.eval, files.validation, "--do_eval", "--validation_file");
-  require(stages.predict, files.test, "--do_predict", "--test_file");
-  return files;
-}
-
 void load_questions(const tasks::QaArguments& data, const text::Tokenizer& tokenizer,
                     const tasks::DataParts& parts, QuestionAnsweringTask& task) {
   std::optional<ThreadPool> workers;

@@ -1,7 +1,6 @@
 // The questions of a job: from flags to files, from files to features.
 #pragma once
 
-#include "tandem/hub/dataset_files.h"
 #include "tandem/tasks/job_task.h"
 #include "tandem/tasks/question_answering/features.h"
 #include "tandem/tasks/question_answering/qa_arguments.h"
@@ -9,12 +8,6 @@
 #include "tandem/text/tokenizer.h"
 
 namespace tandem::question_answering {
-
-// The files of --dataset_name, else those of --train_file and its siblings. Throws ConfigError when
-// a part that a stage needs is not there, and what hub::resolve_dataset() throws.
-hub::DatasetFiles find_questions(const tasks::QaArguments& data, const tasks::Stages& stages,
-                                 const hub::ModelArguments& model, const Environment& environment,
-                                 hub::DownloadObserver& downloads);
 
 // Reads what the stages need, makes features or finds them in the cache (feature_cache.h), says
 // what they are, and gives them to the task. `tokenizer` is the one of the parts' directory.

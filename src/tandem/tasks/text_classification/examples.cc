@@ -1,0 +1,239 @@
+#include "tandem/tasks/text_classification/examples.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "tandem/core/error.h"
+#include "tandem/tasks/text_classification/numpy_permutation.h"
+
+namespace tandem::text_classification {
+namespace {
+
+using data::Column;
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+bool has(std::span<const std::string> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string known_labels(const LabelSet& labels) {
+  constexpr std::size_t kShown = 20;
+  const std::size_t count = std::min(kShown, labels.names.size());
+  return fmt::format("{}{}",
+                     fmt::join(labels.names.begin(),
+                               labels.names.begin() + static_cast<std::ptrdiff_t>(count), ", "),
+                     labels.names.size() > kShown ? ", …" : "");
+}
+
+// Gives labels to the examples of a set.
+class Labeller {
+ public:
+  Labeller(const RawExamples& raw, const LabelSet& labels, ExampleSet& set)
+      : raw_(raw), labels_(labels), set_(set) {}
+
+  void run(bool required) {
+    if (!required && !any()) return;
+    for (const std::uint32_t row : raw_.used) {
+      switch (labels_.problem) {
+        case Problem::kSingleLabel:
+          set_.classes.push_back(id_of(raw_.labels, row, row));
+          break;
+        case Problem::kRegression:
+          set_.values.push_back(static_cast<float>(number(row)));
+          break;
+        case Problem::kMultiLabel:
+          add_cells(row);
+      }
+    }
+  }
+
+ private:
+  // Whether rows have labels: -1 and nothing are none.
+  bool any() const {
+    return raw_.labels.kind != Column::Kind::kOther &&
+           std::any_of(raw_.used.begin(), raw_.used.end(), [&](std::uint32_t row) {
+             return !raw_.labels.is_null(row) && !is_no_label(raw_.labels, row);
+           });
+  }
+
+  template <class... Args>
+  [[noreturn]] void fail(std::size_t row, fmt::format_string<Args...> format,
+                         Args&&... args) const {
+    raise<DataError>("{}: {}", raw_.rows.place(row),
+                     fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  std::int32_t id_of(const Column& cells, std::size_t cell, std::size_t row) const {
+    const auto text = label_text(cells, cell);
+    if (!text) fail(row, "the label is missing");
+    const auto found = labels_.ids.find(*text);
+    if (found != labels_.ids.end()) return found->second;
+    if (is_no_label(cells, cell))
+      fail(row, "the label -1 stands for no label; expected one of {}", known_labels(labels_));
+    if (cells.kind == Column::Kind::kNumber)
+      fail(row, "the label {} is a number, but a class is needed: {}", *text,
+           known_labels(labels_));
+    fail(row, "the label '{}' is not known; expected one of {}", *text, known_labels(labels_));
+  }
+
+  double number(std::size_t row) const {
+    const Column& cells = raw_.labels;
+    if (cells.is_null(row)) fail(row, "the label is missing");
+    if (cells.kind == Column::Kind::kNumber) return cells.numbers[row];
+    if (cells.kind == Column::Kind::kInteger) return static_cast<double>(cells.integers[row]);
+    fail(row, "the label '{}' is no number, which regression needs",
+         label_text(cells, row).value_or(""));
+  }
+
+  // The list may be empty.
+  void add_cells(std::size_t row) {
+    const std::size_t begin = set_.values.size();
+    set_.values.resize(begin + labels_.names.size(), 0.0f);
+    if (raw_.labels.kind == Column::Kind::kOther || raw_.labels.is_null(row)) return;
+    if (raw_.labels.kind != Column::Kind::kList)
+      fail(row, "the label has the type {}, expected a list of labels", raw_.labels.type);
+    for (std::size_t cell = raw_.labels.begins[row]; cell < raw_.labels.begins[row + 1]; ++cell)
+      set_.values[begin +
+                  static_cast<std::size_t>(id_of(raw_.labels.children.front(), cell, row))] = 1.0f;
+  }
+
+  const RawExamples& raw_;
+  const LabelSet& labels_;
+  ExampleSet& set_;
+};
+
+std::string_view text_of(const RawExamples& raw, const Column& column, std::size_t row) {
+  if (!column.is_null(row)) return column.texts[row];
+  if (raw.rows.untyped()) return "";  // an empty cell
+  raise<DataError>("{}: column \"{}\" is null, expected text", raw.rows.place(row), column.name);
+}
+
+}  // namespace
+
+// --- columns ---
+
+std::vector<std::string> ExampleReader::choose_texts(std::span<const std::string> names) const {
+  if (arguments_.script == Script::kClassification) {
+    return split_list(arguments_.text_column_names.value_or("sentence"));
+  }
+  if (arguments_.task_name) {
+    const GlueTask& task = *find_glue_task(*arguments_.task_name);
+    std::vector<std::string> texts{std::string(task.first_column)};
+    if (!task.second_column.empty()) texts.emplace_back(task.second_column);
+    return texts;
+  }
+  if (has(names, "sentence1") && has(names, "sentence2")) return {"sentence1", "sentence2"};
+  std::vector<std::string> texts;
+  for (const std::string& name : names) {
+    if (name != "label" && texts.size() < 2) texts.push_back(name);
+  }
+  if (texts.empty()) raise<DataError>("there is no column beside \"label\"");
+  return texts;
+}
+
+std::vector<std::string> ExampleReader::choose(std::span<const std::string> names,
+                                               bool label_needed) {
+  if (texts_.empty()) texts_ = choose_texts(names);
+  std::vector<std::string> wanted = texts_;
+  const std::string label = arguments_.label_column();
+  if (label_needed || has(names, label)) wanted.push_back(label);
+  return wanted;
+}
+
+std::string ExampleReader::describe_columns() const {
+  return fmt::format("texts from \"{}\", labels from \"{}\"", fmt::join(texts_, "\", \""),
+                     arguments_.label_column());
+}
+
+RawExamples ExampleReader::read(std::span<const std::filesystem::path> files,
+                                std::optional<std::size_t> rows, std::string_view part,
+                                const std::optional<std::int64_t>& max_samples) {
+  RawExamples raw;
+  const data::RowOptions options{
+      .choose = [&](std::span<const std::string> names) { return choose(names, part != "test"); },
+      .num_rows = rows};
+  raw.rows = data::read_rows(files, options);
+  raw.columns = texts_;
+  for (const std::string& name : texts_) {
+    const Column& column = *raw.rows.find(name);
+    if (column.kind == Column::Kind::kText || column.kind == Column::Kind::kOther) continue;
+    raise<DataError>("{}: column \"{}\" has the type {}, expected text", raw.rows.place(0), name,
+                     column.type);
+  }
+  if (const Column* labels = raw.rows.find(arguments_.label_column())) {
+    raw.labels = *labels;
+    if (raw.rows.untyped()) infer_type(raw.labels);
+  }
+  raw.used.resize(raw.rows.size());
+  std::iota(raw.used.begin(), raw.used.end(), 0u);
+  if (part == "train" && arguments_.shuffle_train_dataset) {
+    raw.used =
+        numpy_permutation(raw.rows.size(), static_cast<std::uint64_t>(arguments_.shuffle_seed));
+  }
+  if (max_samples) {
+    raw.used.resize(std::min(raw.used.size(),
+                             static_cast<std::size_t>(std::max<std::int64_t>(0, *max_samples))));
+  }
+  return raw;
+}
+
+// --- examples ---
+
+ExampleSet make_examples(RawExamples raw, const LabelSet& labels, std::string_view delimiter,
+                         bool pairs, bool need_labels) {
+  ExampleSet set;
+  std::vector<const Column*> columns;
+  for (const std::string& name : raw.columns) columns.push_back(raw.rows.find(name));
+  for (const std::uint32_t row : raw.used) {
+    if (pairs || columns.size() == 1) {
+      set.first.push_back(text_of(raw, *columns[0], row));
+      if (columns.size() > 1) set.second.push_back(text_of(raw, *columns[1], row));
+      continue;
+    }
+    std::string& text = set.joined.emplace_back();
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      if (c > 0) text += delimiter;
+      text += text_of(raw, *columns[c], row);
+    }
+    set.first.push_back(text);
+  }
+  Labeller(raw, labels, set).run(need_labels);
+  set.used = std::move(raw.used);
+  set.rows = std::move(raw.rows);
+  return set;
+}
+
+std::string class_distribution(const RawExamples& raw) {
+  constexpr std::size_t kShown = 20;
+  if (raw.labels.kind == Column::Kind::kOther || raw.labels.kind == Column::Kind::kList) return "";
+  std::vector<std::pair<std::string, std::size_t>> counts;
+  std::map<std::string, std::size_t> place;
+  for (const std::uint32_t row : raw.used) {
+    const std::string text = label_text(raw.labels, row).value_or("none");
+    const auto [found, is_new] = place.emplace(text, counts.size());
+    if (is_new) counts.emplace_back(text, 0);
+    ++counts[found->second].second;
+  }
+  std::string out;
+  for (std::size_t i = 0; i < std::min(kShown, counts.size()); ++i) {
+    const auto& [text, count] = counts[i];
+    out += fmt::format("{}{}: {} ({:.2f}%)", out.empty() ? "" : ", ", text, count,
+                       100 * static_cast<double>(count) / static_cast<double>(raw.used.size()));
+  }
+  return out + (counts.size() > kShown ? fmt::format(", {} more", counts.size() - kShown) : "");
+}
+
+}  // namespace tandem::text_classification

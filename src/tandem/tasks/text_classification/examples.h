@@ -1,0 +1,71 @@
+// The rows of data files as texts with labels: which columns are taken, what is left of them, and
+// what is wrong with them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/data/read_rows.h"
+#include "tandem/tasks/text_classification/classification_arguments.h"
+#include "tandem/tasks/text_classification/labels.h"
+
+namespace tandem::text_classification {
+
+// A part of the data: its rows, those of them that are used, and where in them the texts are.
+struct RawExamples {
+  data::Rows rows;
+  std::vector<std::uint32_t> used;   // rows, in the order of the examples
+  std::vector<std::string> columns;  // with text
+  data::Column labels;               // of all rows; kOther: there is no such column
+};
+
+// Reads the parts of a job, which agree on the columns that the first one has.
+class ExampleReader {
+ public:
+  explicit ExampleReader(const ClassificationArguments& arguments) : arguments_(arguments) {}
+
+  // `part` is train, validation or test; `max_samples` the first n. Throws DataError.
+  RawExamples read(std::span<const std::filesystem::path> files, std::optional<std::size_t> rows,
+                   std::string_view part, const std::optional<std::int64_t>& max_samples);
+  // Which columns were taken, for people; once.
+  std::string describe_columns() const;
+
+ private:
+  std::vector<std::string> choose(std::span<const std::string> names, bool label_needed);
+  std::vector<std::string> choose_texts(std::span<const std::string> names) const;
+
+  const ClassificationArguments& arguments_;
+  std::vector<std::string> texts_;
+};
+
+// Texts and labels. Views belong to the object. Movable.
+struct ExampleSet {
+  std::vector<std::string_view> first;   // per example
+  std::vector<std::string_view> second;  // empty: single texts
+  // Labels; all empty when the part has none.
+  std::vector<std::int32_t> classes;  // kSingleLabel
+  std::vector<float> values;  // kRegression [examples]; kMultiLabel [examples, labels], 0 or 1
+  data::Rows rows;
+  std::vector<std::uint32_t> used;  // row of each example
+  std::deque<std::string> joined;   // texts of several columns
+
+  std::size_t size() const { return first.size(); }
+  bool labelled() const { return !classes.empty() || !values.empty(); }
+};
+
+// `need_labels`: training and evaluation; else rows without labels make a set without. Throws
+// DataError that names the file and row: no text, a label that is missing or unknown, a number
+// where a class is needed.
+ExampleSet make_examples(RawExamples raw, const LabelSet& labels, std::string_view delimiter,
+                         bool pairs, bool need_labels);
+
+// "1: 39 (60.94%), 0: 25 (39.06%)": how often each label occurs, in the order of the rows.
+std::string class_distribution(const RawExamples& raw);
+
+}  // namespace tandem::text_classification

@@ -1,0 +1,174 @@
+#include "tandem/tasks/text_classification/mistakes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tandem/core/html.h"
+#include "tandem/tasks/text_classification/metrics.h"
+
+namespace tandem::text_classification {
+namespace {
+
+// repr() of a Python string: in single quotes unless it holds one and no double quote.
+std::string python_quoted(const std::string& text) {
+  const bool doubled = text.find('\'') != text.npos && text.find('"') == text.npos;
+  const char quote = doubled ? '"' : '\'';
+  std::string out(1, quote);
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (c == '\r') {
+      out += "\\r";
+    } else {
+      if (c == quote || c == '\\') out += '\\';
+      out += c;
+    }
+  }
+  return out + quote;
+}
+
+std::string list_text(const LabelSet& labels, const auto& is_on) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < labels.names.size(); ++i) {
+    if (is_on(i)) text += (text.size() > 1 ? ", " : "") + python_quoted(labels.names[i]);
+  }
+  return text + "]";
+}
+
+double probability(std::span<const float> logits, std::size_t of) {
+  const float largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit - largest));
+  return std::exp(static_cast<double>(logits[of] - largest)) / sum;
+}
+
+// What is wrong with text i; `expected` is empty when nothing is.
+Mistake judge(const ExampleSet& examples, const LabelSet& labels, std::span<const float> logits,
+              std::size_t i) {
+  Mistake mistake;
+  mistake.predicted = prediction_text(labels, logits);
+  if (labels.problem == Problem::kSingleLabel) {
+    const auto predicted = static_cast<std::size_t>(argmax(logits));
+    const auto expected = static_cast<std::size_t>(examples.classes[i]);
+    mistake.confidence = probability(logits, predicted);
+    mistake.rightness = probability(logits, expected);
+    if (predicted != expected) mistake.expected = labels.names[expected];
+  } else if (labels.problem == Problem::kRegression) {
+    const double error = std::abs(static_cast<double>(logits[0] - examples.values[i]));
+    mistake.rightness = 1 / (1 + error);
+    if (!(error <= 0.5)) mistake.expected = fmt::format("{:.3f}", examples.values[i]);
+  } else {
+    const std::size_t width = labels.names.size();
+    std::size_t wrong = 0;
+    const auto is_expected = [&](std::size_t k) { return examples.values[i * width + k] != 0; };
+    for (std::size_t k = 0; k < width; ++k) wrong += is_expected(k) != (logits[k] > 0);
+    mistake.rightness = 1 / (1 + static_cast<double>(wrong));
+    if (wrong > 0) mistake.expected = list_text(labels, is_expected);
+  }
+  return mistake;
+}
+
+std::string matrix_html(const Mistakes& mistakes) {
+  constexpr std::size_t kMost = 30;  // labels
+  const std::size_t n = mistakes.labels.size();
+  if (mistakes.confusion.empty() || n > kMost) return "";
+  std::string text = "<table class=\"confusion\">\n<tr><th>expected \\ predicted</th>";
+  for (const std::string& label : mistakes.labels)
+    text += fmt::format("<th>{}</th>", escape_html(label));
+  text += "</tr>\n";
+  for (std::size_t row = 0; row < n; ++row) {
+    text += fmt::format("<tr><th>{}</th>", escape_html(mistakes.labels[row]));
+    for (std::size_t column = 0; column < n; ++column) {
+      const std::size_t count = mistakes.confusion[row * n + column];
+      text += row == column ? fmt::format("<td><b>{}</b></td>", count)
+                            : fmt::format("<td>{}</td>", count);
+    }
+    text += "</tr>\n";
+  }
+  return text + "</table>\n";
+}
+
+std::string entry_html(const Mistake& mistake, Problem problem) {
+  const std::string sure = problem == Problem::kSingleLabel
+                               ? fmt::format(" ({:.0f} % sure)", 100 * mistake.confidence)
+                               : std::string();
+  const std::string second = mistake.second.empty() ? ""
+                                                    : fmt::format("<div class=\"context\">{}</div>",
+                                                                  escape_html(mistake.second));
+  return fmt::format(
+      "<details data-f1=\"{:.4f}\"><summary>{} <b>{}</b> instead of <b>{}</b>{}</summary>\n"
+      "<div class=\"context\">{}</div>{}<small>{}</small></details>\n",
+      mistake.rightness, escape_html(mistake.first.substr(0, 120)), escape_html(mistake.predicted),
+      escape_html(mistake.expected), sure, escape_html(mistake.first), second,
+      escape_html(mistake.place));
+}
+
+}  // namespace
+
+std::string prediction_text(const LabelSet& labels, std::span<const float> logits) {
+  switch (labels.problem) {
+    case Problem::kSingleLabel:
+      return labels.names[static_cast<std::size_t>(argmax(logits))];
+    case Problem::kRegression:
+      return fmt::format("{:.3f}", static_cast<double>(logits[0]));
+    case Problem::kMultiLabel:
+      return list_text(labels, [&](std::size_t i) { return logits[i] > 0; });
+  }
+  return "";
+}
+
+Mistakes find_mistakes(const ExampleSet& examples, const LabelSet& labels,
+                       std::span<const float> logits, std::size_t limit) {
+  const std::size_t width = labels.num_outputs();
+  Mistakes mistakes{.problem = labels.problem,
+                    .num_texts = examples.size(),
+                    .num_wrong = 0,
+                    .labels = labels.names,
+                    .confusion = {},
+                    .shown = {}};
+  if (labels.problem == Problem::kSingleLabel) mistakes.confusion.resize(width * width);
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    const auto own = logits.subspan(i * width, width);
+    if (labels.problem == Problem::kSingleLabel) {
+      ++mistakes.confusion[static_cast<std::size_t>(examples.classes[i]) * width +
+                           static_cast<std::size_t>(argmax(own))];
+    }
+    Mistake mistake = judge(examples, labels, own, i);
+    if (mistake.expected.empty()) continue;
+    ++mistakes.num_wrong;
+    if (mistakes.shown.size() >= limit) continue;
+    mistake.first = examples.first[i];
+    if (!examples.second.empty()) mistake.second = examples.second[i];
+    mistake.place = examples.rows.place(examples.used[i]);
+    mistakes.shown.push_back(std::move(mistake));
+  }
+  return mistakes;
+}
+
+tasks::ReportSection mistakes_section(const Mistakes& mistakes) {
+  if (mistakes.num_texts == 0) return {};
+  const char* what = mistakes.problem == Problem::kRegression
+                         ? "Predictions that are off by more than 0.5"
+                         : "Wrong predictions";
+  std::string text = fmt::format("<h2 id=\"wrong\">{}: {} of {} texts</h2>\n{}", what,
+                                 mistakes.num_wrong, mistakes.num_texts, matrix_html(mistakes));
+  if (mistakes.shown.size() < mistakes.num_wrong)
+    text += fmt::format("<p>The first {} are here.</p>\n", mistakes.shown.size());
+  // Hidden until the script has run, without which they would do nothing.
+  text +=
+      "<form id=\"find\" hidden><label>Search <input id=\"search\" type=\"search\" "
+      "autocomplete=\"off\" placeholder=\"text or label\"></label> <label>Sort by <select "
+      "id=\"sort\"><option value=\"order\">order of the file</option><option value=\"worst\">most "
+      "wrong</option><option value=\"best\">least wrong</option><option value=\"length\">length of "
+      "the text</option></select></label> <output id=\"found\"></output></form>\n<div "
+      "id=\"mistakes\">\n";
+  for (const Mistake& mistake : mistakes.shown) text += entry_html(mistake, mistakes.problem);
+  return {text + "</div>\n", !mistakes.shown.empty()};
+}
+
+}  // namespace tandem::text_classification

@@ -1,0 +1,44 @@
+// What an evaluation got wrong, for people to look through in report.html.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tandem/tasks/report_section.h"
+#include "tandem/tasks/text_classification/examples.h"
+#include "tandem/tasks/text_classification/labels.h"
+
+namespace tandem::text_classification {
+
+struct Mistake {
+  std::string first, second;        // the texts; second is empty for single ones
+  std::string predicted, expected;  // labels or numbers
+  double confidence = 0;            // kSingleLabel: probability of what was predicted
+  double rightness = 0;  // kSingleLabel: probability of what was expected; else 1 / (1 + error)
+  std::string place;
+};
+
+struct Mistakes {
+  Problem problem = Problem::kSingleLabel;
+  std::size_t num_texts = 0;
+  std::size_t num_wrong = 0;        // kRegression: those that are off by more than half
+  std::vector<std::string> labels;  // of the matrix, by id
+  // [expected, predicted] counts of texts; kSingleLabel only.
+  std::vector<std::size_t> confusion;
+  std::vector<Mistake> shown;  // the first ones in order; kRegression: the worst ones
+};
+
+// Of a set with labels and the model's logits [texts, outputs].
+Mistakes find_mistakes(const ExampleSet& examples, const LabelSet& labels,
+                       std::span<const float> logits, std::size_t limit);
+
+// A confusion matrix, and a list that report.js searches.
+tasks::ReportSection mistakes_section(const Mistakes& mistakes);
+
+// How prediction files and reports write what the logits of a text say: a label, a list of labels
+// as Python prints it, a number with 3 decimals.
+std::string prediction_text(const LabelSet& labels, std::span<const float> logits);
+
+}  // namespace tandem::text_classification

@@ -1,0 +1,87 @@
+// Text classification as a task of the trainer: features, head, losses, metrics and prediction
+// files tied together.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tandem/tasks/encoder_task.h"
+#include "tandem/tasks/text_classification/examples.h"
+#include "tandem/tasks/text_classification/labels.h"
+#include "tandem/tasks/text_classification/metrics.h"
+#include "tandem/tasks/text_classification/mistakes.h"
+#include "tandem/tasks/text_classification/text_features.h"
+
+namespace tandem::text_classification {
+
+// Texts with their features; features point at nothing of the examples.
+struct LabelledTexts {
+  ExampleSet examples;
+  TextFeatures features;
+};
+
+struct ClassifierOptions {
+  LabelSet labels;
+  MetricSet metrics = MetricSet::kAccuracy;
+  double label_smoothing = 0;   // of kSingleLabel
+  std::string prediction_file;  // name of the file of a prediction; empty: none is written
+  std::string prediction_file_of_second;  // of the second test set (select_set())
+};
+
+class TextClassificationTask final : public tasks::EncoderTask {
+ public:
+  // `tokenizer` must outlive the task. Throws ConfigError for label smoothing without classes.
+  TextClassificationTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
+                         const tasks::EncoderTaskOptions& options, ClassifierOptions classifier);
+
+  // Once, before training.
+  void set_train(LabelledTexts texts);
+  // Adds an evaluation set of the split; the first one is selected. Sets without labels are only
+  // predicted.
+  void add_evaluation(tasks::Split split, LabelledTexts texts);
+  // Which of the split's sets is evaluated from here on.
+  void select_set(tasks::Split split, std::size_t index);
+
+  std::size_t num_sets(tasks::Split split) const { return sets(split).sets.size(); }
+
+  const LabelSet& labels() const { return classifier_.labels; }
+  std::string train_fingerprint() const override;
+  std::string evaluation_fingerprint(tasks::Split split) const override;
+  tasks::Evaluation evaluate(tasks::Split split, std::span<const float> output,
+                             const std::filesystem::path& directory, const std::string& prefix,
+                             ThreadPool& threads) override;
+  // What the last evaluation of the validation set got wrong; nothing without one.
+  const Mistakes& mistakes() const { return mistakes_; }
+
+ private:
+  struct Sets {
+    std::vector<LabelledTexts> sets;
+    std::size_t selected = 0;
+  };
+  const Sets& sets(tasks::Split split) const {
+    return split == tasks::Split::kEval ? eval_ : test_;
+  }
+  Sets& sets(tasks::Split split) { return split == tasks::Split::kEval ? eval_ : test_; }
+
+  void reserve_labels(std::size_t sequences, std::size_t rows) override;
+  void load_labels(std::span<const std::uint32_t> features, const nn::PackedBatch& batch) override;
+  double loss(const kernels::Context& context, const nn::PackedBatch& batch,
+              std::span<const float> logits, float scale, float* grad_logits) override;
+  double loss_of(const kernels::Context& context, std::span<const std::int32_t> classes,
+                 std::span<const float> values, std::span<const float> logits, float scale,
+                 float* grad_logits) const;
+  // Values of the labels per text, in ExampleSet::values.
+  std::size_t value_width() const {
+    return classifier_.labels.problem == Problem::kMultiLabel ? classifier_.labels.names.size() : 1;
+  }
+
+  ClassifierOptions classifier_;
+  LabelledTexts train_;
+  Sets eval_, test_;
+  std::vector<std::int32_t> classes_;  // of the batch
+  std::vector<float> values_;
+  Mistakes mistakes_;
+};
+
+}  // namespace tandem::text_classification

@@ -1,0 +1,321 @@
+// Features, labels, columns and metrics of text classification.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "support/golden_files.h"
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/tasks/text_classification/examples.h"
+#include "tandem/tasks/text_classification/metrics.h"
+#include "tandem/tasks/text_classification/mistakes.h"
+#include "tandem/tasks/text_classification/numpy_permutation.h"
+#include "tandem/tasks/text_classification/text_features.h"
+
+namespace tandem::text_classification {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+fs::path task_data() { return testing::shared_data() / "tasks"; }
+fs::path task_goldens() { return testing::shared_data() / "golden" / "tasks"; }
+
+bool has_goldens() { return fs::exists(task_goldens() / "metric_cases_tasks.json"); }
+
+// --- metrics ---
+
+MetricSet metrics_of_case(const json& one) {
+  if (one.contains("task")) return find_glue_task(one.at("task").get<std::string>())->metrics;
+  const std::string kind = one.at("kind");
+  if (kind == "regression") return MetricSet::kMse;
+  return kind.starts_with("multi") ? MetricSet::kMicroF1 : MetricSet::kAccuracy;
+}
+
+Metrics compute(MetricSet set, const json& one) {
+  std::vector<float> logits, values;
+  std::vector<std::uint8_t> cells, expected;
+  std::vector<std::int32_t> predicted, classes;
+  for (const json& row : one.at("logits")) {
+    const auto own = row.get<std::vector<float>>();
+    predicted.push_back(argmax(own));
+    for (const float logit : own) cells.push_back(logit > 0);
+    logits.insert(logits.end(), own.begin(), own.end());
+  }
+  if (set == MetricSet::kMicroF1) {
+    for (const json& row : one.at("labels")) {
+      for (const json& cell : row) expected.push_back(cell.get<double>() != 0);
+    }
+    return cell_metrics(set, cells, expected, one.at("logits")[0].size());
+  }
+  if (set == MetricSet::kMse || set == MetricSet::kCorrelations)
+    return value_metrics(set, logits, one.at("labels").get<std::vector<float>>());
+  for (const json& label : one.at("labels"))
+    classes.push_back(static_cast<std::int32_t>(label.get<double>()));
+  return class_metrics(set, predicted, classes);
+}
+
+TEST(ClassificationMetrics, AreThoseOfTheScripts) {
+  if (!has_goldens()) GTEST_SKIP() << "needs " << task_goldens();
+  const auto golden =
+      nlohmann::ordered_json::parse(read_file(task_goldens() / "metric_cases_tasks.json"));
+  for (const char* script : {"glue", "run_classification"}) {
+    for (const auto& one : golden.at(script)) {
+      const MetricSet set = metrics_of_case(one);
+      const Metrics metrics = compute(set, one);
+      std::size_t i = 0;
+      ASSERT_EQ(metrics.size(), one.at("result").size()) << one.at("note");
+      for (const auto& [name, value] : one.at("result").items()) {
+        ASSERT_EQ(metrics[i].first, name) << one.at("note");
+        const double got = metrics[i++].second;
+        if (value.is_null()) {
+          EXPECT_TRUE(std::isnan(got)) << one.at("note") << ": " << name;
+          continue;
+        }
+        // Pearson's is of f32, whose sums depend on the build of numpy.
+        const bool f32 = set == MetricSet::kCorrelations && name != "spearmanr";
+        EXPECT_NEAR(got, value.get<double>(), f32 ? 1e-6 : 1e-15) << one.at("note") << ": " << name;
+      }
+    }
+  }
+}
+
+TEST(ClassificationMetrics, SmallCases) {
+  const std::vector<std::int32_t> zeros{0, 0, 0}, labels{0, 1, 0};
+  EXPECT_EQ(class_metrics(MetricSet::kMatthews, zeros, labels)[0].second, 0.0);
+  const Metrics both = class_metrics(MetricSet::kAccuracyAndF1, zeros, labels);
+  EXPECT_EQ(both[1].second, 0.0);
+  EXPECT_EQ(both[2].first, "combined_score");
+  EXPECT_DOUBLE_EQ(both[2].second, 1.0 / 3);
+  const std::vector<float> constant{1, 1, 1}, values{1, 2, 3};
+  EXPECT_TRUE(std::isnan(value_metrics(MetricSet::kCorrelations, constant, values)[0].second));
+  EXPECT_EQ(argmax(std::vector<float>{1, 3, 3}), 1);
+}
+
+// --- order ---
+
+TEST(NumpyPermutation, IsThatOfNumpy) {
+  // numpy.random.default_rng(42).permutation(10), and of seed 7.
+  EXPECT_THAT(numpy_permutation(10, 42), ElementsAre(5, 6, 0, 7, 3, 2, 4, 9, 1, 8));
+  EXPECT_TRUE(numpy_permutation(0, 1).empty());
+}
+
+// --- columns and labels ---
+
+class Examples : public ::testing::Test {
+ protected:
+  RawExamples read(const std::string& name, std::string_view text,
+                   std::string_view part = "train") {
+    write_file(folder_ / name, text);
+    const std::vector<fs::path> files{folder_ / name};
+    return reader_.read(files, std::nullopt, part, std::nullopt);
+  }
+
+  LabelSet labels_of(const RawExamples& raw) const {
+    const data::Column* column = &raw.labels;
+    return collect_labels(problem_of(raw.labels, arguments_), std::span(&column, 1),
+                          arguments_.script);
+  }
+
+  std::string error_of(std::string_view train, std::string_view validation) {
+    try {
+      const LabelSet labels = labels_of(read("train.csv", train));
+      make_examples(read("validation.csv", validation, "validation"), labels, " ", true, true);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  TemporaryFolder folder_;
+  ClassificationArguments arguments_;
+  ExampleReader reader_{arguments_};
+};
+
+TEST_F(Examples, LabelsOfRunGlueAreOrderedByValue) {
+  const RawExamples raw = read("t.csv", "sentence,label\na,10\nb,2\nc,1\nd,2\n");
+  const LabelSet labels = labels_of(raw);
+  EXPECT_EQ(labels.problem, Problem::kSingleLabel);
+  EXPECT_THAT(labels.names, ElementsAre("1", "2", "10"));
+  EXPECT_EQ(class_distribution(raw), "10: 1 (25.00%), 2: 2 (50.00%), 1: 1 (25.00%)");
+  const ExampleSet set =
+      make_examples(read("t.csv", "sentence,label\na,10\nb,2\n"), labels, " ", true, true);
+  EXPECT_THAT(set.classes, ElementsAre(2, 1));
+  EXPECT_THAT(set.first, ElementsAre("a", "b"));
+  EXPECT_TRUE(set.second.empty());
+}
+
+TEST_F(Examples, LabelsOfRunClassificationAreTexts) {
+  arguments_.script = Script::kClassification;
+  EXPECT_THAT(labels_of(read("t.csv", "sentence,label\na,10\nb,2\nc,1\n")).names,
+              ElementsAre("1", "10", "2"));
+}
+
+TEST_F(Examples, KindsOfLabels) {
+  EXPECT_EQ(labels_of(read("t.csv", "sentence,label\na,1\nb,2.5\n")).problem, Problem::kRegression);
+  const LabelSet bools = labels_of(read("b.csv", "sentence,label\na,true\nb,False\n"));
+  EXPECT_THAT(bools.names, ElementsAre("False", "True"));
+  EXPECT_THAT(bools.config_names(), ElementsAre("false", "true"));
+  EXPECT_THROW(labels_of(read("l.json", "{\"sentence\": \"a\", \"label\": [\"x\"]}")), DataError);
+}
+
+TEST_F(Examples, SeveralLabelsPerText) {
+  arguments_.script = Script::kClassification;
+  const RawExamples raw = read("m.json",
+                               "{\"sentence\": \"a\", \"label\": [\"y\", \"x\"]}\n"
+                               "{\"sentence\": \"b\", \"label\": []}\n");
+  const LabelSet labels = labels_of(raw);
+  ASSERT_EQ(labels.problem, Problem::kMultiLabel);
+  EXPECT_THAT(labels.names, ElementsAre("x", "y"));
+  const ExampleSet set = make_examples(read("n.json",
+                                            "{\"sentence\": \"a\", \"label\": [\"y\"]}\n"
+                                            "{\"sentence\": \"b\", \"label\": []}\n"),
+                                       labels, " ", false, true);
+  EXPECT_THAT(set.values, ElementsAre(0, 1, 0, 0));
+  EXPECT_EQ(prediction_text(labels, std::vector<float>{0.0f, 0.1f}), "['y']");
+  EXPECT_EQ(prediction_text(labels, std::vector<float>{-1.0f, 0.0f}), "[]");
+}
+
+TEST_F(Examples, PairsAndJoinedColumns) {
+  const auto texts = [&](std::string_view header) {
+    ExampleReader reader(arguments_);
+    write_file(folder_ / "c.csv", std::string(header) + "\n1,2,3\n");
+    const std::vector<fs::path> files{folder_ / "c.csv"};
+    return reader.read(files, std::nullopt, "test", std::nullopt).columns;
+  };
+  EXPECT_THAT(texts("sentence2,x,sentence1"), ElementsAre("sentence1", "sentence2"));
+  EXPECT_THAT(texts("id,text,label"), ElementsAre("id", "text")) << "the first two in file order";
+  arguments_.script = Script::kClassification;
+  arguments_.text_column_names = "b,a";
+  RawExamples raw = read("j.csv", "a,b,label\nx,y,1\n,z,0\n");
+  const LabelSet labels = labels_of(raw);
+  const ExampleSet set = make_examples(std::move(raw), labels, " | ", false, true);
+  EXPECT_THAT(set.first, ElementsAre("y | x", "z | "));
+}
+
+TEST_F(Examples, WhatIsWrongIsNamed) {
+  const std::string train = "sentence,label\na,0\nb,1\n";
+  EXPECT_THAT(error_of(train, "sentence,label\nx,0\ny,7\n"),
+              HasSubstr("validation.csv', row 2 (line 3): the label '7' is not known; expected one "
+                        "of 0, 1"));
+  EXPECT_THAT(error_of(train, "sentence,label\nx,0\ny,\n"),
+              HasSubstr("row 2 (line 3): the label is missing"));
+  EXPECT_THAT(error_of(train, "sentence,label\nx,0.5\n"),
+              HasSubstr("row 1 (line 2): the label 0.5 is a number, but a class is needed: 0, 1"));
+  EXPECT_THAT(error_of(train, "sentence,label\nx,-1\n"), HasSubstr("stands for no label"));
+  EXPECT_THAT(error_of(train, "sentence,lable\nx,0\n"),
+              HasSubstr("there is no column \"label\", found \"sentence\", \"lable\""));
+  EXPECT_THAT(error_of("sentence,label\na,0.5\nb,1\n", "sentence,label\nx,good\n"),
+              HasSubstr("the label 'good' is no number, which regression needs"));
+}
+
+TEST_F(Examples, TestFilesNeedNoLabels) {
+  const LabelSet labels = labels_of(read("t.csv", "sentence,label\na,0\nb,1\n"));
+  for (const char* text : {"sentence\nx\n", "sentence,label\nx,-1\n", "sentence,label\nx,\n"}) {
+    const ExampleSet set = make_examples(read("p.csv", text, "test"), labels, " ", true, false);
+    EXPECT_FALSE(set.labelled()) << text;
+    EXPECT_EQ(set.size(), 1u);
+  }
+}
+
+TEST(GlueLabels, AModelsOrderWins) {
+  bool differs = true;
+  const GlueTask& task = *find_glue_task("mnli");
+  const std::vector<std::string> of_model{"CONTRADICTION", "NEUTRAL", "ENTAILMENT"};
+  const LabelSet labels = glue_labels(task, of_model, differs);
+  EXPECT_FALSE(differs);
+  EXPECT_EQ(labels.names, of_model);
+  EXPECT_EQ(labels.ids.at("0"), 2) << "entailment";
+  const std::vector<std::string> others{"a", "b", "c"};
+  EXPECT_THAT(glue_labels(task, others, differs).names,
+              ElementsAre("entailment", "neutral", "contradiction"));
+  EXPECT_TRUE(differs);
+}
+
+// --- features ---
+
+std::uint32_t crc(const std::vector<std::int32_t>& values) {
+  return static_cast<std::uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(values.data()),
+                                          static_cast<uInt>(values.size() * 4)));
+}
+
+struct FeatureGolden {
+  const char* model;  // a folder of the goldens
+  const char* task;
+  const char* file;
+  bool pairs;
+};
+
+class TextFeaturesGolden : public ::testing::TestWithParam<FeatureGolden> {};
+
+TEST_P(TextFeaturesGolden, AreThoseOfTheScripts) {
+  if (!has_goldens()) GTEST_SKIP() << "needs " << task_goldens();
+  const FeatureGolden& golden = GetParam();
+  ClassificationArguments arguments;
+  arguments.script =
+      std::string(golden.task) == "multilabel" ? Script::kClassification : Script::kGlue;
+  ExampleReader reader(arguments);
+  const std::vector<fs::path> files{task_data() / golden.file};
+  RawExamples raw = reader.read(files, std::nullopt, "train", 64);
+  const data::Column* column = &raw.labels;
+  const LabelSet labels =
+      collect_labels(problem_of(raw.labels, arguments), std::span(&column, 1), arguments.script);
+  const ExampleSet set = make_examples(std::move(raw), labels, " ", golden.pairs, true);
+  const text::Tokenizer tokenizer =
+      text::Tokenizer::load(task_goldens() / "models" / (std::string("tiny-") + golden.model));
+  ThreadPool threads(2);
+  const TextFeatures features = build_text_features(tokenizer, set.first, set.second, 64, threads,
+                                                    [](std::size_t) { return std::string(); });
+  const std::vector<json> rows = testing::read_gzip_json_lines(
+      task_goldens() / ("features_" + std::string(golden.model) + "_" + golden.task + ".jsonl.gz"));
+  ASSERT_EQ(features.size() + 1, rows.size());
+  if (labels.problem != Problem::kRegression) {
+    std::vector<std::string> expected;
+    for (const json& label : rows[0].at("label_list"))
+      expected.push_back(label.is_string() ? label.get<std::string>() : label.dump());
+    EXPECT_EQ(labels.names, expected);
+  }
+  nn::PackedBatch batch;
+  for (std::uint32_t i = 0; i < features.size(); ++i) {
+    const json& row = rows[i + 1];
+    tasks::fill_batch(features, std::span(&i, 1), tasks::Padding::kMaxSeqLength, 0, batch);
+    ASSERT_EQ(batch.key_count[0], row.at("n_real")) << i;
+    ASSERT_EQ(crc(batch.input_ids), row.at("ids")) << i;
+    if (row.contains("types")) {
+      ASSERT_EQ(crc(batch.token_type_ids), row.at("types")) << i;
+    }
+    if (labels.problem == Problem::kSingleLabel) {
+      ASSERT_EQ(set.classes[i], row.at("label")) << i;
+    } else if (labels.problem == Problem::kRegression) {
+      ASSERT_EQ(set.values[i], row.at("label").get<float>()) << i;
+    } else {
+      const std::size_t n = labels.names.size();
+      ASSERT_EQ(json(std::vector<float>(set.values.begin() + static_cast<long>(i * n),
+                                        set.values.begin() + static_cast<long>((i + 1) * n))),
+                row.contains("labels") ? row.at("labels") : row.at("label"))
+          << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tasks, TextFeaturesGolden,
+    ::testing::Values(FeatureGolden{"distilbert", "single", "sst2/train.csv", false},
+                      FeatureGolden{"distilbert", "pair", "stsb_class/train.json", true},
+                      FeatureGolden{"distilbert", "regression", "stsb/train.csv", true},
+                      FeatureGolden{"distilbert", "multilabel", "wnut17_types/train.json", false},
+                      FeatureGolden{"electra", "single", "sst2/train.csv", false},
+                      FeatureGolden{"electra", "pair", "stsb_class/train.json", true}),
+    [](const auto& instance) {
+      return std::string(instance.param.model) + "_" + instance.param.task;
+    });
+
+}  // namespace
+}  // namespace tandem::text_classification

@@ -1,0 +1,62 @@
+// From texts to what the model reads: tokens of a text or a pair, framed and cut to a length.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/core/thread_pool.h"
+#include "tandem/tasks/token_sequences.h"
+#include "tandem/text/tokenizer.h"
+
+namespace tandem::text_classification {
+
+class TextFeatures final : public tasks::TokenSequences {
+ public:
+  TextFeatures() = default;
+
+  std::size_t size() const override { return lengths_.size(); }
+  std::size_t num_real_tokens(std::size_t i) const override {
+    return lengths_[i].first + lengths_[i].second + special_tokens();
+  }
+  std::size_t max_seq_length() const override { return max_seq_length_; }
+  std::int32_t pad_token_id() const override { return frame_.pad_id; }
+  void append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
+                     std::vector<std::int32_t>& types) const override;
+
+  // How many texts were cut to fit.
+  std::size_t num_truncated() const { return num_truncated_; }
+  std::size_t num_tokens() const { return ids_.size() + size() * special_tokens(); }
+
+ private:
+  friend class TextFeaturesBuilder;
+  struct Lengths {
+    std::uint32_t first = 0, second = 0;  // tokens kept of each text
+  };
+  std::size_t special_tokens() const {
+    return pairs_ ? frame_.special_tokens_of_pair() : text::SequenceTemplate::kSpecialTokensOfOne;
+  }
+
+  std::vector<std::int32_t> ids_;      // of all texts, without special tokens
+  std::vector<std::uint64_t> begins_;  // of each feature in ids_
+  std::vector<Lengths> lengths_;
+  text::SequenceTemplate frame_;
+  std::size_t max_seq_length_ = 0;
+  std::size_t num_truncated_ = 0;
+  bool pairs_ = false;
+};
+
+// Features of texts, or of pairs where `second` is not empty; a single text keeps its first tokens,
+// a pair those that the truncation "longest_first" leaves. An empty text is one. The same for any
+// number of threads. Throws DataError that names the text as place(i) says; InvalidArgument when
+// max_seq_length has no room beside the special tokens.
+TextFeatures build_text_features(const text::Tokenizer& tokenizer,
+                                 std::span<const std::string_view> first,
+                                 std::span<const std::string_view> second,
+                                 std::size_t max_seq_length, ThreadPool& threads,
+                                 FunctionRef<std::string(std::size_t i)> place);
+
+}  // namespace tandem::text_classification
