@@ -48,6 +48,10 @@ constexpr Command kCommands[] = {
      "tandem run_classification --model_name_or_path DIR|NAME [flags]   (tandem run_classification "
      "--help lists all flags)",
      run_classification},
+    {"run_ner", "fine-tune and evaluate a model that tags words, as Hugging Face's run_ner.py",
+     "tandem run_ner --model_name_or_path DIR|NAME [flags]   (tandem run_ner --help lists all "
+     "flags)",
+     run_ner},
     {"ask", "answer a question from a text",
      "tandem ask --model DIR|NAME --context FILE|- QUESTION...", ask},
     {"serve", "answer questions in a browser, and as JSON for programs",

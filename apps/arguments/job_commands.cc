@@ -5,6 +5,8 @@
 #include "tandem/tasks/question_answering/command_line.h"
 #include "tandem/tasks/question_answering/qa_arguments.h"
 #include "tandem/tasks/text_classification/command_line.h"
+#include "tandem/tasks/token_classification/command_line.h"
+#include "tandem/tasks/token_classification/ner_arguments.h"
 
 namespace tandem::apps {
 namespace {
@@ -23,6 +25,7 @@ constexpr JobCommand kJobCommands[] = {
     {"run_classification", "classification of texts by one or several labels",
      flags_of<text_classification::ClassificationCommandLine,
               text_classification::ClassificationArguments>},
+    {"run_ner", "tagging words", flags_of<token_classification::CommandLine, tasks::NerArguments>},
 };
 
 }  // namespace

@@ -17,7 +17,19 @@ namespace fs = std::filesystem;
 
 class Bits : public JobTest {};
 
-TEST_F(Bits, ThreadsAndRanksDoNotMatter) {
+// Of every task.
+class TaskBits : public Bits, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    Bits::SetUp();
+    if (std::string_view(GetParam()) == "run_ner") use(token_classification());
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Tasks, TaskBits, ::testing::Values("run_qa", "run_ner"),
+                         [](const auto& task) { return std::string(task.param); });
+
+TEST_P(TaskBits, ThreadsAndRanksDoNotMatter) {
   const Words two_shards = with(eval_flags(), {"--logical_shards", "2"});
   run_ok(train_command("one", two_shards));
   run_ok(train_command("threads", two_shards), {{"OMP_NUM_THREADS", "3"}});
@@ -36,7 +48,7 @@ TEST_F(Bits, ThreadsAndRanksDoNotMatter) {
   EXPECT_EQ(flops("one"), flops("ranks"));
 }
 
-TEST_F(Bits, Bfloat16AndPaddingToo) {
+TEST_P(TaskBits, Bfloat16AndPaddingToo) {
   for (const Words& flags : {Words{"--bf16"}, Words{"--pad_to_max_length", "true"},
                              Words{"--bf16", "--pad_to_max_length", "false"}}) {
     SCOPED_TRACE(flags.back());
@@ -106,7 +118,7 @@ TEST_F(Bits, UnevenBatches) {
   EXPECT_FALSE(weights("one") == weights("even"));
 }
 
-TEST_F(Bits, ResumedInsideTheSecondEpoch) {
+TEST_P(TaskBits, ResumedInsideTheSecondEpoch) {
   const Words two_shards = {"--logical_shards", "2"};
   run_ok(train_command("whole", two_shards));
   ASSERT_TRUE(fs::exists(path("whole") / "checkpoint-7"));  // 5 updates an epoch: inside the second

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -28,15 +29,49 @@ class JobTest : public ::testing::Test {
 
   std::filesystem::path path(const std::string& name) const { return folder_ / name; }
 
+  // What the jobs of a test are about: the command, the flags that name its data and features, those
+  // of an evaluation, and the files that this leaves.
+  struct DemoTask {
+    std::string command;
+    Words train_flags, eval_flags;
+    std::vector<std::string> result_files;
+  };
+  static DemoTask question_answering() {
+    return {"run_qa",
+            {"--train_file", (kDemo / "train.json").native(), "--max_seq_length", "128",
+             "--doc_stride", "32"},
+            {"--do_eval", "--validation_file", (kDemo / "held_out.json").native(),
+             "--max_eval_samples", "30"},
+            {"eval_nbest_predictions.json", "eval_predictions.json"}};
+  }
+  // The sentences of the golden twice, 56 rows.
+  DemoTask token_classification() const {
+    const std::string file = path("ner_rows.json").native();
+    if (!std::filesystem::exists(file)) {
+      const auto golden = nlohmann::json::parse(
+          read_file(std::filesystem::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/ner.json"));
+      std::string rows;
+      for (const auto& row : golden.at("rows")) {
+        rows +=
+            nlohmann::json{{"tokens", row.at("tokens")}, {"ner_tags", row.at("ner_tags")}}.dump() +
+            "\n";
+      }
+      write_file(file, rows + rows);
+    }
+    return {"run_ner",
+            {"--train_file", file, "--max_seq_length", "64"},
+            {"--do_eval", "--validation_file", file, "--do_predict", "--test_file", file},
+            {"predictions.txt"}};
+  }
+  void use(DemoTask task) { task_ = std::move(task); }
+
   // 40 features in batches of 4: 10 batches an epoch, 5 updates with two shards; 12 steps end in
   // the third epoch.
   Words train_command(const std::string& output, const Words& more = {}) const {
     Words words = {kProgram,
-                   "run_qa",
+                   task_.command,
                    "--model_name_or_path",
                    (kDemo / "model").native(),
-                   "--train_file",
-                   (kDemo / "train.json").native(),
                    "--output_dir",
                    path(output).native(),
                    "--do_train",
@@ -48,21 +83,13 @@ class JobTest : public ::testing::Test {
                    "12",
                    "--learning_rate",
                    "1e-3",
-                   "--max_seq_length",
-                   "128",
-                   "--doc_stride",
-                   "32",
                    "--logging_steps",
                    "4",
                    "--save_steps",
                    "7"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+    return with(with(std::move(words), task_.train_flags), more);
   }
-  static Words eval_flags() {
-    return {"--do_eval", "--validation_file", (kDemo / "held_out.json").native(),
-            "--max_eval_samples", "30"};
-  }
+  Words eval_flags() const { return task_.eval_flags; }
 
   // Variables of rank `rank` of `size` started by hand.
   static Variables rank_variables(int rank, int size, int port, int threads = 1) {
@@ -112,7 +139,7 @@ class JobTest : public ::testing::Test {
   void expect_equal_results(const std::string& a, const std::string& b) const {
     EXPECT_TRUE(weights(a) == weights(b)) << "the weights of " << a << " and " << b << " differ";
     EXPECT_EQ(log_history(a), log_history(b));
-    for (const auto* file : {"eval_nbest_predictions.json", "eval_predictions.json"}) {
+    for (const std::string& file : task_.result_files) {
       const auto left = read_file_if_exists(path(a) / file);
       const auto right = read_file_if_exists(path(b) / file);
       EXPECT_TRUE(left == right) << file;  // they may be large: no line-by-line difference
@@ -146,6 +173,7 @@ class JobTest : public ::testing::Test {
 
  private:
   TemporaryFolder folder_;
+  DemoTask task_ = question_answering();
 };
 
 }  // namespace tandem::testing

@@ -74,8 +74,14 @@ class Writer {
     std::vector<Member> members;
     for (auto it = object.begin(); it != object.end(); ++it) members.emplace_back(&it.key(), &*it);
     if (options_.sort_keys) {  // the order of UTF-8 bytes is that of code points
-      std::stable_sort(members.begin(), members.end(),
-                       [](const Member& a, const Member& b) { return *a.first < *b.first; });
+      const bool numbers = std::all_of(members.begin(), members.end(), [](const Member& member) {
+        return !member.first->empty() &&
+               member.first->find_first_not_of("0123456789") == std::string::npos;
+      });
+      std::stable_sort(members.begin(), members.end(), [&](const Member& a, const Member& b) {
+        if (numbers && a.first->size() != b.first->size()) return a.first->size() < b.first->size();
+        return *a.first < *b.first;
+      });
     }
     write_items('{', '}', members.size(), [&](std::size_t i) {
       write_string(*members[i].first);

@@ -47,6 +47,13 @@ TEST(PythonJson, Indented) {
             "\"\\u00e9\": -7\n}");
 }
 
+// Python sorts int keys before it makes texts of them.
+TEST(PythonJson, KeysThatAreNumbersAreSortedByValue) {
+  const Json value = {{"10", "c"}, {"2", "b"}, {"0", "a"}};
+  EXPECT_EQ(python_json(value, {.sort_keys = true}), R"({"0": "a", "2": "b", "10": "c"})");
+  EXPECT_EQ(python_json(Json{{"10", 1}, {"2a", 2}}, {.sort_keys = true}), R"({"10": 1, "2a": 2})");
+}
+
 TEST(PythonJson, Strings) {
   const std::string odd = "\"\\/\b\f\n\r\t\x01\x7f é \xf0\x9f\x98\x80\xe2\x80\xa8";
   EXPECT_EQ(python_json_string(odd), R"("\"\\/\b\f\n\r\t\u0001\u007f \u00e9 \ud83d\ude00\u2028")");

@@ -1,0 +1,194 @@
+#include "tandem/tasks/token_classification/sentences.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "tandem/core/error.h"
+
+namespace tandem::token_classification {
+namespace {
+
+using data::Column;
+using Kind = Column::Kind;
+
+constexpr std::string_view kExample =
+    R"({"tokens": ["Ada", "slept"], "ner_tags": ["B-person", "O"]})";
+
+void require_lists(const data::Rows& rows, const Column& column, std::string_view what) {
+  if (column.kind == Kind::kList) {
+    const Kind inner = column.children.front().kind;
+    const bool text = inner == Kind::kText || inner == Kind::kOther;  // kOther: nothing in any list
+    if (text || what == "tags") return;
+    raise<DataError>("{}: column \"{}\" has lists of {}, expected lists of {} as texts",
+                     rows.place(0), column.name, column.children.front().type, what);
+  }
+  if (rows.untyped()) {
+    raise<DataError>(
+        "{}: column \"{}\" has texts, expected a list of {} in each row, which CSV "
+        "cannot hold: use JSON lines, {}",
+        rows.place(0), column.name, what, kExample);
+  }
+  raise<DataError>("{}: column \"{}\" is of type {}, expected a list of {} in each row: {}",
+                   rows.place(0), column.name, column.type, what, kExample);
+}
+
+void require_values(const data::Rows& rows, const Column& lists) {
+  const Column& values = lists.children.front();
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    if (lists.is_null(row))
+      raise<DataError>("{}: column \"{}\" is null, expected a list", rows.place(row), lists.name);
+    for (std::size_t i = lists.begins[row]; i < lists.begins[row + 1]; ++i) {
+      if (values.is_null(i)) {
+        raise<DataError>("{}: column \"{}\", entry {} is null", rows.place(row), lists.name,
+                         i - lists.begins[row]);
+      }
+    }
+  }
+}
+
+const Column& column_of(const data::Rows& rows, std::string_view name, std::string_view what) {
+  const Column* column = rows.find(name);
+  TANDEM_CHECK(column != nullptr, "column {} was not read", name);
+  require_lists(rows, *column, what);
+  require_values(rows, *column);
+  return *column;
+}
+
+}  // namespace
+
+SentenceSet::SentenceSet(data::Rows rows, std::string_view words,
+                         std::optional<std::string_view> tags)
+    : rows_(std::move(rows)), words_(&column_of(rows_, words, "words")) {
+  if (!tags) return;
+  const Column& column = column_of(rows_, *tags, "tags");
+  require_as_many(column);
+  if (column.children.front().kind == Kind::kInteger) {
+    take_numbers(column);
+  } else {
+    take_names(column);
+  }
+}
+
+void SentenceSet::require_as_many(const Column& tags) const {
+  for (std::size_t row = 0; row < size(); ++row) {
+    const std::size_t count = tags.begins[row + 1] - tags.begins[row];
+    if (count == length(row)) continue;
+    raise<DataError>("{}: {} words in \"{}\" and {} tags in \"{}\", expected a tag for each word",
+                     place(row), length(row), words_->name, count, tags.name);
+  }
+}
+
+void SentenceSet::take_names(const Column& tags) {
+  const Column& values = tags.children.front();
+  if (values.kind != Kind::kText && values.size > 0) {
+    raise<DataError>("{}: column \"{}\" has lists of {}, expected names of tags: {}", place(0),
+                     tags.name, values.type, kExample);
+  }
+  std::unordered_map<std::string_view, std::uint32_t> ids;
+  tags_.reserve(values.size);
+  for (std::size_t row = 0; row < size(); ++row) {
+    for (std::size_t i = tags.begins[row]; i < tags.begins[row + 1]; ++i) {
+      const std::string_view name = values.texts[i];
+      if (name.empty()) {
+        raise<DataError>("{}: tag {} is empty, expected a name such as O or B-person", place(row),
+                         i - tags.begins[row]);
+      }
+      const auto [at, added] = ids.emplace(name, static_cast<std::uint32_t>(names_.size()));
+      if (added) names_.emplace_back(name);
+      tags_.push_back(at->second);
+    }
+  }
+}
+
+void SentenceSet::take_numbers(const Column& tags) {
+  names_ = rows_.class_names(tags.name);
+  declared_ = true;
+  if (names_.empty()) {
+    raise<DataError>(
+        "{}: column \"{}\" has numbers, and the file does not say which tags they stand for: write "
+        "the tags' names instead, {}",
+        place(0), tags.name, kExample);
+  }
+  const std::vector<std::int64_t>& numbers = tags.children.front().integers;
+  for (std::size_t row = 0; row < size(); ++row) {
+    for (std::size_t i = tags.begins[row]; i < tags.begins[row + 1]; ++i) {
+      if (numbers[i] < 0 || static_cast<std::size_t>(numbers[i]) >= names_.size()) {
+        raise<DataError>("{}: tag {} is {}, but \"{}\" names {} tags, 0 to {}", place(row),
+                         i - tags.begins[row], numbers[i], tags.name, names_.size(),
+                         names_.size() - 1);
+      }
+      tags_.push_back(static_cast<std::uint32_t>(numbers[i]));
+    }
+  }
+}
+
+namespace {
+
+// The columns of a file by the rules of SentenceColumns.
+class ColumnChoice {
+ public:
+  ColumnChoice(const SentenceColumns& wanted, bool require_tags)
+      : wanted_(wanted), require_tags_(require_tags) {}
+
+  std::vector<std::string> operator()(std::span<const std::string> names) {
+    const auto has = [&](std::string_view name) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    if (names.empty()) raise<DataError>("there is no column in it, expected rows as {}", kExample);
+    words = wanted_.words.value_or(has("tokens") ? std::string("tokens") : names.front());
+    const std::string usual = wanted_.task + "_tags";
+    tags = wanted_.tags;
+    if (!tags && has(usual)) tags = usual;
+    if (!tags && names.size() > 1 && names[1] != words) tags = names[1];
+    if (require_tags_ && !tags) {
+      raise<DataError>(
+          "there is no column of tags beside \"{}\": expected \"{}\", or its name in "
+          "--label_column_name",
+          words, usual);
+    }
+    if (!require_tags_ && tags && !has(*tags)) tags.reset();
+    if (!tags) return {words};
+    return {words, *tags};
+  }
+
+  std::string words;
+  std::optional<std::string> tags;
+
+ private:
+  const SentenceColumns& wanted_;
+  const bool require_tags_;
+};
+
+template <class Read>
+SentenceSet read_chosen(const SentenceColumns& columns, const SentenceOptions& options,
+                        const Read& read) {
+  ColumnChoice choice(columns, options.require_tags);
+  data::Rows rows =
+      read(data::RowOptions{.choose = std::ref(choice), .num_rows = options.num_rows});
+  // Without tags the second column may be anything.
+  if (choice.tags && !options.require_tags && !columns.tags &&
+      rows.find(*choice.tags)->kind != Kind::kList) {
+    choice.tags.reset();
+  }
+  return SentenceSet(std::move(rows), choice.words, choice.tags);
+}
+
+}  // namespace
+
+SentenceSet read_sentences(std::span<const std::filesystem::path> paths,
+                           const SentenceColumns& columns, const SentenceOptions& options) {
+  return read_chosen(columns, options,
+                     [&](const data::RowOptions& rows) { return data::read_rows(paths, rows); });
+}
+
+SentenceSet read_sentences(std::string_view name, std::span<const std::byte> content,
+                           const SentenceColumns& columns, const SentenceOptions& options) {
+  return read_chosen(columns, options, [&](const data::RowOptions& rows) {
+    return data::read_rows(name, content, rows);
+  });
+}
+
+}  // namespace tandem::token_classification

@@ -1,0 +1,194 @@
+#include "tandem/tasks/token_classification/token_classification_job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "tandem/core/error.h"
+#include "tandem/data/read_rows.h"
+#include "tandem/tasks/token_classification/labels.h"
+#include "tandem/tasks/token_classification/predictions_file.h"
+#include "tandem/tasks/token_classification/tags_section.h"
+
+namespace tandem::token_classification {
+namespace {
+
+namespace fs = std::filesystem;
+using tasks::Split;
+
+constexpr std::size_t kSentencesShown = 300;  // with wrong tags, in report.html
+
+std::optional<std::size_t> size_of(const auto& value) {
+  if (!value) return std::nullopt;
+  return static_cast<std::size_t>(*value);
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
+// A key of config.json that transformers' scripts set and nobody reads.
+void set_finetuning_task(models::ModelConfig& config, const std::string& task) {
+  auto json = nlohmann::ordered_json::parse(config.source);
+  json["finetuning_task"] = task;
+  config.source = json.dump();
+}
+
+void describe_features(std::string_view split, std::span<const fs::path> files,
+                       const FeatureSet& features, tasks::StartLog& log) {
+  const std::string more =
+      files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : std::string();
+  const FeatureStatistics& statistics = features.statistics();
+  log.fact(split, fmt::format("{}{}: {} sentences of up to {} tokens, {} with a label",
+                              files.front().native(), more, features.size(),
+                              features.max_seq_length(), features.position_begins().back()));
+  log.detail(split, fmt::format("{} tokens", statistics.num_tokens));
+  for (const std::string& warning : statistics.warnings)
+    log.warning(fmt::format("{}: {}", split, warning));
+}
+
+}  // namespace
+
+void TokenClassificationJob::describe(tasks::StartLog& log) const {
+  if (arguments_.pad_to_max_length) return;
+  log.fact("padding", "none is computed: the numbers are Hugging Face's but for rounding");
+}
+
+hub::DatasetFiles TokenClassificationJob::find_data(const tasks::Stages& stages,
+                                                    const hub::ModelArguments& model,
+                                                    const Environment& environment,
+                                                    hub::DownloadObserver& downloads) const {
+  return tasks::find_data_files(arguments_, stages, model, environment, downloads,
+                                data::row_file_extensions());
+}
+
+SentenceColumns TokenClassificationJob::columns() const {
+  return {.task = lower(arguments_.task_name),
+          .words = arguments_.text_column_name,
+          .tags = arguments_.label_column_name};
+}
+
+// Training data are read for their labels even where nothing is trained, as run_ner.py does.
+void TokenClassificationJob::read_examples(const tasks::Stages& stages,
+                                           const hub::DatasetFiles& files, tasks::StartLog&) {
+  if (!files.train.empty())
+    train_ = read_sentences(files.train, columns(), {.num_rows = files.train_rows});
+  if (stages.eval)
+    eval_ = read_sentences(files.validation, columns(), {.num_rows = files.validation_rows});
+  if (stages.predict) {
+    predict_ =
+        read_sentences(files.test, columns(), {.require_tags = false, .num_rows = files.test_rows});
+  }
+}
+
+std::vector<std::string> TokenClassificationJob::choose_labels(
+    const models::ModelConfig& config) const {
+  const std::vector<std::string>& of_model = config.labels;
+  if (train_) return in_order_of_model(label_names(*train_), of_model);
+  if (!are_default_names(of_model)) return of_model;
+  raise<ConfigError>(
+      "the model's config.json names no tags: pass --train_file with the data that "
+      "it was trained on, or a model that run_ner trained");
+}
+
+tasks::Task& TokenClassificationJob::make_task(models::ModelConfig config,
+                                               const text::Tokenizer& tokenizer,
+                                               const tasks::TaskSettings& settings) {
+  tokenizer_ = &tokenizer;
+  std::vector<std::string> labels = choose_labels(config);
+  const std::vector<std::string>& of_model = config.labels;
+  if (labels != of_model && !are_default_names(of_model)) {
+    warnings_.push_back(
+        fmt::format("the model was made for other tags than the data have: {}; "
+                    "those of the data are used: {}",
+                    fmt::join(of_model, ", "), fmt::join(labels, ", ")));
+  }
+  if (labels.size() < 2) {
+    raise<DataError>("the only tag of the training data is {}: there is nothing to learn",
+                     labels.empty() ? "none" : labels.front());
+  }
+  set_finetuning_task(config, lower(arguments_.task_name));
+  return made(task_.emplace(
+      std::move(config), tokenizer, task_options(settings, arguments_.pad_to_max_length),
+      TokenClassificationTask::TagOptions{.labels = std::move(labels),
+                                          .entity_level = arguments_.return_entity_level_metrics,
+                                          .label_smoothing = arguments_.label_smoothing_factor}));
+}
+
+FeatureSet TokenClassificationJob::build(const SentenceSet& sentences,
+                                         const std::optional<std::int64_t>& max_samples,
+                                         const tasks::DataParts& parts) const {
+  const FeatureOptions options{.max_seq_length = size_of(arguments_.max_seq_length),
+                               .max_positions = task_->model().config().max_tokens(),
+                               .label_all_tokens = arguments_.label_all_tokens,
+                               .max_samples = size_of(max_samples)};
+  const int workers = arguments_.preprocessing_num_workers.value_or(parts.threads.num_threads());
+  if (workers == parts.threads.num_threads())
+    return build_features(*tokenizer_, sentences, task_->labels(), options, parts.threads);
+  ThreadPool threads(workers);
+  return build_features(*tokenizer_, sentences, task_->labels(), options, threads);
+}
+
+void TokenClassificationJob::load_data(const tasks::DataParts& parts) {
+  for (const std::string& warning : warnings_) parts.log.warning(warning);
+  parts.log.fact("labels",
+                 fmt::format("{}: {}", task_->labels().size(), fmt::join(task_->labels(), " ")));
+  if (parts.stages.train) {
+    FeatureSet features = build(*train_, arguments_.max_train_samples, parts);
+    describe_features("train", parts.files.train, features, parts.log);
+    task_->set_train_features(std::move(features));
+  }
+  train_.reset();
+  const auto evaluate_on = [&](Split split, std::optional<SentenceSet>& sentences,
+                               std::string_view name, const std::vector<fs::path>& files,
+                               const std::optional<std::int64_t>& max_samples) {
+    if (!sentences) return;
+    EvaluationSet set{std::move(*sentences), {}};
+    sentences.reset();
+    set.features = build(set.sentences, max_samples, parts);
+    describe_features(name, files, set.features, parts.log);
+    task_->set_evaluation(split, std::move(set));
+  };
+  evaluate_on(Split::kEval, eval_, "validation", parts.files.validation,
+              arguments_.max_eval_samples);
+  evaluate_on(Split::kPredict, predict_, "test", parts.files.test, arguments_.max_predict_samples);
+}
+
+// Two ids per tag, and the name of one with a blank in the predictions' text.
+std::size_t TokenClassificationJob::result_bytes(const tasks::Stages&) const {
+  std::size_t longest = 0;
+  for (const std::string& label : task_->labels()) longest = std::max(longest, label.size() + 1);
+  return task_->num_tags() * (2 * sizeof(std::uint32_t) + longest);
+}
+
+std::vector<std::string> TokenClassificationJob::result_files(Split split) const {
+  if (split == Split::kEval) return {};
+  return {std::string(kPredictionsFile)};
+}
+
+std::string_view TokenClassificationJob::main_metric() const {
+  return arguments_.return_entity_level_metrics ? "overall_f1" : "f1";
+}
+
+std::string TokenClassificationJob::title() const {
+  return fmt::format("token classification ({})", lower(arguments_.task_name));
+}
+
+tasks::DataName TokenClassificationJob::data_name(const tasks::Stages& stages) const {
+  return {arguments_.dataset_name, arguments_.dataset_config_name,
+          tasks::data_text(arguments_, stages)};
+}
+
+tasks::CardTask TokenClassificationJob::card_task() const {
+  return {
+      "Token Classification", "token-classification", {"precision", "recall", "f1", "accuracy"}};
+}
+
+tasks::ReportSection TokenClassificationJob::report_section() const {
+  if (!task_->scores()) return {};
+  return tags_section(*task_->scores(), task_->wrong_tags(kSentencesShown));
+}
+
+}  // namespace tandem::token_classification

@@ -1,0 +1,93 @@
+// Whole runs of the official scripts, repeated with tandem: results and prediction files
+// (../shared/data/golden/tasks/official_runs.json.gz).
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "support/golden_files.h"
+#include "support/process.h"
+#include "support/test_support.h"
+#include "tandem/core/file.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+class OfficialRun : public SharedDataTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    SharedDataTest::SetUp();
+    if (IsSkipped()) return;
+    golden_ = read_gzip_json(shared_data() / "golden/tasks/official_runs.json.gz").at(GetParam());
+    // What the script's runs read beside shared data.
+    write_file(
+        folder_ / "ner_words.json",
+        "{\"words\": [\"a\", \"b\"], \"tags\": [\"O\", \"B-x\"], \"id\": 1}\n"
+        "{\"words\": [\"c\", \"\"], \"tags\": [\"B-x\", \"I-x\"], \"id\": 2}\n"
+        "{\"words\": [\"c\", \"d\", \"e\"], \"tags\": [\"I-x\", \"B-y\", \"O\"], \"id\": 3}\n");
+  }
+
+  // "run_ner.py --flag DATA/…" as a command of tandem.
+  std::vector<std::string> command() const {
+    std::istringstream line(golden_.at("command").get<std::string>());
+    std::vector<std::string> words{(fs::path(TANDEM_BINARY_DIR) / "bin" / "tandem").native()};
+    for (std::string word; line >> word;) {
+      replace(word, "MODELS/", (shared_data() / "golden/tasks/models/").native());
+      replace(word, "DATA/", (shared_data() / "tasks/").native());
+      replace(word, "TMP/out/", (folder_ / "").native());
+      replace(word, "TMP/", (folder_ / "").native());
+      words.push_back(words.size() == 1 ? fs::path(word).stem().native() : word);
+    }
+    return words;
+  }
+  static void replace(std::string& word, std::string_view from, const std::string& to) {
+    if (word.starts_with(from)) word = to + word.substr(from.size());
+  }
+  std::string file(const std::string& name) const { return read_file(folder_ / GetParam() / name); }
+
+  // Times are another machine's, losses are sums of rounded numbers, scores are exact.
+  void compare_results(const std::string& name, const json& expected) const {
+    const json found = json::parse(file(name));
+    for (const auto& [key, value] : expected.items()) {
+      if (key.find("runtime") != key.npos || key.find("per_second") != key.npos) continue;
+      ASSERT_TRUE(found.contains(key)) << name << ": " << key;
+      if (key.ends_with("loss")) {
+        EXPECT_NEAR(found[key].get<double>(), value.get<double>(), 1e-5 * value.get<double>())
+            << name << ": " << key;
+      } else {
+        EXPECT_EQ(found[key], value) << name << ": " << key;
+      }
+    }
+  }
+
+  json golden_;
+  TemporaryFolder folder_;
+};
+
+TEST_P(OfficialRun, HasTheSameResults) {
+  const ProcessResult result =
+      run(command(), {{"OMP_NUM_THREADS", "2"}}, std::chrono::seconds(240));
+  ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+  for (const auto& [name, text] : golden_.at("files").items()) {
+    if (name.ends_with("_results.json")) {
+      compare_results(name, json::parse(text.get<std::string>()));
+    } else if (name.starts_with("predict") && name.ends_with(".txt")) {
+      EXPECT_EQ(file(name), text.get<std::string>()) << name;
+    } else if (name == "config.json") {
+      const json expected = json::parse(text.get<std::string>()), found = json::parse(file(name));
+      for (const char* key : {"label2id", "id2label", "finetuning_task"})
+        EXPECT_EQ(found.value(key, json()), expected.value(key, json())) << key;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ner, OfficialRun,
+                         ::testing::Values("ner_electra_entity_all_tokens",
+                                           "ner_accumulation_distilbert", "x_ner_other_columns"),
+                         [](const auto& one) { return std::string(one.param); });
+
+}  // namespace
+}  // namespace tandem::testing
