@@ -42,7 +42,7 @@ std::unique_ptr<tasks::EncoderTask> make_ner(const models::ModelConfig& config,
 }
 
 struct TaskCase {
-  const char* model;
+  const char* model = "";
   tasks::Padding padding = tasks::Padding::kNone;
 };
 
@@ -127,15 +127,17 @@ TEST_P(NerTrajectory, FollowsTheTrainer) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Ner, NerTrajectory,
-    ::testing::Values(TaskCase{"minilm"}, TaskCase{"distilbert"},
-                      TaskCase{"distilbert", tasks::Padding::kLongestOfBatch},
-                      TaskCase{"distilbert", tasks::Padding::kMaxSeqLength}, TaskCase{"electra"}),
-    [](const auto& one) {
-      constexpr const char* kPadding[] = {"", "PaddedToLongest", "PaddedToMaximum"};
-      return fmt::format("{}{}", one.param.model, kPadding[static_cast<int>(one.param.padding)]);
-    });
+std::string case_name(const ::testing::TestParamInfo<TaskCase>& one) {
+  constexpr const char* kPadding[] = {"", "PaddedToLongest", "PaddedToMaximum"};
+  return fmt::format("{}{}", one.param.model, kPadding[static_cast<int>(one.param.padding)]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ner, NerTrajectory,
+                         ::testing::Values(TaskCase{"minilm"}, TaskCase{"distilbert"},
+                                           TaskCase{"distilbert", tasks::Padding::kLongestOfBatch},
+                                           TaskCase{"distilbert", tasks::Padding::kMaxSeqLength},
+                                           TaskCase{"electra"}),
+                         case_name);
 
 }  // namespace
 }  // namespace tandem::testing
