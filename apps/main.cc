@@ -130,7 +130,7 @@ int explain_current_error(const Command& command, const Environment& environment
     return kExitUsage;
   } catch (const Error& error) {
     if (error.exit_code() == kExitUsage) {
-      if (command.run == run_qa) let_rank_0_speak(environment);
+      if (is_job(command)) let_rank_0_speak(environment);
       fmt::print(stderr, "usage: {}\n", command.usage);
     }
     print_error(error.what());
