@@ -1,5 +1,6 @@
-// `tandem run_ner`: what people type `python3 run_ner.py` for. The job is src/tandem/job/job.cc; what
-// tagging words adds to it is src/tandem/tasks/token_classification/token_classification_job.h.
+// `tandem run_ner`: what people type `python3 run_ner.py` for. The job is src/tandem/job/job.cc;
+// what tagging words adds to it is
+// src/tandem/tasks/token_classification/token_classification_job.h.
 #include <filesystem>
 #include <utility>
 

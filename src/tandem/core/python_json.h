@@ -13,9 +13,9 @@ namespace tandem {
 std::string python_repr(double value);
 
 struct PythonJsonOptions {
-  int indent = -1;           // spaces per level; −1: one line with ", " and ": "
-  // By code point; where all keys of an object are numbers, by their value, as Python sorts int keys
-  // (id2label).
+  int indent = -1;  // spaces per level; −1: one line with ", " and ": "
+  // By code point; where all keys of an object are numbers, by their value, as Python sorts int
+  // keys (id2label).
   bool sort_keys = false;
   bool ensure_ascii = true;  // other characters as \uXXXX, beyond the BMP as surrogate pairs
 };

@@ -40,8 +40,8 @@ struct ParquetLeaf {
   std::vector<std::int64_t> integers;
 };
 
-// Reads all pages of a chunk of `node`, which is a leaf of byte arrays, numbers or truth values. The
-// texts lie in the file or in `memory`. Throws DataError.
+// Reads all pages of a chunk of `node`, which is a leaf of byte arrays, numbers or truth values.
+// The texts lie in the file or in `memory`. Throws DataError.
 ParquetLeaf read_parquet_leaf(CheckedBytes file, const ParquetNode& node, const ParquetChunk& chunk,
                               ParquetMemory& memory);
 

@@ -43,8 +43,8 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
   const tasks::Stages stages = arguments.stages();
   const hub::DatasetFiles files = task.find_data(stages, arguments.model, environment, downloads);
   const hub::ModelLocation location = hub::resolve_model(arguments.model, environment, &downloads);
-  auto tokenizer =
-      std::make_unique<text::Tokenizer>(text::Tokenizer::load(location.tokenizer_directory, task.tokenizer_options()));
+  auto tokenizer = std::make_unique<text::Tokenizer>(
+      text::Tokenizer::load(location.tokenizer_directory, task.tokenizer_options()));
   const models::ModelConfig config = models::ModelConfig::load(location.config_directory);
   prepare_for_int8(config, location.model.directory, arguments, training, console);
   task.read_examples(stages, files, console);

@@ -26,8 +26,8 @@ struct SentenceColumns {
 // set (or what it was moved to) lives. Reading is thread-safe.
 class SentenceSet {
  public:
-  // Takes the columns of these names; tags may be missing. Throws DataError that names file and row:
-  // a column that is not a list, a word that is not a text, an empty tag, tags that are numbers
+  // Takes the columns of these names; tags may be missing. Throws DataError that names file and
+  // row: a column that is not a list, a word that is not a text, an empty tag, tags that are numbers
   // without names, more or fewer tags than words.
   SentenceSet(data::Rows rows, std::string_view words, std::optional<std::string_view> tags);
 
@@ -42,8 +42,8 @@ class SentenceSet {
     if (!has_tags()) return {};
     return std::span(tags_).subspan(words_->begins[sentence], length(sentence));
   }
-  // Those that the file's schema declares (ClassLabel); else those that occur, in the order in which
-  // they first do.
+  // Those that the file's schema declares (ClassLabel); else those that occur, in the order in
+  // which they first do.
   std::span<const std::string> tag_names() const { return names_; }
   bool names_are_declared() const { return declared_; }
   // For an error about a row: "'train.json', row 17 (line 17)".

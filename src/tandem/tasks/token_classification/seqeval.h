@@ -40,8 +40,8 @@ struct TagSequences {
   std::span<const std::size_t> begins;       // [sentences + 1]
 };
 
-// `labels` are the names of the ids: "B-person", "O". A name is a prefix, its first character, and a
-// type: what follows its first '-', else the rest; "_" when that is empty. Throws DataError for an
+// `labels` are the names of the ids: "B-person", "O". A name is a prefix, its first character, and
+// a type: what follows its first '-', else the rest; "_" when that is empty. Throws DataError for an
 // empty name.
 SeqevalScores seqeval(std::span<const std::string> labels, const TagSequences& tags);
 
