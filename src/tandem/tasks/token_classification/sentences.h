@@ -27,8 +27,8 @@ struct SentenceColumns {
 class SentenceSet {
  public:
   // Takes the columns of these names; tags may be missing. Throws DataError that names file and
-  // row: a column that is not a list, a word that is not a text, an empty tag, tags that are numbers
-  // without names, more or fewer tags than words.
+  // row: a column that is not a list, a word that is not a text, an empty tag, tags that are
+  // numbers without names, more or fewer tags than words.
   SentenceSet(data::Rows rows, std::string_view words, std::optional<std::string_view> tags);
 
   std::size_t size() const { return rows_.size(); }

@@ -41,8 +41,8 @@ struct TagSequences {
 };
 
 // `labels` are the names of the ids: "B-person", "O". A name is a prefix, its first character, and
-// a type: what follows its first '-', else the rest; "_" when that is empty. Throws DataError for an
-// empty name.
+// a type: what follows its first '-', else the rest; "_" when that is empty. Throws DataError for
+// an empty name.
 SeqevalScores seqeval(std::span<const std::string> labels, const TagSequences& tags);
 
 }  // namespace tandem::token_classification
