@@ -82,9 +82,9 @@ TEST(Cli, EveryCommandHasHelp) {
 
 TEST(Cli, UnknownCommandSuggests) {
   expect_failure(tandem({"run-qa"}), 2, "unknown command 'run-qa', did you mean 'run_qa'?");
-  expect_failure(
-      tandem({"frobnicate"}), 2,
-      "unknown command 'frobnicate'; the commands are run_qa, run_glue, run_classification, ask");
+  expect_failure(tandem({"frobnicate"}), 2,
+                 "unknown command 'frobnicate'; the commands are run_qa, run_glue, "
+                 "run_classification, run_ner, ask");
 }
 
 TEST(Cli, RunQaUsageErrors) {

@@ -83,7 +83,7 @@ std::string help() {
   std::string text =
       "usage: tandem COMMAND ...\n\nFine-tunes BERT-family models on CPUs.\n\ncommands:\n";
   for (const Command& command : commands())
-    text += fmt::format("  {:<12}{}\n", command.name, command.summary);
+    text += fmt::format("  {:<20}{}\n", command.name, command.summary);
   return text +
          "\n  --help      this text; after a command: what it takes\n  --version   the version\n";
 }
