@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "apps/arguments/flags.h"
+#include "apps/arguments/arguments_test_support.h"
 #include "tandem/core/file.h"
 
 namespace tandem::apps {
