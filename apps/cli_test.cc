@@ -282,11 +282,11 @@ TEST(Cli, AskErrors) {
 
 // Equal rates, whichever way the measurement wobbles, are no reason for bf16; twice the rate is.
 TEST(Bf16, IsJudgedByBothRates) {
-  const Bf16Rate twice = judge_bf16(520e9, 1085.4e9);
+  const job::Bf16Rate twice = job::judge_bf16(520e9, 1085.4e9);
   EXPECT_TRUE(twice.faster);
   EXPECT_EQ(twice.text, "products: 1085 GFLOP/s in bf16, 520 GFLOP/s in f32");
   for (const double bf16_flops : {200e9, 520e9, 620e9}) {
-    const Bf16Rate rate = judge_bf16(520e9, bf16_flops);
+    const job::Bf16Rate rate = job::judge_bf16(520e9, bf16_flops);
     EXPECT_FALSE(rate.faster) << bf16_flops;
     EXPECT_THAT(rate.text, AllOf(HasSubstr("520 GFLOP/s in f32"), HasSubstr("not faster")));
   }
