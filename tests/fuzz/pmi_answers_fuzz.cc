@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     rendezvous::PmiClient pmi(rank.get(), std::chrono::seconds(5));
     pmi.put("key", "value");
-    pmi.barrier();
+    pmi.enter_barrier();
+    if (!pmi.passed_barrier(std::chrono::seconds(5))) return 0;
     (void)pmi.get("key");
     pmi.finalize();
   } catch (const CommError&) {
