@@ -142,7 +142,9 @@ int explain_current_error(const Command& command, const Environment& environment
                     describe_address_space_limit()));
     return kExitInput;
   } catch (const std::system_error& error) {
-    print_error(fmt::format("the system refused: {}", error.what()));
+    // Threads and mappings that found no room say it this way.
+    print_error(
+        fmt::format("the system refused: {}{}", error.what(), describe_address_space_limit()));
     return kExitInput;
   } catch (const std::exception& error) {
     print_error(fmt::format("internal error, please report it: {}", json_reason(error.what())));

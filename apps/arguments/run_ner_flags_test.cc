@@ -42,7 +42,7 @@ TEST(RunNerFlags, EveryOneOfTheScriptHasARow) {
              "text_column_name label_column_name overwrite_cache preprocessing_num_workers "
              "max_seq_length pad_to_max_length max_train_samples max_eval_samples "
              "max_predict_samples label_all_tokens return_entity_level_metrics model_name_or_path "
-             "config_name tokenizer_name cache_dir model_revision token use_auth_token "
+             "config_name tokenizer_name cache_dir model_revision token "
              "trust_remote_code label_smoothing_factor")) {
     EXPECT_EQ(std::count_if(table.begin(), table.end(),
                             [&](const Flag& flag) { return flag.name == name; }),

@@ -23,13 +23,20 @@ std::string last_line(const std::string& text) {
   return last;
 }
 
-// What follows "// Last line…: " at the end of the source.
+// What follows "// Last line…: " at the end of the source, in one or several lines of comment.
 std::string promised(const std::string& example) {
   std::ifstream file(fmt::format("{}/examples/comm/{}.c", TANDEM_SOURCE_DIR, example));
-  const std::string line = last_line({std::istreambuf_iterator<char>(file), {}});
-  const std::size_t colon = line.find(": ");
-  return line.starts_with("// Last line") && colon != std::string::npos ? line.substr(colon + 2)
-                                                                        : "";
+  std::string found;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("// Last line")) {
+      found = line.substr(std::min(line.find(": "), line.size() - 2) + 2);
+    } else if (!found.empty() && line.starts_with("// ")) {
+      found += line.substr(2);
+    } else {
+      found.clear();
+    }
+  }
+  return found;
 }
 
 class CommExample : public ::testing::TestWithParam<std::string> {};

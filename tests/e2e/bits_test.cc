@@ -195,7 +195,7 @@ TEST_F(Bits, TerminatedRunsWriteACheckpointAndGoOn) {
   const Words longer = {"--max_steps", "40", "--save_strategy", "no"};
   run_ok(train_command("whole", longer));
   Process process(train_command("stopped", longer), {{"OMP_NUM_THREADS", "1"}});
-  while (process.running() && process.err_so_far().find("| 1/60 ") == std::string::npos) {
+  while (process.running() && process.err_so_far().find("| 1/40 ") == std::string::npos) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   process.signal(SIGTERM);

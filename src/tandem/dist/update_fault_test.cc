@@ -77,6 +77,7 @@ class MortalOptimizer : public optim::Optimizer {
     pieces_left_ = piece;
     moment_ = moment;
   }
+  void disarm() { pieces_left_ = -1; }
   std::size_t state_elements() const override { return real_->state_elements(); }
   std::vector<optim::StateTensor> state_tensors() const override { return real_->state_tensors(); }
   optim::UpdatePieces pieces() const override { return real_->pieces(); }
@@ -281,6 +282,7 @@ void live(Communicator& communicator, const World& world, const Deaths& deaths,
       continue;
     } catch (const CommError&) {
     }
+    job.optimizer().disarm();  // it has learnt of another's death before its own
     // Each round but the last fails because somebody has died in it.
     for (std::size_t rounds = 0;; ++rounds) {
       try {

@@ -237,6 +237,9 @@ TEST_P(TaskGoldenTest, TheCheckpointLoadsAndTheHeadIsTorchsDraw) {
       report_.newly_initialized,
       UnorderedElementsAreArray(expected_.at("missing_keys").get<std::vector<std::string>>()));
   EXPECT_THAT(report_.unused, IsEmpty());
+  // A buffer of older versions, of which transformers says nothing.
+  std::erase_if(report_.ignored,
+                [](const std::string& name) { return name.ends_with("position_ids"); });
   EXPECT_THAT(
       report_.ignored,
       UnorderedElementsAreArray(expected_.at("unexpected_keys").get<std::vector<std::string>>()));
