@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tandem/core/thread_pool.h"
@@ -79,6 +80,8 @@ class Task {
 
   // --- evaluation ---
   virtual std::size_t num_features(Split split) const = 0;
+  // With what the names of a prediction's metrics begin in the task's script.
+  virtual std::string_view prediction_prefix() const { return "test"; }
   // Appends the model's output for features [begin, end) of the split to `output`, without dropout;
   // counted in the order in which the task likes to compute them, which evaluate() undoes. [begin,
   // end) is a batch: begin is a multiple of the evaluation batch size, so that the result does not

@@ -216,7 +216,7 @@ ordered_json Trainer::evaluate(tasks::Split split, const std::atomic<bool>* stop
   const bool trained = plan_.total_steps > 0;
   ordered_json metrics = trainer::evaluate(
       {.split = split,
-       .metric_prefix = eval ? "eval" : "test",
+       .metric_prefix = eval ? "eval" : std::string(parts_.task.prediction_prefix()),
        .file_prefix = eval ? "eval" : "predict",
        .directory = parts_.arguments.output_dir,
        .batch_size = static_cast<std::size_t>(parts_.arguments.per_device_eval_batch_size),

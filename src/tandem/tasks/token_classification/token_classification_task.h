@@ -57,6 +57,7 @@ class TokenClassificationTask final : public tasks::EncoderTask {
   // overall_precision …}. The loss is the mean over batches of eval_batch_size sentences in the
   // order of the file, each weighed by its sentences, as the Trainer's is; the batch size changes
   // it. Predictions of the test set go to predictions.txt.
+  std::string_view prediction_prefix() const override { return "predict"; }
   tasks::Evaluation evaluate(tasks::Split split, std::span<const float> output,
                              const std::filesystem::path& directory, const std::string& prefix,
                              ThreadPool& threads) override;
