@@ -53,7 +53,8 @@ int exit_code(job::Outcome outcome) {
 }
 
 job::Outcome run_in(const job::World& world, const job::Request& request, tasks::JobTask& task,
-                    const Environment& environment, StopSignals& signals) {
+                    const Environment& environment, std::span<const models::Family* const> families,
+                    StopSignals& signals) {
   const job::ConsoleOptions options = job::console_options(request.arguments.training, world);
   Console console(options);
   DownloadProgress downloads(options.progress_bars, world.is_main());
@@ -64,18 +65,20 @@ job::Outcome run_in(const job::World& world, const job::Request& request, tasks:
        .downloads = downloads,
        .stop = {.requested = signals.requested(),
                 .during_training = [&] { return std::make_shared<StopSignals::Training>(signals); },
-                .name = [] { return std::string(StopSignals::name()); }}});
+                .name = [] { return std::string(StopSignals::name()); }},
+       .families = families});
 }
 
 }  // namespace
 
-int run_job(const job::Request& request, tasks::JobTask& task, const Environment& environment) {
+int run_job(const job::Request& request, tasks::JobTask& task, const Environment& environment,
+            std::span<const models::Family* const> families) {
   StopSignals signals;
   std::signal(SIGUSR1, handle_record_request);
   std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training
   const job::World world = join_world(environment, request.arguments.training);
   try {
-    const int code = exit_code(run_in(world, request, task, environment, signals));
+    const int code = exit_code(run_in(world, request, task, environment, families, signals));
     signals.let_end();
     world.communicator->close();
     return code;

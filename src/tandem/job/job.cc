@@ -272,8 +272,9 @@ Outcome run(const Request& request, tasks::JobTask& task, const World& world,
   console.set_peak_flops(machine.peak_flops());
   machine.describe(communicator, console);
 
-  const Model model = open_model(arguments, process.environment, machine, communicator,
-                                 process.downloads, console, task, settings.training);
+  const Model model =
+      open_model(arguments, process.environment, machine, communicator, process.downloads, console,
+                 task, process.families, settings.training);
   const Weights weights =
       load_weights(arguments, settings.training, model, task, machine, communicator, console);
   print_estimates(settings.training, model.task, *weights.state, *weights.gradients, communicator,

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "tandem/core/env.h"
@@ -13,6 +14,7 @@
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"
 #include "tandem/job/world.h"
+#include "tandem/models/family.h"
 #include "tandem/tasks/job_task.h"
 
 namespace tandem::job {
@@ -32,6 +34,7 @@ struct Process {
   Console& console;
   hub::DownloadObserver& downloads;
   StopRequests stop;
+  std::span<const models::Family* const> families;  // that a model may be of
 };
 
 enum class Outcome {

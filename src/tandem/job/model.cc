@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tandem/comm/api/texts.h"
+#include "tandem/core/file.h"
 #include "tandem/job/agreed_inputs.h"
 #include "tandem/job/quantize.h"
 #include "tandem/job/start_report.h"
@@ -39,13 +40,17 @@ dist::GradientEngineOptions engine_options(const trainer::TrainingArguments& tra
 
 Model open_model(const Arguments& arguments, const Environment& environment, Machine& machine,
                  comm::Communicator& communicator, hub::DownloadObserver& downloads,
-                 Console& console, tasks::JobTask& task, trainer::TrainingArguments& training) {
+                 Console& console, tasks::JobTask& task,
+                 std::span<const models::Family* const> families,
+                 trainer::TrainingArguments& training) {
   const tasks::Stages stages = arguments.stages();
   const hub::DatasetFiles files = task.find_data(stages, arguments.model, environment, downloads);
   const hub::ModelLocation location = hub::resolve_model(arguments.model, environment, &downloads);
   auto tokenizer = std::make_unique<text::Tokenizer>(
       text::Tokenizer::load(location.tokenizer_directory, task.tokenizer_options()));
-  const models::ModelConfig config = models::ModelConfig::load(location.config_directory);
+  const std::filesystem::path config_file = location.config_directory / "config.json";
+  const auto config =
+      models::ModelConfig::parse(read_file(config_file), config_file.native(), families);
   prepare_for_int8(config, location.model.directory, arguments, training, console);
   task.read_examples(stages, files, console);
   tasks::Task& made = task.make_task(config, *tokenizer, task_settings(training));

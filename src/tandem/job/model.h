@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "tandem/comm/api/communicator.h"
@@ -34,12 +35,14 @@ struct Model {
   std::string fingerprint;  // of the training data; empty without any
 };
 
-// Finds model and data, downloads them where they are named only, and reads all but the weights.
-// `training` loses bf16 for a model in int8. Collective: the ranks agree on what they read. Throws
-// ConfigError, DataError, IoError.
+// Finds model (of one of the `families`) and data, downloads them where they are named only, and
+// reads all but the weights. `training` loses bf16 for a model in int8. Collective: the ranks agree
+// on what they read. Throws ConfigError, DataError, IoError.
 Model open_model(const Arguments& arguments, const Environment& environment, Machine& machine,
                  comm::Communicator& communicator, hub::DownloadObserver& downloads,
-                 Console& console, tasks::JobTask& task, trainer::TrainingArguments& training);
+                 Console& console, tasks::JobTask& task,
+                 std::span<const models::Family* const> families,
+                 trainer::TrainingArguments& training);
 
 // Weights, gradients and the optimizer's state, filled.
 struct Weights {

@@ -225,9 +225,12 @@ bool Quantizer::verify() const {
   parts_.communicator.barrier();  // rank 0 has written
   const nn::ParameterLayout& layout = parts_.task.layout();
   const Buffer weights(layout.size() * sizeof(float));
-  const quant::LoadedModel loaded =
-      quant::load_model(output_dir(), models::ModelConfig::load(output_dir()), layout,
-                        parts_.context, weights.as<float>(), /*seed=*/0);
+  const models::Family* const family = parts_.of_job.model_config().family;
+  const std::filesystem::path config_file = output_dir() / "config.json";
+  const auto config =
+      models::ModelConfig::parse(read_file(config_file), config_file.native(), {&family, 1});
+  const quant::LoadedModel loaded = quant::load_model(output_dir(), config, layout, parts_.context,
+                                                      weights.as<float>(), /*seed=*/0);
   if (!loaded.int8) raise<DataError>("{}: holds no int8 model", output_dir().native());
   const Evaluated again = evaluate({weights.as<float>(), {}, &*loaded.int8}, {});
   std::array<std::int64_t, 1> same{same_bits(again.own_output, evaluated_.own_output) &&

@@ -77,7 +77,7 @@ class JobTask {
   // What its data consists of: "questions".
   virtual std::string_view examples() const = 0;
   // What the command line makes of the computation, said before anything is read.
-  virtual void describe(StartLog& log) const = 0;
+  virtual void describe(StartLog&) const {}
   // The files of the stages, downloaded where they are named only. Throws ConfigError when a stage
   // has none, and what hub::resolve_dataset() throws.
   virtual hub::DatasetFiles find_data(const Stages& stages, const hub::ModelArguments& model,
@@ -119,11 +119,11 @@ class JobTask {
   // Outputs of all features of the larger evaluation.
   virtual std::size_t output_bytes() const = 0;
   // What is made of them, at rank 0: answers, their texts and files.
-  virtual std::size_t result_bytes(const Stages& stages) const = 0;
+  virtual std::size_t result_bytes(const Stages&) const { return 0; }
 
   // --- what a run leaves ---
   // The result files of evaluations of a split, beside metrics.
-  virtual std::vector<std::string> result_files(Split split) const = 0;
+  virtual std::vector<std::string> result_files(Split) const { return {}; }
   // Whether a prediction leaves predict_results.json, as run_qa's does.
   virtual bool saves_predict_results() const { return true; }
   // A split may have several sets, which are evaluated one after the other; only the first one in
@@ -137,7 +137,7 @@ class JobTask {
   virtual DataName data_name(const Stages& stages) const = 0;
   virtual CardTask card_task() const = 0;
   // Of the last evaluation of the validation set.
-  virtual ReportSection report_section() const = 0;
+  virtual ReportSection report_section() const { return {}; }
 };
 
 }  // namespace tandem::tasks

@@ -1,0 +1,9 @@
+#pragma once
+
+#include "tandem/models/family.h"
+
+namespace tandem::toy {
+
+extern const models::Family kToy;
+
+}  // namespace tandem::toy
