@@ -128,7 +128,8 @@ def rows_of_comm(run):
 def rows_of_optimizer(run):
     for result in run["results"]:
         model, _, what = result["name"].partition(" ")
-        copies = {"AdamW": "no", "AdamW with a bf16 copy": "yes"}
+        copies = {"AdamW": "no", "AdamW with a bf16 copy": "yes", "update": "no, a rank's update in a job",
+                  "update that others can finish": "no, the same, kept so that others can finish it"}
         if what in copies:
             yield {"model": model, "copy": copies[what], "share": three(result["share"])}
 
