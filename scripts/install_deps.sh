@@ -2,7 +2,8 @@
 # Installs the Debian packages that tandem needs and that are missing; says which; asks nothing.
 #   scripts/install_deps.sh           what building, the demo and the tests need
 #   scripts/install_deps.sh --tests   and a headless browser for the tests of pages, clang-format for the check of the sources'
-#                                     form, and an ssh server for the tests of several hosts, where installing it starts no service
+#                                     form, and an ssh server for the tests of several hosts, where installing it starts no service,
+#                                     and podman for the test of the image
 #   scripts/install_deps.sh --dev     and clang, clang-format-14, clang-tidy, ccache for work on tandem itself
 #   scripts/install_deps.sh --aarch64   and a compiler for aarch64 and qemu, which runs what it makes (scripts/aarch64.sh)
 #   scripts/install_deps.sh --libraries   installs nothing, names the packages of libraries that the program cannot be built without
@@ -23,7 +24,7 @@ packages=(
   python3 python3-venv python3-pip git                                # checks of the sources, packages for comparison
 )
 if [ "${1:-}" = --tests ]; then
-  packages+=(iproute2 chromium-headless-shell groff-base zsh dpkg-dev clang-format-14)
+  packages+=(iproute2 chromium-headless-shell groff-base zsh dpkg-dev clang-format-14 podman runc mmdebstrap)
   # A package manager under systemd would start a server that lets people in. Nobody asked for that: there the tests say what is
   # missing. In a container the package is just a program.
   [ -d /run/systemd/system ] || packages+=(openssh-server openssh-client)

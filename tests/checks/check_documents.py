@@ -9,9 +9,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import make_results  # noqa: E402
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md"), *ROOT.glob("examples/**/*.md"), *ROOT.glob("src/**/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md"), *ROOT.glob("examples/**/*.md"), *ROOT.glob("src/**/*.md"), *ROOT.glob("deploy/**/*.md")])
 # Where a path in `code` may start.
-TOPS = ("src/", "apps/", "scripts/", "tools/", "tests/", "examples/", "docs/", "cmake/", "bench/", ".ci/")
+TOPS = ("src/", "apps/", "scripts/", "tools/", "tests/", "examples/", "docs/", "cmake/", "bench/", "deploy/", ".ci/")
 
 findings = []
 for document in DOCUMENTS:

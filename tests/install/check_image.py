@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""Builds the image of deploy/Dockerfile around the program that is built, and runs the guides' jobs in it as podman containers.
+
+    check_image.py BUILD_DIRECTORY
+
+What is shown: what the image adds to its base and that no compiler is in it; a root that is read-only, 64 MB of /dev/shm and a user id that
+nobody knows; every name of the guides; the `bash -c` line of the 4.46 guide and the command list of the 4.35 guide as printed (from
+../shared/data/guides), with the demo's model under the guides' names; the guides' Dockerfile on the image's base stage. Exits 77 (skipped)
+without podman, runc, mmdebstrap, the right to run containers, or Debian's packages.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEMO = ROOT / "examples/demo"
+GUIDES = ROOT.parent / "shared/data/guides"
+BASE = "localhost/tandem-debian:bookworm"
+IMAGE = f"localhost/tandem-test:{os.getpid()}"
+MOST_BYTES = 150_000_000  # of the program and its libraries, over the base
+# A machine that may not raise limits and has no systemd, as many that run tests.
+CONTAINERS_CONF = """[containers]
+default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+
+
+class Skipped(Exception):
+    """Why nothing can be shown here."""
+
+
+class Failed(Exception):
+    """What is wrong."""
+
+
+def call(*command, timeout=300, **options):
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=timeout, check=False, **options)
+
+
+def require_containers(scratch):
+    for program in ("podman", "runc", "mmdebstrap"):
+        if shutil.which(program) is None:
+            raise Skipped(f"needs {program} (apt install podman buildah runc mmdebstrap)")
+    if os.geteuid() != 0:
+        raise Skipped("needs root")
+    config = scratch / "containers.conf"
+    config.write_text(CONTAINERS_CONF)
+    os.environ["CONTAINERS_CONF"] = str(config)
+
+
+def build(build_directory, tag, *options):
+    done = call(ROOT / "deploy/build_image.sh", "--own-base", "--engine", "podman", "--build", build_directory, "--tag", tag, *options)
+    if done.returncode == 0:
+        return
+    text = done.stdout + done.stderr
+    if re.search(r"Temporary failure|Could not resolve|Unable to connect|E: Unable to locate|Failed to fetch|E: apt-get update failed", text):
+        raise Skipped(f"Debian's packages cannot be reached: {text[-300:]}")
+    if re.search(r"Operation not permitted|permission denied|cannot clone", text):
+        raise Skipped(f"this machine lets nobody build containers: {text[-300:]}")
+    raise Failed(f"build_image.sh ended with {done.returncode}:\n{text[-3000:]}")
+
+
+def size(image):
+    return int(call("podman", "image", "inspect", "--format", "{{.Size}}", image).stdout)
+
+
+def run(*words, options=(), image=IMAGE, ok=True, timeout=300):
+    """Output and errors of a container, without what podman says of a machine that has no systemd."""
+    done = call("podman", "run", "--rm", "--network", "none", "--no-healthcheck", *options, image, *words, timeout=timeout)
+    text = "".join(line for line in (done.stdout + done.stderr).splitlines(True) if "level=" not in line)
+    if ok and done.returncode != 0:
+        raise Failed(f"{' '.join(map(str, words))[:300]}: ended with {done.returncode}:\n{text[-3000:]}")
+    return text
+
+
+def expect(text, *wanted):
+    for word in wanted:
+        if word not in text:
+            raise Failed(f"expected '{word}' in:\n{text[-3000:]}")
+
+
+def check_size():
+    added = size(IMAGE) - size(BASE)
+    if added > MOST_BYTES:
+        raise Failed(f"the image adds {added} bytes to its base, more than {MOST_BYTES}")
+    found = run("sh", "-c", "for name in gcc g++ cc c++ clang ld as make cmake; do command -v $name; done; ls /etc/ssh/ssh_host_* /src", ok=False)
+    if "/bin/" in found or "/ssh_host_" in found.replace("ssh_host_*", ""):
+        raise Failed(f"the image holds what it should not: {found}")
+    print(f"image: {added / 1e6:.0f} MB over its base of {size(BASE) / 1e6:.0f} MB")
+
+
+def check_restrictions():
+    text = run("bash", "-c", "id -u; tandem --version; df -k /dev/shm; touch /etc/x; tandem ask --model /model --context /text 'When?'",
+               options=("--read-only", "--user", "12345:0", "--shm-size", "64m", "--memory", "1g", "--cpus", "1",
+                        "-v", f"{DEMO / 'model'}:/model:ro", "-v", f"{ROOT / 'README.md'}:/text:ro"))
+    expect(text, "12345", "tandem 0", "65536", "Read-only file system", "probability")
+
+
+def check_names():
+    script = """
+for job in question-answering/run_qa text-classification/run_glue text-classification/run_classification token-classification/run_ner; do
+  path=/workspace/transformers/examples/pytorch/$job.py
+  python3 $path --help | grep -q "usage: tandem ${job#*/}" && $path --help | grep -q usage && echo "ok ${job#*/}"
+  torchrun --nproc-per-node 1 $path --help | grep -q "usage: tandem ${job#*/}" && echo "torchrun ${job#*/}"
+  pip install -r ${path%/*}/requirements.txt || exit 1
+done
+python3 -m pip install accelerate && python3 -m torch.distributed.run --help | grep 'usage: tandem run'
+mpirun -n 2 hostname && tandem-sshd -t && echo 'sshd ok'
+python3 -c 'print(1)'; echo "python $?"
+"""
+    text = run("bash", "-c", script)
+    expect(text, *(f"{how} {job}" for how in ("ok", "torchrun") for job in ("run_qa", "run_glue", "run_classification", "run_ner")))
+    expect(text, "usage: tandem run", "sshd ok", "python 127", "there is no Python here", "torchrun is 'tandem run'")
+
+
+def questions(source, count):
+    data = json.loads(source.read_text())
+    paragraphs = [paragraph for article in data["data"] for paragraph in article["paragraphs"]][:count]
+    return json.dumps({**data, "data": [{"title": "some", "paragraphs": paragraphs}]})
+
+
+def make_volume(scratch):
+    """A job's volume; and the demo under the guides' names, where the guides' commands look for them."""
+    (scratch / "squad").mkdir()
+    (scratch / "squad/train.json").write_text(questions(DEMO / "train.json", 24))
+    (scratch / "squad/validation.json").write_text(questions(DEMO / "held_out.json", 10))
+    volume = scratch / "pvc"
+    volume.mkdir(mode=0o777)
+    volume.chmod(0o777)
+    return volume
+
+
+def guide(name):
+    path = GUIDES / name
+    if not path.exists():
+        raise Skipped(f"needs {path}")
+    return path.read_text().splitlines()
+
+
+def environment_of(lines):
+    """The guide's env list, and what the operator of PyTorchJobs sets in the first pod of an elastic job."""
+    values = {}
+    for index, line in enumerate(lines):
+        if match := re.search(r"- name: ([A-Z_]+)", line):
+            if value := re.search(r'^-?\s+value: "(.*)"', lines[index + 1]):
+                values[match[1]] = value[1]
+    job = "transformers-pytorchjob"
+    return {**values, "PET_RDZV_ENDPOINT": f"{job}-worker-0:23456", "PET_RDZV_BACKEND": "c10d", "PET_NNODES": "1:4", "PET_MAX_RESTARTS": "10",
+            "PET_NPROC_PER_NODE": "auto", "HF_HUB_OFFLINE": "1"}
+
+
+def pod_options(lines, scratch, volume, folder, model):
+    options = ["--hostname", "transformers-pytorchjob-worker-0", "--add-host", "transformers-pytorchjob-worker-0:127.0.0.1", "--shm-size", "64m",
+               "--memory", "2g", "--cpus", "1", "-v", f"{volume}:/tmp/pvc-mount", "-v", f"{DEMO / 'model'}:{folder}/{model}:ro",
+               "-v", f"{scratch / 'squad'}:{folder}/squad:ro"]
+    for name, value in environment_of(lines).items():
+        options += ["--env", f"{name}={value}"]
+    return options
+
+
+def check_guide_446(scratch, volume):
+    lines = guide("pytorchjob-4.46.yaml")
+    begin = next(index for index, line in enumerate(lines) if line.strip() == "- >-") + 1
+    end = next(index for index, line in enumerate(lines) if line.strip() == "env:")
+    script = "\n".join(line.strip() for line in lines[begin:end])
+    text = run("/bin/bash", "-c", script, options=pod_options(lines, scratch, volume, "/workspace/transformers", "distilbert/distilbert-base-uncased"))
+    expect(text, "pip installs nothing", "setvars.sh sets nothing", "libiomp5.so in LD_PRELOAD", "eval_exact_match", "OMP_NUM_THREADS is 240")
+    if "cannot be preloaded" in text:
+        raise Failed(f"a library of LD_PRELOAD is missing:\n{text}")
+    if len(list(volume.glob("output_2*/model.safetensors"))) != 1:
+        raise Failed(f"no model in output_$(date …): {sorted(volume.iterdir())}")
+
+
+def check_guide_435(scratch, volume):
+    lines = guide("pytorchjob-4.35.yaml")
+    begin = next(index for index, line in enumerate(lines) if line.strip() == "command:") + 1
+    end = next(index for index, line in enumerate(lines) if line.strip() == "env:")
+    command = [re.sub(r"\s+#.*", "", line.strip().removeprefix("- ")).strip('"') for line in lines[begin:end]]
+    text = run(*command, options=pod_options(lines, scratch, volume, "/workspace", "bert-large-uncased"))
+    expect(text, "eval_exact_match")
+    if not (volume / "output/model.safetensors").is_file():
+        raise Failed(f"no model in output: {sorted(volume.iterdir())}")
+
+
+# The guide of 4.46, from FROM on; its archive of transformers is one that this test makes.
+GUIDES_DOCKERFILE = """FROM {base}
+COPY archive.tar.gz /tmp/archive.tar.gz
+RUN apt-get update -y && \\
+    apt-get install -y --no-install-recommends --fix-missing \\
+    google-perftools \\
+    libomp-dev
+WORKDIR /workspace
+ARG HF_TRANSFORMERS_VER="4.46.0"
+RUN pip install --no-cache-dir \\
+    transformers==${{HF_TRANSFORMERS_VER}} && \\
+    mkdir transformers && \\
+    curl -sSL --retry 5 file:///tmp/archive.tar.gz | tar -C transformers --strip-components=1 -xzf -
+"""
+
+
+def check_guides_dockerfile(scratch, build_directory):
+    build(build_directory, f"{IMAGE}-base", "--target", "base")
+    folder = scratch / "theirs"
+    scripts = folder / "transformers-4.46.0/examples/pytorch/question-answering"
+    scripts.mkdir(parents=True)
+    (scripts / "run_qa.py").write_text("raise SystemExit('this is the script of transformers')\n")
+    call("tar", "-C", folder, "-czf", folder / "archive.tar.gz", "transformers-4.46.0")
+    (folder / "Dockerfile").write_text(GUIDES_DOCKERFILE.format(base=f"{IMAGE}-base"))
+    done = call("podman", "build", "--network", "host", "-t", f"{IMAGE}-theirs", folder, timeout=200)
+    if done.returncode != 0:
+        raise Failed(f"the guides' Dockerfile does not build: {(done.stdout + done.stderr)[-2000:]}")
+    text = run("torchrun", "/workspace/transformers/examples/pytorch/question-answering/run_qa.py", "--help", image=f"{IMAGE}-theirs")
+    expect(text, "usage: tandem run_qa")
+
+
+def main():
+    build_directory = pathlib.Path(sys.argv[1]).resolve()
+    with tempfile.TemporaryDirectory() as scratch_name:
+        scratch = pathlib.Path(scratch_name)
+        scratch.chmod(0o755)
+        try:
+            require_containers(scratch)
+            build(build_directory, IMAGE)
+            check_size()
+            check_restrictions()
+            check_names()
+            volume = make_volume(scratch)
+            check_guide_446(scratch, volume)
+            check_guide_435(scratch, volume)
+            check_guides_dockerfile(scratch, build_directory)
+        except Skipped as reason:
+            print(f"SKIPPED: {reason}")
+            return 77
+        except Failed as problem:
+            print(f"check_image: {problem}")
+            return 1
+        finally:
+            if shutil.which("podman"):
+                call("podman", "rmi", "--force", IMAGE, f"{IMAGE}-base", f"{IMAGE}-theirs")
+    print("check_image: the guides' lines ran in the image")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
