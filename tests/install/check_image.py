@@ -5,7 +5,8 @@
 
 What is shown: what the image adds to its base and that no compiler is in it; a root that is read-only, 64 MB of /dev/shm and a user id that
 nobody knows; every name of the guides; the `bash -c` line of the 4.46 guide and the command list of the 4.35 guide as printed (from
-../shared/data/guides), with the demo's model under the guides' names; the guides' Dockerfile on the image's base stage. Exits 77 (skipped)
+../shared/data/guides), with the demo's model under the guides' names; two containers as two pods of that job, of which one is killed and
+replaced, with the weights of the undisturbed job; the guides' Dockerfile on the image's base stage. Exits 77 (skipped)
 without podman, runc, mmdebstrap, the right to run containers, or Debian's packages.
 """
 
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "examples/demo"
@@ -147,7 +149,7 @@ def guide(name):
 
 
 def environment_of(lines):
-    """The guide's env list, and what the operator of PyTorchJobs sets in the first pod of an elastic job."""
+    """The guide's env list, and what Kubernetes and the operator of PyTorchJobs set in the pods of an elastic job."""
     values = {}
     for index, line in enumerate(lines):
         if match := re.search(r"- name: ([A-Z_]+)", line):
@@ -155,23 +157,28 @@ def environment_of(lines):
                 values[match[1]] = value[1]
     job = "transformers-pytorchjob"
     return {**values, "PET_RDZV_ENDPOINT": f"{job}-worker-0:23456", "PET_RDZV_BACKEND": "c10d", "PET_NNODES": "1:4", "PET_MAX_RESTARTS": "10",
-            "PET_NPROC_PER_NODE": "auto", "HF_HUB_OFFLINE": "1"}
+            "PET_NPROC_PER_NODE": "auto", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "HF_HUB_OFFLINE": "1"}
 
 
-def pod_options(lines, scratch, volume, folder, model):
-    options = ["--hostname", "transformers-pytorchjob-worker-0", "--add-host", "transformers-pytorchjob-worker-0:127.0.0.1", "--shm-size", "64m",
-               "--memory", "2g", "--cpus", "1", "-v", f"{volume}:/tmp/pvc-mount", "-v", f"{DEMO / 'model'}:{folder}/{model}:ro",
+def pod_options(lines, scratch, volume, folder, model, worker=0, host="127.0.0.1"):
+    options = ["--hostname", f"transformers-pytorchjob-worker-{worker}", "--add-host", f"transformers-pytorchjob-worker-0:{host}",
+               "--shm-size", "64m", "--memory", "2g", "--cpus", "1", "-v", f"{volume}:/tmp/pvc-mount", "-v", f"{DEMO / 'model'}:{folder}/{model}:ro",
                "-v", f"{scratch / 'squad'}:{folder}/squad:ro"]
     for name, value in environment_of(lines).items():
         options += ["--env", f"{name}={value}"]
     return options
 
 
-def check_guide_446(scratch, volume):
-    lines = guide("pytorchjob-4.46.yaml")
+def script_of_446(lines):
+    """The guide's one long argument of `bash -c`."""
     begin = next(index for index, line in enumerate(lines) if line.strip() == "- >-") + 1
     end = next(index for index, line in enumerate(lines) if line.strip() == "env:")
-    script = "\n".join(line.strip() for line in lines[begin:end])
+    return "\n".join(line.strip() for line in lines[begin:end])
+
+
+def check_guide_446(scratch, volume):
+    lines = guide("pytorchjob-4.46.yaml")
+    script = script_of_446(lines)
     text = run("/bin/bash", "-c", script, options=pod_options(lines, scratch, volume, "/workspace/transformers", "distilbert/distilbert-base-uncased"))
     expect(text, "pip installs nothing", "setvars.sh sets nothing", "libiomp5.so in LD_PRELOAD", "eval_exact_match", "OMP_NUM_THREADS is 240")
     if "cannot be preloaded" in text:
@@ -189,6 +196,95 @@ def check_guide_435(scratch, volume):
     expect(text, "eval_exact_match")
     if not (volume / "output/model.safetensors").is_file():
         raise Failed(f"no model in output: {sorted(volume.iterdir())}")
+
+
+class TwoHosts:
+    """Two network namespaces with a wire between them, for containers to run in."""
+
+    addresses = ("10.77.33.1", "10.77.33.2")
+
+    def __init__(self):
+        self.names = [f"tandem-{os.getpid()}-{number}" for number in range(2)]
+
+    def __enter__(self):
+        wires = [f"tw{os.getpid() % 100000}{end}" for end in "ab"]
+        done = [call("ip", "netns", "add", name) for name in self.names]
+        done.append(call("ip", "link", "add", wires[0], "netns", self.names[0], "type", "veth", "peer", "name", wires[1], "netns", self.names[1]))
+        for name, wire, address in zip(self.names, wires, self.addresses):
+            done += [call("ip", "-n", name, "address", "add", f"{address}/24", "dev", wire), call("ip", "-n", name, "link", "set", wire, "up"),
+                     call("ip", "-n", name, "link", "set", "lo", "up")]
+        if any(one.returncode for one in done):
+            self.__exit__()
+            raise Skipped("this machine has no network namespaces: " + "".join(one.stderr for one in done)[:200])
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            call("ip", "netns", "delete", name)
+
+
+def wait_for(condition, what, seconds=90):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise Failed(f"waited {seconds} s in vain for {what}")
+        time.sleep(0.05)
+
+
+def check_two_pods(scratch, folder):
+    """The guide's job as two pods; one is killed after a checkpoint and replaced. Shards and checkpoints are set, so that the bits are given."""
+    lines = guide("pytorchjob-4.46.yaml")
+    script = script_of_446(lines).replace("--bf16", "--bf16 --logical_shards 2 --save_steps 20 --save_total_limit 2 --num_train_epochs 12")
+    (scratch / "squad/train.json").write_text(questions(DEMO / "train.json", 240))
+    where = (scratch, folder, "/workspace/transformers", "distilbert/distilbert-base-uncased")
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    started = []
+
+    def start(worker, hosts):
+        name = f"tandem-test-{os.getpid()}-{len(started)}"
+        started.append(name)
+        done = call("podman", "run", "--detach", "--no-healthcheck", "--name", name, "--network", f"ns:/run/netns/{hosts.names[worker]}",
+                    *pod_options(lines, *where, worker=worker, host=hosts.addresses[0]), IMAGE, "/bin/bash", "-c", script)
+        if done.returncode != 0:
+            raise Failed(f"a pod does not start: {done.stderr[-1000:]}")
+        return name
+
+    def logs():
+        return "\n".join(f"--- {name}\n" + "".join(call("podman", "logs", name).stdout + call("podman", "logs", name).stderr) for name in started)
+
+    try:
+        with TwoHosts() as hosts:
+            first, second = start(0, hosts), start(1, hosts)
+            wait_for(lambda: list(folder.glob("output_*/checkpoint-*")) or not running(first), "a checkpoint of two pods")
+            if not running(first):
+                raise Failed(f"the job ended before its pod could be killed:\n{logs()[-3000:]}")
+            call("podman", "kill", "--signal", "KILL", second)
+            start(1, hosts)
+            wait_for(lambda: not running(first), "the end of the job", 200)
+            code = call("podman", "inspect", "--format", "{{.State.ExitCode}}", first).stdout.strip()
+            text = logs()
+            if code != "0":
+                raise Failed(f"worker 0 ended with {code}:\n{text[-4000:]}")
+            expect(text, "round 2", "Checkpoint detected", "rank 0's")
+            places = list(folder.glob("output_*"))
+            if len(places) != 1:
+                raise Failed(f"the pods of one job wrote to {places}:\n{text[-4000:]}")
+        quiet = folder / "undisturbed"
+        quiet.mkdir(mode=0o777)
+        quiet.chmod(0o777)
+        where = (scratch, quiet, *where[2:])
+        run("/bin/bash", "-c", script, options=pod_options(lines, *where))
+        models = [next(place.glob("output_*/model.safetensors")).read_bytes() for place in (folder, quiet)]
+        if models[0] != models[1]:
+            raise Failed("the weights of the job whose pod was replaced differ from the undisturbed job's")
+    finally:
+        for name in started:
+            call("podman", "rm", "--force", "--time", "0", name)
+
+
+def running(container):
+    return call("podman", "inspect", "--format", "{{.State.Running}}", container).stdout.strip() == "true"
 
 
 # The guide of 4.46, from FROM on; its archive of transformers is one that this test makes.
@@ -236,6 +332,7 @@ def main():
             volume = make_volume(scratch)
             check_guide_446(scratch, volume)
             check_guide_435(scratch, volume)
+            check_two_pods(scratch, scratch / "pods")
             check_guides_dockerfile(scratch, build_directory)
         except Skipped as reason:
             print(f"SKIPPED: {reason}")

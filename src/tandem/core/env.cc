@@ -61,6 +61,7 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"I_MPI_PIN_DOMAIN",
      "for Intel MPI's own launcher; tandem run says that it has --numa-binding instead"},
     {"KMP_AFFINITY", "for OpenMP's threads, which tandem's jobs do not have; tandem run says so"},
+    {"KUBERNETES_SERVICE_HOST", "says that this host is a pod (Kubernetes)"},
     {"LOCAL_RANK", "rank of this process on its node (torchrun)"},
     {"LOCAL_WORLD_SIZE", "number of ranks on this node (torchrun)"},
     {"MASTER_ADDR", "host name or address of rank 0"},

@@ -14,6 +14,7 @@
 #include "tandem/job/machine.h"
 #include "tandem/job/memory_plan.h"
 #include "tandem/job/model.h"
+#include "tandem/job/output_place.h"
 #include "tandem/job/quantize.h"
 #include "tandem/job/run_reports.h"
 #include "tandem/job/start_report.h"
@@ -32,11 +33,13 @@ struct Settings {
   PreparedOutput output;
 };
 
-Settings settle(const Arguments& arguments, comm::Communicator& communicator, Console& console) {
+Settings settle(const Arguments& arguments, const OutputPlace& place,
+                comm::Communicator& communicator, Console& console) {
   Settings settings{.training = arguments.training, .output = {}};
   trainer::TrainingArguments& training = settings.training;
   training.do_train = arguments.trains();
-  settings.output = prepare_output(training, communicator, console);
+  settings.output = prepare_output(training, place.same_job(), communicator, console);
+  place.keep();
   split_batch_sizes(training.logical_shards.value_or(communicator.size()), training);
   if (settings.output.resume && training.do_train) {
     adopt_checkpoint_settings(*settings.output.resume, communicator.size(), training, console);
@@ -253,9 +256,10 @@ Outcome compute(const Request& request, const Settings& settings, tasks::JobTask
 
 }  // namespace
 
-Outcome run(const Request& request, tasks::JobTask& task, const World& world,
+Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
             const Process& process) {
   const auto started = std::chrono::system_clock::now();
+  Request request = asked;
   const Arguments& arguments = request.arguments;
   comm::Communicator& communicator = *world.communicator;
   Console& console = process.console;
@@ -265,8 +269,9 @@ Outcome run(const Request& request, tasks::JobTask& task, const World& world,
     return Outcome::kDone;
   }
   warn_of_no_training(arguments, task.examples(), world.is_main(), console);
+  const OutputPlace place(request, process.environment, communicator, console);
   agree(communicator, "command line", request.lines());
-  Settings settings = settle(arguments, communicator, console);
+  Settings settings = settle(arguments, place, communicator, console);
 
   Machine machine(process.environment, precision_of(settings.training), communicator);
   console.set_peak_flops(machine.peak_flops());
@@ -281,8 +286,10 @@ Outcome run(const Request& request, tasks::JobTask& task, const World& world,
                   console);
   const std::size_t planned = plan_job_memory(arguments, settings.training, {task, model.task},
                                               machine, *weights.gradients, communicator, console);
-  return compute(request, settings, task, model, weights, machine, world, process, planned,
-                 started);
+  const Outcome outcome =
+      compute(request, settings, task, model, weights, machine, world, process, planned, started);
+  if (outcome == Outcome::kDone) place.finish();
+  return outcome;
 }
 
 }  // namespace tandem::job

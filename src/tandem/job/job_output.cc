@@ -106,7 +106,7 @@ bool is_left_over(const std::string& name) {
 // Where to resume from, if anywhere: the flag, else the newest checkpoint that a previous run left
 // in output_dir.
 std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments& training,
-                                               Console& console) {
+                                               bool same_job, Console& console) {
   if (training.resume_from_checkpoint) {
     if (training.do_train) require_whole_checkpoint(*training.resume_from_checkpoint);
     return fs::path(*training.resume_from_checkpoint);
@@ -123,6 +123,7 @@ std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments&
                                     last->native()));
     return last;
   }
+  if (same_job) return std::nullopt;
   for (const auto& entry : fs::directory_iterator(output_dir)) {
     if (is_left_over(entry.path().filename().string())) continue;
     raise<ConfigError>(
@@ -158,7 +159,7 @@ int shards_of_resumed_run(const fs::path& checkpoint, const trainer::ResumeState
 
 }  // namespace
 
-PreparedOutput prepare_output(const trainer::TrainingArguments& training,
+PreparedOutput prepare_output(const trainer::TrainingArguments& training, bool same_job,
                               comm::Communicator& communicator, Console& console) {
   const bool is_main = communicator.rank() == 0;
   const bool own_directory = training.save_on_each_node && communicator.local_rank() == 0;
@@ -168,7 +169,8 @@ PreparedOutput prepare_output(const trainer::TrainingArguments& training,
   if (is_main) {
     output.lock = lock_directory(training.output_dir, console);
     if (output.lock) remove_abandoned_files(training.output_dir);
-    if (const auto path = find_resume_checkpoint(training, console)) resume = path->native();
+    if (const auto path = find_resume_checkpoint(training, same_job, console))
+      resume = path->native();
   }
   resume = broadcast_text(communicator, resume, 0);
   if (!resume.empty()) output.resume = resume;

@@ -23,9 +23,10 @@ struct PreparedOutput {
 // Makes output_dir, locks it, removes what killed runs left half-written there, and finds the
 // checkpoint to resume from: the flag's, else the newest that a previous run left there. Rank 0
 // looks at the file system, the others are told: they may see it a moment later, or not at all.
+// `same_job`: what lies there is this job's own, so a directory without a checkpoint will do, too.
 // Collective.
 // Throws ConfigError (the directory is not empty, another job has it), IoError.
-PreparedOutput prepare_output(const trainer::TrainingArguments& training,
+PreparedOutput prepare_output(const trainer::TrainingArguments& training, bool same_job,
                               comm::Communicator& communicator, Console& console);
 
 // --split_batches: the batch sizes are those of all shards together. Throws ConfigError.

@@ -1,0 +1,70 @@
+// `--output_dir output_$(date …)`: one place for all pods of a job and for their restarts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "e2e/job.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class OutputPlaceOfAJob : public JobTest {
+ protected:
+  static Variables named(Variables variables, const std::string& job = "qa") {
+    variables["TORCHELASTIC_RUN_ID"] = job;
+    return variables;
+  }
+  const Variables one_rank_ = {{"OMP_NUM_THREADS", "1"}};
+};
+
+TEST_F(OutputPlaceOfAJob, IsRank0s) {
+  const int port = free_port();
+  Process first(train_command("output_20260101_120000"), rank_variables(0, 2, port));
+  Process second(train_command("output_20260101_120003"), rank_variables(1, 2, port));
+  const ProcessResult result = second.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(first.wait().exit_code, 0);
+  EXPECT_TRUE(fs::exists(path("output_20260101_120000") / "model.safetensors"));
+  EXPECT_FALSE(fs::exists(path("output_20260101_120003")));
+}
+
+TEST_F(OutputPlaceOfAJob, OtherFlagsMustAgreeAndBothValuesAreShown) {
+  const int port = free_port();
+  Process first(train_command("a", {"--warmup_steps", "3"}), rank_variables(0, 2, port));
+  Process second(train_command("b", {"--warmup_steps", "4"}), rank_variables(1, 2, port));
+  const ProcessResult result = first.wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("warmup_steps: 3 on rank 0"));
+  EXPECT_THAT(result.err, HasSubstr("4 on rank 1"));
+  EXPECT_THAT(result.err, Not(HasSubstr("output_dir")));
+}
+
+TEST_F(OutputPlaceOfAJob, IsFoundAgainByARestartedPod) {
+  run_ok(train_command("undisturbed"));
+  run_ok(train_command("output_20260101_120000"), named(one_rank_));
+  // As a pod leaves it that dies after step 7.
+  const fs::path record = path(".tandem-job-qa");
+  auto kept = nlohmann::json::parse(read_file(record));
+  kept["finished"] = false;
+  write_file(record, kept.dump());
+  fs::remove_all(path("output_20260101_120000") / "checkpoint-12");
+  fs::remove(path("output_20260101_120000") / "model.safetensors");
+
+  const auto again = run_ok(train_command("output_20260102_080000"), named(one_rank_));
+  EXPECT_THAT(again.out + again.err, HasSubstr("this job goes on in"));
+  EXPECT_THAT(again.out + again.err, HasSubstr("checkpoint-7"));
+  EXPECT_FALSE(fs::exists(path("output_20260102_080000")));
+  expect_equal_results("undisturbed", "output_20260101_120000");
+
+  // Another job, and the same name with another purpose, have places of their own.
+  run_ok(train_command("output_20260103_080000"), named(one_rank_, "other"));
+  EXPECT_TRUE(fs::exists(path("output_20260103_080000")));
+  run_ok(train_command("output_20260104_080000", {"--seed", "7"}), named(one_rank_));
+  EXPECT_TRUE(fs::exists(path("output_20260104_080000")));
+}
+
+}  // namespace
+}  // namespace tandem::testing
