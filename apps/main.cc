@@ -64,6 +64,8 @@ constexpr Command kCommands[] = {
      run_bench},
     {"run", "start a job's workers on this host and watch them, as torchrun does",
      "tandem run [flags] SCRIPT [flags of the script]   (tandem run --help)", run},
+    {"mpirun", "start a job's ranks on this host and others, as MPICH's mpirun does",
+     "tandem mpirun [flags] PROGRAM [its flags]   (tandem mpirun --help)", mpirun},
     {"doctor",
      "check this machine and the hosts of a host file, and say how to put right what is missing",
      "tandem doctor [--hostfile FILE] [--output_dir DIR] [--json]   (tandem doctor --help)",

@@ -52,7 +52,7 @@ LAYERS = {
     "apps/command": ["apps/manual", "hub"],
     "apps/answering": ["apps/command", "quant", "tasks", "data", "text", "hub", "nn", "kernels"],
     "apps/serve": ["apps/answering", "apps/command", "text"],
-    "apps/doctor": ["apps/command", "rendezvous"],
+    "apps/doctor": ["apps/command", "launch", "rendezvous"],
     "apps/bench": ["apps/command", "flags", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "rendezvous", "kernels"],
     "apps/plan": ["apps/bench", "apps/command", "dist", "comm", "models"],
     "apps": ["everything"],

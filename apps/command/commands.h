@@ -19,6 +19,7 @@ struct Invocation {
 // Each returns the process's exit code and throws tandem::Error for what the user can change.
 int run_qa(const Invocation& invocation);
 int run(const Invocation& invocation);
+int mpirun(const Invocation& invocation);
 int run_ner(const Invocation& invocation);
 int run_glue(const Invocation& invocation);
 int run_classification(const Invocation& invocation);

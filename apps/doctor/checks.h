@@ -7,20 +7,20 @@
 #include <string>
 #include <vector>
 
-#include "apps/doctor/hostfile.h"
 #include "apps/doctor/report.h"
 #include "tandem/core/env.h"
+#include "tandem/launch/host_file.h"
 
 namespace tandem::apps::doctor {
 
 struct Hosts {
-  std::vector<HostfileEntry> entries;
+  std::vector<launch::HostfileEntry> entries;
   int port = 0;  // rank 0's; 0: any free one
   std::vector<std::string> ssh = {"ssh"};
   std::chrono::milliseconds patience{10000};  // per host
   int ranks() const {
     int sum = 0;
-    for (const HostfileEntry& entry : entries) sum += entry.ranks;
+    for (const launch::HostfileEntry& entry : entries) sum += entry.ranks;
     return sum;
   }
 };

@@ -5,13 +5,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/doctor/hostfile.h"
 #include "apps/doctor/program.h"
 #include "apps/doctor/report.h"
 #include "support/process.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/launch/host_file.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::apps::doctor {
@@ -40,7 +40,7 @@ class Doctor : public ::testing::Test {
 };
 
 TEST_F(Doctor, ReadsTheFormsOfHostFiles) {
-  const auto entries = read_hostfile(hostfile(
+  const auto entries = launch::read_hostfile(hostfile(
       "# the cluster\nnode0\n  node1:4  # with a comment\n\nnode2 slots=3 max_slots=5\nfe80::1\n"));
   ASSERT_EQ(entries.size(), 4u);
   EXPECT_EQ(entries[0].host, "node0");

@@ -122,7 +122,7 @@ std::string value_of(const std::string& output, const std::string& key) {
 
 class HostCheck {
  public:
-  HostCheck(const Hosts& hosts, const HostfileEntry& entry, int port, Report& report)
+  HostCheck(const Hosts& hosts, const launch::HostfileEntry& entry, int port, Report& report)
       : hosts_(hosts), entry_(entry), topic_("host " + entry.host), port_(port), report_(report) {}
 
   void run() {
@@ -223,7 +223,7 @@ class HostCheck {
   }
 
   const Hosts& hosts_;
-  const HostfileEntry& entry_;
+  const launch::HostfileEntry& entry_;
   std::string topic_;
   int port_;
   Report& report_;
@@ -268,7 +268,7 @@ void check_hosts(const Environment&, const Hosts& hosts, Report& report) {
   if (hosts.entries.empty()) return;
   try {
     const Listener listener(hosts.port);
-    for (const HostfileEntry& entry : hosts.entries) {
+    for (const launch::HostfileEntry& entry : hosts.entries) {
       HostCheck(hosts, entry, listener.port(), report).run();
     }
     const Resolved first = resolve(hosts.entries.front().host);

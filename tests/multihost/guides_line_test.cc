@@ -1,9 +1,12 @@
 // The line of the guides, word for word, on two hosts: mpirun of MPICH and of Intel MPI reaches the
 // second one through ssh, and the weights are the same bits as from one rank on one host.
+#include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include "e2e/job.h"
 #include "multihost/hosts.h"
+#include "support/mpi_program.h"
 
 namespace tandem::testing {
 namespace {
@@ -100,6 +103,65 @@ TEST_F(GuidesLine, IntelMpiToo) {
   const Variables variables = {{"FI_PROVIDER_PATH", (root / "lib").native()}};
   expect_two_nodes(run_on(hosts.node0, kTwoHostsLine + job("hosts"), variables));
   EXPECT_TRUE(weights("hosts") == weights("one"));
+}
+
+// tandem's own mpirun, where no MPI is installed.
+TEST_F(GuidesLine, TandemsMpirunToo) {
+  search_path_ = path("bin").native() + ":" + std::getenv("PATH");
+  write_file(path("bin") / "mpirun", "#!/bin/sh\nexec tandem mpirun \"$@\"\n");
+  fs::permissions(path("bin") / "mpirun", fs::perms::owner_all);
+  TwoHosts hosts(path(""));
+  hosts.node0.start_sshd();
+  hosts.node1.start_sshd();
+  run_on(hosts.node0, "env OMP_NUM_THREADS=1 " + job("one", "--logical_shards 4"));
+  expect_two_nodes(run_on(hosts.node0, kTwoHostsLine + job("hosts")));
+  EXPECT_TRUE(weights("hosts") == weights("one"));
+  for (const Host* host : {&hosts.node0, &hosts.node1}) {
+    EXPECT_EQ(host->processes(), std::vector<std::string>());
+    EXPECT_EQ(host->sockets(), "");
+  }
+}
+
+// A program of MPICH under it, and what becomes of a job whose rank or host there is lost.
+TEST_F(GuidesLine, TandemsMpirunRunsProgramsOfMpich) {
+  const std::string pi = build_mpi_program(path("").native());
+  if (pi.empty()) GTEST_SKIP() << "needs mpicc.mpich (packages mpich, libmpich-dev)";
+  search_path_ = path("bin").native() + ":" + std::getenv("PATH");
+  TwoHosts hosts(path(""));
+  // UCX looks in /sys for networks that are up, which they say a moment late; its shared memory
+  // cannot tell two hosts of one machine apart.
+  for (const Host* host : {&hosts.node0, &hosts.node1}) {
+    host->shell(
+        "mount -t sysfs sysfs /sys; for i in $(seq 100); do grep -qx up "
+        "/sys/class/net/wire/operstate && exit 0; sleep 0.1; done; exit 1");
+  }
+  hosts.node0.start_sshd();
+  hosts.node1.start_sshd();
+  const std::string line =
+      "env UCX_TLS=tcp,self UCX_NET_DEVICES=wire tandem mpirun -l -f hostfile -n 4 -ppn 2 " + pi;
+  const auto result = run_on(hosts.node0, line);
+  ASSERT_NE(result.out.find("[3] rank 3 of 4: pi 3.1416"), std::string::npos) << result.out;
+
+  const auto begin = [&] {
+    auto process = std::make_unique<Process>(
+        hosts.node0.inside({"sh", "-c", "cd " + path("").native() + " && exec " + line + " wait"}),
+        Variables{{"PATH", search_path_}});
+    for (int i = 0; i < 3000 && process->out_so_far().find("[3] up") == std::string::npos; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return process;
+  };
+  auto killed = begin();
+  hosts.node1.shell("kill -9 $(pgrep -n -x pi)");
+  const auto dead = killed->wait(std::chrono::seconds(30));
+  EXPECT_EQ(dead.exit_code, 137) << dead.err;
+  EXPECT_NE(dead.err.find("on node1 was killed by SIGKILL"), std::string::npos) << dead.err;
+
+  auto silent = begin();
+  hosts.node1.shell("ip link set wire down");
+  const auto lost = silent->wait(std::chrono::seconds(50));
+  EXPECT_EQ(lost.exit_code, 200) << lost.err;
+  EXPECT_NE(lost.err.find("host node1 with ranks 2, 3 is lost: "), std::string::npos) << lost.err;
+  EXPECT_EQ(hosts.node0.processes(), std::vector<std::string>());
 }
 
 }  // namespace

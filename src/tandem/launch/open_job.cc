@@ -21,14 +21,6 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "127.0.0.1" || host == "::1";
 }
 
-// A name of this machine, whole or up to its first dot.
-bool names_this_machine(const std::string& host, const std::vector<std::string>& own_names) {
-  return is_loopback(host) || std::any_of(own_names.begin(), own_names.end(), [&](const auto& own) {
-           return own == host || own == host.substr(0, host.find('.')) ||
-                  own.substr(0, own.find('.')) == host;
-         });
-}
-
 milliseconds conf_seconds(const RunOptions& options, const std::string& key,
                           milliseconds otherwise) {
   const auto found = options.rdzv_conf.find(key);
@@ -95,6 +87,19 @@ void warn_of_open_port(const AgentParts& parts, int port) {
 
 }  // namespace
 
+bool names_this_machine(const std::string& host, const std::vector<std::string>& own_names) {
+  return is_loopback(host) || std::any_of(own_names.begin(), own_names.end(), [&](const auto& own) {
+           return own == host || own == host.substr(0, host.find('.')) ||
+                  own.substr(0, own.find('.')) == host;
+         });
+}
+
+std::vector<std::string> names_of_this_machine() {
+  std::vector<std::string> names = rendezvous::own_addresses("");
+  names.push_back(rendezvous::host_name());
+  return names;
+}
+
 HostAddress parse_endpoint(const std::string& endpoint, int default_port) {
   HostAddress address{endpoint, default_port};
   std::size_t colon = endpoint.rfind(':');
@@ -150,9 +155,7 @@ MeetingPlan plan_meeting(const RunOptions& options, const std::vector<std::strin
 
 std::unique_ptr<JobLink> open_job(const AgentParts& parts, const std::function<void()>& check) {
   const RunOptions& options = parts.options;
-  std::vector<std::string> names = rendezvous::own_addresses("");
-  names.push_back(rendezvous::host_name());
-  const MeetingPlan plan = plan_meeting(options, names);
+  const MeetingPlan plan = plan_meeting(options, names_of_this_machine());
   const bool fixed = !plan.local && options.backend == Backend::kStatic;
   const AgentCard card = card_of(parts, fixed);
   if (plan.hosts) {

@@ -18,6 +18,11 @@ struct MeetingPlan {
 
 // Splits "host:port", "[::1]:port" or "host"; throws ConfigError.
 HostAddress parse_endpoint(const std::string& endpoint, int default_port);
+// Whether `host` is a name of this machine, whole or up to its first dot.
+bool names_this_machine(const std::string& host, const std::vector<std::string>& own_names);
+// Its addresses and its name.
+std::vector<std::string> names_of_this_machine();
+
 // `own_names`: names and addresses of this machine.
 MeetingPlan plan_meeting(const RunOptions& options, const std::vector<std::string>& own_names);
 

@@ -84,6 +84,18 @@ std::vector<int> cores_for(const Machine& machine, const PlacementRequest& reque
   return cpus_in(mine);
 }
 
+int cores_touched(const Machine& machine, const std::vector<int>& cpus) {
+  const auto is_ours = [&](int cpu) {
+    return std::find(cpus.begin(), cpus.end(), cpu) != cpus.end();
+  };
+  int count = 0;
+  for (const Domain& domain : machine.numa) {
+    for (const auto& core : domain.cores)
+      count += std::any_of(core.begin(), core.end(), is_ours) ? 1 : 0;
+  }
+  return std::max(1, count);
+}
+
 std::string number(int count, std::string_view word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
@@ -187,7 +199,12 @@ Placement place_workers(const Machine& machine, const PlacementRequest& request)
   for (std::size_t index = 0; index < count; ++index) {
     WorkerPlacement worker;
     int cores = std::max(1, machine.usable_cores() / static_cast<int>(count));
-    if (pinned) worker.cpus = cores_for(machine, request, index, count, cores);
+    if (index < request.cpus.size() && !request.cpus[index].empty()) {
+      worker.cpus = request.cpus[index];
+      cores = cores_touched(machine, worker.cpus);
+    } else if (pinned) {
+      worker.cpus = cores_for(machine, request, index, count, cores);
+    }
     if (request.own_job) {
       worker.threads = threads_for(request, cores, placement);
     } else if (!request.omp_threads && count > 1) {

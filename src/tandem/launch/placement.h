@@ -42,6 +42,8 @@ struct PlacementRequest {
   Binding binding = Binding::kDefault;
   std::optional<int> omp_threads;  // OMP_NUM_THREADS, where set
   int communication_threads = 0;   // CCL_WORKER_COUNT
+  // By worker, where somebody has decided it; empty, or an empty one: decided here.
+  std::vector<std::vector<int>> cpus;
 };
 
 struct WorkerPlacement {

@@ -18,19 +18,6 @@ bool is_executable(const fs::path& path) {
   return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
 }
 
-// The file that a shell would start; empty: none.
-std::string find_executable(const std::string& name, const std::string& search_path) {
-  if (name.find('/') != std::string::npos) return is_executable(name) ? name : "";
-  for (std::size_t begin = 0; begin <= search_path.size();) {
-    const std::size_t end = std::min(search_path.find(':', begin), search_path.size());
-    const fs::path folder = search_path.substr(begin, end - begin);
-    const fs::path path = (folder.empty() ? fs::path(".") : folder) / name;
-    if (is_executable(path)) return path.string();
-    begin = end + 1;
-  }
-  return "";
-}
-
 bool is_job(const ProgramPlaces& places, std::string_view name) {
   return std::find(places.job_commands.begin(), places.job_commands.end(), name) !=
          places.job_commands.end();
@@ -89,6 +76,18 @@ constexpr std::string_view kRunPath =
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 }  // namespace
+
+std::string find_executable(const std::string& name, const std::string& search_path) {
+  if (name.find('/') != std::string::npos) return is_executable(name) ? name : "";
+  for (std::size_t begin = 0; begin <= search_path.size();) {
+    const std::size_t end = std::min(search_path.find(':', begin), search_path.size());
+    const fs::path folder = search_path.substr(begin, end - begin);
+    const fs::path path = (folder.empty() ? fs::path(".") : folder) / name;
+    if (is_executable(path)) return path.string();
+    begin = end + 1;
+  }
+  return "";
+}
 
 WorkerProgram worker_program(const RunOptions& options, const ProgramPlaces& places) {
   const std::string job = job_command(options, places);

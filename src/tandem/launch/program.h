@@ -29,6 +29,9 @@ struct ProgramPlaces {
 // with --no-python is a program. Throws ConfigError when something that must be there is not.
 WorkerProgram worker_program(const RunOptions& options, const ProgramPlaces& places);
 
+// The file that a shell would start for `name`, relative to the current folder; empty: none.
+std::string find_executable(const std::string& name, const std::string& search_path);
+
 // The program's command for one worker: torchrun replaces ${local_rank} in arguments, so this does,
 // except for tandem's own jobs.
 std::vector<std::string> command_of(const WorkerProgram& program, int local_rank);

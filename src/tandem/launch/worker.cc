@@ -36,6 +36,9 @@ struct Prepared {
   bool pinned = false;
   int out = -1;
   int err = -1;
+  int in = -1;
+  int kept = -1;
+  std::string directory;
 };
 
 Prepared prepare(const WorkerStart& start) {
@@ -49,6 +52,9 @@ Prepared prepare(const WorkerStart& start) {
   ready.pinned = !start.cpus.empty();
   ready.out = start.out;
   ready.err = start.err;
+  ready.in = start.in;
+  ready.kept = start.kept;
+  ready.directory = start.directory;
   return ready;
 }
 
@@ -62,7 +68,10 @@ Prepared prepare(const WorkerStart& start) {
   ::signal(SIGPIPE, SIG_DFL);
   if (ready.pinned) ::sched_setaffinity(0, sizeof ready.cpus, &ready.cpus);
   const bool placed = (ready.out < 0 || ::dup2(ready.out, STDOUT_FILENO) >= 0) &&
-                      (ready.err < 0 || ::dup2(ready.err, STDERR_FILENO) >= 0);
+                      (ready.err < 0 || ::dup2(ready.err, STDERR_FILENO) >= 0) &&
+                      (ready.in < 0 || ::dup2(ready.in, STDIN_FILENO) >= 0) &&
+                      (ready.kept < 0 || ::fcntl(ready.kept, F_SETFD, 0) == 0) &&
+                      (ready.directory.empty() || ::chdir(ready.directory.c_str()) == 0);
   if (placed) ::execve(ready.argv[0], ready.argv.data(), ready.envp.data());
   const int error = errno;
   [[maybe_unused]] const ssize_t written = ::write(report, &error, sizeof error);

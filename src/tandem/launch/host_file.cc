@@ -1,4 +1,4 @@
-#include "apps/doctor/hostfile.h"
+#include "tandem/launch/host_file.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 
-namespace tandem::apps::doctor {
+namespace tandem::launch {
 namespace {
 
 constexpr int kMaxRanks = 65536;
@@ -80,4 +80,18 @@ std::vector<HostfileEntry> read_hostfile(const std::filesystem::path& path) {
   return entries;
 }
 
-}  // namespace tandem::apps::doctor
+std::vector<HostfileEntry> read_host_list(const std::string& list) {
+  std::vector<HostfileEntry> entries;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string word = list.substr(begin, end - begin);
+    HostfileEntry entry;
+    if (word.find_first_of(" \t") != std::string::npos || !read_entry({word}, entry))
+      raise<ConfigError>("'{}' is no list of hosts; expected host,host or host:ranks,host", list);
+    entries.push_back(std::move(entry));
+    begin = end + 1;
+  }
+  return entries;
+}
+
+}  // namespace tandem::launch

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace tandem::apps::doctor {
+namespace tandem::launch {
 
 struct HostfileEntry {
   std::string host;
@@ -17,4 +17,7 @@ struct HostfileEntry {
 // comes twice, or there is no host.
 std::vector<HostfileEntry> read_hostfile(const std::filesystem::path& path);
 
-}  // namespace tandem::apps::doctor
+// The same of one text, as behind `mpirun -hosts`: "node0:2,node1". A host may come twice.
+std::vector<HostfileEntry> read_host_list(const std::string& list);
+
+}  // namespace tandem::launch

@@ -1,0 +1,110 @@
+// `tandem mpirun`: Hydra's command line, for machines without an MPI. The launcher is
+// src/tandem/launch/mpi_launcher.h; here is what it gets from this process.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
+#include "tandem/core/error.h"
+#include "tandem/launch/mpi_launcher.h"
+#include "tandem/launch/rank_host.h"
+
+namespace tandem::apps {
+namespace {
+
+constexpr const char* kText =
+    "Starts the ranks of a job on this host and on others that ssh reaches, with the command line "
+    "of MPICH's and Intel MPI's mpirun (Hydra). Jobs of tandem and programs of MPICH's family "
+    "(MPICH, Intel MPI, MVAPICH) run under it; no MPI has to be installed for the former.";
+
+// What `tandem mpirun` starts on each host; not for people.
+constexpr const char* kHelper = "--host-ranks";
+
+void log_line(const std::string& line) {
+  const std::string text = fmt::format("tandem mpirun: {}\n", line);
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+std::vector<std::string> typed_names(const launch::MpiFlag& flag) {
+  std::vector<std::string> names;
+  for (std::string_view rest = flag.names; !rest.empty();) {
+    const std::string_view name = rest.substr(0, rest.find('|'));
+    names.push_back(fmt::format("-{}", name));
+    rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+  }
+  return names;
+}
+
+CommandDescription description() {
+  CommandDescription described;
+  described.text = kText;
+  for (const launch::MpiFlag& flag : launch::mpi_flags()) {
+    OptionDescription option;
+    option.names = typed_names(flag);
+    option.value = flag.value;
+    option.help = flag.help;
+    described.options.push_back(std::move(option));
+  }
+  described.options.push_back({"", {}, "PROGRAM", "the program and its flags", {}, false});
+  return described;
+}
+
+std::string help() {
+  std::string text = fmt::format(
+      "usage: tandem mpirun [flags] PROGRAM [its flags] [: [flags] PROGRAM ...]\n\n{}\n\nflags "
+      "(one "
+      "dash or two):\n",
+      kText);
+  for (const launch::MpiFlag& flag : launch::mpi_flags())
+    text += fmt::format("  {} {}\n      {}\n", fmt::join(typed_names(flag), ", "), flag.value,
+                        flag.help);
+  return text;
+}
+
+std::string own_path() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "tandem" : path.string();
+}
+
+// Its stdin and stdout are the connection to mpirun; nothing else may write there.
+int help_mpirun() {
+  rendezvous::FileDescriptor in(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
+  rendezvous::FileDescriptor out(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
+  const rendezvous::FileDescriptor nowhere(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  ::dup2(nowhere.get(), STDIN_FILENO);
+  ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  return launch::host_ranks({launch::FrameStream(std::move(in), std::move(out), true), own_path()});
+}
+
+}  // namespace
+
+int mpirun(const Invocation& invocation) {
+  const auto& words = invocation.words;
+  if (words == std::vector<std::string>{std::string(kDescribe)}) throw description();
+  if (!words.empty() &&
+      (words.front() == "--help" || words.front() == "-h" || words.front() == "-help")) {
+    fmt::print("{}", help());
+    return 0;
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+  if (words == std::vector<std::string>{kHelper}) return help_mpirun();
+  launch::MpirunParts parts;
+  parts.line = launch::parse_mpi_line(words, invocation.environment);
+  parts.self = own_path();
+  parts.helper_word = kHelper;
+  for (const Command& command : commands()) {
+    if (is_job(command)) parts.job_commands.emplace_back(command.name);
+  }
+  parts.inherited = inherited_environment();
+  std::error_code error;
+  parts.directory = std::filesystem::current_path(error).string();
+  parts.log = log_line;
+  return launch::run_mpi_job(std::move(parts));
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,73 @@
+// Frames between mpirun and its helper on a host, over two pipes: ssh's, or a child's. Nobody else
+// can reach them: ssh has proved who is there and encrypts, so no port is opened and no secret is
+// needed.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::launch {
+
+struct Frame {
+  enum class Kind : std::uint8_t {
+    kStart,       // → helper: what to start, JSON (rank_start.h)
+    kSignal,      // → helper: send the ranks this signal, a decimal number
+    kInput,       // → helper: bytes for the rank's stdin; empty: its end
+    kStarted,     // → mpirun: the ranks run; payload: the rank's process id
+    kFailed,      // → mpirun: nothing can be started, and why
+    kEnded,       // → mpirun: the rank has ended: "<exit code> <signal>"
+    kInputTaken,  // → mpirun: the bytes have been written
+    kOut,         // → mpirun: bytes of the rank's stdout
+    kErr,         // and of its stderr
+    kPmi,         // either way: a line of PMI
+    kAlive,       // either way: nothing else was to say for a second
+  };
+  Kind kind = Kind::kAlive;
+  int rank = -1;
+  std::string payload;
+};
+
+// A frame is a u32 length of the payload, a u8 kind, an i32 rank and the payload; all hosts of a
+// job have one byte order. The other side may be broken: lengths and kinds are checked before
+// memory is given. One thread.
+class FrameStream {
+ public:
+  static constexpr std::size_t kMaxPayload = 16 << 20;
+  // What the helper says first. What a login shell prints in front of it is skipped.
+  static constexpr std::string_view kGreeting = "tandem mpirun helper 1\n";
+
+  // Makes both non-blocking. `greets`: say the greeting; otherwise wait for it.
+  FrameStream(rendezvous::FileDescriptor in, rendezvous::FileDescriptor out, bool greets);
+
+  void send(const Frame& frame);
+  // The next whole frame, if it has come.
+  std::optional<Frame> take();
+  // Moves what can be moved.
+  void serve();
+  void add_to(std::vector<pollfd>& waits) const;
+  bool greeted() const { return greeted_; }
+  // Why nothing more comes or goes; empty while it does. Frames that have come can still be taken.
+  const std::string& ended() const { return ended_; }
+  std::size_t unsent() const { return unsent_.size() - sent_; }
+
+ private:
+  void write_out();
+  void read_in();
+  void await_greeting();
+
+  rendezvous::FileDescriptor in_, out_;
+  std::string received_;
+  std::size_t taken_ = 0;
+  std::string unsent_;
+  std::size_t sent_ = 0;
+  bool greeted_ = false;
+  std::string ended_;
+};
+
+}  // namespace tandem::launch

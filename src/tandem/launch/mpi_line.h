@@ -1,0 +1,79 @@
+// The command line of Hydra (mpiexec of MPICH and Intel MPI) as a table: what `tandem mpirun`
+// takes.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tandem/core/env.h"
+#include "tandem/launch/host_file.h"
+
+namespace tandem::launch {
+
+using EnvironmentMap = std::map<std::string, std::string, std::less<>>;
+
+// What of mpirun's environment a rank gets (-genvall, -genvnone, -genvlist) and what is put on top
+// (-genv).
+struct EnvironmentRule {
+  enum class Base { kAll, kNone, kListed };
+  Base base = Base::kAll;
+  std::vector<std::string> listed;
+  std::vector<std::pair<std::string, std::string>> set;
+
+  EnvironmentMap of(const EnvironmentMap& inherited) const;
+};
+
+// One program of the job; several are separated by ':'.
+struct MpiBlock {
+  std::optional<int> count;  // -n; nothing: one for each slot of the hosts
+  std::vector<std::string> command;
+  std::optional<EnvironmentRule> environment;  // -env…; its base replaces the job's
+  std::string directory;                       // -wdir; empty: where mpirun was started
+  std::string host;                            // -host; empty: any
+};
+
+struct MpiLine {
+  std::string host_file;             // -f
+  std::vector<HostfileEntry> hosts;  // -hosts
+  std::optional<int> ranks_per_host;
+  EnvironmentRule environment;
+  bool prefix_ranks = false;   // -l
+  std::string prefix_pattern;  // -prepend-pattern
+  std::string out_pattern, err_pattern;
+  std::string bind_to, map_by;
+  std::string interface;  // -iface
+  std::string launcher = "ssh";
+  std::string launcher_program;             // empty: ssh
+  std::vector<std::string> launcher_words;  // more of its options
+  bool auto_cleanup = true;
+  bool print_exit_codes = false;
+  bool verbose = false;
+  int input_rank = 0;  // whose stdin is mpirun's; -1: nobody's
+  int timeout_s = 0;   // MPIEXEC_TIMEOUT; 0: none
+  std::optional<int> universe_size;
+  std::vector<MpiBlock> blocks;
+  std::vector<std::string> notes;  // what was accepted and has no effect: a line each
+};
+
+struct MpiFlag {
+  std::string_view names;  // "n|np": typed with one dash or two
+  std::string_view value;  // placeholder; empty: a switch
+  std::string_view help;
+  // Throws ConfigError without the flag's name.
+  void (*apply)(MpiLine& line, const std::string& value);
+};
+
+std::span<const MpiFlag> mpi_flags();
+
+// Reads the words behind `tandem mpirun`: -flag value, --flag value, -flag=value, `-genv A B` and
+// `-genv A=B`, blocks separated by ":", -configfile. HYDRA_HOST_FILE and others count where the
+// flag is not given. Throws ConfigError (usage) for what is wrong.
+MpiLine parse_mpi_line(const std::vector<std::string>& words, const Environment& environment);
+
+}  // namespace tandem::launch

@@ -1,0 +1,86 @@
+// The server of PMI-1, with which the ranks of an MPI job find each other: a key-value space and a
+// barrier. A state machine without sockets: lines of ranks come in, lines for ranks go out. The
+// protocol is MPICH's (src/pmi/src/pmi_v1.c and Hydra's pmip_pmi_v1.c).
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem::launch {
+
+struct PmiRules {
+  int size = 1;
+  int universe_size = 1;
+  std::string mapping;          // PMI_process_mapping; empty: not told
+  std::vector<int> program_of;  // by rank: its number on the command line (appnum)
+  std::string space = "kvs_0";  // name of the key-value space
+};
+
+class PmiServer {
+ public:
+  static constexpr std::size_t kMaxName = 256, kMaxKey = 64, kMaxValue = 1024;
+  static constexpr std::size_t kMaxLine = 8192;
+  // Of all ranks together.
+  static constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
+
+  struct Reply {
+    int rank = 0;
+    std::string line;  // without its end
+  };
+  struct Abort {
+    int rank = 0;
+    int exit_code = 1;
+    std::string reason;  // the rank's words, or empty
+  };
+
+  explicit PmiServer(PmiRules rules);
+
+  // What a rank has said, without the end of the line. Whatever it is: what cannot be understood is
+  // answered with an error, or breaks the rank's connection (broken()).
+  std::vector<Reply> take(int rank, std::string_view line);
+  // The rank has ended: it comes to no barrier any more.
+  void left(int rank);
+
+  // Somebody asked to end the job; the first.
+  const std::optional<Abort>& aborted() const { return aborted_; }
+  // Why the rank is no longer listened to; empty while it is.
+  const std::string& broken(int rank) const { return member(rank).broken; }
+  bool began(int rank) const { return member(rank).began; }
+  bool finalized(int rank) const { return member(rank).finalized; }
+  // A rank that waits for one that has ended, and that one.
+  struct Stuck {
+    int waiting = 0;
+    int ended = 0;
+  };
+  std::optional<Stuck> stuck() const;
+
+ private:
+  struct Member {
+    bool began = false;
+    bool finalized = false;
+    bool left = false;
+    bool in_barrier = false;
+    std::string broken;
+  };
+  using Fields = std::map<std::string, std::string, std::less<>>;
+  const Member& member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
+  std::vector<Reply> obey(int rank, const std::string& command, const Fields& fields,
+                          std::string_view line);
+  std::string put(const Fields& fields);
+  std::string get(const Fields& fields) const;
+  std::vector<Reply> enter_barrier(int rank);
+  void take_abort(int rank, const Fields& fields);
+
+  PmiRules rules_;
+  std::vector<Member> members_;
+  std::map<std::string, std::string, std::less<>> values_;
+  std::size_t bytes_ = 0;
+  int num_in_barrier_ = 0;
+  std::optional<Abort> aborted_;
+};
+
+}  // namespace tandem::launch

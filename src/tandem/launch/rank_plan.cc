@@ -1,0 +1,113 @@
+#include "tandem/launch/rank_plan.h"
+
+#include <algorithm>
+
+#include "tandem/core/error.h"
+
+namespace tandem::launch {
+namespace {
+
+constexpr int kMaxRanks = 65536;
+constexpr std::size_t kMaxPmiValue = 1023;
+
+int index_of(std::vector<std::string>& hosts, const std::string& host) {
+  const auto found = std::find(hosts.begin(), hosts.end(), host);
+  if (found != hosts.end()) return static_cast<int>(found - hosts.begin());
+  hosts.push_back(host);
+  return static_cast<int>(hosts.size()) - 1;
+}
+
+// The slots of all hosts in a row, as numbers of hosts.
+std::vector<int> slots_of(const MpiLine& line, const std::vector<HostfileEntry>& hosts,
+                          std::vector<std::string>& names) {
+  std::vector<int> slots;
+  for (const HostfileEntry& entry : hosts) {
+    const int count = line.ranks_per_host.value_or(entry.ranks);
+    slots.insert(slots.end(), static_cast<std::size_t>(count), index_of(names, entry.host));
+  }
+  return slots;
+}
+
+// Hosts without ranks are not reached at all.
+void forget_idle_hosts(RankPlan& plan) {
+  std::vector<int> renumbered(plan.hosts.size(), -1);
+  std::vector<std::string> used;
+  for (int& host : plan.host_of) {
+    int& number = renumbered[static_cast<std::size_t>(host)];
+    if (number < 0) {
+      number = static_cast<int>(used.size());
+      used.push_back(plan.hosts[static_cast<std::size_t>(host)]);
+    }
+    host = number;
+  }
+  plan.hosts = std::move(used);
+}
+
+// The shortest beginning that, repeated, gives all.
+std::size_t period_of(const std::vector<int>& values) {
+  for (std::size_t period = 1; period < values.size(); ++period) {
+    if (std::equal(values.begin() + static_cast<std::ptrdiff_t>(period), values.end(),
+                   values.begin()))
+      return period;
+  }
+  return values.size();
+}
+
+struct Run {
+  int first = 0, nodes = 1, ranks = 1;
+};
+
+std::vector<Run> runs_of(const std::vector<int>& values, std::size_t count) {
+  std::vector<Run> single;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool same = i > 0 && values[i] == values[i - 1];
+    same ? void(++single.back().ranks) : void(single.push_back({values[i], 1, 1}));
+  }
+  std::vector<Run> joined;
+  for (const Run& run : single) {
+    const bool next = !joined.empty() && joined.back().ranks == run.ranks &&
+                      joined.back().first + joined.back().nodes == run.first;
+    next ? void(++joined.back().nodes) : void(joined.push_back(run));
+  }
+  return joined;
+}
+
+}  // namespace
+
+std::vector<int> RankPlan::ranks_on(int host) const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (host_of[static_cast<std::size_t>(rank)] == host) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+RankPlan plan_ranks(const MpiLine& line, const std::vector<HostfileEntry>& hosts) {
+  TANDEM_CHECK(!hosts.empty());
+  RankPlan plan;
+  const std::vector<int> slots = slots_of(line, hosts, plan.hosts);
+  plan.num_slots = static_cast<int>(slots.size());
+  std::size_t next = 0;
+  for (std::size_t block = 0; block < line.blocks.size(); ++block) {
+    const MpiBlock& program = line.blocks[block];
+    for (int left = program.count.value_or(plan.num_slots); left > 0; --left) {
+      plan.block_of.push_back(static_cast<int>(block));
+      plan.host_of.push_back(program.host.empty() ? slots[next++ % slots.size()]
+                                                  : index_of(plan.hosts, program.host));
+    }
+  }
+  if (plan.size() > kMaxRanks)
+    raise<ConfigError>("{} ranks are more than {}", plan.size(), kMaxRanks);
+  forget_idle_hosts(plan);
+  return plan;
+}
+
+std::string process_mapping(const std::vector<int>& host_of) {
+  std::string text = "(vector";
+  for (const Run& run : runs_of(host_of, period_of(host_of)))
+    text += fmt::format(",({},{},{})", run.first, run.nodes, run.ranks);
+  text += ')';
+  return text.size() <= kMaxPmiValue ? text : "";
+}
+
+}  // namespace tandem::launch

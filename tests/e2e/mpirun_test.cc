@@ -1,0 +1,144 @@
+// `tandem mpirun` from outside: real programs of MPICH, tandem's own jobs, and how they fail.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "e2e/job.h"
+#include "support/mpi_program.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+using namespace std::chrono_literals;
+
+class TandemMpirun : public JobTest {
+ protected:
+  static Words mpirun(const Words& words) {
+    Words all = {kProgram, "mpirun"};
+    all.insert(all.end(), words.begin(), words.end());
+    return all;
+  }
+  static std::vector<std::string> lines(const std::string& text) {
+    std::istringstream stream(text);
+    std::vector<std::string> all;
+    for (std::string line; std::getline(stream, line);) all.push_back(line);
+    return all;
+  }
+  // A program of MPI, compiled with MPICH's compiler; empty where there is none.
+  std::string program() const { return build_mpi_program(path("").native()); }
+};
+
+#define TANDEM_NEEDS_MPICH(program) \
+  if ((program).empty()) GTEST_SKIP() << "needs mpicc.mpich (packages mpich, libmpich-dev)"
+
+TEST_F(TandemMpirun, RunsProgramsOfMpich) {
+  const std::string pi = program();
+  TANDEM_NEEDS_MPICH(pi);
+  const auto result = run(mpirun({"-n", "3", "-l", pi}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(lines(result.out), UnorderedElementsAre(HasSubstr("[0] rank 0 of 3: pi 3.1416"),
+                                                      HasSubstr("[1] rank 1 of 3: pi 3.1416"),
+                                                      HasSubstr("[2] rank 2 of 3: pi 3.1416")));
+  const auto two = run(mpirun({"-n", "1", pi, "code", ":", "-n", "1", pi}));
+  EXPECT_EQ(two.exit_code, 3) << two.err;
+  EXPECT_THAT(two.out, HasSubstr("rank 1 of 2: pi 3.1416"));
+}
+
+// Nobody waits for a rank that is gone, and the last line names it.
+TEST_F(TandemMpirun, ADeadRankEndsTheJob) {
+  const std::string pi = program();
+  TANDEM_NEEDS_MPICH(pi);
+  for (const auto& [how, code, words] :
+       {std::tuple{"abort", 7, "asked to end the job with exit code 7"},
+        {"crash", 134, "root failure: rank 1 (local rank 1"},
+        {"leave", 1, "left without MPI_Finalize"},
+        {"before", 1, "waits for it in PMI's barrier"}}) {
+    const auto result = run(mpirun({"-n", "3", pi, how}), {}, 60s);
+    EXPECT_EQ(result.exit_code, code) << how << '\n' << result.err;
+    EXPECT_THAT(lines(result.err).back(), HasSubstr(words));
+  }
+}
+
+TEST_F(TandemMpirun, RanksHaveHydrasVariables) {
+  const auto result =
+      run(mpirun({"-n", "2", "-ppn", "2", "-genv", "A", "1", "-genv", "B=2", "-genvlist",
+                  "PATH,KEPT", "sh", "-c",
+                  "echo $PMI_RANK $PMI_SIZE $MPI_LOCALRANKID $MPI_LOCALNRANKS $A$B$KEPT$LOST"}),
+          {{"KEPT", "k"}, {"LOST", "l"}, {"PMI_RANK", "9"}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(lines(result.out), UnorderedElementsAre("0 2 0 2 12k", "1 2 1 2 12k"));
+}
+
+TEST_F(TandemMpirun, StreamsGoWhereTheyAreSent) {
+  write_file(path("input"), "for rank 1\n");
+  const auto result =
+      run({"/bin/sh", "-c",
+           fmt::format("{} mpirun -n 2 -s 1 -outfile-pattern {}/out.%r -prepend-pattern "
+                       "'<%r>' sh -c 'cat; printf unfinished; echo e >&2' < {}",
+                       kProgram, path("").native(), path("input").native())});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(read_file(path("out.0")), "<0>unfinished\n");
+  EXPECT_EQ(read_file(path("out.1")), "<1>for rank 1\n<1>unfinished\n");
+  EXPECT_THAT(lines(result.err), UnorderedElementsAre("<0>e", "<1>e"));
+}
+
+TEST_F(TandemMpirun, SignalsReachAllRanks) {
+  Process job(
+      mpirun({"-n", "2", "sh", "-c", "trap 'echo saved; exit 0' TERM; echo up; sleep 300 & wait"}));
+  for (int i = 0; i < 3000 && job.out_so_far() != "up\nup\n"; ++i)
+    std::this_thread::sleep_for(20ms);
+  job.signal(SIGTERM);
+  const auto result = job.wait(60s);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "up\nup\nsaved\nsaved\n");
+}
+
+TEST_F(TandemMpirun, EveryWaitEnds) {
+  const auto late = run(mpirun({"-n", "2", "sleep", "300"}), {{"MPIEXEC_TIMEOUT", "1"}}, 60s);
+  EXPECT_EQ(late.exit_code, 124) << late.err;
+  EXPECT_THAT(late.err, HasSubstr("longer than MPIEXEC_TIMEOUT=1"));
+  const auto stubborn = run(
+      mpirun({"-n", "2", "sh", "-c", "trap '' TERM; [ $PMI_RANK = 0 ] && kill -9 $$; sleep 300"}),
+      {}, 60s);
+  EXPECT_EQ(stubborn.exit_code, 137) << stubborn.err;
+  // An ssh that cannot reach its host.
+  write_file(path("ssh"), "#!/bin/sh\necho 'Host key verification failed.' >&2\nexit 255\n");
+  std::filesystem::permissions(path("ssh"), std::filesystem::perms::owner_all);
+  const auto unreachable = run(
+      mpirun({"-hosts", "far.invalid", "-launcher-exec", path("ssh").native(), "true"}), {}, 60s);
+  EXPECT_EQ(unreachable.exit_code, 200);
+  EXPECT_THAT(unreachable.err, AllOf(HasSubstr("host far.invalid with ranks 0 is lost"),
+                                     HasSubstr("Host key verification failed.")));
+}
+
+TEST_F(TandemMpirun, RefusesWithTheReason) {
+  EXPECT_EQ(run(mpirun({"-n", "x", "true"})).exit_code, 2);
+  const auto missing = run(mpirun({"-n", "2", "no_such_program"}));
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("localhost: there is no program 'no_such_program' in PATH"));
+  const auto folder = run(mpirun({"-n", "2", "-wdir", "/no/such", "true"}));
+  EXPECT_THAT(folder.err, HasSubstr("the working directory '/no/such' is not there"));
+}
+
+TEST_F(TandemMpirun, OwnJobsTrainAsElsewhere) {
+  run_ok(train_command("reference", {"--logical_shards", "2"}));
+  Words job = train_command("job");
+  job.insert(job.begin(), {kProgram, "mpirun", "-n", "2"});
+  const auto result = run_ok(job);
+  EXPECT_THAT(result.out, HasSubstr("2 ranks on 1 node"));
+  EXPECT_TRUE(weights("reference") == weights("job"));
+  const auto usage = run(mpirun({"-n", "2", "tandem", "run_qa", "--no_such_flag"}), {}, 60s);
+  EXPECT_EQ(usage.exit_code, 2) << usage.err;
+}
+
+}  // namespace
+}  // namespace tandem::testing
