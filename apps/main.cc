@@ -74,6 +74,10 @@ constexpr Command kCommands[] = {
      "tandem plan --profile FILE|--measure [--model NAME|DIR] [--nodes N] [--link GBIT] ...   "
      "(tandem plan --help)",
      run_plan},
+    {"manifest", "make and check Kubernetes manifests of a job",
+     "tandem manifest KIND --image IMAGE --pvc CLAIM [flags] -- run_qa ... | --check FILE   "
+     "(tandem manifest --help)",
+     run_manifest},
     {"report", "compare runs: charts, results and differing settings on one page",
      "tandem report RUN... [--output FILE]   (tandem report --help)", compare_runs},
     {"man", "print the manual page of a command", "tandem man [COMMAND] | man -l -", print_manual},

@@ -26,6 +26,11 @@ find_library(HWLOC_LIBRARY hwloc REQUIRED)
 add_library(Hwloc::hwloc UNKNOWN IMPORTED)
 set_target_properties(Hwloc::hwloc PROPERTIES IMPORTED_LOCATION ${HWLOC_LIBRARY}
                       INTERFACE_INCLUDE_DIRECTORIES ${HWLOC_INCLUDE_DIR})
+find_path(YAML_INCLUDE_DIR yaml.h REQUIRED)
+find_library(YAML_LIBRARY yaml REQUIRED)
+add_library(Yaml::yaml UNKNOWN IMPORTED)
+set_target_properties(Yaml::yaml PROPERTIES IMPORTED_LOCATION ${YAML_LIBRARY}
+                      INTERFACE_INCLUDE_DIRECTORIES ${YAML_INCLUDE_DIR})
 if(TANDEM_BUILD_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

@@ -14,6 +14,7 @@ libraries=(
   libdnnl-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libicu-dev libssl-dev zlib1g-dev libmicrohttpd-dev
   libhwloc-dev                                                        # the machine's cores and memory domains
   libcurl4-openssl-dev libsnappy-dev libzstd-dev                      # downloads; compression of Parquet and Arrow files
+  libyaml-dev                                                         # Kubernetes manifests
   libgtest-dev libgmock-dev                                           # tests
 )
 packages=(

@@ -53,6 +53,7 @@ LAYERS = {
     "apps/answering": ["apps/command", "quant", "tasks", "data", "text", "hub", "nn", "kernels"],
     "apps/serve": ["apps/answering", "apps/command", "text"],
     "apps/doctor": ["apps/command", "launch", "rendezvous"],
+    "apps/manifest": ["apps/command", "flags"],
     "apps/bench": ["apps/command", "flags", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "rendezvous", "kernels"],
     "apps/plan": ["apps/bench", "apps/command", "dist", "comm", "models"],
     "apps": ["everything"],

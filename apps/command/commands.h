@@ -28,6 +28,7 @@ int serve(const Invocation& invocation);
 int inspect(const Invocation& invocation);
 int run_bench(const Invocation& invocation);
 int run_doctor(const Invocation& invocation);
+int run_manifest(const Invocation& invocation);
 int run_plan(const Invocation& invocation);
 int compare_runs(const Invocation& invocation);
 int print_manual(const Invocation& invocation);

@@ -1,0 +1,370 @@
+#!/usr/bin/env python3
+"""What `tandem manifest` makes and what `--check` finds.
+
+    check_manifest.py TANDEM
+
+- The files of deploy/kubernetes are what the command in their first line prints, and --check finds nothing in them.
+- Files that are broken in the ways of BROKEN are refused: the line and the fix are named.
+- The guides' files (../shared/data/guides): the fix of each is found, and with it nothing is left.
+- With the packages of scripts/fetch_python_packages.sh: the types of apps/manifest/rules.txt are those of the published definitions
+  (../shared/data/crds, kubernetes-validate), the files hold against these schemas, and kubectl takes them: `kustomize` for each folder,
+  `create --dry-run=client` against a server that knows the names of the kinds and nothing else. What is missing is said.
+"""
+
+import http.server
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MANIFESTS = ROOT / "deploy/kubernetes"
+SHARED = ROOT.parent / "shared/data"
+VENV = ROOT / "build/test-data/venv"
+PROBLEMS = []
+
+JOB = "--image tandem:1 --pvc data -- run_qa --model_name_or_path m --do_train"
+RWO = """apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: data
+spec:
+  accessModes: [ReadWriteOnce]
+  resources:
+    requests:
+      storage: 1Gi
+---
+"""
+# (what is broken, the manifest's command, text, what takes its place, what the line of the finding says)
+BROKEN = [
+    ("a stray '-'", "pytorchjob", '                  value: "/tmp/pvc-mount/features"', '-                  value: "/tmp/pvc-mount/features"', "remove the '-'"),
+    ("a tab", "pytorchjob", "    minReplicas: 1", "\tminReplicas: 1", "replace each tab"),
+    ("no blank behind a colon", "pytorchjob", "  name: tandem\nspec:", "  name:tandem\nspec:", "where a map is expected"),
+    ("min > max", "pytorchjob", "minReplicas: 1", "minReplicas: 5", "minReplicas 5 is more than maxReplicas 4"),
+    ("replicas > max", "pytorchjob", "      replicas: 4", "      replicas: 7", "7 replicas are not between"),
+    ("a word for a number", "pytorchjob", "minReplicas: 1", 'minReplicas: "one"', 'the text "one" where a whole number is expected'),
+    ("a misspelt field", "pytorchjob", "rdzvBackend", "rdzvBackand", "write 'rdzvBackend'"),
+    ("an unknown kind", "pytorchjob", "kind: PyTorchJob", "kind: PytorchJob", "write 'kubeflow.org/v1 PyTorchJob'"),
+    ("an old apiVersion", "mpijob", "kubeflow.org/v2beta1", "kubeflow.org/v1alpha2", "which is no object"),
+    ("limits without requests", "pytorchjob", "                requests:\n                  cpu: 8\n                  memory: 32Gi\n", "", "add requests: cpu: 8"),
+    ("requests below limits", "pytorchjob", "requests:\n                  cpu: 8\n                  memory: 32Gi", "requests:\n                  cpu: 8\n                  memory: 1Gi", "write memory: 32Gi"),
+    ("a unit that does not exist", "pytorchjob", "memory: 32Gi", "memory: 32GB", "128Gi"),
+    ("a container of another name", "pytorchjob", "- name: pytorch", "- name: trainer", "write name: pytorch"),
+    ("no /dev/shm", "pytorchjob", "                - name: dshm\n                  mountPath: /dev/shm\n", "", "medium: Memory"),
+    ("a mount without a volume", "pytorchjob", "- name: volume\n                  mountPath", "- name: volum\n                  mountPath", "there is no volume 'volum'"),
+    ("output_dir on the pod's disk", "pytorchjob", '"/tmp/pvc-mount/tandem"', '"/home/tandem/out"', "gone with the pod"),
+    ("a number where text is expected", "pytorchjob", 'value: "/tmp/pvc-mount/features"', "value: 56", 'put it into quotes: "56"'),
+    ("a variable twice", "pytorchjob", "- name: TANDEM_FEATURE_CACHE", "- name: HF_HOME", "HF_HOME is set twice"),
+    ("a field twice", "pytorchjob", "    maxReplicas: 4\n", "    maxReplicas: 4\n    maxReplicas: 4\n", "remove one of the two"),
+    ("a Master in an elastic job", "pytorchjob", "    Worker:\n", "    Master:\n", "an elastic job has no Master"),
+    ("a replica of no kind", "pytorchjob", "    Worker:\n", "    worker:\n", "write Worker or Master"),
+    ("a rendezvous that tandem does not have", "pytorchjob", "rdzvBackend: c10d", "rdzvBackend: etcd-v2", "write rdzvBackend: c10d"),
+    ("processes of GPUs", "pytorchjob", 'nprocPerNode: "auto"', 'nprocPerNode: "gpu"', "without GPUs"),
+    ("a restart policy that does not exist", "pytorchjob", "restartPolicy: ExitCode", "restartPolicy: OnError", "is none of Always, OnFailure, Never, ExitCode"),
+    ("a placeholder", "pytorchjob", 'image: "tandem:1"', "image: <image name>:<tag>", "fill in the name"),
+    ("a name that no host can have", "pytorchjob", "  name: tandem\nspec", "  name: My_Job\nspec", "small letters"),
+    ("more threads than CPUs", "pytorchjob", "- name: TANDEM_FEATURE_CACHE\n                  value: \"/tmp/pvc-mount/features\"", "- name: OMP_NUM_THREADS\n                  value: \"240\"", "more than the 8 CPUs"),
+    ("writers on ReadWriteOnce", "pytorchjob", "apiVersion: kubeflow.org/v1\n", RWO + "apiVersion: kubeflow.org/v1\n", "ReadWriteMany"),
+    ("an MPIJob without launcher", "mpijob", "    Launcher:\n", "    launcher:\n", "spec.mpiReplicaSpecs.Launcher: the field is missing"),
+    ("an MPI that the image has not", "mpijob", "mpiImplementation: MPICH", "mpiImplementation: Foo", "is none of OpenMPI, Intel, MPICH"),
+    ("a Job that restarts in place", "job", "restartPolicy: Never", "restartPolicy: OnFailure", "with a podFailurePolicy takes Never"),
+    ("a Job without indexes", "job", "completionMode: Indexed", "completionMode: NonIndexed", "write completionMode: Indexed"),
+    ("a Job that runs in turns", "job", "completions: 4", "completions: 8", "not all ranks would run together"),
+    ("a Service with an address", "job", "clusterIP: None", "clusterIP: 10.0.0.9", "no headless Service"),
+    ("a required field missing", "hpa", "  maxReplicas: 4\n", "", "spec.maxReplicas: the field is missing"),
+    ("a secret that is not base64", "secret", "stringData:\n  token: \"", "data:\n  token: \"-", "not in base64"),
+]
+
+
+def problem(text):
+    PROBLEMS.append(text)
+    print(f"check_manifest: {text}")
+
+
+def tandem(*words, text=None):
+    return subprocess.run([sys.argv[1], "manifest", *words], input=text, capture_output=True, text=True, timeout=30, check=False)
+
+
+def check_files():
+    files = [path for path in sorted(MANIFESTS.rglob("*.yaml")) if path.name != "kustomization.yaml"]
+    for path in files:
+        first, rest = path.read_text().split("\n", 1)
+        made = tandem(*shlex.split(first.removeprefix("# tandem manifest ")))
+        if made.stdout != rest:
+            problem(f"{path.relative_to(ROOT)} is not what its first line makes: {made.stderr}")
+        checked = tandem("--check", str(path))
+        if checked.returncode != 0:
+            problem(checked.stdout)
+    return files
+
+
+def check_broken():
+    for what, kind, text, instead, expected in BROKEN:
+        words = shlex.split(JOB) if kind in ("pytorchjob", "mpijob", "job") else []
+        whole = tandem(kind, *words).stdout
+        if text not in whole:
+            problem(f"{what}: the manifest has no '{text}'")
+            continue
+        broken = whole.replace(text, instead, 1)
+        checked = tandem("--check", "-", text=broken)
+        lines = [line for line in checked.stdout.splitlines() if expected in line]
+        if checked.returncode != 1 or not lines:
+            problem(f"{what}: expected '{expected}', found exit code {checked.returncode} and\n{checked.stdout}{checked.stderr}")
+        elif not re.match(r"-:\d+: .*; fix: ", lines[0]):
+            problem(f"{what}: '{lines[0]}' names no line or no fix")
+        elif what == "min > max" and not lines[0].startswith(f"-:{broken[:broken.index(instead)].count(chr(10)) + 1}:"):
+            problem(f"{what}: '{lines[0]}' names another line")
+
+
+def check_guides():
+    for name, wanted in (("pytorchjob-4.35.yaml", ":60: this is no YAML"), ("pytorchjob-4.46.yaml", ":19: spec.")):
+        path = SHARED / "guides" / name
+        if not path.exists():
+            print(f"left out: needs {path}")
+            continue
+        found = tandem("--check", str(path)).stdout
+        if wanted not in found:
+            problem(f"{name}: expected '{wanted}' in\n{found}")
+        mended = re.sub(r"(?m)^-( +value:)", r"\1", path.read_text()).replace("<image name>:<tag>", "tandem:1")
+        checked = tandem("--check", "-", text=mended)
+        if checked.returncode != 0:
+            problem(f"{name}, mended: {checked.stdout}")
+
+
+def check_hostile():
+    deep = "a: " + "[" * 5000
+    laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 10)}]\n" for i in range(12))
+    for what, text in (("deep", deep), ("many", laughs), ("empty", ""), ("bytes", "\x01\x02"), ("a list", "- 1\n- 2\n"), ("no alias", "a: *b\n"), ("a scalar", "x")):
+        checked = tandem("--check", "-", text=text)
+        if checked.returncode != 1 or "; fix: " not in checked.stdout:
+            problem(f"{what}: exit code {checked.returncode}, '{checked.stdout[:300]}'")
+
+
+def read_rules():
+    types, current = {}, None
+    for line in (ROOT / "apps/manifest/rules.txt").read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        if not line.startswith(" "):
+            current = types.setdefault(line, {})
+        else:
+            name, kind = line.split(None, 1)
+            current[name] = kind
+    return types
+
+
+class Definitions:
+    """Published schemas: those of Kubernetes by name, those of custom resources by their tree."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def resolve(self, schema):
+        while True:
+            if "$ref" in schema:
+                schema = self.root["$defs"][schema["$ref"].split("/")[-1]]
+            elif len(schema.get("allOf", [])) == 1 and "properties" not in schema:
+                schema = schema["allOf"][0]
+            else:
+                return schema
+
+    def compare(self, types, kind, schema, path):
+        """Holds a type of rules.txt against a schema; what the rules do not look into is not compared."""
+        schema = self.resolve(schema)
+        kind = kind.rstrip("!")
+        published = schema.get("type")
+        published = next((one for one in published if one != "null"), None) if isinstance(published, list) else published
+        simple = {"string": "string", "int": "integer", "bool": "boolean", "number": "number"}
+        if kind == "any":
+            return
+        if kind in simple or kind.startswith("enum("):
+            if published != simple.get(kind, "string"):
+                problem(f"rules.txt: {path} is {kind}, published {published}")
+        elif kind in ("quantity", "int-or-string"):
+            if published not in (None, "string", "number", "integer") and not schema.get("x-kubernetes-int-or-string"):
+                problem(f"rules.txt: {path} is {kind}, published {published}")
+        elif kind[0] == "[":
+            if published != "array":
+                problem(f"rules.txt: {path} is a list, published {published}")
+            else:
+                self.compare(types, kind[1:-1], schema["items"], path + "[]")
+        elif kind[0] == "{":
+            if not isinstance(schema.get("additionalProperties"), dict):
+                problem(f"rules.txt: {path} is a map of names, published {published}")
+            else:
+                self.compare(types, kind[1:-1], schema["additionalProperties"], path + ".*")
+        else:
+            self.compare_fields(types, kind, schema, path)
+
+    def compare_fields(self, types, kind, schema, path):
+        ours, theirs = types[kind], schema.get("properties")
+        if not theirs:
+            return  # published as an object of anything
+        # Operators carry the templates of older versions of Kubernetes, with few fields of metadata: there ours are those of the newest.
+        if self.root is not None or ".template." not in path:
+            if unknown := set(ours) - set(theirs):
+                problem(f"rules.txt: {path} has {sorted(unknown)}, which is not published")
+            if missing := set(theirs) - set(ours):
+                problem(f"rules.txt: {path} lacks {sorted(missing)}")
+        for name in schema.get("required", []):
+            if name in ours and not ours[name].endswith("!"):
+                problem(f"rules.txt: {path}.{name} must be there, as published")
+        for name in set(ours) & set(theirs):
+            self.compare(types, ours[name], theirs[name], f"{path}.{name}")
+
+
+# Objects of Kubernetes itself, and the custom ones with the file of each.
+CORE = {"batch/v1 Job": "batch.v1.Job", "v1 Service": "core.v1.Service", "v1 PersistentVolumeClaim": "core.v1.PersistentVolumeClaim", "v1 Pod": "core.v1.Pod",
+        "v1 Secret": "core.v1.Secret", "v1 ConfigMap": "core.v1.ConfigMap", "networking.k8s.io/v1 NetworkPolicy": "networking.v1.NetworkPolicy",
+        "policy/v1 PodDisruptionBudget": "policy.v1.PodDisruptionBudget", "autoscaling/v2 HorizontalPodAutoscaler": "autoscaling.v2.HorizontalPodAutoscaler"}
+CUSTOM = {"kubeflow.org/v1 PyTorchJob": "kubeflow.org_pytorchjobs.v1.yaml", "kubeflow.org/v2beta1 MPIJob": "kubeflow.org_mpijobs.v2beta1.yaml",
+          "trainer.kubeflow.org/v1alpha1 TrainJob": "trainer.kubeflow.org_trainjobs.yaml", "trainer.kubeflow.org/v1alpha1 TrainingRuntime": "trainer.kubeflow.org_trainingruntimes.yaml",
+          "trainer.kubeflow.org/v1alpha1 ClusterTrainingRuntime": "trainer.kubeflow.org_clustertrainingruntimes.yaml", "jobset.x-k8s.io/v1alpha2 JobSet": "jobset.x-k8s.io_jobsets.v1alpha2.yaml"}
+
+
+def check_rules(yaml, core):
+    """The rules against what is published; returns the schemas of the custom objects."""
+    types, schemas = read_rules(), {}
+    for name in sorted(set(CORE) | set(CUSTOM)):
+        if name not in types:
+            problem(f"rules.txt has no {name}")
+    for name, definition in CORE.items():
+        schema = core["$defs"][f"io.k8s.api.{definition}"]
+        Definitions(core).compare_fields(types, name, schema, name)
+    for name, file in CUSTOM.items():
+        path = SHARED / "crds" / file
+        if not path.exists():
+            print(f"left out: needs {path}")
+            continue
+        versions = yaml.safe_load(path.read_text())["spec"]["versions"]
+        wanted = name.split(" ")[0].split("/")[1]
+        schemas[name] = next(version for version in versions if version["name"] == wanted)["schema"]["openAPIV3Schema"]
+        Definitions(None).compare_fields(types, name, schemas[name], name)
+    return schemas
+
+
+def hold(value, schema, definitions, path):
+    """Holds a value against a published schema: fields, types, choices."""
+    schema = definitions.resolve(schema)
+    if isinstance(value, dict):
+        fields, names = schema.get("properties", {}), schema.get("additionalProperties")
+        for name in schema.get("required", []):
+            if name not in value:
+                problem(f"{path}: {name} is missing")
+        for name, one in value.items():
+            if name in fields:
+                hold(one, fields[name], definitions, f"{path}.{name}")
+            elif isinstance(names, dict):
+                hold(one, names, definitions, f"{path}.{name}")
+            elif fields and not schema.get("x-kubernetes-preserve-unknown-fields"):
+                problem(f"{path}: there is no field {name}")
+    elif isinstance(value, list):
+        for one in value:
+            hold(one, schema.get("items", {}), definitions, path + "[]")
+    elif "enum" in schema and value not in schema["enum"]:
+        problem(f"{path}: {value} is none of {schema['enum']}")
+    else:
+        kinds = schema.get("type")
+        kinds = kinds if isinstance(kinds, list) else [kinds]
+        kind = {bool: "boolean", int: "integer", str: "string", float: "number"}.get(type(value))
+        if kinds != [None] and kind not in kinds and not (kind == "integer" and "number" in kinds) and not schema.get("x-kubernetes-int-or-string"):
+            problem(f"{path}: {value!r} is no {kinds}")
+
+
+class NamesOfKinds(http.server.BaseHTTPRequestHandler):
+    """What kubectl asks before a dry run: which kinds a cluster has."""
+
+    groups = {}
+    for one in (*CORE, *CUSTOM):
+        version, kind = one.split(" ")
+        plural = {"NetworkPolicy": "networkpolicies"}.get(kind, kind.lower() + "s")
+        groups.setdefault(version, []).append({"name": plural, "singularName": kind.lower(), "namespaced": kind != "ClusterTrainingRuntime", "kind": kind,
+                                               "verbs": ["create", "get", "list"]})
+
+    def do_GET(self):
+        path = self.path.split("?")[0].strip("/")
+        if path == "api":
+            answer = {"kind": "APIVersions", "versions": ["v1"]}
+        elif path == "apis":
+            names = [version.split("/") for version in self.groups if "/" in version]
+            versions = [{"name": group, "versions": [{"groupVersion": f"{group}/{version}", "version": version}]} for group, version in names]
+            answer = {"kind": "APIGroupList", "apiVersion": "v1", "groups": versions}
+        else:
+            version = path.removeprefix("apis/").removeprefix("api/")
+            if version not in self.groups:
+                self.send_error(404)
+                return
+            answer = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": self.groups[version]}
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def check_kubectl(files, folder):
+    kubectl = VENV / "bin/kubectl"
+    if not kubectl.exists():
+        print("left out: needs kubectl (scripts/fetch_python_packages.sh)")
+        return
+    for kustomization in sorted(MANIFESTS.glob("*/kustomization.yaml")):
+        done = subprocess.run([kubectl, "kustomize", kustomization.parent], capture_output=True, text=True, timeout=60, check=False)
+        checked = tandem("--check", "-", text=done.stdout)
+        if done.returncode or checked.returncode:
+            problem(f"kubectl kustomize {kustomization.parent.name}: {done.stderr}{checked.stdout}")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), NamesOfKinds)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        command = [kubectl, "--server", f"http://127.0.0.1:{server.server_port}", f"--cache-dir={folder}", "create", "--dry-run=client", "--validate=false", "-o", "name"]
+        for path in files:
+            done = subprocess.run([*command, "-f", path], capture_output=True, text=True, timeout=60, check=False, env={"HOME": folder, "KUBECONFIG": f"{folder}/none"})
+            if done.returncode or not done.stdout:
+                problem(f"kubectl create --dry-run=client {path.name}: {done.stderr}")
+    finally:
+        server.shutdown()
+
+
+def check_published(files):
+    sys.path[:0] = [str(path) for path in VENV.glob("lib/python3*/site-packages")]
+    try:
+        import kubernetes_validate
+        import yaml
+    except ImportError as missing:
+        print(f"left out: the comparison with the published schemas ({missing}; scripts/fetch_python_packages.sh)")
+        return
+    data = pathlib.Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
+    newest = max(data.glob("v*-local"), key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)])
+    core = json.loads((newest / "_definitions.json").read_text())
+    schemas = check_rules(yaml, core)
+    for path in files:
+        for value in yaml.safe_load_all(path.read_text()):
+            name = f"{value['apiVersion']} {value['kind']}"
+            where = f"{path.parent.name}/{path.name}: {name}"
+            if name in CORE:
+                hold(value, core["$defs"][f"io.k8s.api.{CORE[name]}"], Definitions(core), where)
+            elif name in schemas:
+                hold(value, schemas[name], Definitions(None), where)
+
+
+def main():
+    files = check_files()
+    check_broken()
+    check_guides()
+    check_hostile()
+    check_published(files)
+    with tempfile.TemporaryDirectory() as folder:
+        check_kubectl(files, folder)
+    print(f"check_manifest: {len(files)} manifests, {len(BROKEN)} ways to break them, {len(PROBLEMS)} problems")
+    return 1 if PROBLEMS else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
