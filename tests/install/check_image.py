@@ -6,7 +6,8 @@
 What is shown: what the image adds to its base and that no compiler is in it; a root that is read-only, 64 MB of /dev/shm and a user id that
 nobody knows; every name of the guides; the `bash -c` line of the 4.46 guide and the command list of the 4.35 guide as printed (from
 ../shared/data/guides), with the demo's model under the guides' names; two containers as two pods of that job, of which one is killed and
-replaced, with the weights of the undisturbed job; the guides' Dockerfile on the image's base stage. Exits 77 (skipped)
+replaced, with the weights of the undisturbed job; pods with the variables of every other kind of job; the guides' Dockerfile on the image's
+base stage. Exits 77 (skipped)
 without podman, runc, mmdebstrap, the right to run containers, or Debian's packages.
 """
 
@@ -283,6 +284,116 @@ def check_two_pods(scratch, folder):
             call("podman", "rm", "--force", "--time", "0", name)
 
 
+# Pods of two, as each operator makes them: the name of each host, by which name the first is found, and the variables.
+def master_and_worker(rank, first):
+    """A PyTorchJob with a Master and no elasticPolicy."""
+    return {"MASTER_ADDR": first, "MASTER_PORT": "23456", "WORLD_SIZE": "2", "RANK": str(rank), "PET_MASTER_ADDR": first, "PET_MASTER_PORT": "23456",
+            "PET_NNODES": "2", "PET_NODE_RANK": str(rank), "PET_NPROC_PER_NODE": "1"}
+
+
+def of_trainjob(rank, first):
+    return {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "1", "PET_NODE_RANK": str(rank), "PET_MASTER_ADDR": first, "PET_MASTER_PORT": "29500",
+            "JOB_COMPLETION_INDEX": str(rank)}
+
+
+def elastic(rank, first):
+    return {"PET_NNODES": "2:2", "PET_NPROC_PER_NODE": "1", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": f"{first}:29400", "PET_RDZV_ID": "qa",
+            "PET_MAX_RESTARTS": "10", "JOB_COMPLETION_INDEX": str(rank)}
+
+
+POD_KINDS = [
+    ("PyTorchJob with a Master", ("qa-master-0", "qa-worker-0"), "qa-master-0", master_and_worker, ("torchrun", "/x/run_qa.py")),
+    ("the same, started without torchrun", ("qa-master-0", "qa-worker-0"), "qa-master-0", master_and_worker, ("python3", "/x/run_qa.py")),
+    ("elastic PyTorchJob, started without torchrun", ("qa-worker-0", "qa-worker-1"), "qa-worker-0", elastic, ("tandem", "run_qa")),
+    ("TrainJob", ("qa-node-0-0", "qa-node-0-1"), "qa-node-0-0.qa", of_trainjob, ("tandem", "run", "run_qa.py")),
+    ("JobSet", ("qa-node-0-0", "qa-node-0-1"), "qa-node-0-0.qa", elastic, ("tandem", "run", "run_qa.py")),
+    ("Indexed Job", ("qa-0", "qa-1"), "qa-0.qa", elastic, ("tandem", "run", "run_qa.py")),
+]
+
+
+def job_flags(output):
+    return ("--model_name_or_path", "/model", "--train_file", "/data/train.json", "--do_train", "--max_steps", "8", "--per_device_train_batch_size", "4",
+            "--max_seq_length", "128", "--doc_stride", "32", "--logical_shards", "2", "--output_dir", f"/volume/{output}")
+
+
+class Pods:
+    """Containers on two hosts that see one volume; all are removed in the end."""
+
+    def __init__(self, scratch):
+        self.volume = scratch / "matrix"
+        self.volume.mkdir(mode=0o777)
+        self.volume.chmod(0o777)
+        self.mounts = ["-v", f"{self.volume}:/volume", "-v", f"{DEMO / 'model'}:/model:ro", "-v", f"{scratch / 'squad'}:/data:ro"]
+        self.names = []
+
+    def start(self, hosts, host, host_name, words, variables=(), options=()):
+        name = f"tandem-pod-{os.getpid()}-{len(self.names)}"
+        self.names.append(name)
+        settings = [word for pair in dict(variables).items() for word in ("--env", "=".join(pair))]
+        done = call("podman", "run", "--detach", "--no-healthcheck", "--name", name, "--network", f"ns:/run/netns/{hosts.names[host]}", "--hostname",
+                    host_name, "--env", "KUBERNETES_SERVICE_HOST=10.96.0.1", *settings, *options, *self.mounts, IMAGE, *words)
+        if done.returncode != 0:
+            raise Failed(f"a pod does not start: {done.stderr[-1000:]}")
+        return name
+
+    def end(self, names, what):
+        for name in names:
+            wait_for(lambda one=name: not running(one), f"the end of a pod of {what}", 60)
+        logs = "".join(one.stdout + one.stderr for one in (call("podman", "logs", name) for name in names))
+        codes = [call("podman", "inspect", "--format", "{{.State.ExitCode}}", name).stdout.strip() for name in names]
+        if codes != ["0"] * len(names):
+            raise Failed(f"{what}: the pods ended with {codes}:\n{logs[-3000:]}")
+        return logs
+
+    def weights(self, output):
+        return (self.volume / output / "model.safetensors").read_bytes()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            call("podman", "rm", "--force", "--time", "0", name)
+
+
+def check_pod_kinds(scratch):
+    """One job under the variables of every kind of pods; each must be of two ranks and leave the weights of a single process."""
+    with TwoHosts() as hosts, Pods(scratch) as pods:
+        run("tandem", "run_qa", *job_flags("alone"), options=pods.mounts)
+        for number, (what, names, first, variables, words) in enumerate(POD_KINDS):
+            found = [word for address, name in zip(hosts.addresses, (first, "qa-other")) for word in ("--add-host", f"{name}:{address}")]
+            started = [pods.start(hosts, rank, names[rank], (*words, *job_flags(f"kind{number}")), variables(rank, first), found) for rank in (0, 1)]
+            expect(pods.end(started, what), "2 ranks on")
+            if pods.weights(f"kind{number}") != pods.weights("alone"):
+                raise Failed(f"{what}: other weights than those of a single process")
+        check_mpi_job(hosts, pods, scratch)
+
+
+def check_mpi_job(hosts, pods, scratch):
+    """An MPIJob: a launcher and two workers with the operator's key in ~/.ssh and its host file."""
+    keys = scratch / "keys"
+    keys.mkdir()
+    call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / "id_ed25519")
+    shutil.copy(keys / "id_ed25519.pub", keys / "authorized_keys")
+    for path in keys.iterdir():
+        os.chown(path, 1000, 0)
+        path.chmod(0o600)
+    os.chown(keys, 1000, 0)
+    (scratch / "hostfile").write_text("qa-worker-0.qa.default.svc:1\nqa-worker-1.qa.default.svc:1\n")
+    options = ["-v", f"{keys}:/home/tandem/.ssh:ro", "-v", f"{scratch / 'hostfile'}:/etc/mpi/hostfile:ro"]
+    for worker, address in enumerate(hosts.addresses):
+        options += ["--add-host", f"qa-worker-{worker}.qa.default.svc:{address}"]
+    workers = [pods.start(hosts, worker, f"qa-worker-{worker}", ("tandem-sshd",), {}, options) for worker in (0, 1)]
+    launcher = pods.start(hosts, 0, "qa-launcher", ("mpirun", "-f", "/etc/mpi/hostfile", "-n", "2", "-ppn", "1", "tandem", "run_qa", *job_flags("mpi")),
+                          {"I_MPI_HYDRA_HOST_FILE": "/etc/mpi/hostfile"}, options)
+    try:
+        expect(pods.end([launcher], "MPIJob"), "2 ranks on")
+    except Failed as problem:
+        raise Failed(f"{problem}\nworker 0: {call('podman', 'logs', workers[0]).stderr[-800:]}") from None
+    if pods.weights("mpi") != pods.weights("alone"):
+        raise Failed("MPIJob: other weights than those of a single process")
+
+
 def running(container):
     return call("podman", "inspect", "--format", "{{.State.Running}}", container).stdout.strip() == "true"
 
@@ -333,6 +444,7 @@ def main():
             check_guide_446(scratch, volume)
             check_guide_435(scratch, volume)
             check_two_pods(scratch, scratch / "pods")
+            check_pod_kinds(scratch)
             check_guides_dockerfile(scratch, build_directory)
         except Skipped as reason:
             print(f"SKIPPED: {reason}")
