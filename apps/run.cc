@@ -130,6 +130,17 @@ launch::Placement place(const launch::RunOptions& options, const Environment& en
   return placement;
 }
 
+// A job that nobody can join has a name of its own, as under torchrun: a UUID.
+void name_job(launch::RunOptions& options) {
+  const bool alone = options.standalone ||
+                     (options.backend == launch::Backend::kStatic && options.max_nodes == 1 &&
+                      !options.master_port && options.rdzv_endpoint.empty());
+  if (!alone) return;
+  std::string text = fmt::format("{:02x}", fmt::join(rendezvous::make_nonce(), ""));
+  for (const std::size_t dash : {8, 13, 18, 23}) text.insert(dash, "-");
+  options.rdzv_id = text;
+}
+
 // Jobs of one host have a secret of their own, so that nobody else's process can meet them.
 std::string job_token(const launch::RunOptions& options, const Environment& environment) {
   const auto given = environment.get("TANDEM_JOB_TOKEN");
@@ -165,6 +176,7 @@ int run(const Invocation& invocation) {
   launch::AgentParts parts;
   parts.options = launch::parse_run_line(invocation.words, environment);
   for (const std::string& note : parts.options.notes) log_line(note);
+  name_job(parts.options);
   parts.program = launch::worker_program(parts.options, places(environment));
   parts.placement = place(parts.options, environment, parts.program.own_job);
   parts.inherited = inherited_environment();

@@ -150,6 +150,7 @@ constexpr std::string_view kDefaultSignals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
 void set_signals(RunOptions& options, const std::string& value) {
   options.signals.clear();
+  options.signal_names = value;
   for (const std::string& name : split(value, ',')) {
     const auto found = std::find_if(std::begin(kSignals), std::end(kSignals),
                                     [&](const SignalName& one) { return one.name == name; });

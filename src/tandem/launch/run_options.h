@@ -55,6 +55,7 @@ struct RunOptions {
   std::string local_addr;
   Binding binding = Binding::kDefault;
   std::vector<int> signals;  // to pass on to the workers
+  std::string signal_names;  // the same as text
   int shutdown_timeout_s = 30;
   bool virtual_local_rank = false;
 

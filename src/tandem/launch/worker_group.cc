@@ -48,6 +48,7 @@ std::map<std::string, std::string, std::less<>> worker_environment(const AgentPa
   set("TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts));
   set("TORCHELASTIC_RUN_ID", options.rdzv_id);
   set("TORCHELASTIC_USE_AGENT_STORE", "True");
+  set("TORCHELASTIC_SIGNALS_TO_HANDLE", options.signal_names);
   set("TORCHELASTIC_ERROR_FILE", error_file);
   environment.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (!parts.job_token.empty()) set("TANDEM_JOB_TOKEN", parts.job_token);
