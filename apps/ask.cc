@@ -32,7 +32,8 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
   CLI::App app(
       "Answers a question from a text with a model that was trained for question answering.",
       "tandem ask");
-  add_answer_flags(app, options.model, options.answer);
+  add_model_flags(app, options.model);
+  add_answer_flags(app, options.answer);
   app.add_option("--context", options.context, "file with the text; -: standard input")->required();
   app.add_option("question", options.question, "the question")->required();
   app.add_flag("--json", options.json,
@@ -84,8 +85,9 @@ int ask(const Invocation& invocation) {
   if (!parse_options(invocation.words, options)) return 0;
   const std::string question = fmt::format("{}", fmt::join(options.question, " "));
   const std::string context = read_context(options.context);
-  Reader reader(options.model, invocation.environment);
-  if (!reader.warning().empty()) fmt::print(stderr, "tandem: warning: {}\n", reader.warning());
+  Reader reader(FoundModel(options.model, invocation.environment), invocation.environment);
+  const std::string& warning = reader.model().warning();
+  if (!warning.empty()) fmt::print(stderr, "tandem: warning: {}\n", warning);
 
   const Question asked{.name = "", .question = question, .context = context};
   const std::vector<Answer> answers = reader.answer({&asked, 1}, options.answer).front();

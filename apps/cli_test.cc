@@ -61,7 +61,7 @@ void expect_failure(const testing::ProcessResult& result, int exit_code,
 TEST(Cli, HelpAndVersion) {
   const auto help = tandem({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* name : {"run_qa", "ask", "serve", "inspect", "bench"})
+  for (const char* name : {"run_qa", "ask", "predict", "serve", "inspect", "bench"})
     EXPECT_THAT(help.out, HasSubstr(name));
   EXPECT_THAT(tandem({"--version"}).out, StartsWith("tandem 0."));
   const auto nothing = tandem({});
@@ -70,7 +70,7 @@ TEST(Cli, HelpAndVersion) {
 }
 
 TEST(Cli, EveryCommandHasHelp) {
-  for (const char* name : {"run_qa", "ask", "serve", "inspect", "bench"}) {
+  for (const char* name : {"run_qa", "ask", "predict", "serve", "inspect", "bench"}) {
     const auto help = tandem({name, "--help"});
     EXPECT_EQ(help.exit_code, 0) << name;
     EXPECT_THAT(help.out, HasSubstr(fmt::format("sage: tandem {}", name)));
@@ -84,7 +84,7 @@ TEST(Cli, UnknownCommandSuggests) {
   expect_failure(tandem({"run-qa"}), 2, "unknown command 'run-qa', did you mean 'run_qa'?");
   expect_failure(tandem({"frobnicate"}), 2,
                  "unknown command 'frobnicate'; the commands are run_qa, run_glue, "
-                 "run_classification, run_ner, ask");
+                 "run_classification, run_ner, ask, predict, serve");
 }
 
 TEST(Cli, RunQaUsageErrors) {
@@ -278,6 +278,97 @@ TEST(Cli, AskErrors) {
   expect_failure(tandem({"ask", "--model", folder.path().string(), "--context",
                          TANDEM_SOURCE_DIR "/LICENSE", "Who?"}),
                  1, "no config.json");
+}
+
+// The demo's encoder as a model of `architecture` that was never trained: what it says is random,
+// but always the same.
+std::string untrained_model(const fs::path& folder, const std::string& architecture,
+                            const json& labels) {
+  fs::copy(demo_model(), folder, fs::copy_options::recursive);
+  json config = json::parse(read_file(folder / "config.json"));
+  config["architectures"] = {architecture};
+  for (std::size_t id = 0; id < labels.size(); ++id)
+    config["id2label"][std::to_string(id)] = labels[id];
+  write_file(folder / "config.json", config.dump());
+  return folder.string();
+}
+
+TEST(Cli, PredictLabelsTextsPairsAndLines) {
+  const testing::TemporaryFolder folder;
+  const std::string model =
+      untrained_model(folder / "model", "BertForSequenceClassification", {"bad", "so so", "good"});
+  const auto one = tandem({"predict", "--model", model, "The ferry", "leaves"});
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_THAT(one.out,
+              ::testing::MatchesRegex("(bad|so so|good) \\(probability 0\\.[0-9]{4}\\)\n"));
+  EXPECT_THAT(one.err, HasSubstr("was not trained for text classification"));
+
+  const auto all = json_lines(
+      tandem({"predict", "--model", model, "--json", "--top_k", "9", "The ferry leaves"}).out);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0]["text"], "The ferry leaves");
+  ASSERT_EQ(all[0]["labels"].size(), 3u);
+  double sum = 0;
+  for (const json& label : all[0]["labels"]) sum += label["score"].get<double>();
+  EXPECT_NEAR(sum, 1, 1e-6);
+
+  // A text has the same labels among others, from a file or from a pipe.
+  write_file(folder / "lines", "A boat.\r\n\nThe ferry leaves\nKim sails\tto Oslo");
+  const std::string lines = (folder / "lines").string();
+  const auto from_file = json_lines(
+      tandem({"predict", "--model", model, "--json", "--top_k", "9", "--file", lines}).out);
+  ASSERT_EQ(from_file.size(), 3u);
+  EXPECT_EQ(from_file[0]["text"], "A boat.");
+  EXPECT_EQ(from_file[1], all[0]);
+  EXPECT_EQ(tandem_shell(fmt::format("predict --model '{}' --file - < '{}'", model, lines)).out,
+            tandem({"predict", "--model", model, "--file", lines}).out);
+
+  const auto pair = json_lines(
+      tandem({"predict", "--model", model, "--json", "--text_pair", "to Oslo", "Kim sails"}).out);
+  EXPECT_EQ(pair[0]["text_pair"], "to Oslo");
+  expect_failure(tandem({"predict", "--model", model, "--json", "--pairs", "--file", lines}), 1,
+                 "line 1 has no tab");
+  EXPECT_NE(from_file[2]["labels"][0]["score"], pair[0]["labels"][0]["score"]);
+}
+
+TEST(Cli, PredictLabelsWordsOfTextsOfAnyLength) {
+  const testing::TemporaryFolder folder;
+  const std::string model =
+      untrained_model(folder / "model", "BertForTokenClassification", {"B-PER", "I-PER", "O"});
+  const auto words = tandem({"predict", "--model", model, "Kim sails"});
+  ASSERT_EQ(words.exit_code, 0) << words.err;
+  EXPECT_THAT(words.out, ::testing::MatchesRegex("Kim\t[BIPERO-]+\t0\\.[0-9]{4}\n"
+                                                 "sails\t[BIPERO-]+\t0\\.[0-9]{4}\n\n"));
+  // The demo's model takes 128 tokens.
+  std::string text = "\xC3\x9E\xC3\xB3ra sails";
+  for (int i = 0; i < 200; ++i) text += " and sails";
+  const auto tokens = json_lines(
+      tandem({"predict", "--model", model, "--json", "--aggregation_strategy", "none", text}).out);
+  ASSERT_EQ(tokens.size(), 1u);
+  std::size_t last_end = 0;
+  for (const json& token : tokens[0]["entities"]) {
+    EXPECT_GE(token["start"].get<std::size_t>(), last_end);
+    last_end = token["end"];
+    EXPECT_THAT(token["entity"].get<std::string>(), ::testing::EndsWith("-PER"));
+  }
+  expect_failure(tandem({"predict", "--model", model, "--text_pair", "b", "a"}), 1,
+                 "the text is a pair; expected one text");
+}
+
+TEST(Cli, PredictErrors) {
+  const testing::TemporaryFolder folder;
+  const std::string model =
+      untrained_model(folder / "model", "BertForSequenceClassification", {"bad", "good"});
+  expect_failure(tandem({"predict", "--model", model}), 2, "Give a text, or --file");
+  expect_failure(tandem({"predict", "--model", model, "--file", "/no/such/file"}), 1,
+                 "/no/such/file");
+  expect_failure(tandem({"predict", "--model", model, " "}), 1, "is empty");
+  expect_failure(tandem({"predict", "--model", model, "\xFF"}), 1, "UTF-8");
+  expect_failure(tandem({"predict", "--model", demo_model(), "a"}), 1,
+                 "architectures names no class of a trained model");
+  const std::string reader =
+      untrained_model(folder / "reader", "BertForQuestionAnswering", json::array());
+  expect_failure(tandem({"predict", "--model", reader, "a"}), 1, "use tandem ask");
 }
 
 // Equal rates, whichever way the measurement wobbles, are no reason for bf16; twice the rate is.

@@ -50,7 +50,7 @@ LAYERS = {
     "apps/manual": [],
     "apps/arguments": ["apps/manual", "job", "trainer", "quant", "tasks", "flags", "hub"],
     "apps/command": ["apps/manual", "hub"],
-    "apps/answering": ["apps/command", "quant", "tasks", "data", "text", "hub", "nn", "kernels"],
+    "apps/answering": ["apps/command", "quant", "tasks", "data", "text", "hub", "models", "nn", "kernels"],
     "apps/serve": ["apps/answering", "apps/command", "text"],
     "apps/doctor": ["apps/command", "launch", "rendezvous"],
     "apps/manifest": ["apps/command", "flags"],

@@ -3,10 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "apps/command/download_progress.h"
 #include "tandem/core/error.h"
 #include "tandem/data/question_example.h"
-#include "tandem/quant/load_model.h"
 #include "tandem/tasks/question_answering/features.h"
 #include "tandem/text/utf8.h"
 
@@ -18,11 +16,6 @@ using question_answering::FeatureSet;
 using question_answering::Prediction;
 
 constexpr std::size_t kCandidates = 20;  // run_qa's --n_best_size
-
-int thread_count(const Environment& environment) {
-  const long asked = environment.get_int("OMP_NUM_THREADS", 0, 4096).value_or(0);
-  return asked > 0 ? static_cast<int>(asked) : available_cores();
-}
 
 data::QuestionSet question_set(std::span<const Question> questions) {
   data::QuestionSet::Builder builder;
@@ -82,58 +75,17 @@ std::vector<std::vector<Answer>> to_answers(const question_answering::Prediction
   return answers;
 }
 
-hub::ModelLocation locate(const hub::ModelArguments& arguments, const Environment& environment) {
-  DownloadProgress downloads;
-  return hub::resolve_model(arguments, environment, &downloads);
-}
-
 }  // namespace
-
-Reader::Reader(const hub::ModelArguments& arguments, const Environment& environment)
-    : threads_(thread_count(environment)),
-      kernels_(kernels::select_kernels(kernels::CpuFeatures::detect(),
-                                       environment.get("TANDEM_KERNELS").value_or(""),
-                                       kernels::Precision::kFloat32)),
-      scratch_(threads_.num_threads()),
-      location_(locate(arguments, environment)),
-      tokenizer_(text::Tokenizer::load(location_.tokenizer_directory)),
-      task_(models::ModelConfig::load(location_.config_directory), tokenizer_, {}),
-      weights_(task_.layout().size() * sizeof(float)) {
-  quant::LoadedModel loaded =
-      quant::load_model(location_.model.directory, task_.model().config(), task_.layout(),
-                        {threads_, kernels_, scratch_}, weights_.as<float>(), /*seed=*/42);
-  int8_ = std::move(loaded.int8);
-  const models::LoadReport& report = loaded.report;
-  if (!report.newly_initialized.empty()) {
-    warning_ = fmt::format(
-        "{} has no {}: the model was not trained for question answering, answers are random",
-        report.file.string(), report.newly_initialized.front());
-  }
-  scheduler_ = std::make_unique<WindowScheduler>(
-      [this](const nn::PackedBatch& batch, std::span<float> logits) { forward(batch, logits); });
-}
-
-void Reader::forward(const nn::PackedBatch& batch, std::span<float> logits) {
-  const models::EncoderModel& model = task_.model();
-  if (!activations_ || activations_->capacity().rows < batch.rows()) {
-    activations_.reset();
-    activations_ =
-        model.make_activations({.rows = batch.rows(), .sequences = WindowScheduler::kMaxWindows},
-                               nn::Precision::kFloat32, models::PassKind::kInference);
-  }
-  model.forward({threads_, kernels_, scratch_},
-                {weights_.as<float>(), {}, int8_ ? &*int8_ : nullptr}, batch, {}, *activations_,
-                logits);
-}
 
 question_answering::FeatureOptions Reader::feature_options(const AnswerOptions& options) const {
   question_answering::FeatureOptions features;
   features.max_seq_length = options.max_seq_length;
   features.doc_stride = options.doc_stride;
-  if (options.max_seq_length >
-      max_positions()) {  // a small model: half a window of overlap at most, as in HF's pipeline
-    features.max_seq_length = max_positions();
-    features.doc_stride = std::min(options.doc_stride, max_positions() / 2);
+  const std::size_t max_tokens = model_.model().config().max_tokens();
+  // A small model: half a window of overlap at most, as in HF's pipeline.
+  if (options.max_seq_length > max_tokens) {
+    features.max_seq_length = max_tokens;
+    features.doc_stride = std::min(options.doc_stride, max_tokens / 2);
   }
   features.labels = false;
   // One window more than allowed is enough to know.
@@ -147,15 +99,16 @@ std::vector<std::vector<Answer>> Reader::answer(std::span<const Question> questi
   const data::QuestionSet set = question_set(questions);
   const question_answering::FeatureOptions feature_options = this->feature_options(options);
   ThreadPool here(1);  // the team computes, for whomever; this is little work
-  const FeatureSet features =
-      question_answering::build_features(tokenizer_, set.examples(), feature_options, here);
+  const auto windows = std::make_shared<const FeatureSet>(question_answering::build_features(
+      model_.tokenizer(), set.examples(), feature_options, here));
+  const FeatureSet& features = *windows;
   if (features.size() > options.max_windows) {
     raise<DataError>(
         "more than {} windows of {} tokens are needed, which is the limit of a request; ask about "
         "a shorter text, or let windows overlap by less than doc_stride {}",
         options.max_windows, feature_options.max_seq_length, feature_options.doc_stride);
   }
-  const std::vector<float> logits = scheduler_->logits_of(features, cancelled);
+  const std::vector<float> logits = model_.logits_of(windows, cancelled);
   std::vector<float> start, end;
   for (std::size_t i = 0; i < logits.size(); i += 2) {
     start.push_back(logits[i]);
@@ -176,12 +129,7 @@ void require_text(std::string_view text, std::string_view what) {
     raise<DataError>("{} is empty; expected a text", what);
 }
 
-void add_answer_flags(CLI::App& app, hub::ModelArguments& model, AnswerOptions& options) {
-  app.add_option("--model,--model_name_or_path", model.model_name_or_path,
-                 "model directory, or a name in the Hugging Face cache or on the Hub")
-      ->required();
-  app.add_option("--model_revision", model.model_revision, "branch, tag or commit id of the model");
-  app.add_option("--cache_dir", model.cache_dir, "root of the Hugging Face cache");
+void add_answer_flags(CLI::App& app, AnswerOptions& options) {
   app.add_flag("--version_2_with_negative", options.postprocess.version_2_with_negative,
                "the text may not hold an answer");
   app.add_option("--null_score_diff_threshold", options.postprocess.null_score_diff_threshold,

@@ -12,21 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/answering/window_scheduler.h"
-#include "tandem/core/buffer.h"
-#include "tandem/core/env.h"
-#include "tandem/core/thread_pool.h"
-#include "tandem/hub/model_files.h"
-#include "tandem/kernels/kernel_set.h"
-#include "tandem/kernels/scratch.h"
-#include "tandem/nn/int8_linear.h"
+#include "apps/answering/inference_model.h"
+#include "tandem/tasks/question_answering/features.h"
 #include "tandem/tasks/question_answering/postprocess.h"
-#include "tandem/tasks/question_answering/question_answering_task.h"
-#include "tandem/text/tokenizer.h"
-
-namespace CLI {
-class App;
-}
 
 namespace tandem::apps {
 
@@ -62,13 +50,12 @@ struct Answer {
   std::optional<AnswerSpan> span;  // nothing: no answer
 };
 
-// A model ready for inference. Several threads may ask at once: the windows of all their questions
-// are computed side by side by one team of threads.
+// A model that was trained for question answering. Several threads may ask at once.
 class Reader {
  public:
-  // Throws what resolving and reading a model throws. The number of threads is OMP_NUM_THREADS,
-  // else the available cores.
-  Reader(const hub::ModelArguments& arguments, const Environment& environment);
+  // Throws what InferenceModel's constructor throws.
+  Reader(const FoundModel& found, const Environment& environment)
+      : model_(found, Purpose::kQuestions, environment) {}
 
   // For each question at least one answer, the chosen one first, then the others by their score;
   // the same whatever is asked at the same time. A window is never longer than the model's
@@ -79,33 +66,19 @@ class Reader {
                                           const AnswerOptions& options,
                                           const std::stop_token& cancelled = {});
 
-  // Set when the model has no head for question answering, so that answers are random.
-  const std::string& warning() const { return warning_; }
-  std::size_t num_parameters() const { return task_.layout().num_parameters(); }
-  std::size_t max_positions() const { return task_.model().config().max_tokens(); }
+  const InferenceModel& model() const { return model_; }
 
  private:
   question_answering::FeatureOptions feature_options(const AnswerOptions& options) const;
-  void forward(const nn::PackedBatch& batch, std::span<float> logits);
 
-  ThreadPool threads_;
-  kernels::KernelSet kernels_;
-  kernels::Scratch scratch_;
-  hub::ModelLocation location_;
-  text::Tokenizer tokenizer_;
-  question_answering::QuestionAnsweringTask task_;
-  Buffer weights_;
-  std::optional<nn::Int8Linears> int8_;  // of an int8 model
-  std::string warning_;
-  std::optional<models::Activations> activations_;  // for the largest batch so far
-  std::unique_ptr<WindowScheduler> scheduler_;      // uses all of the above
+  InferenceModel model_;
 };
 
 // Throws DataError when `text` has nothing but white space; `what` begins the message: "the context
 // on standard input".
 void require_text(std::string_view text, std::string_view what);
 
-// The flags that every command takes which answers questions: the model and how it reads.
-void add_answer_flags(CLI::App& app, hub::ModelArguments& model, AnswerOptions& options);
+// The flags that every command takes which answers questions: how the model reads.
+void add_answer_flags(CLI::App& app, AnswerOptions& options);
 
 }  // namespace tandem::apps

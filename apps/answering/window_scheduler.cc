@@ -7,33 +7,23 @@
 namespace tandem::apps {
 namespace {
 
-using question_answering::FeatureSet;
-
-constexpr std::size_t kNumLabels = 2;
 constexpr std::chrono::duration<double> kBatchTime{0.1};
-
-void append_window(const FeatureSet& features, std::size_t window, nn::PackedBatch& batch) {
-  std::vector<std::int32_t> ids, types;
-  features.append_tokens(window, ids, types);
-  batch.append(ids, types, batch.num_sequences());
-}
 
 }  // namespace
 
-// The windows of one caller. A copy of the features shares their memory, so that a batch may
-// outlive its caller.
+// The windows of one caller.
 struct WindowScheduler::Job {
-  explicit Job(const FeatureSet& set) : features(set), missing(set.size()) {
-    row_begin.push_back(0);
-    for (std::size_t i = 0; i < set.size(); ++i)
-      row_begin.push_back(row_begin.back() + set.num_real_tokens(i));
-    logits.resize(row_begin.back() * kNumLabels);
+  Job(std::shared_ptr<const tasks::TokenSequences> all, const NumLogits& num_logits)
+      : sequences(std::move(all)), missing(sequences->size()) {
+    begin.push_back(0);
+    for (std::size_t i = 0; i < sequences->size(); ++i)
+      begin.push_back(begin.back() + num_logits(sequences->num_real_tokens(i), 1));
+    logits.resize(begin.back());
   }
   bool done() const { return missing == 0 || error; }
-  std::size_t rows(std::size_t window) const { return row_begin[window + 1] - row_begin[window]; }
 
-  const FeatureSet features;
-  std::vector<std::size_t> row_begin;
+  const std::shared_ptr<const tasks::TokenSequences> sequences;
+  std::vector<std::size_t> begin;  // of each window's logits
   std::vector<float> logits;
   std::size_t next = 0;  // the first window that no batch held yet
   std::size_t missing;   // windows without logits
@@ -41,8 +31,10 @@ struct WindowScheduler::Job {
   bool abandoned = false;
 };
 
-WindowScheduler::WindowScheduler(Forward forward)
-    : forward_(std::move(forward)), thread_([this] { run(); }) {}
+WindowScheduler::WindowScheduler(NumLogits num_logits, Forward forward)
+    : num_logits_(std::move(num_logits)),
+      forward_(std::move(forward)),
+      thread_([this] { run(); }) {}
 
 WindowScheduler::~WindowScheduler() {
   {
@@ -53,9 +45,9 @@ WindowScheduler::~WindowScheduler() {
   thread_.join();
 }
 
-std::vector<float> WindowScheduler::logits_of(const FeatureSet& features,
-                                              const std::stop_token& cancelled) {
-  const auto job = std::make_shared<Job>(features);
+std::vector<float> WindowScheduler::logits_of(
+    std::shared_ptr<const tasks::TokenSequences> sequences, const std::stop_token& cancelled) {
+  const auto job = std::make_shared<Job>(std::move(sequences), num_logits_);
   std::unique_lock lock(mutex_);
   if (!job->done()) {
     waiting_.push_back(job);
@@ -65,7 +57,7 @@ std::vector<float> WindowScheduler::logits_of(const FeatureSet& features,
     job->abandoned = true;
     std::erase(waiting_, job);
     interrupt_if_unwanted();
-    raise<Cancelled>("the question was given up");
+    raise<Cancelled>("the request was given up");
   }
   if (job->error) std::rethrow_exception(job->error);
   return std::move(job->logits);
@@ -85,11 +77,11 @@ std::vector<WindowScheduler::Piece> WindowScheduler::next_batch() {
   std::size_t rows = 0;
   while (!waiting_.empty() && pieces.size() < kMaxWindows) {
     std::shared_ptr<Job> job = waiting_.front();
-    rows += job->rows(job->next);
+    rows += job->sequences->num_real_tokens(job->next);
     if (!pieces.empty() && rows > rows_limit_) break;
     waiting_.pop_front();
     pieces.push_back({job, job->next++});
-    if (job->next < job->features.size()) waiting_.push_back(job);
+    if (job->next < job->sequences->size()) waiting_.push_back(job);
   }
   return pieces;
 }
@@ -127,8 +119,14 @@ void WindowScheduler::run() {
 // lock.
 void WindowScheduler::compute(const std::vector<Piece>& pieces) {
   nn::PackedBatch batch;
-  for (const Piece& piece : pieces) append_window(piece.job->features, piece.window, batch);
-  std::vector<float> logits(batch.rows() * kNumLabels);
+  std::vector<std::int32_t> ids, types;
+  for (const Piece& piece : pieces) {
+    ids.clear();
+    types.clear();
+    piece.job->sequences->append_tokens(piece.window, ids, types);
+    batch.append(ids, types, batch.num_sequences());
+  }
+  std::vector<float> logits(num_logits_(batch.rows(), batch.num_sequences()));
   const auto start = std::chrono::steady_clock::now();
   {
     const InterruptionScope scope(interrupted_);
@@ -137,12 +135,12 @@ void WindowScheduler::compute(const std::vector<Piece>& pieces) {
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
   rows_limit_ = static_cast<std::size_t>(static_cast<double>(batch.rows()) *
                                          std::min(kBatchTime / time, 1e6));
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    Job& job = *pieces[i].job;
-    std::copy(logits.begin() + batch.row_begin[i] * kNumLabels,
-              logits.begin() + batch.row_begin[i + 1] * kNumLabels,
-              job.logits.begin() +
-                  static_cast<std::ptrdiff_t>(job.row_begin[pieces[i].window] * kNumLabels));
+  const float* from = logits.data();
+  for (const Piece& piece : pieces) {
+    Job& job = *piece.job;
+    const std::size_t count = job.begin[piece.window + 1] - job.begin[piece.window];
+    std::copy_n(from, count, job.logits.data() + job.begin[piece.window]);
+    from += count;
   }
 }
 

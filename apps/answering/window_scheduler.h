@@ -1,5 +1,5 @@
-// Windows of several questions computed side by side: whoever asks about a short text does not wait
-// for the end of a long one.
+// Sequences of several requests (windows of a text for a question, texts to label) computed side by
+// side: whoever asks about a short text does not wait for the end of a long one.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/nn/packed_batch.h"
-#include "tandem/tasks/question_answering/features.h"
+#include "tandem/tasks/token_sequences.h"
 
 namespace tandem::apps {
 
@@ -28,26 +28,28 @@ class Cancelled : public Error {
   using Error::Error;
 };
 
-// One thread takes the windows of everybody's questions in turn, one of each, computes a batch of
+// One thread takes the windows of everybody's requests in turn, one of each, computes a batch of
 // them and hands out the logits. A batch has as few windows as the machine computes in about a
 // tenth of a second (at least one), so that whoever comes next waits no longer. Thread-safe.
 class WindowScheduler {
  public:
-  // Fills logits [rows, 2] of a batch; called on the scheduler's thread only, which may interrupt
-  // it (InterruptionScope).
+  // Head::num_logits(): of rows, or of sequences.
+  using NumLogits = std::function<std::size_t(std::size_t rows, std::size_t sequences)>;
+  // Fills the logits of a batch; called on the scheduler's thread only, which may interrupt it
+  // (InterruptionScope).
   using Forward = std::function<void(const nn::PackedBatch& batch, std::span<float> logits)>;
-  static constexpr std::size_t kMaxWindows = 8;  // of one batch
+  static constexpr std::size_t kMaxWindows = 64;  // of one batch
 
-  explicit WindowScheduler(Forward forward);
+  WindowScheduler(NumLogits num_logits, Forward forward);
   // Nobody may be waiting in logits_of().
   ~WindowScheduler();
   WindowScheduler(const WindowScheduler&) = delete;
   WindowScheduler& operator=(const WindowScheduler&) = delete;
 
-  // Logits [rows, 2] of all features, one after another, without padding. Throws what forward
-  // threw, or Cancelled soon after `cancelled` was requested; a batch that nobody waits for any
-  // more is interrupted.
-  std::vector<float> logits_of(const question_answering::FeatureSet& features,
+  // The logits of all sequences, one after another, without padding. Throws what forward threw, or
+  // Cancelled soon after `cancelled` was requested; a batch that nobody waits for any more is
+  // interrupted, and may hold on to its sequences until then.
+  std::vector<float> logits_of(std::shared_ptr<const tasks::TokenSequences> sequences,
                                const std::stop_token& cancelled);
 
  private:
@@ -62,6 +64,7 @@ class WindowScheduler {
   void compute(const std::vector<Piece>& pieces);
   void interrupt_if_unwanted();
 
+  const NumLogits num_logits_;
   const Forward forward_;
   std::atomic<bool> interrupted_{false};  // the forward that runs
   std::mutex mutex_;

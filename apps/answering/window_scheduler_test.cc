@@ -9,26 +9,35 @@
 #include <string>
 
 #include "tandem/core/interruption.h"
-#include "tandem/tasks/question_answering/test_data.h"
 
 namespace tandem::apps {
 namespace {
 
-namespace qa = question_answering;
+// Windows of 8 tokens.
+class LetterWindows final : public tasks::TokenSequences {
+ public:
+  LetterWindows(char letter, std::size_t count) : token_(5 + (letter - 'a')), count_(count) {}
+  std::size_t size() const override { return count_; }
+  std::size_t num_real_tokens(std::size_t) const override { return 8; }
+  std::size_t max_seq_length() const override { return 8; }
+  std::int32_t pad_token_id() const override { return 0; }
+  void append_tokens(std::size_t, std::vector<std::int32_t>& ids,
+                     std::vector<std::int32_t>& types) const override {
+    ids.insert(ids.end(), {2, 5 + ('q' - 'a'), 3, token_, token_, token_, token_, 3});
+    types.insert(types.end(), {0, 0, 0, 1, 1, 1, 1, 1});
+  }
 
-// Windows of 8 tokens of `letter`, [CLS] q [SEP] and four of them [SEP].
-qa::FeatureSet windows(char letter, std::size_t count) {
-  std::string context;
-  for (std::size_t i = 0; i < 4 * count; ++i) context += std::string(1, letter) + " ";
-  const auto questions = qa::testing::make_questions(
-      {{.id = "i", .question = "q", .context = context, .answers = {}}});
-  qa::FeatureOptions options;
-  options.max_seq_length = 8;
-  options.doc_stride = 0;
-  options.labels = false;
-  ThreadPool pool(1);
-  return build_features(qa::testing::letter_tokenizer(), questions.examples(), options, pool);
+ private:
+  std::int32_t token_;
+  std::size_t count_;
+};
+
+// Windows of [CLS] q [SEP], `letter` four times, [SEP].
+std::shared_ptr<const tasks::TokenSequences> windows(char letter, std::size_t count) {
+  return std::make_shared<const LetterWindows>(letter, count);
 }
+
+std::size_t two_of_a_row(std::size_t rows, std::size_t) { return 2 * rows; }
 
 constexpr std::int32_t kQ = 5 + ('q' - 'a');
 
@@ -48,14 +57,15 @@ void expect_logits(const std::vector<float>& logits, char letter, std::size_t co
 TEST(WindowScheduler, EverybodyGetsTheirOwn) {
   std::latch all_there(1);
   std::vector<std::string> batches;  // the letters of each
-  WindowScheduler scheduler([&](const nn::PackedBatch& batch, std::span<float> logits) {
-    all_there.wait();
-    std::string letters;
-    for (std::size_t i = 0; i < batch.num_sequences(); ++i)
-      letters += static_cast<char>('a' + batch.input_ids[batch.row_begin[i] + 3] - 5);
-    batches.push_back(letters);
-    tokens_as_logits(batch, logits);
-  });
+  WindowScheduler scheduler(
+      two_of_a_row, [&](const nn::PackedBatch& batch, std::span<float> logits) {
+        all_there.wait();
+        std::string letters;
+        for (std::size_t i = 0; i < batch.num_sequences(); ++i)
+          letters += static_cast<char>('a' + batch.input_ids[batch.row_begin[i] + 3] - 5);
+        batches.push_back(letters);
+        tokens_as_logits(batch, logits);
+      });
   const auto ask = [&](char letter, std::size_t count) {
     return std::async(std::launch::async, [&scheduler, letter, count] {
       expect_logits(scheduler.logits_of(windows(letter, count), {}), letter, count);
@@ -76,10 +86,11 @@ TEST(WindowScheduler, EverybodyGetsTheirOwn) {
 
 TEST(WindowScheduler, AFailureReachesWhoAskedAndNobodyElse) {
   bool fails = true;  // handed over by the scheduler's lock
-  WindowScheduler scheduler([&](const nn::PackedBatch& batch, std::span<float> logits) {
-    if (std::exchange(fails, false)) raise<DataError>("broken");
-    tokens_as_logits(batch, logits);
-  });
+  WindowScheduler scheduler(two_of_a_row,
+                            [&](const nn::PackedBatch& batch, std::span<float> logits) {
+                              if (std::exchange(fails, false)) raise<DataError>("broken");
+                              tokens_as_logits(batch, logits);
+                            });
   EXPECT_THROW(scheduler.logits_of(windows('a', 30), {}), DataError);
   expect_logits(scheduler.logits_of(windows('b', 3), {}), 'b', 3);
 }
@@ -88,16 +99,17 @@ TEST(WindowScheduler, AFailureReachesWhoAskedAndNobodyElse) {
 TEST(WindowScheduler, InterruptsWhatNobodyWaitsFor) {
   std::latch begun(1);
   bool endless = true;
-  WindowScheduler scheduler([&](const nn::PackedBatch& batch, std::span<float> logits) {
-    if (std::exchange(endless, false)) {
-      begun.count_down();
-      while (true) {
-        throw_if_interrupted();
-        std::this_thread::yield();
-      }
-    }
-    tokens_as_logits(batch, logits);
-  });
+  WindowScheduler scheduler(two_of_a_row,
+                            [&](const nn::PackedBatch& batch, std::span<float> logits) {
+                              if (std::exchange(endless, false)) {
+                                begun.count_down();
+                                while (true) {
+                                  throw_if_interrupted();
+                                  std::this_thread::yield();
+                                }
+                              }
+                              tokens_as_logits(batch, logits);
+                            });
   std::stop_source gone;
   auto first = std::async(std::launch::async, [&] {
     EXPECT_THROW(scheduler.logits_of(windows('a', 1), gone.get_token()), Cancelled);
@@ -108,6 +120,16 @@ TEST(WindowScheduler, InterruptsWhatNobodyWaitsFor) {
   gone.request_stop();
   first.get();
   second.get();
+}
+
+// A head of whole texts: one logit each, the number of its tokens.
+TEST(WindowScheduler, LogitsMayBelongToSequences) {
+  WindowScheduler scheduler([](std::size_t, std::size_t sequences) { return sequences; },
+                            [](const nn::PackedBatch& batch, std::span<float> logits) {
+                              for (std::size_t i = 0; i < logits.size(); ++i)
+                                logits[i] = static_cast<float>(batch.key_count[i]);
+                            });
+  EXPECT_EQ(scheduler.logits_of(windows('a', 3), {}), (std::vector<float>{8, 8, 8}));
 }
 
 }  // namespace

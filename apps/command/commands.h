@@ -24,6 +24,7 @@ int run_ner(const Invocation& invocation);
 int run_glue(const Invocation& invocation);
 int run_classification(const Invocation& invocation);
 int ask(const Invocation& invocation);
+int predict(const Invocation& invocation);
 int serve(const Invocation& invocation);
 int inspect(const Invocation& invocation);
 int run_bench(const Invocation& invocation);

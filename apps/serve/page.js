@@ -3,46 +3,87 @@
 const element = id => document.getElementById(id);
 const percent = probability => (100 * probability).toFixed(1) + " %";
 const isShown = probability => percent(probability) !== percent(0);
-const example = {
-  context: "The Melqueen sails to Norford. Dorla commands the Melqueen. The Melqueen carries silk. " +
-    "Since 1742 the Garwind has been at sea.",
-  question: "Who is the captain of the Melqueen?",
+const place = found => found.start + "–" + found.end;
+
+// What the page is for, by the task of /info.
+//   request: the body for what the form holds.   row: the cells of a result.
+//   headline: of the chosen result.   marks: which results are marked in the text.
+const tasks = {
+  "question-answering": {
+    heading: "Ask a text", title: "ask a text", button: "Ask", second: "Question", secondRequired: true,
+    example: {
+      context: "The Melqueen sails to Norford. Dorla commands the Melqueen. The Melqueen carries silk. " +
+        "Since 1742 the Garwind has been at sea.",
+      question: "Who is the captain of the Melqueen?",
+    },
+    request: (context, question) => ({inputs: {question, context}, parameters: {top_k: 10}}),
+    caption: "Best answers; select one to see it in the text",
+    columns: ["Probability", "Answer", "Characters"],
+    row: found => [percent(found.score), found.answer === "" ? "(no answer)" : found.answer,
+      found.answer === "" ? "" : place(found)],
+    headline: (found, text) => found.answer === "" ? "No answer in this text (" + percent(found.score) + ")"
+      : text + " (" + percent(found.score) + ")",
+    marks: (all, index) => all[index].answer === "" ? [] : [all[index]],
+  },
+  "text-classification": {
+    heading: "Label a text", title: "label a text", button: "Label", second: "Second text, for a model of pairs",
+    example: {context: "A small film with a big heart, and the best hour that I spent this year.", question: ""},
+    request: (context, question) => ({inputs: question === "" ? context : {text: context, text_pair: question}}),
+    caption: "Labels, the best first",
+    columns: ["Score", "Label"],
+    row: found => [scoreOf(found.score), found.label],
+    headline: found => found.label + " (" + scoreOf(found.score) + ")",
+    marks: () => [],
+  },
+  "token-classification": {
+    heading: "Find what a text names", title: "find names", button: "Find",
+    example: {context: "Dorla of the Melqueen met Edvin Brask in Norford.", question: ""},
+    request: context => ({inputs: context}),
+    caption: "What was found; select one to see it in the text",
+    columns: ["Probability", "Type", "Text", "Characters"],
+    row: found => [percent(found.score), found.entity_group, found.word, place(found)],
+    headline: (found, text) => text + ": " + found.entity_group + " (" + percent(found.score) + ")",
+    marks: all => all,
+  },
 };
+let task = tasks["question-answering"];
+
+// A probability, or the value of a model with one label: a regression.
+const scoreOf = score => isValue ? score.toFixed(3) : percent(score);
 
 let asked = [];   // the text as code points: the server's positions count them, JavaScript's strings count UTF-16 units
-let answers = [];
+let answers = [];  // or labels, or entities
+let isValue = false;
 
 function say(text, isError) {
   element("status").textContent = text;
   element("status").className = isError ? "error" : "";
 }
 
-// Marks answer number `index` in the text, its row in the table, and scrolls to it.
+// Marks result number `index` in the text, its row in the table, and scrolls to it.
 function show(index) {
-  const answer = answers[index];
+  const chosen = answers[index];
   const marked = element("marked");
   marked.replaceChildren();
-  if (answer.answer === "") {
-    marked.append(asked.join(""));
-    element("answer").textContent = "No answer in this text (" + percent(answer.score) + ")";
-  } else {
+  let end = 0;
+  for (const found of task.marks(answers, index)) {
     const mark = document.createElement("mark");
-    mark.textContent = asked.slice(answer.start, answer.end).join("");
-    mark.title = percent(answer.score);
-    marked.append(asked.slice(0, answer.start).join(""), mark, asked.slice(answer.end).join(""));
-    element("answer").textContent = mark.textContent + " (" + percent(answer.score) + ")";
-    mark.scrollIntoView({block: "nearest"});
+    mark.textContent = asked.slice(found.start, found.end).join("");
+    mark.title = (found.entity_group ? found.entity_group + ", " : "") + percent(found.score);
+    mark.classList.toggle("chosen", found === chosen);
+    marked.append(asked.slice(end, found.start).join(""), mark);
+    end = found.end;
+    if (found === chosen) mark.scrollIntoView({block: "nearest"});
   }
+  marked.append(asked.slice(end).join(""));
+  element("answer").textContent = task.headline(chosen, asked.slice(chosen.start, chosen.end).join(""));
   [...element("answers").children].forEach((row, i) => row.classList.toggle("chosen", i === index));
 }
 
 function fillTable() {
   element("answers").replaceChildren(...answers.map((answer, index) => {
     const row = document.createElement("tr");
-    const place = answer.answer === "" ? "" : answer.start + "–" + answer.end;
-    for (const text of [percent(answer.score), answer.answer === "" ? "(no answer)" : answer.answer, place]) {
-      row.insertCell().textContent = text;
-    }
+    for (const text of task.row(answer)) row.insertCell().textContent = text;
     row.tabIndex = 0;
     row.addEventListener("click", () => show(index));
     row.addEventListener("keydown", event => { if (event.key === "Enter") show(index); });
@@ -59,14 +100,16 @@ async function ask() {
     const response = await fetch("/", {
       method: "POST",
       headers: {"Content-Type": "application/json"},
-      body: JSON.stringify({inputs: {question: element("question").value, context}, parameters: {top_k: 10}}),
+      body: JSON.stringify(task.request(context, element("question").value)),
     });
     const result = await response.json();
     if (!response.ok) throw new Error(result.error);
     asked = Array.from(context);
+    isValue = result.length === 1;
     // What would read 0.0 % is no answer that anybody looks for; the best one is shown in any case.
     answers = result.filter((answer, index) => index === 0 || isShown(answer.score));
     element("rest").textContent = answers.length < result.length ? "; others have less than 0.05 %" : "";
+    if (answers.length === 0) return say("Nothing was found in this text.", false);
     element("result").hidden = false;
     fillTable();
     show(0);
@@ -81,8 +124,8 @@ async function ask() {
 element("form").addEventListener("submit", event => { event.preventDefault(); ask(); });
 
 element("try").addEventListener("click", () => {
-  element("context").value = example.context;
-  element("question").value = example.question;
+  element("context").value = task.example.context;
+  element("question").value = task.example.question;
   ask();
 });
 
@@ -93,16 +136,39 @@ function titleOf(model) {
   return /^(checkpoint-\d+|model)$/.test(last) && parts.length > 1 ? parts[parts.length - 2] + ", " + last : last;
 }
 
+// The words of the form and of the table.
+function become(name) {
+  task = tasks[name] || task;
+  element("heading").textContent = task.heading;
+  element("ask").textContent = task.button;
+  element("caption").textContent = task.caption;
+  element("columns").replaceChildren(...task.columns.map(text => {
+    const cell = document.createElement("th");
+    cell.textContent = text;
+    return cell;
+  }));
+  element("question").hidden = element("question_label").hidden = !task.second;
+  element("question").required = Boolean(task.secondRequired);
+  element("question_label").textContent = task.second || "";
+  element("question").placeholder = task.secondRequired ? "What does the text answer?" : "";
+}
+
+// A link can carry a question, /?question=…&context=…, a text, /?context=…, or ask for the example,
+// /?example.
+function askWhatTheLinkSays() {
+  const query = new URLSearchParams(location.search);
+  if (query.has("context")) element("context").value = query.get("context");
+  if (query.has("question")) element("question").value = query.get("question");
+  if (query.has("context") && (query.has("question") || !task.secondRequired)) ask();
+  if (query.has("example")) element("try").click();
+}
+
+become("question-answering");
 fetch("/info").then(response => response.json()).then(info => {
+  become(info.task);
   const title = titleOf(info.model);
-  document.title = title + " – ask a text";
+  document.title = title + " – " + task.title;
   element("model").textContent = title + ", " + info.parameters.toLocaleString("en") + " parameters";
   element("model").title = info.model;
+  askWhatTheLinkSays();
 });
-
-// A link can carry a question, /?question=…&context=…, or ask for the example, /?example.
-const query = new URLSearchParams(location.search);
-if (query.has("context")) element("context").value = query.get("context");
-if (query.has("question")) element("question").value = query.get("question");
-if (query.has("context") && query.has("question")) ask();
-if (query.has("example")) element("try").click();

@@ -1,17 +1,22 @@
-// `tandem serve --model DIR`: a page for questions in a browser, and the same answers as JSON for
-// programs.
+// `tandem serve --model DIR`: a page in a browser for what the model was trained for, and the same
+// as JSON for programs.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <functional>
+#include <optional>
+#include <utility>
 
 #include "apps/answering/answering.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/serve/http_server.h"
-#include "apps/serve/question_service.h"
+#include "apps/serve/inference_service.h"
+#include "apps/serve/label_endpoint.h"
+#include "apps/serve/question_endpoint.h"
 
 namespace tandem::apps {
 namespace {
@@ -19,6 +24,8 @@ namespace {
 std::atomic<bool> g_stop{false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables):
                                   // a signal handler can reach nothing else
 void handle_stop(int) { g_stop.store(true, std::memory_order_relaxed); }
+
+constexpr std::size_t kMaxInputs = 32;  // of one request
 
 struct Options {
   hub::ModelArguments model;
@@ -30,13 +37,16 @@ struct Options {
 
 bool parse_options(const std::vector<std::string>& words, Options& options) {
   CLI::App app(
-      "Answers questions in a browser, and for programs in the form of Hugging Face's inference "
-      "API. Only this machine can reach it unless --host says otherwise.",
+      "Answers questions, labels texts or finds entities, as the model was trained for, in a "
+      "browser, and for programs in the form of Hugging Face's inference API. Only this machine "
+      "can "
+      "reach it unless --host says otherwise.",
       "tandem serve");
   // With the defaults, more than a request of 1 MiB of words has.
   options.answer.max_windows = 1024;
   options.answer.max_answer_bytes = 1 << 22;
-  add_answer_flags(app, options.model, options.answer);
+  add_model_flags(app, options.model);
+  add_answer_flags(app, options.answer);
   app.add_option("--host", options.server.address,
                  "address to listen at; 0.0.0.0: all interfaces (there is no password)")
       ->capture_default_str();
@@ -86,6 +96,44 @@ void add_own_names(std::vector<std::string>& names) {
   names.push_back(whole.substr(0, whole.find('.')));
 }
 
+// The model for its purpose, and what it does for requests.
+class Server {
+ public:
+  Server(const Options& options, const Environment& environment) {
+    const FoundModel found(options.model, environment);
+    // A model that names no class can still be asked, as always with a warning.
+    const Purpose purpose = purpose_of(found.config).value_or(Purpose::kQuestions);
+    if (purpose == Purpose::kQuestions) {
+      reader_.emplace(found, environment);
+    } else {
+      labeller_.emplace(found, purpose, environment);
+    }
+    labels_.max_seq_length = options.answer.max_seq_length;
+    labels_.max_windows = options.answer.max_windows;
+    answers_ = options.answer;
+  }
+
+  const InferenceModel& model() const { return reader_ ? reader_->model() : labeller_->model(); }
+
+  Endpoint endpoint() {
+    if (reader_) {
+      return question_endpoint(answers_, kMaxInputs, std::bind_front(&Reader::answer, &*reader_));
+    }
+    if (labeller_->purpose() == Purpose::kTexts) {
+      return text_endpoint(labels_, kMaxInputs, labeller_->labels(),
+                           std::bind_front(&Labeller::label_texts, &*labeller_));
+    }
+    return token_endpoint(labels_, kMaxInputs, labeller_->labels(),
+                          std::bind_front(&Labeller::label_tokens, &*labeller_));
+  }
+
+ private:
+  AnswerOptions answers_;
+  LabelOptions labels_;
+  std::optional<Reader> reader_;  // one of the two
+  std::optional<Labeller> labeller_;
+};
+
 }  // namespace
 
 int serve(const Invocation& invocation) {
@@ -93,19 +141,17 @@ int serve(const Invocation& invocation) {
   if (!parse_options(invocation.words, options)) return 0;
   std::signal(SIGPIPE, SIG_IGN);  // a client that goes away
 
-  Reader reader(options.model, invocation.environment);
-  if (!reader.warning().empty()) fmt::print(stderr, "tandem: warning: {}\n", reader.warning());
+  Server served(options, invocation.environment);
+  const std::string& warning = served.model().warning();
+  if (!warning.empty()) fmt::print(stderr, "tandem: warning: {}\n", warning);
   const bool loopback = is_loopback(options.server.address);
   if (!loopback) add_own_names(options.allowed_hosts);
-  const QuestionService service({.model = options.model.model_name_or_path,
-                                 .num_parameters = reader.num_parameters(),
-                                 .answer = options.answer,
-                                 .loopback_only = loopback,
-                                 .allowed_hosts = options.allowed_hosts},
-                                [&](std::span<const Question> questions,
-                                    const AnswerOptions& answer, const std::stop_token& cancelled) {
-                                  return reader.answer(questions, answer, cancelled);
-                                });
+  const InferenceService service(
+      {.model = options.model.model_name_or_path,
+       .num_parameters = served.model().model().layout().num_parameters(),
+       .loopback_only = loopback,
+       .allowed_hosts = options.allowed_hosts},
+      served.endpoint());
   HttpServer server(
       options.server,
       {.at_once = [&](const HttpRequest& request) { return service.handle_at_once(request); },
@@ -113,7 +159,7 @@ int serve(const Invocation& invocation) {
            [&](const HttpRequest& request, const std::stop_token& cancelled) {
              return service.handle(request, cancelled);
            },
-       .error = &QuestionService::error});
+       .error = &InferenceService::error});
   // Until here a signal ends the program by itself.
   std::signal(SIGTERM, handle_stop);
   std::signal(SIGINT, handle_stop);

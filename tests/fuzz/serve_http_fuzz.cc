@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "apps/serve/http_server.h"
-#include "apps/serve/question_service.h"
+#include "apps/serve/question_endpoint.h"
 #include "fuzz/require.h"
 #include "support/stranger.h"
 
@@ -29,13 +29,15 @@ using namespace std::chrono_literals;
 class Target {
  public:
   Target()
-      : service_({.model = "none", .num_parameters = 1, .answer = {}, .allowed_hosts = {}},
-                 [](std::span<const apps::Question> questions, const apps::AnswerOptions&,
-                    const std::stop_token&) {
-                   return std::vector<std::vector<apps::Answer>>(
-                       questions.size(),
-                       {{.text = "a", .probability = 1, .span = apps::AnswerSpan{0, 1}}});
-                 }),
+      : service_({.model = "none", .num_parameters = 1, .allowed_hosts = {}},
+                 apps::question_endpoint(
+                     {}, /*max_questions=*/32,
+                     [](std::span<const apps::Question> questions, const apps::AnswerOptions&,
+                        const std::stop_token&) {
+                       return std::vector<std::vector<apps::Answer>>(
+                           questions.size(),
+                           {{.text = "a", .probability = 1, .span = apps::AnswerSpan{0, 1}}});
+                     })),
         server_({.max_body_bytes = 4096, .request_limit = 1s, .tick = 1ms},
                 {.at_once =
                      [this](const apps::HttpRequest& request) {
@@ -46,7 +48,7 @@ class Target {
                      [this](const apps::HttpRequest& request, const std::stop_token& cancelled) {
                        return service_.handle(request, cancelled);
                      },
-                 .error = &apps::QuestionService::error}),
+                 .error = &apps::InferenceService::error}),
         thread_([this] { server_.run(stop_); }) {}
   ~Target() {
     stop_ = true;
@@ -57,7 +59,7 @@ class Target {
   int requests() const { return requests_; }
 
  private:
-  apps::QuestionService service_;
+  apps::InferenceService service_;
   std::atomic<bool> stop_{false};
   std::atomic<int> requests_{0};
   apps::HttpServer server_;

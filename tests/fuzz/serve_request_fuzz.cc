@@ -11,7 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "apps/serve/question_service.h"
+#include "apps/serve/label_endpoint.h"
+#include "apps/serve/question_endpoint.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/text/utf8.h"
@@ -55,9 +56,9 @@ void check_answers(const std::vector<apps::Answer>& answers, const std::string& 
 std::vector<std::vector<apps::Answer>> find_answers(std::span<const apps::Question> questions,
                                                     const apps::AnswerOptions& options,
                                                     const std::stop_token& cancelled) {
-  static apps::Reader reader(
-      demo_model(),
-      Environment(std::map<std::string, std::string, std::less<>>{{"OMP_NUM_THREADS", "1"}}));
+  static const Environment environment(
+      std::map<std::string, std::string, std::less<>>{{"OMP_NUM_THREADS", "1"}});
+  static apps::Reader reader(apps::FoundModel(demo_model(), environment), environment);
   std::size_t total = 0;
   for (const apps::Question& question : questions) total += question.context.size();
   if (total > kMaxContext) raise<DataError>("too long for this target");
@@ -84,11 +85,32 @@ apps::HttpRequest request_of(std::string_view input) {
           .body = std::string(input.substr(std::min(end + 1, input.size())))};
 }
 
-}  // namespace
+// Every letter is a token.
+std::vector<std::vector<apps::LabelledToken>> find_tokens(std::span<const apps::LabelledText> texts,
+                                                          const apps::LabelOptions&,
+                                                          const std::stop_token&) {
+  std::vector<std::vector<apps::LabelledToken>> found;
+  for (const apps::LabelledText& text : texts) {
+    auto& tokens = found.emplace_back();
+    const std::size_t length = tandem::text::count_code_points(text.text);
+    for (std::size_t i = 0; i < length; ++i) {
+      tokens.push_back({.begin = i,
+                        .end = i + 1,
+                        .continues_word = i % 3 == 1,
+                        .probabilities = {i % 2 == 0 ? 0.5 : 0.1, 0.3, 0.2}});
+    }
+  }
+  return found;
+}
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const apps::QuestionService service(
-      {.model = "demo", .num_parameters = 1, .answer = {}, .allowed_hosts = {}}, find_answers);
+std::vector<std::vector<apps::LabelScore>> find_labels(std::span<const apps::LabelledText> texts,
+                                                       const apps::LabelOptions&,
+                                                       std::optional<apps::Scores>,
+                                                       const std::stop_token&) {
+  return std::vector<std::vector<apps::LabelScore>>(texts.size(), {{2, 0.5}, {0, 0.3}, {1, 0.2}});
+}
+
+void check(const apps::InferenceService& service, const std::uint8_t* data, std::size_t size) {
   const apps::HttpRequest request = request_of({reinterpret_cast<const char*>(data), size});
   const apps::HttpResponse response = service.handle(request);
   constexpr std::array<int, 5> kStatuses = {200, 400, 403, 404, 405};
@@ -96,10 +118,23 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::require((response.status == 405) == !response.allow.empty());
   if (response.content_type != "application/json") {
     fuzz::require(response.status == 200 && request.method != "POST");
-    return 0;
+    return;
   }
   const auto body = nlohmann::json::parse(response.body, nullptr, /*allow_exceptions=*/false);
   fuzz::require(!body.is_discarded());
   if (response.status != 200) fuzz::require(body.is_object() && body.contains("error"));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const apps::ServiceOptions options{
+      .model = "demo", .num_parameters = 1, .allowed_hosts = {}};
+  static const std::vector<std::string> labels = {"B-a", "I-a", "O"};
+  static const std::array services = {
+      apps::InferenceService(options, apps::question_endpoint({}, 32, find_answers)),
+      apps::InferenceService(options, apps::text_endpoint({}, 32, labels, find_labels)),
+      apps::InferenceService(options, apps::token_endpoint({}, 32, labels, find_tokens))};
+  for (const apps::InferenceService& service : services) check(service, data, size);
   return 0;
 }

@@ -1,11 +1,12 @@
 // The service without sockets and without a model.
-#include "apps/serve/question_service.h"
+#include "apps/serve/inference_service.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "apps/serve/question_endpoint.h"
 #include "tandem/core/error.h"
 
 namespace tandem::apps {
@@ -17,25 +18,26 @@ using ::testing::HasSubstr;
 // Knows two answers and notes what it was asked.
 class Service : public ::testing::Test {
  protected:
-  QuestionService service(bool loopback_only = true, std::vector<std::string> allowed_hosts = {}) {
-    return QuestionService({.model = "a/model",
-                            .num_parameters = 7,
-                            .answer = {},
-                            .loopback_only = loopback_only,
-                            .allowed_hosts = std::move(allowed_hosts)},
-                           [this](std::span<const Question> questions, const AnswerOptions& options,
-                                  const std::stop_token& cancelled) {
-                             context_ = questions.back().context;
-                             question_ = questions.back().question;
-                             options_ = options;
-                             if (question_ == "fail") raise<DataError>("cannot");
-                             if (cancelled.stop_requested()) raise<Cancelled>("given up");
-                             std::vector<Answer> answers = {
-                                 {.text = "Oslo", .probability = 0.75, .span = AnswerSpan{4, 8}},
-                                 {.text = "", .probability = 0.25, .span = std::nullopt}};
-                             answers.resize(std::min(answers.size(), options.n_best));
-                             return std::vector<std::vector<Answer>>(questions.size(), answers);
-                           });
+  InferenceService service(bool loopback_only = true, std::vector<std::string> allowed_hosts = {}) {
+    return InferenceService(
+        {.model = "a/model",
+         .num_parameters = 7,
+         .loopback_only = loopback_only,
+         .allowed_hosts = std::move(allowed_hosts)},
+        question_endpoint({}, /*max_questions=*/32,
+                          [this](std::span<const Question> questions, const AnswerOptions& options,
+                                 const std::stop_token& cancelled) {
+                            context_ = questions.back().context;
+                            question_ = questions.back().question;
+                            options_ = options;
+                            if (question_ == "fail") raise<DataError>("cannot");
+                            if (cancelled.stop_requested()) raise<Cancelled>("given up");
+                            std::vector<Answer> answers = {
+                                {.text = "Oslo", .probability = 0.75, .span = AnswerSpan{4, 8}},
+                                {.text = "", .probability = 0.25, .span = std::nullopt}};
+                            answers.resize(std::min(answers.size(), options.n_best));
+                            return std::vector<std::vector<Answer>>(questions.size(), answers);
+                          }));
   }
   HttpResponse post(const std::string& body) {
     return service().handle(

@@ -1,0 +1,133 @@
+#include "apps/answering/inference_model.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "apps/command/download_progress.h"
+#include "tandem/core/error.h"
+#include "tandem/models/row_head.h"
+#include "tandem/models/sequence_head.h"
+#include "tandem/quant/load_model.h"
+#include "tandem/tasks/question_answering/span_head.h"
+
+namespace tandem::apps {
+namespace {
+
+struct PurposeRow {
+  Purpose purpose;
+  std::string_view class_suffix;
+  std::string_view name;
+};
+
+constexpr PurposeRow kPurposes[] = {
+    {Purpose::kQuestions, "ForQuestionAnswering", "question answering"},
+    {Purpose::kTexts, "ForSequenceClassification", "text classification"},
+    {Purpose::kTokens, "ForTokenClassification", "token classification"}};
+
+models::MakeHead head_for(Purpose purpose, std::size_t num_labels) {
+  if (purpose == Purpose::kQuestions) return question_answering::make_span_head;
+  return std::bind_front(
+      purpose == Purpose::kTexts ? models::make_sequence_head : models::make_token_head,
+      num_labels);
+}
+
+int thread_count(const Environment& environment) {
+  const long asked = environment.get_int("OMP_NUM_THREADS", 0, 4096).value_or(0);
+  return asked > 0 ? static_cast<int>(asked) : available_cores();
+}
+
+hub::ModelLocation locate(const hub::ModelArguments& arguments, const Environment& environment) {
+  DownloadProgress downloads;
+  return hub::resolve_model(arguments, environment, &downloads);
+}
+
+}  // namespace
+
+std::optional<Purpose> purpose_of(const models::ModelConfig& config) {
+  const auto json = nlohmann::json::parse(config.source);
+  const auto classes = json.find("architectures");
+  if (classes == json.end() || !classes->is_array()) return std::nullopt;
+  for (const auto& name : *classes) {
+    if (!name.is_string()) continue;
+    for (const PurposeRow& row : kPurposes) {
+      if (name.get_ref<const std::string&>().ends_with(row.class_suffix)) return row.purpose;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string_view name_of(Purpose purpose) {
+  return kPurposes[static_cast<std::size_t>(purpose)].name;
+}
+
+std::vector<std::string> label_names(const models::ModelConfig& config) {
+  return config.labels.empty() ? std::vector<std::string>{"LABEL_0", "LABEL_1"} : config.labels;
+}
+
+FoundModel::FoundModel(const hub::ModelArguments& arguments, const Environment& environment)
+    : location(locate(arguments, environment)),
+      config(models::ModelConfig::load(location.config_directory)) {}
+
+InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
+                               const Environment& environment)
+    : threads_(thread_count(environment)),
+      kernels_(kernels::select_kernels(kernels::CpuFeatures::detect(),
+                                       environment.get("TANDEM_KERNELS").value_or(""),
+                                       kernels::Precision::kFloat32)),
+      scratch_(threads_.num_threads()),
+      tokenizer_(text::Tokenizer::load(found.location.tokenizer_directory)),
+      model_(found.config, head_for(purpose, label_names(found.config).size())),
+      weights_(model_.layout().size() * sizeof(float)) {
+  if (tokenizer_.vocab_size() > model_.config().vocab_size) {
+    raise<ConfigError>(
+        "the tokenizer has {} tokens but the model's vocab_size is {}: they do not belong together",
+        tokenizer_.vocab_size(), model_.config().vocab_size);
+  }
+  quant::LoadedModel loaded =
+      quant::load_model(found.location.model.directory, model_.config(), model_.layout(),
+                        {threads_, kernels_, scratch_}, weights_.as<float>(), /*seed=*/42);
+  int8_ = std::move(loaded.int8);
+  const models::LoadReport& report = loaded.report;
+  if (!report.newly_initialized.empty()) {
+    warning_ =
+        fmt::format("{} has no {}: the model was not trained for {}, what it says is random",
+                    report.file.string(), report.newly_initialized.front(), name_of(purpose));
+  }
+  scheduler_ = std::make_unique<WindowScheduler>(
+      [this](std::size_t rows, std::size_t sequences) {
+        return model_.num_logits(rows, sequences);
+      },
+      [this](const nn::PackedBatch& batch, std::span<float> logits) { forward(batch, logits); });
+}
+
+std::size_t InferenceModel::max_tokens() const {
+  return std::min(model_.config().max_tokens(), tokenizer_.model_max_length());
+}
+
+std::vector<float> InferenceModel::logits_of(std::shared_ptr<const tasks::TokenSequences> sequences,
+                                             const std::stop_token& cancelled) {
+  return scheduler_->logits_of(std::move(sequences), cancelled);
+}
+
+void InferenceModel::forward(const nn::PackedBatch& batch, std::span<float> logits) {
+  if (!activations_ || activations_->capacity().rows < batch.rows()) {
+    activations_.reset();
+    activations_ =
+        model_.make_activations({.rows = batch.rows(), .sequences = WindowScheduler::kMaxWindows},
+                                nn::Precision::kFloat32, models::PassKind::kInference);
+  }
+  model_.forward({threads_, kernels_, scratch_},
+                 {weights_.as<float>(), {}, int8_ ? &*int8_ : nullptr}, batch, {}, *activations_,
+                 logits);
+}
+
+void add_model_flags(CLI::App& app, hub::ModelArguments& model) {
+  app.add_option("--model,--model_name_or_path", model.model_name_or_path,
+                 "model directory, or a name in the Hugging Face cache or on the Hub")
+      ->required();
+  app.add_option("--model_revision", model.model_revision, "branch, tag or commit id of the model");
+  app.add_option("--cache_dir", model.cache_dir, "root of the Hugging Face cache");
+}
+
+}  // namespace tandem::apps

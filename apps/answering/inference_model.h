@@ -1,0 +1,88 @@
+// A trained model in memory, ready for whoever asks: what `tandem ask`, `tandem predict` and
+// `tandem serve` compute with.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/answering/window_scheduler.h"
+#include "tandem/core/buffer.h"
+#include "tandem/core/env.h"
+#include "tandem/core/thread_pool.h"
+#include "tandem/hub/model_files.h"
+#include "tandem/kernels/kernel_set.h"
+#include "tandem/kernels/scratch.h"
+#include "tandem/models/encoder_model.h"
+#include "tandem/nn/int8_linear.h"
+#include "tandem/text/tokenizer.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tandem::apps {
+
+// What a model was trained for.
+enum class Purpose { kQuestions, kTexts, kTokens };
+
+// By the class that config.json names; nothing when it names another one, or none.
+std::optional<Purpose> purpose_of(const models::ModelConfig& config);
+// "question answering"
+std::string_view name_of(Purpose purpose);
+// The names of a model's labels by id. Where config.json has none there are two, LABEL_0 and
+// LABEL_1, as in transformers.
+std::vector<std::string> label_names(const models::ModelConfig& config);
+
+// The files of a model, found (and downloaded) but not read.
+struct FoundModel {
+  FoundModel(const hub::ModelArguments& arguments, const Environment& environment);
+
+  hub::ModelLocation location;
+  models::ModelConfig config;
+};
+
+class InferenceModel {
+ public:
+  // Throws what reading a model throws, and ConfigError when model and tokenizer do not belong
+  // together. The number of threads is OMP_NUM_THREADS, else the available cores.
+  InferenceModel(const FoundModel& found, Purpose purpose, const Environment& environment);
+
+  // The logits of all sequences, one after another, without padding: [tokens, 2] for questions,
+  // [labels] for each text, [tokens, labels] for tokens. Several threads may ask at once: all
+  // sequences are computed side by side by one team of threads, which changes no bit. Throws
+  // Cancelled soon after that was requested.
+  std::vector<float> logits_of(std::shared_ptr<const tasks::TokenSequences> sequences,
+                               const std::stop_token& cancelled);
+
+  const models::EncoderModel& model() const { return model_; }
+  const text::Tokenizer& tokenizer() const { return tokenizer_; }
+  // Tokens of the longest sequence.
+  std::size_t max_tokens() const;
+  // Set when the model has no head for the purpose, so that what it says is random.
+  const std::string& warning() const { return warning_; }
+
+ private:
+  void forward(const nn::PackedBatch& batch, std::span<float> logits);
+
+  ThreadPool threads_;
+  kernels::KernelSet kernels_;
+  kernels::Scratch scratch_;
+  text::Tokenizer tokenizer_;
+  models::EncoderModel model_;
+  Buffer weights_;
+  std::optional<nn::Int8Linears> int8_;  // of an int8 model
+  std::string warning_;
+  std::optional<models::Activations> activations_;  // for the largest batch so far
+  std::unique_ptr<WindowScheduler> scheduler_;      // uses all of the above
+};
+
+// --model, --model_revision, --cache_dir.
+void add_model_flags(CLI::App& app, hub::ModelArguments& model);
+
+}  // namespace tandem::apps

@@ -1,0 +1,226 @@
+// `tandem predict --model DIR "text"`: the labels that a trained model gives a text, a pair of
+// texts, the lines of a file, or their words.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "apps/answering/answering.h"
+#include "apps/answering/label_json.h"
+#include "apps/answering/labeling.h"
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
+#include "apps/command/line_output.h"
+#include "tandem/core/error.h"
+#include "tandem/core/python_json.h"
+#include "tandem/text/utf8.h"
+
+namespace tandem::apps {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Texts that are read, computed and printed together.
+constexpr std::size_t kTextsAtOnce = 256;
+
+struct Options {
+  hub::ModelArguments model;
+  LabelOptions labels;
+  std::vector<std::string> text;
+  std::string pair;
+  std::string file;
+  bool pairs = false;
+  bool json = false;
+  std::size_t top_k = 1;
+  std::string aggregation = "simple";
+};
+
+bool parse_options(const std::vector<std::string>& words, Options& options) {
+  CLI::App app(
+      "Says the labels that a model of text classification gives a text, or the entities that a "
+      "model of token classification finds in it.",
+      "tandem predict");
+  add_model_flags(app, options.model);
+  auto* text = app.add_option("text", options.text, "the text");
+  app.add_option("--text_pair", options.pair, "the second text, for a model of pairs")->needs(text);
+  auto* file =
+      app.add_option("--file", options.file, "file with a text on each line; -: standard input")
+          ->excludes(text);
+  app.add_flag("--pairs", options.pairs, "a line has two texts with a tab between them")
+      ->needs(file);
+  app.add_flag("--json", options.json,
+               "print a JSON object for each text: with labels and scores, or with entities");
+  app.add_option("--top_k", options.top_k, "labels of a text to print, the best first")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--aggregation_strategy", options.aggregation,
+                 "how tokens become entities under --json, as in transformers' pipeline")
+      ->capture_default_str()
+      ->check(CLI::IsMember(aggregation_names()));
+  add_label_flags(app, options.labels);
+  if (!parse_command(app, words)) return false;
+  if (options.text.empty() && options.file.empty()) {
+    throw ConfigError("what is to be labelled? Give a text, or --file with a text on each line",
+                      /*usage=*/true);
+  }
+  return true;
+}
+
+// --- the texts ---
+
+class Texts {
+ public:
+  explicit Texts(const Options& options) : options_(options) {
+    if (options.file.empty() || options.file == "-") return;
+    file_.open(options.file);
+    if (!file_) raise<IoError>("cannot open {}: {}", options.file, std::strerror(errno));
+  }
+
+  // The next ones, at most kTextsAtOnce; empty: there are no more. Empty lines are passed over.
+  std::vector<LabelledText> next() {
+    std::vector<LabelledText> texts;
+    if (options_.file.empty()) {
+      if (!std::exchange(done_, true)) texts.push_back(of_command_line());
+      return texts;
+    }
+    std::istream& input = options_.file == "-" ? std::cin : file_;
+    std::string line;
+    while (texts.size() < kTextsAtOnce && std::getline(input, line)) {
+      ++line_;
+      if (line.ends_with('\r')) line.pop_back();
+      if (line.find_first_not_of(" \t") == std::string::npos) continue;
+      texts.push_back(of_line(std::move(line)));
+    }
+    if (input.bad()) raise<IoError>("cannot read {}: {}", options_.file, std::strerror(errno));
+    return texts;
+  }
+
+ private:
+  LabelledText of_command_line() const {
+    LabelledText text{
+        .name = "", .text = fmt::format("{}", fmt::join(options_.text, " ")), .pair = std::nullopt};
+    if (!options_.pair.empty()) text.pair = options_.pair;
+    return text;
+  }
+  LabelledText of_line(std::string line) const {
+    const std::string file = options_.file == "-" ? "standard input" : options_.file;
+    LabelledText text{.name = fmt::format("{}, line {}", file, line_),
+                      .text = std::move(line),
+                      .pair = std::nullopt};
+    if (!options_.pairs) return text;
+    const std::size_t tab = text.text.find('\t');
+    if (tab == std::string::npos) {
+      raise<DataError>("{} has no tab; with --pairs it must have two texts with one between them",
+                       text.name);
+    }
+    text.pair = text.text.substr(tab + 1);
+    text.text.resize(tab);
+    return text;
+  }
+
+  const Options& options_;
+  std::ifstream file_;
+  std::size_t line_ = 0;
+  bool done_ = false;
+};
+
+// --- what is printed ---
+
+ordered_json json_of(const LabelledText& text) {
+  ordered_json json = {{"text", text.text}};
+  if (text.pair) json["text_pair"] = *text.pair;
+  return json;
+}
+
+std::string number(Scores scores, double score) {
+  return scores == Scores::kNone ? fmt::format("{:.4f}", score)
+                                 : fmt::format("probability {:.4f}", score);
+}
+
+// Labels that are right by themselves are shown from one half on, and the best one in any case.
+std::string line_of(const std::vector<LabelScore>& found, const Labeller& labeller,
+                    std::size_t top_k) {
+  std::string line;
+  for (std::size_t k = 0; k < found.size() && (k < top_k || found[k].score > 0.5); ++k) {
+    if (k >= top_k && labeller.scores() != Scores::kSigmoid) break;
+    line += fmt::format("{}{} ({})", k == 0 ? "" : ", ", labeller.labels()[found[k].label],
+                        number(labeller.scores(), found[k].score));
+  }
+  return line;
+}
+
+void print_labels(const std::vector<LabelledText>& texts, const Options& options,
+                  Labeller& labeller, std::ostream& output) {
+  const auto found = labeller.label_texts(texts, options.labels);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (options.json) {
+      ordered_json json = json_of(texts[i]);
+      json["labels"] = labels_json(found[i], labeller.labels(), options.top_k);
+      output << python_json(json) << '\n';
+    } else if (options.file.empty()) {
+      output << line_of(found[i], labeller, options.top_k) << '\n';
+    } else {
+      output << line_of(found[i], labeller, options.top_k) << '\t' << texts[i].text;
+      if (texts[i].pair) output << '\t' << *texts[i].pair;
+      output << '\n';
+    }
+  }
+}
+
+// A word, its label and the label's probability on each line, an empty line behind each text: the
+// form of CoNLL.
+void print_words(const LabelledText& text, std::span<const LabelledToken> tokens,
+                 const Labeller& labeller, std::ostream& output) {
+  for (const Entity& word : words(tokens, labeller.labels())) {
+    output << fmt::format("{}\t{}\t{:.4f}\n",
+                          text::slice_code_points(text.text, word.begin, word.end), word.label,
+                          word.score);
+  }
+  output << '\n';
+}
+
+void print_tokens(const std::vector<LabelledText>& texts, const Options& options,
+                  Labeller& labeller, std::ostream& output) {
+  const std::string ignored[] = {"O"};
+  const auto found = labeller.label_tokens(texts, options.labels);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (!options.json) {
+      print_words(texts[i], found[i], labeller, output);
+      continue;
+    }
+    const Aggregation aggregation = *aggregation_of(options.aggregation);
+    ordered_json json = json_of(texts[i]);
+    json["entities"] = entities_json(
+        texts[i].text, entities(found[i], labeller.labels(), aggregation, ignored), aggregation);
+    output << python_json(json) << '\n';
+  }
+}
+
+}  // namespace
+
+int predict(const Invocation& invocation) {
+  Options options;
+  if (!parse_options(invocation.words, options)) return 0;
+  Texts texts(options);
+  const FoundModel found(options.model, invocation.environment);
+  Labeller labeller(found, label_purpose(found), invocation.environment);
+  const std::string& warning = labeller.model().warning();
+  if (!warning.empty()) fmt::print(stderr, "tandem: warning: {}\n", warning);
+
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is told by write(), see LineOutput
+  LineOutput output(STDOUT_FILENO);
+  const auto print = labeller.purpose() == Purpose::kTexts ? print_labels : print_tokens;
+  for (auto some = texts.next(); !some.empty(); some = texts.next()) {
+    print(some, options, labeller, output);
+    output.flush();
+  }
+  return 0;
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,200 @@
+#include "apps/serve/inference_service.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "apps/answering/window_scheduler.h"
+#include "pages.h"
+#include "tandem/core/error.h"
+#include "tandem/core/python_json.h"
+#include "tandem/text/utf8.h"
+
+namespace tandem::apps {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+HttpResponse json_response(const ordered_json& value, int status = 200) {
+  return {.status = status,
+          .content_type = "application/json",
+          .body = python_json(value),
+          .allow = "",
+          .retry_after_seconds = 0};
+}
+
+HttpResponse page(std::string_view type, std::string_view content) {
+  return {.status = 200,
+          .content_type = fmt::format("{}; charset=utf-8", type),
+          .body = std::string(content),
+          .allow = "",
+          .retry_after_seconds = 0};
+}
+
+// --- the host that a request names ---
+
+bool is_address(int family, const std::string& text) {
+  in6_addr address;
+  return inet_pton(family, text.c_str(), &address) == 1;
+}
+
+std::string lower_case(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
+// "Node7:8080" → "node7", "[::1]:8080" → "::1"; nothing when the header has another form (RFC 9110,
+// 7.2).
+std::optional<std::string> host_name(const std::string& host) {
+  const bool brackets = host.starts_with('[');
+  if (brackets && host.find(']') == std::string::npos) return std::nullopt;
+  const std::size_t end = std::min(brackets ? host.find(']') : host.find(':'), host.size());
+  const std::string name = lower_case(brackets ? host.substr(1, end - 1) : host.substr(0, end));
+  std::string_view port = std::string_view(host).substr(std::min(end + brackets, host.size()));
+  if (brackets
+          ? !is_address(AF_INET6, name)
+          : name.empty() || name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789.-_") !=
+                                std::string::npos)
+    return std::nullopt;
+  if (!port.empty() &&
+      (port[0] != ':' || port.find_first_not_of("0123456789", 1) != std::string_view::npos))
+    return std::nullopt;
+  return name;
+}
+
+bool names_loopback(const std::string& name) {
+  return name == "localhost" || name == "::1" ||
+         (name.starts_with("127.") && is_address(AF_INET, name));
+}
+
+// --- the request ---
+
+// Counts what the parser finds and refuses more than a request can need: memory and time stay in
+// proportion to its size.
+json parse_limited(const std::string& body, const ServiceOptions& options) {
+  std::size_t values = 0;
+  const auto count = [&](int depth, json::parse_event_t, json&) {
+    if (++values > 2 * options.max_values)  // arrays and objects have a begin and an end
+      raise<DataError>("the body has more than {} values; expected inputs and parameters",
+                       options.max_values);
+    if (depth > static_cast<int>(options.max_depth))
+      raise<DataError>("the body is nested more than {} deep; expected inputs and parameters",
+                       options.max_depth);
+    return true;
+  };
+  return json::parse(body, count);
+}
+
+json parse_request(const std::string& body, const ServiceOptions& options,
+                   const Endpoint& endpoint) {
+  constexpr std::size_t kLongest = 200;
+  json request;
+  try {
+    request = parse_limited(body, options);
+  } catch (const json::exception& error) {
+    std::string reason(json_reason(error.what()));  // quotes the body, which may be anything
+    reason.resize(std::min(reason.size(), kLongest));
+    std::replace_if(
+        reason.begin(), reason.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+    raise<DataError>("the body is not JSON: {}", reason);
+  }
+  if (!request.is_object() || !request.contains("inputs")) {
+    raise<DataError>("the body has no 'inputs'; expected {}", endpoint.example);
+  }
+  return request;
+}
+
+bool is_inference_path(const std::string& path) {
+  return path == "/" || path.starts_with("/models/");
+}
+
+}  // namespace
+
+InferenceService::InferenceService(ServiceOptions options, Endpoint endpoint)
+    : options_(std::move(options)), endpoint_(std::move(endpoint)) {
+  for (std::string& host : options_.allowed_hosts) host = lower_case(std::move(host));
+}
+
+// Messages quote what was sent, headers and paths too, which may be any bytes; JSON is UTF-8.
+HttpResponse InferenceService::error(int status, const std::string& message) {
+  std::string text = message;
+  if (text::find_invalid_utf8(text)) {
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; }, '?');
+  }
+  return json_response({{"error", text}}, status);
+}
+
+bool InferenceService::is_allowed(const std::string& host) const {
+  const auto& allowed = options_.allowed_hosts;
+  if (std::find(allowed.begin(), allowed.end(), "*") != allowed.end()) return true;
+  const std::optional<std::string> name = host_name(host);
+  if (!name) return false;
+  // Whoever names it by its address did not get here through a name of somebody else.
+  const bool address = is_address(AF_INET, *name) || is_address(AF_INET6, *name);
+  return names_loopback(*name) || (address && !options_.loopback_only) ||
+         std::find(allowed.begin(), allowed.end(), *name) != allowed.end();
+}
+
+// A web page that the user visits elsewhere must not reach this server through a name of its own
+// (DNS rebinding), nor make the browser send questions here.
+std::optional<HttpResponse> InferenceService::refuse_stranger(const HttpRequest& request) const {
+  if (!is_allowed(request.host)) {
+    return error(400, fmt::format("the host '{}' is not this server; {}, or start the server with "
+                                  "--allowed_hosts and that name",
+                                  request.host.substr(0, 80),
+                                  options_.loopback_only ? "use localhost" : "use its address"));
+  }
+  if (!request.origin.empty() && request.origin != "http://" + request.host)
+    return error(403, "requests from other pages are refused");
+  return std::nullopt;
+}
+
+std::optional<HttpResponse> InferenceService::handle_at_once(const HttpRequest& request) const {
+  if (auto refused = refuse_stranger(request)) return refused;
+  const std::string& path = request.path;
+  if (request.method == "GET" || request.method == "HEAD") return get(path);
+  if (is_inference_path(path) && request.method == "POST") return std::nullopt;
+  if (!is_inference_path(path) && path != "/health" && path != "/info") return get(path);
+  HttpResponse response = error(405, fmt::format("{} is not possible here", request.method));
+  response.allow = is_inference_path(path) ? "GET, HEAD, POST" : "GET, HEAD";
+  return response;
+}
+
+HttpResponse InferenceService::handle(const HttpRequest& request,
+                                      const std::stop_token& cancelled) const {
+  try {
+    if (auto response = handle_at_once(request)) return *std::move(response);
+    return json_response(
+        endpoint_.answer(parse_request(request.body, options_, endpoint_), cancelled));
+  } catch (const Cancelled&) {
+    return error(503, "the server is stopping");
+  } catch (const Error& failure) {
+    return error(400, failure.what());
+  } catch (const std::bad_alloc&) {
+    return error(503, "not enough memory; send a shorter text");
+  } catch (const std::exception& failure) {
+    return error(500,
+                 fmt::format("internal error, please report it: {}", json_reason(failure.what())));
+  }
+}
+
+HttpResponse InferenceService::get(const std::string& path) const {
+  if (path == "/") return page("text/html", pages::k_index_html);
+  if (path == "/page.css") return page("text/css", pages::k_page_css);
+  if (path == "/page.js") return page("text/javascript", pages::k_page_js);
+  if (path == "/health") return json_response({{"status", "ok"}});
+  if (path == "/info") {
+    ordered_json info = {{"model", options_.model},
+                         {"task", endpoint_.task},
+                         {"parameters", options_.num_parameters}};
+    info.update(endpoint_.info);
+    return json_response(info);
+  }
+  return error(404, fmt::format("there is no '{}'; requests go to /", path));
+}
+
+}  // namespace tandem::apps
