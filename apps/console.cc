@@ -132,7 +132,8 @@ void Console::detail(std::string_view topic, std::string_view text) {
 }
 
 void Console::library_line(std::string_view level, std::string_view source, std::string_view text) {
-  if (!options_.library_lines && level == "INFO") return;
+  const bool others = options_.only_main_process && !options_.main_process;
+  if ((!options_.library_lines || others) && level == "INFO") return;
   erase_bar();
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
@@ -167,6 +168,7 @@ void Console::train_begin(const trainer::TrainBegin& begin) {
   train_start_ = Clock::now();
   last_progress_ = {};
   first_step_ = begin.first_step;
+  if (begin.continued) return;
   const trainer::TrainingPlan& plan = begin.plan;
   std::string text = "***** Running training *****";
   const auto line = [&](std::string_view name, std::int64_t value) {

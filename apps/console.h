@@ -32,6 +32,7 @@ class Console final : public job::Console {
   // "***** train metrics *****" and the aligned values, on stdout.
   void metrics_table(std::string_view split, const nlohmann::ordered_json& metrics) override;
   void set_peak_flops(double flops) override { options_.peak_flops = flops; }
+  void set_main_process(bool main) override { options_.main_process = main; }
 
   void train_begin(const trainer::TrainBegin& begin) override;
   void step_end(const trainer::StepProgress& progress) override;

@@ -138,6 +138,7 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"SLURM_STEP_NODELIST", "hosts of the job step (Slurm); the first one is rank 0's"},
     {"SLURM_STEP_NUM_TASKS", "number of ranks of the job step that srun started (Slurm)"},
     {"SSL_CERT_FILE", "comes after CURL_CA_BUNDLE (OpenSSL's name)"},
+    {"TANDEM_AGENT", "set by tandem run for the workers of tandem's own jobs: their line to it"},
     {"TANDEM_COMM_TUNING",
      "milliseconds that measuring the table of collectives may take at the start (default 50; 0: a "
      "fixed table)"},

@@ -1,5 +1,11 @@
 #include "tandem/dist/model_state.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
 #include "tandem/comm/api/memory.h"
 #include "tandem/core/error.h"
 #include "tandem/core/thread_pool.h"
@@ -54,6 +60,46 @@ ModelState::ModelState(comm::Communicator* communicator, const ModelStateOptions
   const auto own = static_cast<std::size_t>(communicator->local_rank());
   journal_ = UpdateJournal(*header_, reinterpret_cast<float*>(memory.data()), progress_, slots[own],
                            slots, slot_bytes());
+}
+
+// Those of the worker with the most threads that this machine is likely to see: every worker must
+// know where the slots of the others lie.
+std::size_t ModelState::kept_slots() const {
+  if (options_.pieces.largest_whole > 0) return 1;
+  const long processors = ::sysconf(_SC_NPROCESSORS_CONF);
+  return std::max(num_slots(), static_cast<std::size_t>(std::max(processors, 1L)));
+}
+
+ModelState::ModelState(const KeptMemory& memory, const ModelStateOptions& options)
+    : options_(options) {
+  if (options.elements == 0) raise<InvalidArgument>("model state: the model has no parameters");
+  guarded_ = options.pieces.count > 0;
+  const std::size_t arrays = place(nullptr);
+  const std::size_t of_worker = guarded_ ? align_up(kept_slots() * slot_bytes(), kPage) : 0;
+  const std::size_t bytes = arrays + of_worker * static_cast<std::size_t>(memory.workers);
+  struct stat file {};
+  if (::fstat(memory.descriptor, &file) != 0 ||
+      (file.st_size == 0 && ::ftruncate(memory.descriptor, static_cast<off_t>(bytes)) != 0)) {
+    throw io_error("cannot size", "the memory that the agent keeps", errno);
+  }
+  if (file.st_size != 0 && static_cast<std::size_t>(file.st_size) != bytes) {
+    raise<InvalidArgument>(
+        "the memory of the job's model is {} bytes on this node, and this worker needs {}: give "
+        "all workers the same model, flags and OMP_NUM_THREADS",
+        file.st_size, bytes);
+  }
+  kept_.emplace(memory.descriptor, bytes);
+  const std::span<std::byte> mapped = kept_->bytes();
+  place(mapped.data());
+  if (!guarded_) return;
+  std::vector<std::span<std::byte>> slots;
+  for (int worker = 0; worker < memory.workers; ++worker) {
+    slots.push_back(mapped.subspan(arrays + of_worker * static_cast<std::size_t>(worker),
+                                   kept_slots() * slot_bytes()));
+  }
+  const std::span<std::byte> own = slots[static_cast<std::size_t>(memory.worker)];
+  journal_ = UpdateJournal(*header_, reinterpret_cast<float*>(mapped.data()), progress_, own, slots,
+                           slot_bytes());
 }
 
 // Returns the bytes that everything takes.

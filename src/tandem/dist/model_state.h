@@ -41,6 +41,14 @@ struct ModelStateOptions {
   std::size_t record_values = 0;  // of record()
 };
 
+// A memory file that somebody keeps who computes nothing: the agent of an elastic job's node. Workers
+// that start again find in it what was there.
+struct KeptMemory {
+  int descriptor = -1;  // empty (0 bytes) until the first worker has sized it
+  int worker = 0;       // this process's place among `workers`; nobody else alive has it
+  int workers = 1;
+};
+
 class ModelState {
  public:
   // Elements whose squared norm is one partial sum; what ranks reduce and update begins and ends at
@@ -52,12 +60,16 @@ class ModelState {
   // the communicator afterwards. Throws InvalidArgument (no parameters), IoError (no memory),
   // CommError.
   ModelState(comm::Communicator* communicator, const ModelStateOptions& options);
+  // The state that lies in `memory`, or will. Not collective: every worker of the node maps it when
+  // it starts, with the same options but for `threads`. Throws InvalidArgument (no parameters; a
+  // file of another model), IoError.
+  ModelState(const KeptMemory& memory, const ModelStateOptions& options);
   ModelState(const ModelState&) = delete;
   ModelState& operator=(const ModelState&) = delete;
 
   const ModelStateOptions& options() const { return options_; }
   std::size_t elements() const { return options_.elements; }
-  bool shared() const { return node_memory_.has_value(); }
+  bool shared() const { return node_memory_.has_value() || kept_; }
 
   // Written by the node leader at start, then by each rank in the ranges that its engine gives it,
   // in GradientEngine::update(); otherwise read only.
@@ -72,6 +84,11 @@ class ModelState {
   // The arrays hold the state after `step`, from a checkpoint or another node. By the node leader,
   // while nobody updates.
   void set_step(std::uint64_t step, std::span<const double> record = {});
+  // Whether anybody has put weights here, in this process or before it.
+  bool filled() const { return header_->filled.load(std::memory_order_acquire) != 0; }
+  void set_filled() { header_->filled.store(1, std::memory_order_release); }
+  // The last step that this node has, or can finish: step(), or that of unfinished_update().
+  std::uint64_t reachable_step() const { return header_->step.load(std::memory_order_acquire); }
   // The gradient of update.step is whole and its update begins: every rank of the node says so with
   // the same values. `record` (options.record_values): what the job counts in this step.
   void begin_update(const optim::OptimizerStep& update, std::span<const double> record);
@@ -104,6 +121,7 @@ class ModelState {
  private:
   std::size_t place(std::byte* memory);
   void write_record(std::span<const double> values);
+  std::size_t kept_slots() const;
   std::size_t num_slots() const {
     return options_.pieces.largest_whole > 0 ? 1 : static_cast<std::size_t>(options_.threads);
   }
@@ -112,6 +130,7 @@ class ModelState {
   ModelStateOptions options_;
   Buffer own_memory_;                            // world of one
   std::optional<comm::NodeMemory> node_memory_;  // otherwise
+  std::optional<comm::SharedSegment> kept_;      // or this
   std::span<float> weights_;
   std::span<bfloat16> bf16_weights_;
   std::span<float> optimizer_state_;

@@ -15,8 +15,9 @@ struct ConsoleOptions {
                               // tables, facts, notes and warnings
   bool details = false;       // --log_level debug: what only somebody who looks for a cause wants
   bool library_lines = true;  // INFO lines of the library
-  bool progress_bars = true;  // false (--disable_tqdm): no progress at all, only log dicts
-  double peak_flops = 0;      // of this rank's threads, measured at start; 0: unknown
+  bool only_main_process = false;  // those too are the main process's, whichever that is
+  bool progress_bars = true;       // false (--disable_tqdm): no progress at all, only log dicts
+  double peak_flops = 0;           // of this rank's threads, measured at start; 0: unknown
   int world_size = 1;
 };
 
@@ -32,6 +33,8 @@ class Console : public trainer::Observer, public tasks::StartLog {
   virtual void metrics_table(std::string_view split, const nlohmann::ordered_json& metrics) = 0;
   // FLOP/s of this rank's threads, which progress is compared with.
   virtual void set_peak_flops(double flops) = 0;
+  // Whether this process is the main one from now on; its place may change in an elastic job.
+  virtual void set_main_process(bool main) = 0;
   // Of the job: all ranks know it, and the main process says it.
   void warning(std::string_view text) override = 0;
   // Of one host, which the text names.

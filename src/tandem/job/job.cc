@@ -10,6 +10,7 @@
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/file.h"
+#include "tandem/job/elastic.h"
 #include "tandem/job/job_output.h"
 #include "tandem/job/machine.h"
 #include "tandem/job/memory_plan.h"
@@ -33,17 +34,45 @@ struct Settings {
   PreparedOutput output;
 };
 
-Settings settle(const Arguments& arguments, const OutputPlace& place,
-                comm::Communicator& communicator, Console& console) {
-  Settings settings{.training = arguments.training, .output = {}};
-  trainer::TrainingArguments& training = settings.training;
-  training.do_train = arguments.trains();
-  settings.output = prepare_output(training, place.same_job(), communicator, console);
-  place.keep();
-  split_batch_sizes(training.logical_shards.value_or(communicator.size()), training);
-  if (settings.output.resume && training.do_train) {
-    adopt_checkpoint_settings(*settings.output.resume, communicator.size(), training, console);
+// In an elastic job one worker says where it writes and looks for a checkpoint, once, and all take
+// its word.
+PreparedOutput settle_output(Request& request, std::optional<OutputPlace>& place,
+                             const Environment& environment, const World& world, Console& console) {
+  trainer::TrainingArguments training = request.arguments.training;
+  training.do_train = request.arguments.trains();
+  PreparedOutput output;
+  const auto prepare = [&] {
+    place.emplace(request, environment, *world.communicator, console);
+    agree(*world.communicator, "command line", request.lines());
+    training.output_dir = request.arguments.training.output_dir;
+    output = prepare_output(training, place->same_job(), *world.communicator, console);
+    place->keep();
+    return fmt::format("{}\n{}", training.output_dir, output.resume ? output.resume->native() : "");
+  };
+  if (!world.seat) {
+    prepare();
+    return output;
   }
+  const std::string decision = world.seat->decision(prepare);
+  const std::size_t end = decision.find('\n');
+  if (end == std::string::npos) raise<CommError>("the start of the job cannot be read");
+  set_output_dir(request, decision.substr(0, end));
+  if (end + 1 < decision.size()) output.resume = decision.substr(end + 1);
+  return output;
+}
+
+Settings settle(Request& request, std::optional<OutputPlace>& place, const Environment& environment,
+                const World& world, Console& console) {
+  Settings settings;
+  settings.output = settle_output(request, place, environment, world, console);
+  settings.training = request.arguments.training;
+  trainer::TrainingArguments& training = settings.training;
+  training.do_train = request.arguments.trains();
+  const int workers = world.seat ? world.seat->card().shards : world.communicator->size();
+  split_batch_sizes(training.logical_shards.value_or(workers), training);
+  if (settings.output.resume && training.do_train)
+    adopt_checkpoint_settings(*settings.output.resume, workers, training, console);
+  if (world.seat && !training.logical_shards) training.logical_shards = workers;
   return settings;
 }
 
@@ -85,6 +114,8 @@ class Stages {
     const Process& process;
     RunReports& reports;
     trainer::Trainer& trainer;
+    const dist::GradientEngine& gradients;
+    ViewKeeper* keeper = nullptr;  // of an elastic job
   };
   explicit Stages(const Parts& parts) : parts_(parts) {}
 
@@ -93,13 +124,20 @@ class Stages {
  private:
   bool saves_model() const {
     return parts_.world.is_main() ||
-           (parts_.training.save_on_each_node && parts_.weights.gradients->node_leader());
+           (parts_.training.save_on_each_node && parts_.gradients.node_leader());
   }
   Console& console() const { return parts_.process.console; }
 
+  bool is_over(Stage stage) const {
+    return parts_.keeper != nullptr && parts_.keeper->stage() > stage;
+  }
+  void end_stage(Stage stage);
+  void add_results(const std::string& stage, const ordered_json& metrics);
+
   Outcome train(const std::optional<fs::path>& resume);
+  void save_model(const trainer::StepTimes& times, const ordered_json& metrics);
   Outcome stopped() const;
-  void save_trained(ordered_json metrics);
+  void save_trained(const ordered_json& metrics);
   Outcome quantize();
   void evaluate(Split split);
   void evaluate_set(Split split, const std::string& suffix);
@@ -112,34 +150,57 @@ class Stages {
 
 Outcome Stages::run(const std::optional<fs::path>& resume) {
   if (parts_.weights.loaded.int8) parts_.trainer.evaluate_int8(&*parts_.weights.loaded.int8);
-  if (parts_.training.do_train) {
+  if (parts_.training.do_train && !is_over(Stage::kTrain)) {
     if (const Outcome outcome = train(resume); outcome != Outcome::kDone) return outcome;
+    end_stage(Stage::kTrain);
   }
   if (parts_.request.arguments.quantization.apply_quantization) {
+    // Its model is what predicts: whoever comes later makes it again.
     if (const Outcome outcome = quantize(); outcome != Outcome::kDone) return outcome;
-  } else if (parts_.training.do_eval) {
+  } else if (parts_.training.do_eval && !is_over(Stage::kEvaluate)) {
     evaluate(Split::kEval);
   }
-  if (parts_.training.do_predict) evaluate(Split::kPredict);
+  if (!is_over(Stage::kEvaluate)) end_stage(Stage::kEvaluate);
+  if (parts_.training.do_predict && !is_over(Stage::kPredict)) {
+    evaluate(Split::kPredict);
+    end_stage(Stage::kPredict);
+  }
   return Outcome::kDone;
+}
+
+// A stage is over when its files are there: whoever writes them may die of it.
+void Stages::end_stage(Stage stage) {
+  if (parts_.keeper == nullptr) return;
+  parts_.world.communicator->barrier();
+  parts_.keeper->stage_is_over(stage);
+}
+
+void Stages::add_results(const std::string& stage, const ordered_json& metrics) {
+  if (parts_.keeper != nullptr) parts_.keeper->add_result(stage, metrics);
+  if (parts_.world.is_main()) parts_.reports.add_results(stage, metrics);
 }
 
 Outcome Stages::train(const std::optional<fs::path>& resume) {
   const auto uninterrupted = parts_.process.stop.during_training();  // until the model is saved
   trainer::TrainResult result = parts_.trainer.train(resume);
   if (result.preempted) return stopped();
-  if (!saves_model()) return Outcome::kDone;
+  result.metrics["train_samples"] = parts_.model.task.num_train_features();
+  if (saves_model()) save_model(result.step_times, result.metrics);
+  add_results("train", result.metrics);
+  return Outcome::kDone;
+}
+
+void Stages::save_model(const trainer::StepTimes& times, const ordered_json& metrics) {
   const fs::path output_dir = parts_.training.output_dir;
   console().saving(output_dir);
   parts_.model.task.save_pretrained(output_dir, parts_.weights.state->weights());
   write_file(output_dir / "training_args.json", parts_.request.training_args_json());
-  if (!parts_.world.is_main()) return Outcome::kDone;
+  if (!parts_.world.is_main()) return;
   console().detail(
       "files",
       "training_args.json takes the place of training_args.bin, which only Python can write");
-  print_step_times(result.step_times, console());
-  save_trained(std::move(result.metrics));
-  return Outcome::kDone;
+  print_step_times(times, console());
+  save_trained(metrics);
 }
 
 Outcome Stages::stopped() const {
@@ -153,12 +214,10 @@ Outcome Stages::stopped() const {
   return Outcome::kStopped;
 }
 
-void Stages::save_trained(ordered_json metrics) {
+void Stages::save_trained(const ordered_json& metrics) {
   const fs::path output_dir = parts_.training.output_dir;
-  metrics["train_samples"] = parts_.model.task.num_train_features();
   console().metrics_table("train", metrics);
   save_metrics(output_dir, "train", metrics);
-  parts_.reports.add_results("train", metrics);
   write_file(output_dir / "trainer_state.json", parts_.trainer.state().to_json());
 }
 
@@ -205,53 +264,134 @@ void Stages::evaluate_set(Split split, const std::string& suffix) {
 void Stages::report_metrics(Split split, ordered_json metrics, const std::string& suffix) {
   const char* name = split == Split::kEval ? "eval" : "predict";
   metrics[fmt::format("{}_samples", name)] = parts_.model.task.num_features(split);
-  if (!parts_.world.is_main()) return;
   ordered_json named = ordered_json::object();
   for (const auto& [key, value] : metrics.items()) named[key + suffix] = value;
+  add_results(name, named);
+  if (!parts_.world.is_main()) return;
   console().metrics_table(name, named);
   if (suffix.empty()) results_ = ordered_json::object();
   results_.update(named);
   if (split == Split::kEval || parts_.of_job.saves_predict_results())
     save_metrics(parts_.training.output_dir, name, results_);
-  parts_.reports.add_results(name, named);
 }
 
-// With everything loaded and planned: the reports, the trainer, and the stages with them.
-Outcome compute(const Request& request, const Settings& settings, tasks::JobTask& task,
-                const Model& model, const Weights& weights, const Machine& machine,
-                const World& world, const Process& process, std::size_t planned_memory,
-                std::chrono::system_clock::time_point started) {
-  comm::Communicator& communicator = *world.communicator;
-  const trainer::TrainingArguments& training = settings.training;
-  RunReports reports({.request = request,
-                      .task = task,
-                      .environment = process.environment,
-                      .main_process = world.is_main(),
-                      .world_size = communicator.size(),
-                      .model_config_json = task.model_config().to_json(task.architecture()),
-                      .machine = machine_facts(machine.context(), machine.rank_threads(),
-                                               machine.peak_flops(), communicator, training.bf16),
-                      .started = started,
-                      .console = process.console});
+// What the phases that compute share, once everything is loaded and planned.
+struct Prepared {
+  const Request& request;
+  const Settings& settings;
+  tasks::JobTask& task;
+  const Model& model;
+  Weights& weights;
+  const Machine& machine;
+  const Process& process;
+  std::size_t planned_memory;
+  std::chrono::system_clock::time_point started;
+};
+
+std::unique_ptr<RunReports> make_reports(const Prepared& job, const World& world) {
+  const bool bf16 = job.settings.training.bf16;
+  return std::make_unique<RunReports>(RunReports::Parts{
+      .request = job.request,
+      .task = job.task,
+      .environment = job.process.environment,
+      .main_process = world.is_main(),
+      .world_size = world.communicator->size(),
+      .model_config_json = job.task.model_config().to_json(job.task.architecture()),
+      .machine = machine_facts(job.machine.context(), job.machine.rank_threads(),
+                               job.machine.peak_flops(), *world.communicator, bf16),
+      .started = job.started,
+      .console = job.process.console});
+}
+
+// The trainer, and the stages with it. `progress`: of an elastic job, with its keeper.
+Outcome compute(const Prepared& job, const World& world, dist::GradientEngine& gradients,
+                RunReports& reports, const Progress* progress, ViewKeeper* keeper) {
+  const trainer::TrainingArguments& training = job.settings.training;
   trainer::Trainer trainer({.arguments = training,
-                            .task = model.task,
-                            .kernels = machine.context(),
-                            .communicator = communicator,
-                            .model = *weights.state,
-                            .gradients = *weights.gradients,
-                            .optimizer = weights.optimizer.get(),
+                            .task = job.model.task,
+                            .kernels = job.machine.context(),
+                            .communicator = *world.communicator,
+                            .model = *job.weights.state,
+                            .gradients = gradients,
+                            .optimizer = job.weights.optimizer.get(),
                             .observer = reports.observer(),
-                            .stop_requested = process.stop.requested,
-                            .arguments_json = request.training_args_json(),
-                            .data_fingerprint = model.fingerprint});
-  const Stages::Parts parts{request, training, task,    model,   weights,
-                            machine, world,    process, reports, trainer};
+                            .stop_requested = job.process.stop.requested,
+                            .arguments_json = job.request.training_args_json(),
+                            .data_fingerprint = job.model.fingerprint,
+                            .keeper = keeper});
+  if (progress != nullptr && !progress->trainer.empty())
+    trainer.go_on({progress->trainer, progress->records});
+  const Stages::Parts parts{job.request, training,    job.task, job.model, job.weights, job.machine,
+                            world,       job.process, reports,  trainer,   gradients,   keeper};
   Stages stages(parts);
-  const Outcome outcome = stages.run(settings.output.resume);
+  const Outcome outcome = stages.run(job.settings.output.resume);
   if (outcome != Outcome::kDone) return outcome;
-  print_memory_used(planned_memory, communicator, process.console);
+  print_memory_used(job.planned_memory, *world.communicator, job.process.console);
   reports.write(trainer.state());
   return Outcome::kDone;
+}
+
+// One view of an elastic job, to the end of the job or of the view (CommError, ViewChanges).
+Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& seat,
+                        const elastic::Assignment& assignment,
+                        std::unique_ptr<RunReports>& reports) {
+  comm::Communicator& communicator = *view.communicator;
+  Weights& weights = job.weights;
+  const kernels::Context& context = job.machine.context();
+  Console& console = job.process.console;
+  console.set_main_process(view.is_main());
+  if (!reports) console.fact("ranks", communicator.describe());
+  dist::GradientEngine gradients(&communicator, context, *weights.state,
+                                 engine_options(job.settings.training, communicator.size()));
+  if (gradients.node_leader() && !weights.state->filled()) {
+    fill_weights(job.request.arguments, job.settings.training, job.model, job.task, job.machine,
+                 weights, console);
+  }
+  communicator.barrier();
+  if (weights.optimizer) gradients.finish_update(context, *weights.optimizer);
+  gradients.level();
+  const Progress progress = agree_on_progress(communicator, assignment.briefing);
+  // Whoever was the main process goes on with what it has; another one begins its own.
+  if (!reports || reports->is_main() != view.is_main()) {
+    reports.reset();
+    reports = make_reports(job, view);
+    for (const auto& [stage, metrics] : progress.results) reports->add_results(stage, metrics);
+  }
+  ViewKeeper keeper(seat, assignment, progress);
+  const Outcome outcome = compute(job, view, gradients, *reports, &progress, &keeper);
+  communicator.barrier();  // nobody is done before the files of the job are there
+  return outcome;
+}
+
+int done_code(Outcome outcome) {
+  if (outcome == Outcome::kStopped) return 143;
+  return outcome == Outcome::kDone ? 0 : 1;
+}
+
+// Until the job is over: what ends one view begins the next.
+Outcome compute_in_views(const Prepared& job, const World& alone) {
+  elastic::Seat& seat = *alone.seat;
+  std::unique_ptr<RunReports> reports;
+  while (true) {
+    const elastic::Assignment assignment = seat.next_view(job.weights.state->reachable_step());
+    bool as_agreed = false;
+    try {
+      const World view = join_view(seat, assignment, alone);
+      const EnteredView entered(seat, assignment.view, *view.communicator);
+      try {
+        const Outcome outcome = compute_in_view(job, view, seat, assignment, reports);
+        seat.done(done_code(outcome));
+        view.communicator->close();
+        return outcome;
+      } catch (const trainer::ViewChanges&) {
+        as_agreed = true;
+        view.communicator->close();
+      }
+    } catch (const CommError& error) {
+      seat.failed(assignment.view, error.what());
+    }
+    seat.left(assignment.view, job.weights.state->reachable_step(), as_agreed);
+  }
 }
 
 }  // namespace
@@ -269,9 +409,8 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
     return Outcome::kDone;
   }
   warn_of_no_training(arguments, task.examples(), world.is_main(), console);
-  const OutputPlace place(request, process.environment, communicator, console);
-  agree(communicator, "command line", request.lines());
-  Settings settings = settle(arguments, place, communicator, console);
+  std::optional<OutputPlace> place;  // of those who know it
+  Settings settings = settle(request, place, process.environment, world, console);
 
   Machine machine(process.environment, precision_of(settings.training), communicator);
   console.set_peak_flops(machine.peak_flops());
@@ -280,15 +419,22 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
   const Model model =
       open_model(arguments, process.environment, machine, communicator, process.downloads, console,
                  task, process.families, settings.training);
-  const Weights weights =
-      load_weights(arguments, settings.training, model, task, machine, communicator, console);
+  Weights weights =
+      load_weights(arguments, settings.training, model, task, machine, world, console);
   print_estimates(settings.training, model.task, *weights.state, *weights.gradients, communicator,
                   console);
   const std::size_t planned = plan_job_memory(arguments, settings.training, {task, model.task},
                                               machine, *weights.gradients, communicator, console);
-  const Outcome outcome =
-      compute(request, settings, task, model, weights, machine, world, process, planned, started);
-  if (outcome == Outcome::kDone) place.finish();
+  const Prepared job{request, settings, task, model, weights, machine, process, planned, started};
+  Outcome outcome = Outcome::kDone;
+  if (world.seat) {
+    weights.gradients.reset();  // of the estimates; each view has its own
+    outcome = compute_in_views(job, world);
+  } else {
+    const std::unique_ptr<RunReports> reports = make_reports(job, world);
+    outcome = compute(job, world, *weights.gradients, *reports, nullptr, nullptr);
+  }
+  if (outcome == Outcome::kDone && place) place->finish();
   return outcome;
 }
 

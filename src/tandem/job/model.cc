@@ -29,14 +29,14 @@ std::size_t bucket_elements(const trainer::TrainingArguments& training) {
   return static_cast<std::size_t>(*training.ddp_bucket_cap_mb) * (1 << 20) / sizeof(float);
 }
 
+}  // namespace
+
 dist::GradientEngineOptions engine_options(const trainer::TrainingArguments& training,
                                            int world_size) {
   return {.logical_shards = training.logical_shards.value_or(world_size),
           .bf16_gradients = training.gradient_dtype == trainer::GradientDtype::kBfloat16,
           .bucket_elements = bucket_elements(training)};
 }
-
-}  // namespace
 
 Model open_model(const Arguments& arguments, const Environment& environment, Machine& machine,
                  comm::Communicator& communicator, hub::DownloadObserver& downloads,
@@ -68,25 +68,43 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
 
 Weights load_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
                      const Model& model, const tasks::JobTask& task, const Machine& machine,
-                     comm::Communicator& communicator, Console& console) {
+                     const World& world, Console& console) {
   const nn::ParameterLayout& layout = model.task.layout();
+  comm::Communicator& communicator = *world.communicator;
   Weights weights;
   if (training.do_train) weights.optimizer = trainer::make_optimizer(training, layout);
   const dist::GradientEngineOptions engine = engine_options(training, communicator.size());
-  weights.state = std::make_unique<dist::ModelState>(
-      &communicator,
+  const dist::ModelStateOptions state =
       trainer::state_options(layout, training.bf16 ? layout.bf16_size() : 0,
-                             weights.optimizer.get(), engine.logical_shards, machine.context()));
+                             weights.optimizer.get(), engine.logical_shards, machine.context());
+  if (world.seat) {
+    const elastic::SeatCard& card = world.seat->card();
+    weights.state = std::make_unique<dist::ModelState>(
+        dist::KeptMemory{card.memory, card.worker, card.workers}, state);
+  } else {
+    weights.state = std::make_unique<dist::ModelState>(&communicator, state);
+  }
   weights.gradients = std::make_unique<dist::GradientEngine>(&communicator, machine.context(),
                                                              *weights.state, engine);
-  const bool leads = weights.gradients->node_leader();
+  const bool leads = weights.gradients->node_leader() && !world.seat;
   weights.loaded =
       quant::load_model(model.directory, task.model_config(), layout, machine.context(),
                         leads ? weights.state->weights() : std::span<float>(),
                         static_cast<std::uint64_t>(training.seed));
+  if (world.seat) return weights;
   if (leads) print_load_report(weights.loaded.report, arguments.model.model_name_or_path, console);
   weights.gradients->broadcast_weights();
   return weights;
+}
+
+void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
+                  const Model& model, const tasks::JobTask& task, const Machine& machine,
+                  Weights& weights, Console& console) {
+  const quant::LoadedModel loaded = quant::load_model(
+      model.directory, task.model_config(), model.task.layout(), machine.context(),
+      weights.state->weights(), static_cast<std::uint64_t>(training.seed));
+  print_load_report(loaded.report, arguments.model.model_name_or_path, console);
+  weights.state->set_filled();
 }
 
 }  // namespace tandem::job

@@ -14,6 +14,7 @@
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"
 #include "tandem/job/machine.h"
+#include "tandem/job/world.h"
 #include "tandem/optim/optimizer.h"
 #include "tandem/quant/load_model.h"
 #include "tandem/tasks/job_task.h"
@@ -52,10 +53,19 @@ struct Weights {
   quant::LoadedModel loaded;
 };
 
-// Reads the weights where the node's memory is, and shares them. Collective. Throws ConfigError,
-// DataError, IoError.
+// Reads the weights where the node's memory is, and shares them. Collective. In an elastic job the
+// memory is the agent's, and nothing is read: fill_weights(). Throws ConfigError, DataError,
+// IoError.
 Weights load_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
                      const Model& model, const tasks::JobTask& task, const Machine& machine,
-                     comm::Communicator& communicator, Console& console);
+                     const World& world, Console& console);
+
+// The weights with which the job begins, into this node's memory. By one worker of the node.
+void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
+                  const Model& model, const tasks::JobTask& task, const Machine& machine,
+                  Weights& weights, Console& console);
+
+dist::GradientEngineOptions engine_options(const trainer::TrainingArguments& training,
+                                           int world_size);
 
 }  // namespace tandem::job

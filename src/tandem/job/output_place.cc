@@ -105,12 +105,12 @@ std::optional<Record> read_record(const fs::path& file) {
   }
 }
 
+}  // namespace
+
 void set_output_dir(Request& request, const std::string& output_dir) {
   request.arguments.training.output_dir = output_dir;
   request.values["output_dir"] = output_dir;
 }
-
-}  // namespace
 
 std::optional<std::string> job_name(const Environment& environment, std::string_view host_name) {
   const std::string run = environment.get("TORCHELASTIC_RUN_ID").value_or("none");

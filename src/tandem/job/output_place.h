@@ -23,6 +23,8 @@ std::optional<std::string> job_name(const Environment& environment, std::string_
 // those of a date: six digits or more.
 bool only_dates_differ(const std::filesystem::path& one, const std::filesystem::path& other);
 
+void set_output_dir(Request& request, const std::string& output_dir);
+
 // What rank 0 knows of the job's earlier starts, from a file beside output_dir
 // (`.tandem-job-NAME`): where it writes and what it was asked for.
 class OutputPlace {

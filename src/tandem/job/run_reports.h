@@ -37,6 +37,7 @@ class RunReports {
 
   // Whom the trainer tells: the console, and whoever writes a report.
   trainer::Observer& observer() { return observers_; }
+  bool is_main() const { return parts_.main_process; }
   // The metrics of a finished stage: "train", "eval", "predict".
   void add_results(std::string stage, const nlohmann::ordered_json& metrics);
   // Writes report.html, report.json and README.md into output_dir.

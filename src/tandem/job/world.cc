@@ -28,6 +28,15 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
       environment.get("TANDEM_FLIGHT_RECORD").value_or(training.output_dir);
   comm::read_limits_of_silence(environment, options);
   options.log = events.log;
+  world.seat = elastic::Seat::take(environment);
+  if (world.seat) {
+    world.view_options = options;
+    world.view_options.tuning = {};                // of a view there are many
+    world.view_options.flight_record_folder = "";  // and their ends are no failures of the job
+    world.loopback_only = true;
+    world.communicator = comm::Communicator::create(0, 1, {}, /*loopback_only=*/true, options);
+    return world;
+  }
   options.on_failure = std::move(events.on_failure);
   world.communicator = comm::Communicator::create(world.identity, std::move(options));
   if (!events.log) return world;
@@ -47,14 +56,15 @@ ConsoleOptions console_options(const trainer::TrainingArguments& training, const
   const auto is_silent = [](LogLevel level) {
     return level == LogLevel::kWarning || level == LogLevel::kError || level == LogLevel::kCritical;
   };
-  const bool leads =
-      world.is_main() || (training.log_on_each_node && communicator.local_rank() == 0);
+  const bool leads = world.seat || world.is_main() ||
+                     (training.log_on_each_node && communicator.local_rank() == 0);
   const LogLevel level = leads ? training.log_level : training.log_level_replica;
   return {.main_process = world.is_main(),
           .details = level == LogLevel::kDebug || level == LogLevel::kDetail,
           .library_lines = !is_silent(level) && (leads || level != LogLevel::kPassive),
+          .only_main_process = world.seat != nullptr,
           .progress_bars = !training.disable_tqdm.value_or(false),
-          .world_size = communicator.size()};
+          .world_size = world.seat ? world.seat->card().workers : communicator.size()};
 }
 
 }  // namespace tandem::job

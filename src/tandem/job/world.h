@@ -7,6 +7,7 @@
 
 #include "tandem/comm/api/communicator.h"
 #include "tandem/core/env.h"
+#include "tandem/elastic/seat.h"
 #include "tandem/job/console.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/trainer/training_arguments.h"
@@ -16,7 +17,11 @@ namespace tandem::job {
 struct World {
   rendezvous::Identity identity;
   std::unique_ptr<comm::Communicator> communicator;
-  bool is_main() const { return communicator->rank() == 0; }
+  // Of a worker of an elastic job, which is alone here and computes in views (elastic.h); else null.
+  std::unique_ptr<elastic::Seat> seat = nullptr;
+  comm::Options view_options = {};  // of the views' communicators
+  bool loopback_only = false;       // all ranks of the job run on this host
+  bool is_main() const { return seat ? seat->card().speaks != 0 : communicator->rank() == 0; }
 };
 
 // What joining tells to the process, before there is a console.

@@ -203,9 +203,11 @@ constexpr RunFlag kFlags[] = {
      "a job of this node alone, at a free port; other settings of the meeting do not count",
      [](RunOptions& options, const std::string&) { options.standalone = true; }},
     {"max-restarts", "", "N", "PET_MAX_RESTARTS",
-     "how often all workers are started again after a failure",
+     "how often all workers are started again after a failure; of tandem's own job: how often one "
+     "is, any number of times when this is not given",
      [](RunOptions& options, const std::string& value) {
        options.max_restarts = number(value, 0, 1000000, "a number of restarts");
+       options.max_restarts_given = true;
      }},
     {"monitor-interval", "", "SECONDS", "PET_MONITOR_INTERVAL",
      "accepted; a worker's end is known at once",

@@ -37,6 +37,7 @@ struct RunOptions {
   std::map<std::string, std::string> rdzv_conf;
   bool standalone = false;
   int max_restarts = 0;
+  bool max_restarts_given = false;
   double monitor_interval = 0.1;  // seconds
   std::string role = "default";
   bool module = false;

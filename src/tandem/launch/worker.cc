@@ -39,6 +39,7 @@ struct Prepared {
   int in = -1;
   int kept = -1;
   std::string directory;
+  const std::vector<int>* inherited = nullptr;
 };
 
 Prepared prepare(const WorkerStart& start) {
@@ -55,6 +56,7 @@ Prepared prepare(const WorkerStart& start) {
   ready.in = start.in;
   ready.kept = start.kept;
   ready.directory = start.directory;
+  ready.inherited = &start.inherited;
   return ready;
 }
 
@@ -72,6 +74,7 @@ Prepared prepare(const WorkerStart& start) {
                       (ready.in < 0 || ::dup2(ready.in, STDIN_FILENO) >= 0) &&
                       (ready.kept < 0 || ::fcntl(ready.kept, F_SETFD, 0) == 0) &&
                       (ready.directory.empty() || ::chdir(ready.directory.c_str()) == 0);
+  for (const int descriptor : *ready.inherited) ::fcntl(descriptor, F_SETFD, 0);
   if (placed) ::execve(ready.argv[0], ready.argv.data(), ready.envp.data());
   const int error = errno;
   [[maybe_unused]] const ssize_t written = ::write(report, &error, sizeof error);

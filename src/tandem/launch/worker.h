@@ -17,10 +17,11 @@ struct WorkerStart {
   std::map<std::string, std::string, std::less<>> environment;  // all of it
   int out = -1;                                                 // its stdout; -1: this process's
   int err = -1;
-  int in = -1;            // its stdin
-  int kept = -1;          // a descriptor that it has under the same number; -1: none
-  std::string directory;  // where it begins; empty: where this process is
-  std::vector<int> cpus;  // that it may run on; empty: those of this process
+  int in = -1;                 // its stdin
+  int kept = -1;               // a descriptor that it has under the same number; -1: none
+  std::string directory;       // where it begins; empty: where this process is
+  std::vector<int> cpus;       // that it may run on; empty: those of this process
+  std::vector<int> inherited;  // more such descriptors
 };
 
 // How a process ended: one of the two is 0.

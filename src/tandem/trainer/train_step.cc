@@ -45,7 +45,7 @@ dist::ModelStateOptions state_options(const nn::ParameterLayout& layout, std::si
   options.optimizer_state_elements = optimizer->state_elements();
   options.pieces = optimizer->pieces();
   options.threads = context.threads.num_threads();
-  options.record_values = StepRecord::kPerShard * static_cast<std::size_t>(logical_shards);
+  options.record_values = StepRecord::kPerShard * static_cast<std::size_t>(logical_shards) + 1;
   return options;
 }
 
@@ -91,6 +91,7 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
   // The mean over all shards along the canonical tree (docs/numerics.md), its norm, and the clip
   // factor: the same bits on every rank.
   result.grad_norm = finish_reduction(context, result);
+  result.record.set_grad_norm(result.grad_norm);
   const double clip = optim::clip_factor(result.grad_norm, context.max_grad_norm);
 
   // Each rank updates its slices of the weights that the ranks of this node share, in one pass, and

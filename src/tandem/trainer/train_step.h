@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "tandem/data/epoch_order.h"
@@ -35,11 +36,16 @@ struct StepContext {
 class StepRecord {
  public:
   static constexpr std::size_t kPerShard = 3;
+  StepRecord() = default;
+  explicit StepRecord(std::vector<double> values) : values_(std::move(values)) {}
   void clear() { values_.clear(); }
   void add(double loss, double real_tokens, double computed_tokens) {
     values_.insert(values_.end(), {loss, real_tokens, computed_tokens});
   }
   std::size_t num_shards() const { return values_.size() / kPerShard; }
+  // Behind those of all shards: what else is needed to log the step.
+  void set_grad_norm(double norm) { values_.push_back(norm); }
+  double grad_norm() const { return values_.back(); }
   // The mean over the micro-batches of the shard.
   double loss(std::size_t shard) const { return values_.at(shard * kPerShard); }
   double real_tokens(std::size_t shard) const { return values_.at(shard * kPerShard + 1); }

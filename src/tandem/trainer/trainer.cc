@@ -65,23 +65,28 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   const TrainingArguments& arguments = parts_.arguments;
   memory_.start(MemoryTracker::Stage::kTrain);
   TANDEM_CHECK(parts_.optimizer != nullptr, "a trainer without an optimizer cannot train");
-  begin_training(resume);
+  if (!continued_) begin_training(resume);
   parts_.observer.train_begin({.plan = plan_,
                                .num_parameters = parts_.task.layout().num_trainable_parameters(),
-                               .first_step = state_.global_step});
-  if (!train_until_stopped(!resume)) {
+                               .first_step = state_.global_step,
+                               .continued = continued_});
+  if (!train_until_stopped(!resume && !continued_)) {
     if (state_.global_step > 0 && saved_step_ != state_.global_step) save();
     parts_.observer.train_end();
     return {.preempted = true, .metrics = {}, .step_times = step_times()};
   }
   if (arguments.load_best_model_at_end) load_best_model();
-  TrainResult result{.preempted = false, .metrics = final_metrics(), .step_times = step_times()};
-  log(result.metrics);
+  if (final_metrics_.is_null()) {
+    final_metrics_ = final_metrics();
+    log(final_metrics_);
+    keep_progress();
+  }
   parts_.observer.train_end();
-  return result;
+  return {.preempted = false, .metrics = final_metrics_, .step_times = step_times()};
 }
 
-void Trainer::begin_training(const std::optional<fs::path>& resume) {
+void Trainer::make_plan() {
+  train_start_ = Clock::now();
   const TrainingArguments& arguments = parts_.arguments;
   plan_ = make_training_plan(arguments, static_cast<std::int64_t>(parts_.task.num_train_features()),
                              parts_.gradients.logical_shards());
@@ -89,9 +94,14 @@ void Trainer::begin_training(const std::optional<fs::path>& resume) {
   state_ = initial_state(plan_, arguments);
   resume_ = initial_resume_state(plan_, arguments, parts_.data_fingerprint);
   losses_.assign(static_cast<std::size_t>(plan_.logical_shards), 0.0);
+}
+
+void Trainer::begin_training(const std::optional<fs::path>& resume) {
+  make_plan();
   if (resume) resume_from(*resume);
   refresh_bf16_weights();
   if (writes_checkpoints()) tidy_output_dir(resume);
+  keep_progress();
 }
 
 bool Trainer::train_until_stopped(bool from_the_start) {
@@ -124,7 +134,7 @@ bool Trainer::train_to_the_end() {
     const data::EpochBatches order = epoch_batches(arguments, plan_, parts_.task, epoch);
     for (std::int64_t update = updates_into_data() - epoch * plan_.updates_per_epoch;
          update < plan_.updates_per_epoch && state_.global_step < plan_.total_steps; ++update) {
-      update_once(context, order, epoch, update, step);
+      update_once(context, order, update, step);
       if (agreed_to_stop()) return false;
     }
   }
@@ -132,7 +142,7 @@ bool Trainer::train_to_the_end() {
 }
 
 void Trainer::update_once(const StepContext& context, const data::EpochBatches& order,
-                          std::int64_t epoch, std::int64_t update, StepResult& step) {
+                          std::int64_t update, StepResult& step) {
   const auto step_start = Clock::now();
   const std::int64_t first_batch = update * plan_.accumulation_steps;
   const std::int64_t end_batch =
@@ -143,17 +153,29 @@ void Trainer::update_once(const StepContext& context, const data::EpochBatches& 
                     learning_rate, std::move(step));
   step_seconds_ += seconds_since(step_start);
 
-  record_losses(step.record);
-  ++state_.global_step;
+  count_step(step.record);
   warn_if_not_finite(step.grad_norm);
-  state_.epoch = static_cast<double>(epoch) +
-                 static_cast<double>(end_batch) / static_cast<double>(plan_.batches_per_epoch);
-  count_tokens(step.record);
+  if (parts_.keeper != nullptr)
+    parts_.keeper->step_applied(static_cast<std::uint64_t>(state_.global_step),
+                                step.record.values());
   double loss = 0;  // of this rank
   for (std::size_t i = 0; i < step.own.num_shards(); ++i) loss += step.own.loss(i);
   loss /= static_cast<double>(step.own.num_shards());
   report_progress(loss, learning_rate, step.batch, seconds_since(step_start));
   after_step(step.grad_norm, learning_rate);
+}
+
+// What the step after state_.global_step adds to what is counted.
+void Trainer::count_step(const StepRecord& record) {
+  const std::int64_t epoch = updates_into_data() / plan_.updates_per_epoch;
+  const std::int64_t update = updates_into_data() - epoch * plan_.updates_per_epoch;
+  const std::int64_t end_batch =
+      std::min<std::int64_t>((update + 1) * plan_.accumulation_steps, plan_.batches_per_epoch);
+  record_losses(record);
+  ++state_.global_step;
+  state_.epoch = static_cast<double>(epoch) +
+                 static_cast<double>(end_batch) / static_cast<double>(plan_.batches_per_epoch);
+  count_tokens(record);
 }
 
 void Trainer::refresh_bf16_weights() {
@@ -188,6 +210,8 @@ Trainer::Due Trainer::due() const {
 void Trainer::after_step(double grad_norm, double learning_rate) {
   const Due due = this->due();
   if (due.log) log_training(grad_norm, learning_rate);
+  if (due.evaluation) resume_.evaluation_due = true;
+  if (due.log || due.evaluation) keep_progress();
   evaluate_and_save(due);
 }
 
@@ -205,6 +229,7 @@ void Trainer::evaluate_and_save(const Due& due) {
   }
   resume_.evaluation_due = false;  // also where this run has no evaluations
   if (save_now) save();
+  if (due.evaluation || save_now) keep_progress();
 }
 
 ordered_json Trainer::evaluate(tasks::Split split) { return evaluate(split, nullptr); }
@@ -262,10 +287,14 @@ void Trainer::remember_best(const ordered_json& metrics) {
 }
 
 bool Trainer::agreed_to_stop() {
-  std::int64_t stop = parts_.stop_requested.load(std::memory_order_relaxed) ? 1 : 0;
-  if (parts_.communicator.size() == 1) return stop != 0;
-  parts_.communicator.all_reduce(std::span(&stop, 1), comm::ReduceOp::kMax);
-  return stop != 0;
+  constexpr std::int64_t kStop = 2;
+  constexpr std::int64_t kMeetAgain = 1;
+  std::int64_t asked = parts_.stop_requested.load(std::memory_order_relaxed) ? kStop : 0;
+  if (asked == 0 && parts_.keeper != nullptr && parts_.keeper->change_asked()) asked = kMeetAgain;
+  if (parts_.communicator.size() > 1)
+    parts_.communicator.all_reduce(std::span(&asked, 1), comm::ReduceOp::kMax);
+  if (asked == kMeetAgain) raise<ViewChanges>("the ranks meet again after this step");
+  return asked != 0;
 }
 
 }  // namespace tandem::trainer

@@ -16,6 +16,7 @@
 #include "tandem/optim/optimizer.h"
 #include "tandem/tasks/task.h"
 #include "tandem/trainer/checkpoint.h"
+#include "tandem/trainer/keeper.h"
 #include "tandem/trainer/memory_tracker.h"
 #include "tandem/trainer/observer.h"
 #include "tandem/trainer/optimization.h"
@@ -41,6 +42,7 @@ struct TrainerParts {
   const std::atomic<bool>& stop_requested;
   std::string arguments_json;    // for training_args.json
   std::string data_fingerprint;  // of the training features; a resumed run must have the same
+  Keeper* keeper = nullptr;      // of an elastic job
 };
 
 // Where this rank's time in the steps went, in seconds; what is neither part is forward and
@@ -70,7 +72,15 @@ class Trainer {
   // in model.weights() are the final (or, with load_best_model_at_end, the best) ones. Throws
   // IoError (nothing half-written), DataError, ConfigError (a checkpoint of other data or another
   // model), CommError.
+  // After go_on() it continues there instead.
   TrainResult train(const std::optional<std::filesystem::path>& resume);
+
+  // Counters, log and place of an elastic job: what others need to go on, besides the weights.
+  std::string progress() const;
+  // Goes on where `from` says, with the weights that the ranks have; the newest step may be one that
+  // nobody has counted yet. What follows that step (log, evaluation, checkpoint) is done if it was
+  // not. Collective; every rank gives the same. Throws DataError for a text that is none.
+  void go_on(const Continuation& from);
 
   // Evaluations from here on run the linear layers of `int8`, which outlives the trainer, on 8-bit
   // integers, the others in f32 (which the task must expect). Null: as trained.
@@ -106,8 +116,8 @@ class Trainer {
   bool train_until_stopped(bool from_the_start);
   bool train_to_the_end();
   // Update `update` of the epoch: the step, and what follows it.
-  void update_once(const StepContext& context, const data::EpochBatches& order, std::int64_t epoch,
-                   std::int64_t update, StepResult& step);
+  void update_once(const StepContext& context, const data::EpochBatches& order, std::int64_t update,
+                   StepResult& step);
   void resume_from(const std::filesystem::path& checkpoint);
   void refresh_bf16_weights();
   void after_step(double grad_norm, double learning_rate);
@@ -117,6 +127,11 @@ class Trainer {
   };
   Due due() const;
   void evaluate_and_save(const Due& due);
+  void make_plan();
+  void adopt(const std::string& progress);
+  void count_step(const StepRecord& record);
+  void keep_progress();
+  bool has_checkpoint() const;
   void warn_if_not_finite(double grad_norm);
   void record_losses(const StepRecord& record);
   void log_training(double grad_norm, double learning_rate);
@@ -157,6 +172,9 @@ class Trainer {
   double step_seconds_ = 0;
   std::optional<std::int64_t> saved_step_;
   bool warned_not_finite_ = false;
+  bool continued_ = false;                // by go_on()
+  double seconds_before_ = 0;             // of training, by earlier sets of ranks
+  nlohmann::ordered_json final_metrics_;  // of the training, once it is over
   double smoothed_step_seconds_ = 0;
   double smoothed_tokens_per_second_ = 0;
   double smoothed_flops_per_second_ = 0;

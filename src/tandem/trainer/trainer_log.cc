@@ -26,7 +26,8 @@ void smooth(double& average, double value) {
 }  // namespace
 
 double Trainer::seconds_of_training() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - train_start_).count();
+  const std::chrono::duration<double> here = std::chrono::steady_clock::now() - train_start_;
+  return seconds_before_ + here.count();
 }
 
 void Trainer::warn_if_not_finite(double grad_norm) {

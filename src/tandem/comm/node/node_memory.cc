@@ -54,10 +54,9 @@ rendezvous::FileDescriptor SharedSegment::create_file(std::size_t bytes) {
   return file;
 }
 
-SharedSegment::SharedSegment(const rendezvous::FileDescriptor& descriptor, std::size_t bytes)
-    : size_(bytes) {
+SharedSegment::SharedSegment(int descriptor, std::size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
-  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (address == MAP_FAILED) {
     raise<IoError>("cannot map {} MiB of memory shared among the ranks of this node: {}",
                    bytes >> 20, std::strerror(errno));

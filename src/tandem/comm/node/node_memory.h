@@ -44,7 +44,9 @@ class SharedSegment {
  public:
   SharedSegment() = default;
   // Maps `descriptor` (which may be closed afterwards). Throws IoError.
-  SharedSegment(const rendezvous::FileDescriptor& descriptor, std::size_t bytes);
+  SharedSegment(const rendezvous::FileDescriptor& descriptor, std::size_t bytes)
+      : SharedSegment(descriptor.get(), bytes) {}
+  SharedSegment(int descriptor, std::size_t bytes);
   ~SharedSegment();
   SharedSegment(SharedSegment&& other) noexcept;
   SharedSegment& operator=(SharedSegment&& other) noexcept;

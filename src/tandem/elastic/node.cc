@@ -1,0 +1,334 @@
+#include "tandem/elastic/node.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <random>
+#include <type_traits>
+#include <utility>
+
+#include "tandem/core/error.h"
+
+namespace tandem::elastic {
+namespace {
+
+using std::chrono::milliseconds;
+
+membership::AgentOptions agent_options(const NodeOptions& options) {
+  std::random_device random;
+  membership::AgentOptions result;
+  while (result.self.id == 0)
+    result.self.id = (static_cast<std::uint64_t>(random()) << 32) | random();
+  result.self.address = "this host";
+  result.job.shards = static_cast<std::uint32_t>(options.shards);
+  result.founder = true;
+  // Behind the last step are evaluations and files: the workers say when the job is done.
+  result.last_step = std::numeric_limits<std::uint64_t>::max();
+  return result;
+}
+
+}  // namespace
+
+Node::Node(NodeOptions options)
+    : options_(std::move(options)), memory_(::memfd_create("tandem-node", MFD_CLOEXEC)) {
+  if (!memory_) throw io_error("cannot create a memory file", "memfd", errno);
+  seats_.resize(static_cast<std::size_t>(options_.workers));
+  agent_ = std::make_unique<membership::Agent>(agent_options(options_), rules_,
+                                               membership::Holding{}, now());
+}
+
+membership::Time Node::now() const {
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - started_);
+}
+
+std::size_t Node::count(State state) const {
+  return static_cast<std::size_t>(std::count_if(
+      seats_.begin(), seats_.end(), [&](const Seat& seat) { return seat.state == state; }));
+}
+
+// ---- workers ----
+
+Node::Ticket Node::open_seat(int worker) {
+  auto [own, other] = socket_pair();
+  Seat& seat = seats_[static_cast<std::size_t>(worker)];
+  seat = Seat();
+  seat.state = State::kStarting;
+  seat.line = PacketSocket(std::move(own));
+  seat.workers_end = std::move(other);
+  const SeatCard card{.line = seat.workers_end.get(),
+                      .memory = memory_.get(),
+                      .worker = worker,
+                      .workers = options_.workers,
+                      .shards = options_.shards,
+                      .speaks = !begun_ && worker == 0 ? 1 : 0};
+  return {to_text(card), {card.line, card.memory}};
+}
+
+void Node::seat_taken(int worker) {
+  seats_[static_cast<std::size_t>(worker)].workers_end = rendezvous::FileDescriptor();
+}
+
+void Node::worker_ended(int worker, const std::string& how, bool fault) {
+  Seat& seat = seats_[static_cast<std::size_t>(worker)];
+  // What it said last may be that it is done.
+  seat.line.read();
+  while (auto packet = seat.line.take()) hear(worker, *packet);
+  if (seat.state == State::kDone) return check_done();
+  if (fault) agent_->worker_fault(now(), step_ + 1, how);
+  why_ = fmt::format("worker {} {}", worker, how);
+  vacate(worker);
+  obey();
+}
+
+// Nobody sits there any more.
+void Node::vacate(int worker) {
+  Seat& seat = seats_[static_cast<std::size_t>(worker)];
+  if (seat.state == State::kGone || seat.state == State::kDone) return;
+  seat.state = State::kGone;
+  if (decider_ == worker && !decision_) {
+    decider_ = -1;
+    if (!askers_.empty()) {
+      const int next = askers_.front();
+      askers_.erase(askers_.begin());
+      answer_asker(next);
+    }
+  }
+  std::erase(askers_, worker);
+  recount();
+  check_left();
+  check_done();
+}
+
+// Before the first view all that were started are waited for: they come at about the same time.
+void Node::recount() {
+  if (!begun_ && count(State::kStarting) > 0) return;
+  const std::size_t here = count(State::kReady) + count(State::kRunning) + count(State::kLeft);
+  agent_->workers_changed(now(), static_cast<std::uint32_t>(here));
+  if (!begun_ && here > 0) agent_->nobody_at(now(), "");  // nobody else is expected
+}
+
+// All workers of the view have left it or are dead: what the membership waits for.
+void Node::check_left() {
+  if (count(State::kRunning) > 0) return;
+  if (std::exchange(stopping_, false)) {
+    as_agreed_ = false;
+    agent_->stopped(now(), step_);
+  } else if (std::exchange(as_agreed_, false)) {
+    agent_->applied(now(), view_, step_, /*boundary=*/true);
+  }
+}
+
+void Node::check_done() {
+  if (!done_code_ || count(State::kRunning) > 0 || end_) return;
+  agent_->fail(now(), *done_code_, "");
+}
+
+void Node::say(int worker, Packet packet) {
+  const Seat& seat = seats_[static_cast<std::size_t>(worker)];
+  try {
+    seat.line.send(packet);
+  } catch (const CommError&) {  // its end is noticed where ends are
+  }
+}
+
+// ---- what workers say ----
+
+void Node::answer_asker(int worker) {
+  if (decision_) return say(worker, {.kind = PacketKind::kDecision, .text = *decision_});
+  if (decider_ >= 0) return askers_.push_back(worker);
+  decider_ = worker;
+  say(worker, {.kind = PacketKind::kDecide});
+}
+
+void Node::hear(int worker, const Packet& packet) {
+  Seat& seat = seats_[static_cast<std::size_t>(worker)];
+  const bool current = packet.view == serial_;
+  switch (packet.kind) {
+    case PacketKind::kAsk:
+      return answer_asker(worker);
+    case PacketKind::kDecided:
+      decision_ = packet.text;
+      for (const int asker : std::exchange(askers_, {})) answer_asker(asker);
+      return;
+    case PacketKind::kReady:
+      if (seat.state != State::kRunning) seat.state = State::kReady;  // or a view has come first
+      if (!std::exchange(seat.was_ready, true)) {
+        seat.since = ++arrivals_;
+        if (begun_) why_ = fmt::format("worker {} is back", worker);
+      }
+      step_ = std::max(step_, packet.first);
+      recount();
+      return check_left();
+    case PacketKind::kPlace:
+      if (current) tell_place(packet.text, worker);
+      return;
+    case PacketKind::kApplied:
+      if (!current) return;
+      step_ = packet.first;
+      records_.push_back(record_from(packet.text));
+      return agent_->applied(now(), view_, step_, /*boundary=*/false);
+    case PacketKind::kProgress:
+      if (!current) return;
+      progress_ = packet.text;
+      return records_.clear();
+    case PacketKind::kFailed:
+      if (current) agent_->step_failed(now(), view_, {}, {});
+      return;
+    case PacketKind::kLeft:
+      if (seat.state != State::kRunning) return;
+      seat.state = State::kLeft;
+      step_ = std::max(step_, packet.first);
+      as_agreed_ = as_agreed_ || packet.second != 0;
+      return check_left();
+    case PacketKind::kDone:
+      seat.state = State::kDone;
+      done_code_ = static_cast<int>(packet.first);
+      return check_done();
+    default:
+      raise<CommError>("a worker said what only agents say");
+  }
+}
+
+void Node::tell_place(const std::string& place, int except) {
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    if (worker == except || seats_[static_cast<std::size_t>(worker)].state != State::kRunning)
+      continue;
+    say(worker, {.kind = PacketKind::kMeet, .view = serial_, .text = place});
+  }
+}
+
+// ---- what the membership orders ----
+
+void Node::stop_workers() {
+  stopping_ = true;
+  stop_since_ = Clock::now();
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    if (seats_[static_cast<std::size_t>(worker)].state == State::kRunning)
+      say(worker, {.kind = PacketKind::kStop, .view = serial_});
+  }
+  check_left();
+}
+
+void Node::obey() {
+  while (true) {
+    const std::vector<membership::Order> orders = agent_->take_orders();
+    if (orders.empty()) return;
+    for (const membership::Order& order : orders) {
+      std::visit(
+          [&](const auto& o) {
+            using O = std::decay_t<decltype(o)>;
+            if constexpr (std::is_same_v<O, membership::StopWorkers>) {
+              stop_workers();
+            } else if constexpr (std::is_same_v<O, membership::RunView>) {
+              obey(o);
+            } else if constexpr (std::is_same_v<O, membership::AskBoundary>) {
+              for (int worker = 0; worker < options_.workers; ++worker) {
+                if (seats_[static_cast<std::size_t>(worker)].state == State::kRunning)
+                  say(worker, {.kind = PacketKind::kChange, .view = serial_});
+              }
+            } else if constexpr (std::is_same_v<O, membership::End>) {
+              end_ = {o.code, o.message};
+            }
+          },
+          order);
+    }
+  }
+}
+
+// Those who have been here longest have the lowest ranks.
+void Node::obey(const membership::RunView& order) {
+  const membership::View& view = order.view;
+  ++serial_;
+  view_ = view.number;
+  begun_ = true;
+  as_agreed_ = false;
+  int before = 0;
+  int size = 0;
+  int own = 0;
+  for (const membership::Member& member : view.members) {
+    if (member.peer.id == agent_->options().self.id) {
+      before = size;
+      own = static_cast<int>(member.workers);
+    }
+    size += static_cast<int>(member.workers);
+  }
+  std::vector<int> chosen;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    const State state = seats_[static_cast<std::size_t>(worker)].state;
+    if (state == State::kReady || state == State::kLeft) chosen.push_back(worker);
+  }
+  if (static_cast<int>(chosen.size()) < own) return;  // somebody has died since: another view comes
+  std::sort(chosen.begin(), chosen.end(), [&](int a, int b) {
+    return seats_[static_cast<std::size_t>(a)].since < seats_[static_cast<std::size_t>(b)].since;
+  });
+  chosen.resize(static_cast<std::size_t>(own));
+  if (serial_ > 1 || size < options_.workers) {
+    options_.log(fmt::format("view {}: {} of {} workers go on after step {}{}{}", serial_, size,
+                             options_.workers, step_, why_.empty() ? "" : ": ", why_));
+  }
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    Seat& seat = seats_[static_cast<std::size_t>(chosen[i])];
+    seat.state = State::kRunning;
+    seat.rank = before + static_cast<int>(i);
+    Briefing briefing{.why = why_, .keeps = i == 0, .progress = {}, .records = {}};
+    if (briefing.keeps) {
+      briefing.progress = progress_;
+      briefing.records = records_;
+    }
+    say(chosen[i], {PacketKind::kRun, serial_, static_cast<std::uint64_t>(seat.rank),
+                    static_cast<std::uint64_t>(size), to_text(briefing)});
+  }
+  why_.clear();
+}
+
+// ---- the loop ----
+
+void Node::add_to(std::vector<pollfd>& waits) const {
+  for (const Seat& seat : seats_) {
+    if (seat.state != State::kGone && seat.line.descriptor())
+      waits.push_back({seat.line.descriptor().get(), POLLIN, 0});
+  }
+}
+
+milliseconds Node::nap() const {
+  const membership::Time due = agent_->next_wake();
+  milliseconds nap =
+      due == membership::kNever ? std::chrono::minutes(1) : std::max(milliseconds(0), due - now());
+  if (stopping_) {
+    nap = std::min(
+        nap, std::chrono::ceil<milliseconds>(stop_since_ + options_.leave_limit - Clock::now()));
+  }
+  return std::max(nap, milliseconds(0));
+}
+
+void Node::serve() {
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    Seat& seat = seats_[static_cast<std::size_t>(worker)];
+    if (seat.state == State::kGone || !seat.line.descriptor()) continue;
+    bool alive = seat.line.read();
+    try {
+      while (auto packet = seat.line.take()) hear(worker, *packet);
+    } catch (const CommError& error) {
+      options_.log(fmt::format("worker {}: {}", worker, error.what()));
+      stuck_.push_back(worker);
+      alive = false;
+    }
+    if (!alive) vacate(worker);
+    obey();
+  }
+  agent_->wake(now());
+  obey();
+  if (!stopping_ || Clock::now() < stop_since_ + options_.leave_limit) return;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    if (seats_[static_cast<std::size_t>(worker)].state != State::kRunning) continue;
+    options_.log(fmt::format("worker {} has not left view {} within {} ms: it is killed", worker,
+                             serial_, options_.leave_limit.count()));
+    stuck_.push_back(worker);
+  }
+  stop_since_ = Clock::now();
+}
+
+}  // namespace tandem::elastic

@@ -1,0 +1,81 @@
+// What an agent and its workers say to each other, over a socket that the worker inherits: both are
+// of one program and one user, but a packet that makes no sense ends the connection all the same.
+//
+//   packet = magic u32 · kind u32 · view u64 · first u64 · second u64 · bytes u64 · text
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::elastic {
+
+enum class PacketKind : std::uint32_t {
+  // From a worker.
+  kAsk = 1,   // what was decided at the start of the job?
+  kDecided,   // text: it
+  kReady,     // has model and data, and would compute; first: the step that its node has
+  kPlace,     // of `view`, whose rank 0 it is: text is where the others meet it
+  kApplied,   // first: a step; text: its record. From the first worker of the node
+  kProgress,  // text: where the job is. From the first worker of the node
+  kLeft,    // the view, after a step as its header said, or because of kStop. first: the step that
+            // its node has or can finish; second: 1 if by the header
+  kFailed,  // `view` cannot go on, as text says; kLeft follows
+  kDone,    // the job, to its end; first: the exit code
+  // To a worker.
+  kDecide,       // nobody has: do it
+  kDecision,     // text: what was decided
+  kRun,          // `view`: first is the rank, second the size; text: a Briefing
+  kMeet,         // text: where rank 0 of `view` is
+  kStop,         // leave the view at once
+  kChange,       // leave it after the next step
+  kEndRequested  // a person or a scheduler wants the job to stop
+};
+
+struct Packet {
+  PacketKind kind = PacketKind::kAsk;
+  std::uint64_t view = 0;
+  std::uint64_t first = 0;
+  std::uint64_t second = 0;
+  std::string text = {};
+};
+
+// What a worker is told with a view.
+struct Briefing {
+  std::string why;       // the view was needed; for people
+  bool keeps = false;    // is the first worker of its node, which tells the agent where the job is
+  std::string progress;  // what was kept here last; empty: nothing yet
+  std::vector<std::vector<double>> records;  // of the steps since
+};
+std::string to_text(const Briefing& briefing);
+Briefing briefing_from(std::string_view text);  // Throws CommError.
+
+std::string record_text(const std::vector<double>& record);
+std::vector<double> record_from(std::string_view text);  // Throws CommError.
+
+// One end. Reading: one thread; sending: one thread at a time.
+class PacketSocket {
+ public:
+  PacketSocket() = default;
+  explicit PacketSocket(rendezvous::FileDescriptor socket) : socket_(std::move(socket)) {}
+  const rendezvous::FileDescriptor& descriptor() const { return socket_; }
+  // Throws CommError when the other end is gone, or takes nothing for 30 s.
+  void send(const Packet& packet) const;
+  // Reads what is there without waiting; false: the other end is gone, or said nonsense.
+  bool read();
+  // The next whole packet of what was read.
+  std::optional<Packet> take();
+
+ private:
+  rendezvous::FileDescriptor socket_;  // non-blocking
+  std::string received_;
+};
+
+// Two ends, non-blocking, neither inherited by programs that are started. Throws IoError.
+std::pair<rendezvous::FileDescriptor, rendezvous::FileDescriptor> socket_pair();
+
+}  // namespace tandem::elastic

@@ -1,0 +1,179 @@
+#include "tandem/elastic/seat.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "tandem/core/error.h"
+
+namespace tandem::elastic {
+
+std::string to_text(const SeatCard& card) {
+  return fmt::format("{}:{}:{}:{}:{}:{}", card.line, card.memory, card.worker, card.workers,
+                     card.shards, card.speaks);
+}
+
+std::unique_ptr<Seat> Seat::take(const Environment& environment) {
+  const auto text = environment.get("TANDEM_AGENT");
+  if (!text) return nullptr;
+  std::array<int, 6> numbers{};
+  const char* at = text->data();
+  const char* const end = at + text->size();
+  for (int& number : numbers) {
+    const auto [next, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || number < 0)
+      raise<ConfigError>("TANDEM_AGENT is '{}', which only tandem run sets; unset it", *text);
+    at = next != end && *next == ':' ? next + 1 : next;
+  }
+  const SeatCard card{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
+  if (card.worker >= card.workers || ::fcntl(card.line, F_GETFD) < 0 ||
+      ::fcntl(card.memory, F_GETFD) < 0) {
+    raise<ConfigError>("TANDEM_AGENT is '{}', but its agent has not started this process; unset it",
+                       *text);
+  }
+  return std::make_unique<Seat>(card, [] { ::_exit(CommError("").exit_code()); });
+}
+
+Seat::Seat(const SeatCard& card, std::function<void()> agent_gone)
+    : card_(card),
+      agent_gone_(std::move(agent_gone)),
+      socket_(rendezvous::FileDescriptor(card.line)),
+      end_event_(::eventfd(0, EFD_CLOEXEC)) {
+  ::fcntl(card.line, F_SETFD, FD_CLOEXEC);
+  ::fcntl(card.memory, F_SETFD, FD_CLOEXEC);
+  if (!end_event_) throw io_error("cannot create", "eventfd", errno);
+  thread_ = std::thread([this] { listen(); });
+}
+
+Seat::~Seat() {
+  ::eventfd_write(end_event_.get(), 1);
+  thread_.join();
+}
+
+void Seat::send(const Packet& packet) {
+  const std::lock_guard lock(send_mutex_);
+  socket_.send(packet);
+}
+
+void Seat::listen() {
+  while (true) {
+    pollfd waits[2] = {{socket_.descriptor().get(), POLLIN, 0}, {end_event_.get(), POLLIN, 0}};
+    ::poll(waits, 2, -1);
+    if (waits[1].revents != 0) return;
+    bool alive = socket_.read();
+    try {
+      while (auto packet = socket_.take()) hear(std::move(*packet));
+    } catch (const CommError&) {
+      alive = false;
+    }
+    if (!alive) return agent_gone_();
+  }
+}
+
+void Seat::hear(Packet packet) {
+  const std::lock_guard lock(mutex_);
+  switch (packet.kind) {
+    case PacketKind::kDecide:
+    case PacketKind::kDecision:
+      decision_ = std::move(packet);
+      break;
+    case PacketKind::kRun:
+      change_ = false;
+      run_ = std::move(packet);
+      break;
+    case PacketKind::kMeet:
+      meet_ = std::move(packet);
+      break;
+    case PacketKind::kStop:
+      stopped_view_ = std::max(stopped_view_, packet.view);
+      if (entered_ != 0 && entered_ <= stopped_view_) {
+        stop_.store(true, std::memory_order_release);
+        if (abort_) abort_();
+      }
+      break;
+    case PacketKind::kChange:
+      change_ = true;
+      break;
+    case PacketKind::kEndRequested:
+      end_requested_ = true;
+      break;
+    default:
+      raise<CommError>("an agent said what only workers say");
+  }
+  changed_.notify_all();
+}
+
+std::string Seat::decision(const std::function<std::string()>& decide) {
+  send({.kind = PacketKind::kAsk});
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return decision_.has_value(); });
+    if (decision_->kind == PacketKind::kDecision) return decision_->text;
+  }
+  std::string text = decide();
+  send({.kind = PacketKind::kDecided, .text = text});
+  return text;
+}
+
+Assignment Seat::next_view(std::uint64_t step) {
+  send({.kind = PacketKind::kReady, .first = step});
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return run_.has_value(); });
+  const Packet packet = *std::exchange(run_, std::nullopt);
+  return {packet.view, static_cast<int>(packet.first), static_cast<int>(packet.second),
+          briefing_from(packet.text)};
+}
+
+void Seat::tell_place(std::uint64_t view, const std::string& place) {
+  send({.kind = PacketKind::kPlace, .view = view, .text = place});
+}
+
+std::optional<std::string> Seat::place(std::uint64_t view) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return stopped_view_ >= view || (meet_ && meet_->view == view); });
+  if (stopped_view_ >= view) return std::nullopt;
+  return std::exchange(meet_, std::nullopt)->text;
+}
+
+void Seat::enter(std::uint64_t view, std::function<void()> abort) {
+  const std::lock_guard lock(mutex_);
+  entered_ = view;
+  abort_ = std::move(abort);
+  if (stopped_view_ < view) return;
+  stop_ = true;
+  abort_();
+}
+
+void Seat::leave() {
+  const std::lock_guard lock(mutex_);
+  entered_ = 0;
+  abort_ = nullptr;
+  stop_ = false;
+}
+
+void Seat::applied(std::uint64_t view, std::uint64_t step, const std::vector<double>& record) {
+  send({.kind = PacketKind::kApplied, .view = view, .first = step, .text = record_text(record)});
+}
+
+void Seat::progress(std::uint64_t view, std::string text) {
+  send({.kind = PacketKind::kProgress, .view = view, .text = std::move(text)});
+}
+
+void Seat::failed(std::uint64_t view, const std::string& why) {
+  send({.kind = PacketKind::kFailed, .view = view, .text = why});
+}
+
+void Seat::left(std::uint64_t view, std::uint64_t step, bool as_agreed) {
+  send({.kind = PacketKind::kLeft, .view = view, .first = step, .second = as_agreed ? 1u : 0u});
+}
+
+void Seat::done(int code) {
+  send({.kind = PacketKind::kDone, .first = static_cast<std::uint64_t>(code)});
+}
+
+}  // namespace tandem::elastic

@@ -1,0 +1,104 @@
+// A worker's place at the agent that started it: what it is told to do, in views, and what it says
+// of itself. docs/elastic.md has the whole.
+//
+// Thread-safety: one thread uses it; a thread of its own hears the agent meanwhile, so that a view
+// can be stopped while the worker waits in it. When the agent is gone the process ends at once: its
+// memory is nobody's then, and what it would say to other ranks could only mislead them.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tandem/core/env.h"
+#include "tandem/elastic/packet.h"
+
+namespace tandem::elastic {
+
+// What TANDEM_AGENT says: "line:memory:worker:workers:shards:speaks", numbers.
+struct SeatCard {
+  int line = -1;    // descriptors
+  int memory = -1;  // the node's memory file
+  int worker = 0;   // of `workers` of this node
+  int workers = 1;
+  int shards = 1;  // logical shards of the job, where its flags do not say
+  int speaks = 0;  // 1: says what a job says once, until there is a view
+};
+std::string to_text(const SeatCard& card);
+
+struct Assignment {
+  std::uint64_t view = 0;
+  int rank = 0;
+  int size = 1;
+  Briefing briefing;
+};
+
+class Seat {
+ public:
+  // Null where no elastic agent has started this process. Throws ConfigError when the variable is
+  // none of an agent's.
+  static std::unique_ptr<Seat> take(const Environment& environment);
+  // `agent_gone` is called by the seat's thread and does not return.
+  Seat(const SeatCard& card, std::function<void()> agent_gone);
+  ~Seat();
+  Seat(const Seat&) = delete;
+  Seat& operator=(const Seat&) = delete;
+  const SeatCard& card() const { return card_; }
+
+  // What was decided once for the whole job, by the first worker that asks: decide() is called
+  // there. Waits for it elsewhere.
+  std::string decision(const std::function<std::string()>& decide);
+
+  // Ready, with `step`: waits for the next view.
+  Assignment next_view(std::uint64_t step);
+  // As rank 0 of the view: tells the others where. As another rank: waits until it is told; nothing
+  // when the view is stopped before.
+  void tell_place(std::uint64_t view, const std::string& place);
+  std::optional<std::string> place(std::uint64_t view);
+
+  // `abort` is called, by another thread, when the view is to be left at once; at once if that has
+  // been said already.
+  void enter(std::uint64_t view, std::function<void()> abort);
+  void leave();  // abort is called no more
+  bool told_to_stop() const { return stop_.load(std::memory_order_acquire); }
+  bool change_asked() const { return change_.load(std::memory_order_relaxed); }
+  const std::atomic<bool>& end_requested() const { return end_requested_; }
+
+  void applied(std::uint64_t view, std::uint64_t step, const std::vector<double>& record);
+  void progress(std::uint64_t view, std::string text);
+  void failed(std::uint64_t view, const std::string& why);
+  void left(std::uint64_t view, std::uint64_t step, bool as_agreed);
+  void done(int code);
+
+ private:
+  void listen();
+  void hear(Packet packet);
+  void send(const Packet& packet);
+
+  const SeatCard card_;
+  std::function<void()> agent_gone_;
+  PacketSocket socket_;
+  std::mutex send_mutex_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Packet> decision_;  // kDecide or kDecision
+  std::optional<Packet> run_;       // the newest view that was given
+  std::optional<Packet> meet_;      // its place
+  std::uint64_t stopped_view_ = 0;  // all up to it are to be left
+  std::uint64_t entered_ = 0;
+  std::function<void()> abort_;
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> change_{false};
+  std::atomic<bool> end_requested_{false};
+  rendezvous::FileDescriptor end_event_;
+  std::thread thread_;
+};
+
+}  // namespace tandem::elastic

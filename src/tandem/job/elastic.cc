@@ -1,0 +1,128 @@
+#include "tandem/job/elastic.h"
+
+#include <algorithm>
+#include <chrono>
+#include <tuple>
+
+#include "tandem/comm/api/texts.h"
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/exchange.h"
+
+namespace tandem::job {
+namespace {
+
+using nlohmann::ordered_json;
+
+// All who are to come have just said that they are ready.
+constexpr std::chrono::seconds kMeeting{5};
+constexpr std::size_t kMostPlace = 4096;
+
+std::string to_text(const Progress& progress) {
+  ordered_json json;
+  json["stage"] = static_cast<int>(progress.stage);
+  json["trainer"] = progress.trainer;
+  json["results"] = progress.results;
+  return json.dump();
+}
+
+Progress progress_from(const elastic::Briefing& briefing) {
+  Progress progress;
+  if (briefing.progress.empty()) return progress;
+  try {
+    const ordered_json json = ordered_json::parse(briefing.progress);
+    progress.stage = static_cast<Stage>(json.at("stage").get<int>());
+    progress.trainer = json.at("trainer").get<std::string>();
+    progress.results = json.at("results").get<Results>();
+  } catch (const ordered_json::exception& error) {
+    raise<CommError>("where the job is cannot be read: {}", error.what());
+  }
+  progress.records = briefing.records;
+  return progress;
+}
+
+// The later, the larger.
+std::tuple<int, std::int64_t, int> place_of(const Progress& progress) {
+  if (progress.trainer.empty()) return {static_cast<int>(progress.stage), -1, 0};
+  const ordered_json trainer = ordered_json::parse(progress.trainer);
+  const ordered_json state = ordered_json::parse(trainer.at("state").get<std::string>());
+  const ordered_json resume = ordered_json::parse(trainer.at("resume").get<std::string>());
+  const int finished = trainer.contains("final_metrics") ? 2 : 0;
+  const int evaluated = resume.value("evaluation_due", false) ? 0 : 1;
+  return {static_cast<int>(progress.stage),
+          state.at("global_step").get<std::int64_t>() +
+              static_cast<std::int64_t>(progress.records.size()),
+          finished + evaluated};
+}
+
+}  // namespace
+
+void ViewKeeper::step_applied(std::uint64_t step, const std::vector<double>& record) {
+  if (speaks_) seat_.applied(view_, step, record);
+}
+
+void ViewKeeper::progress(std::string text) {
+  progress_.trainer = std::move(text);
+  tell();
+}
+
+void ViewKeeper::add_result(std::string stage, const ordered_json& metrics) {
+  of_this_stage_.emplace_back(std::move(stage), metrics);
+}
+
+void ViewKeeper::stage_is_over(Stage stage) {
+  progress_.stage = static_cast<Stage>(static_cast<int>(stage) + 1);
+  for (auto& result : std::exchange(of_this_stage_, {}))
+    progress_.results.push_back(std::move(result));
+  tell();
+}
+
+void ViewKeeper::tell() {
+  if (speaks_) seat_.progress(view_, to_text(progress_));
+}
+
+World join_view(elastic::Seat& seat, const elastic::Assignment& assignment, const World& alone) {
+  World world{.identity = alone.identity, .communicator = nullptr};
+  const comm::Options& options = alone.view_options;
+  if (assignment.size == 1) {
+    world.communicator = comm::Communicator::create(0, 1, {}, /*loopback_only=*/true, options);
+    return world;
+  }
+  rendezvous::MeetingPlace place;
+  if (assignment.rank == 0) {
+    place = alone.loopback_only ? rendezvous::open_bare_place(/*loopback_only=*/true)
+                                : rendezvous::open_meeting_place("", kMostPlace);
+    if (alone.loopback_only) place.text = rendezvous::place_at(place.text, "127.0.0.1");
+    seat.tell_place(assignment.view, place.text);
+  } else {
+    auto text = seat.place(assignment.view);
+    if (!text) raise<CommError>("the view was given up before its ranks had met");
+    place.text = std::move(*text);
+  }
+  rendezvous::ExchangeOptions meeting;
+  meeting.timeout = kMeeting;
+  const auto exchange = [&](const std::string& card) {
+    return rendezvous::exchange_cards_at(std::move(place), assignment.rank, assignment.size, card,
+                                         meeting);
+  };
+  world.communicator = comm::Communicator::create(assignment.rank, assignment.size, exchange,
+                                                  alone.loopback_only, options);
+  return world;
+}
+
+Progress agree_on_progress(comm::Communicator& communicator, const elastic::Briefing& briefing) {
+  const std::vector<std::string> texts =
+      comm::all_gather_texts(communicator, briefing.keeps ? elastic::to_text(briefing) : "");
+  Progress latest;
+  try {
+    for (const std::string& text : texts) {
+      if (text.empty()) continue;
+      Progress one = progress_from(elastic::briefing_from(text));
+      if (place_of(one) > place_of(latest)) latest = std::move(one);
+    }
+  } catch (const ordered_json::exception& error) {
+    raise<CommError>("where the job is cannot be read: {}", error.what());
+  }
+  return latest;
+}
+
+}  // namespace tandem::job

@@ -1,0 +1,80 @@
+// A job whose ranks die, leave and come while it runs (docs/elastic.md), as its workers see it: each
+// prepares itself alone, and computes in one view after another.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tandem/comm/api/communicator.h"
+#include "tandem/elastic/seat.h"
+#include "tandem/job/world.h"
+#include "tandem/trainer/keeper.h"
+
+namespace tandem::job {
+
+// What happens in a job, in this order; its progress says how many stages are over.
+enum class Stage { kTrain, kEvaluate, kPredict, kEnd };
+
+using Results = std::vector<std::pair<std::string, nlohmann::ordered_json>>;
+
+// Where an elastic job is.
+struct Progress {
+  Stage stage = Stage::kTrain;               // that is not over
+  std::string trainer;                       // Trainer::progress(), or empty
+  Results results;                           // of the stages that are over
+  std::vector<std::vector<double>> records;  // of steps since `trainer`
+};
+
+// Tells the agent where the job is. Only the first worker of a node does; others keep silent.
+class ViewKeeper final : public trainer::Keeper {
+ public:
+  ViewKeeper(elastic::Seat& seat, const elastic::Assignment& assignment, const Progress& progress)
+      : seat_(seat),
+        view_(assignment.view),
+        speaks_(assignment.briefing.keeps),
+        progress_(progress) {}
+
+  void step_applied(std::uint64_t step, const std::vector<double>& record) override;
+  void progress(std::string text) override;
+  bool change_asked() override { return seat_.change_asked() || seat_.told_to_stop(); }
+
+  Stage stage() const { return progress_.stage; }
+  const Results& results() const { return progress_.results; }
+  void add_result(std::string stage, const nlohmann::ordered_json& metrics);
+  void stage_is_over(Stage stage);
+
+ private:
+  void tell();
+
+  elastic::Seat& seat_;
+  const std::uint64_t view_;
+  const bool speaks_;
+  Progress progress_;
+  Results of_this_stage_;
+};
+
+// The ranks of a view meet. Collective over them. Throws CommError.
+World join_view(elastic::Seat& seat, const elastic::Assignment& assignment, const World& alone);
+
+// While it lives, the communicator fails as soon as the agent wants the view to be left.
+class EnteredView {
+ public:
+  EnteredView(elastic::Seat& seat, std::uint64_t view, comm::Communicator& communicator)
+      : seat_(seat) {
+    seat.enter(view, [&communicator] { communicator.life().abort("the view changes"); });
+  }
+  ~EnteredView() { seat_.leave(); }
+  EnteredView(const EnteredView&) = delete;
+  EnteredView& operator=(const EnteredView&) = delete;
+
+ private:
+  elastic::Seat& seat_;
+};
+
+// What the ranks know of the job, the most of it. Collective. Throws CommError.
+Progress agree_on_progress(comm::Communicator& communicator, const elastic::Briefing& briefing);
+
+}  // namespace tandem::job

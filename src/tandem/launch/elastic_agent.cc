@@ -1,0 +1,288 @@
+#include "tandem/launch/elastic_agent.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <csignal>
+#include <ctime>
+#include <optional>
+
+#include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/elastic/node.h"
+#include "tandem/launch/coordinator.h"
+#include "tandem/launch/signal_inbox.h"
+#include "tandem/launch/worker_group.h"
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kDrain{1000};
+// A worker that ends before it was ready is started again after this long, twice as long each time.
+constexpr milliseconds kFirstPause{100};
+// So often, and no more.
+constexpr int kMostFalseStarts = 5;
+
+// Its own doing, and not somebody's who killed it.
+bool is_fault(const Ending& ending) {
+  return ending.signal == SIGSEGV || ending.signal == SIGBUS || ending.signal == SIGFPE ||
+         ending.signal == SIGILL || ending.signal == SIGABRT;
+}
+
+// What tandem's jobs end with between 1 and 127 is wrong again the next time.
+bool is_final(const Ending& ending) { return ending.signal == 0 && ending.code < 128; }
+
+std::string how_it_ended(const Ending& ending) {
+  if (ending.signal == 0) return fmt::format("exited with {}", ending.code);
+  return fmt::format("was killed by {}", signal_name(ending.signal));
+}
+
+class ElasticAgent {
+ public:
+  explicit ElasticAgent(AgentParts parts)
+      : parts_(std::move(parts)),
+        inbox_(parts_.options.signals),
+        logs_(parts_.options, parts_.options.rdzv_id, parts_.temporary),
+        node_({.workers = num_workers(), .shards = num_workers(), .log = parts_.log}) {}
+
+  int run() {
+    if (logs_.wanted()) parts_.log(fmt::format("logs: {}", logs_.folder().string()));
+    logs_.begin_attempt(0);
+    members_.resize(static_cast<std::size_t>(num_workers()));
+    for (int worker = 0; worker < num_workers(); ++worker) start(worker);
+    while (!exit_code_) step();
+    relay_.drain(kDrain);
+    return *exit_code_;
+  }
+
+ private:
+  struct Member {
+    std::optional<Worker> process;
+    std::filesystem::path error_file;
+    int false_starts = 0;
+    Clock::time_point start_at = Clock::time_point::max();  // again
+  };
+
+  int num_workers() const { return static_cast<int>(parts_.placement.workers.size()); }
+
+  Place place() const {
+    Place place;
+    place.restart_count = restarts_;
+    place.world_size = place.role_world_size = num_workers();
+    place.master_addr = "127.0.0.1";  // for programs that look: the ranks meet elsewhere
+    place.master_port = 29500;
+    return place;
+  }
+
+  void start(int worker) {
+    Member& member = members_[static_cast<std::size_t>(worker)];
+    member.start_at = Clock::time_point::max();
+    member.error_file = logs_.error_file(worker);
+    const std::string prefix = line_prefix(parts_.options, worker, worker, rendezvous::host_name());
+    const RunLogs::Ends ends = logs_.open(worker, prefix, parts_.console, relay_);
+    elastic::Node::Ticket ticket = node_.open_seat(worker);
+    WorkerStart start;
+    start.command = command_of(parts_.program, worker);
+    start.environment = worker_environment(parts_, place(), worker, member.error_file.string());
+    start.environment["TANDEM_AGENT"] = std::move(ticket.variable);
+    start.out = ends.out.get();
+    start.err = ends.err.get();
+    start.cpus = parts_.placement.workers[static_cast<std::size_t>(worker)].cpus;
+    start.inherited = std::move(ticket.inherited);
+    member.process.emplace(start);
+    node_.seat_taken(worker);
+  }
+
+  void step() {
+    wait();
+    while (const auto number = inbox_.take()) take_signal(*number);
+    look();
+    if (exit_code_) return;
+    start_due();
+    node_.serve();
+    for (const int worker : node_.take_stuck()) {
+      if (auto& process = members_[static_cast<std::size_t>(worker)].process)
+        process->signal(SIGKILL);
+    }
+    if (node_.end() && !stopping_) {
+      end_code_ = node_.end()->code;
+      if (!node_.end()->message.empty()) parts_.log(node_.end()->message);
+      stop(SIGTERM);
+    }
+    // All have ended well without ever computing together: there was nothing to do.
+    if (!stopping_ && num_running() == 0 && !any_start_due()) exit_code_ = 0;
+    if (stopping_) finish_stop();
+  }
+
+  void wait() {
+    std::vector<pollfd> waits{{inbox_.descriptor().get(), POLLIN, 0}};
+    milliseconds nap = node_.nap();
+    const auto now = Clock::now();
+    for (const Member& member : members_) {
+      if (member.process) waits.push_back({member.process->end_signal().get(), POLLIN, 0});
+      if (member.start_at != Clock::time_point::max())
+        nap = std::min(nap, std::chrono::ceil<milliseconds>(member.start_at - now));
+    }
+    node_.add_to(waits);
+    if (stopping_) nap = std::min(nap, milliseconds(20));
+    ::poll(waits.data(), waits.size(), static_cast<int>(std::max(milliseconds(0), nap).count()));
+  }
+
+  void take_signal(int number) {
+    if (stop_signal_ != 0) {
+      parts_.log(fmt::format("{} again: the workers are killed", signal_name(number)));
+      return kill_all();
+    }
+    stop_signal_ = number;
+    end_code_ = 128 + number;
+    parts_.log(
+        fmt::format("{}: passed on to {} workers, which have {} s to end (--shutdown-timeout)",
+                    signal_name(number), num_running(), parts_.options.shutdown_timeout_s));
+    stop(number);
+  }
+
+  // Who ended, and why.
+  void look() {
+    for (int worker = 0; worker < num_workers(); ++worker) {
+      Member& member = members_[static_cast<std::size_t>(worker)];
+      if (!member.process) continue;
+      const std::optional<Ending> ending = member.process->poll();
+      if (!ending) continue;
+      const Failure failure = describe_end(worker, *ending);
+      member.process.reset();
+      ended(worker, failure);
+    }
+  }
+
+  Failure describe_end(int worker, const Ending& ending) const {
+    const Member& member = members_[static_cast<std::size_t>(worker)];
+    Failure failure;
+    failure.rank = failure.local_rank = worker;
+    failure.pid = member.process->pid();
+    failure.host = rendezvous::host_name();
+    failure.ending = ending;
+    failure.time = static_cast<double>(std::time(nullptr));
+    if (const auto file = read_error_file(member.error_file)) failure.message = file->message;
+    failure.victim = is_victim(ending, failure.message, /*own_job=*/true);
+    return failure;
+  }
+
+  void ended(int worker, const Failure& failure) {
+    const bool was_ready = node_.was_ready(worker);
+    node_.worker_ended(worker, how_it_ended(failure.ending), is_fault(failure.ending));
+    if (node_.is_done(worker) || stopping_ || failure.ending.ok()) return;
+    failures_.push_back(failure);
+    if (is_final(failure.ending)) return fail(failure);
+    Member& member = members_[static_cast<std::size_t>(worker)];
+    member.false_starts = was_ready ? 0 : member.false_starts + 1;
+    const bool none_left =
+        parts_.options.max_restarts_given && restarts_ >= parts_.options.max_restarts;
+    if (none_left || member.false_starts >= kMostFalseStarts) {
+      parts_.log(fmt::format("{}; it is not started again ({})", describe(failure),
+                             none_left
+                                 ? fmt::format("--max-restarts {}", parts_.options.max_restarts)
+                                 : "it has never come far enough to compute"));
+      if (num_running() == 0 && !any_start_due()) fail(failure);
+      return;
+    }
+    const int pauses = std::max(0, member.false_starts - 1);
+    member.start_at =
+        Clock::now() + (member.false_starts == 0 ? milliseconds(0) : kFirstPause * (1 << pauses));
+    ++restarts_;
+    parts_.log(fmt::format("{}; it is started again", describe(failure)));
+  }
+
+  bool any_start_due() const {
+    return std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+      return member.start_at != Clock::time_point::max();
+    });
+  }
+
+  void start_due() {
+    if (stopping_) return;
+    for (int worker = 0; worker < num_workers(); ++worker) {
+      if (members_[static_cast<std::size_t>(worker)].start_at > Clock::now()) continue;
+      logs_.begin_attempt(restarts_);  // what the one before has written stays
+      start(worker);
+    }
+  }
+
+  // The job ends because of it.
+  void fail(const Failure& failure) {
+    root_ = failure;
+    end_code_ = failure.ending.exit_code();
+    stop(SIGTERM);
+  }
+
+  void stop(int number) {
+    if (!std::exchange(stopping_, true))
+      kill_at_ = Clock::now() + std::chrono::seconds(parts_.options.shutdown_timeout_s);
+    for (Member& member : members_) {
+      if (member.process && !node_.end()) member.process->signal(number);
+    }
+  }
+
+  void kill_all() {
+    for (Member& member : members_) {
+      if (member.process) member.process->signal(SIGKILL);
+    }
+  }
+
+  int num_running() const {
+    return static_cast<int>(std::count_if(members_.begin(), members_.end(),
+                                          [](const Member& m) { return m.process.has_value(); }));
+  }
+
+  void finish_stop() {
+    if (num_running() > 0) {
+      // Those who are late for the job have nothing to do any more.
+      for (int worker = 0; node_.end() && worker < num_workers(); ++worker) {
+        auto& process = members_[static_cast<std::size_t>(worker)].process;
+        if (process && !node_.is_done(worker)) process->signal(SIGKILL);
+      }
+      if (Clock::now() >= kill_at_) kill_all();
+      return;
+    }
+    exit_code_ = end_code_;
+    if (root_) report();
+  }
+
+  void report() {
+    for (const std::string& line : failure_report({*root_})) parts_.log(line);
+    if (parts_.error_file.empty()) return;
+    const auto file =
+        read_error_file(members_[static_cast<std::size_t>(root_->local_rank)].error_file);
+    write_file(
+        parts_.error_file,
+        file ? file->text : error_file_text(describe(*root_), "", static_cast<long>(root_->time)));
+  }
+
+  AgentParts parts_;
+  SignalInbox inbox_;
+  RunLogs logs_;
+  OutputRelay relay_;
+  elastic::Node node_;
+  std::vector<Member> members_;
+  std::vector<Failure> failures_;
+  std::optional<Failure> root_;
+  int restarts_ = 0;
+  bool stopping_ = false;
+  int stop_signal_ = 0;
+  int end_code_ = 0;
+  Clock::time_point kill_at_;
+  std::optional<int> exit_code_;
+};
+
+}  // namespace
+
+bool is_elastic(const AgentParts& parts) {
+  return parts.program.own_job && parts.options.max_nodes == 1;
+}
+
+int run_elastic_agent(AgentParts parts) { return ElasticAgent(std::move(parts)).run(); }
+
+}  // namespace tandem::launch

@@ -1,0 +1,80 @@
+// Going on where others of an elastic job have been.
+#include <nlohmann/json.hpp>
+
+#include "tandem/core/error.h"
+#include "tandem/trainer/trainer.h"
+
+namespace tandem::trainer {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+std::string Trainer::progress() const {
+  ResumeState resume = resume_;
+  resume.metric_schedule = learning_rate_->state();
+  resume.shard_loss_since_log = losses_;
+  ordered_json json;
+  json["state"] = state_.to_json();
+  json["resume"] = resume.to_json();
+  json["uncounted_tokens"] = uncounted_tokens_;
+  json["uncounted_computed_tokens"] = uncounted_computed_tokens_;
+  json["computed_tokens"] = computed_tokens_;
+  json["seconds"] = seconds_of_training();
+  if (!final_metrics_.is_null()) json["final_metrics"] = final_metrics_;
+  return json.dump();
+}
+
+void Trainer::keep_progress() {
+  if (parts_.keeper != nullptr) parts_.keeper->progress(progress());
+}
+
+void Trainer::adopt(const std::string& progress) {
+  constexpr std::string_view kWhere = "the progress of the job";
+  const ordered_json json = ordered_json::parse(progress, nullptr, /*allow_exceptions=*/false);
+  try {
+    state_ = TrainerState::parse(json.at("state").get<std::string>(), kWhere);
+    resume_ = ResumeState::parse(json.at("resume").get<std::string>(), kWhere);
+    uncounted_tokens_ = json.at("uncounted_tokens").get<std::int64_t>();
+    uncounted_computed_tokens_ = json.at("uncounted_computed_tokens").get<std::int64_t>();
+    computed_tokens_ = json.at("computed_tokens").get<double>();
+    seconds_before_ = json.at("seconds").get<double>();
+    final_metrics_ = json.value("final_metrics", ordered_json());
+  } catch (const ordered_json::exception& error) {
+    raise<DataError>("{} cannot be read: {}", kWhere, error.what());
+  }
+  losses_ = resume_.shard_loss_since_log;
+  learning_rate_->restore(resume_.metric_schedule);
+}
+
+bool Trainer::has_checkpoint() const {
+  return fs::exists(fs::path(parts_.arguments.output_dir) /
+                    fmt::format("checkpoint-{}", state_.global_step));
+}
+
+void Trainer::go_on(const Continuation& from) {
+  make_plan();
+  adopt(from.progress);
+  continued_ = true;
+  keep_progress();
+  std::vector<std::vector<double>> records = from.records;
+  const auto counted = static_cast<std::uint64_t>(state_.global_step) + records.size();
+  // One more was finished by those who are left, or whoever would have said so is gone.
+  if (parts_.model.step() == counted + 1) records.push_back(parts_.model.record());
+  TANDEM_CHECK(
+      static_cast<std::uint64_t>(state_.global_step) + records.size() == parts_.model.step(),
+      "the ranks have the weights of step {} and the records of step {}", parts_.model.step(),
+      counted);
+  double learning_rate = 0;
+  for (const std::vector<double>& record : records) {
+    learning_rate = learning_rate_->at(state_.global_step);
+    count_step(StepRecord(record));
+    if (parts_.keeper != nullptr)
+      parts_.keeper->step_applied(static_cast<std::uint64_t>(state_.global_step), record);
+  }
+  // What may not have been done yet after the newest step.
+  if (!records.empty()) return after_step(StepRecord(records.back()).grad_norm(), learning_rate);
+  if (resume_.evaluation_due) return evaluate_and_save(due());
+  if (state_.global_step > 0 && due().checkpoint && !has_checkpoint()) save();
+}
+
+}  // namespace tandem::trainer

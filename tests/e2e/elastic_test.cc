@@ -1,0 +1,120 @@
+// Jobs whose workers die while they run: the survivors go on, who comes back joins, and the bits are
+// those of a job that nobody disturbed.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <sstream>
+#include <thread>
+
+#include "e2e/job.h"
+
+namespace tandem::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using ::testing::HasSubstr;
+
+class ElasticTest : public JobTest {
+ protected:
+  static constexpr const char* kAgent[] = {"run", "--standalone", "--nproc-per-node", "3"};
+
+  Words command(const std::string& output, int steps, const Words& more = {}) const {
+    Words words =
+        train_command(output, {"--max_train_samples", "600", "--max_steps", std::to_string(steps),
+                               "--logging_steps", "10", "--save_steps", "25"});
+    words = with(words, eval_flags());
+    words.erase(words.begin(), words.begin() + 2);
+    Words all = {kProgram};
+    all.insert(all.end(), std::begin(kAgent), std::end(kAgent));
+    all.push_back(task_name() + ".py");
+    return with(with(all, words), more);
+  }
+  std::string task_name() const { return train_command("x").at(1); }
+
+  static std::vector<pid_t> children(pid_t pid) {
+    std::istringstream list(
+        read_file_if_exists(fmt::format("/proc/{}/task/{}/children", pid, pid)).value_or(""));
+    std::vector<pid_t> result;
+    for (pid_t child = 0; list >> child;) result.push_back(child);
+    return result;
+  }
+  static std::vector<pid_t> three_workers(Process& job) {
+    std::vector<pid_t> workers;
+    for (int tries = 0; workers.size() < 3 && tries < 5000; ++tries) {
+      workers = children(job.pid());
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return workers;
+  }
+  // Waits until the job has printed `text`, or has ended.
+  static bool printed(Process& job, const std::string& text) {
+    const auto limit = steady_clock::now() + std::chrono::seconds(60);
+    while (steady_clock::now() < limit) {
+      if ((job.out_so_far() + job.err_so_far()).find(text) != std::string::npos) return true;
+      if (!job.running()) break;
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    ADD_FAILURE() << "'" << text << "' was not printed: " << job.out_so_far() << job.err_so_far();
+    return false;
+  }
+  static ProcessResult end(Process& job) {
+    ProcessResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    return result;
+  }
+};
+
+struct Event {
+  const char* name;
+  const char* when;          // as soon as this has been printed
+  std::vector<int> workers;  // in the order in which they were started
+  int signal;
+  const char* said;  // by the agent
+  int steps = 120;
+};
+
+void PrintTo(const Event& event, std::ostream* out) { *out << event.name; }
+
+class ElasticEvents : public ElasticTest, public ::testing::WithParamInterface<Event> {};
+
+TEST_P(ElasticEvents, LeaveTheBitsOfAnUndisturbedJob) {
+  const Event& event = GetParam();
+  Process calm(command("calm", event.steps));
+  end(calm);
+  Process job(command("job", event.steps));
+  ASSERT_TRUE(printed(job, event.when));
+  const std::vector<pid_t> workers = three_workers(job);
+  ASSERT_EQ(workers.size(), 3u);
+  for (const int worker : event.workers)
+    ::kill(workers[static_cast<std::size_t>(worker)], event.signal);
+  const ProcessResult result = end(job);
+  EXPECT_THAT(result.err, HasSubstr(event.said));
+  expect_equal_results("calm", "job");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, ElasticEvents,
+    ::testing::Values(
+        Event{"BeforeItIsReady", "3 workers of 1 thread", {1}, SIGKILL, "it is started again"},
+        Event{"Rank0InTraining", "/120 [", {0}, SIGKILL, "worker 0 was killed by SIGKILL"},
+        Event{"AnotherInTraining", "/120 [", {2}, SIGKILL, "worker 2 is back"},
+        Event{"AFault", "/120 [", {1}, SIGSEGV, "worker 1 was killed by SIGSEGV"},
+        Event{"TwoAtOnce", "/120 [", {0, 1}, SIGKILL, "1 of 3 workers go on"},
+        Event{"AllAtOnce", "/120 [", {0, 1, 2}, SIGKILL, "it is started again"},
+        Event{"WhileSaving", "Saving model checkpoint to", {0}, SIGKILL, "worker 0 was killed"},
+        Event{"InTheEvaluation", "Running Evaluation", {2}, SIGKILL, "was killed by SIGKILL"}),
+    [](const auto& test) { return test.param.name; });
+
+// Bad data or flags are the same again: nobody goes on.
+TEST_F(ElasticTest, WhatIsWrongEndsTheJob) {
+  Process job(command("job", 20, {"--train_file", path("none.json").native()}));
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("root failure: rank"));
+  EXPECT_THAT(result.err, HasSubstr("none.json"));
+}
+
+}  // namespace
+}  // namespace tandem::testing
