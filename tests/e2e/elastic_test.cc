@@ -1,5 +1,5 @@
-// Jobs whose workers die while they run: the survivors go on, who comes back joins, and the bits are
-// those of a job that nobody disturbed.
+// Jobs whose workers die while they run: the survivors go on, who comes back joins, and the bits
+// are those of a job that nobody disturbed.
 #include <gmock/gmock.h>
 #include <unistd.h>
 

@@ -41,8 +41,8 @@ struct ModelStateOptions {
   std::size_t record_values = 0;  // of record()
 };
 
-// A memory file that somebody keeps who computes nothing: the agent of an elastic job's node. Workers
-// that start again find in it what was there.
+// A memory file that somebody keeps who computes nothing: the agent of an elastic job's node.
+// Workers that start again find in it what was there.
 struct KeptMemory {
   int descriptor = -1;  // empty (0 bytes) until the first worker has sized it
   int worker = 0;       // this process's place among `workers`; nobody else alive has it

@@ -1,5 +1,5 @@
-// A job whose ranks die, leave and come while it runs (docs/elastic.md), as its workers see it: each
-// prepares itself alone, and computes in one view after another.
+// A job whose ranks die, leave and come while it runs (docs/elastic.md), as its workers see it:
+// each prepares itself alone, and computes in one view after another.
 #pragma once
 
 #include <memory>

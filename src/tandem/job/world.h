@@ -17,7 +17,7 @@ namespace tandem::job {
 struct World {
   rendezvous::Identity identity;
   std::unique_ptr<comm::Communicator> communicator;
-  // Of a worker of an elastic job, which is alone here and computes in views (elastic.h); else null.
+  // Of a worker of an elastic job, which is alone here and computes in views; else null.
   std::unique_ptr<elastic::Seat> seat = nullptr;
   comm::Options view_options = {};  // of the views' communicators
   bool loopback_only = false;       // all ranks of the job run on this host

@@ -77,9 +77,9 @@ class Trainer {
 
   // Counters, log and place of an elastic job: what others need to go on, besides the weights.
   std::string progress() const;
-  // Goes on where `from` says, with the weights that the ranks have; the newest step may be one that
-  // nobody has counted yet. What follows that step (log, evaluation, checkpoint) is done if it was
-  // not. Collective; every rank gives the same. Throws DataError for a text that is none.
+  // Goes on where `from` says, with the weights that the ranks have; the newest step may be one
+  // that nobody has counted yet. What follows that step (log, evaluation, checkpoint) is done if
+  // it was not. Collective; every rank gives the same. Throws DataError for a text that is none.
   void go_on(const Continuation& from);
 
   // Evaluations from here on run the linear layers of `int8`, which outlives the trainer, on 8-bit
