@@ -83,7 +83,7 @@ TEST_P(ElasticEvents, LeaveTheBitsOfAnUndisturbedJob) {
   const Event& event = GetParam();
   Process calm(command("calm", event.steps));
   end(calm);
-  Process job(command("job", event.steps));
+  Process job(command("job", event.steps), {{"TANDEM_STALL_TIMEOUT", "1"}});
   ASSERT_TRUE(printed(job, event.when));
   const std::vector<pid_t> workers = three_workers(job);
   ASSERT_EQ(workers.size(), 3u);
@@ -103,6 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
         Event{"AFault", "/120 [", {1}, SIGSEGV, "worker 1 was killed by SIGSEGV"},
         Event{"TwoAtOnce", "/120 [", {0, 1}, SIGKILL, "1 of 3 workers go on"},
         Event{"AllAtOnce", "/120 [", {0, 1, 2}, SIGKILL, "it is started again"},
+        Event{"OneIsStopped", "/120 [", {1}, SIGSTOP, "it is killed"},
         Event{"WhileSaving", "Saving model checkpoint to", {0}, SIGKILL, "worker 0 was killed"},
         Event{"InTheEvaluation", "Running Evaluation", {2}, SIGKILL, "was killed by SIGKILL"}),
     [](const auto& test) { return test.param.name; });

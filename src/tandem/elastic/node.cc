@@ -168,6 +168,7 @@ void Node::hear(int worker, const Packet& packet) {
     case PacketKind::kApplied:
       if (!current) return;
       step_ = packet.first;
+      note_progress(step_);
       records_.push_back(record_from(packet.text));
       return agent_->applied(now(), view_, step_, /*boundary=*/false);
     case PacketKind::kProgress:
@@ -190,6 +191,19 @@ void Node::hear(int worker, const Packet& packet) {
     default:
       raise<CommError>("a worker said what only agents say");
   }
+}
+
+// What a view has cost is the time between two steps.
+void Node::note_progress(std::uint64_t step) {
+  if (step <= newest_applied_) return;
+  const auto now = Clock::now();
+  if (std::exchange(first_of_view_, false) && serial_ > 1 && newest_applied_ > 0) {
+    const std::chrono::duration<double> pause = now - applied_at_;
+    options_.log(fmt::format("view {}: step {} is applied, {:.2f} s after step {}", serial_, step,
+                             pause.count(), newest_applied_));
+  }
+  newest_applied_ = step;
+  applied_at_ = now;
 }
 
 void Node::tell_place(const std::string& place, int except) {
@@ -244,6 +258,7 @@ void Node::obey(const membership::RunView& order) {
   ++serial_;
   view_ = view.number;
   begun_ = true;
+  first_of_view_ = true;
   as_agreed_ = false;
   int before = 0;
   int size = 0;
@@ -327,6 +342,7 @@ void Node::serve() {
     options_.log(fmt::format("worker {} has not left view {} within {} ms: it is killed", worker,
                              serial_, options_.leave_limit.count()));
     stuck_.push_back(worker);
+    why_ = fmt::format("worker {} is stopped or stuck", worker);
   }
   stop_since_ = Clock::now();
 }

@@ -90,6 +90,7 @@ class Node {
   void obey();
   void obey(const membership::RunView& order);
   void stop_workers();
+  void note_progress(std::uint64_t step);
   void tell_place(const std::string& place, int except);
   void say(int worker, Packet packet);
 
@@ -102,6 +103,9 @@ class Node {
   std::uint64_t serial_ = 0;  // of the view that the workers have, on this node
   membership::ViewNumber view_;
   std::uint64_t step_ = 0;
+  std::uint64_t newest_applied_ = 0;  // that was told, and when
+  Clock::time_point applied_at_ = Clock::now();
+  bool first_of_view_ = false;
   bool as_agreed_ = false;  // the workers have left after a step
   bool stopping_ = false;
   Clock::time_point stop_since_;

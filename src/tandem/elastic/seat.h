@@ -67,7 +67,8 @@ class Seat {
   // been said already.
   void enter(std::uint64_t view, std::function<void()> abort);
   void leave();  // abort is called no more
-  bool told_to_stop() const { return stop_.load(std::memory_order_acquire); }
+  // The view that was entered is to be left at once.
+  const std::atomic<bool>& told_to_stop() const { return stop_; }
   bool change_asked() const { return change_.load(std::memory_order_relaxed); }
   const std::atomic<bool>& end_requested() const { return end_requested_; }
 

@@ -2,6 +2,7 @@
 // each prepares itself alone, and computes in one view after another.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -39,7 +40,8 @@ class ViewKeeper final : public trainer::Keeper {
 
   void step_applied(std::uint64_t step, const std::vector<double>& record) override;
   void progress(std::string text) override;
-  bool change_asked() override { return seat_.change_asked() || seat_.told_to_stop(); }
+  bool change_asked() override { return seat_.change_asked(); }
+  bool told_to_leave() override { return seat_.told_to_stop().load(std::memory_order_acquire); }
 
   Stage stage() const { return progress_.stage; }
   const Results& results() const { return progress_.results; }

@@ -10,6 +10,7 @@
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/file.h"
+#include "tandem/core/interruption.h"
 #include "tandem/job/elastic.h"
 #include "tandem/job/job_output.h"
 #include "tandem/job/machine.h"
@@ -378,6 +379,7 @@ Outcome compute_in_views(const Prepared& job, const World& alone) {
     try {
       const World view = join_view(seat, assignment, alone);
       const EnteredView entered(seat, assignment.view, *view.communicator);
+      const InterruptionScope leaving(seat.told_to_stop());
       try {
         const Outcome outcome = compute_in_view(job, view, seat, assignment, reports);
         seat.done(done_code(outcome));
@@ -386,6 +388,8 @@ Outcome compute_in_views(const Prepared& job, const World& alone) {
       } catch (const trainer::ViewChanges&) {
         as_agreed = true;
         view.communicator->close();
+      } catch (const Interrupted&) {
+        if (!seat.told_to_stop()) throw;  // somebody wants the job to stop
       }
     } catch (const CommError& error) {
       seat.failed(assignment.view, error.what());

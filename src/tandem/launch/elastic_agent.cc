@@ -63,6 +63,7 @@ class ElasticAgent {
   struct Member {
     std::optional<Worker> process;
     std::filesystem::path error_file;
+    bool stuck = false;  // it was killed because it did not do what it was told
     int false_starts = 0;
     Clock::time_point start_at = Clock::time_point::max();  // again
   };
@@ -81,6 +82,7 @@ class ElasticAgent {
   void start(int worker) {
     Member& member = members_[static_cast<std::size_t>(worker)];
     member.start_at = Clock::time_point::max();
+    member.stuck = false;
     member.error_file = logs_.error_file(worker);
     const std::string prefix = line_prefix(parts_.options, worker, worker, rendezvous::host_name());
     const RunLogs::Ends ends = logs_.open(worker, prefix, parts_.console, relay_);
@@ -105,8 +107,10 @@ class ElasticAgent {
     start_due();
     node_.serve();
     for (const int worker : node_.take_stuck()) {
-      if (auto& process = members_[static_cast<std::size_t>(worker)].process)
-        process->signal(SIGKILL);
+      Member& member = members_[static_cast<std::size_t>(worker)];
+      if (!member.process) continue;
+      member.stuck = true;
+      member.process->signal(SIGKILL);
     }
     if (node_.end() && !stopping_) {
       end_code_ = node_.end()->code;
@@ -193,7 +197,9 @@ class ElasticAgent {
     member.start_at =
         Clock::now() + (member.false_starts == 0 ? milliseconds(0) : kFirstPause * (1 << pauses));
     ++restarts_;
-    parts_.log(fmt::format("{}; it is started again", describe(failure)));
+    parts_.log(fmt::format(
+        "{}; it is started again",
+        member.stuck ? fmt::format("worker {} was stopped or stuck", worker) : describe(failure)));
   }
 
   bool any_start_due() const {

@@ -25,6 +25,9 @@ class Keeper {
   virtual void progress(std::string text) = 0;
   // Whether this rank wants all to meet again after this step.
   virtual bool change_asked() = 0;
+  // Whether this rank has to leave at once: computations throw Interrupted because of that, and not
+  // because a person wants the job to stop.
+  virtual bool told_to_leave() = 0;
 };
 
 // Where a job goes on: what Keeper::progress() was given last, and the records of the steps since.

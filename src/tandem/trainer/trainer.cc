@@ -111,6 +111,7 @@ bool Trainer::train_until_stopped(bool from_the_start) {
     train_start_ = Clock::now();
     return train_to_the_end();
   } catch (const Interrupted&) {
+    if (parts_.keeper != nullptr && parts_.keeper->told_to_leave()) throw;
     return false;  // by an evaluation, on all ranks
   }
 }
