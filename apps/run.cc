@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <filesystem>
 
@@ -12,6 +10,7 @@
 #include "apps/command/commands.h"
 #include "tandem/core/env.h"
 #include "tandem/launch/agent.h"
+#include "tandem/launch/pinning.h"
 #include "tandem/launch/placement.h"
 #include "tandem/launch/program.h"
 #include "tandem/launch/run_flags.h"
@@ -84,47 +83,20 @@ launch::ProgramPlaces places(const Environment& environment) {
   return places;
 }
 
-// The first number of OMP_NUM_THREADS; nothing for what is none.
-std::optional<int> omp_threads(const Environment& environment) {
-  const std::string text = environment.get("OMP_NUM_THREADS").value_or("");
-  int value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value > 0 ? std::optional(value) : std::nullopt;
-}
-
-bool is_off(const std::optional<std::string>& value) {
-  constexpr std::string_view kWords[] = {"0", "off", "no", "disable", "false", "FALSE"};
-  return value && std::find(std::begin(kWords), std::end(kWords), *value) != std::end(kWords);
-}
-
-// Variables by which other launchers and runtimes tie processes to cores.
-launch::Binding binding(const launch::RunOptions& options, const Environment& environment,
-                        bool own_job) {
-  if (options.binding != launch::Binding::kDefault || !own_job) return options.binding;
-  for (const char* name : {"I_MPI_PIN", "OMP_PROC_BIND"}) {
-    if (!is_off(environment.get(name))) continue;
-    log_line(fmt::format("{} is off: workers are tied to no cores", name));
-    return launch::Binding::kNone;
-  }
-  for (const char* name : {"I_MPI_PIN_DOMAIN", "KMP_AFFINITY", "OMP_PLACES"}) {
-    if (!environment.get(name)) continue;
-    log_line(fmt::format(
-        "{} has no effect here: it is for {}; see --numa-binding", name,
-        std::string_view(name).starts_with("I_MPI") ? "Intel MPI's launcher" : "OpenMP's threads"));
-  }
-  return options.binding;
-}
-
 launch::Placement place(const launch::RunOptions& options, const Environment& environment,
                         bool own_job) {
+  const launch::Machine machine = launch::this_machine();
   launch::PlacementRequest request;
   request.nproc = options.nproc_per_node;
   request.own_job = own_job;
-  request.binding = binding(options, environment, own_job);
-  request.omp_threads = omp_threads(environment);
-  request.communication_threads =
-      static_cast<int>(environment.get_int("CCL_WORKER_COUNT", 0, 4096).value_or(0));
-  launch::Placement placement = launch::place_workers(launch::this_machine(), request);
+  request.binding = options.binding;
+  // Other programs have an OpenMP that reads the rest itself, as under torchrun.
+  const auto get = [&](std::string_view name) -> std::optional<std::string> {
+    if (!own_job && name != "OMP_NUM_THREADS") return std::nullopt;
+    return environment.get(name);
+  };
+  for (const std::string& note : launch::apply_pin_variables(get, machine, request)) log_line(note);
+  launch::Placement placement = launch::place_workers(machine, request);
   log_line(placement.summary);
   for (const std::string& warning : placement.warnings) log_line("warning: " + warning);
   return placement;

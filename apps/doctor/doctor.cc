@@ -67,6 +67,7 @@ int run_doctor(const Invocation& invocation) {
 
   doctor::Report report;
   doctor::check_machine(environment, std::max(1, hosts.ranks()), report);
+  doctor::draw_plan(environment, hosts.entries.empty() ? 0 : hosts.entries.front().ranks, report);
   doctor::check_output_dir(options.output_dir, report);
   doctor::check_network(environment, several, report);
   doctor::check_software(several, report);

@@ -11,6 +11,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/thread_pool.h"
+#include "tandem/launch/pinning.h"
 
 namespace tandem::apps::doctor {
 namespace {
@@ -138,6 +139,24 @@ void check_machine(const Environment& environment, int ranks_of_job, Report& rep
   check_cores(environment, report);
   check_memory(report);
   check_limits(ranks_of_job, report);
+}
+
+void draw_plan(const Environment& environment, int ranks_of_host, Report& report) {
+  try {
+    const launch::Machine machine = launch::this_machine();
+    launch::PlacementRequest request;
+    request.nproc = ranks_of_host > 0 ? std::to_string(ranks_of_host) : "auto";
+    request.own_job = true;
+    const auto get = [&](std::string_view name) { return environment.get(name); };
+    for (const auto& note : launch::apply_pin_variables(get, machine, request))
+      report.note("plan", note);
+    const launch::Placement placement = launch::place_workers(machine, request);
+    report.fact("plan", placement.summary);
+    for (const std::string& line : launch::draw(machine, placement)) report.fact("plan", line);
+    for (const std::string& warning : placement.warnings) report.note("plan", warning);
+  } catch (const Error& error) {
+    report.note("plan", error.what());
+  }
 }
 
 void check_output_dir(const fs::path& directory, Report& report) {

@@ -65,10 +65,14 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"I_MPI_HYDRA_HOST_FILE", "-f of tandem mpirun where it is not given (Intel MPI's name)"},
     {"I_MPI_PERHOST", "-ppn of tandem mpirun where it is not given (Intel MPI's name)"},
     {"I_MPI_PIN",
-     "tandem run ties no worker to cores when this is 0, off, no or disable (Intel MPI's name)"},
+     "workers and ranks of tandem run and tandem mpirun are tied to no cores when this is 0, off, "
+     "no or disable (Intel MPI's name)"},
     {"I_MPI_PIN_DOMAIN",
-     "for Intel MPI's own launcher; tandem run says that it has --numa-binding instead"},
-    {"KMP_AFFINITY", "for OpenMP's threads, which tandem's jobs do not have; tandem run says so"},
+     "the cores of each worker: core, socket, numa, node, cache, omp, auto, a size, or [masks] "
+     "(Intel MPI's name)"},
+    {"KMP_AFFINITY",
+     "none or disabled: workers are tied to no cores; else for OpenMP's threads, which tandem's "
+     "jobs do not have; tandem run says so"},
     {"KUBERNETES_SERVICE_HOST", "says that this host is a pod (Kubernetes)"},
     {"LOCAL_RANK", "rank of this process on its node (torchrun)"},
     {"LOCAL_WORLD_SIZE", "number of ranks on this node (torchrun)"},

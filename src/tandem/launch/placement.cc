@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 
 #include "tandem/core/error.h"
 
@@ -42,16 +43,6 @@ Cores share_of(const std::vector<Domain>& domains, std::size_t index, std::size_
   const auto [begin, end] = part(domains[home].cores.size(), index - first, last - first);
   return {domains[home].cores.begin() + static_cast<std::ptrdiff_t>(begin),
           domains[home].cores.begin() + static_cast<std::ptrdiff_t>(end)};
-}
-
-int count_workers(const Machine& machine, const std::string& nproc) {
-  if (nproc == "auto")
-    return std::clamp(static_cast<int>(machine.numa.size()), 1, machine.usable_cores());
-  if (nproc == "cpu") {
-    const int cpus = machine.num_cpus();
-    return machine.quota ? std::clamp(static_cast<int>(std::ceil(*machine.quota)), 1, cpus) : cpus;
-  }
-  return std::atoi(nproc.c_str());
 }
 
 const std::vector<Domain>& domains_for(const Machine& machine, Binding binding) {
@@ -94,6 +85,48 @@ int cores_touched(const Machine& machine, const std::vector<int>& cpus) {
       count += std::any_of(core.begin(), core.end(), is_ours) ? 1 : 0;
   }
   return std::max(1, count);
+}
+
+std::vector<int> common(const std::vector<int>& a, const std::vector<int>& b) {
+  std::vector<int> both;
+  std::copy_if(a.begin(), a.end(), std::back_inserter(both),
+               [&](int cpu) { return std::find(b.begin(), b.end(), cpu) != b.end(); });
+  return both;
+}
+
+std::vector<int> left_of(std::vector<int> cpus, const std::vector<int>& reserved) {
+  std::erase_if(cpus, [&](int cpu) {
+    return std::find(reserved.begin(), reserved.end(), cpu) != reserved.end();
+  });
+  if (cpus.empty())
+    raise<ConfigError>("CCL_WORKER_AFFINITY takes all CPUs of a worker: {}; leave it some",
+                       cpu_list(reserved));
+  return cpus;
+}
+
+// The machine without some of its CPUs; domains and cores that had no others are gone.
+std::vector<Domain> without(const std::vector<Domain>& domains, const std::vector<int>& reserved) {
+  std::vector<Domain> left;
+  const auto is_reserved = [&](int cpu) {
+    return std::find(reserved.begin(), reserved.end(), cpu) != reserved.end();
+  };
+  for (Domain domain : domains) {
+    std::erase_if(domain.cpus, is_reserved);
+    for (auto& core : domain.cores) std::erase_if(core, is_reserved);
+    std::erase_if(domain.cores, [](const auto& core) { return core.empty(); });
+    if (!domain.cpus.empty()) left.push_back(std::move(domain));
+  }
+  return left;
+}
+
+Machine without(Machine machine, const std::vector<int>& reserved) {
+  if (reserved.empty()) return machine;
+  machine.numa = without(machine.numa, reserved);
+  machine.sockets = without(machine.sockets, reserved);
+  machine.caches = without(machine.caches, reserved);
+  if (machine.numa.empty())
+    raise<ConfigError>("CCL_WORKER_AFFINITY takes all CPUs: {}; leave some", cpu_list(reserved));
+  return machine;
 }
 
 std::string number(int count, std::string_view word) {
@@ -191,8 +224,19 @@ std::string cpu_list(const std::vector<int>& cpus) {
   return text;
 }
 
-Placement place_workers(const Machine& machine, const PlacementRequest& request) {
-  const auto count = static_cast<std::size_t>(count_workers(machine, request.nproc));
+int num_workers(const Machine& machine, const std::string& nproc) {
+  if (nproc == "auto")
+    return std::clamp(static_cast<int>(machine.numa.size()), 1, machine.usable_cores());
+  if (nproc == "cpu") {
+    const int cpus = machine.num_cpus();
+    return machine.quota ? std::clamp(static_cast<int>(std::ceil(*machine.quota)), 1, cpus) : cpus;
+  }
+  return std::atoi(nproc.c_str());
+}
+
+Placement place_workers(const Machine& whole, const PlacementRequest& request) {
+  const Machine machine = without(whole, request.reserved);
+  const auto count = static_cast<std::size_t>(num_workers(machine, request.nproc));
   if (count < 1) raise<ConfigError>("--nproc-per-node {} starts no worker", request.nproc);
   Placement placement;
   const bool pinned = wants_cores(machine, request, count);
@@ -200,10 +244,13 @@ Placement place_workers(const Machine& machine, const PlacementRequest& request)
     WorkerPlacement worker;
     int cores = std::max(1, machine.usable_cores() / static_cast<int>(count));
     if (index < request.cpus.size() && !request.cpus[index].empty()) {
-      worker.cpus = request.cpus[index];
+      worker.cpus = left_of(request.cpus[index], request.reserved);
       cores = cores_touched(machine, worker.cpus);
     } else if (pinned) {
       worker.cpus = cores_for(machine, request, index, count, cores);
+    } else if (!request.reserved.empty()) {
+      for (const Domain& domain : machine.numa)
+        worker.cpus.insert(worker.cpus.end(), domain.cpus.begin(), domain.cpus.end());
     }
     if (request.own_job) {
       worker.threads = threads_for(request, cores, placement);
@@ -215,6 +262,23 @@ Placement place_workers(const Machine& machine, const PlacementRequest& request)
   warn(machine, request, placement);
   placement.summary = summarize(machine, request, placement);
   return placement;
+}
+
+std::vector<std::string> draw(const Machine& machine, const Placement& placement) {
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < machine.numa.size(); ++i) {
+    const Domain& domain = machine.numa[i];
+    std::string text =
+        fmt::format("memory domain {}, {}, CPUs {}:", i,
+                    number(static_cast<int>(domain.cores.size()), "core"), cpu_list(domain.cpus));
+    for (std::size_t worker = 0; worker < placement.workers.size(); ++worker) {
+      const auto& cpus = placement.workers[worker].cpus;
+      const std::vector<int> here = cpus.empty() ? domain.cpus : common(cpus, domain.cpus);
+      if (!here.empty()) text += fmt::format(" worker {} [{}]", worker, cpu_list(here));
+    }
+    lines.push_back(std::move(text));
+  }
+  return lines;
 }
 
 }  // namespace tandem::launch

@@ -44,6 +44,7 @@ struct PlacementRequest {
   int communication_threads = 0;   // CCL_WORKER_COUNT
   // By worker, where somebody has decided it; empty, or an empty one: decided here.
   std::vector<std::vector<int>> cpus;
+  std::vector<int> reserved;  // CPUs on which nobody computes (CCL_WORKER_AFFINITY)
 };
 
 struct WorkerPlacement {
@@ -62,6 +63,12 @@ struct Placement {
 // their own unless `binding` asks, OMP_NUM_THREADS=1 where several start and it is not set. Throws
 // ConfigError.
 Placement place_workers(const Machine& machine, const PlacementRequest& request);
+
+// How many workers --nproc-per-node means on this machine.
+int num_workers(const Machine& machine, const std::string& nproc);
+
+// A line for each memory domain: its CPUs, and which worker has which of them.
+std::vector<std::string> draw(const Machine& machine, const Placement& placement);
 
 // "0-3,8" for {0, 1, 2, 3, 8}.
 std::string cpu_list(const std::vector<int>& cpus);

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tandem/core/error.h"
+#include "tandem/launch/pinning.h"
+
 namespace tandem::launch {
 namespace {
 
@@ -117,6 +120,113 @@ TEST(Placement, KnowsThisMachine) {
   const Machine machine = this_machine();
   EXPECT_GE(machine.num_cores(), 1);
   EXPECT_FALSE(place(machine, "auto").workers.empty());
+}
+
+Machine machine_of(const std::string& file) {
+  return machine_from_xml(std::string(TANDEM_SOURCE_DIR) + "/src/tandem/launch/topologies/" + file);
+}
+
+// CPU numbers of a real machine: SMT siblings far apart, sockets in turn.
+TEST(Placement, MachinesAsLinuxNumbersThem) {
+  const Machine clusters = machine_of("two_sockets_snc.xml");
+  EXPECT_EQ(clusters.numa.size(), 4U);
+  EXPECT_EQ(clusters.sockets.size(), 2U);
+  EXPECT_EQ(clusters.num_cores(), 16);
+  const Placement four = place(clusters, "auto");
+  EXPECT_THAT(lists(four),
+              ::testing::ElementsAre("0,4,8,12,16,20,24,28", "1,5,9,13,17,21,25,29",
+                                     "2,6,10,14,18,22,26,30", "3,7,11,15,19,23,27,31"));
+  EXPECT_EQ(four.workers.front().threads, 4);
+  const Machine container = machine_of("four_sockets_cpuset.xml");
+  EXPECT_EQ(container.numa.size(), 3U);
+  EXPECT_EQ(place(container, "auto").workers.size(), 3U);
+  EXPECT_THAT(draw(container, place(container, "3")).front(),
+              HasSubstr("memory domain 0, 6 cores, CPUs 0-5,24-29: worker 0 [0-5,24-29]"));
+}
+
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+struct Pinned {
+  std::vector<std::string> lists;
+  std::vector<std::string> notes, warnings;
+  std::optional<int> threads;
+};
+
+Pinned pinned(const Machine& machine, const std::string& nproc, const Variables& set,
+              bool own_job = true) {
+  PlacementRequest request;
+  request.nproc = nproc;
+  request.own_job = own_job;
+  const auto get = [&](std::string_view name) -> std::optional<std::string> {
+    const auto found = set.find(name);
+    return found == set.end() ? std::nullopt : std::optional(found->second);
+  };
+  Pinned result;
+  result.notes = apply_pin_variables(get, machine, request);
+  const Placement placement = place_workers(machine, request);
+  result.lists = lists(placement);
+  result.warnings = placement.warnings;
+  result.threads = placement.workers.front().threads;
+  return result;
+}
+
+TEST(Pinning, DomainsOfIntelMpi) {
+  const Machine machine = described_machine(kTwoSockets);  // 2 sockets, 4 cores, 2 threads each
+  for (const auto& [value, expected] :
+       std::map<std::string, std::vector<std::string>>{{"socket", {"0-7", "8-15"}},
+                                                       {"numa", {"0-7", "8-15"}},
+                                                       {"core", {"0-1", "8-9"}},
+                                                       {"node", {"0-15", "0-15"}},
+                                                       {"auto", {"0-7", "8-15"}},
+                                                       {"4", {"0-3", "8-11"}},
+                                                       {"omp", {"0-3", "8-11"}},
+                                                       {"8:scatter", {"0-3,8-11", "4-7,12-15"}},
+                                                       {"4:platform", {"0-3", "8-11"}},
+                                                       {"[f0,0xF00]", {"4-7", "8-11"}}}) {
+    const Pinned result =
+        pinned(machine, "2", {{"I_MPI_PIN_DOMAIN", value}, {"OMP_NUM_THREADS", "4"}});
+    EXPECT_EQ(result.lists, expected) << value;
+    EXPECT_THAT(result.notes.front(), HasSubstr("I_MPI_PIN_DOMAIN=" + value));
+  }
+  for (const char* bad : {"gpu", "0", "4:far", "[xyz]", "[0]", "[f0000]"})
+    EXPECT_THROW(pinned(machine, "2", {{"I_MPI_PIN_DOMAIN", bad}}), ConfigError) << bad;
+}
+
+TEST(Pinning, OffIsHonouredAndOpenMpsPlacesAreExplained) {
+  const Machine machine = described_machine(kTwoSockets);
+  for (const auto& [name, value] :
+       Variables{{"I_MPI_PIN", "off"}, {"OMP_PROC_BIND", "false"}, {"KMP_AFFINITY", "disabled"}}) {
+    const Pinned result = pinned(machine, "2", {{name, value}, {"I_MPI_PIN_DOMAIN", "core"}});
+    EXPECT_THAT(result.lists, ::testing::ElementsAre("", "")) << name;
+    EXPECT_THAT(result.notes.front(), HasSubstr("tied to no cores"));
+  }
+  const Pinned places = pinned(machine, "2", {{"OMP_PLACES", "cores"}, {"OMP_PROC_BIND", "close"}});
+  EXPECT_THAT(places.notes, ::testing::ElementsAre(HasSubstr("OMP_PLACES has no effect here")));
+  EXPECT_THAT(places.lists, ::testing::ElementsAre("0-7", "8-15"));
+}
+
+TEST(Pinning, CommunicationHasCoresOfItsOwn) {
+  const Machine machine = described_machine(kTwoSockets);
+  const Pinned automatic = pinned(machine, "2", {{"CCL_WORKER_COUNT", "1"}});
+  EXPECT_EQ(automatic.threads, 3);
+  const Pinned given =
+      pinned(machine, "2", {{"CCL_WORKER_COUNT", "1"}, {"CCL_WORKER_AFFINITY", "0-1,8,9"}});
+  EXPECT_THAT(given.lists, ::testing::ElementsAre("2-7", "10-15"));
+  EXPECT_EQ(given.threads, 3);
+  EXPECT_THROW(pinned(machine, "2", {{"CCL_WORKER_COUNT", "1"}, {"CCL_WORKER_AFFINITY", "0-15"}}),
+               ConfigError);
+  EXPECT_THROW(pinned(machine, "2", {{"CCL_WORKER_COUNT", "1"}, {"CCL_WORKER_AFFINITY", "a"}}),
+               ConfigError);
+}
+
+// The guide's pod: 240 threads on two cores.
+TEST(Pinning, MoreThreadsThanCoresAreCorrectedWithBothNumbers) {
+  const Pinned result =
+      pinned(described_machine("pack:1 core:2 pu:1"), "1", {{"OMP_NUM_THREADS", "240"}});
+  EXPECT_EQ(result.threads, 2);
+  ASSERT_EQ(result.warnings.size(), 1U);
+  EXPECT_THAT(result.warnings.front(),
+              HasSubstr("OMP_NUM_THREADS is 240 and a worker here has 2 cores"));
 }
 
 }  // namespace

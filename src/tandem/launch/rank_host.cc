@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 #include <memory>
 
 #include "tandem/core/error.h"
+#include "tandem/launch/pinning.h"
 #include "tandem/launch/placement.h"
 #include "tandem/launch/pmi_server.h"
 #include "tandem/launch/program.h"
@@ -184,32 +184,31 @@ class RankProcess {
   std::optional<Clock::time_point> ended_at_;
 };
 
-std::optional<int> positive(const EnvironmentMap& environment, std::string_view name) {
-  const auto found = environment.find(name);
-  int value = 0;
-  if (found != environment.end())
-    std::from_chars(found->second.data(), found->second.data() + found->second.size(), value);
-  return value > 0 ? std::optional(value) : std::nullopt;
-}
-
-// Where each rank of this host runs, and with how many threads.
-Placement place(const RankStart& start) {
+// Where each rank of this host runs, and with how many threads. -bind-to comes before variables.
+Placement place(const RankStart& start, std::vector<std::string>& notes) {
   const int count = static_cast<int>(start.ranks.size());
   const Machine machine = this_machine();
   PlacementRequest request;
   request.nproc = std::to_string(count);
   request.own_job = start.own_job;
-  if (!start.bind_to.empty())
+  if (!start.bind_to.empty()) {
     request.cpus = bind_ranks(machine, start.bind_to, start.map_by, count);
+    if (start.bind_to == "none") request.binding = Binding::kNone;
+  }
   const EnvironmentMap& environment = start.programs.front().environment;
-  request.omp_threads = positive(environment, "OMP_NUM_THREADS");
-  request.communication_threads = positive(environment, "CCL_WORKER_COUNT").value_or(0);
+  const auto get = [&](std::string_view name) -> std::optional<std::string> {
+    const auto found = environment.find(name);
+    const bool set = found != environment.end() && !found->second.empty();
+    return set ? std::optional(found->second) : std::nullopt;
+  };
+  notes = apply_pin_variables(get, machine, request);
   Placement placement = place_workers(machine, request);
   if (!start.own_job) {
     // Hydra leaves OMP_NUM_THREADS alone.
     for (WorkerPlacement& worker : placement.workers) worker.threads.reset();
     placement.warnings.clear();
   }
+  notes.insert(notes.end(), placement.warnings.begin(), placement.warnings.end());
   return placement;
 }
 
@@ -299,9 +298,9 @@ class RankHost {
     try {
       const RankStart start = rank_start_from(text);
       TANDEM_CHECK(ranks_.empty());
-      const Placement placement = place(start);
-      for (const std::string& warning : placement.warnings)
-        launcher_.send({Frame::Kind::kErr, -1, "warning: " + warning});
+      std::vector<std::string> notes;
+      const Placement placement = place(start, notes);
+      for (const std::string& note : notes) launcher_.send({Frame::Kind::kErr, -1, note});
       for (std::size_t local = 0; local < start.ranks.size(); ++local)
         start_rank(start, local, placement.workers[local]);
     } catch (const Error& error) {
