@@ -56,7 +56,7 @@ LAYERS = {
     "apps/doctor": ["apps/command", "launch", "rendezvous"],
     "apps/manifest": ["apps/command", "flags"],
     "apps/bench": ["apps/command", "flags", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "rendezvous", "kernels"],
-    "apps/plan": ["apps/bench", "apps/command", "dist", "comm", "models"],
+    "apps/plan": ["apps/bench", "apps/command", "dist", "membership", "comm", "models"],
     "apps": ["everything"],
 }
 

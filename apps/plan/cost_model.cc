@@ -1,6 +1,7 @@
 #include "apps/plan/cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tandem/comm/algorithms/summation_tree.h"
 #include "tandem/dist/gradient_engine.h"
@@ -175,6 +176,24 @@ Prediction predict(const MachineProfile& profile, const Cluster& cluster,
   p.memory.messages = p.traffic.message_memory;
   p.memory.activations = static_cast<double>(workload.activations) * ranks;
   return p;
+}
+
+double goodput(const MachineProfile& profile, const Cluster& cluster, const Workload& workload,
+               const membership::NodeFailures& failures) {
+  const double there = failures.mtbf_seconds / (failures.mtbf_seconds + failures.absence_seconds);
+  const double spread = std::sqrt(cluster.nodes * there * (1 - there));
+  // Numbers of nodes that are less probable than one in 10^14 count as no progress.
+  const int fewest = std::max(1, static_cast<int>(cluster.nodes * there - 8 * spread) - 8);
+  std::vector<double> speeds(static_cast<std::size_t>(cluster.nodes), 0);
+  for (int nodes = fewest; nodes <= cluster.nodes; ++nodes) {
+    Cluster left = cluster;
+    left.nodes = nodes;
+    const int shards = (cluster.world_size() + left.world_size() - 1) / left.world_size();
+    Workload more = workload;
+    more.flops *= shards;
+    speeds[static_cast<std::size_t>(nodes) - 1] = 1 / predict(profile, left, more).step;
+  }
+  return membership::steps_with_failures(speeds, failures) / speeds.back();
 }
 
 }  // namespace tandem::apps::plan

@@ -25,6 +25,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "tandem/membership/goodput.h"
+
 namespace tandem::apps::plan {
 
 // Of one rank while all ranks of its node are at work.
@@ -110,5 +112,11 @@ struct Prediction {
 };
 
 Prediction predict(const MachineProfile& profile, const Cluster& cluster, const Workload& workload);
+
+// Steps per second of an elastic job whose nodes fail (tandem/membership/goodput.h), over those of
+// the same job undisturbed. The logical shards are those of the whole cluster, one per rank: with
+// fewer nodes the busiest rank computes several.
+double goodput(const MachineProfile& profile, const Cluster& cluster, const Workload& workload,
+               const membership::NodeFailures& failures);
 
 }  // namespace tandem::apps::plan

@@ -44,6 +44,10 @@ struct Options {
   int threads = 0;  // 0: the cores divided among the ranks
   int rounds = 5;
   bool json = false;
+  double failures_hours = 0;  // 0: not asked
+  double absence_seconds = 300;
+  double loss_seconds = 2.5;
+  double join_seconds = 0.3;
 
   bool bf16() const { return dtype == "bf16"; }
   bool several_nodes() const {
@@ -94,6 +98,22 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--rounds", options.rounds, "measured steps")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
+  app.add_option(
+         "--failures", options.failures_hours,
+         "hours between two failures of one node: adds the goodput of an elastic job, whose "
+         "survivors go on (docs/elastic.md)")
+      ->check(number_in(1e-3, 1e9));
+  app.add_option("--absence", options.absence_seconds,
+                 "seconds until a failed node is replaced and level")
+      ->capture_default_str()
+      ->check(number_in(0, 1e9));
+  app.add_option("--loss", options.loss_seconds,
+                 "seconds without progress after a loss, beside half a step")
+      ->capture_default_str()
+      ->check(number_in(0, 1e6));
+  app.add_option("--join", options.join_seconds, "seconds without progress when a node joins")
+      ->capture_default_str()
+      ->check(number_in(0, 1e6));
   app.add_flag("--json", options.json, "one JSON object instead of lines");
 }
 
@@ -209,6 +229,24 @@ std::string describe(const Options& options, const MachineProfile& profile) {
       1e-9 * profile.reduce_bandwidth);
 }
 
+// Of an elastic job on this cluster.
+double goodput_of(const Options& options, const MachineProfile& profile, const Cluster& cluster,
+                  const Workload& workload, const Prediction& undisturbed) {
+  membership::NodeFailures failures;
+  failures.mtbf_seconds = options.failures_hours * 3600;
+  failures.absence_seconds = options.absence_seconds;
+  failures.loss_seconds = options.loss_seconds + undisturbed.step / 2;
+  failures.join_seconds = options.join_seconds;
+  return plan::goodput(profile, cluster, workload, failures);
+}
+
+std::string failures_line(const Options& options, int nodes, double goodput) {
+  return fmt::format(
+      "goodput on {} nodes, each failing every {:g} h: {:.2f} % of the undisturbed steps; {:.3g} "
+      "failures a day\n",
+      nodes, options.failures_hours, 100 * goodput, nodes * 24 / options.failures_hours);
+}
+
 constexpr const char* kNotes =
     "GB sent: by the busiest node in a step; even: if the gradient were dealt evenly to all ranks; "
     "owners: ranks that sum a part of it.\n"
@@ -235,6 +273,7 @@ int run_plan(const Invocation& invocation) {
 
   auto clusters = ordered_json::array();
   std::string text = describe(options, profile) + kHeader;
+  std::string goodputs;
   for (const int nodes : options.nodes) {
     const Cluster cluster{.nodes = nodes,
                           .ranks_per_node = options.ranks_per_node,
@@ -242,9 +281,14 @@ int run_plan(const Invocation& invocation) {
                           .latency = options.latency_microseconds * 1e-6};
     const Prediction prediction = plan::predict(profile, cluster, workload);
     clusters.push_back(to_json(cluster, workload, prediction));
+    if (options.failures_hours > 0) {
+      const double goodput = goodput_of(options, profile, cluster, workload, prediction);
+      clusters.back()["goodput"] = goodput;
+      goodputs += failures_line(options, nodes, goodput);
+    }
     text += line_of(cluster, workload, prediction);
   }
-  text += kNotes;
+  text += kNotes + goodputs;
   if (options.json) {
     const ordered_json object = {
         {"model", options.model},          {"dtype", options.dtype},

@@ -169,6 +169,20 @@ TEST(PlanPrediction, SlowerLinksAndMoreNodesDoNotHelp) {
   }
 }
 
+TEST(PlanGoodput, FailuresCostWhatIsLostAndWhoIsAbsent) {
+  const membership::NodeFailures rare{.mtbf_seconds = 1e9, .absence_seconds = 1, .loss_seconds = 1};
+  EXPECT_NEAR(goodput(machine(), cluster(16, 2), workload(), rare), 1, 1e-6);
+  double before = 1;
+  for (const double hours : {1000.0, 100.0, 10.0, 1.0}) {
+    const membership::NodeFailures failures{
+        .mtbf_seconds = hours * 3600, .absence_seconds = 300, .loss_seconds = 3};
+    const double now = goodput(machine(), cluster(64, 2), workload(), failures);
+    EXPECT_LT(now, before);
+    EXPECT_GT(now, 0);
+    before = now;
+  }
+}
+
 TEST(PlanProfile, SurvivesAFile) {
   const MachineProfile p = machine();
   const MachineProfile read = parse_profile(to_json(p).dump(), "file");
@@ -224,7 +238,7 @@ TEST_F(PlanProgram, PredictsSeveralClusters) {
   EXPECT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(table.out, HasSubstr("s/step"));
   auto with_json = words;
-  with_json.push_back("--json");
+  with_json.insert(with_json.end(), {"--json", "--failures", "720"});
   const auto done = plan(with_json);
   ASSERT_EQ(done.exit_code, 0) << done.err;
   const auto object = nlohmann::json::parse(done.out);
@@ -234,6 +248,8 @@ TEST_F(PlanProgram, PredictsSeveralClusters) {
   // The owners of a bucket's 16 chunks change from bucket to bucket.
   EXPECT_GT(object["clusters"][2]["slice_owners"], 256);
   EXPECT_EQ(object["tokens_of_rank"], 12 * 384);
+  EXPECT_GT(object["clusters"][0]["goodput"], object["clusters"][2]["goodput"]);
+  EXPECT_LT(object["clusters"][0]["goodput"], 1);
 }
 
 TEST_F(PlanProgram, MeasuresAndWritesAProfileThatItReads) {

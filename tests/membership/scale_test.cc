@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <iostream>
+#include <random>
 #include <vector>
 
 #include "tandem/core/error.h"
@@ -62,6 +65,43 @@ TEST(Goodput, OfTheSimplestCases) {
   EXPECT_NEAR(steps_with_failures(many, half), 1, 1e-9);
   EXPECT_EQ(steps_with_failures(speed, {.mtbf_seconds = 1, .loss_seconds = 10}), 0);
   EXPECT_THROW(steps_with_failures(speed, {}), InvalidArgument);
+}
+
+// Nodes that fail at random, event by event, with the view changes that the simulator measures.
+TEST(Goodput, IsWhatAJobOfFailingNodesMakes) {
+  constexpr std::size_t kNodes = 16;
+  NodeFailures failures{.mtbf_seconds = 2000, .absence_seconds = 300, .loss_seconds = 0};
+  failures.loss_seconds = lose_one(kNodes, {}).seconds + 2;
+  failures.join_seconds = lose_one(kNodes, {}).seconds;
+  failures.min_nodes = 8;
+  std::vector<double> speed;
+  for (std::size_t n = 1; n <= kNodes; ++n) speed.push_back(10.0 * static_cast<double>(n) / kNodes);
+
+  std::mt19937_64 random(18);
+  const auto after = [&](double mean) {
+    return mean * -std::log1p(-std::uniform_real_distribution<>()(random));
+  };
+  std::vector<bool> there(kNodes, true);
+  std::vector<double> next;
+  for (std::size_t i = 0; i < kNodes; ++i) next.push_back(after(failures.mtbf_seconds));
+  constexpr double kEnd = 2e6;
+  double now = 0, steps = 0, paused = 0;
+  std::size_t members = kNodes;
+  while (now < kEnd) {
+    const auto who =
+        static_cast<std::size_t>(std::min_element(next.begin(), next.end()) - next.begin());
+    const bool runs = members >= static_cast<std::size_t>(failures.min_nodes);
+    const double time = next[who] - now;
+    const double pause = std::min(paused, time);
+    paused -= pause;
+    if (runs) steps += (time - pause) * speed[members - 1];
+    now = next[who];
+    there[who] = !there[who];
+    members += there[who] ? 1 : -1;
+    paused += there[who] ? failures.join_seconds : failures.loss_seconds;
+    next[who] = now + after(there[who] ? failures.mtbf_seconds : failures.absence_seconds);
+  }
+  EXPECT_NEAR(steps / now, steps_with_failures(speed, failures), 0.01 * steps / now);
 }
 
 }  // namespace
