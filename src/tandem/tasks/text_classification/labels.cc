@@ -7,6 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/python_json.h"
+#include "tandem/tasks/label_config.h"
 
 namespace tandem::text_classification {
 namespace {
@@ -126,7 +127,7 @@ LabelSet glue_labels(const GlueTask& task, std::span<const std::string> of_model
   for (const std::string& name : of_model) lowered.push_back(lower(name));
   const bool same =
       std::is_permutation(lowered.begin(), lowered.end(), of_task.begin(), of_task.end());
-  differs = !same && !are_default_names(of_model);
+  differs = !same && !tasks::are_default_names(of_model);
   labels.names = of_task;
   if (same) labels.names.assign(of_model.begin(), of_model.end());
   for (std::size_t i = 0; i < of_task.size(); ++i) {
@@ -145,18 +146,11 @@ LabelSet model_labels(Problem problem, std::span<const std::string> of_model) {
   if (problem == Problem::kRegression) return labels;
   labels.names.assign(of_model.begin(), of_model.end());
   number_names(labels);
-  if (are_default_names(of_model)) {
+  if (tasks::are_default_names(of_model)) {
     for (std::size_t i = 0; i < of_model.size(); ++i)
       labels.ids.emplace(std::to_string(i), static_cast<std::int32_t>(i));
   }
   return labels;
-}
-
-bool are_default_names(std::span<const std::string> names) {
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (names[i] != fmt::format("LABEL_{}", i)) return false;
-  }
-  return true;
 }
 
 }  // namespace tandem::text_classification

@@ -56,7 +56,4 @@ LabelSet glue_labels(const GlueTask& task, std::span<const std::string> of_model
 // Labels by the names that a trained model has.
 LabelSet model_labels(Problem problem, std::span<const std::string> of_model);
 
-// Whether these are the names that a model has that was given none: LABEL_0, LABEL_1, ….
-bool are_default_names(std::span<const std::string> names);
-
 }  // namespace tandem::text_classification

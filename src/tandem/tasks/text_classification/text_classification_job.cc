@@ -7,6 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/data/read_rows.h"
+#include "tandem/tasks/label_config.h"
 
 namespace tandem::text_classification {
 namespace {
@@ -165,6 +166,9 @@ tasks::Task& TextClassificationJob::make_task(models::ModelConfig config,
   classifier.prediction_file_of_second = files.back();
   config.labels = labels.config_names();
   config.problem_type = problem_type(labels.problem);
+  tasks::set_finetuning_task(config, arguments_.script == Script::kClassification
+                                         ? "text-classification"
+                                         : arguments_.task_name.value_or(""));
   return made(task_.emplace(std::move(config), tokenizer,
                             tasks::task_options(settings, arguments_.pad_to_max_length),
                             std::move(classifier)));

@@ -53,13 +53,6 @@ std::vector<std::string> in_order_of_model(std::vector<std::string> names,
   return {of_model.begin(), of_model.end()};
 }
 
-bool are_default_names(std::span<const std::string> names) {
-  for (std::size_t id = 0; id < names.size(); ++id) {
-    if (names[id] != fmt::format("LABEL_{}", id)) return false;
-  }
-  return true;
-}
-
 std::vector<std::uint32_t> inside_labels(std::span<const std::string> names) {
   std::vector<std::uint32_t> inside(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {

@@ -19,9 +19,6 @@ std::vector<std::string> label_names(const SentenceSet& train);
 std::vector<std::string> in_order_of_model(std::vector<std::string> names,
                                            std::span<const std::string> of_model);
 
-// Whether these are the names that transformers gives labels that nobody named: LABEL_0, LABEL_1 …
-bool are_default_names(std::span<const std::string> names);
-
 // For each label the one of the further tokens of its word with --label_all_tokens: I-x for B-x
 // where that exists, else itself. As in run_ner.py every "B-" of the name becomes "I-".
 std::vector<std::uint32_t> inside_labels(std::span<const std::string> names);

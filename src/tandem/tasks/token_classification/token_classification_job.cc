@@ -7,6 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/data/read_rows.h"
+#include "tandem/tasks/label_config.h"
 #include "tandem/tasks/token_classification/labels.h"
 #include "tandem/tasks/token_classification/predictions_file.h"
 #include "tandem/tasks/token_classification/tags_section.h"
@@ -27,13 +28,6 @@ std::optional<std::size_t> size_of(const auto& value) {
 std::string lower(std::string text) {
   for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return text;
-}
-
-// A key of config.json that transformers' scripts set and nobody reads.
-void set_finetuning_task(models::ModelConfig& config, const std::string& task) {
-  auto json = nlohmann::ordered_json::parse(config.source);
-  json["finetuning_task"] = task;
-  config.source = json.dump();
 }
 
 void describe_features(std::string_view split, std::span<const fs::path> files,
@@ -87,7 +81,7 @@ std::vector<std::string> TokenClassificationJob::choose_labels(
     const models::ModelConfig& config) const {
   const std::vector<std::string>& of_model = config.labels;
   if (train_) return in_order_of_model(label_names(*train_), of_model);
-  if (!are_default_names(of_model)) return of_model;
+  if (!tasks::are_default_names(of_model)) return of_model;
   raise<ConfigError>(
       "the model's config.json names no tags: pass --train_file with the data that "
       "it was trained on, or a model that run_ner trained");
@@ -99,7 +93,7 @@ tasks::Task& TokenClassificationJob::make_task(models::ModelConfig config,
   tokenizer_ = &tokenizer;
   std::vector<std::string> labels = choose_labels(config);
   const std::vector<std::string>& of_model = config.labels;
-  if (labels != of_model && !are_default_names(of_model)) {
+  if (labels != of_model && !tasks::are_default_names(of_model)) {
     warnings_.push_back(
         fmt::format("the model was made for other tags than the data have: {}; "
                     "those of the data are used: {}",
@@ -109,7 +103,7 @@ tasks::Task& TokenClassificationJob::make_task(models::ModelConfig config,
     raise<DataError>("the only tag of the training data is {}: there is nothing to learn",
                      labels.empty() ? "none" : labels.front());
   }
-  set_finetuning_task(config, lower(arguments_.task_name));
+  tasks::set_finetuning_task(config, lower(arguments_.task_name));
   return made(task_.emplace(
       std::move(config), tokenizer, task_options(settings, arguments_.pad_to_max_length),
       TokenClassificationTask::TagOptions{.labels = std::move(labels),
