@@ -22,11 +22,12 @@ class TaskBits : public Bits, public ::testing::WithParamInterface<const char*> 
  protected:
   void SetUp() override {
     Bits::SetUp();
-    if (std::string_view(GetParam()) == "run_ner") use(token_classification());
+    use(demo_task(GetParam()));
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Tasks, TaskBits, ::testing::Values("run_qa", "run_ner"),
+INSTANTIATE_TEST_SUITE_P(Tasks, TaskBits,
+                         ::testing::Values("run_qa", "run_ner", "run_glue", "run_classification"),
                          [](const auto& task) { return std::string(task.param); });
 
 TEST_P(TaskBits, ThreadsAndRanksDoNotMatter) {

@@ -2,11 +2,13 @@
 // own.
 #pragma once
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,24 +46,83 @@ class JobTest : public ::testing::Test {
              "--max_eval_samples", "30"},
             {"eval_nbest_predictions.json", "eval_predictions.json"}};
   }
-  // The sentences of the golden twice, 56 rows.
-  DemoTask token_classification() const {
-    const std::string file = path("ner_rows.json").native();
-    if (!std::filesystem::exists(file)) {
-      const auto golden = nlohmann::json::parse(
-          read_file(std::filesystem::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/ner.json"));
-      std::string rows;
-      for (const auto& row : golden.at("rows")) {
-        rows +=
-            nlohmann::json{{"tokens", row.at("tokens")}, {"ner_tags", row.at("ner_tags")}}.dump() +
-            "\n";
-      }
-      write_file(file, rows + rows);
-    }
-    return {"run_ner",
+  // The sentences of the golden twice, 56 rows, each written by `row`.
+  template <class Row>
+  std::string rows_file(const std::string& name, Row row) const {
+    const std::string file = path(name).native();
+    if (std::filesystem::exists(file)) return file;
+    const auto golden = nlohmann::json::parse(
+        read_file(std::filesystem::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/ner.json"));
+    std::string rows;
+    for (const auto& sentence : golden.at("rows"))
+      rows += nlohmann::json(row(sentence)).dump() + "\n";
+    write_file(file, rows + rows);
+    return file;
+  }
+  static DemoTask task_of(const std::string& command, const std::string& file,
+                          const std::string& predictions) {
+    return {command,
             {"--train_file", file, "--max_seq_length", "64"},
             {"--do_eval", "--validation_file", file, "--do_predict", "--test_file", file},
-            {"predictions.txt"}};
+            {predictions}};
+  }
+  DemoTask token_classification() const {
+    return task_of("run_ner",
+                   rows_file("ner_rows.json",
+                             [](const nlohmann::json& sentence) {
+                               return nlohmann::json{{"tokens", sentence.at("tokens")},
+                                                     {"ner_tags", sentence.at("ner_tags")}};
+                             }),
+                   "predictions.txt");
+  }
+  // Pairs of a sentence's halves; the class is how many of its words have a tag, up to two.
+  DemoTask pair_classification() const {
+    return task_of(
+        "run_glue",
+        rows_file(
+            "pair_rows.json",
+            [](const nlohmann::json& sentence) {
+              const auto words = words_of(sentence, "tokens");
+              const std::size_t half = words.size() / 2;
+              std::size_t tagged = 0;
+              for (const std::string& tag : words_of(sentence, "ner_tags")) tagged += tag != "O";
+              return nlohmann::json{
+                  {"sentence1",
+                   fmt::format("{}",
+                               fmt::join(words.begin(),
+                                         words.begin() + static_cast<std::ptrdiff_t>(half), " "))},
+                  {"sentence2",
+                   fmt::format("{}", fmt::join(words.begin() + static_cast<std::ptrdiff_t>(half),
+                                               words.end(), " "))},
+                  {"label", std::min<std::size_t>(tagged, 2)}};
+            }),
+        "predict_results_None.txt");
+  }
+  // Sentences with the tags that are in them.
+  DemoTask multi_label_classification() const {
+    return task_of(
+        "run_classification",
+        rows_file("label_rows.json",
+                  [](const nlohmann::json& sentence) {
+                    std::set<std::string> labels;
+                    for (const std::string& tag : words_of(sentence, "ner_tags"))
+                      if (tag != "O") labels.insert(tag);
+                    return nlohmann::json{
+                        {"sentence",
+                         fmt::format("{}", fmt::join(words_of(sentence, "tokens"), " "))},
+                        {"label", labels}};
+                  }),
+        "predict_results.txt");
+  }
+  static std::vector<std::string> words_of(const nlohmann::json& sentence, const char* key) {
+    return sentence.at(key).get<std::vector<std::string>>();
+  }
+  // By the command.
+  DemoTask demo_task(std::string_view command) const {
+    if (command == "run_ner") return token_classification();
+    if (command == "run_glue") return pair_classification();
+    if (command == "run_classification") return multi_label_classification();
+    return question_answering();
   }
   void use(DemoTask task) { task_ = std::move(task); }
 

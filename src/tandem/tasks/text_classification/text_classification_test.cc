@@ -14,6 +14,7 @@
 #include "tandem/tasks/text_classification/metrics.h"
 #include "tandem/tasks/text_classification/mistakes.h"
 #include "tandem/tasks/text_classification/numpy_permutation.h"
+#include "tandem/tasks/text_classification/test_data.h"
 #include "tandem/tasks/text_classification/text_features.h"
 
 namespace tandem::text_classification {
@@ -21,12 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using tandem::testing::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
-fs::path task_data() { return testing::shared_data() / "tasks"; }
-fs::path task_goldens() { return testing::shared_data() / "golden" / "tasks"; }
+fs::path task_goldens() { return tandem::testing::shared_data() / "golden" / "tasks"; }
 
 bool has_goldens() { return fs::exists(task_goldens() / "metric_cases_tasks.json"); }
 
@@ -246,35 +246,22 @@ std::uint32_t crc(const std::vector<std::int32_t>& values) {
                                           static_cast<uInt>(values.size() * 4)));
 }
 
-struct FeatureGolden {
-  const char* model;  // a folder of the goldens
-  const char* task;
-  const char* file;
-  bool pairs;
-};
-
-class TextFeaturesGolden : public ::testing::TestWithParam<FeatureGolden> {};
+class TextFeaturesGolden
+    : public ::testing::TestWithParam<std::tuple<std::string, testing::GoldenTask>> {};
 
 TEST_P(TextFeaturesGolden, AreThoseOfTheScripts) {
-  if (!has_goldens()) GTEST_SKIP() << "needs " << task_goldens();
-  const FeatureGolden& golden = GetParam();
-  ClassificationArguments arguments;
-  arguments.script =
-      std::string(golden.task) == "multilabel" ? Script::kClassification : Script::kGlue;
-  ExampleReader reader(arguments);
-  const std::vector<fs::path> files{task_data() / golden.file};
-  RawExamples raw = reader.read(files, std::nullopt, "train", 64);
-  const data::Column* column = &raw.labels;
-  const LabelSet labels =
-      collect_labels(problem_of(raw.labels, arguments), std::span(&column, 1), arguments.script);
-  const ExampleSet set = make_examples(std::move(raw), labels, " ", golden.pairs, true);
-  const text::Tokenizer tokenizer =
-      text::Tokenizer::load(task_goldens() / "models" / (std::string("tiny-") + golden.model));
+  const auto& [model, task] = GetParam();
+  const fs::path directory = model == "minilm" ? tandem::testing::minilm_dir()
+                                               : task_goldens() / "models" / ("tiny-" + model);
+  if (!has_goldens() || !fs::exists(directory))
+    GTEST_SKIP() << "needs " << task_goldens() << " and " << directory;
+  const auto [labels, set] = testing::read_golden_rows(task);
+  const text::Tokenizer tokenizer = text::Tokenizer::load(directory);
   ThreadPool threads(2);
   const TextFeatures features = build_text_features(tokenizer, set.first, set.second, 64, threads,
                                                     [](std::size_t) { return std::string(); });
-  const std::vector<json> rows = testing::read_gzip_json_lines(
-      task_goldens() / ("features_" + std::string(golden.model) + "_" + golden.task + ".jsonl.gz"));
+  const std::vector<json> rows = tandem::testing::read_gzip_json_lines(
+      task_goldens() / fmt::format("features_{}_{}.jsonl.gz", model, task.name));
   ASSERT_EQ(features.size() + 1, rows.size());
   if (labels.problem != Problem::kRegression) {
     std::vector<std::string> expected;
@@ -305,17 +292,14 @@ TEST_P(TextFeaturesGolden, AreThoseOfTheScripts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Tasks, TextFeaturesGolden,
-    ::testing::Values(FeatureGolden{"distilbert", "single", "sst2/train.csv", false},
-                      FeatureGolden{"distilbert", "pair", "stsb_class/train.json", true},
-                      FeatureGolden{"distilbert", "regression", "stsb/train.csv", true},
-                      FeatureGolden{"distilbert", "multilabel", "wnut17_types/train.json", false},
-                      FeatureGolden{"electra", "single", "sst2/train.csv", false},
-                      FeatureGolden{"electra", "pair", "stsb_class/train.json", true}),
-    [](const auto& instance) {
-      return std::string(instance.param.model) + "_" + instance.param.task;
-    });
+INSTANTIATE_TEST_SUITE_P(Tasks, TextFeaturesGolden,
+                         ::testing::Combine(::testing::Values("minilm", "distilbert", "roberta",
+                                                              "xlmr", "electra"),
+                                            ::testing::ValuesIn(testing::kGoldenTasks)),
+                         [](const auto& one) {
+                           return fmt::format("{}_{}", std::get<0>(one.param),
+                                              std::get<1>(one.param).name);
+                         });
 
 }  // namespace
 }  // namespace tandem::text_classification

@@ -155,7 +155,7 @@ TEST_P(NerFeaturesGolden, EveryTokenAndLabel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, NerFeaturesGolden,
-                         ::testing::Values("minilm", "electra", "distilbert"),
+                         ::testing::Values("minilm", "distilbert", "roberta", "xlmr", "electra"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace
