@@ -295,5 +295,40 @@ TEST_F(BadInput, NoParsersMarkReachesPeople) {
   }
 }
 
+// Labels of the tasks that classify, each as a person meets them.
+TEST_F(BadInput, LabelsAndTags) {
+  const auto run_task = [&](const std::string& command, const std::string& train,
+                            const std::string& validation, const std::string& type,
+                            const std::string& needle) {
+    SCOPED_TRACE(needle);
+    write(path("train." + type), train);
+    write(path("validation." + type), validation);
+    const ProcessResult result =
+        run({kProgram, command, "--model_name_or_path", (kDemo / "model").native(), "--do_train",
+             "--do_eval", "--max_steps", "1", "--max_seq_length", "32", "--output_dir",
+             path("labels").native(), "--train_file", path("train." + type).native(),
+             "--validation_file", path("validation." + type).native()},
+            {{"OMP_NUM_THREADS", "1"}});
+    EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+    EXPECT_THAT(result.err, HasSubstr(needle));
+    EXPECT_FALSE(fs::exists(path("labels") / "model.safetensors"));
+  };
+  const std::string good = "sentence,label\ngood,0\nbad,1\nfine,0\n";
+  run_task("run_glue", good, "sentence,label\ngood,0\nbad,7\n", "csv",
+           "row 2 (line 3): the label '7' is not known; expected one of 0, 1");
+  run_task("run_glue", "sentence,lable\ngood,0\n", good, "csv",
+           "there is no column \"label\", found \"sentence\", \"lable\"");
+  run_task("run_glue", good, "sentence,label\nx,0.5\n", "csv",
+           "the label 0.5 is a number, but a class is needed: 0, 1");
+  run_task("run_classification", "", good, "csv", "the file is empty");
+  run_task("run_classification", good, "sentence,label\n", "csv", "the file has no row in it");
+  const std::string tagged = R"({"tokens": ["a", "b"], "ner_tags": ["O", "B-x"]})"
+                             "\n";
+  run_task("run_ner", tagged + R"({"tokens": ["a"], "ner_tags": ["O", "B-x"]})", tagged, "json",
+           "row 2 (line 2): 1 words in \"tokens\" and 2 tags");
+  run_task("run_ner", tagged, R"({"tokens": ["a"], "ner_tags": ["B-z"]})", "json",
+           "word 0 ('a') has the tag 'B-z', which is none of the model's: B-x, O");
+}
+
 }  // namespace
 }  // namespace tandem::testing
