@@ -1,23 +1,34 @@
-# tandem_add_library(core HDRS a.h … SRCS a.cc … DEPS tandem::x … PRIVATE_DEPS fmt::fmt …)
+# tandem_add_library(core HDRS a.h … SRCS a.cc … DEPS tandem::x … PRIVATE_DEPS fmt::fmt … [COLD])
 #   makes the library tandem_core with the alias tandem::core. HDRS are its public headers, included as "tandem/core/a.h".
-#   ISA-specific sources get their flags with tandem_source_isa().
+#   ISA-specific sources get their flags with tandem_source_isa(). COLD: see tandem_cold().
+# tandem_cold(target…)
+#   compiles targets whose code waits, parses flags or writes text with -O1, which takes a quarter less time than -O3.
 # tandem_add_cpu_class_tests(core_test [CLASSES reference avx2 avx512 avx512bf16] [LABELS unit] [TIMEOUT 600])
 #   runs the program of tests once more for each of the classes of processors (default: all) that is below this machine's, so that one
 #   machine shows what others do.
 # tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60] [SERIAL] [OPTIMIZED])
-#   makes one GoogleTest program whose cases ctest lists one by one. Its own sources are compiled with -O1, which takes a third less
-#   time than -O3; OPTIMIZED: as the program is, for tests that compute much themselves.
+#   makes one GoogleTest program whose cases ctest lists one by one. Its own sources are cold; OPTIMIZED: as the program is, for
+#   tests that compute much themselves.
 
 set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
 
+function(tandem_cold)
+  foreach(target ${ARGN})
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endforeach()
+endfunction()
+
 function(tandem_add_library name)
-  cmake_parse_arguments(ARG "" "" "HDRS;SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "" "HDRS;SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(tandem_${name} STATIC ${ARG_SRCS})
   add_library(tandem::${name} ALIAS tandem_${name})
   target_sources(tandem_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src FILES ${ARG_HDRS})
   set_target_properties(tandem_${name} PROPERTIES
     LINKER_LANGUAGE CXX POSITION_INDEPENDENT_CODE ON EXPORT_NAME ${name} VERIFY_INTERFACE_HEADER_SETS ON)
   target_compile_options(tandem_${name} PRIVATE ${TANDEM_WARNINGS})
+  if(ARG_COLD)
+    tandem_cold(tandem_${name})
+  endif()
   target_link_libraries(tandem_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
   install(TARGETS tandem_${name} EXPORT tandem-targets
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
@@ -57,7 +68,7 @@ function(tandem_add_test name)
   add_executable(${name} ${ARG_SRCS})
   target_compile_options(${name} PRIVATE ${TANDEM_WARNINGS})
   if(NOT ARG_OPTIMIZED)
-    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+    tandem_cold(${name})
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # "support/test_support.h"

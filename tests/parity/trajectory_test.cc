@@ -11,6 +11,7 @@
 #include "support/gzip.h"
 #include "support/sanitizers.h"
 #include "support/test_support.h"
+#include "tandem/core/env.h"
 
 namespace tandem::testing {
 namespace {
@@ -25,6 +26,11 @@ class Trajectory : public MiniLmTest {
                       "DemoTrajectory runs the same code";
     }
     MiniLmTest::SetUp();
+  }
+
+  // One machine shows what others do: the whole way is gone with its own kernels.
+  static bool as_another_class() {
+    return Environment::from_process().get("TANDEM_CPU_FEATURES").has_value();
   }
 
   struct Tolerance {
@@ -46,7 +52,7 @@ class Trajectory : public MiniLmTest {
     options.logical_shards = shards;
     options.bf16 = bf16;
     options.dropout = false;
-    const std::size_t num_steps = kSanitized ? 2 : steps.size();
+    const std::size_t num_steps = kSanitized ? 2 : as_another_class() ? 10 : steps.size();
     options.steps = static_cast<std::int64_t>(num_steps);
     std::vector<float> initial;
     const TrainingRecord record = record_training(
