@@ -201,6 +201,9 @@ void Agent::on_deadline(Time now) {
       // Also one that is not in the view may have to finish what would have made it a member.
       return in_view() || (view_.exists() && !accepted_.empty()) ? propose(now) : look(now);
     case Phase::kWaiting:
+      // The job goes on without it: with an external lock it would wait for that for ever.
+      if (view_.exists() && !in_view() && accepted_.empty()) return look(now);
+      return propose(now);
     case Phase::kRunning:
       return propose(now);
     case Phase::kLooking:

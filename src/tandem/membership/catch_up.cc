@@ -15,8 +15,7 @@ CatchUp::CatchUp(const CatchUpOptions& options) : chunks_(options.chunks), optio
 }
 
 void CatchUp::job_at(ViewNumber view, std::uint64_t step, std::vector<Peer> senders) {
-  if (view < view_) return;
-  if (view > view_) {
+  if (view != view_) {
     for (State& chunk : chunks_) {
       if (chunk.step > step) chunk = State();
     }

@@ -31,8 +31,8 @@ class CatchUp {
   virtual ~CatchUp() = default;
 
   // Who has the state, their view, and the step at which they are. May be called whenever any of it
-  // changes. A later view may be at an older step, when all who had the newer one are dead: chunks
-  // that are ahead are fetched again.
+  // changes, and what the agent said last counts: when all members of a view are dead, the job goes
+  // on in another one, whose step or number may be lower. Chunks that are ahead are fetched again.
   void job_at(ViewNumber view, std::uint64_t step, std::vector<Peer> senders);
 
   struct Request {
