@@ -120,6 +120,40 @@ TEST_F(TandemMpirun, EveryWaitEnds) {
                                      HasSubstr("Host key verification failed.")));
 }
 
+// Ranks write their process ids; none of them is there a moment after mpirun or its helper has gone.
+TEST_F(TandemMpirun, NothingIsLeftBehind) {
+  for (const bool helper : {false, true}) {
+    const std::string ids = path(helper ? "helper" : "mpirun").native();
+    Process job(mpirun(
+        {"-n", "2", "sh", "-c", fmt::format("echo $$ > {}.$PMI_RANK; exec sleep 300", ids)}));
+    const auto rank = [&](int number) {
+      const auto text = read_file_if_exists(fmt::format("{}.{}", ids, number)).value_or("");
+      return text.ends_with('\n') ? std::stoi(text) : 0;
+    };
+    for (int i = 0; i < 3000 && (rank(0) == 0 || rank(1) == 0); ++i)
+      std::this_thread::sleep_for(20ms);
+    ASSERT_TRUE(rank(0) > 0 && rank(1) > 0);
+    const std::string children =
+        read_file_if_exists(fmt::format("/proc/{0}/task/{0}/children", job.pid())).value_or("");
+    ASSERT_FALSE(children.empty());
+    ::kill(helper ? std::stoi(children) : job.pid(), SIGKILL);
+    const auto result = job.wait(30s);
+    EXPECT_EQ(result.exit_code, helper ? 200 : 137) << result.err;
+    const auto alive = [&] { return ::kill(rank(0), 0) == 0 || ::kill(rank(1), 0) == 0; };
+    for (int i = 0; i < 500 && alive(); ++i) std::this_thread::sleep_for(20ms);
+    EXPECT_FALSE(alive());
+  }
+}
+
+TEST_F(TandemMpirun, OthersGoOnWhereThatIsAskedFor) {
+  const auto result =
+      run(mpirun({"-n", "3", "-disable-auto-cleanup", "-print-all-exitcodes", "sh", "-c",
+                  "[ $PMI_RANK = 1 ] && kill -9 $$; sleep 0.5; echo done $PMI_RANK"}));
+  EXPECT_EQ(result.exit_code, 137) << result.err;
+  EXPECT_THAT(lines(result.out), UnorderedElementsAre("done 0", "done 2"));
+  EXPECT_THAT(result.err, HasSubstr("exit codes: 0=0 1=137 2=0"));
+}
+
 TEST_F(TandemMpirun, RefusesWithTheReason) {
   EXPECT_EQ(run(mpirun({"-n", "x", "true"})).exit_code, 2);
   const auto missing = run(mpirun({"-n", "2", "no_such_program"}));
