@@ -120,7 +120,7 @@ TEST_F(TandemMpirun, EveryWaitEnds) {
                                      HasSubstr("Host key verification failed.")));
 }
 
-// Ranks write their process ids; none of them is there a moment after mpirun or its helper has gone.
+// Ranks write their process ids; a moment after mpirun or its helper is killed none is there.
 TEST_F(TandemMpirun, NothingIsLeftBehind) {
   for (const bool helper : {false, true}) {
     const std::string ids = path(helper ? "helper" : "mpirun").native();
