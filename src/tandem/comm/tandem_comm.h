@@ -230,6 +230,95 @@ TDM_API tdmResult_t tdmSend(const void* send, size_t count, tdmDataType_t type, 
                             tdmComm_t comm);
 TDM_API tdmResult_t tdmRecv(void* recv, size_t count, tdmDataType_t type, int peer, tdmComm_t comm);
 
+// ---- blocks of different sizes ----
+
+// `counts[r]` elements belong to rank r, at element `displs[r]` of the buffer that holds all of
+// them; both arrays have nranks entries, of which each function says whose must be equal on all
+// ranks. Blocks that are written do not overlap. Null `displs`: one block after the other.
+
+// Block r of `recv` = `send` of rank r, which has recvcounts[r] elements. Equal `recvcounts` on all
+// ranks. `send` may be this rank's block of `recv`. Runs as one broadcast per rank.
+TDM_API tdmResult_t tdmAllGatherV(const void* send, void* recv, const size_t* recvcounts,
+                                  const size_t* displs, tdmDataType_t type, tdmComm_t comm);
+// `recv` = op over the ranks' blocks `rank` of `send`. Equal `sendcounts` on all ranks. `recv` may
+// be this rank's block of `send`. Runs as one reduce per rank.
+TDM_API tdmResult_t tdmReduceScatterV(const void* send, const size_t* sendcounts,
+                                      const size_t* displs, void* recv, tdmDataType_t type,
+                                      tdmRedOp_t op, tdmComm_t comm);
+// Block s of `recv` = block `rank` of `send` of rank s: recvcounts[s] here is sendcounts[rank]
+// there, and if not, both ranks are told. Not in place. Runs as a barrier and messages.
+TDM_API tdmResult_t tdmAllToAllV(const void* send, const size_t* sendcounts, const size_t* sdispls,
+                                 void* recv, const size_t* recvcounts, const size_t* rdispls,
+                                 tdmDataType_t type, tdmComm_t comm);
+
+// ---- operations that are started ----
+
+// A started operation; null: none. Its buffers stay valid and untouched until it has ended: until
+// tdmWait, tdmTest or tdmWaitFor has set the request to null, or the communicator has failed or is
+// destroyed. Collectives of a communicator run in the order in which they were started, and each
+// rank starts (or calls) the same in the same order. Work happens inside the functions of this
+// section, other calls of the communicator, and in a helper thread if there is one
+// (CCL_WORKER_COUNT).
+//
+// Thread-safety: several threads may start, test and wait at once, on one communicator and those
+// split from it, as long as none is inside another function of these communicators. Each request is
+// used by one thread at a time. A thread that waits lets others in every 0.2 ms.
+//
+// Not allowed inside a group (tdmInvalidUsage). Arguments as those of the function without I.
+typedef struct tdmRequest* tdmRequest_t;
+
+TDM_API tdmResult_t tdmIBarrier(tdmComm_t comm, tdmRequest_t* request);
+TDM_API tdmResult_t tdmIAllReduce(const void* send, void* recv, size_t count, tdmDataType_t type,
+                                  tdmRedOp_t op, tdmComm_t comm, tdmRequest_t* request);
+TDM_API tdmResult_t tdmIReduce(const void* send, void* recv, size_t count, tdmDataType_t type,
+                               tdmRedOp_t op, int root, tdmComm_t comm, tdmRequest_t* request);
+TDM_API tdmResult_t tdmIReduceScatter(const void* send, void* recv, size_t recvcount,
+                                      tdmDataType_t type, tdmRedOp_t op, tdmComm_t comm,
+                                      tdmRequest_t* request);
+TDM_API tdmResult_t tdmIAllGather(const void* send, void* recv, size_t sendcount,
+                                  tdmDataType_t type, tdmComm_t comm, tdmRequest_t* request);
+TDM_API tdmResult_t tdmIBroadcast(const void* send, void* recv, size_t count, tdmDataType_t type,
+                                  int root, tdmComm_t comm, tdmRequest_t* request);
+TDM_API tdmResult_t tdmIAllToAll(const void* send, void* recv, size_t count, tdmDataType_t type,
+                                 tdmComm_t comm, tdmRequest_t* request);
+TDM_API tdmResult_t tdmIGather(const void* send, void* recv, size_t sendcount, tdmDataType_t type,
+                               int root, tdmComm_t comm, tdmRequest_t* request);
+TDM_API tdmResult_t tdmIScatter(const void* send, void* recv, size_t recvcount, tdmDataType_t type,
+                                int root, tdmComm_t comm, tdmRequest_t* request);
+TDM_API tdmResult_t tdmIAllGatherV(const void* send, void* recv, const size_t* recvcounts,
+                                   const size_t* displs, tdmDataType_t type, tdmComm_t comm,
+                                   tdmRequest_t* request);
+TDM_API tdmResult_t tdmIReduceScatterV(const void* send, const size_t* sendcounts,
+                                       const size_t* displs, void* recv, tdmDataType_t type,
+                                       tdmRedOp_t op, tdmComm_t comm, tdmRequest_t* request);
+TDM_API tdmResult_t tdmIAllToAllV(const void* send, const size_t* sendcounts, const size_t* sdispls,
+                                  void* recv, const size_t* recvcounts, const size_t* rdispls,
+                                  tdmDataType_t type, tdmComm_t comm, tdmRequest_t* request);
+
+// A message with a tag, which only a receive below matches (tdmRecv has a stream of its own). Of
+// the messages of one rank with one tag the first sent is received first. Type and count are those
+// that the receive asks for; else the communicator fails, and the error names both.
+#define TDM_ANY_SOURCE (-1)
+#define TDM_ANY_TAG (-1)
+// `tag` >= 0.
+TDM_API tdmResult_t tdmISend(const void* send, size_t count, tdmDataType_t type, int peer, int tag,
+                             tdmComm_t comm, tdmRequest_t* request);
+// From `peer` or TDM_ANY_SOURCE, with `tag` or TDM_ANY_TAG. `source` may be null; it becomes the
+// sender's rank when the request ends, and stays valid until then.
+TDM_API tdmResult_t tdmIRecv(void* recv, size_t count, tdmDataType_t type, int peer, int tag,
+                             int* source, tdmComm_t comm, tdmRequest_t* request);
+
+// Null requests have ended. All three free a request that has ended, in success or failure, and set
+// it to null. Errors: those of the operation.
+// Waits for the operation, at most for the communicator's timeout.
+TDM_API tdmResult_t tdmWait(tdmRequest_t* request);
+// Moves what can be moved; `*ended` becomes 1 or 0.
+TDM_API tdmResult_t tdmTest(tdmRequest_t* request, int* ended);
+// Waits at most `patience_us`; `*ended` becomes 1 or 0. All waits for this request together may
+// take `limit_ms` (TDM_UNDEFINED: the communicator's timeout), counted from the first; longer fails
+// the communicator on all ranks, as with any other wait.
+TDM_API tdmResult_t tdmWaitFor(tdmRequest_t* request, int patience_us, int limit_ms, int* ended);
+
 // ---- groups ----
 
 // Between the two, collectives are only noted and messages only started; tdmGroupEnd runs all of

@@ -130,6 +130,13 @@ class Request {
   std::shared_ptr<const PendingCall> call_;
 };
 
+// A part of a wait that began at `since` and may take `limit` in all: this part at most `patience`.
+struct Turn {
+  std::chrono::steady_clock::time_point since;
+  std::chrono::milliseconds limit;
+  std::chrono::microseconds patience;
+};
+
 class Communicator {
  public:
   // Collective over all ranks of the job: meets them, connects to each, finds out who shares a
@@ -314,7 +321,10 @@ class Communicator {
   // Waits at most Options::timeout, or `limit`; longer fails the communicator on all ranks.
   void wait(const Request& request);
   void wait(const Request& request, std::chrono::milliseconds limit);
-  // Waits at most `patience`; returns whether it is done.
+  // wait() in turns, for callers that have other things to do meanwhile; returns whether it is done.
+  // What ends wait() with CommError, its limit included, ends a turn with it.
+  bool wait_a_turn(const Request& request, const Turn& turn);
+  // Waits at most `patience`; returns whether it is done. Looks at no deadline.
   bool wait_for(const Request& request, std::chrono::microseconds patience);
   // Moves what can be moved; sleeps at most `patience` for something to move. Throws CommError
   // after a failure.

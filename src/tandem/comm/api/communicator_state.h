@@ -120,6 +120,8 @@ struct Communicator::State {
   bool has_outgoing();
   // Advances `task` until it is done, for at most `limit`; `describe` names it in errors.
   void drive(Task& task, FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
+  // The same for one turn of a wait; returns whether the task is done.
+  bool drive_for(Task& task, FunctionRef<std::string()> describe, const Turn& turn);
   // Ends with CommError when nothing can come any more. `since`: start of the wait. May advance the
   // task, and says how far.
   Progress check_wait(std::chrono::steady_clock::time_point since, Task& task,

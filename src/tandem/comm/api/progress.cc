@@ -113,11 +113,17 @@ bool Communicator::State::has_outgoing() {
 
 void Communicator::State::drive(Task& task, FunctionRef<std::string()> describe,
                                 milliseconds limit) {
-  if (task.advance() == Progress::kDone) return;
+  drive_for(task, describe, {Clock::now(), limit, limit});
+}
+
+bool Communicator::State::drive_for(Task& task, FunctionRef<std::string()> describe,
+                                    const Turn& turn) {
+  if (task.advance() == Progress::kDone) return true;
   const Monitor::Waiting note(*fabric->monitor);
-  const Clock::time_point start = Clock::now();
-  Clock::time_point idle_since = start;
-  const microseconds spin = may_spin ? kSpin : microseconds(0);
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point idle_since = begin;
+  // Who has spun once in a wait does not spin again in its next turn.
+  const microseconds spin = may_spin && begin - turn.since < kSpin ? kSpin : microseconds(0);
   while (true) {
     Progress progress = Progress::kWaiting;
     for (int i = 0; i < 64 && progress == Progress::kWaiting; ++i) {
@@ -126,24 +132,31 @@ void Communicator::State::drive(Task& task, FunctionRef<std::string()> describe,
     }
     const bool pump = has_outgoing();
     if (pump && progress == Progress::kWaiting) fabric->transport->progress({});
-    if (progress == Progress::kDone) return;
+    if (progress == Progress::kDone) return true;
     const Clock::time_point now = Clock::now();
     if (progress == Progress::kMoved) idle_since = now;
     if (now - idle_since < spin) continue;
+    const bool last = now - begin >= turn.patience && turn.patience < turn.limit;
     // Failures, deadlines and goodbyes, then sleep.
     const bool messages = task.waits_for_messages();
     if (!messages && channel) channel->prepare_sleep();
     progress = task.advance();
     if (progress != Progress::kWaiting) {
       if (channel) channel->stay_awake();
-      if (progress == Progress::kDone) return;
+      if (progress == Progress::kDone) return true;
+      if (last) return false;
       idle_since = Clock::now();
       continue;
     }
-    progress = check_wait(start, task, describe, limit);
-    if (progress == Progress::kDone) return;
-    if (progress == Progress::kMoved) continue;
-    const auto left = std::chrono::duration_cast<microseconds>(limit - (now - start));
+    progress = check_wait(turn.since, task, describe, turn.limit);
+    if (last || progress != Progress::kWaiting) {
+      if (channel) channel->stay_awake();
+      if (progress == Progress::kDone) return true;
+      if (last) return false;
+      continue;
+    }
+    const auto left = std::chrono::duration_cast<microseconds>(
+        std::min<Clock::duration>(turn.limit - (now - turn.since), turn.patience - (now - begin)));
     const microseconds nap =
         std::clamp(left, microseconds(50), pump || !pending.empty() ? kShortNap : kNap);
     if (messages || !channel) {
@@ -278,24 +291,27 @@ void Communicator::State::start_worker(Communicator& communicator) {
 void Communicator::wait(const Request& request) { wait(request, state_->options.timeout); }
 
 void Communicator::wait(const Request& request, milliseconds limit) {
-  if (request.done()) return;
+  wait_a_turn(request, {Clock::now(), limit, limit});
+}
+
+bool Communicator::wait_a_turn(const Request& request, const Turn& turn) {
+  if (request.done()) return true;
   State& s = *state_;
   const auto inside = s.fabric->helper.enter();
   if (request.message_ != nullptr) {
     const Message& message = *request.message_;
     MessageWait task(*s.fabric->transport, message);
-    s.drive(
-        task, [&] { return comm::describe(message.header); }, limit);
-    return;
+    return s.drive_for(
+        task, [&] { return comm::describe(message.header); }, turn);
   }
   if (s.group_depth > 0 && request.call_->task == nullptr) {
     raise<InvalidArgument>("wait: the operation belongs to a group that has not ended");
   }
   const auto advance_all = [&] { return s.advance_pending(); };
   PendingWait task(s.pending, *request.call_, advance_all);
-  s.drive(
+  return s.drive_for(
       task, [&] { return comm::describe(request.call_->call, request.call_->begun.sequence); },
-      limit);
+      turn);
 }
 
 bool Communicator::wait_for(const Request& request, microseconds patience) {

@@ -331,4 +331,148 @@ TEST(CInterface, ShrinkSaysWhatIsWrong) {
   });
 }
 
+TEST(CInterface, BlocksOfDifferentSizes) {
+  run_ranks(3, [](tdmComm_t comm, int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    const std::vector<std::size_t> counts{1, 0, 2};
+    // Block of rank 2 first.
+    const std::vector<std::size_t> displs{2, 0, 0};
+    const std::vector<std::int32_t> own(counts[r], 10 * (rank + 1));
+    std::vector<std::int32_t> all(3, -1);
+    EXPECT_OK(tdmAllGatherV(own.data(), all.data(), counts.data(), displs.data(), tdmInt32, comm));
+    EXPECT_THAT(all, ElementsAre(30, 30, 10));
+
+    const std::vector<std::int32_t> send{rank + 1, 10 * (rank + 1), 100 * (rank + 1)};
+    std::vector<std::int32_t> sums(counts[r], -1);
+    EXPECT_OK(tdmReduceScatterV(send.data(), counts.data(), nullptr, sums.data(), tdmInt32, tdmSum,
+                                comm));
+    if (rank == 0) {
+      EXPECT_THAT(sums, ElementsAre(6));
+    }
+    if (rank == 2) {
+      EXPECT_THAT(sums, ElementsAre(60, 600));
+    }
+
+    // Rank r sends s + 1 numbers to rank s.
+    const std::vector<std::size_t> out{1, 2, 3};
+    const std::vector<std::size_t> in(3, r + 1);
+    const std::vector<std::int32_t> mine(6, rank);
+    std::vector<std::int32_t> got(3 * (r + 1), -1);
+    EXPECT_OK(tdmAllToAllV(mine.data(), out.data(), nullptr, got.data(), in.data(), nullptr,
+                           tdmInt32, comm));
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_EQ(got[i], static_cast<std::int32_t>(i / (r + 1)));
+  });
+}
+
+TEST(CInterface, StartedOperationsEndInWaits) {
+  run_ranks(3, [](tdmComm_t comm, int rank) {
+    // One through slots, one through the staging ring, waited for in the opposite order.
+    std::vector<float> small(5, static_cast<float>(rank));
+    std::vector<float> large(100000, static_cast<float>(rank + 1));
+    tdmRequest_t first = nullptr, second = nullptr, third = nullptr;
+    EXPECT_OK(
+        tdmIAllReduce(small.data(), small.data(), small.size(), tdmFloat32, tdmSum, comm, &first));
+    EXPECT_OK(
+        tdmIAllReduce(large.data(), large.data(), large.size(), tdmFloat32, tdmSum, comm, &second));
+    EXPECT_OK(tdmIBarrier(comm, &third));
+    EXPECT_OK(tdmWait(&second));
+    EXPECT_EQ(second, nullptr);
+    EXPECT_EQ(large.back(), 6.0f);
+    int ended = 0;
+    EXPECT_OK(tdmTest(&first, &ended));
+    EXPECT_EQ(ended, 1);
+    EXPECT_EQ(small[4], 3.0f);
+    while (third != nullptr) EXPECT_OK(tdmWaitFor(&third, 1000, TDM_UNDEFINED, &ended));
+    EXPECT_OK(tdmWait(&third));  // null has ended
+  });
+}
+
+TEST(CInterface, MessagesAreFoundByTagAndFromAnybody) {
+  run_ranks(3, [](tdmComm_t comm, int rank) {
+    std::vector<std::int32_t> large(200000, rank);
+    std::int32_t one = rank;
+    tdmRequest_t requests[2] = {nullptr, nullptr};
+    if (rank > 0) {
+      EXPECT_OK(tdmISend(large.data(), large.size(), tdmInt32, 0, 7, comm, &requests[0]));
+      EXPECT_OK(tdmISend(&one, 1, tdmInt32, 0, 8, comm, &requests[1]));
+    } else {
+      // The later message is asked for first, from each rank.
+      std::vector<int> sources;
+      for (const int tag : {8, 7}) {
+        for (int i = 1; i < 3; ++i) {
+          int source = -1;
+          std::vector<std::int32_t> got(tag == 8 ? 1 : large.size(), -1);
+          EXPECT_OK(tdmIRecv(got.data(), got.size(), tdmInt32, TDM_ANY_SOURCE, tag, &source, comm,
+                             &requests[0]));
+          EXPECT_OK(tdmWait(&requests[0]));
+          EXPECT_EQ(got.back(), source);
+          sources.push_back(source);
+        }
+      }
+      EXPECT_EQ(sources[0] + sources[1], 3);
+      EXPECT_EQ(sources[2] + sources[3], 3);
+    }
+    for (tdmRequest_t& request : requests) EXPECT_OK(tdmWait(&request));
+  });
+}
+
+TEST(CInterface, TwoThreadsStartAndWait) {
+  run_ranks(2, [](tdmComm_t comm, int rank) {
+    // One thread waits for a message that the other rank sends only when told by a second thread.
+    std::int32_t token = 0, sum = rank + 1;
+    std::thread waiter([&] {
+      tdmRequest_t request = nullptr;
+      EXPECT_OK(
+          tdmIRecv(&token, 1, tdmInt32, 1 - rank, rank == 0 ? 3 : 4, nullptr, comm, &request));
+      EXPECT_OK(tdmWait(&request));
+    });
+    tdmRequest_t request = nullptr;
+    EXPECT_OK(tdmIAllReduce(&sum, &sum, 1, tdmInt32, tdmSum, comm, &request));
+    EXPECT_OK(tdmWait(&request));
+    EXPECT_OK(tdmISend(&sum, 1, tdmInt32, 1 - rank, rank == 1 ? 3 : 4, comm, &request));
+    EXPECT_OK(tdmWait(&request));
+    waiter.join();
+    EXPECT_EQ(token, 3);
+  });
+}
+
+TEST(CInterface, WaitsHaveALimitAndDifferentSizesAreNamed) {
+  run_ranks(2, [](tdmComm_t comm, int rank) {
+    std::int32_t values[2] = {0, 0};
+    tdmRequest_t request = nullptr;
+    if (rank == 1) {
+      EXPECT_OK(tdmISend(values, 2, tdmInt32, 0, 5, comm, &request));
+      EXPECT_OK(tdmWait(&request));
+      EXPECT_OK(tdmIRecv(values, 1, tdmInt32, 0, 5, nullptr, comm, &request));
+    } else {
+      EXPECT_EQ(tdmIRecv(values, 1, tdmInt32, 1, 5, nullptr, comm, &request) == tdmSuccess &&
+                    tdmWait(&request) == tdmSuccess,
+                false);
+      EXPECT_THAT(tdmGetLastError(comm), HasSubstr("sent 2 int32 with tag 5"));
+    }
+    if (request != nullptr) {
+      EXPECT_EQ(tdmWait(&request), tdmRemoteError);
+    }
+  });
+}
+
+TEST(CInterface, AWaitEndsAtItsLimit) {
+  run_ranks(2, [](tdmComm_t comm, int rank) {
+    tdmRequest_t request = nullptr;
+    int ended = 0;
+    if (rank == 0) {
+      EXPECT_OK(tdmIBarrier(comm, &request));
+      EXPECT_OK(tdmWaitFor(&request, 1000, 200, &ended));
+      EXPECT_EQ(ended, 0);
+      EXPECT_EQ(tdmWaitFor(&request, 10000000, 200, &ended), tdmRemoteError);
+      EXPECT_EQ(ended, 1);
+      EXPECT_THAT(tdmGetLastError(comm), HasSubstr("barrier"));
+    } else {
+      tdmResult_t error = tdmSuccess;
+      while (error == tdmSuccess) EXPECT_OK(tdmCommGetAsyncError(comm, &error));
+    }
+  });
+}
+
 }  // namespace

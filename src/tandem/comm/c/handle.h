@@ -1,6 +1,7 @@
 // What a tdmComm_t points to, and how exceptions become result codes.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -8,8 +9,38 @@
 
 #include "tandem/comm/api/communicator.h"
 #include "tandem/comm/api/memory.h"
+#include "tandem/comm/c/mailbox.h"
 #include "tandem/comm/tandem_comm.h"
 #include "tandem/core/error.h"
+
+namespace tandem::comm::c {
+
+// Who is inside a communicator and those split from it, among threads that start and wait.
+class Door {
+ public:
+  class Entry {
+   public:
+    explicit Entry(Door& door) : door_(door) {
+      door_.outside_.fetch_add(1);
+      door_.mutex_.lock();
+      door_.outside_.fetch_sub(1);
+    }
+    ~Entry() { door_.mutex_.unlock(); }
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+
+   private:
+    Door& door_;
+  };
+  // Somebody would like to come in.
+  bool is_wanted() const { return outside_.load() > 0; }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<int> outside_{0};
+};
+
+}  // namespace tandem::comm::c
 
 struct tdmComm {
   std::unique_ptr<tandem::comm::Communicator> communicator;
@@ -19,6 +50,8 @@ struct tdmComm {
   std::vector<tandem::comm::CommunicatorMemory> memory;
   int group_depth = 0;
   std::vector<tandem::comm::Request> messages;  // of the open group
+  std::shared_ptr<tandem::comm::c::Door> door;  // shared with those split from it
+  std::unique_ptr<tandem::comm::c::Mailbox> mailbox;
   // Under the mutex, because any thread may ask for it.
   std::mutex error_mutex;
   std::string last_error;
@@ -54,5 +87,7 @@ Communicator& communicator_of(tdmComm_t comm);
 void require_no_group(tdmComm_t comm, const char* function);
 // Throws InvalidArgument that names the null argument.
 void require_not_null(const void* pointer, const char* name);
+// Throws InvalidArgument for what is no rank.
+void check_rank(const Communicator& communicator, const char* name, int rank);
 
 }  // namespace tandem::comm::c

@@ -69,6 +69,8 @@ void hand_over(std::unique_ptr<Communicator> communicator, tdmComm_t parent, tdm
   auto handle = std::make_unique<tdmComm>();
   handle->communicator = std::move(communicator);
   handle->parent = parent;
+  handle->door = parent != nullptr ? parent->door : std::make_shared<Door>();
+  handle->mailbox = std::make_unique<Mailbox>(*handle->communicator);
   if (parent != nullptr) ++parent->children;
   *comm = handle.release();
 }

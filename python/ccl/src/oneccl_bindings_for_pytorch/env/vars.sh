@@ -1,0 +1,1 @@
+# Scripts source this for oneCCL; tandem needs no variables.

@@ -1,0 +1,3 @@
+"""The module's name before torch 1.12."""
+
+from oneccl_bindings_for_pytorch import cwd  # noqa: F401

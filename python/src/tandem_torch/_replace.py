@@ -1,0 +1,33 @@
+"""tandem in the place of another backend, when TANDEM_TORCH_REPLACE says so."""
+
+import sys
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from ._process_group import TandemProcessGroup, create
+
+
+class InPlaceOfGloo(TandemProcessGroup):
+    """What older versions of torch construct by the name ProcessGroupGloo."""
+
+    def __init__(self, store, rank, size, timeout=dist.default_pg_timeout):
+        super().__init__(store, rank, size, timeout)
+
+
+class InPlaceOfMpi:
+    """ProcessGroupMPI.create(ranks) gets no store, so older versions of torch cannot be served."""
+
+
+def replace(name):
+    """From here on process groups of `name` are tandem's. Says so in one line."""
+    if hasattr(dist.Backend, "_ensure_backend_registered"):
+        if name == "gloo":
+            dist.Backend._ensure_backend_registered(name)
+        dist.Backend._plugins[name.upper()] = dist.Backend._BackendPlugin(create, False)
+    elif name == "gloo":
+        distributed_c10d.ProcessGroupGloo = InPlaceOfGloo
+    else:
+        raise RuntimeError("TANDEM_TORCH_REPLACE=mpi: this version of torch hands no store to its mpi backend; "
+                           'use init_process_group("tandem") or TANDEM_TORCH_REPLACE=gloo')
+    print(f"tandem: torch.distributed's backend '{name}' is tandem for CPU tensors (TANDEM_TORCH_REPLACE)", file=sys.stderr)

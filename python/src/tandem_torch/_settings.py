@@ -1,0 +1,20 @@
+"""Everything that the wheel reads from the environment. What libtandem_comm.so reads itself is in
+docs/environment_variables.md."""
+
+import os
+
+REPLACEABLE = ("gloo", "mpi")
+
+
+def replaced():
+    """TANDEM_TORCH_REPLACE: the backends whose place tandem takes, separated by commas."""
+    names = [name.strip() for name in os.environ.get("TANDEM_TORCH_REPLACE", "").split(",") if name.strip()]
+    for name in names:
+        if name not in REPLACEABLE:
+            raise ValueError(f"TANDEM_TORCH_REPLACE names '{name}', expected {' or '.join(REPLACEABLE)}")
+    return names
+
+
+def library():
+    """TANDEM_TORCH_LIBRARY: a libtandem_comm.so instead of the wheel's; None: the wheel's."""
+    return os.environ.get("TANDEM_TORCH_LIBRARY")

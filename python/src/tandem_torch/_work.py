@@ -1,0 +1,150 @@
+"""What an operation returns, and the thread that completes futures."""
+
+import ctypes
+import queue
+import threading
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Work
+
+# A wait comes back to Python this often, so that Ctrl-C is heard.
+PATIENCE_US = 50_000
+
+
+class TandemWork(Work):
+    """An operation under way on `communicator`: `requests` of the library, then `finish()` once.
+
+    `buffers` are kept until it has ended. Any thread may wait, several at once."""
+
+    def __init__(self, communicator, requests, buffers, finish=(), result=()):
+        super().__init__()
+        self._communicator = communicator
+        self._requests = requests
+        self._buffers = buffers
+        self._finish = finish
+        self._result = result
+        self._lock = threading.Lock()
+        self._done = False
+        self._error = None
+        self._ended = self._future = None
+        self.source = None  # of a receive: a ctypes int
+
+    def _advance(self, patience_us, limit_ms):
+        """Under the lock: waits for what is left, at most so long; returns whether all has ended."""
+        if self._done:
+            return True
+        try:
+            while self._requests:
+                if not self._communicator.wait_for(self._requests[0], patience_us, limit_ms):
+                    return False
+                self._requests.pop(0)
+            for step in self._finish:
+                step()
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._end(error)
+            raise
+        self._end(None)
+        return True
+
+    def _end(self, error):
+        self._error, self._done = error, True
+        self._requests, self._finish = [], ()
+        self._communicator.under_way.discard(self)
+        self._buffers = None
+
+    def wait(self, timeout=None):
+        limit_ms = -1
+        if timeout is not None and timeout > timedelta(0):
+            limit_ms = max(1, int(timeout.total_seconds() * 1000))
+        while True:
+            with self._lock:
+                if self._advance(PATIENCE_US, limit_ms):
+                    break
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self):
+        self.wait()
+
+    def is_completed(self):
+        if not self._done and self._lock.acquire(blocking=False):
+            try:
+                self._advance(0, -1)
+            except Exception:  # kept in self._error
+                pass
+            finally:
+                self._lock.release()
+        return self._done
+
+    def is_success(self):
+        return self._done and self._error is None
+
+    def exception(self):
+        return self._error
+
+    def result(self):
+        self.wait()
+        return list(self._result)
+
+    def source_rank(self):
+        if self.source is None:
+            raise dist.DistBackendError("source_rank: not a receive")
+        return self.source.value
+
+    _source_rank = source_rank
+
+    def get_future(self):
+        # A failure has to be one for C++ as well, where DistributedDataParallel waits. Future.set_exception() makes
+        # an ordinary value of it, which C++ reads as tensors; what a callback raises is a failure everywhere.
+        if self._future is None:
+            self._ended = torch.futures.Future()
+            self._future = self._ended.then(self._value_of_future)
+            if self.is_completed():
+                self.complete_future()
+            else:
+                self._communicator.completer.add(self)
+        return self._future
+
+    getFuture = get_future
+
+    def complete_future(self):
+        """Waits, then hands the result to the future."""
+        try:
+            self.wait()
+        except Exception:  # raised by _value_of_future()
+            pass
+        self._ended.set_result(None)
+
+    def _value_of_future(self, _):
+        if self._error is not None:
+            raise self._error
+        return list(self._result) or None
+
+
+class Completer:
+    """A thread that waits for operations of which somebody asked a future: nobody else would move them. It is
+    started by the first and sleeps in the library when nothing comes."""
+
+    def __init__(self):
+        self._queue = queue.SimpleQueue()
+        self._thread = None
+
+    def add(self, work):
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="tandem-futures", daemon=True)
+            self._thread.start()
+        self._queue.put(work)
+
+    def _run(self):
+        while (work := self._queue.get()) is not None:
+            work.complete_future()
+
+    def stop(self):
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._queue.put(None)
+            self._thread.join()
+        self._thread = None
