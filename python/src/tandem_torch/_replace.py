@@ -1,6 +1,7 @@
 """tandem in the place of another backend, when TANDEM_TORCH_REPLACE says so."""
 
 import sys
+import types
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
@@ -11,12 +12,11 @@ from ._process_group import TandemProcessGroup, create
 class InPlaceOfGloo(TandemProcessGroup):
     """What older versions of torch construct by the name ProcessGroupGloo."""
 
+    options = None  # a property without a setter in the base
+
     def __init__(self, store, rank, size, timeout=dist.default_pg_timeout):
         super().__init__(store, rank, size, timeout)
-
-
-class InPlaceOfMpi:
-    """ProcessGroupMPI.create(ranks) gets no store, so older versions of torch cannot be served."""
+        self.options = types.SimpleNamespace(_timeout=timeout)  # torch notes the group's name and ranks in it
 
 
 def replace(name):

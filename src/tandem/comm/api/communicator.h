@@ -321,8 +321,8 @@ class Communicator {
   // Waits at most Options::timeout, or `limit`; longer fails the communicator on all ranks.
   void wait(const Request& request);
   void wait(const Request& request, std::chrono::milliseconds limit);
-  // wait() in turns, for callers that have other things to do meanwhile; returns whether it is done.
-  // What ends wait() with CommError, its limit included, ends a turn with it.
+  // wait() in turns, for callers that have other things to do meanwhile; returns whether it is
+  // done. What ends wait() with CommError, its limit included, ends a turn with it.
   bool wait_a_turn(const Request& request, const Turn& turn);
   // Waits at most `patience`; returns whether it is done. Looks at no deadline.
   bool wait_for(const Request& request, std::chrono::microseconds patience);

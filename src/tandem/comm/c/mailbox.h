@@ -1,5 +1,5 @@
-// Messages with tags over a stream that has none: each is preceded by an envelope that says its tag,
-// type and count, and what arrives before anybody asked for it is kept here. Internal.
+// Messages with tags over a stream that has none: each is preceded by an envelope that says its
+// tag, type and count, and what arrives before anybody asked for it is kept here. Internal.
 //
 // Thread-safety: one thread at a time.
 #pragma once
