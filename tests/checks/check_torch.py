@@ -1,0 +1,48 @@
+"""The wheel of python/ with a real torch: check_torch.py LIBRARY
+
+Runs python/tests/operations.py, training.py, names.py and the quick cases of faults.py under torchrun, with LIBRARY in
+the place of the wheel's. Exits 77 where scripts/fetch_torch.sh has not been run and TORCH_PYTHON names no Python with
+torch."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "python" / "tests"
+
+
+def find_python():
+    """A Python that has torch, or None."""
+    for python in (os.environ.get("TORCH_PYTHON"), str(ROOT / "build" / "test-data" / "torch-venv" / "bin" / "python")):
+        if python and shutil.which(python) and subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0:
+            return python
+    return None
+
+
+def main():
+    python = find_python()
+    if python is None:
+        print("skipped: no Python with torch; scripts/fetch_torch.sh makes one, or TORCH_PYTHON names it")
+        return 77
+    environment = {**os.environ, "TANDEM_TORCH_LIBRARY": sys.argv[1], "OMP_NUM_THREADS": "1",
+                   "PYTHONPATH": f"{ROOT / 'python' / 'src'}:{ROOT / 'python' / 'ccl' / 'src'}"}
+    torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    runs = [(torchrun + ["3", str(TESTS / "operations.py")], "all operations agree"),
+            (torchrun + ["2", str(TESTS / "training.py")], "ddp with hook: equal"),
+            (torchrun + ["2", str(TESTS / "names.py")], "all names answer"),
+            ([python, str(TESTS / "faults.py"), "killed", "order", "fork", "exit"], "exit: as expected")]
+    for command, expected in runs:
+        replaced = {"TANDEM_TORCH_REPLACE": "gloo"} if command[-1].endswith("names.py") else {}
+        done = subprocess.run(command, env={**environment, **replaced}, capture_output=True, text=True, timeout=200)
+        print(done.stdout)
+        if done.returncode != 0 or expected not in done.stdout:
+            print(f"{' '.join(command)}: exit code {done.returncode}, expected 0 and '{expected}'\n{done.stderr[-4000:]}")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
