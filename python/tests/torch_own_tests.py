@@ -58,8 +58,8 @@ def verdict(code, out):
     if code is None:
         return "hung", "no end within the limit"
     if code == 0:
-        skipped = re.search(r"skipped[ =:'\"]+([^\n'\"]+)", out)
-        return ("skipped", skipped.group(1)) if re.search(r"OK \(skipped=", out) else ("passed", "")
+        skipped = re.search(r"skipped ['\"](.+)['\"]$", out, re.M)
+        return ("skipped", skipped.group(1)) if skipped else ("passed", "")
     errors = [line.strip() for line in out.splitlines() if re.match(r"\s*(\w+\.)*\w*(Error|Exception)\b", line)]
     return "failed", errors[0][:300] if errors else out.strip()[-300:]
 
@@ -78,7 +78,7 @@ def main():
         sys.exit(f"no tests found: {out[-2000:]}")
     results = {}
     for name in names:
-        result, reason = verdict(*run([f"TestDist.{name}"], arguments.limit, arguments.backend))
+        result, reason = verdict(*run([f"TestDist.{name}", "-v"], arguments.limit, arguments.backend))
         results[name] = {"result": result, "reason": reason}
         print(f"{result:8} {name} {reason}", flush=True)
         if arguments.record:
