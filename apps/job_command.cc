@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -14,6 +15,8 @@
 #include "apps/command/communication_log.h"
 #include "apps/command/download_progress.h"
 #include "apps/console.h"
+#include "apps/monitor/metrics.h"
+#include "apps/monitor/trainjob_status.h"
 #include "apps/stop_signals.h"
 #include "tandem/comm/api/communicator.h"
 #include "tandem/comm/failure/flight_recorder.h"
@@ -55,12 +58,41 @@ int exit_code(job::Outcome outcome) {
   return outcome == job::Outcome::kStopped ? StopSignals::exit_code() : 0;
 }
 
+// Who else is told of the job: Prometheus and Kubernetes, where the environment asks for them.
+class Watchers {
+ public:
+  Watchers(const Environment& environment, const job::World& world, Console& console) {
+    if (auto server = status_server(environment)) {
+      status_.emplace(std::move(*server),
+                      [&console](const std::string& text) { console.warning(text); });
+    }
+    const auto port = environment.get_int("TANDEM_METRICS_PORT", 1, 65535);
+    if (!port || world.identity.local_rank != 0) return;
+    metrics_.emplace(world.identity.world_size,
+                     environment.get_int("TORCHELASTIC_RESTART_COUNT", 0, 1000000).value_or(0));
+    try {
+      server_.emplace(*metrics_, static_cast<std::uint16_t>(*port));
+    } catch (const ConfigError& error) {
+      console.warning_of_host(
+          fmt::format("TANDEM_METRICS_PORT={}: {}; the job goes on without", *port, error.what()));
+    }
+  }
+  trainer::Observer* of_every_rank() { return metrics_ ? &*metrics_ : nullptr; }
+  trainer::Observer* of_main_process() { return status_ ? &*status_ : nullptr; }
+
+ private:
+  std::optional<TrainJobStatus> status_;
+  std::optional<TrainingMetrics> metrics_;
+  std::optional<MetricsServer> server_;
+};
+
 job::Outcome run_in(const job::World& world, const job::Request& request, tasks::JobTask& task,
                     const Environment& environment, std::span<const models::Family* const> families,
                     StopSignals& signals) {
   const job::ConsoleOptions options = job::console_options(request.arguments.training, world);
   Console console(options);
   DownloadProgress downloads(options.progress_bars, world.is_main());
+  Watchers watchers(environment, world, console);
   return job::run(
       request, task, world,
       {.environment = environment,
@@ -69,7 +101,9 @@ job::Outcome run_in(const job::World& world, const job::Request& request, tasks:
        .stop = {.requested = signals.requested(),
                 .during_training = [&] { return std::make_shared<StopSignals::Training>(signals); },
                 .name = [] { return std::string(StopSignals::name()); }},
-       .families = families});
+       .families = families,
+       .watcher = watchers.of_every_rank(),
+       .main_watcher = watchers.of_main_process()});
 }
 
 // Whether rank 0 gives up with the same words, as with a file that no rank can read: then it has

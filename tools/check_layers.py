@@ -53,6 +53,7 @@ LAYERS = {
     "apps/command": ["apps/manual", "hub"],
     "apps/answering": ["apps/command", "quant", "tasks", "data", "text", "hub", "models", "nn", "kernels"],
     "apps/serve": ["apps/answering", "apps/command", "text"],
+    "apps/monitor": ["apps/serve", "hub", "trainer"],
     "apps/doctor": ["apps/command", "launch", "rendezvous"],
     "apps/manifest": ["apps/command", "flags"],
     "apps/bench": ["apps/command", "flags", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "rendezvous", "kernels"],

@@ -14,6 +14,7 @@ namespace tandem::apps::manifest {
 namespace {
 
 constexpr int kPort = 29400;  // where agents meet
+constexpr int kMetricsPort = 9400;
 
 // A text in quotes: JSON's are YAML's.
 std::string in_quotes(const std::string& text) { return nlohmann::json(text).dump(); }
@@ -73,7 +74,8 @@ std::string variable(const std::string& name, const std::string& value) {
 
 // Downloads and features lie on the volume, where every pod finds them.
 std::string environment(const Job& job, const std::string& more) {
-  std::string text = variable("HF_HOME", job.mount + "/huggingface") +
+  std::string text = variable("TANDEM_METRICS_PORT", std::to_string(kMetricsPort)) +
+                     variable("HF_HOME", job.mount + "/huggingface") +
                      variable("TANDEM_FEATURE_CACHE", job.mount + "/features") + more;
   for (const std::string& pair : job.environment) {
     const std::size_t equals = pair.find('=');
@@ -97,6 +99,12 @@ std::string meeting(const Job& job, const std::string& first_host) {
          variable("PET_RDZV_ENDPOINT", fmt::format("{}:{}", first_host, kPort)) +
          variable("PET_RDZV_ID", job.name) +
          variable("PET_MAX_RESTARTS", std::to_string(job.max_restarts));
+}
+
+// Not as a probe: a headless Service names only pods that are ready, and before they train its pods
+// have to find each other.
+std::string metrics_port() {
+  return fmt::format("ports:\n  - name: metrics\n    containerPort: {}\n", kMetricsPort);
 }
 
 struct Container {
@@ -152,7 +160,7 @@ constexpr const char* kFailurePolicy =
     "values: [1, 2, 70]\n";
 
 std::string pytorch_job(const Job& job) {
-  const Container container{"pytorch", agent_command(job), "", ""};
+  const Container container{"pytorch", agent_command(job), "", metrics_port()};
   return fmt::format(
       "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n{}spec:\n  elasticPolicy:\n    rdzvBackend: "
       "c10d\n    rdzvId: {}\n    minReplicas: {}\n    maxReplicas: {}\n    maxRestarts: {}\n  "
@@ -178,8 +186,9 @@ std::string mpi_job(const Job& job) {
       "worker",
       {"tandem-sshd"},
       "",
-      "ports:\n  - containerPort: 2222\nreadinessProbe:\n  tcpSocket:\n    port: "
-      "2222\n"};
+      metrics_port() +
+          "  - name: ssh\n    containerPort: 2222\nreadinessProbe:\n  tcpSocket:\n    port: "
+          "2222\n"};
   return fmt::format(
       "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\n{}spec:\n  mpiImplementation: {}\n  "
       "slotsPerWorker: {}\n  sshAuthMountPath: /home/tandem/.ssh\n  launcherCreationPolicy: "
@@ -193,7 +202,7 @@ std::string mpi_job(const Job& job) {
 }
 
 std::string train_job(const Job& job) {
-  const Container container{"node", agent_command(job), "", ""};
+  const Container container{"node", agent_command(job), "", metrics_port()};
   const std::string runtime = job.name + "-runtime";
   return fmt::format(
       "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainingRuntime\n{}spec:\n  mlPolicy:\n    "
@@ -211,7 +220,7 @@ std::string train_job(const Job& job) {
 
 std::string indexed_job_spec(const Job& job, const std::string& first_host,
                              const std::string& pod) {
-  const Container container{"tandem", agent_command(job), meeting(job, first_host), ""};
+  const Container container{"tandem", agent_command(job), meeting(job, first_host), metrics_port()};
   return fmt::format(
       "completionMode: Indexed\ncompletions: {0}\nparallelism: {0}\nbackoffLimit: "
       "{1}\n{2}template:\n"

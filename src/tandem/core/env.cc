@@ -36,6 +36,7 @@ constexpr EnvironmentVariable kRegistry[] = {
      "cores of the communication threads, for example 22,23 or auto (oneCCL's name)"},
     {"CCL_WORKER_COUNT", "number of communication threads asked for (oneCCL's name)"},
     {"CURL_CA_BUNDLE", "file of certificates that downloads trust, instead of the system's"},
+    {"DISABLE_KUBEFLOW_INTEGRATION", "true: no progress goes to KUBEFLOW_TRAINER_SERVER_URL"},
     {"FI_PROVIDER",
      "libfabric's choice of providers; libfabric itself reads this and its other FI_* variables"},
     {"GLOO_SOCKET_IFNAME", "network interfaces for connections between hosts (Gloo's name)"},
@@ -73,6 +74,9 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"KMP_AFFINITY",
      "none or disabled: workers are tied to no cores; else for OpenMP's threads, which tandem's "
      "jobs do not have; tandem run says so"},
+    {"KUBEFLOW_TRAINER_SERVER_CA_CERT", "file of certificates of KUBEFLOW_TRAINER_SERVER_URL"},
+    {"KUBEFLOW_TRAINER_SERVER_TOKEN", "file with the token for KUBEFLOW_TRAINER_SERVER_URL"},
+    {"KUBEFLOW_TRAINER_SERVER_URL", "where a Kubeflow TrainJob takes the progress of its job"},
     {"KUBERNETES_SERVICE_HOST", "says that this host is a pod (Kubernetes)"},
     {"LOCAL_RANK", "rank of this process on its node (torchrun)"},
     {"LOCAL_WORLD_SIZE", "number of ranks on this node (torchrun)"},
@@ -165,6 +169,9 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"TANDEM_KERNELS", "forces kernels, for example gemm=reference,attention=avx2"},
     {"TANDEM_MAX_DOWNLOAD_GIB",
      "GiB that one run may download of one repository of the Hub (default 100)"},
+    {"TANDEM_METRICS_PORT",
+     "port at which the first rank of a host answers /metrics, /healthz and /readyz while a job "
+     "runs; unset: none"},
     {"TANDEM_NODE_ID",
      "ranks share memory only if this agrees too: makes several nodes of one machine, for tests"},
     {"TANDEM_PLUGIN_PATH",

@@ -111,6 +111,10 @@ HttpAnswer perform(const HttpRequest& request, const HttpOptions& options) {
   set(handle.get(), CURLOPT_URL, request.url.c_str());
   set(handle.get(), CURLOPT_USERAGENT, "tandem");
   if (request.head) set(handle.get(), CURLOPT_NOBODY, 1L);
+  if (request.post) {
+    set(handle.get(), CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.post->size()));
+    set(handle.get(), CURLOPT_POSTFIELDS, request.post->c_str());
+  }
   std::unique_ptr<curl_slist, FreeList> headers;
   for (const std::string& header : request.headers) {
     curl_slist* longer = curl_slist_append(headers.get(), header.c_str());

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +33,7 @@ HttpOptions http_options(const Environment& environment);
 struct HttpRequest {
   std::string url;  // http or https
   bool head = false;
+  std::optional<std::string> post;             // sent as the body of a POST
   std::vector<std::string> headers;            // "Name: value"
   std::chrono::milliseconds total_timeout{0};  // 0: only the stall counts
   // Receives the body of an answer with a status 2xx piece by piece; false ends the transfer.

@@ -301,7 +301,9 @@ std::unique_ptr<RunReports> make_reports(const Prepared& job, const World& world
       .machine = machine_facts(job.machine.context(), job.machine.rank_threads(),
                                job.machine.peak_flops(), *world.communicator, bf16),
       .started = job.started,
-      .console = job.process.console});
+      .console = job.process.console,
+      .watcher = job.process.watcher,
+      .main_watcher = job.process.main_watcher});
 }
 
 // The trainer, and the stages with it. `progress`: of an elastic job, with its keeper.

@@ -35,6 +35,9 @@ struct Process {
   hub::DownloadObserver& downloads;
   StopRequests stop;
   std::span<const models::Family* const> families;  // that a model may be of
+  // Are told of training beside the console; the second only while this is the main process.
+  trainer::Observer* watcher = nullptr;
+  trainer::Observer* main_watcher = nullptr;
 };
 
 enum class Outcome {

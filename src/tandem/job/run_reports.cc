@@ -121,7 +121,9 @@ tasks::Stages stages_that_count(const Arguments& arguments) {
 
 RunReports::RunReports(Parts parts) : parts_(std::move(parts)) {
   observers_.add(parts_.console);
+  if (parts_.watcher != nullptr) observers_.add(*parts_.watcher);
   if (!parts_.main_process) return;
+  if (parts_.main_watcher != nullptr) observers_.add(*parts_.main_watcher);
   observers_.add(speed_);
   const trainer::TrainingArguments& training = parts_.request.arguments.training;
   if (training.report_to.empty()) return;

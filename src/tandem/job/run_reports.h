@@ -31,6 +31,9 @@ class RunReports {
     std::vector<report::Fact> machine;
     std::chrono::system_clock::time_point started;  // of the whole job
     Console& console;
+    // Are told what the console is, the second by the main process only.
+    trainer::Observer* watcher = nullptr;
+    trainer::Observer* main_watcher = nullptr;
   };
   // What parts refer to must outlive this.
   explicit RunReports(Parts parts);

@@ -1,0 +1,119 @@
+#include "apps/monitor/metrics.h"
+
+#include <fmt/format.h>
+
+namespace tandem::apps {
+namespace {
+
+std::string gauge(std::string_view name, std::string_view help, double value) {
+  return fmt::format("# HELP tandem_{0} {1}\n# TYPE tandem_{0} gauge\ntandem_{0} {2}\n", name, help,
+                     value);
+}
+
+HttpResponse text_response(int status, std::string text,
+                           std::string type = "text/plain; charset=utf-8") {
+  HttpResponse response;
+  response.status = status;
+  response.content_type = std::move(type);
+  response.body = std::move(text);
+  return response;
+}
+
+HttpResponse answer(const TrainingMetrics& metrics, const HttpRequest& request) {
+  if (request.method != "GET" && request.method != "HEAD") {
+    HttpResponse response = text_response(405, "only GET\n");
+    response.allow = "GET, HEAD";
+    return response;
+  }
+  if (request.path == "/metrics")
+    return text_response(200, metrics.text(), "text/plain; version=0.0.4; charset=utf-8");
+  if (request.path == "/healthz") return text_response(200, "ok\n");
+  if (request.path == "/readyz")
+    return metrics.ready() ? text_response(200, "ok\n") : text_response(503, "starting\n");
+  return text_response(404, "there are /metrics, /healthz and /readyz\n");
+}
+
+HttpServerOptions server_options(std::uint16_t port) {
+  HttpServerOptions options;
+  options.address = "0.0.0.0";  // Prometheus and the kubelet ask from outside
+  options.port = port;
+  options.max_body_bytes = 1024;
+  options.tick = std::chrono::milliseconds(200);
+  return options;
+}
+
+}  // namespace
+
+void TrainingMetrics::train_begin(const trainer::TrainBegin& begin) {
+  const std::lock_guard lock(mutex_);
+  ready_ = training_ = true;
+  last_ = trainer::StepProgress{};
+  last_->step = begin.first_step;
+  last_->max_steps = begin.plan.total_steps;
+  last_step_ = Clock::now();
+}
+
+void TrainingMetrics::step_end(const trainer::StepProgress& progress) {
+  const std::lock_guard lock(mutex_);
+  last_ = progress;
+  stepped_ = true;
+  last_step_ = Clock::now();
+}
+
+void TrainingMetrics::train_end() {
+  const std::lock_guard lock(mutex_);
+  training_ = false;
+}
+
+void TrainingMetrics::evaluation_begin(std::string_view, std::size_t, int) {
+  const std::lock_guard lock(mutex_);
+  ready_ = true;
+}
+
+bool TrainingMetrics::ready() const {
+  const std::lock_guard lock(mutex_);
+  return ready_;
+}
+
+std::string TrainingMetrics::text() const {
+  const std::lock_guard lock(mutex_);
+  std::string text =
+      gauge("ranks", "Ranks of the job when this process started.", ranks_) +
+      gauge("restarts", "Starts of the job before this one.", static_cast<double>(restarts_)) +
+      gauge("training", "1 while steps are made.", training_ ? 1 : 0);
+  if (!last_) return text;
+  text += gauge("step", "Optimizer steps done.", static_cast<double>(last_->step)) +
+          gauge("max_steps", "Optimizer steps of the whole job.",
+                static_cast<double>(last_->max_steps));
+  if (!stepped_) return text;
+  const std::chrono::duration<double> age = Clock::now() - last_step_;
+  return text + gauge("epoch", "Epochs done.", last_->epoch) +
+         gauge("loss", "Loss of the last step on this rank.", last_->loss) +
+         gauge("learning_rate", "Learning rate of the last step.", last_->learning_rate) +
+         gauge("tokens_per_second", "Tokens of all ranks a second, without padding.",
+               last_->real_tokens_per_second) +
+         gauge("seconds_left", "Estimate of what training still takes.", last_->seconds_left) +
+         gauge("seconds_since_step", "Time since the last step ended.", age.count());
+}
+
+MetricsServer::MetricsServer(const TrainingMetrics& metrics, std::uint16_t port)
+    : server_(server_options(port),
+              {.at_once = [&metrics](const HttpRequest& request) -> std::optional<HttpResponse> {
+                 return answer(metrics, request);
+               },
+               .compute =
+                   [](const HttpRequest&, const std::stop_token&) {
+                     return text_response(500, "");  // everything is answered at once
+                   },
+               .error =
+                   [](int status, const std::string& message) {
+                     return text_response(status, message + "\n");
+                   }}),
+      thread_([this] { server_.run(stop_); }) {}
+
+MetricsServer::~MetricsServer() {
+  stop_ = true;
+  thread_.join();
+}
+
+}  // namespace tandem::apps
