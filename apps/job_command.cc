@@ -3,14 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <thread>
 
 #include "apps/command/communication_log.h"
 #include "apps/command/download_progress.h"
@@ -106,17 +103,6 @@ job::Outcome run_in(const job::World& world, const job::Request& request, tasks:
        .main_watcher = watchers.of_main_process()});
 }
 
-// Whether rank 0 gives up with the same words, as with a file that no rank can read: then it has
-// told them for all. A rank with an error of its own waits for nothing but this moment.
-bool rank_0_said(const job::World& world, std::string_view message) {
-  constexpr std::chrono::milliseconds kMoment{1000}, kStep{10};
-  if (world.is_main()) return false;
-  const comm::Life& life = world.communicator->life();
-  for (auto waited = kStep; waited <= kMoment && !life.failed(); waited += kStep)
-    std::this_thread::sleep_for(kStep);
-  return life.failure_message().find(message) != std::string::npos;
-}
-
 }  // namespace
 
 int run_job(const job::Request& request, tasks::JobTask& task, const Environment& environment,
@@ -138,14 +124,9 @@ int run_job(const job::Request& request, tasks::JobTask& task, const Environment
     fmt::print(stderr, "tandem: stopped by {}\n", StopSignals::name());
     world.communicator->life().abort(fmt::format("it was stopped by {}", StopSignals::name()));
     return StopSignals::exit_code();
-  } catch (const Error& error) {
-    signals.let_end();
-    if (rank_0_said(world, error.what())) return error.exit_code();
-    world.communicator->life().abort(error.what());  // the other ranks end too, and say why
-    throw;
   } catch (const std::exception& error) {
     signals.let_end();
-    world.communicator->life().abort(error.what());
+    world.communicator->life().abort(error.what());  // the other ranks end too, and say why
     throw;
   }
 }

@@ -146,7 +146,13 @@ TEST_F(GuidesLine, TandemsMpirunRunsProgramsOfMpich) {
     auto process = std::make_unique<Process>(
         hosts.node0.inside({"sh", "-c", "cd " + path("").native() + " && exec " + line + " wait"}),
         Variables{{"PATH", search_path_}});
-    for (int i = 0; i < 3000 && process->out_so_far().find("[3] up") == std::string::npos; ++i)
+    // All of them: a rank may be up while others still connect to it.
+    const auto all_up = [&] {
+      const std::string out = process->out_so_far();
+      return out.find("[0] up") != std::string::npos && out.find("[1] up") != std::string::npos &&
+             out.find("[2] up") != std::string::npos && out.find("[3] up") != std::string::npos;
+    };
+    for (int i = 0; i < 3000 && !all_up(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return process;
   };
