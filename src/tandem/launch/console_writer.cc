@@ -7,11 +7,9 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <string_view>
 #include <utility>
 
 namespace tandem::launch {
-namespace {
 
 void write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
@@ -26,8 +24,6 @@ void write_all(int descriptor, std::string_view text) {
     text.remove_prefix(static_cast<std::size_t>(written));
   }
 }
-
-}  // namespace
 
 struct ConsoleWriter::State {
   std::mutex mutex;

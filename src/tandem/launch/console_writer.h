@@ -4,9 +4,14 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 namespace tandem::launch {
+
+// Writes all of `text` from the caller's thread, which waits while the descriptor stands still. A
+// full disk or a closed console costs what is left of it, not the job. Any thread.
+void write_all(int descriptor, std::string_view text);
 
 // Writes in a thread of its own and in order. A full disk or a closed console costs the text, not
 // the job. One thread uses it.

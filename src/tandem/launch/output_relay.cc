@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "tandem/core/error.h"
+#include "tandem/launch/console_writer.h"
 
 namespace tandem::launch {
 namespace {
@@ -19,21 +20,6 @@ namespace {
 using rendezvous::FileDescriptor;
 
 constexpr std::size_t kMaxLine = 64 << 10;
-
-// A full disk or a closed console costs the copy, not the job.
-void write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(descriptor, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EAGAIN) {
-      pollfd wait{descriptor, POLLOUT, 0};
-      ::poll(&wait, 1, 1000);
-      continue;
-    }
-    if (written <= 0) return;
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
 
 // One stream: bytes in, lines out.
 class Pipe {
