@@ -148,13 +148,19 @@ void Host::start_sshd() {
 
 std::vector<std::string> Host::processes() const {
   std::vector<std::string> found;
+  wait_until([&] { return (found = processes_now()).empty(); }, seconds(5));
+  return found;
+}
+
+std::vector<std::string> Host::processes_now() const {
+  std::vector<std::string> found;
   for (const std::string& line : lines_of(shell("ps -e -o pid=,stat=,args="))) {
     std::istringstream words(line);
     std::string pid, state, program;
     words >> pid >> state >> program;
     const bool of_the_host = pid == "1" || program == "ps" || program == "sh" ||
                              program.find("sshd") != std::string::npos;
-    if (!of_the_host) found.push_back(line);
+    if (!of_the_host && !state.starts_with('Z')) found.push_back(line);
   }
   return found;
 }

@@ -36,12 +36,15 @@ class Host {
   // A secure shell server that lets in whoever holds the folder's key, and a client that uses it:
   // `ssh NAME` works between the hosts of one folder.
   void start_sshd();
-  // Commands of the processes of this host, without those that make it a host.
+  // Commands of the processes that still run on this host, without those that make it a host and
+  // without the dead: its first process collects nobody. What is about to end has 5 s to do so.
   std::vector<std::string> processes() const;
   // Sockets of tandem that are still there: connections, listeners and UNIX names.
   std::string sockets() const;
 
  private:
+  std::vector<std::string> processes_now() const;
+
   std::filesystem::path folder_;
   std::string name_;
   std::unique_ptr<Process> first_;
