@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "e2e/job.h"
+#include "tandem/kernels/cpu_features.h"
 #include "tandem/trainer/checkpoint.h"
 
 namespace tandem::testing {
@@ -59,6 +60,35 @@ TEST_P(TaskBits, Bfloat16AndPaddingToo) {
     run_ranks(train_command("ranks", more), 2, 2);
     expect_equal_results("one", "ranks");
   }
+}
+
+class InstructionSets : public TaskBits {};
+
+INSTANTIATE_TEST_SUITE_P(Tasks, InstructionSets,
+                         ::testing::Values("run_qa", "run_ner", "run_glue", "run_classification"),
+                         [](const auto& task) { return std::string(task.param); });
+
+// On one machine, and where ranks have CPUs of two kinds.
+TEST_P(InstructionSets, ComputeTheSameBits) {
+  const auto cpu = kernels::CpuFeatures::detect();
+  if (!cpu.avx512) GTEST_SKIP() << "this CPU has no AVX-512 (F, BW, DQ, VL)";
+  const auto limited = [](const char* features) {
+    return Variables{{"OMP_NUM_THREADS", "1"}, {"TANDEM_CPU_FEATURES", features}};
+  };
+  const Words two_shards = with(eval_flags(), {"--logical_shards", "2", "--overwrite_output_dir"});
+  run_ok(train_command("best", two_shards));
+  run_ok(train_command("avx2", two_shards), limited("avx2"));
+  expect_equal_results("best", "avx2");
+  run_ranks(train_command("mixed", eval_flags()), 2, 1, limited("avx2"));
+  expect_equal_results("best", "mixed");
+
+  const Words bf16 = with(two_shards, {"--bf16"});
+  run_ok(train_command("best", bf16), limited("avx512"));
+  run_ok(train_command("avx2", bf16), limited("avx2"));
+  expect_equal_results("best", "avx2");
+  run_ranks(train_command("mixed", with(eval_flags(), {"--bf16", "--overwrite_output_dir"})), 2, 1,
+            limited("avx2"));
+  expect_equal_results("avx2", "mixed");
 }
 
 TEST_F(Bits, GradientsRoundedToBfloat16) {

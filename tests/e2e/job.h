@@ -180,12 +180,15 @@ class JobTest : public ::testing::Test {
   }
 
   // All ranks of a job by hand; every one must end well.
-  static void run_ranks(const Words& command, int size, int threads = 1) {
+  // `last` are further variables of the last rank.
+  static void run_ranks(const Words& command, int size, int threads = 1,
+                        const Variables& last = {}) {
     const int port = free_port();
     std::vector<std::unique_ptr<Process>> ranks;
     for (int rank = 0; rank < size; ++rank) {
-      ranks.push_back(
-          std::make_unique<Process>(command, rank_variables(rank, size, port, threads)));
+      Variables variables = rank_variables(rank, size, port, threads);
+      if (rank + 1 == size) variables.insert(last.begin(), last.end());
+      ranks.push_back(std::make_unique<Process>(command, variables));
     }
     for (auto& rank : ranks) {
       const ProcessResult result = rank->wait();

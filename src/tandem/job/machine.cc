@@ -12,9 +12,9 @@
 namespace tandem::job {
 namespace {
 
-kernels::KernelSet agree_on_kernels(comm::Communicator& communicator, nn::Precision precision,
-                                    const Environment& environment) {
-  kernels::CpuFeatures features = kernels::CpuFeatures::detect();
+// What the CPUs of all ranks have.
+kernels::CpuFeatures common_features(comm::Communicator& communicator,
+                                     kernels::CpuFeatures features) {
   std::array<std::int64_t, 5> flags{features.avx2, features.avx512, features.avx512_bf16,
                                     features.avx512_vnni, features.amx_bf16};
   communicator.all_reduce(std::span<std::int64_t>(flags), comm::ReduceOp::kMin);
@@ -23,10 +23,19 @@ kernels::KernelSet agree_on_kernels(comm::Communicator& communicator, nn::Precis
   features.avx512_bf16 = flags[2] != 0;
   features.avx512_vnni = flags[3] != 0;
   features.amx_bf16 = flags[4] != 0;
-  auto kernels =
-      kernels::select_kernels(features, environment.get("TANDEM_KERNELS").value_or(""), precision);
+  return features;
+}
+
+kernels::KernelSet agree_on_kernels(comm::Communicator& communicator, nn::Precision precision,
+                                    const Environment& environment) {
+  const auto own = kernels::CpuFeatures::detect();
+  const auto forced = environment.get("TANDEM_KERNELS").value_or("");
+  kernels::KernelSet kernels =
+      kernels::select_kernels(common_features(communicator, own), forced, precision);
   agree(communicator, "choice of kernels (TANDEM_KERNELS)", kernels.signature());
-  return kernels;
+  // A rank whose CPU can do more does it where the bits are those of the others.
+  kernels::KernelSet best = kernels::select_kernels(own, forced, precision);
+  return best.arithmetic(precision) == kernels.arithmetic(precision) ? best : kernels;
 }
 
 }  // namespace

@@ -17,9 +17,9 @@ namespace tandem::job {
 
 class Machine {
  public:
-  // Collective. All ranks compute with the kernels that the weakest CPU among them has, because
-  // different instructions round differently, and measure their peaks at once, as they will compute
-  // at once. Throws ConfigError.
+  // Collective. All ranks compute the bits of the kernels that the weakest CPU among them has: with
+  // those kernels, or with faster ones of the same bits. They measure their peaks at once, as they
+  // will compute at once. Throws ConfigError.
   Machine(const Environment& environment, nn::Precision precision,
           comm::Communicator& communicator);
   Machine(const Machine&) = delete;

@@ -35,6 +35,7 @@
 #include "tandem/kernels/kernel_tables.h"
 #include "tandem/kernels/simd/loop.h"
 #include "tandem/kernels/simd/math.h"
+#include "tandem/kernels/simd/sixteen_lanes.h"
 
 namespace tandem::kernels::simd {
 
@@ -43,6 +44,7 @@ struct Attention {
   using Input = typename Products::Input;
   using Inner = typename Products::Unit;
   using V = typename Inner::V;
+  using Row = SixteenLanes<V>;  // of sums along a row
   using T = typename Input::T;
   using Element = typename Inner::T;  // of P and dS
   static constexpr std::size_t kReduced = Inner::kReduced;
@@ -195,17 +197,17 @@ struct Attention {
                             float scale, float* scores) {
     const float largest = largest_of(num_keys, scores);
     const float scale2 = scale * kLog2E;
-    const V shift = V::set1(-largest * scale2);
-    const V scales = V::set1(scale2);
-    V total = V::zero();
-    for_each_masked_vector<V>(
-        mask, row, num_keys, [&](auto at, V factor) __attribute__((always_inline)) {
-          const V p = at.keep(exp2_below(V::fma(at.load(scores), scales, shift)));
+    const Row shift = Row::set1(-largest * scale2);
+    const Row scales = Row::set1(scale2);
+    Row total = Row::zero();
+    for_each_masked_vector<Row>(
+        mask, row, num_keys, [&](auto at, Row factor) __attribute__((always_inline)) {
+          const Row p = at.keep(exp2_below(Row::fma(at.load(scores), scales, shift)));
           total = total + p;
           Inner::store_operand(at, p * factor, in_place(scores));
         });
     clear(in_place(scores), num_keys, padded(num_keys));
-    return {largest, V::sum(total)};
+    return {largest, Row::sum(total)};
   }
 
   // Asks for a row of a head. Rows lie a hidden size apart, which the hardware does not foresee; a
@@ -257,12 +259,12 @@ struct Attention {
   }
 
   static float dot_row(std::size_t head_dim, const T* a, const T* b) {
-    V sum = V::zero();
-    for_each_vector<V>(
+    Row sum = Row::zero();
+    for_each_vector<Row>(
         head_dim, [&](auto at) __attribute__((always_inline)) {
-          sum = V::fma(at.load(a), at.load(b), sum);
+          sum = Row::fma(at.load(a), at.load(b), sum);
         });
-    return V::sum(sum);
+    return Row::sum(sum);
   }
 
   // One row: scores become dropout(P), grad_scores (which hold dO V^T) become dS.

@@ -9,6 +9,7 @@
 #include "tandem/kernels/kernel_tables.h"
 #include "tandem/kernels/simd/loop.h"
 #include "tandem/kernels/simd/math.h"
+#include "tandem/kernels/simd/sixteen_lanes.h"
 #include "tandem/kernels/simd/unroll.h"
 #include "tandem/kernels/simd_kernels.h"
 
@@ -142,7 +143,8 @@ constexpr DropoutKernels dropout_kernels() {
   return {.f32 = {dropout_row<V, float>}, .bf16 = {dropout_row<V, bfloat16>}};
 }
 
-// --- layer normalisation: a row stays in the L1 cache, so each sum gets a pass of its own ---
+// --- layer normalisation: a row stays in the L1 cache, so each sum gets a pass of its own, in 16
+// lanes (simd/sixteen_lanes.h) ---
 
 // y from the sum and its statistics.
 template <class V, class T>
@@ -218,8 +220,9 @@ void layer_norm_backward(const LayerNormRowBackward<T>& r) {
       });
 }
 
-template <class V>
+template <class Vec>
 constexpr LayerNormKernels layer_norm_kernels() {
+  using V = SixteenLanes<Vec>;
   return {.f32 = {layer_norm_forward<V, float>, layer_norm_recompute<V, float>,
                   layer_norm_backward<V, float>},
           .bf16 = {layer_norm_forward<V, bfloat16>, layer_norm_recompute<V, bfloat16>,
@@ -261,8 +264,9 @@ void add_column_sums(std::size_t rows, std::size_t columns, const T* x, std::siz
 }
 
 // Four chains of additions hide the latency of one.
-template <class V>
+template <class Vec>
 double squared_norm(std::size_t count, const float* x) {
+  using V = SixteenLanes<Vec>;
   typename V::Doubles chains[4] = {V::zero_doubles(), V::zero_doubles(), V::zero_doubles(),
                                    V::zero_doubles()};
   constexpr std::size_t kRound = 4 * V::kLanes;

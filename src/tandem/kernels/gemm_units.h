@@ -40,9 +40,9 @@ struct FloatUnit {
     first = V::as_words(V::load(row));
     second = V::as_words(V::load(row + V::kLanes));
   }
-  // An element that a later product reads as an operand.
-  template <class Place>
-  [[gnu::always_inline]] static inline void store_operand(Place at, V x, float* to) {
+  // Elements that a later product reads as operands. X: V, or the lanes of sums along a row.
+  template <class Place, class X>
+  [[gnu::always_inline]] static inline void store_operand(Place at, X x, float* to) {
     at.store(x, to);
   }
   static GemmUnit unit(const T* p, std::size_t) {

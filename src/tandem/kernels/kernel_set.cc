@@ -1,6 +1,7 @@
 #include "tandem/kernels/kernel_set.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 #include <span>
@@ -89,6 +90,30 @@ std::string refusal(const Row& row, const CpuFeatures& cpu, Precision precision)
   const std::string reason = refusal(row.needs, cpu);
   if (!reason.empty() || precision == Precision::kFloat32) return reason;
   return refusal(row.bf16_needs, cpu);
+}
+
+// Implementations with one name here compute the same bits. Vectors of 8 and 16 lanes do
+// (simd/sixteen_lanes.h), and so do the twins of instructions; what is not listed has bits of its
+// own.
+std::string_view arithmetic_of(std::string_view implementation, Precision precision) {
+  struct Names {
+    std::string_view implementation, f32, bf16;
+  };
+  static constexpr std::array<Names, 8> kShared = {{
+      {"avx2", "vector", "vector"},
+      {"avx512", "vector", "vector"},
+      {"avx512_emulated", "vector", "vector"},
+      {"avx512vnni", "vector", "vector"},
+      {"avx512bf16", "vector", "avx512bf16"},
+      {"avx512bf16_emulated", "vector", "avx512bf16"},
+      {"amx", "vector", "amx"},
+      {"amx_emulated", "vector", "amx"},
+  }};
+  for (const Names& names : kShared) {
+    if (names.implementation == implementation)
+      return precision == Precision::kFloat32 ? names.f32 : names.bf16;
+  }
+  return implementation;
 }
 
 struct Table {
@@ -364,6 +389,15 @@ std::string KernelSet::signature() const {
   for (const KernelChoice& choice : choices_) {
     text +=
         fmt::format("{}{}={}", text.empty() ? "" : ",", choice.operation, choice.implementation);
+  }
+  return text;
+}
+
+std::string KernelSet::arithmetic(Precision precision) const {
+  std::string text;
+  for (const KernelChoice& choice : choices_) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", choice.operation,
+                        arithmetic_of(choice.implementation, precision));
   }
   return text;
 }

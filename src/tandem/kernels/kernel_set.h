@@ -59,9 +59,11 @@ class KernelSet {
   const std::vector<KernelChoice>& describe() const { return choices_; }
   // The implementation that runs an operation. Throws InvalidArgument for an unknown operation.
   std::string_view implementation(std::string_view operation) const;
-  // "gemm=avx512bf16,attention=avx512,...": equal strings compute equal bits, and TANDEM_KERNELS
-  // accepts it.
+  // "gemm=avx512bf16,attention=avx512,...", which TANDEM_KERNELS accepts.
   std::string signature() const;
+  // "gemm=vector,attention=vector,...": sets of equal strings compute equal bits in `precision`
+  // (docs/numerics.md), whatever instructions they use.
+  std::string arithmetic(Precision precision) const;
 
   // For the operations of this library.
   const GemmKernels* gemm = nullptr;

@@ -187,6 +187,29 @@ TEST(KernelSet, SignatureSelectsTheSameSetAgain) {
   }
 }
 
+// What decides whether computers of different kinds may take part in one job.
+TEST(KernelSet, ArithmeticIsEqualWhereTheBitsAre) {
+  if (!kHasX86Rows) GTEST_SKIP() << kNoX86Rows;
+  const auto arithmetic = [](const CpuFeatures& cpu, Precision precision,
+                             std::string_view forced = {}) {
+    return select_kernels(cpu, forced, precision).arithmetic(precision);
+  };
+  const std::string f32 = arithmetic(kAvx2Only, Precision::kFloat32);
+  EXPECT_THAT(f32, HasSubstr("gemm=vector,attention=vector,layer_norm=vector"));
+  for (const CpuFeatures& cpu : {kSkylakeServer, kZen5, kSapphireRapids})
+    EXPECT_EQ(arithmetic(cpu, Precision::kFloat32), f32) << cpu.describe();
+  EXPECT_NE(arithmetic(kZen5, Precision::kFloat32, "layer_norm=reference"), f32);
+  EXPECT_NE(arithmetic(kZen5, Precision::kFloat32, "gemm=onednn"), f32);
+
+  const std::string bf16 = arithmetic(kAvx2Only, Precision::kBfloat16);
+  EXPECT_EQ(arithmetic(kSkylakeServer, Precision::kBfloat16), bf16);
+  EXPECT_NE(arithmetic(kZen5, Precision::kBfloat16), bf16);
+  EXPECT_NE(arithmetic(kSapphireRapids, Precision::kBfloat16),
+            arithmetic(kZen5, Precision::kBfloat16));
+  EXPECT_EQ(arithmetic(kZen5, Precision::kBfloat16, "gemm=amx_emulated,attention=amx_emulated"),
+            arithmetic(kSapphireRapids, Precision::kBfloat16));
+}
+
 TEST(KernelSet, WrongOverridesAreConfigErrorsThatListWhatExists) {
   if (!kHasX86Rows) GTEST_SKIP() << kNoX86Rows;
   EXPECT_THAT(error_of(kZen5, "gem=reference"),

@@ -41,6 +41,11 @@ inline std::string obstacle(const std::string& operation, std::string_view imple
   return fmt::format("this family of processors has no {}={}", operation, implementation);
 }
 
+// The implementation in plain C++ that computes the same bits. Vectors of 8 lanes have those of 16.
+inline std::string emulation_of(const std::string& implementation) {
+  return (implementation == "avx2" ? "avx512" : implementation) + "_emulated";
+}
+
 template <class T>
 constexpr Precision kPrecisionOf =
     std::is_same_v<T, float> ? Precision::kFloat32 : Precision::kBfloat16;

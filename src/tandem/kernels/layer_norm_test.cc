@@ -124,6 +124,31 @@ TEST(LayerNorm, ReferenceBackwardIsTheDerivativeOfForward) {
   }
 }
 
+template <class T>
+void expect_bits_of_any_width(std::size_t H, float p) {
+  const LayerNormCase<T> c(H, p);
+  Runtime narrow("layer_norm=avx2"), wide("layer_norm=avx512");
+  const auto got = run(narrow.context(), c);
+  const auto want = run(wide.context(), c);
+  SCOPED_TRACE(fmt::format("H {} p {}", H, p));
+  EXPECT_TRUE(same_bits(got.y, want.y));
+  EXPECT_TRUE(same_bits(got.y_copy, want.y_copy));
+  EXPECT_TRUE(same_bits(got.mean, want.mean) && same_bits(got.rstd, want.rstd));
+  EXPECT_TRUE(same_bits(got.grad_sum, want.grad_sum) && same_bits(got.grad_x, want.grad_x));
+  EXPECT_TRUE(same_bits(got.grad_gamma, want.grad_gamma));
+  EXPECT_TRUE(same_bits(got.grad_beta, want.grad_beta));
+}
+
+TEST(VectorWidths, GiveTheSameLayerNorm) {
+  if (const auto reason = obstacle("layer_norm", "avx512"); !reason.empty()) GTEST_SKIP() << reason;
+  for (const std::size_t H : {3, 8, 13, 16, 24, 31, 129, 384}) {
+    for (const float p : {0.0f, 0.1f}) {
+      expect_bits_of_any_width<float>(H, p);
+      expect_bits_of_any_width<bfloat16>(H, p);
+    }
+  }
+}
+
 TEST(LayerNorm, SameBitsForAnyNumberOfThreads) {
   for (const auto& row : implementations("layer_norm", CpuFeatures::detect())) {
     if (!row.reason.empty()) continue;

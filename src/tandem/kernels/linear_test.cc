@@ -148,8 +148,7 @@ class EmulatedGemm : public ::testing::TestWithParam<const char*> {};
 // compared here; see also bf16_instructions_test.cc.
 TEST_P(EmulatedGemm, ComputesTheBitsOfTheHardware) {
   const std::string name = GetParam();
-  // AVX2 adds up in the order of AVX-512.
-  const std::string twin = name == "avx2" ? "avx512_emulated" : name + "_emulated";
+  const std::string twin = emulation_of(name);
   if (const std::string reason = obstacle("gemm", name); !reason.empty()) GTEST_SKIP() << reason;
   bool accumulate = false;
   for (const Shape& s : kShapes) {

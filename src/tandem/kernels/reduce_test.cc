@@ -42,6 +42,17 @@ TEST(Reduce, FastVersionsAgreeWithTheReference) {
   }
 }
 
+TEST(VectorWidths, GiveTheSameGradientNorm) {
+  if (const auto reason = obstacle("reduce", "avx512"); !reason.empty()) GTEST_SKIP() << reason;
+  Runtime narrow("reduce=avx2"), wide("reduce=avx512");
+  for (const std::size_t count : {1, 9, 16, 25, 63, 64, 389, 200000}) {
+    const auto x = random_values(count, 3);
+    EXPECT_EQ(squared_norm(narrow.context().kernels, count, x.data()),
+              squared_norm(wide.context().kernels, count, x.data()))
+        << count;
+  }
+}
+
 TEST(Reduce, ConversionRoundsToNearestEvenAndKeepsNan) {
   const std::vector<float> x = {1.0f,
                                 1.00390625f,

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -61,6 +62,32 @@ void check_math(const MathFunctions& math) {
   EXPECT_TRUE(std::isnan(y[0]));
   EXPECT_EQ(y[1], 1.0f);
   EXPECT_EQ(y[2], -1.0f);
+}
+
+TEST(VectorWidths, GiveTheSameExponentials) {
+#if defined(__x86_64__)
+  if (const auto reason = obstacle("activation", "avx512"); !reason.empty()) GTEST_SKIP() << reason;
+  // Every 4,099th f32, of all signs, exponents and kinds.
+  std::vector<float> x;
+  for (std::uint64_t bits = 0; bits < (1ull << 32); bits += 4099)
+    x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+  std::vector<float> narrow(x.size()), wide(x.size());
+  const auto expect_same = [&](auto function, std::string_view name) {
+    (kMathAvx2.*function)(x.size(), x.data(), narrow.data());
+    (kMathAvx512.*function)(x.size(), x.data(), wide.data());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (std::isnan(narrow[i]) && std::isnan(wide[i])) continue;
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(narrow[i]), std::bit_cast<std::uint32_t>(wide[i]))
+          << name << "(" << x[i] << ")";
+    }
+  };
+  expect_same(&MathFunctions::exp, "exp");
+  expect_same(&MathFunctions::erf, "erf");
+  std::erase_if(x, [](float value) { return value >= 128; });
+  expect_same(&MathFunctions::exp2, "exp2");
+#else
+  GTEST_SKIP() << "this build has no kernels for x86-64";
+#endif
 }
 
 TEST(SimdMath, Avx2IsWithinTwoUlp) {

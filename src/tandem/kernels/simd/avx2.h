@@ -115,13 +115,17 @@ struct Vec {
     quarters = _mm_max_ps(quarters, _mm_movehl_ps(quarters, quarters));
     return _mm_cvtss_f32(_mm_max_ss(quarters, _mm_movehdup_ps(quarters)));
   }
-  // The sum of the squares of the lanes, in f64, added to the 4 lanes of `total`.
+  // The squares of half the lanes, in f64, added to the 4 lanes of `total`.
   using Doubles = __m256d;
   TANDEM_SIMD Doubles zero_doubles() { return _mm256_setzero_pd(); }
-  TANDEM_SIMD Doubles add_squares(Vec a, Doubles total) {
+  TANDEM_SIMD Doubles add(Doubles a, Doubles b) { return _mm256_add_pd(a, b); }
+  TANDEM_SIMD Doubles add_low_squares(Vec a, Doubles total) {
     const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(a.v));
+    return _mm256_fmadd_pd(low, low, total);
+  }
+  TANDEM_SIMD Doubles add_high_squares(Vec a, Doubles total) {
     const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(a.v, 1));
-    return _mm256_fmadd_pd(high, high, _mm256_fmadd_pd(low, low, total));
+    return _mm256_fmadd_pd(high, high, total);
   }
   TANDEM_SIMD double sum(Doubles a) {
     const __m128d halves = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
