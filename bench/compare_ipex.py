@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A training step of tandem against Intel Extension for PyTorch's, in turns on the same machine; see rivals.py.
 
-    bench/compare_ipex.py [--model minilm|bert-base|bert-large] [--types f32,bf16] [--tcmalloc FILE] [--iomp FILE] [--lengths padded|squad] …
+    bench/compare_ipex.py [--task TASK] [--model minilm|bert-base|bert-large] [--types f32,bf16] [--tcmalloc FILE] [--iomp FILE] [--lengths padded|squad|sst2] …
 
 Run it with a Python that has torch 2.8, intel-extension-for-pytorch 2.8 (its last release) and transformers. The model and the optimizer go through ipex.optimize, as the Trainer's
 --use_ipex did.
@@ -14,10 +14,9 @@ def ipex_side(options):
     import intel_extension_for_pytorch as ipex
     import torch
     import transformers
-    from transformers import BertConfig, BertForQuestionAnswering
     torch.set_num_threads(options.threads)
     torch.manual_seed(42)
-    model = BertForQuestionAnswering(BertConfig(**rivals.MODELS[options.model])).train()
+    model = rivals.model_class(options)(rivals.config_of(options)).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=rivals.LEARNING_RATE)
     bf16 = options.types == "bf16"
     model, optimizer = ipex.optimize(model, optimizer=optimizer, dtype=torch.bfloat16 if bf16 else torch.float32)

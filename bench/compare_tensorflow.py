@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A training step of tandem against TensorFlow's, in turns on the same machine; see rivals.py.
 
-    bench/compare_tensorflow.py [--model minilm|bert-base|bert-large] [--types f32,bf16] [--tcmalloc FILE] [--iomp FILE] [--lengths padded|squad] …
+    bench/compare_tensorflow.py [--task TASK] [--model minilm|bert-base|bert-large] [--types f32,bf16] [--tcmalloc FILE] [--iomp FILE] [--lengths padded|squad|sst2] …
 
-Run it with a Python that has tensorflow, tf-keras and transformers 4.57 (the last with TensorFlow models). TFBertForQuestionAnswering in graph mode, Adam with clipping, the policy
-mixed_bfloat16 for bf16.
+Run it with a Python that has tensorflow, tf-keras and transformers 4.57 (the last with TensorFlow models). TFBertForQuestionAnswering, or the class of --task, in graph mode, Adam with
+clipping, the policy mixed_bfloat16 for bf16.
 """
 
 import os
@@ -17,13 +17,12 @@ def tensorflow_side(options):
     import tensorflow as tf
     import tf_keras
     import transformers
-    from transformers import BertConfig, TFBertForQuestionAnswering
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.random.set_seed(42)
     if options.types == "bf16":
         tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    model = TFBertForQuestionAnswering(BertConfig(**rivals.MODELS[options.model]))
+    model = rivals.model_class(options, "TF")(rivals.config_of(options))
     optimizer = tf_keras.optimizers.Adam(rivals.LEARNING_RATE)
     batch = {name: tf.constant(value) for name, value in rivals.numpy_batch(options).items()}
 

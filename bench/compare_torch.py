@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """A training step of tandem against PyTorch's, in turns on the same machine; see rivals.py.
 
-    bench/compare_torch.py [--model minilm|bert-base|bert-large] [--types f32,bf16] [--variants sdpa,eager,compile] [--tcmalloc FILE] [--iomp FILE] [--lengths padded|squad] …
+    bench/compare_torch.py [--task TASK] [--model minilm|bert-base|bert-large] [--types f32,bf16] [--variants sdpa,eager,compile] [--tcmalloc FILE] [--iomp FILE] [--lengths padded|squad|sst2] …
 
-Run it with a Python that has torch and transformers. PyTorch: BertForQuestionAnswering, fused AdamW, autocast for bf16; attention as SDPA or eager, or SDPA compiled.
+Run it with a Python that has torch and transformers. PyTorch: BertForQuestionAnswering, or the class of --task; fused AdamW, autocast for bf16; attention as SDPA or eager, or SDPA
+compiled.
 """
 
 import rivals
@@ -12,11 +13,10 @@ import rivals
 def torch_side(options):
     import torch
     import transformers
-    from transformers import BertConfig, BertForQuestionAnswering
     torch.set_num_threads(options.threads)
     torch.manual_seed(42)
-    config = BertConfig(**rivals.MODELS[options.model], attn_implementation="eager" if options.side == "eager" else "sdpa")
-    model = BertForQuestionAnswering(config).train()
+    config = rivals.config_of(options, attn_implementation="eager" if options.side == "eager" else "sdpa")
+    model = rivals.model_class(options)(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=rivals.LEARNING_RATE, fused=True)
     batch = {name: torch.from_numpy(value) for name, value in rivals.numpy_batch(options).items()}
     forward = torch.compile(model) if options.side == "compile" else model

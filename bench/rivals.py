@@ -1,9 +1,10 @@
 """What compare_torch.py, compare_ipex.py and compare_tensorflow.py share: a training step of tandem and of a rival, in turns on the same machine.
 
-Both sides do the same work: a model of the named size with random weights, a batch of --batch sequences of --seq tokens (with --lengths squad tandem gets the lengths of
-SQuAD and computes no padding, while the rival pads to --seq, as run_qa.py does by default), forward with dropout 0.1, backward, clipping to 1.0 and AdamW. A round runs each column
-once in a process of its own; every round begins with the next column. A process leaves out its first steps and gives the median of the others; printed are the medians over the
-rounds, their spread, and the ratio to tandem.
+Both sides do the same work: a model of the named size with random weights and the head of --task, a batch of --batch sequences of at most --seq tokens, forward with dropout 0.1,
+backward, clipping to 1.0 and AdamW. With --lengths squad or sst2 tandem gets the lengths of these texts and computes no padding; else it computes --seq tokens of each. The rival's
+texts are as long as the task's (those of SQuAD, or of SST-2), and it pads them to --seq, as the official scripts do by default, or with --rival_padding longest to the longest of
+the batch. A round runs each column once in a process of its own; every round begins with the next column. A process leaves out its first steps and gives the median of the others;
+printed are the medians over the rounds, their spread, and the ratio to tandem.
 
 The rival is shown at its best. Its columns: glibc's allocator as it comes, glibc's with huge pages (tandem asks for them itself, by madvise), with --tcmalloc FILE that allocator, and with --iomp FILE
 Intel's OpenMP in the place of the wheel's, with whichever allocator is given; THP_MEM_ALLOC_ENABLE=1 (PyTorch's own huge pages) and OMP_PROC_BIND=close are set wherever huge pages are. A rival is believed only if
@@ -25,10 +26,30 @@ MODELS = {
     "bert-base": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
     "bert-large": {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096},
 }
+# What a batch is by default: the length of the official script's arguments, and texts as long as those of --lengths.
+TASKS = {
+    "question-answering": {"batch": 12, "seq": 384, "texts": "squad"},
+    "text-classification": {"batch": 32, "seq": 128, "texts": "sst2"},
+    "token-classification": {"batch": 32, "seq": 128, "texts": "sst2"},
+}
+LABELS = {"text-classification": 2, "token-classification": 9}
 LEAST_WARM_UP = 3
 LEARNING_RATE = 3e-5
 # What lets a rival use huge pages and keeps its threads on their cores.
 AT_ITS_BEST = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE": "1", "OMP_PROC_BIND": "close"}
+
+
+def add_rounds(parser):
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=5)
+
+
+def add_columns(parser, variants):
+    parser.add_argument("--variants", default=",".join(variants), help=f"of {', '.join(variants)}")
+    parser.add_argument("--allocators", default="glibc,hugepages,tcmalloc,iomp", help="columns of the rival; tcmalloc and iomp need their file")
+    parser.add_argument("--tcmalloc", metavar="FILE", help="preload this library into the rival, as Hugging Face's guides do")
+    parser.add_argument("--iomp", metavar="FILE", help="preload this libiomp5.so into the rival")
+    parser.add_argument("--json", metavar="FILE", help="write all figures, as bench/record.py wants them")
 
 
 def parse(description, variants):
@@ -36,33 +57,54 @@ def parse(description, variants):
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--tandem", default="build/release/bin/tandem")
     parser.add_argument("--model", choices=MODELS, default="minilm")
-    parser.add_argument("--batch", type=int, default=12)
-    parser.add_argument("--seq", type=int, default=384)
-    parser.add_argument("--lengths", choices=["padded", "squad"], default="padded")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--task", choices=TASKS, default="question-answering")
+    parser.add_argument("--batch", type=int, help="sequences; default: 12, for texts with labels 32")
+    parser.add_argument("--seq", type=int, help="tokens that a sequence has at most; default: 384, for texts with labels 128")
+    parser.add_argument("--lengths", choices=["padded", "squad", "sst2"], default="padded", help="tandem's")
+    parser.add_argument("--rival_padding", choices=["max", "longest"], default="max", help="to --seq, or to the longest of the batch")
+    parser.add_argument("--text_lengths", type=lambda words: [int(word) for word in words.split(",")], help=argparse.SUPPRESS)
+    add_rounds(parser)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--skip", type=int, default=3, help=f"first steps that no side counts: memory, caches, tracing; at least {LEAST_WARM_UP}")
     parser.add_argument("--types", default="f32,bf16")
-    parser.add_argument("--variants", default=",".join(variants), help=f"of {', '.join(variants)}")
-    parser.add_argument("--allocators", default="glibc,hugepages,tcmalloc,iomp", help="columns of the rival; tcmalloc and iomp need their file")
-    parser.add_argument("--tcmalloc", metavar="FILE", help="preload this library into the rival, as Hugging Face's guides do")
-    parser.add_argument("--iomp", metavar="FILE", help="preload this libiomp5.so into the rival")
-    parser.add_argument("--json", metavar="FILE", help="write all figures, as bench/record.py wants them")
+    add_columns(parser, variants)
     options = parser.parse_args()
     if options.skip < LEAST_WARM_UP:
         parser.error(f"--skip: at least {LEAST_WARM_UP} steps of warm-up")
+    options.batch = options.batch or TASKS[options.task]["batch"]
+    options.seq = options.seq or TASKS[options.task]["seq"]
     return options
 
 
 def numpy_batch(options):
-    """The rival's batch: padded to --seq, with masks of SQuAD-like lengths."""
+    """The rival's batch: texts of the given lengths, padded."""
     import numpy as np
-    positions = np.arange(options.seq)[None, :]
-    lengths = np.minimum(70 + np.arange(options.batch) * 37 % 200, options.seq)[:, None]
-    ids = np.random.default_rng(42).integers(1, 30522, (options.batch, options.seq))
-    return {"input_ids": ids, "attention_mask": (positions < lengths).astype("int64"), "token_type_ids": (positions >= 9).astype("int64").repeat(options.batch, 0),
-            "start_positions": np.full(options.batch, 9), "end_positions": np.full(options.batch, 9)}
+    width = options.seq if options.rival_padding == "max" else max(options.text_lengths)
+    positions = np.arange(width)[None, :]
+    lengths = np.array(options.text_lengths)[:, None]
+    draw = np.random.default_rng(42)
+    shape = (options.batch, width)
+    batch = {"input_ids": draw.integers(1, 30522, shape), "attention_mask": (positions < lengths).astype("int64")}
+    if options.task == "question-answering":
+        answers = np.full(options.batch, 9)
+        return {**batch, "token_type_ids": (positions >= 9).astype("int64").repeat(options.batch, 0), "start_positions": answers, "end_positions": answers}
+    labels = draw.integers(0, LABELS[options.task], options.batch if options.task == "text-classification" else shape)
+    if options.task == "token-classification":
+        labels[(positions == 0) | (positions >= lengths - 1)] = -100  # special tokens and padding, as run_ner.py labels them
+    return {**batch, "token_type_ids": np.zeros(shape, "int64"), "labels": labels}
+
+
+def config_of(options, **more):
+    """transformers' configuration of the model, with as many labels as the task has."""
+    from transformers import BertConfig
+    return BertConfig(**MODELS[options.model], num_labels=LABELS.get(options.task, 2), **more)
+
+
+def model_class(options, prefix=""):
+    """transformers' class for the task; prefix TF: TensorFlow's."""
+    import transformers
+    what = {"question-answering": "QuestionAnswering", "text-classification": "SequenceClassification", "token-classification": "TokenClassification"}[options.task]
+    return getattr(transformers, f"{prefix}BertFor{what}")
 
 
 def has_learned(losses):
@@ -88,16 +130,21 @@ def run(command, environment):
     return done.stdout
 
 
-def tandem_step(options, kind):
+def bench_step(options, lengths, kind, rounds):
     """Verified by the bench itself, against the reference."""
-    output = run([options.tandem, "bench", "step", "--model", options.model, "--batch", options.batch, "--seq", options.seq, "--lengths", options.lengths, "--dtype", kind,
-                  "--threads", options.threads, "--rounds", options.skip + options.steps, "--json"], {})
-    return {"seconds": json.loads(output)["results"][0]["seconds"]["median"], "versions": {}}
+    output = run([options.tandem, "bench", "step", "--model", options.model, "--task", options.task, "--batch", options.batch, "--seq", options.seq, "--lengths", lengths, "--dtype", kind,
+                  "--threads", options.threads, "--rounds", rounds, "--json"], {})
+    return json.loads(output)["results"][0]
+
+
+def tandem_step(options, kind):
+    return {"seconds": bench_step(options, options.lengths, kind, options.skip + options.steps)["seconds"]["median"], "versions": {}}
 
 
 def rival_step(options, script, variant, kind, environment):
-    output = run([sys.executable, script, "--side", variant, "--model", options.model, "--batch", options.batch, "--seq", options.seq, "--threads", options.threads,
-                  "--steps", options.steps, "--skip", options.skip, "--types", kind], {"OMP_NUM_THREADS": str(options.threads), **environment})
+    output = run([sys.executable, script, "--side", variant, "--model", options.model, "--task", options.task, "--batch", options.batch, "--seq", options.seq, "--threads", options.threads,
+                  "--rival_padding", options.rival_padding, "--text_lengths", ",".join(map(str, options.text_lengths)), "--steps", options.steps, "--skip", options.skip, "--types", kind],
+                 {"OMP_NUM_THREADS": str(options.threads), **environment})
     result = json.loads(output.strip().split("\n")[-1])
     if not has_learned(result["losses"]):
         sys.exit(f"{variant} {kind}: the losses {result['losses']} are not those of a model that learns: not comparable")
@@ -122,28 +169,44 @@ def rotated(columns, number):
     return turned if number % 2 == 0 else turned[::-1]
 
 
+def in_turns(sides, rounds, title, figure):
+    """{side: [figure of each round]} and the versions; sides: {side: a function that runs it once and returns a dictionary with the figure and "versions"}."""
+    values, versions = {side: [] for side in sides}, {}
+    for number in range(rounds):
+        for side in rotated(list(sides), number):
+            result = sides[side]()
+            versions.update(result["versions"])
+            values[side].append(result[figure])
+            print(f"round {number + 1}: {title} {' '.join(side)} {result[figure]:.4f}", file=sys.stderr, flush=True)  # so that a run that is cut is not lost
+    return values, versions
+
+
+def spread(values):
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def columns_of(options, run_side):
+    """{(variant, allocator): a function that runs the rival so}; run_side(variant, variables)."""
+    return {(variant, name): lambda variant=variant, variables=variables: run_side(variant, variables)
+            for variant in options.variants.split(",") for name, variables in environments(options).items()}
+
+
 def compare(options, script):
-    print(f"{options.model}, {options.batch} x {options.seq}, tandem's lengths: {options.lengths}, {options.threads} threads, {options.rounds} rounds of {options.steps} steps; "
-          "seconds per step, median (min - max)")
+    options.text_lengths = bench_step(options, TASKS[options.task]["texts"], "f32", 1)["sequence_lengths"]
+    print(f"{options.model}, {options.task}, {options.batch} x {options.seq}, tandem's lengths: {options.lengths}, the rival pads to the {options.rival_padding}, {options.threads} threads, "
+          f"{options.rounds} rounds of {options.steps} steps; seconds per step, median (min - max)")
     results, versions = [], {}
     for kind in options.types.split(","):
-        sides = {("tandem", ""): lambda kind=kind: tandem_step(options, kind)}
-        for variant in options.variants.split(","):
-            for name, variables in environments(options).items():
-                sides[variant, name] = lambda variant=variant, variables=variables, kind=kind: rival_step(options, script, variant, kind, variables)
-        times = {side: [] for side in sides}
-        for number in range(options.rounds):
-            for side in rotated(list(sides), number):
-                result = sides[side]()
-                versions.update(result["versions"])
-                times[side].append(result["seconds"])
-                print(f"round {number + 1}: {kind} {' '.join(side)} {result['seconds']:.4f}", file=sys.stderr, flush=True)  # so that a run that is cut is not lost
+        sides = {("tandem", ""): lambda kind=kind: tandem_step(options, kind),
+                 **columns_of(options, lambda variant, variables, kind=kind: rival_step(options, script, variant, kind, variables))}
+        times, found = in_turns(sides, options.rounds, kind, "seconds")
+        versions.update(found)
         ours = statistics.median(times["tandem", ""])
         for side, values in times.items():
-            median = statistics.median(values)
-            ratio = "" if side[0] == "tandem" else f"   tandem is {median / ours:.2f} times as fast"
-            print(f"  {kind:4} {' '.join(side):24} {median:8.4f}  ({min(values):.4f} - {max(values):.4f}){ratio}", flush=True)
-            results.append({"side": side[0], "allocator": side[1], "dtype": kind, "seconds": {"median": median, "min": min(values), "max": max(values)}})
+            seconds = spread(values)
+            ratio = "" if side[0] == "tandem" else f"   tandem is {seconds['median'] / ours:.2f} times as fast"
+            print(f"  {kind:4} {' '.join(side):24} {seconds['median']:8.4f}  ({seconds['min']:.4f} - {seconds['max']:.4f}){ratio}", flush=True)
+            results.append({"side": side[0], "allocator": side[1], "dtype": kind, "seconds": seconds})
     if options.json:
-        setting = {name: getattr(options, name) for name in ("model", "batch", "seq", "lengths", "threads", "rounds", "steps", "skip")}
+        setting = {name: getattr(options, name) for name in ("model", "task", "batch", "seq", "lengths", "rival_padding", "threads", "rounds", "steps", "skip")}
         pathlib.Path(options.json).write_text(json.dumps({"rival": pathlib.Path(script).stem.removeprefix("compare_"), **setting, "versions": versions, "results": results}))

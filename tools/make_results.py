@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-NAMES = {"minilm": "MiniLM", "bert-base": "BERT-base", "bert-large": "BERT-large", "distilbert": "DistilBERT", "squad": "SQuAD's", "torch": "PyTorch", "tensorflow": "TensorFlow", "ipex": "IPEX"}
+NAMES = {"minilm": "MiniLM", "bert-base": "BERT-base", "bert-large": "BERT-large", "distilbert": "DistilBERT", "squad": "SQuAD's", "sst2": "SST-2's", "longest": "to the longest", "max": "to the limit", "pipeline": "pipeline, text by text", "batched": "pipeline, batches", "trainer": "Trainer", "torch": "PyTorch", "tensorflow": "TensorFlow", "ipex": "IPEX"}
 # Gloo alone, and as torch.distributed calls it, is measured by itself: its time would not be the best beside an MPI's.
 GLOO = ("Gloo", "torch.distributed")
 MPIS = ("MPICH", "Open MPI", "Intel MPI", "oneCCL", *GLOO)
@@ -116,7 +116,14 @@ def rows_of_rivals(run):
     for result in run["results"]:
         if result["side"] != "tandem":
             yield {"model": run["model"], "type": result["dtype"], "lengths": run["lengths"], "rival": run["rival"], "form": result["side"], "allocator": result["allocator"],
-                   "tandem": three(ours[result["dtype"]]), "seconds": three(result["seconds"])}
+                   "task": run.get("task"), "padding": run.get("rival_padding"), "tandem": three(ours[result["dtype"]]), "seconds": three(result["seconds"])}
+
+
+def rows_of_predict(run):
+    ours = {result["dtype"]: result["rate"] for result in run["results"] if result["side"] == "tandem"}
+    for result in run["results"]:
+        if result["side"] != "tandem":
+            yield {"what": run["what"], "model": run["model"], "type": result["dtype"], "rival": result["side"], "allocator": result["allocator"], "tandem": three(ours[result["dtype"]]), "rate": three(result["rate"])}
 
 
 def rows_of_comm(run):
@@ -145,6 +152,10 @@ def rows_of_answers(run):
 def with_ratio(row):
     if "ratio" not in row and row.get("tandem"):
         row["ratio"] = middle(row["seconds"]) / middle(row["tandem"])
+
+
+def with_rate_ratio(row):
+    row["ratio"] = middle(row["tandem"]) / middle(row["rate"])
 
 
 def with_comm_ratios(row):
@@ -178,6 +189,15 @@ PAGES = {
                    "default. Memory of the rival: glibc as it comes, with huge pages (`GLIBC_TUNABLES=glibc.malloc.hugetlb=1`, `THP_MEM_ALLOC_ENABLE=1`, `OMP_PROC_BIND=close`), with these and tcmalloc, or with these and Intel's OpenMP.",
                    [*MODEL, ("rival", "rival", text), ("form", "form", text), ("memory", "allocator", text), ("tandem, s", "tandem", number), ("rival, s", "seconds", number), ("times as fast", "ratio", factor)],
                    ("model", "type", "lengths", "rival", "form", "allocator"), "ratio", rows=rows_of_rivals, derive=with_ratio),
+    "label_rivals": Page("Steps of text and token classification against other frameworks", "Seconds for the same step of text classification (two labels of each text) and of token classification (nine labels of each token): sequences of at most 128 tokens with "
+                         "SST-2's lengths (23.3 on average), dropout 0.1, clipping, AdamW, in turns. With these lengths tandem computes no padding; the rivals pad to 128, as Hugging Face's scripts do by default, or to the longest of the batch. "
+                         "Memory of the rival: as in [training steps](rivals.md).",
+                         [("task", "task", text), *MODEL, ("rival", "rival", text), ("form", "form", text), ("it pads", "padding", text), ("memory", "allocator", text), ("tandem, s", "tandem", number), ("rival, s", "seconds", number),
+                          ("times as fast", "ratio", factor)], ("task", "model", "type", "lengths", "rival", "form", "padding", "allocator"), "ratio", rows=rows_of_rivals, derive=with_ratio),
+    "predict": Page("Labels for texts against transformers and onnxruntime", "Sentences of SST-2 per second, in turns. predict: `tandem predict`, its start counted, against transformers' pipeline and onnxruntime with the model exported and fused, their start not counted. evaluate: what "
+                    "`tandem run_glue` and the Trainer print for an evaluation. Memory of the rival: as in [training steps](rivals.md).",
+                    [("", "what", text), ("model", "model", text), ("type", "type", text), ("rival", "rival", text), ("memory", "allocator", text), ("tandem, per second", "tandem", number), ("rival, per second", "rate", number), ("times as fast", "ratio", factor)],
+                    ("what", "model", "type", "rival", "allocator"), "ratio", rows=rows_of_predict, derive=with_rate_ratio),
     "collectives": Page("Collectives against MPI, oneCCL and Gloo", "Two ranks on two cores of one machine, one core each (Gloo, which has threads of its own, is not bound, and its calls follow each other without a barrier), f32, microseconds: medians over the rounds of the slowest rank's median. Private is memory that the program allocated, in pages of "
                         "4 KiB; communicator memory comes from `mem_alloc`. all_reduce and broadcast are in place; the bytes of all_gather and gather are those of the gathered buffer. A ratio is the fastest rival's time over tandem's.",
                         [("operation", "operation", text), ("bytes", "bytes", bytes_of), ("private", "private", number), ("communicator", "communicator", number), *((name, name, number) for name in MPIS),

@@ -342,6 +342,7 @@ TEST(BenchProgram, TheStagesOfAStepAddUp) {
     const json& step = results[0];
     expect_verified_and_timed(step);
     EXPECT_EQ(step["dtype"], dtype);
+    EXPECT_EQ(step["sequence_lengths"], json({62, 64, 64})) << "the rivals get the same";
     double sum = 0;
     for (const json& stage : step["breakdown"]) {
       EXPECT_GE(stage["seconds"].get<double>(), 0) << stage;

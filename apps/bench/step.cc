@@ -173,6 +173,7 @@ void report_rounds(Session& session, const StepOptions& options, Dtype dtype, do
               {"verified", true},
               {"error", error},
               {"tokens", tokens},
+              {"sequence_lengths", task.batch().key_count},
               {"flops", flops},
               {"seconds", to_json(time)},
               {"unit", "tokens/s"},

@@ -39,6 +39,29 @@ def check_belief():
     assert not rivals.has_learned([6.0, 5.0, 4.0, float("nan")]) and not rivals.has_learned([6.0])
 
 
+def check_batches():
+    """A rival gets texts of the lengths that tandem has, and labels where the official scripts put them."""
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        print("check_bench_scripts: no numpy: the rivals' batches are not checked")
+        return
+    for task, padding, width in (("question-answering", "max", 16), ("text-classification", "longest", 9), ("token-classification", "longest", 9)):
+        batch = rivals.numpy_batch(types.SimpleNamespace(task=task, batch=3, seq=16, rival_padding=padding, text_lengths=[9, 4, 6]))
+        assert batch["input_ids"].shape == (3, width) and batch["attention_mask"].sum(axis=1).tolist() == [9, 4, 6], task
+        assert "start_positions" in batch if task == "question-answering" else batch["labels"].shape[0] == 3
+        if task == "token-classification":
+            assert (batch["labels"] != -100).sum(axis=1).tolist() == [7, 2, 4], "special tokens and padding have no label"
+
+
+def check_turns():
+    order = []
+    sides = {(name, ""): lambda name=name: order.append(name) or {"seconds": float(len(order)), "versions": {name: "1"}} for name in "ab"}
+    values, versions = rivals.in_turns(sides, 2, "f32", "seconds")
+    assert order == ["a", "b", "a", "b"], order  # round 2 begins with b and goes backwards
+    assert values == {("a", ""): [1.0, 3.0], ("b", ""): [2.0, 4.0]} and versions == {"a": "1", "b": "1"}
+
+
 def check_record():
     assert record.told(["/somewhere/build/bin/tandem", "bench", "peak"]) == "tandem bench peak", "folders of a machine do not belong into the project"
     assert record.counted("x\n12 passed, 0 failed, 3 skipped\n")["rows"] == [{"passed": 12, "failed": 0, "skipped": 3}]
@@ -89,5 +112,7 @@ def check_rivals_results():
 check_columns()
 check_rivals_results()
 check_belief()
+check_batches()
+check_turns()
 check_record()
 print("check_bench_scripts: passed")

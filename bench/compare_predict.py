@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Sentences per second: `tandem predict` against transformers' pipeline and onnxruntime, or the evaluation of `tandem run_glue` against the Trainer's, in turns on the same machine.
+
+    bench/compare_predict.py [--what predict|evaluate] [--model minilm|bert-base|bert-large] [--types f32] [--variants ...] [--tcmalloc FILE] [--iomp FILE] ...
+
+Run it with a Python that has torch, transformers, accelerate, onnx and onnxruntime. The model has the named size, random weights, two labels and the tokenizer of --tokenizer; the texts are
+the first --count of a file with the columns `sentence` and `label`. Columns and rounds: as in rivals.py, whose environments bring the rival to its best.
+
+predict: from texts to labels with scores, f32. tandem's time is that of the whole command, its start and the reading of the model in it; a rival's begins when its model is loaded and has
+run once. `pipeline` takes text by text, as it does by default; `batched` sorts the texts by length and takes --batch at a time; `onnxruntime` the same with the model exported, fused by
+onnxruntime's optimizer for BERT and the tokenizer of `tokenizers`. Every score of a rival must be tandem's.
+
+evaluate: samples per second as both print them, batches of --batch, padded by the rival to the longest of a batch. In bf16 the Trainer has --bf16_full_eval, its fastest form. The accuracies
+must agree.
+"""
+
+import argparse
+import csv
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+import rivals
+
+LARGEST_DIFFERENCE = 1e-3  # of a probability, in f32
+VARIANTS = {"predict": ["pipeline", "batched", "onnxruntime"], "evaluate": ["trainer"]}
+SEQ = 128
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--side", help=argparse.SUPPRESS)
+    parser.add_argument("--scratch", type=pathlib.Path, help=argparse.SUPPRESS)
+    parser.add_argument("--tandem", default="build/release/bin/tandem")
+    parser.add_argument("--what", choices=VARIANTS, default="predict")
+    parser.add_argument("--model", choices=rivals.MODELS, default="minilm")
+    parser.add_argument("--tokenizer", default="build/test-data/minilm", metavar="DIR", help="of a BERT model with 30,522 tokens")
+    parser.add_argument("--sentences", default="../shared/data/tasks/sst2/train.csv", metavar="FILE")
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--types", default="f32", help="of evaluate: f32,bf16")
+    rivals.add_rounds(parser)
+    rivals.add_columns(parser, [name for names in VARIANTS.values() for name in names])
+    options = parser.parse_args()
+    options.variants = ",".join(name for name in options.variants.split(",") if name in VARIANTS[options.what])
+    if not options.variants or (options.what == "predict" and options.types != "f32"):
+        parser.error(f"{options.what}: variants are {', '.join(VARIANTS[options.what])}; predict computes in f32")
+    return options
+
+
+# --- what both sides read ---
+
+def rows_of(options):
+    with open(options.sentences, newline="", encoding="utf-8") as file:
+        rows = [row for _, row in zip(range(options.count), csv.DictReader(file))]
+    if len(rows) < options.count:
+        sys.exit(f"{options.sentences} has {len(rows)} texts, not {options.count}")
+    return rows
+
+
+def write_texts(options):
+    rows = rows_of(options)
+    (options.scratch / "texts.txt").write_text("".join(row["sentence"] + "\n" for row in rows), encoding="utf-8")
+    with open(options.scratch / "texts.csv", "w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, ["sentence", "label"])
+        table.writeheader()
+        table.writerows({"sentence": row["sentence"], "label": row["label"]} for row in rows)
+
+
+def make_model(options):
+    """A head with weights large enough that the scores of texts differ."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+    torch.manual_seed(42)
+    model = BertForSequenceClassification(BertConfig(**rivals.MODELS[options.model], num_labels=2))
+    torch.nn.init.normal_(model.classifier.weight, std=0.2)
+    model.save_pretrained(options.scratch / "model")
+    AutoTokenizer.from_pretrained(options.tokenizer).save_pretrained(options.scratch / "model")
+
+
+# --- the rivals ---
+
+def batches(texts, size):
+    """Indices of texts, of similar lengths together: the least padding."""
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    return [order[i:i + size] for i in range(0, len(order), size)]
+
+
+def pipeline_predict(options, texts):
+    import torch
+    import transformers
+    torch.set_num_threads(options.threads)
+    pipe = transformers.pipeline("text-classification", model=str(options.scratch / "model"), device="cpu", top_k=None)
+
+    def work():
+        parts = [[i] for i in range(len(texts))] if options.side == "pipeline" else batches(texts, options.batch)
+        scores = [0.0] * len(texts)
+        for part in parts:
+            for i, labels in zip(part, pipe([texts[i] for i in part], batch_size=len(part), truncation=True, max_length=SEQ)):
+                scores[i] = next(label["score"] for label in labels if label["label"] == "LABEL_1")
+        return scores
+
+    return work, [torch, transformers]
+
+
+def export(options, file):
+    """The model as onnxruntime runs it fastest: its attention, GELU and LayerNorm fused."""
+    import torch
+    from onnxruntime.transformers import optimizer
+    from transformers import BertForSequenceClassification
+    model = BertForSequenceClassification.from_pretrained(options.scratch / "model", attn_implementation="eager").eval()
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    sample = tuple(torch.ones((2, 16), dtype=torch.int64) for _ in names)
+    axes = {name: {0: "batch", 1: "tokens"} for name in names}
+    torch.onnx.export(model, sample, str(file), input_names=names, output_names=["logits"], dynamic_axes={**axes, "logits": {0: "batch"}}, dynamo=False)
+    shape = rivals.MODELS[options.model]
+    fused = optimizer.optimize_model(str(file), model_type="bert", num_heads=shape["num_attention_heads"], hidden_size=shape["hidden_size"], opt_level=1)
+    print("onnxruntime fused", fused.get_fused_operator_statistics(), file=sys.stderr)
+    fused.save_model_to_file(str(file))
+
+
+def onnxruntime_predict(options, texts):
+    import numpy as np
+    import onnxruntime
+    import tokenizers
+    file = options.scratch / "model.onnx"
+    if not file.is_file():
+        export(options, file)
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = options.threads
+    session = onnxruntime.InferenceSession(str(file), settings, providers=["CPUExecutionProvider"])
+    tokenizer = tokenizers.Tokenizer.from_file(str(options.scratch / "model/tokenizer.json"))
+    tokenizer.enable_truncation(SEQ)
+    tokenizer.enable_padding()
+
+    def work():
+        scores = [0.0] * len(texts)
+        for part in batches(texts, options.batch):
+            encoded = tokenizer.encode_batch([texts[i] for i in part])
+            fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+            logits = session.run(["logits"], {name: np.array([getattr(e, field) for e in encoded], dtype=np.int64) for name, field in fields.items()})[0]
+            odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+            for i, score in zip(part, odds[:, 1] / odds.sum(axis=1)):
+                scores[i] = float(score)
+        return scores
+
+    return work, [onnxruntime, tokenizers]
+
+
+def predict_side(options):
+    texts = (options.scratch / "texts.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    work, modules = (onnxruntime_predict if options.side == "onnxruntime" else pipeline_predict)(options, texts)
+    work()
+    begin = time.perf_counter()
+    scores = work()
+    seconds = time.perf_counter() - begin
+    (options.scratch / f"{options.side}.json").write_text(json.dumps(scores))
+    print(json.dumps({"rate": len(texts) / seconds, "versions": {module.__name__: module.__version__ for module in modules}}))
+
+
+def trainer_side(options):
+    import torch
+    import transformers
+    torch.set_num_threads(options.threads)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(options.scratch / "model")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(options.scratch / "model")
+    with open(options.scratch / "texts.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    samples = [{**tokenizer(row["sentence"], truncation=True, max_length=SEQ), "label": int(row["label"])} for row in rows]
+    bf16 = options.types == "bf16"
+    arguments = transformers.TrainingArguments(output_dir=str(options.scratch / "trainer"), per_device_eval_batch_size=options.batch, use_cpu=True, bf16=bf16, bf16_full_eval=bf16,
+                                               report_to="none", disable_tqdm=True)
+    trainer = transformers.Trainer(model=model, args=arguments, eval_dataset=samples, data_collator=transformers.DataCollatorWithPadding(tokenizer),
+                                   compute_metrics=lambda p: {"accuracy": float((p.predictions.argmax(-1) == p.label_ids).mean())})
+    trainer.evaluate(samples[:4 * options.batch])
+    found = trainer.evaluate()
+    print(json.dumps({"rate": found["eval_samples_per_second"], "accuracy": found["eval_accuracy"], "versions": {"torch": torch.__version__, "transformers": transformers.__version__}}))
+
+
+# --- tandem ---
+
+def tandem_predict(options):
+    begin = time.perf_counter()
+    output = rivals.run([options.tandem, "predict", "--model", options.scratch / "model", "--file", options.scratch / "texts.txt", "--json", "--top_k", 2, "--max_seq_length", SEQ],
+                        {"OMP_NUM_THREADS": str(options.threads)})
+    seconds = time.perf_counter() - begin
+    lines = [json.loads(line) for line in output.splitlines()]
+    scores = [next(label["score"] for label in line["labels"] if label["label"] == "LABEL_1") for line in lines]
+    (options.scratch / "tandem.json").write_text(json.dumps(scores))
+    return {"rate": len(lines) / seconds, "versions": {}}
+
+
+def tandem_evaluate(options, kind):
+    with tempfile.TemporaryDirectory() as folder:
+        rivals.run([options.tandem, "run_glue", "--model_name_or_path", options.scratch / "model", "--train_file", options.scratch / "texts.csv", "--validation_file", options.scratch / "texts.csv",
+                    "--do_eval", "--per_device_eval_batch_size", options.batch, "--max_seq_length", SEQ, "--output_dir", folder, "--report_to", "none",
+                    *(["--bf16"] if kind == "bf16" else [])], {"OMP_NUM_THREADS": str(options.threads)})
+        found = json.loads((pathlib.Path(folder) / "eval_results.json").read_text())
+    return {"rate": found["eval_samples_per_second"], "accuracy": found["eval_accuracy"], "versions": {}}
+
+
+# --- the comparison ---
+
+def rival(options, kind, variant, variables):
+    words = [sys.executable, __file__, "--side", variant, "--scratch", options.scratch, "--what", options.what, "--model", options.model, "--batch", options.batch, "--threads", options.threads,
+             "--types", kind]
+    return json.loads(rivals.run(words, {"OMP_NUM_THREADS": str(options.threads), **variables}).strip().split("\n")[-1])
+
+
+def check(options, accuracies):
+    """Exits when a side has computed something else."""
+    if options.what == "evaluate":
+        few = 2 / options.count if options.types == "f32" else 0.02  # texts at the border between two labels
+        if max(accuracies) - min(accuracies) > few:
+            sys.exit(f"the accuracies differ: {accuracies}")
+        return
+    ours = json.loads((options.scratch / "tandem.json").read_text())
+    for variant in options.variants.split(","):
+        theirs = json.loads((options.scratch / f"{variant}.json").read_text())
+        worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
+        print(f"{variant}: scores differ by at most {worst:.1e}, of {len(ours)} between {min(ours):.3f} and {max(ours):.3f}")
+        if not worst <= LARGEST_DIFFERENCE:
+            sys.exit(f"{variant}: not the same scores")
+
+
+def compare(options):
+    write_texts(options)
+    rivals.run([sys.executable, __file__, "--side", "model", "--scratch", options.scratch, "--model", options.model, "--tokenizer", options.tokenizer], {})
+    results, versions = [], {}
+    for kind in options.types.split(","):
+        accuracies = []
+
+        def kept(result):
+            accuracies.append(result.get("accuracy"))
+            return result
+
+        ours = {("tandem", ""): lambda kind=kind: kept(tandem_predict(options) if options.what == "predict" else tandem_evaluate(options, kind))}
+        rates, found = rivals.in_turns({**ours, **rivals.columns_of(options, lambda variant, variables, kind=kind: kept(rival(options, kind, variant, variables)))}, options.rounds, kind, "rate")
+        versions.update(found)
+        check(options, accuracies)
+        for side, values in rates.items():
+            rate = rivals.spread(values)
+            ratio = "" if side[0] == "tandem" else f"   tandem is {statistics.median(rates['tandem', '']) / rate['median']:.2f} times as fast"
+            print(f"  {kind:4} {' '.join(side):24} {rate['median']:10.1f}  ({rate['min']:.1f} - {rate['max']:.1f}) per second{ratio}", flush=True)
+            results.append({"side": side[0], "allocator": side[1], "dtype": kind, "rate": rate})
+    if options.json:
+        setting = {name: getattr(options, name) for name in ("what", "model", "count", "batch", "threads", "rounds")}
+        pathlib.Path(options.json).write_text(json.dumps({**setting, "versions": versions, "results": results}))
+
+
+def main():
+    options = parse()
+    if options.side == "model":
+        return make_model(options)
+    if options.side:
+        return trainer_side(options) if options.side == "trainer" else predict_side(options)
+    with tempfile.TemporaryDirectory() as folder:
+        options.scratch = pathlib.Path(folder)
+        compare(options)
+
+
+if __name__ == "__main__":
+    main()
