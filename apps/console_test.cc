@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "apps/command/download_progress.h"
+#include "apps/command/error_text.h"
 #include "apps/command/progress_line.h"
 #include "tandem/core/text_layout.h"
 #include "tandem/trainer/training_plan.h"
@@ -35,6 +36,18 @@ std::string logged(const nlohmann::ordered_json& entry) {
   const std::string text = ::testing::internal::GetCapturedStdout();
   ::testing::internal::GetCapturedStderr();
   return text;
+}
+
+// On a terminal an error is folded; a program that looks for a sentence finds it in one piece.
+TEST(ErrorText, IsFoldedForTerminalsOnly) {
+  std::string words = "cannot open";
+  while (words.size() < 300) words += " 'a file'";
+  EXPECT_EQ(error_text(words, false), "tandem: error: " + words + "\n");
+  const std::string folded = error_text(words, true);
+  std::size_t begin = 0;
+  for (std::size_t end = 0; (end = folded.find('\n', begin)) != std::string::npos; begin = end + 1)
+    EXPECT_LE(end - begin, kLineColumns) << folded;
+  EXPECT_EQ(folded.find("\n  '"), folded.find('\n')) << folded;
 }
 
 TEST(Console, LogEntriesAreDictionariesOfPython) {

@@ -11,6 +11,7 @@
 
 #include "apps/command/communication_log.h"
 #include "apps/command/download_progress.h"
+#include "apps/command/error_text.h"
 #include "apps/console.h"
 #include "apps/monitor/metrics.h"
 #include "apps/monitor/trainjob_status.h"
@@ -19,6 +20,7 @@
 #include "tandem/comm/failure/flight_recorder.h"
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
+#include "tandem/job/alike.h"
 #include "tandem/job/job.h"
 #include "tandem/job/world.h"
 #include "tandem/rendezvous/pmi.h"
@@ -33,7 +35,7 @@ void handle_record_request(int) { comm::request_flight_records(); }
 // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
 // process.
 [[noreturn]] void end_after_failure(const Environment& environment, const std::string& message) {
-  fmt::print(stderr, "tandem: error: {}\n", message);
+  print_error(message);
   std::fflush(nullptr);
   const int code = CommError("").exit_code();
   rendezvous::end_job(environment, code);
@@ -48,6 +50,16 @@ job::World join_world(const Environment& environment, const trainer::TrainingArg
                           .on_failure = [environment](const std::string& message) {
                             end_after_failure(environment, message);
                           }});
+}
+
+// Rank 0 says it, and no rank ends before: a launcher ends all ranks as soon as one has.
+void say_once(comm::Communicator& communicator, const std::string& message) {
+  if (communicator.rank() == 0) print_error(message);
+  try {
+    communicator.barrier();
+    communicator.close();
+  } catch (const CommError&) {  // whoever is gone needs no waiting for
+  }
 }
 
 int exit_code(job::Outcome outcome) {
@@ -118,6 +130,10 @@ int run_job(const job::Request& request, tasks::JobTask& task, const Environment
     return code;
   } catch (const CommError&) {
     signals.let_end();
+    throw;
+  } catch (const job::SharedError& error) {
+    signals.let_end();
+    say_once(*world.communicator, error.what());
     throw;
   } catch (const Interrupted&) {
     signals.let_end();

@@ -17,12 +17,14 @@
 #include "apps/arguments/job_commands.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
+#include "apps/command/error_text.h"
 #include "apps/command/line_output.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/memory_limits.h"
 #include "tandem/core/python_json.h"
 #include "tandem/flags/suggest.h"
+#include "tandem/job/alike.h"
 #include "tandem/launch/failure.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/rendezvous/pmi.h"
@@ -113,8 +115,6 @@ std::string unknown_command(const std::string& name) {
                      fmt::join(names, ", "));
 }
 
-void print_error(std::string_view message) { fmt::print(stderr, "tandem: error: {}\n", message); }
-
 // A command line that is wrong is so on every rank of a job, and rank 0 says it. The others give
 // the launcher time to end them on its account; where they are still here, it is theirs alone, or
 // nobody ends them, and they say it as well.
@@ -137,6 +137,8 @@ int explain_current_error(const Command& command, const Environment& environment
   } catch (const CommandDescription&) {
     print_error(fmt::format("{} is for tandem itself; see --help", kDescribe));
     return kExitUsage;
+  } catch (const job::SharedError& error) {
+    return error.exit_code();  // run_job() has said it
   } catch (const Error& error) {
     if (error.exit_code() == kExitUsage) {
       if (is_job(command)) let_rank_0_speak(environment);

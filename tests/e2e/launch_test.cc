@@ -34,6 +34,13 @@ TEST_F(Launch, HydraWithTheGuidesForm) {
   expect_same_as_two_shards("hydra");
 }
 
+std::size_t times_told(const std::string& words) {
+  std::size_t times = 0;
+  for (std::size_t at = 0; (at = words.find("tandem: error:", at)) != std::string::npos; ++at)
+    ++times;
+  return times;
+}
+
 // Four ranks have the same wrong command line: one of them says so.
 TEST_F(Launch, AWrongFlagIsToldOncePerJob) {
   const std::string mpiexec = find_program("mpiexec.hydra");
@@ -42,10 +49,40 @@ TEST_F(Launch, AWrongFlagIsToldOncePerJob) {
       run(join({mpiexec, "-n", "4"}, train_command("wrong", {"--no_such_flag"})));
   EXPECT_EQ(result.exit_code, 2) << result.out << result.err;
   const std::string words = result.out + result.err;
-  const std::size_t first = words.find("tandem: error:");
-  ASSERT_NE(first, std::string::npos) << words;
-  EXPECT_EQ(words.find("tandem: error:", first + 1), std::string::npos) << words;
+  EXPECT_EQ(times_told(words), 1u) << words;
   EXPECT_EQ(words.find("usage:"), words.rfind("usage:")) << words;
+}
+
+// What is wrong with the input is so for every rank, and rank 0 says it.
+TEST_F(Launch, WhatAllRanksMissIsToldOncePerJob) {
+  const std::string mpiexec = find_program("mpiexec.hydra");
+  if (mpiexec.empty()) GTEST_SKIP() << "needs mpiexec.hydra (package mpich)";
+  write_file(path("broken.json"), "{\"data\": [");
+  for (const std::string flag : {"--train_file", "--model_name_or_path"}) {
+    for (const std::string& value : {path("missing.json").native(), path("broken.json").native()}) {
+      const ProcessResult result =
+          run(join({mpiexec, "-n", "3"}, train_command("missing", {flag, value})));
+      const std::string words = result.out + result.err;
+      EXPECT_EQ(result.exit_code, 1) << words;
+      EXPECT_EQ(times_told(words), 1u) << words;
+      EXPECT_NE(words.find(value), std::string::npos) << words;
+    }
+  }
+}
+
+// What one rank misses it says itself, and the others hear of it.
+TEST_F(Launch, WhatOneRankMissesEndsTheJob) {
+  const std::string mpiexec = find_program("mpiexec.hydra");
+  if (mpiexec.empty()) GTEST_SKIP() << "needs mpiexec.hydra (package mpich)";
+  for (const char* rank : {"rank0", "rank1"}) std::filesystem::create_directory(path(rank));
+  std::filesystem::copy_file(kDemo / "train.json", path("rank0") / "here.json");
+  const Words command = train_command("one", {"--train_file", "here.json"});
+  const Words second = join({":", "-n", "1", "-wdir", path("rank1").native()}, command);
+  const ProcessResult result =
+      run(join(join({mpiexec, "-n", "1", "-wdir", path("rank0").native()}, command), second));
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_NE(result.err.find("cannot open 'here.json'"), std::string::npos)
+      << result.out << result.err;
 }
 
 TEST_F(Launch, IntelMpi) {

@@ -1,11 +1,13 @@
 #include "tandem/job/model.h"
 
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/file.h"
 #include "tandem/job/agreed_inputs.h"
+#include "tandem/job/alike.h"
 #include "tandem/job/quantize.h"
 #include "tandem/job/start_report.h"
 #include "tandem/models/model_config.h"
@@ -43,27 +45,34 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
                  Console& console, tasks::JobTask& task,
                  std::span<const models::Family* const> families,
                  trainer::TrainingArguments& training) {
-  const tasks::Stages stages = arguments.stages();
-  const hub::DatasetFiles files = task.find_data(stages, arguments.model, environment, downloads);
-  const hub::ModelLocation location = hub::resolve_model(arguments.model, environment, &downloads);
-  auto tokenizer = std::make_unique<text::Tokenizer>(
-      text::Tokenizer::load(location.tokenizer_directory, task.tokenizer_options()));
-  const std::filesystem::path config_file = location.config_directory / "config.json";
-  const auto config =
-      models::ModelConfig::parse(read_file(config_file), config_file.native(), families);
-  prepare_for_int8(config, location.model.directory, arguments, training, console);
-  task.read_examples(stages, files, console);
-  tasks::Task& made = task.make_task(config, *tokenizer, task_settings(training));
-  print_model(location.model.directory, task, made.layout(), console);
-  task.load_data({.stages = stages,
-                  .files = files,
-                  .tokenizer_directory = location.tokenizer_directory,
-                  .environment = environment,
-                  .threads = machine.threads(),
-                  .log = console});
-  std::string fingerprint = stages.train ? task.train_fingerprint() : "";
-  if (communicator.size() > 1) agree(communicator, "inputs", describe_inputs(task, fingerprint));
-  return {location.model.directory, std::move(tokenizer), made, std::move(fingerprint)};
+  const auto read = [&]() -> Model {
+    const tasks::Stages stages = arguments.stages();
+    const hub::DatasetFiles files = task.find_data(stages, arguments.model, environment, downloads);
+    const hub::ModelLocation location =
+        hub::resolve_model(arguments.model, environment, &downloads);
+    auto tokenizer = std::make_unique<text::Tokenizer>(
+        text::Tokenizer::load(location.tokenizer_directory, task.tokenizer_options()));
+    const std::filesystem::path config_file = location.config_directory / "config.json";
+    const auto config =
+        models::ModelConfig::parse(read_file(config_file), config_file.native(), families);
+    prepare_for_int8(config, location.model.directory, arguments, training, console);
+    task.read_examples(stages, files, console);
+    tasks::Task& made = task.make_task(config, *tokenizer, task_settings(training));
+    print_model(location.model.directory, task, made.layout(), console);
+    task.load_data({.stages = stages,
+                    .files = files,
+                    .tokenizer_directory = location.tokenizer_directory,
+                    .environment = environment,
+                    .threads = machine.threads(),
+                    .log = console});
+    return {location.model.directory, std::move(tokenizer), made,
+            stages.train ? task.train_fingerprint() : ""};
+  };
+  std::optional<Model> model;
+  run_alike(communicator, [&] { model.emplace(read()); });
+  if (communicator.size() > 1)
+    agree(communicator, "inputs", describe_inputs(task, model->fingerprint));
+  return std::move(*model);
 }
 
 Weights load_weights(const Arguments& arguments, const trainer::TrainingArguments& training,

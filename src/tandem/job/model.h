@@ -38,7 +38,8 @@ struct Model {
 
 // Finds model (of one of the `families`) and data, downloads them where they are named only, and
 // reads all but the weights. `training` loses bf16 for a model in int8. Collective: the ranks agree
-// on what they read. Throws ConfigError, DataError, IoError.
+// on what they read. Throws ConfigError, DataError, IoError; SharedError where all ranks have the
+// same to say.
 Model open_model(const Arguments& arguments, const Environment& environment, Machine& machine,
                  comm::Communicator& communicator, hub::DownloadObserver& downloads,
                  Console& console, tasks::JobTask& task,

@@ -1,0 +1,37 @@
+#include "tandem/job/alike.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "tandem/comm/api/texts.h"
+
+namespace tandem::job {
+namespace {
+
+// Whether all ranks have failed with these words. A rank that is gone cannot say so.
+bool all_say(comm::Communicator& communicator, const std::string& words) {
+  try {
+    const std::vector<std::string> all = comm::all_gather_texts(communicator, words);
+    return std::all_of(all.begin(), all.end(), [&](const auto& text) { return text == words; });
+  } catch (const CommError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+void run_alike(comm::Communicator& communicator, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error& error) {
+    if (all_say(communicator, error.what())) throw SharedError(error);
+    throw;
+  }
+  comm::all_gather_texts(communicator, "");
+}
+
+}  // namespace tandem::job
