@@ -58,7 +58,8 @@ std::vector<Message> examples() {
           Ended{143, "left"},
           Fetch{{1, 2}, {0, 1, 2}},
           Chunk{1, 2, 3},
-          Gradient{1, 2, 3}};
+          Gradient{1, 2, 3},
+          Fact{FactKind::kPlace, {1, 2}, "where"}};
 }
 
 TEST(Wire, KeepsEveryKindOfMessage) {

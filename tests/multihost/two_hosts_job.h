@@ -1,6 +1,8 @@
 // The demo job on two hosts, one rank on each, started by hand.
 #pragma once
 
+#include <thread>
+
 #include "e2e/job.h"
 #include "multihost/hosts.h"
 
@@ -11,6 +13,18 @@ class TwoHostsJob : public JobTest {
   void SetUp() override {
     const std::string reason = why_no_hosts(/*with_ssh=*/false);
     if (!reason.empty()) GTEST_SKIP() << "two hosts on one machine: " << reason;
+  }
+
+  // Waits until a job has printed `text`, or has ended.
+  static bool printed(Process& job, const std::string& text) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (std::chrono::steady_clock::now() < limit) {
+      if ((job.out_so_far() + job.err_so_far()).find(text) != std::string::npos) return true;
+      if (!job.running()) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    ADD_FAILURE() << "'" << text << "' was not printed: " << job.out_so_far() << job.err_so_far();
+    return false;
   }
 
   // Two ranks, one on each host, with more environment; what rank 0 printed.

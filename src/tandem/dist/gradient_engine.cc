@@ -1,6 +1,7 @@
 #include "tandem/dist/gradient_engine.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "tandem/core/error.h"
 #include "tandem/dist/gradient_engine_state.h"
@@ -123,6 +124,50 @@ bool GradientEngine::finish_update(const kernels::Context& context, optim::Optim
   return true;
 }
 
+namespace {
+
+// Notices what a network changes; nobody who means harm.
+std::uint64_t checksum(std::span<const float> values, std::uint64_t sum) {
+  constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
+  for (const float value : values)
+    sum = std::rotl((sum ^ std::bit_cast<std::uint32_t>(value)) * kOdd, 29);
+  return sum;
+}
+
+}  // namespace
+
+// All leaders hold the state of node `source` afterwards.
+void GradientEngine::State::replace_state(int source, std::uint64_t step) {
+  std::vector<double> record = model.record();
+  const bool is_source = communicator->node().index == source;
+  const bool keeps = !is_source && model.step() > 0;
+  const std::size_t elements = model.elements();
+  std::vector<float> staged(keeps ? elements + model.optimizer_state().size() : 0);
+  const auto weights = keeps ? std::span(staged).first(elements) : model.weights();
+  const auto moments = keeps ? std::span(staged).subspan(elements) : model.optimizer_state();
+  if (!is_source && !keeps) model.begin_replacing();
+  send_to_nodes(weights, source);
+  send_to_nodes(moments, source);
+  send_to_nodes(std::span(record), source);
+  const std::uint64_t own = checksum(moments, checksum(weights, step));
+  std::uint64_t expected = own;
+  send_to_nodes(std::span(&expected, 1), source);
+  if (own != expected) {
+    raise<CommError>("the state of step {} arrived damaged (checksum {:016x} instead of {:016x})",
+                     step, own, expected);
+  }
+  if (is_source) return;
+  if (keeps) {
+    model.begin_replacing();
+    std::copy(weights.begin(), weights.end(), model.weights().begin());
+    std::copy(moments.begin(), moments.end(), model.optimizer_state().begin());
+  }
+  const std::span<bfloat16> copy = model.bf16_weights();
+  tandem::kernels::convert(kernels, copy.size(), model.weights().data(), copy.data());
+  model.set_step(step, record);
+  model.set_filled();
+}
+
 std::uint64_t GradientEngine::level() {
   State& s = *state_;
   const std::uint64_t own = s.model.step();
@@ -133,15 +178,7 @@ std::uint64_t GradientEngine::level() {
   if (std::all_of(steps.begin(), steps.end(), [&](auto step) { return step == *newest; }))
     return own;
   const int source = s.communicator->node_of(static_cast<int>(newest - steps.begin())).index;
-  if (node_leader()) {
-    s.send_to_nodes(s.model.weights(), source);
-    s.send_to_nodes(s.model.optimizer_state(), source);
-    std::vector<double> record = s.model.record();
-    s.send_to_nodes(std::span(record), source);
-    const std::span<bfloat16> copy = s.model.bf16_weights();
-    kernels::convert(s.kernels, copy.size(), s.model.weights().data(), copy.data());
-    s.model.set_step(*newest, record);
-  }
+  if (node_leader()) s.replace_state(source, *newest);
   s.node_barrier("the state of another node");
   return *newest;
 }

@@ -138,7 +138,10 @@ class GradientEngine {
   // pieces).
   bool finish_update(const kernels::Context& context, optim::Optimizer& optimizer);
   // Collective over all ranks, after finish_update(): nodes that are behind the newest get its
-  // weights, optimizer state and record. Returns the step that all have now.
+  // weights, optimizer state and record. Returns the step that all have now. What a node has is
+  // kept until the newer state has come whole and its checksum is right: that takes memory for
+  // another copy meanwhile, unless it has nothing but initial weights. Throws CommError when the
+  // checksum is wrong.
   std::uint64_t level();
 
   // Puts together what the ranks say of their shards, the same number n of values of each:

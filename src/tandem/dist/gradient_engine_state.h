@@ -134,6 +134,7 @@ struct GradientEngine::State {
   void plan_sums();
   void plan_remote(const std::vector<comm::Subtree>& node_partials);
 
+  void replace_state(int source, std::uint64_t step);
   template <class T>
   void send_to_nodes(std::span<T> values, int root);
 

@@ -122,6 +122,16 @@ void ModelState::set_step(std::uint64_t step, std::span<const double> record) {
   header_->applied.store(step, std::memory_order_release);
 }
 
+void ModelState::begin_replacing() {
+  header_->filled.store(kBeingReplaced, std::memory_order_release);
+  set_step(0);
+}
+
+void ModelState::clear_remains() {
+  if (header_->filled.load(std::memory_order_acquire) != kBeingReplaced) return;
+  std::fill(optimizer_state_.begin(), optimizer_state_.end(), 0.0f);
+}
+
 void ModelState::begin_update(const optim::OptimizerStep& update, std::span<const double> record) {
   TANDEM_CHECK(record.size() == record_.size(), "a record of {} values instead of {}",
                record.size(), record_.size());

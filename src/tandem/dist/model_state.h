@@ -85,8 +85,13 @@ class ModelState {
   // while nobody updates.
   void set_step(std::uint64_t step, std::span<const double> record = {});
   // Whether anybody has put weights here, in this process or before it.
-  bool filled() const { return header_->filled.load(std::memory_order_acquire) != 0; }
-  void set_filled() { header_->filled.store(1, std::memory_order_release); }
+  bool filled() const { return header_->filled.load(std::memory_order_acquire) == kWhole; }
+  void set_filled() { header_->filled.store(kWhole, std::memory_order_release); }
+  // What is here is about to be overwritten with another node's state. Until set_filled() it is
+  // nothing: step 0, not filled.
+  void begin_replacing();
+  // Before it is filled: what an interrupted replacement has left is cleared.
+  void clear_remains();
   // The last step that this node has, or can finish: step(), or that of unfinished_update().
   std::uint64_t reachable_step() const { return header_->step.load(std::memory_order_acquire); }
   // The gradient of update.step is whole and its update begins: every rank of the node says so with
@@ -119,6 +124,7 @@ class ModelState {
   std::span<double> norm_partials() const { return norm_partials_; }
 
  private:
+  enum : std::uint64_t { kEmpty, kWhole, kBeingReplaced };  // of UpdateHeader::filled
   std::size_t place(std::byte* memory);
   void write_record(std::span<const double> values);
   std::size_t kept_slots() const;

@@ -29,7 +29,7 @@ struct UpdateHeader {
   std::atomic<std::uint64_t> applied{0};  // the last step whose update is complete
   std::atomic<double> learning_rate{0};
   std::atomic<double> gradient_scale{0};
-  std::atomic<std::uint64_t> filled{0};  // 1: there are weights
+  std::atomic<std::uint64_t> filled{0};  // ModelState: nothing, weights, or neither
 };
 static_assert(std::atomic<double>::is_always_lock_free);
 

@@ -7,30 +7,36 @@
 #include <cerrno>
 #include <limits>
 #include <random>
-#include <type_traits>
 #include <utility>
 
 #include "tandem/core/error.h"
 
 namespace tandem::elastic {
-namespace {
-
 using std::chrono::milliseconds;
 
-membership::AgentOptions agent_options(const NodeOptions& options) {
+namespace {
+
+// Once the job is known to be done everywhere, for those who are about to know it.
+constexpr milliseconds kLastWork{10000};
+
+}  // namespace
+
+membership::AgentOptions Node::agent_options(const NodeOptions& options) {
   std::random_device random;
   membership::AgentOptions result;
   while (result.self.id == 0)
     result.self.id = (static_cast<std::uint64_t>(random()) << 32) | random();
   result.self.address = "this host";
-  result.job.shards = static_cast<std::uint32_t>(options.shards);
   result.founder = true;
   // Behind the last step are evaluations and files: the workers say when the job is done.
   result.last_step = std::numeric_limits<std::uint64_t>::max();
+  if (!options.place) return result;
+  result.self.address = options.place->address;
+  result.bounds = options.place->bounds;
+  result.contacts = options.place->contacts;
+  result.founder = options.place->founder;
   return result;
 }
-
-}  // namespace
 
 Node::Node(NodeOptions options)
     : options_(std::move(options)), memory_(::memfd_create("tandem-node", MFD_CLOEXEC)) {
@@ -38,7 +44,14 @@ Node::Node(NodeOptions options)
   seats_.resize(static_cast<std::size_t>(options_.workers));
   agent_ = std::make_unique<membership::Agent>(agent_options(options_), rules_,
                                                membership::Holding{}, now());
+  if (!options_.place) return;
+  NodePlace& place = *options_.place;
+  links_ = std::make_unique<AgentLinks>(
+      std::move(place.listener),
+      AgentLinksOptions{agent_->options().self, place.job, place.token, options_.log});
 }
+
+std::string Node::key() const { return fmt::format("{:016x}", agent_->options().self.id); }
 
 membership::Time Node::now() const {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - started_);
@@ -63,7 +76,7 @@ Node::Ticket Node::open_seat(int worker) {
                       .worker = worker,
                       .workers = options_.workers,
                       .shards = options_.shards,
-                      .speaks = !begun_ && worker == 0 ? 1 : 0};
+                      .speaks = !begun_ && worker == 0 && agent_->options().founder ? 1 : 0};
   return {to_text(card), {card.line, card.memory}};
 }
 
@@ -107,7 +120,7 @@ void Node::recount() {
   if (!begun_ && count(State::kStarting) > 0) return;
   const std::size_t here = count(State::kReady) + count(State::kRunning) + count(State::kLeft);
   agent_->workers_changed(now(), static_cast<std::uint32_t>(here));
-  if (!begun_ && here > 0) agent_->nobody_at(now(), "");  // nobody else is expected
+  if (!begun_ && here > 0) agent_->nobody_at(now(), "");  // this may have been waited for
 }
 
 // All workers of the view have left it or are dead: what the membership waits for.
@@ -116,7 +129,7 @@ void Node::check_left() {
   if (std::exchange(stopping_, false)) {
     as_agreed_ = false;
     agent_->stopped(now(), step_);
-  } else if (std::exchange(as_agreed_, false)) {
+  } else if (std::exchange(as_agreed_, false) && !paused_) {
     agent_->applied(now(), view_, step_, /*boundary=*/true);
   }
 }
@@ -138,7 +151,7 @@ void Node::say(int worker, Packet packet) {
 
 void Node::answer_asker(int worker) {
   if (decision_) return say(worker, {.kind = PacketKind::kDecision, .text = *decision_});
-  if (decider_ >= 0) return askers_.push_back(worker);
+  if (decider_ >= 0 || !may_decide()) return askers_.push_back(worker);
   decider_ = worker;
   say(worker, {.kind = PacketKind::kDecide});
 }
@@ -152,6 +165,7 @@ void Node::hear(int worker, const Packet& packet) {
     case PacketKind::kDecided:
       decision_ = packet.text;
       for (const int asker : std::exchange(askers_, {})) answer_asker(asker);
+      for (const auto& [id, asker] : std::exchange(heard_askers_, {})) share_decision(asker);
       return;
     case PacketKind::kReady:
       if (seat.state != State::kRunning) seat.state = State::kReady;  // or a view has come first
@@ -160,11 +174,13 @@ void Node::hear(int worker, const Packet& packet) {
         if (begun_) why_ = fmt::format("worker {} is back", worker);
       }
       step_ = std::max(step_, packet.first);
+      identify(worker, packet);
       recount();
       return check_left();
     case PacketKind::kPlace:
-      if (current) tell_place(packet.text, worker);
-      return;
+      if (!current) return;
+      tell_place(packet.text, worker);
+      return send_place(packet.text);
     case PacketKind::kApplied:
       if (!current) return;
       step_ = packet.first;
@@ -199,8 +215,8 @@ void Node::note_progress(std::uint64_t step) {
   const auto now = Clock::now();
   if (std::exchange(first_of_view_, false) && serial_ > 1 && newest_applied_ > 0) {
     const std::chrono::duration<double> pause = now - applied_at_;
-    options_.log(fmt::format("view {}: step {} is applied, {:.2f} s after step {}", serial_, step,
-                             pause.count(), newest_applied_));
+    options_.log(fmt::format("view {}: step {} is applied, {:.2f} s after step {}", shown_view(),
+                             step, pause.count(), newest_applied_));
   }
   newest_applied_ = step;
   applied_at_ = now;
@@ -214,91 +230,6 @@ void Node::tell_place(const std::string& place, int except) {
   }
 }
 
-// ---- what the membership orders ----
-
-void Node::stop_workers() {
-  stopping_ = true;
-  stop_since_ = Clock::now();
-  for (int worker = 0; worker < options_.workers; ++worker) {
-    if (seats_[static_cast<std::size_t>(worker)].state == State::kRunning)
-      say(worker, {.kind = PacketKind::kStop, .view = serial_});
-  }
-  check_left();
-}
-
-void Node::obey() {
-  while (true) {
-    const std::vector<membership::Order> orders = agent_->take_orders();
-    if (orders.empty()) return;
-    for (const membership::Order& order : orders) {
-      std::visit(
-          [&](const auto& o) {
-            using O = std::decay_t<decltype(o)>;
-            if constexpr (std::is_same_v<O, membership::StopWorkers>) {
-              stop_workers();
-            } else if constexpr (std::is_same_v<O, membership::RunView>) {
-              obey(o);
-            } else if constexpr (std::is_same_v<O, membership::AskBoundary>) {
-              for (int worker = 0; worker < options_.workers; ++worker) {
-                if (seats_[static_cast<std::size_t>(worker)].state == State::kRunning)
-                  say(worker, {.kind = PacketKind::kChange, .view = serial_});
-              }
-            } else if constexpr (std::is_same_v<O, membership::End>) {
-              end_ = {o.code, o.message};
-            }
-          },
-          order);
-    }
-  }
-}
-
-// Those who have been here longest have the lowest ranks.
-void Node::obey(const membership::RunView& order) {
-  const membership::View& view = order.view;
-  ++serial_;
-  view_ = view.number;
-  begun_ = true;
-  first_of_view_ = true;
-  as_agreed_ = false;
-  int before = 0;
-  int size = 0;
-  int own = 0;
-  for (const membership::Member& member : view.members) {
-    if (member.peer.id == agent_->options().self.id) {
-      before = size;
-      own = static_cast<int>(member.workers);
-    }
-    size += static_cast<int>(member.workers);
-  }
-  std::vector<int> chosen;
-  for (int worker = 0; worker < options_.workers; ++worker) {
-    const State state = seats_[static_cast<std::size_t>(worker)].state;
-    if (state == State::kReady || state == State::kLeft) chosen.push_back(worker);
-  }
-  if (static_cast<int>(chosen.size()) < own) return;  // somebody has died since: another view comes
-  std::sort(chosen.begin(), chosen.end(), [&](int a, int b) {
-    return seats_[static_cast<std::size_t>(a)].since < seats_[static_cast<std::size_t>(b)].since;
-  });
-  chosen.resize(static_cast<std::size_t>(own));
-  if (serial_ > 1 || size < options_.workers) {
-    options_.log(fmt::format("view {}: {} of {} workers go on after step {}{}{}", serial_, size,
-                             options_.workers, step_, why_.empty() ? "" : ": ", why_));
-  }
-  for (std::size_t i = 0; i < chosen.size(); ++i) {
-    Seat& seat = seats_[static_cast<std::size_t>(chosen[i])];
-    seat.state = State::kRunning;
-    seat.rank = before + static_cast<int>(i);
-    Briefing briefing{.why = why_, .keeps = i == 0, .progress = {}, .records = {}};
-    if (briefing.keeps) {
-      briefing.progress = progress_;
-      briefing.records = records_;
-    }
-    say(chosen[i], {PacketKind::kRun, serial_, static_cast<std::uint64_t>(seat.rank),
-                    static_cast<std::uint64_t>(size), to_text(briefing)});
-  }
-  why_.clear();
-}
-
 // ---- the loop ----
 
 void Node::add_to(std::vector<pollfd>& waits) const {
@@ -306,6 +237,7 @@ void Node::add_to(std::vector<pollfd>& waits) const {
     if (seat.state != State::kGone && seat.line.descriptor())
       waits.push_back({seat.line.descriptor().get(), POLLIN, 0});
   }
+  if (links_) links_->add_to(waits);
 }
 
 milliseconds Node::nap() const {
@@ -316,10 +248,12 @@ milliseconds Node::nap() const {
     nap = std::min(
         nap, std::chrono::ceil<milliseconds>(stop_since_ + options_.leave_limit - Clock::now()));
   }
+  if (links_) nap = std::min({nap, links_->nap(), milliseconds(500)});
   return std::max(nap, milliseconds(0));
 }
 
 void Node::serve() {
+  hear_others();
   for (int worker = 0; worker < options_.workers; ++worker) {
     Seat& seat = seats_[static_cast<std::size_t>(worker)];
     if (seat.state == State::kGone || !seat.line.descriptor()) continue;
@@ -336,6 +270,9 @@ void Node::serve() {
   }
   agent_->wake(now());
   obey();
+  watch_patience();
+  const bool through = count(State::kRunning) == 0 || Clock::now() > ending_since_ + kLastWork;
+  if (ending_ && through) end_ = std::exchange(ending_, std::nullopt);
   if (!stopping_ || Clock::now() < stop_since_ + options_.leave_limit) return;
   for (int worker = 0; worker < options_.workers; ++worker) {
     if (seats_[static_cast<std::size_t>(worker)].state != State::kRunning) continue;

@@ -4,6 +4,9 @@
 //
 // It also keeps what must outlive the workers: the file of the node's memory, and where the job is.
 //
+// A job on several hosts has a node on each. They talk over AgentLinks; on one host there is one,
+// which agrees with itself.
+//
 // Thread-safety: one thread.
 #pragma once
 
@@ -11,16 +14,31 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tandem/elastic/agent_links.h"
 #include "tandem/elastic/packet.h"
 #include "tandem/elastic/seat.h"
 #include "tandem/membership/agent.h"
 
 namespace tandem::elastic {
+
+// Where a node of a job on several hosts is, and what it knows of the others.
+struct NodePlace {
+  rendezvous::FileDescriptor listener;
+  std::string address;    // "host:port" of the listener, as others reach it
+  std::string host_name;  // for people
+  std::uint64_t job = 0;  // a hash of its id
+  std::string token;
+  std::vector<std::string> contacts;  // addresses of agents that may be there; not this one
+  bool founder = false;               // makes the first view, and decides what is decided once
+  membership::Bounds bounds;
+  std::chrono::milliseconds patience{600000};  // how long to wait for enough nodes
+};
 
 struct NodeOptions {
   int workers = 1;
@@ -28,6 +46,14 @@ struct NodeOptions {
   std::function<void(const std::string&)> log;  // a line for people
   // Who has not left a view for so long after it was told is stopped or stuck, and killed.
   std::chrono::milliseconds leave_limit{5000};
+  std::optional<NodePlace> place = {};  // none: all of the job is on this host
+};
+
+// The workers of a view bring those that are behind to its step (dist::GradientEngine::level), from
+// whatever step: a node need not be level before it is a member. docs/design/0016 says why.
+class LevelledInViews final : public membership::Rules {
+ public:
+  bool may_compute(const membership::Holding&, std::uint64_t) const override { return true; }
 };
 
 class Node {
@@ -56,6 +82,19 @@ class Node {
   // Those that must be killed, each once.
   std::vector<int> take_stuck() { return std::exchange(stuck_, {}); }
 
+  // Of the view that it has or had last.
+  int rank(int worker) const { return seats_[static_cast<std::size_t>(worker)].rank; }
+  // Unlike any other node's.
+  std::string key() const;
+
+  // ---- the job ----
+  // This node is to leave it; the others go on. end() says when it has.
+  void leave();
+  // The job fails everywhere.
+  void fail(int code, const std::string& message);
+  // Nothing is left to be said to the others.
+  bool said_all() const { return !links_ || links_->flushed(); }
+
   // ---- the loop ----
   void add_to(std::vector<pollfd>& waits) const;
   std::chrono::milliseconds nap() const;
@@ -78,6 +117,7 @@ class Node {
     int rank = -1;
   };
 
+  static membership::AgentOptions agent_options(const NodeOptions& options);
   membership::Time now() const;
   std::size_t count(State state) const;
   bool any_line() const;
@@ -89,6 +129,25 @@ class Node {
   void check_done();
   void obey();
   void obey(const membership::RunView& order);
+  void obey(const membership::End& order, bool saves);
+  void ask_boundary();
+  std::vector<int> choose(std::size_t most) const;
+  struct Ranks {
+    int before = 0;
+    int own = 0;
+    int all = 0;
+  };
+  Ranks ranks_of(const membership::View& view) const;
+  std::string changes_to(const membership::View& view) const;
+  std::uint64_t shown_view() const { return links_ ? view_.counter : serial_; }
+  void run(const std::vector<int>& workers, const Ranks& ranks, const Briefing& briefing);
+  void hear_others();
+  void hear_fact(const membership::Fact& fact);
+  void send_place(const std::string& place);
+  void share_decision(const membership::Peer& to);
+  bool may_decide() const;
+  void identify(int worker, const Packet& packet);
+  void watch_patience();
   void stop_workers();
   void note_progress(std::uint64_t step);
   void tell_place(const std::string& place, int except);
@@ -96,12 +155,19 @@ class Node {
 
   NodeOptions options_;
   rendezvous::FileDescriptor memory_;
-  membership::Rules rules_;
+  const LevelledInViews rules_;
+  std::unique_ptr<AgentLinks> links_;  // null: one host
   std::unique_ptr<membership::Agent> agent_;
   std::vector<Seat> seats_;
   Clock::time_point started_ = Clock::now();
   std::uint64_t serial_ = 0;  // of the view that the workers have, on this node
   membership::ViewNumber view_;
+  std::vector<membership::Member> members_;
+  bool paused_ = false;                      // that view
+  bool closing_ = false;                     // the workers save a checkpoint, then the node ends
+  std::optional<membership::Fact> meeting_;  // of a view that may be installed here soon
+  std::size_t most_ranks_ = 0;               // the job's logical shards; 0: not known yet
+  std::optional<Computes> computes_;
   std::uint64_t step_ = 0;
   std::uint64_t newest_applied_ = 0;  // that was told, and when
   Clock::time_point applied_at_ = Clock::now();
@@ -115,11 +181,16 @@ class Node {
   std::optional<std::string> decision_;
   int decider_ = -1;
   std::vector<int> askers_;
+  std::map<membership::NodeId, membership::Peer> heard_askers_;  // until something is decided
   std::string progress_;
   std::vector<std::vector<double>> records_;
   std::optional<int> done_code_;
   std::vector<int> stuck_;
   std::optional<End> end_;
+  std::optional<End> ending_;  // as soon as the workers are through
+  Clock::time_point ending_since_;
+  std::optional<Clock::time_point> idle_since_;
+  Clock::time_point told_idle_;
 };
 
 }  // namespace tandem::elastic

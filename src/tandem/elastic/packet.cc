@@ -71,9 +71,25 @@ std::vector<double> record_from(std::string_view text) {
   return record;
 }
 
+std::string ready_text(const Computes& computes) {
+  std::string text;
+  append_text(text, computes.kernels);
+  append_text(text, computes.fingerprint);
+  return text;
+}
+
+Computes computes_from(std::string_view text) {
+  Reader reader(text);
+  Computes computes;
+  computes.kernels = reader.text();
+  computes.fingerprint = reader.text();
+  return computes;
+}
+
 std::string to_text(const Briefing& briefing) {
   std::string text;
-  append(text, static_cast<std::uint64_t>(briefing.keeps ? 1 : 0));
+  for (const bool flag : {briefing.keeps, briefing.paused, briefing.one_node})
+    append(text, static_cast<std::uint64_t>(flag ? 1 : 0));
   append_text(text, briefing.why);
   append_text(text, briefing.progress);
   for (const auto& record : briefing.records) append_text(text, record_text(record));
@@ -83,7 +99,8 @@ std::string to_text(const Briefing& briefing) {
 Briefing briefing_from(std::string_view text) {
   Reader reader(text);
   Briefing briefing;
-  briefing.keeps = reader.value<std::uint64_t>() != 0;
+  for (bool* flag : {&briefing.keeps, &briefing.paused, &briefing.one_node})
+    *flag = reader.value<std::uint64_t>() != 0;
   briefing.why = reader.text();
   briefing.progress = reader.text();
   while (!reader.empty()) briefing.records.push_back(record_from(reader.text()));

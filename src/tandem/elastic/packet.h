@@ -18,7 +18,8 @@ enum class PacketKind : std::uint32_t {
   // From a worker.
   kAsk = 1,   // what was decided at the start of the job?
   kDecided,   // text: it
-  kReady,     // has model and data, and would compute; first: the step that its node has
+  kReady,     // has model and data, and would compute; first: the step that its node has, second:
+              // the job's logical shards; text: what it computes with and on (ready_text)
   kPlace,     // of `view`, whose rank 0 it is: text is where the others meet it
   kApplied,   // first: a step; text: its record. From the first worker of the node
   kProgress,  // text: where the job is. From the first worker of the node
@@ -46,13 +47,23 @@ struct Packet {
 
 // What a worker is told with a view.
 struct Briefing {
-  std::string why;       // the view was needed; for people
+  std::string why = {};  // the view was needed; for people
   bool keeps = false;    // is the first worker of its node, which tells the agent where the job is
-  std::string progress;  // what was kept here last; empty: nothing yet
-  std::vector<std::vector<double>> records;  // of the steps since
+  bool paused = false;   // too few nodes: save a checkpoint and leave
+  bool one_node = true;  // all ranks of the view are on this node
+  std::string progress = {};                      // what was kept here last; empty: nothing yet
+  std::vector<std::vector<double>> records = {};  // of the steps since
 };
 std::string to_text(const Briefing& briefing);
 Briefing briefing_from(std::string_view text);  // Throws CommError.
+
+// Of kReady: the name of the kernels, and a fingerprint of all else that must be the same.
+struct Computes {
+  std::string kernels;
+  std::string fingerprint;  // 32 bytes
+};
+std::string ready_text(const Computes& computes);
+Computes computes_from(std::string_view text);  // Throws CommError.
 
 std::string record_text(const std::vector<double>& record);
 std::vector<double> record_from(std::string_view text);  // Throws CommError.

@@ -120,8 +120,11 @@ std::string Seat::decision(const std::function<std::string()>& decide) {
   return text;
 }
 
-Assignment Seat::next_view(std::uint64_t step) {
-  send({.kind = PacketKind::kReady, .first = step});
+Assignment Seat::next_view(const Ready& ready) {
+  send({.kind = PacketKind::kReady,
+        .first = ready.step,
+        .second = static_cast<std::uint64_t>(ready.shards),
+        .text = ready_text(ready.computes)});
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return run_.has_value(); });
   const Packet packet = *std::exchange(run_, std::nullopt);
@@ -147,6 +150,11 @@ void Seat::enter(std::uint64_t view, std::function<void()> abort) {
   if (stopped_view_ < view) return;
   stop_ = true;
   abort_();
+}
+
+bool Seat::is_stopped(std::uint64_t view) {
+  const std::lock_guard lock(mutex_);
+  return stopped_view_ >= view;
 }
 
 void Seat::leave() {

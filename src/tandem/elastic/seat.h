@@ -56,8 +56,14 @@ class Seat {
   // there. Waits for it elsewhere.
   std::string decision(const std::function<std::string()>& decide);
 
-  // Ready, with `step`: waits for the next view.
-  Assignment next_view(std::uint64_t step);
+  // Ready, with `step`, to compute a job of so many logical shards with and on what `computes`
+  // says: waits for the next view.
+  struct Ready {
+    std::uint64_t step = 0;
+    int shards = 1;
+    Computes computes;
+  };
+  Assignment next_view(const Ready& ready);
   // As rank 0 of the view: tells the others where. As another rank: waits until it is told; nothing
   // when the view is stopped before.
   void tell_place(std::uint64_t view, const std::string& place);
@@ -67,6 +73,7 @@ class Seat {
   // been said already.
   void enter(std::uint64_t view, std::function<void()> abort);
   void leave();  // abort is called no more
+  bool is_stopped(std::uint64_t view);
   // The view that was entered is to be left at once.
   const std::atomic<bool>& told_to_stop() const { return stop_; }
   bool change_asked() const { return change_.load(std::memory_order_relaxed); }

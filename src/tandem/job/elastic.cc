@@ -7,14 +7,15 @@
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/exchange.h"
+#include "tandem/rendezvous/job_token.h"
 
 namespace tandem::job {
 namespace {
 
 using nlohmann::ordered_json;
 
-// All who are to come have just said that they are ready.
-constexpr std::chrono::seconds kMeeting{5};
+// All who are to come have just said that they are ready; if one cannot, its agent stops the view.
+constexpr std::chrono::seconds kMeeting{30};
 constexpr std::size_t kMostPlace = 4096;
 
 std::string to_text(const Progress& progress) {
@@ -56,6 +57,23 @@ std::tuple<int, std::int64_t, int> place_of(const Progress& progress) {
 
 }  // namespace
 
+std::string to_text(const Decision& decision) {
+  return ordered_json{
+      {"output_dir", decision.output_dir}, {"resume", decision.resume}, {"shards", decision.shards}}
+      .dump();
+}
+
+Decision decision_from(const std::string& text) {
+  try {
+    const ordered_json json = ordered_json::parse(text);
+    return {.output_dir = json.at("output_dir").get<std::string>(),
+            .resume = json.at("resume").get<std::string>(),
+            .shards = json.at("shards").get<int>()};
+  } catch (const ordered_json::exception& error) {
+    raise<CommError>("the start of the job cannot be read: {}", error.what());
+  }
+}
+
 void ViewKeeper::step_applied(std::uint64_t step, const std::vector<double>& record) {
   if (speaks_) seat_.applied(view_, step, record);
 }
@@ -87,11 +105,12 @@ World join_view(elastic::Seat& seat, const elastic::Assignment& assignment, cons
     world.communicator = comm::Communicator::create(0, 1, {}, /*loopback_only=*/true, options);
     return world;
   }
+  const bool one_node = assignment.briefing.one_node;
   rendezvous::MeetingPlace place;
   if (assignment.rank == 0) {
-    place = alone.loopback_only ? rendezvous::open_bare_place(/*loopback_only=*/true)
-                                : rendezvous::open_meeting_place("", kMostPlace);
-    if (alone.loopback_only) place.text = rendezvous::place_at(place.text, "127.0.0.1");
+    place = one_node ? rendezvous::open_bare_place(/*loopback_only=*/true)
+                     : rendezvous::open_meeting_place(alone.identity.interface, kMostPlace);
+    if (one_node) place.text = rendezvous::place_at(place.text, "127.0.0.1");
     seat.tell_place(assignment.view, place.text);
   } else {
     auto text = seat.place(assignment.view);
@@ -100,13 +119,26 @@ World join_view(elastic::Seat& seat, const elastic::Assignment& assignment, cons
   }
   rendezvous::ExchangeOptions meeting;
   meeting.timeout = kMeeting;
+  meeting.check = [&] {
+    if (seat.is_stopped(assignment.view))
+      raise<CommError>("the view was given up before its ranks had met");
+  };
   const auto exchange = [&](const std::string& card) {
     return rendezvous::exchange_cards_at(std::move(place), assignment.rank, assignment.size, card,
                                          meeting);
   };
   world.communicator = comm::Communicator::create(assignment.rank, assignment.size, exchange,
-                                                  alone.loopback_only, options);
+                                                  one_node, options, alone.identity.interface);
   return world;
+}
+
+elastic::Seat::Ready ready_to_compute(std::uint64_t step, int shards, std::string kernels,
+                                      const std::string& lines) {
+  const rendezvous::ProofCode print = rendezvous::prove("", {lines});
+  return {.step = step,
+          .shards = shards,
+          .computes = {.kernels = std::move(kernels),
+                       .fingerprint = std::string(print.begin(), print.end())}};
 }
 
 Progress agree_on_progress(comm::Communicator& communicator, const elastic::Briefing& briefing) {

@@ -21,6 +21,15 @@ enum class Stage { kTrain, kEvaluate, kPredict, kEnd };
 
 using Results = std::vector<std::pair<std::string, nlohmann::ordered_json>>;
 
+// What the first worker of a job decides for all.
+struct Decision {
+  std::string output_dir;
+  std::string resume;  // the checkpoint to go on from, or empty
+  int shards = 1;      // logical shards, where no flag says
+};
+std::string to_text(const Decision& decision);
+Decision decision_from(const std::string& text);  // Throws CommError.
+
 // Where an elastic job is.
 struct Progress {
   Stage stage = Stage::kTrain;               // that is not over
@@ -36,11 +45,13 @@ class ViewKeeper final : public trainer::Keeper {
       : seat_(seat),
         view_(assignment.view),
         speaks_(assignment.briefing.keeps),
+        paused_(assignment.briefing.paused),
         progress_(progress) {}
 
   void step_applied(std::uint64_t step, const std::vector<double>& record) override;
   void progress(std::string text) override;
   bool change_asked() override { return seat_.change_asked(); }
+  bool paused() override { return paused_; }
   bool told_to_leave() override { return seat_.told_to_stop().load(std::memory_order_acquire); }
 
   Stage stage() const { return progress_.stage; }
@@ -54,6 +65,7 @@ class ViewKeeper final : public trainer::Keeper {
   elastic::Seat& seat_;
   const std::uint64_t view_;
   const bool speaks_;
+  const bool paused_;
   Progress progress_;
   Results of_this_stage_;
 };
@@ -75,6 +87,10 @@ class EnteredView {
  private:
   elastic::Seat& seat_;
 };
+
+// What this worker says when it is ready: `lines` are the command line and all inputs.
+elastic::Seat::Ready ready_to_compute(std::uint64_t step, int shards, std::string kernels,
+                                      const std::string& lines);
 
 // What the ranks know of the job, the most of it. Collective. Throws CommError.
 Progress agree_on_progress(comm::Communicator& communicator, const elastic::Briefing& briefing);

@@ -11,6 +11,7 @@
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/file.h"
 #include "tandem/core/interruption.h"
+#include "tandem/job/agreed_inputs.h"
 #include "tandem/job/elastic.h"
 #include "tandem/job/job_output.h"
 #include "tandem/job/machine.h"
@@ -35,10 +36,16 @@ struct Settings {
   PreparedOutput output;
 };
 
-// In an elastic job one worker says where it writes and looks for a checkpoint, once, and all take
-// its word.
-PreparedOutput settle_output(Request& request, std::optional<OutputPlace>& place,
-                             const Environment& environment, const World& world, Console& console) {
+// What is settled once for a job, before its parts are.
+struct Start {
+  PreparedOutput output;
+  int shards = 1;  // logical shards, where no flag says
+};
+
+// In an elastic job one worker says where it writes, looks for a checkpoint and counts the shards,
+// once, and all take its word.
+Start settle_start(Request& request, std::optional<OutputPlace>& place,
+                   const Environment& environment, const World& world, Console& console) {
   trainer::TrainingArguments training = request.arguments.training;
   training.do_train = request.arguments.trains();
   PreparedOutput output;
@@ -48,32 +55,34 @@ PreparedOutput settle_output(Request& request, std::optional<OutputPlace>& place
     training.output_dir = request.arguments.training.output_dir;
     output = prepare_output(training, place->same_job(), *world.communicator, console);
     place->keep();
-    return fmt::format("{}\n{}", training.output_dir, output.resume ? output.resume->native() : "");
   };
   if (!world.seat) {
     prepare();
-    return output;
+    return {std::move(output), world.communicator->size()};
   }
-  const std::string decision = world.seat->decision(prepare);
-  const std::size_t end = decision.find('\n');
-  if (end == std::string::npos) raise<CommError>("the start of the job cannot be read");
-  set_output_dir(request, decision.substr(0, end));
-  if (end + 1 < decision.size()) output.resume = decision.substr(end + 1);
-  return output;
+  const auto decide = [&] {
+    prepare();
+    return to_text({training.output_dir, output.resume ? output.resume->native() : "",
+                    world.seat->card().shards});
+  };
+  const Decision decision = decision_from(world.seat->decision(decide));
+  set_output_dir(request, decision.output_dir);
+  if (!decision.resume.empty()) output.resume = decision.resume;
+  return {std::move(output), decision.shards};
 }
 
 Settings settle(Request& request, std::optional<OutputPlace>& place, const Environment& environment,
                 const World& world, Console& console) {
+  Start start = settle_start(request, place, environment, world, console);
   Settings settings;
-  settings.output = settle_output(request, place, environment, world, console);
+  settings.output = std::move(start.output);
   settings.training = request.arguments.training;
   trainer::TrainingArguments& training = settings.training;
   training.do_train = request.arguments.trains();
-  const int workers = world.seat ? world.seat->card().shards : world.communicator->size();
-  split_batch_sizes(training.logical_shards.value_or(workers), training);
+  split_batch_sizes(training.logical_shards.value_or(start.shards), training);
   if (settings.output.resume && training.do_train)
-    adopt_checkpoint_settings(*settings.output.resume, workers, training, console);
-  if (world.seat && !training.logical_shards) training.logical_shards = workers;
+    adopt_checkpoint_settings(*settings.output.resume, start.shards, training, console);
+  if (world.seat && !training.logical_shards) training.logical_shards = start.shards;
   return settings;
 }
 
@@ -361,6 +370,8 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
     for (const auto& [stage, metrics] : progress.results) reports->add_results(stage, metrics);
   }
   ViewKeeper keeper(seat, assignment, progress);
+  if (keeper.paused() && keeper.stage() != Stage::kTrain)
+    raise<trainer::ViewChanges>("the job waits for more nodes");
   const Outcome outcome = compute(job, view, gradients, *reports, &progress, &keeper);
   communicator.barrier();  // nobody is done before the files of the job are there
   return outcome;
@@ -375,8 +386,13 @@ int done_code(Outcome outcome) {
 Outcome compute_in_views(const Prepared& job, const World& alone) {
   elastic::Seat& seat = *alone.seat;
   std::unique_ptr<RunReports> reports;
+  elastic::Seat::Ready ready = ready_to_compute(
+      0, *job.settings.training.logical_shards,
+      job.machine.context().kernels.arithmetic(precision_of(job.settings.training)),
+      job.request.lines() + describe_inputs(job.task, job.model.fingerprint));
   while (true) {
-    const elastic::Assignment assignment = seat.next_view(job.weights.state->reachable_step());
+    ready.step = job.weights.state->reachable_step();
+    const elastic::Assignment assignment = seat.next_view(ready);
     bool as_agreed = false;
     try {
       const World view = join_view(seat, assignment, alone);

@@ -33,7 +33,6 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
     world.view_options = options;
     world.view_options.tuning = {};                // of a view there are many
     world.view_options.flight_record_folder = "";  // and their ends are no failures of the job
-    world.loopback_only = true;
     world.communicator = comm::Communicator::create(0, 1, {}, /*loopback_only=*/true, options);
     return world;
   }

@@ -20,7 +20,6 @@ struct World {
   // Of a worker of an elastic job, which is alone here and computes in views; else null.
   std::unique_ptr<elastic::Seat> seat = nullptr;
   comm::Options view_options = {};  // of the views' communicators
-  bool loopback_only = false;       // all ranks of the job run on this host
   bool is_main() const { return seat ? seat->card().speaks != 0 : communicator->rank() == 0; }
 };
 

@@ -11,6 +11,7 @@
 #include "tandem/core/file.h"
 #include "tandem/elastic/node.h"
 #include "tandem/launch/coordinator.h"
+#include "tandem/launch/elastic_place.h"
 #include "tandem/launch/signal_inbox.h"
 #include "tandem/launch/worker_group.h"
 #include "tandem/rendezvous/socket.h"
@@ -22,10 +23,16 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kDrain{1000};
+constexpr milliseconds kGoodbye{1000};
 // A worker that ends before it was ready is started again after this long, twice as long each time.
 constexpr milliseconds kFirstPause{100};
 // So often, and no more.
 constexpr int kMostFalseStarts = 5;
+
+// Thrown out of waits that a signal ends.
+struct StoppedBySignal {
+  int number = 0;
+};
 
 // Its own doing, and not somebody's who killed it.
 bool is_fault(const Ending& ending) {
@@ -47,15 +54,21 @@ class ElasticAgent {
       : parts_(std::move(parts)),
         inbox_(parts_.options.signals),
         logs_(parts_.options, parts_.options.rdzv_id, parts_.temporary),
-        node_({.workers = num_workers(), .shards = num_workers(), .log = parts_.log}) {}
+        several_(parts_.options.max_nodes > 1),
+        node_({.workers = num_workers(),
+               .shards = num_workers() * parts_.options.max_nodes,
+               .log = parts_.log,
+               .place = find_place()}) {}
 
   int run() {
+    if (several_) parts_.inherited["TANDEM_NODE_ID"] = node_.key();
     if (logs_.wanted()) parts_.log(fmt::format("logs: {}", logs_.folder().string()));
     logs_.begin_attempt(0);
     members_.resize(static_cast<std::size_t>(num_workers()));
     for (int worker = 0; worker < num_workers(); ++worker) start(worker);
     while (!exit_code_) step();
     relay_.drain(kDrain);
+    say_goodbye();
     return *exit_code_;
   }
 
@@ -70,10 +83,29 @@ class ElasticAgent {
 
   int num_workers() const { return static_cast<int>(parts_.placement.workers.size()); }
 
+  std::optional<elastic::NodePlace> find_place() {
+    if (!several_) return std::nullopt;
+    return find_node_place(parts_, [this] {
+      if (const auto number = inbox_.take()) throw StoppedBySignal{*number};
+    });
+  }
+
+  // What has been said last should reach the others: that the job is over.
+  void say_goodbye() {
+    const auto limit = Clock::now() + kGoodbye;
+    while (several_ && !node_.said_all() && Clock::now() < limit) {
+      std::vector<pollfd> waits;
+      node_.add_to(waits);
+      ::poll(waits.data(), waits.size(), 20);
+      node_.serve();
+    }
+  }
+
   Place place() const {
     Place place;
     place.restart_count = restarts_;
-    place.world_size = place.role_world_size = num_workers();
+    place.group_size = parts_.options.max_nodes;
+    place.world_size = place.role_world_size = num_workers() * place.group_size;
     place.master_addr = "127.0.0.1";  // for programs that look: the ranks meet elsewhere
     place.master_port = 29500;
     return place;
@@ -112,8 +144,13 @@ class ElasticAgent {
       member.stuck = true;
       member.process->signal(SIGKILL);
     }
+    if (!stopping_ && Clock::now() >= leave_by_) {
+      parts_.log("this node could not leave in time: its workers are killed");
+      stop(SIGKILL);
+    }
     if (node_.end() && !stopping_) {
-      end_code_ = node_.end()->code;
+      end_code_ =
+          stop_signal_ != 0 && node_.end()->code != 0 ? 128 + stop_signal_ : node_.end()->code;
       if (!node_.end()->message.empty()) parts_.log(node_.end()->message);
       stop(SIGTERM);
     }
@@ -133,20 +170,32 @@ class ElasticAgent {
     }
     node_.add_to(waits);
     if (stopping_) nap = std::min(nap, milliseconds(20));
+    if (leave_by_ != Clock::time_point::max()) nap = std::min(nap, milliseconds(200));
     ::poll(waits.data(), waits.size(), static_cast<int>(std::max(milliseconds(0), nap).count()));
   }
 
   void take_signal(int number) {
     if (stop_signal_ != 0) {
       parts_.log(fmt::format("{} again: the workers are killed", signal_name(number)));
+      if (!std::exchange(stopping_, true)) kill_at_ = Clock::now();
       return kill_all();
     }
     stop_signal_ = number;
     end_code_ = 128 + number;
+    if (several_) return leave(number);
     parts_.log(
         fmt::format("{}: passed on to {} workers, which have {} s to end (--shutdown-timeout)",
                     signal_name(number), num_running(), parts_.options.shutdown_timeout_s));
     stop(number);
+  }
+
+  // The others go on without this node.
+  void leave(int number) {
+    parts_.log(fmt::format(
+        "{}: this node leaves the job after a step; it has {} s to do so (--shutdown-timeout)",
+        signal_name(number), parts_.options.shutdown_timeout_s));
+    leave_by_ = Clock::now() + std::chrono::seconds(parts_.options.shutdown_timeout_s);
+    node_.leave();
   }
 
   // Who ended, and why.
@@ -165,7 +214,8 @@ class ElasticAgent {
   Failure describe_end(int worker, const Ending& ending) const {
     const Member& member = members_[static_cast<std::size_t>(worker)];
     Failure failure;
-    failure.rank = failure.local_rank = worker;
+    failure.rank = node_.rank(worker) < 0 ? worker : node_.rank(worker);
+    failure.local_rank = worker;
     failure.pid = member.process->pid();
     failure.host = rendezvous::host_name();
     failure.ending = ending;
@@ -221,6 +271,7 @@ class ElasticAgent {
   void fail(const Failure& failure) {
     root_ = failure;
     end_code_ = failure.ending.exit_code();
+    if (several_) node_.fail(end_code_, describe(failure));
     stop(SIGTERM);
   }
 
@@ -271,6 +322,7 @@ class ElasticAgent {
   SignalInbox inbox_;
   RunLogs logs_;
   OutputRelay relay_;
+  const bool several_;  // hosts
   elastic::Node node_;
   std::vector<Member> members_;
   std::vector<Failure> failures_;
@@ -280,15 +332,20 @@ class ElasticAgent {
   int stop_signal_ = 0;
   int end_code_ = 0;
   Clock::time_point kill_at_;
+  Clock::time_point leave_by_ = Clock::time_point::max();
   std::optional<int> exit_code_;
 };
 
 }  // namespace
 
-bool is_elastic(const AgentParts& parts) {
-  return parts.program.own_job && parts.options.max_nodes == 1;
-}
+bool is_elastic(const AgentParts& parts) { return parts.program.own_job; }
 
-int run_elastic_agent(AgentParts parts) { return ElasticAgent(std::move(parts)).run(); }
+int run_elastic_agent(AgentParts parts) {
+  try {
+    return ElasticAgent(std::move(parts)).run();
+  } catch (const StoppedBySignal& stopped) {
+    return 128 + stopped.number;
+  }
+}
 
 }  // namespace tandem::launch

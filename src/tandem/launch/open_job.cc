@@ -35,11 +35,6 @@ milliseconds conf_seconds(const RunOptions& options, const std::string& key,
   return milliseconds(std::lround(seconds * 1000));
 }
 
-milliseconds join_timeout(const RunOptions& options) {
-  const milliseconds fixed = conf_seconds(options, "timeout", std::chrono::minutes(10));
-  return conf_seconds(options, "join_timeout", fixed);
-}
-
 // As torchrun's heartbeats: so many missed ones in a row.
 milliseconds silence(const RunOptions& options) {
   const milliseconds interval =
@@ -77,6 +72,13 @@ JobRules rules_of(const AgentParts& parts, const MeetingPlan& plan, int port) {
   return rules;
 }
 
+}  // namespace
+
+milliseconds join_timeout(const RunOptions& options) {
+  const milliseconds fixed = conf_seconds(options, "timeout", std::chrono::minutes(10));
+  return conf_seconds(options, "join_timeout", fixed);
+}
+
 void warn_of_open_port(const AgentParts& parts, int port) {
   if (!parts.job_token.empty()) return;
   parts.log(fmt::format(
@@ -84,8 +86,6 @@ void warn_of_open_port(const AgentParts& parts, int port) {
       "all agents the same one, as with: export TANDEM_JOB_TOKEN=$(openssl rand -hex 16)",
       port));
 }
-
-}  // namespace
 
 bool names_this_machine(const std::string& host, const std::vector<std::string>& own_names) {
   return is_loopback(host) || std::any_of(own_names.begin(), own_names.end(), [&](const auto& own) {

@@ -26,6 +26,11 @@ std::vector<std::string> names_of_this_machine();
 // `own_names`: names and addresses of this machine.
 MeetingPlan plan_meeting(const RunOptions& options, const std::vector<std::string>& own_names);
 
+// How long agents wait for each other: --rdzv-conf join_timeout or timeout. Throws ConfigError.
+std::chrono::milliseconds join_timeout(const RunOptions& options);
+// Says in one line that anybody may join, where that is so.
+void warn_of_open_port(const AgentParts& parts, int port);
+
 // Opens or joins the job. `check` as in join_job(). Throws what that throws, and ConfigError when
 // the port is taken.
 std::unique_ptr<JobLink> open_job(const AgentParts& parts, const std::function<void()>& check);

@@ -272,6 +272,11 @@ void Agent::want_boundary(Time now) {
   order(AskBoundary{});
 }
 
+void Agent::identify(const JobIdentity& job, Credentials who) {
+  options_.job = job;
+  options_.who = std::move(who);
+}
+
 void Agent::workers_changed(Time now, std::uint32_t workers) {
   now_ = now;
   const std::uint32_t before = std::exchange(holding_.workers, workers);

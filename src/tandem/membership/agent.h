@@ -117,6 +117,8 @@ class Agent {
   void peer_dead(Time now, NodeId node);
   // Nobody answers at a contact's address, or the name is not known.
   void nobody_at(Time now, const std::string& address);
+  // What its workers turned out to compute with and on; before, it asks without being taken.
+  void identify(const JobIdentity& job, Credentials who);
   void workers_changed(Time now, std::uint32_t workers);
   // A worker failed in a way that is not the world's (a signal, an exit code of its own).
   void worker_fault(Time now, std::uint64_t step, std::string how);
@@ -192,6 +194,7 @@ class Agent {
   void on(Time, const Peer&, const Fetch&) {}
   void on(Time, const Peer&, const Chunk&) {}
   void on(Time, const Peer&, const Gradient&) {}
+  void on(Time, const Peer&, const Fact&) {}
   NodeId first_alive(const std::vector<NodeId>& besides) const;
   bool unreachable(NodeId node) const;
   void learn_dead(const std::vector<NodeId>& dead);
@@ -232,6 +235,7 @@ class Agent {
   bool fresh(const Asker& asker, Time now) const;
   bool ready(const Asker& asker, Time now) const;
   bool nearly_level(const Asker& asker, Time now) const;
+  bool fits(const Ask& ask) const;
   void consider_joiners(Time now);
 
   AgentOptions options_;

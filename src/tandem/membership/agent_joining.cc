@@ -56,8 +56,9 @@ void Agent::nobody_at(Time now, const std::string& address) {
 // The first view is the endpoint's to make, once no agent that it can reach knows of one.
 void Agent::found(Time now) {
   if (!options_.founder || (!unsettled_.empty() && now < started_ + options_.limits.found)) return;
-  const auto here = std::count_if(askers_.begin(), askers_.end(),
-                                  [&](const auto& entry) { return fresh(entry.second, now); });
+  const auto here = std::count_if(askers_.begin(), askers_.end(), [&](const auto& entry) {
+    return fresh(entry.second, now) && entry.second.ask.holding.workers > 0;
+  });
   const std::size_t nodes = static_cast<std::size_t>(here) + 1;
   if (nodes >= options_.bounds.min_nodes && holding_.workers > 0) return propose(now);
   why_waiting_ = fmt::format("{} nodes to begin; {} are here", options_.bounds.min_nodes, nodes);
@@ -113,8 +114,12 @@ void Agent::loaded(Time now, std::uint64_t step) {
 
 // ---- who is asked ----
 
+// It computes what this job computes. Who does not know yet what its workers need does not fit.
+bool Agent::fits(const Ask& ask) const { return rules_.refusal(options_.job, ask.who).empty(); }
+
 bool Agent::fresh(const Asker& asker, Time now) const {
-  return asker.heard + 4 * options_.limits.ask > now && !unreachable(asker.peer.id);
+  return asker.heard + 4 * options_.limits.ask > now && !unreachable(asker.peer.id) &&
+         fits(asker.ask);
 }
 
 bool Agent::ready(const Asker& asker, Time now) const {
@@ -126,18 +131,23 @@ bool Agent::ready(const Asker& asker, Time now) const {
 // It will be ready at this step, or is.
 bool Agent::nearly_level(const Asker& asker, Time now) const {
   const Holding& h = asker.ask.holding;
-  return fresh(asker, now) && h.workers > 0 && !h.leaving && h.step + 2 >= holding_.step;
+  const std::uint64_t step_before = holding_.step == 0 ? 0 : holding_.step - 1;
+  return fresh(asker, now) && h.workers > 0 && !h.leaving && rules_.may_compute(h, step_before);
 }
 
 Told Agent::tell(Time now, const Peer& from, const Ask& m) const {
   Told told;
   told.step = holding_.step;
+  if (view_.exists()) told.view = view_;
+  if (options_.job.kernels.empty() || m.who.kernels.empty()) {
+    told.reason = "workers that are ready";
+    return told;
+  }
   if (std::string reason = rules_.refusal(options_.job, m.who); !reason.empty()) {
     told.verdict = Verdict::kRefuse;
     told.reason = std::move(reason);
     return told;
   }
-  if (view_.exists()) told.view = view_;
   if (phase_ == Phase::kRunning && first_alive({}) == self()) {
     const auto it = askers_.find(from.id);
     const bool apart = it == askers_.end() || !fresh(it->second, now);

@@ -7,6 +7,7 @@
 //   Suspect ─→                       a member tells the leader what it has seen
 //   Ended ─→                         the job is over
 //   Fetch ─→ Chunk, Gradient         the state for learners; the driver sends the bytes behind them
+//   Fact ─→                          what drivers tell each other
 #pragma once
 
 #include <array>
@@ -126,7 +127,20 @@ struct Gradient {
   std::uint64_t bytes = 0;
 };
 
+enum class FactKind : std::uint8_t {
+  kHello,     // the connection is authentic; nothing else
+  kDecision,  // what was decided once for the whole job
+  kPlace,     // where the workers of view `number` meet
+};
+
+// The agent (agent.h) ignores it.
+struct Fact {
+  FactKind kind = FactKind::kHello;
+  ViewNumber number;
+  std::string text;
+};
+
 using Message = std::variant<Ask, Told, Propose, Answer, Offer, Accept, Install, Beat, Suspect,
-                             Ended, Fetch, Chunk, Gradient>;
+                             Ended, Fetch, Chunk, Gradient, Fact>;
 
 }  // namespace tandem::membership

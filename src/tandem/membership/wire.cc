@@ -95,6 +95,10 @@ template <class A, Is<Gradient> M>
 void fields(A& a, M& m) {
   a(m.index, m.step, m.bytes);
 }
+template <class A, Is<Fact> M>
+void fields(A& a, M& m) {
+  a(m.kind, m.number, m.text);
+}
 
 class Writer {
  public:
@@ -177,10 +181,9 @@ class Reader {
       if (byte > 1) bad("a flag is {}", byte);
       value = byte == 1;
     } else if constexpr (std::is_same_v<T, Verdict>) {
-      std::uint8_t byte = 0;
-      get(byte);
-      if (byte > static_cast<std::uint8_t>(Verdict::kRefuse)) bad("verdict {}", byte);
-      value = static_cast<Verdict>(byte);
+      value = choice(Verdict::kRefuse, "verdict");
+    } else if constexpr (std::is_same_v<T, FactKind>) {
+      value = choice(FactKind::kPlace, "fact");
     } else if constexpr (std::is_integral_v<T>) {
       std::uint64_t bits = 0;
       int shift = 0;
@@ -192,6 +195,13 @@ class Reader {
     } else {
       fields(*this, value);
     }
+  }
+  template <class T>
+  T choice(T last, const char* what) {
+    std::uint8_t byte = 0;
+    get(byte);
+    if (byte > static_cast<std::uint8_t>(last)) bad("{} {}", what, byte);
+    return static_cast<T>(byte);
   }
   void get(std::string& text) {
     std::uint16_t size = 0;

@@ -25,6 +25,8 @@ class Keeper {
   virtual void progress(std::string text) = 0;
   // Whether this rank wants all to meet again after this step.
   virtual bool change_asked() = 0;
+  // There are too few nodes to train: the job is saved, and all meet again when there are more.
+  virtual bool paused() = 0;
   // Whether this rank has to leave at once: computations throw Interrupted because of that, and not
   // because a person wants the job to stop.
   virtual bool told_to_leave() = 0;

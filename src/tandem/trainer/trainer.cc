@@ -70,6 +70,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
                                .num_parameters = parts_.task.layout().num_trainable_parameters(),
                                .first_step = state_.global_step,
                                .continued = continued_});
+  if (parts_.keeper != nullptr && parts_.keeper->paused()) save_and_wait();
   if (!train_until_stopped(!resume && !continued_)) {
     if (state_.global_step > 0 && saved_step_ != state_.global_step) save();
     parts_.observer.train_end();

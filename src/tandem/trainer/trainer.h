@@ -132,6 +132,7 @@ class Trainer {
   void count_step(const StepRecord& record);
   void keep_progress();
   bool has_checkpoint() const;
+  [[noreturn]] void save_and_wait();
   void warn_if_not_finite(double grad_norm);
   void record_losses(const StepRecord& record);
   void log_training(double grad_norm, double learning_rate);

@@ -51,6 +51,12 @@ bool Trainer::has_checkpoint() const {
                     fmt::format("checkpoint-{}", state_.global_step));
 }
 
+void Trainer::save_and_wait() {
+  if (state_.global_step > 0 && !has_checkpoint()) save();
+  parts_.communicator.barrier();
+  raise<ViewChanges>("the job waits for more nodes");
+}
+
 void Trainer::go_on(const Continuation& from) {
   make_plan();
   adopt(from.progress);

@@ -1,0 +1,479 @@
+#include "tandem/elastic/agent_links.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/job_token.h"
+
+namespace tandem::elastic {
+namespace {
+
+using membership::Channel;
+using membership::Fact;
+using membership::FactKind;
+using membership::Frame;
+using membership::Message;
+using membership::NodeId;
+using membership::Peer;
+using rendezvous::FileDescriptor;
+using std::chrono::milliseconds;
+using Clock = AgentLinks::Clock;
+
+constexpr std::string_view kProtocol{"TNDMAGT1", 8};
+constexpr std::size_t kNonceBytes = 16;
+static_assert(kProtocol.size() + kNonceBytes == kGreetingBytes);
+constexpr std::size_t kMostFirstFrame = 4096;
+constexpr std::size_t kMostIncoming = 20000;
+constexpr std::size_t kMostWaiting = 256;                   // messages before a connection is open
+constexpr std::size_t kMostUnsent = std::size_t{64} << 20;  // bytes after it
+constexpr milliseconds kIntroduction{3000};
+constexpr milliseconds kConnect{2000};
+constexpr milliseconds kHostSilence{3000};
+// Between tries: at first it may only be a matter of moments until a dying process is gone.
+constexpr milliseconds kSoon{20};
+constexpr int kSoonTries = 5;
+constexpr milliseconds kLater{500};
+
+// Reads what is there; false: the connection has ended.
+bool read_some(const FileDescriptor& socket, std::string& to) {
+  char bytes[16384];
+  while (true) {
+    const ssize_t count = ::recv(socket.get(), bytes, sizeof bytes, 0);
+    if (count > 0) {
+      to.append(bytes, static_cast<std::size_t>(count));
+      continue;
+    }
+    if (count < 0 && errno == EINTR) continue;
+    return count < 0 && errno == EAGAIN;
+  }
+}
+
+// Sends what fits; false: the connection has ended.
+bool write_some(const FileDescriptor& socket, std::string& from) {
+  std::size_t done = 0;
+  bool alive = true;
+  while (done < from.size()) {
+    const ssize_t count =
+        ::send(socket.get(), from.data() + done, from.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      alive = errno == EAGAIN;
+      break;
+    }
+    done += static_cast<std::size_t>(count);
+  }
+  from.erase(0, done);
+  return alive;
+}
+
+// The next frame at the front of what was received. Throws CommError.
+std::optional<Frame> next_frame(Channel& channel, std::string& received) {
+  if (received.size() < membership::kHeaderBytes) return std::nullopt;
+  const std::size_t bytes = membership::frame_bytes(channel, received);
+  if (received.size() < bytes) return std::nullopt;
+  Frame frame = membership::decode(channel, std::string_view(received).substr(0, bytes));
+  received.erase(0, bytes);
+  return frame;
+}
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+};
+
+// A name is looked up by a thread of its own, which may take many seconds and outlive who asked.
+class Lookup {
+ public:
+  Lookup(const std::string& host, const std::string& port) {
+    if (find(host, port, AI_NUMERICHOST, *shared_)) return;
+    std::thread([host, port, shared = shared_] { find(host, port, 0, *shared); }).detach();
+  }
+  bool done() const {
+    const std::lock_guard lock(shared_->mutex);
+    return shared_->done;
+  }
+  std::vector<Address> addresses() const {
+    const std::lock_guard lock(shared_->mutex);
+    return shared_->addresses;
+  }
+
+ private:
+  struct Shared {
+    std::mutex mutex;
+    bool done = false;
+    std::vector<Address> addresses;
+  };
+
+  static bool find(const std::string& host, const std::string& port, int flags, Shared& shared) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = flags;
+    addrinfo* found = nullptr;
+    const bool failed = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0;
+    const std::lock_guard lock(shared.mutex);
+    for (const addrinfo* one = failed ? nullptr : found; one != nullptr; one = one->ai_next) {
+      Address address;
+      address.length = one->ai_addrlen;
+      std::copy_n(reinterpret_cast<const char*>(one->ai_addr), one->ai_addrlen,
+                  reinterpret_cast<char*>(&address.storage));
+      shared.addresses.push_back(address);
+    }
+    if (!failed) ::freeaddrinfo(found);
+    shared.done = !failed || flags == 0;
+    return shared.done;
+  }
+
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+};
+
+// "host:port" and "[::1]:port".
+std::pair<std::string, std::string> split(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return {address, "0"};
+  std::string host = address.substr(0, colon);
+  if (host.size() > 1 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  return {host, address.substr(colon + 1)};
+}
+
+}  // namespace
+
+std::string make_greeting() {
+  const rendezvous::Nonce nonce = rendezvous::make_nonce();
+  std::string text(kProtocol);
+  text.append(nonce.begin(), nonce.end());
+  return text;
+}
+
+bool is_greeting(std::string_view bytes) {
+  return bytes.size() >= kGreetingBytes && bytes.substr(0, kProtocol.size()) == kProtocol;
+}
+
+struct AgentLinks::Incoming {
+  FileDescriptor socket;
+  Channel channel;
+  std::string received;
+  std::string unsent;
+  Peer from;
+};
+
+// The connection to one address: none, being made, or open. It is made when there is something to
+// say, and once again when it has ended, to learn whether somebody is still there.
+class AgentLinks::Outgoing {
+ public:
+  Outgoing(AgentLinks& links, std::string address) : links_(links), address_(std::move(address)) {}
+
+  void send(NodeId to, const Message& message) {
+    if (state_ == State::kOpen) return put(to, message);
+    if (waiting_.size() < kMostWaiting) waiting_.push_back({to, message});
+  }
+  // Whoever is there is asked for a sign of life.
+  void probe() {
+    if (state_ != State::kNone) return;
+    probing_ = true;
+    tries_ = 0;
+    next_try_ = Clock::now();
+  }
+  bool idle() const { return waiting_.empty() && unsent_.empty(); }
+
+  void add_to(std::vector<pollfd>& waits) const {
+    if (!socket_) return;
+    const bool writes = state_ == State::kConnecting || !unsent_.empty();
+    waits.push_back({socket_.get(), static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), 0});
+  }
+  milliseconds nap(Clock::time_point now) const {
+    if (state_ == State::kLookup) return kSoon;
+    if (state_ == State::kOpen) return milliseconds(60000);
+    if (state_ == State::kNone && !wanted()) return milliseconds(60000);
+    const auto due = state_ == State::kNone ? next_try_ : limit_;
+    return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(due - now));
+  }
+
+  void serve(Clock::time_point now) {
+    if (state_ == State::kNone && wanted() && now >= next_try_) begin(now);
+    if (state_ == State::kLookup && lookup_->done()) {
+      addresses_ = lookup_->addresses();
+      lookup_.reset();
+      all_refused_ = !addresses_.empty();
+      next_address(now);
+    }
+    if (state_ == State::kConnecting) check_connected(now);
+    if (state_ == State::kGreeting || state_ == State::kProving || state_ == State::kOpen) {
+      if (!talk()) return fail(now, ECONNRESET);
+    }
+    if (state_ != State::kNone && state_ != State::kOpen && now >= limit_) fail(now, ETIMEDOUT);
+  }
+
+ private:
+  enum class State { kNone, kLookup, kConnecting, kGreeting, kProving, kOpen };
+
+  bool wanted() const { return probing_ || !waiting_.empty(); }
+
+  void begin(Clock::time_point now) {
+    const auto [host, port] = split(address_);
+    lookup_.emplace(host, port);
+    state_ = State::kLookup;
+    limit_ = now + kConnect;
+  }
+
+  void next_address(Clock::time_point now) {
+    if (addresses_.empty()) return give_up(now, false);
+    const Address address = addresses_.front();
+    addresses_.erase(addresses_.begin());
+    socket_ = FileDescriptor(
+        ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    state_ = State::kConnecting;
+    limit_ = now + kConnect;
+    if (!socket_) return fail(now, errno);
+    const auto* where = reinterpret_cast<const sockaddr*>(&address.storage);
+    if (::connect(socket_.get(), where, address.length) != 0 && errno != EINPROGRESS)
+      fail(now, errno);
+  }
+
+  void check_connected(Clock::time_point now) {
+    pollfd wait{socket_.get(), POLLOUT, 0};
+    if (::poll(&wait, 1, 0) <= 0) return;
+    int error_number = 0;
+    socklen_t size = sizeof error_number;
+    ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error_number, &size);
+    if (error_number != 0) return fail(now, error_number);
+    rendezvous::set_no_delay(socket_);
+    rendezvous::retransmit_steadily(socket_);
+    rendezvous::watch_host(socket_, kHostSilence);
+    own_greeting_ = make_greeting();
+    unsent_ = own_greeting_;
+    received_.clear();
+    state_ = State::kGreeting;
+  }
+
+  // False: it has ended, or what is there is none of this job's agents.
+  bool talk() {
+    const bool alive = read_some(socket_, received_);
+    try {
+      if (state_ == State::kGreeting && !greeted()) return alive && write_some(socket_, unsent_);
+      while (auto frame = next_frame(channel_, received_)) hear(*frame);
+    } catch (const CommError& error) {
+      links_.options_.log(fmt::format("the agent at {}: {}", address_, error.what()));
+      return false;
+    }
+    return alive && write_some(socket_, unsent_) && unsent_.size() < kMostUnsent;
+  }
+
+  bool greeted() {
+    if (received_.size() < kGreetingBytes) return false;
+    if (!is_greeting(received_)) raise<CommError>("what listens there is no agent of tandem run");
+    channel_ = links_.channel(own_greeting_, received_.substr(0, kGreetingBytes));
+    received_.erase(0, kGreetingBytes);
+    state_ = State::kProving;
+    put(0, Fact{});
+    return true;
+  }
+
+  void hear(const Frame& frame) {
+    if (state_ != State::kProving) return;
+    state_ = State::kOpen;
+    probing_ = false;
+    tries_ = 0;
+    links_.note_address(frame.from.id, address_);
+    for (const auto& [to, message] : std::exchange(waiting_, {})) put(to, message);
+  }
+
+  void put(NodeId to, const Message& message) {
+    try {
+      unsent_ += membership::encode(channel_, {links_.options_.self, to, message});
+    } catch (const InvalidArgument& error) {
+      links_.options_.log(fmt::format("not sent to the agent at {}: {}", address_, error.what()));
+    }
+  }
+
+  void fail(Clock::time_point now, int error_number) {
+    const bool was_open = state_ == State::kOpen;
+    all_refused_ = all_refused_ && error_number == ECONNREFUSED;
+    const bool more = state_ == State::kConnecting && !addresses_.empty();
+    socket_.reset();
+    if (more) return next_address(now);
+    give_up(now, all_refused_);
+    if (was_open) probe();
+  }
+
+  void give_up(Clock::time_point now, bool certain) {
+    state_ = State::kNone;
+    lookup_.reset();
+    addresses_.clear();
+    unsent_.clear();
+    waiting_.clear();
+    next_try_ = now + (++tries_ < kSoonTries ? kSoon : kLater);
+    if (tries_ >= kSoonTries || certain) probing_ = false;
+    if (certain) links_.nobody_at(address_);
+  }
+
+  AgentLinks& links_;
+  const std::string address_;
+  State state_ = State::kNone;
+  bool probing_ = false;
+  bool all_refused_ = false;
+  int tries_ = 0;
+  Clock::time_point next_try_ = Clock::now();
+  Clock::time_point limit_;
+  std::optional<Lookup> lookup_;
+  std::vector<Address> addresses_;  // not tried yet
+  FileDescriptor socket_;
+  std::string own_greeting_;
+  Channel channel_;
+  std::string received_;
+  std::string unsent_;
+  std::deque<std::pair<NodeId, Message>> waiting_;
+};
+
+AgentLinks::AgentLinks(FileDescriptor listener, AgentLinksOptions options)
+    : listener_(std::move(listener)), options_(std::move(options)), lobby_(kIntroduction, 256) {}
+
+AgentLinks::~AgentLinks() = default;
+
+Channel AgentLinks::channel(std::string_view own_nonce, std::string_view other_nonce) const {
+  return {
+      .job = options_.job,
+      .own_nonce = std::string(own_nonce),
+      .other_nonce = std::string(other_nonce),
+      .prove = [token = options_.token](auto parts) { return rendezvous::prove(token, parts); }};
+}
+
+AgentLinks::Outgoing& AgentLinks::outgoing(const std::string& address) {
+  auto& link = outgoing_[address];
+  if (!link) link = std::make_unique<Outgoing>(*this, address);
+  return *link;
+}
+
+void AgentLinks::send(const Peer& to, const Message& message) {
+  if (to.address.empty() || to.address == options_.self.address || dead_.contains(to.id)) return;
+  outgoing(to.address).send(to.id, message);
+}
+
+// ---- who is where ----
+
+void AgentLinks::report_dead(NodeId id) {
+  if (id == 0 || id == options_.self.id || !dead_.insert(id).second) return;
+  news_.dead.push_back(id);
+}
+
+void AgentLinks::note_address(NodeId id, const std::string& address) {
+  if (id == 0 || dead_.contains(id)) return;
+  NodeId& known = at_[address];
+  if (known != 0 && known != id) report_dead(known);
+  known = id;
+}
+
+void AgentLinks::nobody_at(const std::string& address) {
+  news_.nobody_at.push_back(address);
+  const auto it = at_.find(address);
+  if (it != at_.end()) report_dead(it->second);
+}
+
+// ---- who comes ----
+
+void AgentLinks::let_in() {
+  lobby_.accept_from(listener_, [] { return make_greeting(); });
+  const auto wanted = [&](const std::string& received) -> std::size_t {
+    const std::size_t header = kGreetingBytes + membership::kHeaderBytes;
+    if (received.size() < kGreetingBytes) return kGreetingBytes;
+    if (!is_greeting(received)) return 0;
+    if (received.size() < header) return header;
+    try {
+      const std::size_t bytes =
+          membership::frame_bytes(channel({}, {}), received.substr(kGreetingBytes));
+      return bytes > kMostFirstFrame ? 0 : kGreetingBytes + bytes;
+    } catch (const CommError& error) {
+      options_.log(fmt::format("an agent was shown out: {}", error.what()));
+      return 0;
+    }
+  };
+  for (rendezvous::Guest& guest : lobby_.take_complete(wanted)) admit(std::move(guest));
+}
+
+void AgentLinks::admit(rendezvous::Guest guest) {
+  if (incoming_.size() >= kMostIncoming) return;
+  auto incoming = std::make_unique<Incoming>();
+  incoming->channel = channel(guest.greeting, guest.received.substr(0, kGreetingBytes));
+  incoming->received = guest.received.substr(kGreetingBytes);
+  incoming->socket = std::move(guest.socket);
+  rendezvous::watch_host(incoming->socket, kHostSilence);
+  try {
+    const auto frame = next_frame(incoming->channel, incoming->received);
+    if (!frame) return;
+    incoming->from = frame->from;
+  } catch (const CommError& error) {
+    return options_.log(fmt::format("an agent at {} was shown out: {}",
+                                    rendezvous::peer_address(incoming->socket), error.what()));
+  }
+  incoming->unsent = membership::encode(incoming->channel, {options_.self, 0, Fact{}});
+  note_address(incoming->from.id, incoming->from.address);
+  incoming_.push_back(std::move(incoming));
+}
+
+void AgentLinks::take(Frame frame) {
+  if (dead_.contains(frame.from.id) || (frame.to != 0 && frame.to != options_.self.id)) return;
+  note_address(frame.from.id, frame.from.address);
+  news_.frames.push_back(std::move(frame));
+}
+
+bool AgentLinks::hear(Incoming& incoming) {
+  const bool alive = read_some(incoming.socket, incoming.received);
+  try {
+    while (auto frame = next_frame(incoming.channel, incoming.received)) take(std::move(*frame));
+  } catch (const CommError& error) {
+    options_.log(fmt::format("the agent at {}: {}", incoming.from.address, error.what()));
+    return false;
+  }
+  return alive && write_some(incoming.socket, incoming.unsent);
+}
+
+// ---- the loop ----
+
+void AgentLinks::add_to(std::vector<pollfd>& waits) const {
+  waits.push_back(lobby_.door(listener_));
+  lobby_.add_to(waits);
+  for (const auto& incoming : incoming_) {
+    const short writes = incoming->unsent.empty() ? 0 : POLLOUT;
+    waits.push_back({incoming->socket.get(), static_cast<short>(POLLIN | writes), 0});
+  }
+  for (const auto& [address, link] : outgoing_) link->add_to(waits);
+}
+
+milliseconds AgentLinks::nap() const {
+  const auto now = Clock::now();
+  milliseconds nap = lobby_.nap(milliseconds(60000));
+  for (const auto& [address, link] : outgoing_) nap = std::min(nap, link->nap(now));
+  return nap;
+}
+
+AgentLinks::News AgentLinks::serve() {
+  let_in();
+  std::vector<std::string> ended;
+  std::erase_if(incoming_, [&](const auto& incoming) {
+    if (hear(*incoming)) return false;
+    ended.push_back(incoming->from.address);
+    return true;
+  });
+  for (const std::string& address : ended) {
+    if (!address.empty() && address != options_.self.address) outgoing(address).probe();
+  }
+  const auto now = Clock::now();
+  for (const auto& [address, link] : outgoing_) link->serve(now);
+  return std::exchange(news_, {});
+}
+
+bool AgentLinks::flushed() const {
+  return std::all_of(outgoing_.begin(), outgoing_.end(),
+                     [](const auto& entry) { return entry.second->idle(); });
+}
+
+}  // namespace tandem::elastic

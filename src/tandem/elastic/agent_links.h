@@ -1,0 +1,91 @@
+// Connections between the agents of a job, for the messages of membership/messages.h. Nothing that
+// is sent is sure to arrive: who cares says it again. What is said is bounded: who does not take
+// its messages loses them.
+//
+// Each agent listens at one port; what it says goes over connections that it has opened, one to
+// each address. Both ends begin with a random number, and every frame after it proves that its
+// sender knows the job's token (membership/wire.h). Strangers are shown out.
+//
+// It also learns who is dead for certain: nobody listens at a dead agent's address, which its
+// host's kernel says, or another agent does. A host that answers nothing is only silent.
+//
+// Thread-safety: one thread.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tandem/membership/wire.h"
+#include "tandem/rendezvous/lobby.h"
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::elastic {
+
+// What an agent says first: the protocol and a random number.
+inline constexpr std::size_t kGreetingBytes = 24;
+std::string make_greeting();
+bool is_greeting(std::string_view bytes);
+
+struct AgentLinksOptions {
+  membership::Peer self;  // "host:port", as others reach it
+  std::uint64_t job = 0;  // a hash of its id
+  std::string token;      // of the job; empty: anybody can say anything
+  std::function<void(const std::string&)> log;
+};
+
+class AgentLinks {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `listener` is at the port of options.self.
+  AgentLinks(rendezvous::FileDescriptor listener, AgentLinksOptions options);
+  ~AgentLinks();
+
+  // `to.id` 0: whoever is at the address.
+  void send(const membership::Peer& to, const membership::Message& message);
+
+  void add_to(std::vector<pollfd>& waits) const;
+  std::chrono::milliseconds nap() const;
+  struct News {
+    std::vector<membership::Frame> frames;  // to this agent
+    std::vector<membership::NodeId> dead;   // each once
+    std::vector<std::string> nobody_at;     // addresses
+  };
+  News serve();
+  // Nothing is left to be sent to anybody who can be reached.
+  bool flushed() const;
+
+ private:
+  struct Incoming;
+  class Outgoing;
+
+  void let_in();
+  void admit(rendezvous::Guest guest);
+  bool hear(Incoming& incoming);
+  void take(membership::Frame frame);
+  // `id` is at the address; whoever was there before is dead.
+  void note_address(membership::NodeId id, const std::string& address);
+  void nobody_at(const std::string& address);
+  void report_dead(membership::NodeId id);
+  Outgoing& outgoing(const std::string& address);
+  membership::Channel channel(std::string_view own_nonce, std::string_view other_nonce) const;
+
+  rendezvous::FileDescriptor listener_;
+  AgentLinksOptions options_;
+  rendezvous::Lobby lobby_;
+  std::vector<std::unique_ptr<Incoming>> incoming_;
+  std::map<std::string, std::unique_ptr<Outgoing>> outgoing_;  // by address
+  std::map<std::string, membership::NodeId> at_;               // who was heard of last there
+  std::set<membership::NodeId> dead_;
+  News news_;
+};
+
+}  // namespace tandem::elastic

@@ -1,0 +1,307 @@
+// What the membership orders, and what the other nodes of the job say.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "tandem/core/error.h"
+#include "tandem/elastic/node.h"
+
+namespace tandem::elastic {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A job that is running finds the agent at its endpoint within this time, so who comes to the
+// endpoint first waits for it before it decides that there is none.
+constexpr milliseconds kExistingJob{1500};
+// A wait is told after so long, and again.
+constexpr seconds kFirstNotice{5};
+constexpr seconds kNoticeEvery{60};
+
+bool has(const std::vector<membership::Member>& members, membership::NodeId id) {
+  return std::any_of(members.begin(), members.end(),
+                     [&](const membership::Member& member) { return member.peer.id == id; });
+}
+
+}  // namespace
+
+// ---- orders ----
+
+void Node::stop_workers() {
+  stopping_ = true;
+  stop_since_ = Clock::now();
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    if (seats_[static_cast<std::size_t>(worker)].state == State::kRunning)
+      say(worker, {.kind = PacketKind::kStop, .view = serial_});
+  }
+  check_left();
+}
+
+void Node::ask_boundary() {
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    if (seats_[static_cast<std::size_t>(worker)].state == State::kRunning)
+      say(worker, {.kind = PacketKind::kChange, .view = serial_});
+  }
+}
+
+void Node::obey() {
+  while (true) {
+    const std::vector<membership::Order> orders = agent_->take_orders();
+    if (orders.empty()) return;
+    const auto includes = [&](auto wanted) {
+      return std::any_of(orders.begin(), orders.end(), wanted);
+    };
+    const bool done = includes([](const membership::Order& order) {
+      const auto* end = std::get_if<membership::End>(&order);
+      return end != nullptr && end->code == 0;
+    });
+    const bool saves = includes([](const membership::Order& order) {
+      return std::holds_alternative<membership::SaveCheckpoint>(order);
+    });
+    for (const membership::Order& order : orders) {
+      std::visit(
+          [&](const auto& o) {
+            using O = std::decay_t<decltype(o)>;
+            if constexpr (std::is_same_v<O, membership::Send>) {
+              if (links_) links_->send(o.to, o.message);
+            } else if constexpr (std::is_same_v<O, membership::StopWorkers>) {
+              if (!done) stop_workers();  // else they are about to be through
+            } else if constexpr (std::is_same_v<O, membership::RunView>) {
+              obey(o);
+            } else if constexpr (std::is_same_v<O, membership::AskBoundary>) {
+              ask_boundary();
+            } else if constexpr (std::is_same_v<O, membership::End>) {
+              obey(o, saves);
+            }
+          },
+          order);
+    }
+  }
+}
+
+void Node::obey(const membership::End& order, bool saves) {
+  ending_ = {order.code, order.message};
+  ending_since_ = Clock::now();
+  if (order.code != 0 && !saves) end_ = std::exchange(ending_, std::nullopt);
+  if (!saves || order.code == 0) return;
+  // The last node of a job that everybody is to leave.
+  const std::vector<int> workers = choose(most_ranks_);
+  const int size = static_cast<int>(workers.size());
+  closing_ = true;
+  ++serial_;
+  run(workers, {.before = 0, .own = size, .all = size},
+      {.why = "the job is to stop", .paused = true});
+}
+
+// Those who can compute; who has been here longest first.
+std::vector<int> Node::choose(std::size_t most) const {
+  std::vector<int> chosen;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    const State state = seats_[static_cast<std::size_t>(worker)].state;
+    if (state == State::kReady || state == State::kLeft) chosen.push_back(worker);
+  }
+  std::sort(chosen.begin(), chosen.end(), [&](int a, int b) {
+    return seats_[static_cast<std::size_t>(a)].since < seats_[static_cast<std::size_t>(b)].since;
+  });
+  if (chosen.size() > most) chosen.resize(most);
+  return chosen;
+}
+
+// A job has at most as many ranks as logical shards; more workers stand by.
+Node::Ranks Node::ranks_of(const membership::View& view) const {
+  Ranks ranks;
+  for (const membership::Member& member : view.members) {
+    const int room = static_cast<int>(most_ranks_) - ranks.all;
+    const int count = std::min(static_cast<int>(member.workers), room);
+    if (member.peer.id == agent_->options().self.id) {
+      ranks.before = ranks.all;
+      ranks.own = count;
+    }
+    ranks.all += count;
+  }
+  return ranks;
+}
+
+// In words: whom this view has that the last one did not have, and the other way round.
+std::string Node::changes_to(const membership::View& view) const {
+  std::vector<std::string> changes;
+  if (!why_.empty()) changes.push_back(why_);
+  for (const membership::Member& member : members_) {
+    if (!has(view.members, member.peer.id))
+      changes.push_back(fmt::format("without the node at {}", member.peer.address));
+  }
+  for (const membership::Member& member : view.members) {
+    if (!members_.empty() && !has(members_, member.peer.id))
+      changes.push_back(fmt::format("with the node at {}", member.peer.address));
+  }
+  return fmt::format("{}", fmt::join(changes, "; "));
+}
+
+void Node::obey(const membership::RunView& order) {
+  const membership::View& view = order.view;
+  ++serial_;
+  const std::uint64_t step = std::max(step_, view.step);
+  view_ = view.number;
+  paused_ = view.paused;
+  begun_ = true;
+  first_of_view_ = true;
+  as_agreed_ = false;
+  const std::string changes = changes_to(view);
+  members_ = view.members;
+  const Ranks ranks = ranks_of(view);
+  const std::vector<int> chosen = choose(static_cast<std::size_t>(ranks.own));
+  // Somebody has died since: another view comes.
+  if (static_cast<int>(chosen.size()) < ranks.own) return;
+  if (view.paused) {
+    options_.log(fmt::format(
+        "view {}: {} of at least {} nodes are left after step {}: {}; the job waits for more, up "
+        "to {} s",
+        shown_view(), view.members.size(), agent_->options().bounds.min_nodes, step, changes,
+        std::chrono::duration_cast<seconds>(options_.place->patience).count()));
+  } else if (links_ || serial_ > 1 || ranks.all < options_.shards) {
+    options_.log(fmt::format("view {}: {} of {} workers go on after step {}{}{}", shown_view(),
+                             ranks.all, options_.shards, step, changes.empty() ? "" : ": ",
+                             changes));
+  }
+  why_.clear();
+  run(chosen, ranks, {.why = changes, .paused = view.paused, .one_node = view.members.size() == 1});
+  if (meeting_ && meeting_->number == view_) tell_place(meeting_->text, -1);
+}
+
+void Node::run(const std::vector<int>& workers, const Ranks& ranks, const Briefing& briefing) {
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    Seat& seat = seats_[static_cast<std::size_t>(workers[i])];
+    seat.state = State::kRunning;
+    seat.rank = ranks.before + static_cast<int>(i);
+    Briefing own = briefing;
+    own.keeps = i == 0;
+    if (own.keeps) {
+      own.progress = progress_;
+      own.records = records_;
+    }
+    say(workers[i], {PacketKind::kRun, serial_, static_cast<std::uint64_t>(seat.rank),
+                     static_cast<std::uint64_t>(ranks.all), to_text(own)});
+  }
+}
+
+// ---- the job ----
+
+void Node::leave() {
+  agent_->leave(now());
+  obey();
+}
+
+void Node::fail(int code, const std::string& message) {
+  agent_->fail(now(), code, message);
+  obey();
+}
+
+// ---- the other nodes ----
+
+void Node::hear_others() {
+  if (!links_) return;
+  AgentLinks::News news = links_->serve();
+  for (const membership::NodeId node : news.dead) agent_->peer_dead(now(), node);
+  for (const std::string& address : news.nobody_at) agent_->nobody_at(now(), address);
+  for (const membership::Frame& frame : news.frames) {
+    if (const auto* fact = std::get_if<membership::Fact>(&frame.message)) {
+      hear_fact(*fact);
+    } else {
+      if (std::holds_alternative<membership::Ask>(frame.message)) share_decision(frame.from);
+      agent_->receive(now(), frame.from, frame.message);
+    }
+  }
+  obey();
+  // Who may decide may depend on who is there.
+  if (decider_ >= 0 || decision_ || askers_.empty() || !may_decide()) return;
+  const int asker = askers_.front();
+  askers_.erase(askers_.begin());
+  answer_asker(asker);
+}
+
+void Node::hear_fact(const membership::Fact& fact) {
+  switch (fact.kind) {
+    case membership::FactKind::kHello:
+      return;
+    case membership::FactKind::kDecision:
+      if (decision_ || decider_ >= 0) return;
+      decision_ = fact.text;
+      for (const int asker : std::exchange(askers_, {})) answer_asker(asker);
+      return;
+    case membership::FactKind::kPlace:
+      if (fact.number == view_) return tell_place(fact.text, -1);
+      if (!meeting_ || meeting_->number < fact.number) meeting_ = fact;
+  }
+}
+
+void Node::send_place(const std::string& place) {
+  if (!links_ || closing_) return;
+  for (const membership::Member& member : members_)
+    links_->send(member.peer, membership::Fact{membership::FactKind::kPlace, view_, place});
+}
+
+void Node::share_decision(const membership::Peer& to) {
+  if (decision_) {
+    links_->send(to, membership::Fact{membership::FactKind::kDecision, {}, *decision_});
+  } else {
+    heard_askers_[to.id] = to;
+  }
+}
+
+// A worker of the founder decides. But the founder may have come back to a job that is running.
+bool Node::may_decide() const {
+  if (!links_) return true;
+  if (!agent_->options().founder || agent_->view().exists()) return false;
+  return Clock::now() >= started_ + kExistingJob ||
+         heard_askers_.size() + 1 >= agent_->options().bounds.max_nodes;
+}
+
+// All workers of a job compute with the same kernels on the same data.
+void Node::identify(int worker, const Packet& packet) {
+  Computes computes = computes_from(packet.text);
+  most_ranks_ = std::max<std::size_t>(1, packet.second);
+  if (computes_ &&
+      (computes_->kernels != computes.kernels || computes_->fingerprint != computes.fingerprint)) {
+    return fail(1, fmt::format("worker {} found other data, configuration or kernels than the "
+                               "workers before it: leave the job's files alone while it runs",
+                               worker));
+  }
+  if (computes_) return;
+  membership::JobIdentity job{.kernels = computes.kernels};
+  std::copy_n(computes.fingerprint.begin(), std::min(computes.fingerprint.size(), job.files.size()),
+              job.files.begin());
+  const std::string name = options_.place ? options_.place->host_name : "this host";
+  agent_->identify(job, {.name = name, .kernels = {computes.kernels}, .files = job.files});
+  computes_ = std::move(computes);
+}
+
+// Workers that are ready do not wait for ever for a view.
+void Node::watch_patience() {
+  if (!links_ || end_ || ending_) return;
+  const bool computes = agent_->phase() == membership::Agent::Phase::kRunning && !paused_;
+  const bool prepares = count(State::kStarting) > 0 && askers_.empty();
+  if (computes || prepares) return idle_since_.reset();
+  const auto now = Clock::now();
+  if (!idle_since_) {
+    idle_since_ = now;
+    told_idle_ = now + kFirstNotice - kNoticeEvery;
+  }
+  const auto waited = std::chrono::duration_cast<seconds>(now - *idle_since_);
+  const std::string what =
+      decision_ ? agent_->waiting_for() : "the agent of the endpoint, where the job begins";
+  if (now - *idle_since_ >= options_.place->patience) {
+    end_ = {1, fmt::format("waited {} s for {}; start the missing agents, or give them more time "
+                           "(--rdzv-conf join_timeout=SECONDS)",
+                           waited.count(), what)};
+  } else if (now - told_idle_ >= kNoticeEvery) {
+    told_idle_ = now;
+    options_.log(fmt::format("waiting for {}", what));
+  }
+}
+
+}  // namespace tandem::elastic
