@@ -44,14 +44,24 @@ bool has_word(const std::string& stem, std::string_view word) {
   return false;
 }
 
+// The split that takes the part's place, if one was named.
+const std::optional<std::string>& split_named_for(const SplitNames& splits, const Part& part) {
+  if (&part == &kParts[0]) return splits.train;
+  return &part == &kParts[1] ? splits.validation : splits.test;
+}
+
 // The part that a file's name says it belongs to, or null.
-const Part* part_of_file(const fs::path& file) {
+const Part* part_of_file(const fs::path& file, const SplitNames& splits) {
   const std::string stem = file.stem().string();
+  const auto stands = [&](std::string_view word) { return !word.empty() && has_word(stem, word); };
+  if (std::any_of(splits.removed.begin(), splits.removed.end(), stands)) return nullptr;
+  for (const Part& part : kParts) {
+    if (const auto& name = split_named_for(splits, part); name && stands(*name)) return &part;
+  }
   const bool mismatched = has_word(stem, "mismatched");
   for (const Part& part : mismatched ? std::span<const Part>(kMismatched) : kParts) {
-    if (std::any_of(part.words.begin(), part.words.end(),
-                    [&](std::string_view word) { return !word.empty() && has_word(stem, word); }))
-      return &part;
+    if (!mismatched && split_named_for(splits, part)) continue;
+    if (std::any_of(part.words.begin(), part.words.end(), stands)) return &part;
   }
   return nullptr;
 }
@@ -120,14 +130,14 @@ std::optional<DatasetFiles> find_files(const DatasetQuery& query, const fs::path
   folders.push_back(directory);
   folders.push_back(directory / "data");
   for (const fs::path& folder : folders) {
-    DatasetFiles files = files_of_folder(folder, query.extensions);
+    DatasetFiles files = files_of_folder(folder, query.extensions, query.splits);
     if (!files.empty()) return files;
   }
   // As on the Hub: a folder for each configuration.
   std::vector<DatasetFiles> configurations;
   std::vector<std::string> names;
   for (const fs::path& folder : entries_of(directory, true)) {
-    DatasetFiles files = files_of_folder(folder, query.extensions);
+    DatasetFiles files = files_of_folder(folder, query.extensions, query.splits);
     if (files.empty()) continue;
     configurations.push_back(std::move(files));
     names.push_back(folder.filename().string());
@@ -208,13 +218,15 @@ void require_all_shards(const std::vector<fs::path>& shards, std::string_view pa
   }
 }
 
-DatasetFiles files_of_folder(const fs::path& folder, std::span<const std::string_view> extensions) {
+DatasetFiles files_of_folder(const fs::path& folder, std::span<const std::string_view> extensions,
+                             const SplitNames& splits) {
   DatasetFiles files;
   files.directory = folder;
   for (const fs::path& file : entries_of(folder, false)) {
     const fs::path extension = file.extension();
     if (std::find(extensions.begin(), extensions.end(), extension) == extensions.end()) continue;
-    if (const Part* part = part_of_file(file)) add_shard(files.*(part->files), file, part->name);
+    if (const Part* part = part_of_file(file, splits))
+      add_shard(files.*(part->files), file, part->name);
   }
   for (const Part& part : kParts) require_all_shards(files.*(part.files), part.name);
   for (const Part& part : kMismatched) require_all_shards(files.*(part.files), part.name);
@@ -230,7 +242,7 @@ std::vector<std::string> choose_dataset_files(const std::vector<std::string>& na
     const std::string extension = path.extension().string();
     const bool readable = std::find(query.extensions.begin(), query.extensions.end(), extension) !=
                           query.extensions.end();
-    if (readable && part_of_file(path) != nullptr)
+    if (readable && part_of_file(path, query.splits) != nullptr)
       folders[path.parent_path().string()][extension].push_back(name);
   }
   std::vector<std::string> wanted = {"", "data"};
@@ -266,7 +278,7 @@ DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& envir
                              DownloadObserver* observer) {
   std::error_code error;
   if (fs::is_directory(query.name, error)) {
-    if (auto saved = read_saved_dataset(query.name)) return *std::move(saved);
+    if (auto saved = read_saved_dataset(query.name, query.splits)) return *std::move(saved);
     return files_of_directory(query, query.name);
   }
   std::vector<std::string> looked_at;

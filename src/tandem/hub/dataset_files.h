@@ -10,6 +10,7 @@
 
 #include "tandem/core/env.h"
 #include "tandem/hub/download_observer.h"
+#include "tandem/hub/split_names.h"
 
 namespace tandem::hub {
 
@@ -32,6 +33,7 @@ struct DatasetQuery {
   // Endings of the files that can be read, with their dots.
   std::span<const std::string_view> extensions;
   std::optional<std::string> token = {};  // of the Hub; wins over the environment's
+  SplitNames splits = {};
 };
 
 // Resolves --dataset_name. Looked at are, in this order:
@@ -40,10 +42,11 @@ struct DatasetQuery {
 //   3. the hub cache (hub_cache.h);
 //   4. the Hub, from which the files of the configuration are downloaded into the hub cache.
 // Files of a folder belong to the part whose word stands in their name (train, training;
-// validation, valid, dev, val; test, testing, eval, evaluation), as in "train-v1.1.json"; files
-// "…-00000-of-00002.…" are shards of one. Looked at are the folder of the configuration, the
-// directory itself, its folder data, and the only folder in it that has such files. Throws
-// DataError that names every place when nothing is found; when two files claim one part, a shard is
+// validation, valid, dev, val; test, testing, eval, evaluation), as in "train-v1.1.json", or to
+// that whose split query.splits names; files "…-00000-of-00002.…" are shards of one. Looked at are
+// the folder of the configuration, the directory itself, its folder data, and the only folder in it
+// that has such files. Throws DataError that names every place when nothing is found; when two
+// files claim one part, a shard is
 // missing, or there are several configurations and none was named, it lists them.
 DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& environment,
                              DownloadObserver* observer = nullptr);
@@ -58,7 +61,8 @@ std::vector<std::string> choose_dataset_files(const std::vector<std::string>& na
 
 // The files of one folder by the words in their names; no parts when there are none.
 DatasetFiles files_of_folder(const std::filesystem::path& folder,
-                             std::span<const std::string_view> extensions);
+                             std::span<const std::string_view> extensions,
+                             const SplitNames& splits = {});
 
 // Adds `file` to the shards of a part, which must be given in order; `part` names it in messages.
 void add_shard(std::vector<std::filesystem::path>& shards, const std::filesystem::path& file,

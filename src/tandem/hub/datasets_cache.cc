@@ -30,7 +30,9 @@ std::vector<fs::path> folders_in(const fs::path& directory) {
 }
 
 // The part of a data set that `datasets` calls `split`; null for a split of another name.
-std::vector<fs::path>* part_of(DatasetFiles& files, std::string_view split) {
+std::vector<fs::path>* part_of(DatasetFiles& files, const SplitNames& names,
+                               std::string_view split_name) {
+  const std::string_view split = played_by(names, split_name);
   if (split == "train") return &files.train;
   if (split == "validation" || split == "validation_matched") return &files.validation;
   if (split == "test" || split == "test_matched") return &files.test;
@@ -50,7 +52,7 @@ std::string split_of(std::string stem) {
 }
 
 // splits.<split>.num_examples; nothing where there is no such number.
-std::optional<std::size_t> rows_of(const json& info, const char* split) {
+std::optional<std::size_t> rows_of(const json& info, const std::string& split) {
   const auto splits = info.find("splits");
   if (splits == info.end() || !splits->is_object() || !splits->contains(split)) return {};
   const json& one = splits->at(split);
@@ -66,7 +68,7 @@ json info_of(const fs::path& entry) {
   return info.is_object() ? info : json::object();
 }
 
-DatasetFiles files_of_entry(const fs::path& entry) {
+DatasetFiles files_of_entry(const fs::path& entry, const SplitNames& splits) {
   DatasetFiles files;
   files.directory = entry;
   std::vector<fs::path> arrow_files;
@@ -80,15 +82,15 @@ DatasetFiles files_of_entry(const fs::path& entry) {
   std::sort(arrow_files.begin(), arrow_files.end());
   for (const fs::path& file : arrow_files) {
     const std::string split = split_of(file.stem().string());
-    if (auto* part = part_of(files, split)) add_shard(*part, file, split);
+    if (auto* part = part_of(files, splits, split)) add_shard(*part, file, split);
   }
   require_all_shards(files.train, "train");
   require_all_shards(files.validation, "validation");
   require_all_shards(files.test, "test");
   const json info = info_of(entry);
-  files.train_rows = rows_of(info, "train");
-  files.validation_rows = rows_of(info, "validation");
-  files.test_rows = rows_of(info, "test");
+  files.train_rows = rows_of(info, splits.train.value_or("train"));
+  files.validation_rows = rows_of(info, splits.validation.value_or("validation"));
+  files.test_rows = rows_of(info, splits.test.value_or("test"));
   return files;
 }
 
@@ -110,12 +112,13 @@ std::string config_of(const fs::path& folder) {
 using EntriesByConfig = std::map<std::string, std::vector<fs::path>>;
 
 // The complete entries in <root>/<org___name>.
-EntriesByConfig entries_in(const fs::path& dataset) {
+EntriesByConfig entries_in(const fs::path& dataset, const SplitNames& splits) {
   EntriesByConfig entries;
   for (const fs::path& config_folder : folders_in(dataset)) {
     for (const fs::path& version : folders_in(config_folder)) {
       for (const fs::path& entry : folders_in(version)) {
-        if (!files_of_entry(entry).empty()) entries[config_of(config_folder)].push_back(entry);
+        if (!files_of_entry(entry, splits).empty())
+          entries[config_of(config_folder)].push_back(entry);
       }
     }
   }
@@ -139,14 +142,16 @@ bool downloaded_from(const fs::path& entry, const std::string& name) {
 // which later versions call "default". Without `config` of all configurations; another one may be
 // found elsewhere, so that is no error.
 EntriesByConfig old_entries(const fs::path& root, const std::string& name,
-                            const std::optional<std::string>& config) {
+                            const DatasetQuery& query) {
+  const std::optional<std::string>& config = query.config;
   const std::size_t slash = name.find('/');
   const std::string organization = slash == std::string::npos ? "" : name.substr(0, slash) + "___";
   std::string anonymous;
   for (const char c : name) anonymous += c == '/' ? std::string("--") : std::string(1, c);
   EntriesByConfig entries;
   for (const char* builder : {"parquet", "json", "csv", "arrow", "pandas"}) {
-    for (const auto& [found_config, found] : entries_in(root / (organization + builder))) {
+    for (const auto& [found_config, found] :
+         entries_in(root / (organization + builder), query.splits)) {
       for (const fs::path& entry : found) {
         if (found_config == anonymous) {
           entries["default"].push_back(entry);
@@ -164,7 +169,8 @@ EntriesByConfig old_entries(const fs::path& root, const std::string& name,
 
 // The newest of the wanted configuration.
 std::optional<DatasetFiles> newest_entry(const fs::path& dataset, const EntriesByConfig& entries,
-                                         const std::optional<std::string>& config) {
+                                         const DatasetQuery& query) {
+  const std::optional<std::string>& config = query.config;
   if (entries.empty()) return std::nullopt;
   const auto wanted = config ? entries.find(*config) : entries.begin();
   if (wanted == entries.end() || (!config && entries.size() > 1)) {
@@ -174,9 +180,11 @@ std::optional<DatasetFiles> newest_entry(const fs::path& dataset, const EntriesB
                      dataset.string(), fmt::join(names, ", "),
                      config ? fmt::format(", '{}' is not among them", *config) : "");
   }
-  return files_of_entry(*std::max_element(
-      wanted->second.begin(), wanted->second.end(),
-      [](const fs::path& a, const fs::path& b) { return time_of(a) < time_of(b); }));
+  return files_of_entry(*std::max_element(wanted->second.begin(), wanted->second.end(),
+                                          [](const fs::path& a, const fs::path& b) {
+                                            return time_of(a) < time_of(b);
+                                          }),
+                        query.splits);
 }
 
 std::string folder_of(std::string_view name) {
@@ -237,9 +245,9 @@ std::optional<DatasetFiles> find_in_datasets_cache(const DatasetQuery& query,
   for (const fs::path& root : datasets_cache_roots(query, environment)) {
     for (const std::string& name : aliases(query.name, RepositoryType::kDataset)) {
       const fs::path dataset = root / folder_of(name);
-      if (auto files = newest_entry(dataset, entries_in(dataset), query.config)) return files;
-      if (auto files = newest_entry(root, old_entries(root, name, query.config), query.config))
+      if (auto files = newest_entry(dataset, entries_in(dataset, query.splits), query))
         return files;
+      if (auto files = newest_entry(root, old_entries(root, name, query), query)) return files;
       std::error_code error;
       looked_at.push_back(fmt::format(
           "{}: {}", dataset.string(),
@@ -249,15 +257,15 @@ std::optional<DatasetFiles> find_in_datasets_cache(const DatasetQuery& query,
   return std::nullopt;
 }
 
-std::optional<DatasetFiles> read_saved_dataset(const fs::path& directory) {
+std::optional<DatasetFiles> read_saved_dataset(const fs::path& directory,
+                                               const SplitNames& splits) {
   DatasetFiles files;
   files.directory = directory;
   if (is_file(directory / "dataset_dict.json")) {
-    for (const char* split : {"train", "validation", "test", "validation_matched",
-                              "validation_mismatched", "test_matched", "test_mismatched"}) {
-      const fs::path folder = directory / split;
-      if (!is_file(folder / "state.json")) continue;
-      *part_of(files, split) = saved_files(folder, read_json(folder / "state.json"));
+    for (const fs::path& folder : folders_in(directory)) {
+      auto* part = part_of(files, splits, folder.filename().native());
+      if (part == nullptr || !is_file(folder / "state.json")) continue;
+      *part = saved_files(folder, read_json(folder / "state.json"));
     }
     return files;
   }
@@ -267,7 +275,7 @@ std::optional<DatasetFiles> read_saved_dataset(const fs::path& directory) {
   const std::string name = split != state.end() && split->is_string()
                                ? split->get<std::string>()
                                : directory.filename().string();
-  auto* part = part_of(files, name);
+  auto* part = part_of(files, splits, name);
   if (part == nullptr) {
     raise<DataError>(
         "{}: a saved Dataset of the split '{}', expected train, validation or test; save a "

@@ -34,6 +34,7 @@ std::optional<DatasetFiles> find_in_datasets_cache(const DatasetQuery& query,
 
 // A folder of DatasetDict.save_to_disk() or Dataset.save_to_disk(); nothing when it is neither. The
 // latter holds one part: the split that its state names, else the folder's name.
-std::optional<DatasetFiles> read_saved_dataset(const std::filesystem::path& directory);
+std::optional<DatasetFiles> read_saved_dataset(const std::filesystem::path& directory,
+                                               const SplitNames& splits = {});
 
 }  // namespace tandem::hub

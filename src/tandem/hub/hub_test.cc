@@ -287,6 +287,36 @@ TEST_F(DatasetTest, WhichFilesOfARepositoryAreTheDataSet) {
               HasSubstr("made by a script, which tandem does not run"));
 }
 
+// run_classification's --train_split_name and its relatives, whatever form the data set has.
+TEST_F(DatasetTest, SplitsOfOtherNames) {
+  static constexpr std::array<std::string_view, 2> kExtensions = {".json", ".arrow"};
+  const auto resolve = [&](const std::string& name) {
+    DatasetQuery query{name, {}, {}, kExtensions};
+    query.splits = {.train = "small", .validation = "test", .removed = {"extra"}};
+    return resolve_dataset(query, environment());
+  };
+  const auto expect_parts = [](const DatasetFiles& files, const fs::path& train,
+                               const fs::path& validation) {
+    EXPECT_THAT(files.train, ElementsAre(train));
+    EXPECT_THAT(files.validation, ElementsAre(validation));
+    EXPECT_THAT(files.test, ElementsAre());
+  };
+  const fs::path plain = folder_ / "plain";
+  for (const char* split : {"train", "small", "validation", "test", "train-extra"})
+    put(plain / fmt::format("{}.json", split));
+  expect_parts(resolve(plain), plain / "small.json", plain / "test.json");
+
+  const fs::path saved = folder_ / "saved";
+  put(saved / "dataset_dict.json", "{}");
+  for (const char* split : {"train", "small", "validation", "test"})
+    put(saved / split / "state.json", R"({"_data_files": [{"filename": "data.arrow"}]})");
+  expect_parts(resolve(saved), saved / "small" / "data.arrow", saved / "test" / "data.arrow");
+
+  const fs::path entry = put_entry("org___set/default/0.0.0/hash",
+                                   {"set-train.arrow", "set-small.arrow", "set-test.arrow"}, 1);
+  expect_parts(resolve("org/set"), entry / "set-small.arrow", entry / "set-test.arrow");
+}
+
 TEST_F(DatasetTest, HubCacheByNameAndConfiguration) {
   const fs::path repository = hub() / "datasets--rajpurkar--squad";
   put_repository(

@@ -23,7 +23,47 @@ void check_ending(std::string_view flag_name, const std::optional<std::string>& 
                      fmt::join(extensions, ", "));
 }
 
+hub::SplitNames split_names(const DataSource& source) {
+  hub::SplitNames names{.train = source.train_split_name,
+                        .validation = source.validation_split_name,
+                        .test = source.test_split_name};
+  if (source.remove_splits) names.removed = comma_list(*source.remove_splits);
+  return names;
+}
+
+hub::DatasetFiles single_files(const DataSource& source) {
+  hub::DatasetFiles files;
+  const hub::SplitNames names = split_names(source);
+  const auto add = [&](std::string_view split, const std::optional<std::string>& file) {
+    const std::string_view part = hub::played_by(names, split);
+    if (!file || part.empty()) return;
+    (part == "train"        ? files.train
+     : part == "validation" ? files.validation
+                            : files.test) = {*file};
+  };
+  add("train", source.train_file);
+  add("validation", source.validation_file);
+  add("test", source.test_file);
+  return files;
+}
+
+void require_split(std::string_view flag_name, const std::optional<std::string>& name,
+                   const std::vector<fs::path>& shards) {
+  if (!name || !shards.empty()) return;
+  raise<ConfigError>("--{} {}: the data have no split of this name", flag_name, *name);
+}
+
 }  // namespace
+
+std::vector<std::string> comma_list(std::string_view text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
 
 flags::FlagTable data_source_flags(std::string_view formats) {
   return {
@@ -50,11 +90,12 @@ void check_data_source(const DataSource& source, const Stages& stages,
   if (!source.train_file && !source.validation_file && !source.test_file) {
     raise<ConfigError>("no data: give --dataset_name, or --train_file and --validation_file");
   }
-  if (stages.train && !source.train_file)
+  if (stages.train && !source.train_file && !source.train_split_name)
     raise<ConfigError>("--do_train needs --train_file or --dataset_name");
-  if (stages.eval && !source.validation_file)
+  if (stages.eval && !source.validation_file && !source.validation_split_name &&
+      !(source.evaluate_on_test && source.test_file))
     raise<ConfigError>("{} needs --validation_file or --dataset_name", evaluation_flag);
-  if (stages.predict && !source.test_file)
+  if (stages.predict && !source.test_file && !source.test_split_name)
     raise<ConfigError>("--do_predict needs --test_file or --dataset_name");
 }
 
@@ -65,12 +106,17 @@ hub::DatasetFiles find_data_files(const DataSource& source, const Stages& stages
   hub::DatasetFiles files;
   if (source.dataset_name) {
     files = hub::resolve_dataset({*source.dataset_name, source.dataset_config_name, model.cache_dir,
-                                  extensions, model.token},
+                                  extensions, model.token, split_names(source)},
                                  environment, &downloads);
   } else {
-    if (source.train_file) files.train = {*source.train_file};
-    if (source.validation_file) files.validation = {*source.validation_file};
-    if (source.test_file) files.test = {*source.test_file};
+    files = single_files(source);
+  }
+  require_split("train_split_name", source.train_split_name, files.train);
+  require_split("validation_split_name", source.validation_split_name, files.validation);
+  require_split("test_split_name", source.test_split_name, files.test);
+  if (source.evaluate_on_test && files.validation.empty()) {
+    files.validation = files.test;
+    files.validation_rows = files.test_rows;
   }
   const auto require = [](bool wanted, const std::vector<fs::path>& shards, std::string_view stage,
                           std::string_view option) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tandem/core/env.h"
 #include "tandem/flags/flag.h"
@@ -23,7 +24,15 @@ struct DataSource {
   std::optional<std::string> train_file;
   std::optional<std::string> validation_file;
   std::optional<std::string> test_file;
+  // Splits that take the place of train, validation and test; single files are splits of these
+  // names.
+  std::optional<std::string> train_split_name, validation_split_name, test_split_name;
+  std::optional<std::string> remove_splits;  // comma list of splits that are as good as absent
+  bool evaluate_on_test = false;             // where there is no validation split
 };
+
+// The parts of a list that commas separate.
+std::vector<std::string> comma_list(std::string_view text);
 
 // The five flags; `formats` says in the help what a training file may be.
 flags::FlagTable data_source_flags(std::string_view formats);
@@ -35,7 +44,8 @@ void check_data_source(const DataSource& source, const Stages& stages,
                        std::span<const std::string_view> extensions);
 
 // As in Hugging Face's scripts a data set's name wins over single files. Throws ConfigError when a
-// part that a stage needs is not there, and what hub::resolve_dataset() throws.
+// part that a stage needs or a split that was named is not there, and what hub::resolve_dataset()
+// throws.
 hub::DatasetFiles find_data_files(const DataSource& source, const Stages& stages,
                                   const hub::ModelArguments& model, const Environment& environment,
                                   hub::DownloadObserver& downloads,

@@ -36,6 +36,7 @@ struct ClassificationArguments : tasks::DataSource {
   std::string text_column_delimiter = " ";       // between the texts of several columns
   std::optional<std::string> label_column_name;  // unset: "label"
   std::optional<bool> do_regression;             // unset: when the labels are not whole numbers
+  std::optional<std::string> remove_columns;     // comma list; none of them with texts or labels
   bool shuffle_train_dataset = false;
   std::int64_t shuffle_seed = 42;
   std::optional<std::string> metric_name;  // accuracy, f1 or mse; unset: by the kind of labels

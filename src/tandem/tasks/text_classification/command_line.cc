@@ -20,7 +20,6 @@ using flags::FlagTable;
 using flags::grouped;
 using flags::Kind;
 using flags::note;
-using flags::refused;
 using Arguments = ClassificationArguments;
 
 constexpr double kMaxLength = 1 << 20;
@@ -60,16 +59,21 @@ FlagTable data_flags(Script script) {
          flag("preprocessing_num_workers", field<&Arguments::preprocessing_num_workers>(),
               "threads that make features, if not all of the rank's; the features are the same")
              .between(1, 1024),
-         refused("train_split_name", Kind::kString, nullptr,
-                 "give the files of the split as --train_file"),
-         refused("validation_split_name", Kind::kString, nullptr,
-                 "give the files of the split as --validation_file"),
-         refused("test_split_name", Kind::kString, nullptr,
-                 "give the files of the split as --test_file"),
-         note("remove_splits", Kind::kString, nullptr, "splits that are not used are not read"),
-         note("remove_columns", Kind::kString, nullptr, "columns that are not used are not read")});
+         flag("train_split_name", field<&Arguments::train_split_name>(),
+              "split of the data set to train on, if it is not called train"),
+         flag("validation_split_name", field<&Arguments::validation_split_name>(),
+              "split to evaluate, if it is not called validation"),
+         flag("test_split_name", field<&Arguments::test_split_name>(),
+              "split to predict, if it is not called test"),
+         flag("remove_splits", field<&Arguments::remove_splits>(),
+              "splits to leave out, separated by commas"),
+         flag("remove_columns", field<&Arguments::remove_columns>(),
+              "columns to leave out, separated by commas; columns that nothing uses are not read "
+              "anyway")});
   }
-  append(table, {note("overwrite_cache", Kind::kBool, false,
+  append(table, {note("use_fast_tokenizer", Kind::kBool, true,
+                      "there is one tokenizer, whose tokens are those of the fast ones"),
+                 note("overwrite_cache", Kind::kBool, false,
                       "features of classification are always made anew")});
   return grouped("Data", std::move(table));
 }

@@ -11,6 +11,7 @@ class CommandLine : public tasks::TaskArguments {
  public:
   CommandLine(ClassificationArguments& arguments, Script script) : arguments_(arguments) {
     arguments_.script = script;
+    arguments_.evaluate_on_test = script == Script::kClassification;
   }
 
   std::string_view command() const override;

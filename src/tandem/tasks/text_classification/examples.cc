@@ -15,16 +15,6 @@ namespace {
 
 using data::Column;
 
-std::vector<std::string> split_list(const std::string& text) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 bool has(std::span<const std::string> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -127,7 +117,7 @@ std::string_view text_of(const RawExamples& raw, const Column& column, std::size
 
 std::vector<std::string> ExampleReader::choose_texts(std::span<const std::string> names) const {
   if (arguments_.script == Script::kClassification) {
-    return split_list(arguments_.text_column_names.value_or("sentence"));
+    return tasks::comma_list(arguments_.text_column_names.value_or("sentence"));
   }
   if (arguments_.task_name) {
     const GlueTask& task = *find_glue_task(*arguments_.task_name);
@@ -150,7 +140,23 @@ std::vector<std::string> ExampleReader::choose(std::span<const std::string> name
   std::vector<std::string> wanted = texts_;
   const std::string label = arguments_.label_column();
   if (label_needed || has(names, label)) wanted.push_back(label);
+  check_removed(names, wanted);
   return wanted;
+}
+
+// Columns that are not wanted are not read, so there is nothing to do for those to be removed.
+void ExampleReader::check_removed(std::span<const std::string> names,
+                                  std::span<const std::string> wanted) const {
+  if (!arguments_.remove_columns) return;
+  for (const std::string& name : tasks::comma_list(*arguments_.remove_columns)) {
+    if (!has(names, name)) {
+      raise<DataError>("--remove_columns: there is no column \"{}\", found \"{}\"", name,
+                       fmt::join(names, "\", \""));
+    }
+    if (has(wanted, name)) {
+      raise<ConfigError>("--remove_columns: the column \"{}\" has the texts or the labels", name);
+    }
+  }
 }
 
 std::string ExampleReader::describe_columns() const {

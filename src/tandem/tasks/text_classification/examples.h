@@ -39,6 +39,7 @@ class ExampleReader {
  private:
   std::vector<std::string> choose(std::span<const std::string> names, bool label_needed);
   std::vector<std::string> choose_texts(std::span<const std::string> names) const;
+  void check_removed(std::span<const std::string> names, std::span<const std::string> wanted) const;
 
   const ClassificationArguments& arguments_;
   std::vector<std::string> texts_;

@@ -59,6 +59,8 @@ void TextClassificationJob::read_examples(const tasks::Stages& stages,
     if (!files.other_test.empty())  // all rows, as the script does
       test_.push_back(reader_.read(files.other_test, std::nullopt, "test", std::nullopt));
   }
+  if (stages.eval && files.validation == files.test)
+    log.warning("there is no validation split: the test split is evaluated instead");
   log.fact("columns", reader_.describe_columns());
   const auto distribution = [&](std::string_view part, const RawExamples& raw) {
     const std::string text = class_distribution(raw);
