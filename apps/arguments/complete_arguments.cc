@@ -188,11 +188,7 @@ void finish_quantization(job::Arguments& arguments, const tasks::TaskArguments& 
         "--save_safetensors false: an int8 model is written as safetensors only; leave the flag "
         "out, or --apply_quantization");
   }
-  const std::vector<std::string> measured = task.metrics();
-  const bool is_default = quantization.metric == quant::QuantizationArguments{}.metric;
-  if (is_default && std::find(measured.begin(), measured.end(), "f1") == measured.end())
-    quantization.metric = "eval_" + measured.front();
-  check_metric_name("metric", quantization.metric, task);
+  if (quantization.metric) check_metric_name("metric", *quantization.metric, task);
   if (training.bf16 && !arguments.trains()) {
     training.bf16 = false;
     notes.emplace_back("--bf16 has no effect: what is not int8 is f32 in a quantized model");

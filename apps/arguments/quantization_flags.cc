@@ -24,7 +24,8 @@ FlagTable quantization_flags() {
                "static: training features that the ranges are measured on, in training's order")
               .at_least(1),
           flag("metric", field<&QuantizationArguments::metric>(),
-               "what the int8 model is judged by: a metric of the evaluation")
+               "what the int8 model is judged by: a metric of the evaluation; unset: the task's, "
+               "as f1 or accuracy")
               .alias("tune_metric"),
           flag("tolerance_criterion", field<&QuantizationArguments::tolerance_criterion>(),
                "largest drop of the metric, as a share of the f32 model's; negative: it must rise")

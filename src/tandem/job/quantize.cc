@@ -63,12 +63,16 @@ double sparsity(std::span<const QuantizedLinear> linears) {
   return all == 0 ? 0 : static_cast<double>(zeros) / static_cast<double>(all);
 }
 
+std::string result_key(const std::string& metric) {
+  return metric.starts_with("eval_") ? metric : "eval_" + metric;
+}
+
 class Quantizer {
  public:
   explicit Quantizer(const QuantizeParts& parts)
       : parts_(parts),
         options_(parts.options),
-        metric_(options_.metric.starts_with("eval_") ? options_.metric : "eval_" + options_.metric),
+        metric_(result_key(options_.metric.value_or(std::string(parts.of_job.main_metric())))),
         layers_(quant::linear_layers(parts.task.layout())) {}
 
   std::optional<Quantized> run();
@@ -80,6 +84,10 @@ class Quantizer {
 
   Evaluated evaluate(const nn::Weights& weights, const fs::path& directory) const;
   double metric_of(const Evaluated& evaluated) const;
+  bool greater_is_better() const { return !metric_.ends_with("loss") && !metric_.ends_with("mse"); }
+  double drop(double baseline, double metric) const {
+    return quant::relative_drop(baseline, metric, greater_is_better());
+  }
   void calibrate();
   double attempt(const quant::Configuration& configuration);
   std::vector<QuantizedLinear> quantized(const quant::Configuration& configuration) const {
@@ -117,7 +125,7 @@ Evaluated Quantizer::evaluate(const nn::Weights& weights, const fs::path& direct
 double Quantizer::metric_of(const Evaluated& evaluated) const {
   const auto found = evaluated.metrics.find(metric_);
   if (found == evaluated.metrics.end())
-    raise<ConfigError>("--metric {}: the evaluation did not measure it", options_.metric);
+    raise<ConfigError>("--metric {}: the evaluation did not measure it", metric_);
   return found->get<double>();
 }
 
@@ -158,7 +166,7 @@ double Quantizer::attempt(const quant::Configuration& configuration) {
   say(fmt::format(
       "int8 trial {} of at most {}: {} ranges, {}: {} {:.4f}, in f32 {:.4f}; drop {:.2f} %",
       ++trials_, options_.max_trials, to_string(configuration.ranges), in_f32, metric_, metric,
-      baseline_, 100 * quant::relative_drop(baseline_, metric)));
+      baseline_, 100 * drop(baseline_, metric)));
   return metric;
 }
 
@@ -186,7 +194,7 @@ ordered_json Quantizer::results(const quant::TuningResult& tuning,
           {"metric", metric_},
           {"baseline_" + metric_, tuning.baseline},
           {"int8_" + metric_, chosen.metric},
-          {"relative_drop", quant::relative_drop(tuning.baseline, chosen.metric)},
+          {"relative_drop", drop(tuning.baseline, chosen.metric)},
           {"tolerance_criterion", options_.tolerance_criterion},
           {"approach", enum_name(options_.quantization_approach)},
           {"input_ranges", to_string(chosen.configuration.ranges)},
@@ -217,8 +225,8 @@ void Quantizer::reject(const quant::TuningResult& tuning) {
           "larger --max_trials, more --num_calibration_samples, --quantization_approach {}, or a "
           "larger --tolerance_criterion",
           metric_, tuning.baseline, best.metric, tuning.trials.size(),
-          100 * quant::relative_drop(tuning.baseline, best.metric),
-          100 * options_.tolerance_criterion, folder.native(), is_static() ? "dynamic" : "static"));
+          100 * drop(tuning.baseline, best.metric), 100 * options_.tolerance_criterion,
+          folder.native(), is_static() ? "dynamic" : "static"));
 }
 
 bool Quantizer::verify() const {
@@ -229,8 +237,8 @@ bool Quantizer::verify() const {
   const std::filesystem::path config_file = output_dir() / "config.json";
   const auto config =
       models::ModelConfig::parse(read_file(config_file), config_file.native(), {&family, 1});
-  const quant::LoadedModel loaded = quant::load_model(output_dir(), config, layout, parts_.context,
-                                                      weights.as<float>(), /*seed=*/0);
+  const quant::LoadedModel loaded =
+      quant::load_model(output_dir(), config, layout, parts_.context, weights.as<float>(), {});
   if (!loaded.int8) raise<DataError>("{}: holds no int8 model", output_dir().native());
   const Evaluated again = evaluate({weights.as<float>(), {}, &*loaded.int8}, {});
   std::array<std::int64_t, 1> same{same_bits(again.own_output, evaluated_.own_output) &&
@@ -262,7 +270,9 @@ std::optional<Quantized> Quantizer::run() {
   }
   const quant::TuningResult tuning = quant::tune(
       baseline_, ranges, quant::blocks_of(layers_),
-      {.tolerance = options_.tolerance_criterion, .max_trials = options_.max_trials},
+      {.tolerance = options_.tolerance_criterion,
+       .max_trials = options_.max_trials,
+       .greater_is_better = greater_is_better()},
       [&](const quant::Configuration& configuration) { return attempt(configuration); });
   if (!tuning.accepted) {
     reject(tuning);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,7 +23,7 @@ struct QuantizationArguments {
   bool apply_quantization = false;
   Approach quantization_approach = Approach::kDynamic;
   std::int64_t num_calibration_samples = 100;  // training features, in the order of training
-  std::string metric = "eval_f1";              // what an int8 model is judged by
+  std::optional<std::string> metric;           // what an int8 model is judged by; none: the task's
   // The largest drop of the metric, as a share of the f32 model's; negative: it must rise.
   double tolerance_criterion = 0.05;
   int max_trials = 4;                      // int8 models to evaluate at most

@@ -27,11 +27,15 @@ class Search {
   void attempt(Configuration configuration) {
     const double metric = evaluate_(configuration);
     result_.trials.push_back({std::move(configuration), metric});
-    if (metric > result_.trials[result_.best].metric) result_.best = result_.trials.size() - 1;
-    result_.accepted = relative_drop(result_.baseline, metric) <= options_.tolerance;
+    if (quality(metric) > quality(result_.trials[result_.best].metric))
+      result_.best = result_.trials.size() - 1;
+    result_.accepted =
+        relative_drop(result_.baseline, metric, options_.greater_is_better) <= options_.tolerance;
   }
 
   const TuningResult& result() const { return result_; }
+  // Of which more is better.
+  double quality(double metric) const { return options_.greater_is_better ? metric : -metric; }
 
  private:
   TuningOptions options_;
@@ -62,7 +66,8 @@ std::string_view to_string(InputRanges ranges) {
   return "dynamic";
 }
 
-double relative_drop(double baseline, double metric) {
+double relative_drop(double baseline, double metric, bool greater_is_better) {
+  if (!greater_is_better) return relative_drop(-baseline, -metric);
   if (baseline == metric) return 0;
   if (baseline == 0) {
     constexpr double kInfinite = std::numeric_limits<double>::infinity();
@@ -85,7 +90,7 @@ TuningResult tune(double baseline, std::span<const InputRanges> ranges,
   for (const std::string& block : blocks) {
     if (search.done() || blocks.size() == 1) return search.result();
     search.attempt({.ranges = kind, .f32_blocks = {block}});
-    metrics.push_back(search.result().trials.back().metric);
+    metrics.push_back(search.quality(search.result().trials.back().metric));
   }
 
   Configuration accumulated{.ranges = kind, .f32_blocks = {}};

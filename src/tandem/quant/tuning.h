@@ -34,27 +34,29 @@ struct Trial {
 struct TuningOptions {
   double tolerance = 0.05;  // the largest drop, as a share of the baseline
   int max_trials = 4;
+  bool greater_is_better = true;  // false: of a loss or an error a rise is a drop
 };
 
 struct TuningResult {
   double baseline = 0;        // the metric of the f32 model
   std::vector<Trial> trials;  // in the order in which they were made
-  std::size_t best = 0;       // the trial with the greatest metric, the earliest of equals
+  std::size_t best = 0;       // the trial with the best metric, the earliest of equals
   bool accepted = false;      // the last trial is within the tolerance; then it is the result
 
   // The accepted trial, else the best one.
   const Trial& chosen() const { return accepted ? trials.back() : trials[best]; }
 };
 
-// (baseline − metric) / |baseline|; 0 for equal numbers, infinite for a drop from 0.
-double relative_drop(double baseline, double metric);
+// (baseline − metric) / |baseline|, with the other sign where smaller is better; 0 for equal
+// numbers, infinite for a drop from 0.
+double relative_drop(double baseline, double metric, bool greater_is_better = true);
 
 // Tries until one trial is within the tolerance, or max_trials were made, or nothing is left:
 //   1. all blocks in int8, with each of `ranges` (of those that follow, the best one is used);
 //   2. one block in f32, for each of `blocks` in turn (the last transformer layer first);
 //   3. the block that helped most and the second, then also the third, … in f32, but never all.
-// `evaluate` gives the metric of a configuration; greater is better. At least one trial is made.
-// `ranges` is not empty. Throws what `evaluate` throws.
+// `evaluate` gives the metric of a configuration. At least one trial is made. `ranges` is not
+// empty. Throws what `evaluate` throws.
 TuningResult tune(double baseline, std::span<const InputRanges> ranges,
                   std::span<const std::string> blocks, const TuningOptions& options,
                   FunctionRef<double(const Configuration&)> evaluate);

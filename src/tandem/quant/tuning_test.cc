@@ -100,6 +100,19 @@ TEST(Tuning, RelativeDrop) {
   EXPECT_EQ(relative_drop(0, 0), 0);
   EXPECT_GT(relative_drop(0, -1), 1e300);
   EXPECT_LT(relative_drop(0, 1), 0);
+  EXPECT_DOUBLE_EQ(relative_drop(0.5, 0.6, /*greater_is_better=*/false), 0.2);
+  EXPECT_DOUBLE_EQ(relative_drop(0.5, 0.4, false), -0.2);
+}
+
+// Of a loss the smallest is the best, and one that rises too far is not accepted.
+TEST(Tuning, ALossMayNotRise) {
+  FakeEvaluation evaluation{
+      {{"histogram []", 0.7}, {"min-max []", 0.6}, {"min-max [layer.2]", 0.52}}};
+  const TuningResult result =
+      tune(0.5, kStatic, kBlocks, {.max_trials = 9, .greater_is_better = false}, evaluation);
+  EXPECT_TRUE(result.accepted);
+  EXPECT_EQ(text(result.chosen().configuration), "min-max [layer.2]");
+  EXPECT_EQ(result.best, 2u);
 }
 
 }  // namespace
