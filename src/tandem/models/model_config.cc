@@ -180,10 +180,29 @@ void check_encoder_only(const Reader& reader, std::string_view where) {
 constexpr std::array<std::string_view, 3> kProblemTypes = {
     "regression", "single_label_classification", "multi_label_classification"};
 
-// The names in id2label, by id.
-std::vector<std::string> read_labels(const Json& json, std::string_view where) {
-  const auto found = json.find("id2label");
+// num_labels, which old files and people write instead of id2label.
+std::optional<std::size_t> read_num_labels(const Json& json, std::string_view where) {
+  constexpr std::size_t kMost = 1 << 20;
+  const auto found = json.find("num_labels");
   if (found == json.end() || found->is_null()) return {};
+  if (!found->is_number_unsigned() || found->get<std::size_t>() < 1 ||
+      found->get<std::size_t>() > kMost) {
+    raise<ConfigError>("{}: num_labels is {}; expected a number from 1 to {}", where, found->dump(),
+                       kMost);
+  }
+  return found->get<std::size_t>();
+}
+
+// The names in id2label, by id; without it as many as num_labels says.
+std::vector<std::string> read_labels(const Json& json, std::string_view where) {
+  const std::optional<std::size_t> count = read_num_labels(json, where);
+  const auto found = json.find("id2label");
+  if (found == json.end() || found->is_null()) {
+    std::vector<std::string> labels;
+    for (std::size_t id = 0; id < count.value_or(0); ++id)
+      labels.push_back(fmt::format("LABEL_{}", id));
+    return labels;
+  }
   if (!found->is_object()) {
     raise<ConfigError>("{}: id2label is of type {}; expected an object with a name for each id",
                        where, found->type_name());
@@ -196,6 +215,10 @@ std::vector<std::string> read_labels(const Json& json, std::string_view where) {
                          found->size(), id);
     }
     labels.push_back(name->get<std::string>());
+  }
+  if (count && *count != labels.size()) {
+    raise<ConfigError>("{}: num_labels is {}, but id2label names {} labels; remove one of them",
+                       where, *count, labels.size());
   }
   return labels;
 }
@@ -212,6 +235,7 @@ std::string read_problem_type(const Json& json, std::string_view where) {
 
 void write_labels(nlohmann::ordered_json& json, const std::vector<std::string>& labels) {
   if (labels.empty()) return;
+  json.erase("num_labels");  // the maps say it
   json["id2label"] = nlohmann::ordered_json::object();
   json["label2id"] = nlohmann::ordered_json::object();
   for (std::size_t id = 0; id < labels.size(); ++id) {

@@ -39,7 +39,7 @@ struct ModelConfig {
   double layer_norm_eps = 1e-12;
   double initializer_range = 0.02;
   bool sinusoidal_pos_embds = false;  // DistilBERT: the position table is fixed
-  // What the head says, by id: id2label. Empty: the file names none.
+  // What the head says, by id: id2label, or LABEL_0 … by num_labels. Empty: the file has neither.
   std::vector<std::string> labels;
   // "regression", "single_label_classification" or "multi_label_classification"; empty: not said.
   std::string problem_type;
@@ -71,7 +71,7 @@ struct ModelConfig {
   // accepted. Throws ConfigError for broken JSON, a model_type of none of them, a value of the
   // wrong type or range, hidden_size not divisible by num_attention_heads, an unknown activation, a
   // position_embedding_type other than "absolute", a decoder, an id2label that does not name the
-  // ids from 0 on.
+  // ids from 0 on or not as many as num_labels says.
   static ModelConfig parse(std::string_view json, std::string_view where,
                            std::span<const Family* const> known = families());
   // parse() of <model_dir>/config.json. Throws IoError when it is not there.

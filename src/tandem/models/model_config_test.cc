@@ -111,6 +111,15 @@ TEST(ModelConfig, RatesOfHeadsFallBackToTheEncoders) {
   EXPECT_EQ(distilbert.sequence_head_dropout_prob(), 0.2);
 }
 
+TEST(ModelConfig, NumLabelsStandsForNames) {
+  const auto config =
+      ModelConfig::parse(R"({"model_type": "bert", "num_labels": 3})", "config.json");
+  EXPECT_EQ(config.labels, (std::vector<std::string>{"LABEL_0", "LABEL_1", "LABEL_2"}));
+  const auto saved = ModelConfig::parse(config.to_json("BertForTokenClassification"), "saved");
+  EXPECT_EQ(saved.labels, config.labels);
+  EXPECT_EQ(saved.source.find("num_labels"), std::string::npos);
+}
+
 TEST(ModelConfig, LabelsSurviveASaveAndALoad) {
   ModelConfig config;
   EXPECT_TRUE(ModelConfig::parse(config.to_json("X"), "test").labels.empty());
@@ -170,6 +179,9 @@ TEST(ModelConfig, RefusesWhatItCannotRun) {
                  "pad_token_id is 10; expected null or an id below vocab_size 10");
   expect_refused(R"({"model_type": "bert", "id2label": ["a", "b"]})",
                  "id2label is of type array; expected an object");
+  expect_refused(R"({"model_type": "bert", "id2label": {"0": "a", "1": "b"}, "num_labels": 3})",
+                 "num_labels is 3, but id2label names 2 labels");
+  expect_refused(R"({"model_type": "bert", "num_labels": 0})", "num_labels is 0; expected");
   expect_refused(R"({"model_type": "bert", "id2label": {"0": "a", "2": "b"}})",
                  "id2label has 2 entries, but no name for the id 1");
   expect_refused(R"({"model_type": "bert", "problem_type": "ranking"})",
