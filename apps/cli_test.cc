@@ -326,6 +326,8 @@ TEST(Cli, PredictLabelsTextsPairsAndLines) {
   const auto pair = json_lines(
       tandem({"predict", "--model", model, "--json", "--text_pair", "to Oslo", "Kim sails"}).out);
   EXPECT_EQ(pair[0]["text_pair"], "to Oslo");
+  expect_failure(tandem_shell(fmt::format("predict --model '{}' --file - < /dev/null", model)), 1,
+                 "standard input has no text in it");
   expect_failure(tandem({"predict", "--model", model, "--json", "--pairs", "--file", lines}), 1,
                  "line 1 has no tab");
   EXPECT_NE(from_file[2]["labels"][0]["score"], pair[0]["labels"][0]["score"]);

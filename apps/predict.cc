@@ -101,6 +101,9 @@ class Texts {
     return texts;
   }
 
+  // Where lines come from, for people.
+  std::string source() const { return options_.file == "-" ? "standard input" : options_.file; }
+
  private:
   LabelledText of_command_line() const {
     LabelledText text{
@@ -109,8 +112,7 @@ class Texts {
     return text;
   }
   LabelledText of_line(std::string line) const {
-    const std::string file = options_.file == "-" ? "standard input" : options_.file;
-    LabelledText text{.name = fmt::format("{}, line {}", file, line_),
+    LabelledText text{.name = fmt::format("{}, line {}", source(), line_),
                       .text = std::move(line),
                       .pair = std::nullopt};
     if (!options_.pairs) return text;
@@ -216,10 +218,13 @@ int predict(const Invocation& invocation) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is told by write(), see LineOutput
   LineOutput output(STDOUT_FILENO);
   const auto print = labeller.purpose() == Purpose::kTexts ? print_labels : print_tokens;
+  bool any = false;
   for (auto some = texts.next(); !some.empty(); some = texts.next()) {
+    any = true;
     print(some, options, labeller, output);
     output.flush();
   }
+  if (!any) raise<DataError>("{} has no text in it; expected one on each line", texts.source());
   return 0;
 }
 
