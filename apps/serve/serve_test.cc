@@ -357,7 +357,24 @@ TEST(Serve, SaysWhyItCannotStart) {
   EXPECT_EQ(start({}).exit_code, 2);
 }
 
-class ServePage : public testing::BrowserTest {};
+class ServePage : public testing::BrowserTest {
+ protected:
+  // The page with a stub in the server's place: `info` and `answers` are JavaScript. Which
+  // probabilities a model gives is not the page's matter.
+  static std::string page_of(const std::string& info, const std::string& answers) {
+    const testing::TemporaryFolder folder;
+    const std::string source = TANDEM_SOURCE_DIR "/apps/serve/";
+    for (const char* file : {"page.css", "page.js"})
+      write_file(folder / file, read_file(source + file));
+    std::string page = read_file(source + "index.html");
+    page.insert(page.find("<script"),
+                fmt::format("<script>window.fetch = async (path, request) => ({{ok: true, json: "
+                            "async () => path === \"/info\" ? {} : {}}});</script>\n",
+                            info, answers));
+    write_file(folder / "index.html", page);
+    return testing::dump_dom("file://" + (folder / "index.html").native() + "?example");
+  }
+};
 
 // The page asks, marks the answer in the text and lists the others; the text stays text whatever is
 // in it.
@@ -400,28 +417,43 @@ TEST_F(ServePage, HasAnExampleAndATitle) {
 }
 
 // The endpoint gives as many answers as were asked for; the page shows those that have a
-// probability to show. A stub takes the server's place: which probabilities a model gives is not
-// the page's matter.
+// probability to show.
 TEST_F(ServePage, HasNoRowsWithoutAProbability) {
-  const testing::TemporaryFolder folder;
-  const std::string source = TANDEM_SOURCE_DIR "/apps/serve/";
-  for (const char* file : {"page.css", "page.js"})
-    write_file(folder / file, read_file(source + file));
-  std::string page = read_file(source + "index.html");
-  page.insert(page.find("<script"), R"(<script>
-    window.fetch = async (path, request) => ({ok: true, json: async () => path === "/info"
-      ? {model: "/runs/a <b>/checkpoint-12/", parameters: 1000}
-      : [0.9994, 0.0005, 0.00049, 0].map(score => ({score, start: 0, end: 3, answer: "The"}))});
-    </script>
-    )");
-  write_file(folder / "index.html", page);
-  const std::string shown =
-      testing::dump_dom("file://" + (folder / "index.html").native() + "?example");
+  const std::string shown = page_of(
+      R"({model: "/runs/a <b>/checkpoint-12/", parameters: 1000})",
+      R"([0.9994, 0.0005, 0.00049, 0].map(score => ({score, start: 0, end: 3, answer: "The"})))");
   EXPECT_THAT(shown, HasSubstr("<td>99.9 %</td>"));
   EXPECT_THAT(shown, HasSubstr("<td>0.1 %</td>"));
   EXPECT_THAT(shown, Not(HasSubstr("<td>0.0 %</td>")));
   EXPECT_THAT(shown, HasSubstr("; others have less than 0.05 %"));
   EXPECT_THAT(shown, HasSubstr(">a &lt;b&gt;, checkpoint-12, 1,000 parameters</p>"));
+}
+
+// A model that labels texts has a form for a text and a second one, and labels with their scores.
+TEST_F(ServePage, BecomesThatOfLabels) {
+  const std::string info = R"({model: "a/sst2", parameters: 1, task: "text-classification"})";
+  const std::string shown =
+      page_of(info, R"([{label: "good <i>", score: 0.75}, {label: "bad", score: 0.25}])");
+  EXPECT_THAT(shown, HasSubstr("<title>sst2 – label a text</title>"));
+  EXPECT_THAT(shown, HasSubstr(">Label a text</h1>"));
+  EXPECT_THAT(shown, HasSubstr(">good &lt;i&gt; (75.0 %)</"));
+  EXPECT_THAT(shown, HasSubstr("<td>25.0 %</td><td>bad</td>"));
+  EXPECT_THAT(shown, Not(HasSubstr("</mark>")));
+  // One score is the value of a regression.
+  EXPECT_THAT(page_of(info, R"([{label: "LABEL_0", score: 2.5}])"), HasSubstr("<td>2.500</td>"));
+}
+
+// A model that tags words marks what it found, each where it stands, in a text of wide characters.
+TEST_F(ServePage, BecomesThatOfNames) {
+  const std::string shown =
+      page_of(R"({model: "a/ner", parameters: 1, task: "token-classification"})",
+              R"([{entity_group: "person", score: 0.9, word: "Dorla", start: 0, end: 5},
+                  {entity_group: "ship", score: 0.8, word: "Melqueen", start: 13, end: 21}])");
+  EXPECT_THAT(shown, HasSubstr(">Find what a text names</h1>"));
+  EXPECT_THAT(shown, HasSubstr("title=\"person, 90.0 %\""));
+  EXPECT_THAT(shown, HasSubstr(">Dorla</mark> of the <mark"));
+  EXPECT_THAT(shown, HasSubstr(">Melqueen</mark> met"));
+  EXPECT_THAT(shown, HasSubstr("<td>80.0 %</td><td>ship</td><td>Melqueen</td><td>13–21</td>"));
 }
 
 TEST_F(ServePage, ShowsErrors) {
