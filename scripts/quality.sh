@@ -3,7 +3,7 @@
 #
 #   scripts/quality.sh                      the guides' form (2 ranks x batch 6, bf16, padded) with seeds 42, 43, 44, and their mean
 #   scripts/quality.sh RANKS TYPE PADDING [SEED] [--json FILE]    one run: 1|2  f32|bf16  true|false|none  (default seed 42)
-#   scripts/quality.sh labels [MORE FLAGS]  the runs of the official run_glue.py and run_ner.py that ../shared/data/golden/tasks/hf_quality.json lists, beside their scores
+#   scripts/quality.sh labels [FLAGS]       texts and words instead: bench/quality_of_labels.py, which says whether accuracy and F1 are within Hugging Face's spread
 #
 # Hugging Face's figures for the guides' form: F1 42.7, 43.9, 42.7 (mean 43.1), EM 29.3, 29.7, 29.8 (mean 29.6).
 # Needs ../shared/data and the model of scripts/fetch_minilm.sh. Results go to build/quality/.
@@ -37,31 +37,8 @@ if file:
 PY
 }
 
-# Every run of the list with its own flags; further ones are for a short try.
-run_labels() {
-  python3 - "$tandem" ../shared/data "$@" <<'PY'
-import json, pathlib, subprocess, sys
-tandem, shared, *more = sys.argv[1:]
-listed = json.load(open(f"{shared}/golden/tasks/hf_quality.json"))["runs"]
-for number, run in enumerate(listed):
-    command = pathlib.Path(run["script"]).stem
-    out = f"build/quality/{command}-{number}"
-    words = [f"{shared}/tasks/{word}" if word.endswith((".csv", ".json")) else word for word in run["flags"].split()]
-    words = ["build/test-data/minilm" if word == "MINILM" else word for word in words]
-    pathlib.Path("build/quality").mkdir(parents=True, exist_ok=True)
-    with open(out + ".log", "w") as log:
-        subprocess.run([tandem, command, *words, "--output_dir", out, "--overwrite_output_dir", *more], stdout=log, stderr=log, check=True)
-    found = json.load(open(out + "/all_results.json"))
-    seed = words[words.index("--seed") + 1]
-    print(f"{command}, seed {seed}, learning rate {words[words.index('--learning_rate') + 1]} ({found['train_runtime']:.0f} s of training)")
-    for key in ("eval_accuracy", "eval_overall_f1", "eval_overall_accuracy", "eval_loss", "train_loss"):
-        if key in run["results"]:
-            print(f"  {key:22} {found[key]:.4f}   Hugging Face: {run['results'][key]:.4f}", flush=True)
-PY
-}
-
 if [ "${1:-}" = labels ]; then
-  run_labels "${@:2}"
+  python3 bench/quality_of_labels.py --tandem "$tandem" "${@:2}"
 elif [ $# -ge 3 ]; then
   json=
   [ "${*: -2:1}" != --json ] || { json=${*: -1}; set -- "${@:1:$#-2}"; }

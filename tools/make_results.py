@@ -49,6 +49,7 @@ def spread(shown):
 number = spread(three_digits)
 percent = spread(lambda value: f"{value * 100:.1f} %")
 factor = spread(lambda value: f"{value:.2f}")
+four_digits = spread(lambda value: f"{value:.4f}")
 
 
 def whole(value):
@@ -235,6 +236,10 @@ PAGES = {
     "quality": Page("Quality of a fine-tuned model", "`scripts/quality.sh`: MiniLM's encoder after two epochs on 4,370 questions of SQuAD, evaluated on the 1,190 English questions of XQuAD.",
                     [("program", "program", text), ("ranks", "ranks", whole), ("type", "type", text), ("`--pad_to_max_length`", "padding", text), ("seed", "seed", whole), ("EM", "em", factor), ("F1", "f1", factor)],
                     ("program", "ranks", "type", "padding", "seed"), "f1"),
+    "quality_labels": Page("Quality of texts and words that get labels", "`bench/quality_of_labels.py`: MiniLM's encoder trained on SST-2's sentences and WNUT-17's tags as the official run_glue.py and run_ner.py did, the mean over seeds. Within the spread: the means are no further apart than the larger "
+                           "of both ranges over seeds.",
+                           [("setting", "setting", text), ("metric", "metric", text), ("seeds", "seeds", whole), ("tandem", "tandem", four_digits), ("lowest to highest", "tandem_range", four_digits), ("seeds", "hf_seeds", whole), ("Hugging Face", "hf", four_digits),
+                            ("lowest to highest", "hf_range", four_digits), ("within the spread", "within", lambda value: {True: "yes", False: "no", None: "unknown"}[value])], ("setting",), "tandem"),
     "tokenizer": Page("Tokenizer", "Against Hugging Face's `tokenizers` on the same two threads.", [("text", "text", text), ("times as fast", "ratio", number)], ("text",), "ratio"),
     "answers": Page("Answers and metrics", "From logits (noise) to files and metrics, for 10,570 questions (10,849 features).", [("stage", "stage", text), ("seconds", "seconds", number)], ("stage",), "seconds", False, rows=rows_of_answers),
     "plan": Page("Planned and measured steps", "`tandem plan` against jobs on one machine: MiniLM, bf16, 4 padded sequences of 128 per rank, one thread per rank. No prediction for several nodes was compared with a measurement.",
