@@ -86,7 +86,7 @@ InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
   }
   quant::LoadedModel loaded =
       quant::load_model(found.location.model.directory, model_.config(), model_.layout(),
-                        {threads_, kernels_, scratch_}, weights_.as<float>(), /*seed=*/42);
+                        {threads_, kernels_, scratch_}, weights_.as<float>(), {});
   int8_ = std::move(loaded.int8);
   const models::LoadReport& report = loaded.report;
   if (!report.newly_initialized.empty()) {

@@ -25,6 +25,9 @@ FlagTable model_flags() {
               .as_secret()
               .with_bare()
               .alias("use_auth_token", "since transformers 4.34 the flag is --token"),
+          flag("ignore_mismatched_sizes", field<&ModelArguments::ignore_mismatched_sizes>(),
+               "draw parameters anew that the checkpoint has in another shape, as a head for "
+               "another number of labels"),
           flag("trust_remote_code", field<&ModelArguments::trust_remote_code>(),
                "run code that comes with a model")
               .ruled(Verdict::kNote, "tandem never runs code that comes with a model"),

@@ -1,8 +1,10 @@
-// The flags of run_ner: every one of its script has a row, and does what it says.
+// The flags of run_ner, and of run_glue and run_classification: every one of the scripts has a row,
+// and does what it says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "apps/arguments/arguments_test_support.h"
 #include "tandem/tasks/token_classification/command_line.h"
@@ -43,11 +45,35 @@ TEST(RunNerFlags, EveryOneOfTheScriptHasARow) {
              "max_seq_length pad_to_max_length max_train_samples max_eval_samples "
              "max_predict_samples label_all_tokens return_entity_level_metrics model_name_or_path "
              "config_name tokenizer_name cache_dir model_revision token "
-             "trust_remote_code label_smoothing_factor")) {
+             "trust_remote_code ignore_mismatched_sizes label_smoothing_factor")) {
     EXPECT_EQ(std::count_if(table.begin(), table.end(),
                             [&](const Flag& flag) { return flag.name == name; }),
               1)
         << name;
+  }
+}
+
+// run_glue.py and run_classification.py of transformers 4.57.
+TEST(LabelFlags, EveryOneOfTheScriptsHasARow) {
+  const std::string shared =
+      "dataset_name dataset_config_name train_file validation_file test_file max_seq_length "
+      "overwrite_cache pad_to_max_length max_train_samples max_eval_samples max_predict_samples "
+      "model_name_or_path config_name tokenizer_name cache_dir model_revision token "
+      "use_fast_tokenizer trust_remote_code ignore_mismatched_sizes label_smoothing_factor ";
+  const std::map<std::string, std::string> own{
+      {"run_glue", "task_name"},
+      {"run_classification",
+       "do_regression text_column_names text_column_delimiter label_column_name train_split_name "
+       "validation_split_name test_split_name remove_splits remove_columns shuffle_train_dataset "
+       "shuffle_seed metric_name preprocessing_num_workers"}};
+  for (const auto& [command, more] : own) {
+    const FlagTable table = find_job_command(command)->flags();
+    for (const std::string& name : split(shared + more)) {
+      const auto row = std::find_if(table.begin(), table.end(),
+                                    [&](const Flag& flag) { return flag.name == name; });
+      ASSERT_NE(row, table.end()) << command << " --" << name;
+      EXPECT_NE(row->verdict, Verdict::kRefused) << command << " --" << name;
+    }
   }
 }
 

@@ -73,6 +73,7 @@ struct Event {
   int signal;
   const char* said;  // by the agent; who is back soon may be missing in no view
   int steps = 120;
+  const char* command = "run_qa";
 };
 
 void PrintTo(const Event& event, std::ostream* out) { *out << event.name; }
@@ -81,6 +82,7 @@ class ElasticEvents : public ElasticTest, public ::testing::WithParamInterface<E
 
 TEST_P(ElasticEvents, LeaveTheBitsOfAnUndisturbedJob) {
   const Event& event = GetParam();
+  use(demo_task(event.command));
   Process calm(command("calm", event.steps));
   end(calm);
   Process job(command("job", event.steps), {{"TANDEM_STALL_TIMEOUT", "1"}});
@@ -105,7 +107,23 @@ INSTANTIATE_TEST_SUITE_P(
         Event{"AllAtOnce", "/120 [", {0, 1, 2}, SIGKILL, "it is started again"},
         Event{"OneIsStopped", "/120 [", {1}, SIGSTOP, "it is killed"},
         Event{"WhileSaving", "Saving model checkpoint to", {0}, SIGKILL, "was killed by SIGKILL"},
-        Event{"InTheEvaluation", "Running Evaluation", {2}, SIGKILL, "was killed by SIGKILL"}),
+        Event{"InTheEvaluation", "Running Evaluation", {2}, SIGKILL, "was killed by SIGKILL"},
+        Event{"Texts", "/60 [", {0}, SIGKILL, "was killed by SIGKILL", 60, "run_glue"},
+        Event{"Words", "/60 [", {1}, SIGKILL, "was killed by SIGKILL", 60, "run_ner"},
+        Event{"WordsInThePrediction",
+              "Running Prediction",
+              {2},
+              SIGKILL,
+              "was killed by SIGKILL",
+              60,
+              "run_ner"},
+        Event{"SeveralLabels",
+              "/60 [",
+              {2, 0},
+              SIGKILL,
+              "was killed by SIGKILL",
+              60,
+              "run_classification"}),
     [](const auto& test) { return test.param.name; });
 
 // Bad data or flags are the same again: nobody goes on.

@@ -206,6 +206,36 @@ TEST_F(Options, TheReportOpensInABrowser) {
   EXPECT_NE(page.find("</output>"), std::string::npos);
 }
 
+// The reports of the other tasks: their scores, and what was wrong, marked.
+class TaskReports : public Options, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(TaskReports, ShowScoresAndMistakes) {
+  const DemoTask task = demo_task(GetParam());
+  use(task);
+  run_ranks(train_command("job", task.eval_flags), 2);
+  const std::map<std::string, std::vector<std::string>> parts{
+      {"run_glue",
+       {"eval_accuracy", "Wrong predictions:", "<table class=\"confusion\">", "instead of <b>"}},
+      {"run_classification", {"eval_f1", "Wrong predictions:", "instead of <b>"}},
+      {"run_ner",
+       {"eval_precision", "Types of entities", "<td>person</td>", "Wrong tags: in ",
+        " instead of "}}};
+  const std::string page = read_file(path("job") / "report.html");
+  for (const std::string& part : parts.at(task.command))
+    EXPECT_NE(page.find(part), page.npos) << part;
+  EXPECT_NE(page.find("<td>tandem " + task.command), page.npos);
+  if (testing::find_browser().empty()) GTEST_SKIP() << testing::kNoBrowser;
+  const std::string shown = testing::dump_dom("file://" + (path("job") / "report.html").native());
+  for (const auto* part : {"aria-label=\"Loss\"", "aria-label=\"Learning rate\"",
+                           "<th>Ranks</th><td>2; ", "</output>"}) {
+    EXPECT_NE(shown.find(part), shown.npos) << part;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tasks, TaskReports,
+                         ::testing::Values("run_ner", "run_glue", "run_classification"),
+                         [](const auto& task) { return std::string(task.param); });
+
 // `tandem report`: two runs on one page, with what differs between them and no secret.
 TEST_F(Options, RunsAreCompared) {
   const Words short_run = {"--save_strategy", "no", "--token", "hf_secret"};

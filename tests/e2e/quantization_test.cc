@@ -197,6 +197,48 @@ TEST_F(Quantization, AJobTrainsInBf16AndPredictsInInt8) {
                      {"eval_nbest_predictions.json", "predict_nbest_predictions.json"});
 }
 
+// The other tasks, from training to the int8 model on their disk: two ranks write the same bytes,
+// and its evaluation and its predictions are repeated from the files.
+class TaskQuantization : public Quantization, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    Quantization::SetUp();
+    use(demo_task(GetParam()));
+  }
+};
+
+TEST_P(TaskQuantization, IsThatOfOneRankAndOfItsFiles) {
+  const DemoTask task = demo_task(GetParam());
+  const Words flags = with(
+      task.eval_flags, {"--apply_quantization", "--quantization_approach", "static",
+                        "--train_before_quantization", "--verify_loading", "--tolerance_criterion",
+                        "1", "--num_calibration_samples", "20", "--save_strategy", "no"});
+  const ProcessResult one = run_ok(train_command("one", with(flags, {"--logical_shards", "2"})));
+  EXPECT_THAT(one.out, HasSubstr("The quantized model was successfully loaded."));
+  EXPECT_EQ(tensors("one").at("bert.encoder.layer.1.output.dense.weight").at("dtype"), "I8");
+  run_ranks(train_command("two", flags), 2);
+  expect_equal_files("one", "two", {"model.safetensors", "config.json", task.result_files[0]});
+
+  Words again = {
+      kProgram,       task.command,          "--model_name_or_path", path("one").native(),
+      "--output_dir", path("again").native()};
+  again = with(with(again, task.eval_flags), {"--max_seq_length", "64"});
+  // The labels of classes are those of the training file.
+  if (task.command != "run_qa") again = with(again, {"--train_file", task.train_flags[1]});
+  run_ok(again);
+  expect_equal_files("one", "again", {task.result_files[0]});
+  const json before = read("one", "eval_results.json"), after = read("again", "eval_results.json");
+  for (const auto& [key, value] : before.items()) {
+    if (key.ends_with("loss") || key.ends_with("accuracy") || key.ends_with("f1")) {
+      EXPECT_EQ(after.at(key), value) << key;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tasks, TaskQuantization,
+                         ::testing::Values("run_ner", "run_glue", "run_classification"),
+                         [](const auto& task) { return std::string(task.param); });
+
 TEST_F(Quantization, AnImpossibleToleranceEndsWithTheNumbersAndTheBestModelAside) {
   train_f32();
   const ProcessResult result = run(

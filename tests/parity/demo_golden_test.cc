@@ -185,7 +185,7 @@ TEST_P(DemoModel, LogitsLossAndGradients) {
   const models::EncoderModel model(models::ModelConfig::load(directory),
                                    question_answering::make_span_head);
   std::vector<float> weights(model.layout().size());
-  models::load_pretrained(directory, model.config(), model.layout(), weights, 42);
+  models::load_pretrained(directory, model.config(), model.layout(), weights);
   std::vector<bfloat16> rounded;
   if (bf16) {
     for (std::size_t i = 0; i < model.layout().bf16_size(); ++i)

@@ -89,7 +89,7 @@ inline TrainingRecord record_task(const TaskRun& run, tasks::Task& task,
                                       optimizer.get(), run.logical_shards, context));
   dist::GradientEngine gradients(nullptr, context, model, {.logical_shards = run.logical_shards});
   models::load_pretrained(run.model, run.config, task.layout(), model.weights(),
-                          static_cast<std::uint64_t>(arguments.seed));
+                          {.seed = static_cast<std::uint64_t>(arguments.seed)});
   task.plan_training(static_cast<std::size_t>(arguments.per_device_train_batch_size));
 
   std::atomic<bool> stop{false};

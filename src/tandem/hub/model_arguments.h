@@ -15,6 +15,7 @@ struct ModelArguments {
   std::optional<std::string> cache_dir;  // root of the hub cache; wins over the environment
   std::string model_revision = "main";   // branch, tag or commit id
   std::optional<std::string> token;      // access token of the Hub; never printed
+  bool ignore_mismatched_sizes = false;  // draw anew what the checkpoint has in another shape
   bool trust_remote_code = false;        // accepted; tandem never runs a model's code
 };
 

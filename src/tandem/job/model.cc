@@ -31,6 +31,12 @@ std::size_t bucket_elements(const trainer::TrainingArguments& training) {
   return static_cast<std::size_t>(*training.ddp_bucket_cap_mb) * (1 << 20) / sizeof(float);
 }
 
+models::LoadOptions load_options(const Arguments& arguments,
+                                 const trainer::TrainingArguments& training) {
+  return {.seed = static_cast<std::uint64_t>(training.seed),
+          .ignore_mismatched_sizes = arguments.model.ignore_mismatched_sizes};
+}
+
 }  // namespace
 
 dist::GradientEngineOptions engine_options(const trainer::TrainingArguments& training,
@@ -96,10 +102,9 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
   weights.gradients = std::make_unique<dist::GradientEngine>(&communicator, machine.context(),
                                                              *weights.state, engine);
   const bool leads = weights.gradients->node_leader() && !world.seat;
-  weights.loaded =
-      quant::load_model(model.directory, task.model_config(), layout, machine.context(),
-                        leads ? weights.state->weights() : std::span<float>(),
-                        static_cast<std::uint64_t>(training.seed));
+  weights.loaded = quant::load_model(
+      model.directory, task.model_config(), layout, machine.context(),
+      leads ? weights.state->weights() : std::span<float>(), load_options(arguments, training));
   if (world.seat) return weights;
   if (leads) print_load_report(weights.loaded.report, arguments.model.model_name_or_path, console);
   weights.gradients->broadcast_weights();
@@ -112,7 +117,7 @@ void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& 
   weights.state->clear_remains();
   const quant::LoadedModel loaded = quant::load_model(
       model.directory, task.model_config(), model.task.layout(), machine.context(),
-      weights.state->weights(), static_cast<std::uint64_t>(training.seed));
+      weights.state->weights(), load_options(arguments, training));
   print_load_report(loaded.report, arguments.model.model_name_or_path, console);
   weights.state->set_filled();
 }

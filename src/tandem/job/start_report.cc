@@ -119,11 +119,15 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
                             join(names)));
   }
   if (!report.newly_initialized.empty()) {
+    const std::string why = report.mismatched.empty()
+                                ? ""
+                                : fmt::format("\nThe shapes of some did not match: {}",
+                                              fmt::join(report.mismatched, "; "));
     say("WARNING", fmt::format("Some weights were not initialized from the model checkpoint at {} "
-                               "and are newly initialized: {}\nYou should probably TRAIN this "
+                               "and are newly initialized: {}{}\nYou should probably TRAIN this "
                                "model on a down-stream task to be able to use it for predictions "
                                "and inference.",
-                               model, join(report.newly_initialized)));
+                               model, join(report.newly_initialized), why));
   }
 }
 

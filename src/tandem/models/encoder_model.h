@@ -3,7 +3,7 @@
 //
 //   EncoderModel model(ModelConfig::load(dir), question_answering::make_span_head);
 //   Buffer weights(model.layout().size() * sizeof(float));
-//   load_pretrained(dir, model.config(), model.layout(), weights.as<float>(), seed);
+//   load_pretrained(dir, model.config(), model.layout(), weights.as<float>(), {.seed = seed});
 //   Activations activations = model.make_activations(largest_batch, nn::Precision::kFloat32,
 //                                                    PassKind::kTraining);
 //   model.forward(ctx, {weights.as<float>(), {}}, batch, dropout, activations, logits);

@@ -98,7 +98,7 @@ class MiniLmGoldenTest : public tandem::testing::MiniLmTest {
                                             testing::make_head);
     weights_.resize(model_->layout().size());
     report_ = load_pretrained(tandem::testing::minilm_dir(), model_->config(), model_->layout(),
-                              weights_, 42);
+                              weights_);
   }
 
   nn::Weights weights(Precision precision) {

@@ -47,18 +47,35 @@ bool belongs_to_other_tasks(const Family& family, std::string_view name) {
 }
 
 void check_fits(const TensorView& tensor, const nn::ParameterSpec& parameter,
-                const std::filesystem::path& file) {
+                const std::filesystem::path& file, std::string_view base_prefix) {
   if (tensor.shape != parameter.shape) {
-    raise<DataError>(
-        "{}: tensor '{}' has shape {}; the model of config.json expects {} for {} (do config.json "
-        "and these weights belong together?)",
-        file.string(), tensor.name, shape_to_string(tensor.shape), shape_to_string(parameter.shape),
-        parameter.name);
+    const std::string_view advice =
+        parameter.name.starts_with(base_prefix)
+            ? "do config.json and these weights belong together?"
+            : "the head was trained for another number of labels; --ignore_mismatched_sizes draws "
+              "it anew";
+    raise<DataError>("{}: tensor '{}' has shape {}; the model needs {} for {} ({})", file.string(),
+                     tensor.name, shape_to_string(tensor.shape), shape_to_string(parameter.shape),
+                     parameter.name, advice);
   }
   if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 && tensor.dtype != DType::kBF16) {
     raise<DataError>("{}: tensor '{}' is {}; expected F32, F16 or BF16", file.string(), tensor.name,
                      to_string(tensor.dtype));
   }
+}
+
+std::string describe_shapes(const TensorView& tensor, const nn::ParameterSpec& parameter) {
+  return fmt::format("{}: found shape {} in the checkpoint and {} in the model", parameter.name,
+                     shape_to_string(tensor.shape), shape_to_string(parameter.shape));
+}
+
+[[noreturn]] void nothing_found(const WeightFiles& files, const ModelConfig& config,
+                                const nn::ParameterLayout& layout) {
+  raise<DataError>(
+      "{}: holds no parameter of a {} model; its tensors are called '{}' and the like, expected "
+      "'{}'",
+      files.path().string(), config.family->model_type,
+      files.tensors().empty() ? "" : files.tensors().front().name, layout.parameters().back().name);
 }
 
 std::span<float> values_of(const nn::ParameterSpec& parameter, std::span<float> weights) {
@@ -143,14 +160,14 @@ void check_size(const nn::ParameterLayout& layout, std::size_t size) {
 
 LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                            const nn::ParameterLayout& layout, std::span<float> weights,
-                           std::uint64_t seed) {
-  return load_pretrained(model_dir, config, layout, weights, seed,
+                           const LoadOptions& options) {
+  return load_pretrained(model_dir, config, layout, weights, options,
                          [](const TensorView&, const nn::ParameterSpec*) { return false; });
 }
 
 LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                            const nn::ParameterLayout& layout, std::span<float> weights,
-                           std::uint64_t seed, TensorTaken taken) {
+                           const LoadOptions& options, TensorTaken taken) {
   check_size(layout, weights.size());
   const WeightFiles files(model_dir);
   const std::string_view prefix = config.family->base_prefix;
@@ -159,6 +176,7 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
   LoadReport report;
   report.file = files.path();
   std::vector<bool> loaded(layout.parameters().size(), false);
+  std::vector<std::size_t> drawn_anew;  // of another shape
   for (std::size_t i = 0; i < files.tensors().size(); ++i) {
     const TensorView& tensor = files.tensors()[i];
     const nn::ParameterSpec* parameter = target_of(layout, prefix, tensor.name);
@@ -177,19 +195,19 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
     }
     loaded[index] = true;
     if (caller_reads) continue;
-    check_fits(tensor, *parameter, files.file_of(i));
+    if (options.ignore_mismatched_sizes && tensor.shape != parameter->shape) {
+      drawn_anew.push_back(index);
+      report.mismatched.push_back(describe_shapes(tensor, *parameter));
+      continue;
+    }
+    check_fits(tensor, *parameter, files.file_of(i), prefix);
     copy_to_float(tensor, values_of(*parameter, weights));
   }
-  if (std::find(loaded.begin(), loaded.end(), true) == loaded.end()) {
-    raise<DataError>(
-        "{}: holds no parameter of a {} model; its tensors are called '{}' and the like, expected "
-        "'{}'",
-        files.path().string(), config.family->model_type,
-        files.tensors().empty() ? "" : files.tensors().front().name,
-        layout.parameters().back().name);
-  }
+  if (std::find(loaded.begin(), loaded.end(), true) == loaded.end())
+    nothing_found(files, config, layout);
+  for (const std::size_t index : drawn_anew) loaded[index] = false;
   clear_gaps(layout, weights);
-  report.newly_initialized = initialize_missing(config, layout, loaded, weights, seed);
+  report.newly_initialized = initialize_missing(config, layout, loaded, weights, options.seed);
   return report;
 }
 

@@ -18,32 +18,43 @@ namespace tandem::models {
 // What happened to the names of file and model; for the start-up messages.
 struct LoadReport {
   std::filesystem::path file;
-  // In the model, not in the file: "You should probably TRAIN this model…".
+  // Drawn, because the file has them not, or in another shape: "You should probably TRAIN this
+  // model…".
   std::vector<std::string> newly_initialized;
+  // Those in another shape: "classifier.bias: found shape [2] in the checkpoint and [3] in the
+  // model".
+  std::vector<std::string> mismatched;
   // In the file, for nobody: other heads and the like.
   std::vector<std::string> unused;
   // In the file, of known use elsewhere: pooler, pre-training heads, position_ids.
   std::vector<std::string> ignored;
 };
 
+// How parameters that the file does not give are filled.
+struct LoadOptions {
+  std::uint64_t seed = 42;
+  // A tensor of another shape than its parameter is as good as none, instead of an error.
+  bool ignore_mismatched_sizes = false;
+};
+
 // Fills `weights` ([layout.size()] f32) from the weights of `model_dir` in any of the forms of
 // weight_files.h: model.safetensors or pytorch_model.bin, whole or in shards. Accepts F32, F16 and
-// BF16; names with or without the base prefix ("bert."); the old names gamma and
-// beta. Parameters that the file lacks are drawn from `seed` as torch draws them (torch_random.h),
-// from the embeddings to the head; a lone missing head is Hugging Face's to 1e-8. Throws IoError,
-// and DataError for a directory without the file, an invalid file, another shape (the message names
+// BF16; names with or without the base prefix ("bert."); the old names gamma and beta. Parameters
+// that the file lacks are drawn from the seed as torch draws them (torch_random.h), from the
+// embeddings to the head; a lone missing head is Hugging Face's to 1e-8. Throws IoError, and
+// DataError for a directory without the file, an invalid file, another shape (the message names
 // the tensor and both shapes), a dtype that is no float, a parameter given twice, or a file without
 // any parameter of the model.
 LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                            const nn::ParameterLayout& layout, std::span<float> weights,
-                           std::uint64_t seed);
+                           const LoadOptions& options = {});
 
 // Whether the caller reads a tensor itself: one for a parameter of the model, whose values the
 // caller writes afterwards, or (parameter null) one that the model has no parameter for.
 using TensorTaken = FunctionRef<bool(const TensorView& tensor, const nn::ParameterSpec* parameter)>;
 LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                            const nn::ParameterLayout& layout, std::span<float> weights,
-                           std::uint64_t seed, TensorTaken taken);
+                           const LoadOptions& options, TensorTaken taken);
 
 // Draws all parameters anew: weights and embeddings ~ N(0, initializer_range), biases 0, LayerNorm
 // 1 and 0, padding rows 0.

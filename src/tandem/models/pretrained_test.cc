@@ -99,7 +99,7 @@ class PretrainedTest : public ::testing::TestWithParam<const Family*> {
   }
   LoadReport load() {
     weights_.assign(model_.layout().size(), NAN);  // whatever is not written shows
-    return load_pretrained(folder_.path(), config_, model_.layout(), weights_, /*seed=*/42);
+    return load_pretrained(folder_.path(), config_, model_.layout(), weights_, options_);
   }
   void expect_loaded(const std::string& but_not = "none") {
     for (std::size_t i = 0; i < expected_.size(); ++i) {
@@ -120,6 +120,7 @@ class PretrainedTest : public ::testing::TestWithParam<const Family*> {
   std::string prefix_;
   std::vector<std::vector<float>> expected_;
   std::vector<float> weights_;
+  LoadOptions options_;
   tandem::testing::TemporaryFolder folder_;
 };
 
@@ -229,7 +230,38 @@ TEST_P(PretrainedTest, RefusesAnotherShape) {
       [&] { load(); },
       ThrowsMessage<DataError>(AllOf(
           HasSubstr(fmt::format("model.safetensors: tensor '{}' has shape [39, {}]", name, width)),
-          HasSubstr(fmt::format("expects [40, {}]", width)))));
+          HasSubstr(fmt::format("needs [40, {}]", width)))));
+}
+
+// A head for another number of labels: refused with the flag that draws it anew, and then drawn as
+// a missing one.
+TEST_P(PretrainedTest, DrawsAHeadOfAnotherShapeAnewWhereThatIsAskedFor) {
+  std::vector<OwnedTensor> tensors =
+      checkpoint(DType::kF32, [](const std::string& name) { return name; });
+  for (OwnedTensor& tensor : tensors) {
+    if (!tensor.name.starts_with("qa_outputs")) continue;
+    std::vector<std::size_t> shape = tensor.shape;
+    shape[0] = 5;
+    const std::size_t size = shape.size() == 1 ? 5 : 5 * shape[1];
+    tensor = make_tensor(tensor.name, DType::kF32, shape, exact_values(size, 0));
+  }
+  write(tensors);
+  EXPECT_THAT([&] { load(); },
+              ThrowsMessage<DataError>(AllOf(HasSubstr("the head was trained for another number"),
+                                             HasSubstr("--ignore_mismatched_sizes"))));
+  options_.ignore_mismatched_sizes = true;
+  const LoadReport report = load();
+  EXPECT_THAT(report.newly_initialized, ElementsAre("qa_outputs.bias", "qa_outputs.weight"));
+  EXPECT_THAT(report.mismatched,
+              ::testing::Contains(
+                  "qa_outputs.bias: found shape [5] in the checkpoint and [2] in the model"));
+  expect_loaded("qa_outputs");
+  const std::vector<float> drawn = weights_;
+  write(checkpoint(DType::kF32, [](const std::string& name) {
+    return name.starts_with("qa_outputs") ? "" : name;
+  }));
+  load();
+  EXPECT_EQ(drawn, weights_);
 }
 
 TEST_P(PretrainedTest, RefusesIntegersTwinsAndStrangers) {
@@ -286,8 +318,7 @@ TEST_P(PretrainedTest, SavesWhatItLoads) {
   const ModelConfig saved_config = ModelConfig::load(folder_.path());
   const EncoderModel saved(saved_config, testing::make_head);
   std::vector<float> weights(saved.layout().size(), NAN);
-  const LoadReport report =
-      load_pretrained(folder_.path(), saved_config, saved.layout(), weights, 1);
+  const LoadReport report = load_pretrained(folder_.path(), saved_config, saved.layout(), weights);
   EXPECT_TRUE(report.newly_initialized.empty());
   EXPECT_EQ(weights, test.f32);
   const SafetensorsFile file(folder_ / "model.safetensors");

@@ -126,7 +126,7 @@ class TaskGoldenTest : public ::testing::TestWithParam<GoldenCase> {
         ModelConfig::load(directory),
         head_of(GetParam().task, expected_.at("num_labels").get<std::size_t>()));
     weights_.resize(model_->layout().size());
-    report_ = load_pretrained(directory, model_->config(), model_->layout(), weights_, 42);
+    report_ = load_pretrained(directory, model_->config(), model_->layout(), weights_);
     read_inputs(expected_.at("inputs"));
   }
 

@@ -192,7 +192,7 @@ Found calibrate(Communicator& communicator, int num_threads, Padding padding) {
                                                               .max_samples = 60},
                                                              context.threads));
   std::vector<float> weights(task.layout().size());
-  models::load_pretrained(kDemo / "model", task.model().config(), task.layout(), weights, 42);
+  models::load_pretrained(kDemo / "model", task.model().config(), task.layout(), weights);
 
   const std::vector<LinearLayer> layers = linear_layers(task.layout());
   const CalibrationSet set = calibration_set(task.num_train_features(), 22, 42, 4);

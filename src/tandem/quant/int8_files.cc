@@ -301,13 +301,14 @@ std::vector<QuantizedLinear> load_linears(const fs::path& directory,
 models::LoadReport load_other_weights(const fs::path& directory, const models::ModelConfig& config,
                                       const nn::ParameterLayout& layout,
                                       std::span<const QuantizedLinear> linears,
-                                      std::span<float> weights, std::uint64_t seed) {
+                                      std::span<float> weights,
+                                      const models::LoadOptions& options) {
   const auto taken = [](const TensorView& tensor, const nn::ParameterSpec* parameter) {
     return parameter == nullptr ? is_quantization_parameter(tensor.name)
                                 : tensor.dtype == DType::kI8;
   };
   models::LoadReport report =
-      models::load_pretrained(directory, config, layout, weights, seed, taken);
+      models::load_pretrained(directory, config, layout, weights, options, taken);
   for (const QuantizedLinear& linear : linears) {
     dequantize(linear.weight,
                weights.subspan(linear.layer.linear.weight, linear.weight.values.size()));

@@ -42,6 +42,6 @@ models::LoadReport load_other_weights(const std::filesystem::path& directory,
                                       const models::ModelConfig& config,
                                       const nn::ParameterLayout& layout,
                                       std::span<const QuantizedLinear> linears,
-                                      std::span<float> weights, std::uint64_t seed);
+                                      std::span<float> weights, const models::LoadOptions& options);
 
 }  // namespace tandem::quant

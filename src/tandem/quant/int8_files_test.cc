@@ -181,7 +181,7 @@ TEST_P(Int8Files, LogitsOfTheLoadedModelAreThoseOfTheSavedOne) {
   std::vector<float> weights(model_.f32.size());
   const auto loaded = load();
   const auto report =
-      load_other_weights(folder_.path(), config, model_.model.layout(), loaded, weights, 42);
+      load_other_weights(folder_.path(), config, model_.model.layout(), loaded, weights, {});
   EXPECT_THAT(report.newly_initialized, ::testing::IsEmpty());
   EXPECT_THAT(report.unused, ::testing::IsEmpty());
   TestContext context;

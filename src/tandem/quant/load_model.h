@@ -24,6 +24,6 @@ struct LoadedModel {
 // load_linears() throw.
 LoadedModel load_model(const std::filesystem::path& directory, const models::ModelConfig& config,
                        const nn::ParameterLayout& layout, const kernels::Context& context,
-                       std::span<float> weights, std::uint64_t seed);
+                       std::span<float> weights, const models::LoadOptions& options);
 
 }  // namespace tandem::quant

@@ -111,7 +111,7 @@ TEST_P(StepAllocations, AreNone) {
                                        optimizer.get(), param.logical_shards, context));
   dist::GradientEngine gradients(nullptr, context, model, {.logical_shards = param.logical_shards});
   models::load_pretrained(demo / "model", task.model().config(), task.layout(), model.weights(),
-                          42);
+                          {});
   data::QuestionSet held_out = data::read_questions(demo / "held_out.json", {});
   auto evaluated = question_answering::build_features(tokenizer, held_out.examples(),
                                                       {.max_seq_length = 128,

@@ -61,7 +61,7 @@ Written evaluate(Padding padding, std::size_t batch_size, std::size_t train_batc
   FeatureSet features = features_of(tokenizer, questions, padding);
   task.set_evaluation(tasks::Split::kEval, {std::move(questions), std::move(features)});
   std::vector<float> weights(task.layout().size());
-  models::load_pretrained(demo("model"), task.model().config(), task.layout(), weights, 42);
+  models::load_pretrained(demo("model"), task.model().config(), task.layout(), weights);
   if (train_batch_size > 0) {
     const auto more = data::read_questions(demo("train.json"), {});
     task.set_train_features(features_of(tokenizer, more, padding));

@@ -62,29 +62,80 @@ Metrics compute(MetricSet set, const json& one) {
   return class_metrics(set, predicted, classes);
 }
 
+void expect_results(const nlohmann::ordered_json& one) {
+  const MetricSet set = metrics_of_case(one);
+  const Metrics metrics = compute(set, one);
+  std::size_t i = 0;
+  ASSERT_EQ(metrics.size(), one.at("result").size()) << one.at("note");
+  for (const auto& [name, value] : one.at("result").items()) {
+    ASSERT_EQ(metrics[i].first, name) << one.at("note");
+    const double got = metrics[i++].second;
+    if (value.is_null()) {
+      EXPECT_TRUE(std::isnan(got)) << one.at("note") << ": " << name;
+      continue;
+    }
+    // Pearson's is of f32, whose sums depend on the build of numpy.
+    const bool f32 = set == MetricSet::kCorrelations && name != "spearmanr";
+    EXPECT_NEAR(got, value.get<double>(), f32 ? 1e-6 : 1e-15) << one.at("note") << ": " << name;
+  }
+}
+
 TEST(ClassificationMetrics, AreThoseOfTheScripts) {
   if (!has_goldens()) GTEST_SKIP() << "needs " << task_goldens();
   const auto golden =
       nlohmann::ordered_json::parse(read_file(task_goldens() / "metric_cases_tasks.json"));
   for (const char* script : {"glue", "run_classification"}) {
-    for (const auto& one : golden.at(script)) {
-      const MetricSet set = metrics_of_case(one);
-      const Metrics metrics = compute(set, one);
-      std::size_t i = 0;
-      ASSERT_EQ(metrics.size(), one.at("result").size()) << one.at("note");
-      for (const auto& [name, value] : one.at("result").items()) {
-        ASSERT_EQ(metrics[i].first, name) << one.at("note");
-        const double got = metrics[i++].second;
-        if (value.is_null()) {
-          EXPECT_TRUE(std::isnan(got)) << one.at("note") << ": " << name;
-          continue;
-        }
-        // Pearson's is of f32, whose sums depend on the build of numpy.
-        const bool f32 = set == MetricSet::kCorrelations && name != "spearmanr";
-        EXPECT_NEAR(got, value.get<double>(), f32 ? 1e-6 : 1e-15) << one.at("note") << ": " << name;
-      }
+    for (const auto& one : golden.at(script)) expect_results(one);
+  }
+}
+
+// --- the project's own golden (tests/parity/make_label_goldens.py) ---
+
+nlohmann::ordered_json label_golden() {
+  return nlohmann::ordered_json::parse(
+      read_file(fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/labels.json"));
+}
+
+TEST(LabelGolden, MetricsOfGlue) {
+  const auto golden = label_golden();
+  EXPECT_EQ(golden.at("glue").size(), 12u);
+  for (const auto& one : golden.at("glue")) expect_results(one);
+}
+
+TEST(LabelGolden, FeaturesAndLabels) {
+  const TemporaryFolder folder;
+  const auto golden = label_golden();
+  const auto tokenizer = text::Tokenizer::load(fs::path(TANDEM_SOURCE_DIR) / "examples/demo/model");
+  ThreadPool threads(2);
+  int tasks = 0;
+  for (const auto& task : golden.at("tasks")) {
+    const std::string command = task.at("command");
+    if (command == "run_ner") continue;  // features_test.cc of token classification has its own
+    ++tasks;
+    std::string rows;
+    for (const auto& row : task.at("rows")) rows += row.dump() + "\n";
+    write_file(folder / "rows.json", rows);
+    ClassificationArguments arguments;
+    arguments.script = command == "run_glue" ? Script::kGlue : Script::kClassification;
+    ExampleReader reader(arguments);
+    RawExamples raw = reader.read(std::vector{folder / "rows.json"}, std::nullopt, "train", {});
+    const data::Column* column = &raw.labels;
+    const LabelSet labels =
+        collect_labels(problem_of(raw.labels, arguments), std::span(&column, 1), arguments.script);
+    EXPECT_EQ(labels.names, task.at("labels").get<std::vector<std::string>>());
+    const ExampleSet examples = make_examples(std::move(raw), labels, " ", true, true);
+    const TextFeatures features = build_text_features(
+        tokenizer, examples.first, examples.second, golden.at("max_seq_length").get<std::size_t>(),
+        threads, [](std::size_t) { return ""; });
+    ASSERT_EQ(features.size(), task.at("input_ids").size());
+    for (std::size_t i = 0; i < features.size(); ++i) {
+      std::vector<std::int32_t> ids, types;
+      features.append_tokens(i, ids, types);
+      EXPECT_EQ(ids, task.at("input_ids")[i].get<std::vector<std::int32_t>>())
+          << task.at("name") << " " << i;
     }
   }
+  EXPECT_EQ(tasks, 3);
 }
 
 TEST(ClassificationMetrics, SmallCases) {
