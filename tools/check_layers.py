@@ -77,6 +77,7 @@ FOLDERS = {
         "network": ["algorithms", "failure", "node"],
         "api": ["algorithms", "failure", "node", "network"],
         "c": [".", "api", "algorithms"],
+        "oneccl": ["."],
         "plugins": ["network"],
     },
 }

@@ -1,9 +1,12 @@
 """PyTorch's own tests of torch.distributed (torch/testing/_internal/distributed/distributed_test.py, in its wheel)
-with tandem as the backend: each in a process of its own, with a time limit.
+with tandem as the backend, with a time limit for each test.
 
-    python python/tests/torch_own_tests.py --record results.json [--only REGEX] [--limit SECONDS] [--backend gloo]
+    TANDEM_TORCH_REPLACE=gloo python python/tests/torch_own_tests.py --backend gloo --record results.json
 
-Tests with nccl, gpu or cuda in their names are left out. Prints the counts, and the reason for each failure."""
+The tests ask for backends by name and skip themselves for one that they do not know, so tandem stands in gloo's place.
+Tests with nccl, gpu or cuda in their names are left out. --record goes on where the file ends; with --seconds a run
+stops early, and exits with 75 if tests are left. Prints the counts, and the reason for each failure. Ranks are
+forked, as PyTorch's own runner can do, because importing torch takes longer than most tests."""
 
 import argparse
 import json
@@ -13,80 +16,161 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 CHILD = """
-import sys
+import json, sys, time, traceback, unittest
 import torch, torch.distributed as dist
 import tandem_torch
+from torch.testing._internal import common_distributed
 from torch.testing._internal.distributed import distributed_test as body
+common_distributed.TIMEOUT_OVERRIDE.clear()
+
 class TestDist(body.TestDistBackend, body.DistributedTest._DistTestBase):
     def setUp(self):
         super().setUp()
-        self._spawn_processes()
-        torch.backends.cudnn.flags(enabled=True, allow_tf32=False).__enter__()
-if __name__ == "__main__":
-    from torch.testing._internal.common_utils import run_tests
-    if sys.argv[1:] == ["--names"]:
-        print("\\n".join(name for name in dir(TestDist) if name.startswith("test_")))
-    else:
-        run_tests()
+        self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+class Result(unittest.TestResult):
+    def tell(self, test, result, reason=""):
+        with open(sys.argv[1], "a") as log:
+            log.write(json.dumps([test.id().split(".")[-1], result, reason]) + "\\n")
+    def startTest(self, test):
+        super().startTest(test)
+        self.tell(test, "started")
+    def addSuccess(self, test):
+        self.tell(test, "passed")
+    def addSkip(self, test, reason):
+        self.tell(test, "skipped", reason)
+    def addFailure(self, test, error):
+        self.tell(test, "failed", "".join(traceback.format_exception(*error)))
+    addError = addFailure
+    def addExpectedFailure(self, test, error):
+        self.tell(test, "passed")
+
+if sys.argv[1] == "--names":
+    print(torch.__version__)
+    print("\\n".join(name for name in dir(TestDist) if name.startswith("test_")))
+else:
+    for name in sys.argv[2:]:
+        try:
+            test = TestDist(name)
+        except Exception as error:
+            with open(sys.argv[1], "a") as log:
+                log.write("".join(json.dumps([name, *rest]) + "\\n" for rest in
+                                  (["started", ""], ["failed", f"{type(error).__name__}: {error}"])))
+        else:
+            test.run(Result())
 """
 
 
-def run(arguments, limit, backend):
-    """(exit code or None after `limit` seconds, output); ends all processes of the test."""
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "test_own.py"
-        script.write_text(CHILD)
+class Runner:
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.folder = tempfile.TemporaryDirectory()
+        self.log = Path(self.folder.name) / "log"
+        self.script = Path(self.folder.name) / "test_own.py"
+        self.script.write_text(CHILD)
         for name in ("barrier", "test_dir", "init_dir"):
-            (Path(folder) / name).mkdir()
-        process = subprocess.Popen([sys.executable, str(script), *arguments], stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True, start_new_session=True,
-                                   env={**os.environ, "BACKEND": backend, "WORLD_SIZE": "2", "TEMP_DIR": folder,
-                                        "OMP_NUM_THREADS": "1"})
+            (Path(self.folder.name) / name).mkdir()
+
+    def start(self, words, stdout=subprocess.DEVNULL):
+        environment = {**os.environ, "BACKEND": self.arguments.backend, "WORLD_SIZE": str(self.arguments.ranks),
+                       "TEMP_DIR": self.folder.name, "OMP_NUM_THREADS": "1",
+                       "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(self.arguments.limit)}
+        return subprocess.Popen([sys.executable, str(self.script), *words], stdout=stdout, stderr=subprocess.DEVNULL,
+                                text=True, start_new_session=True, env=environment)
+
+    def names(self):
+        """(version of torch, names of tests)"""
+        out, _ = self.start(["--names"], subprocess.PIPE).communicate(timeout=180)
+        lines = out.splitlines()
+        return lines[0], [n for n in lines[1:] if not re.search("nccl|gpu|cuda", n, re.I)
+                          and re.search(self.arguments.only, n)]
+
+    def run(self, names, deadline, tell):
+        """Runs tests in one process until it hangs, ends or the time is over; tell(name, result, reason, seconds)."""
+        self.log.write_text("")
+        process = self.start([str(self.log), *names])
+        read, began, running = 0, time.monotonic(), None
+        while True:
+            ended = process.poll() is not None
+            lines = self.log.read_text().splitlines()
+            for name, result, reason in map(json.loads, lines[read:]):
+                if result == "started":
+                    running, began = name, time.monotonic()
+                elif running is not None:  # the first word about a test counts
+                    tell(name, result, reason, time.monotonic() - began)
+                    running = None
+            read = len(lines)
+            late = time.monotonic() - began > self.arguments.limit + 40
+            if running is not None and (late or ended):
+                tell(running, "hung" if late else "failed", "no end within the limit" if late else
+                     f"the process of the tests ended with code {process.returncode}", time.monotonic() - began)
+            if ended or late or (running is None and time.monotonic() > deadline):
+                break
+            time.sleep(0.1)
         try:
-            out, _ = process.communicate(timeout=limit)
-            return process.returncode, out
-        except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # the session that was started above
-            out, _ = process.communicate()
-            return None, out
+        except ProcessLookupError:
+            pass
+        process.wait()
 
 
-def verdict(code, out):
-    if code is None:
+def cause(result, text):
+    """(result, one line of what went wrong) of a traceback."""
+    if re.search("timed out after|Timing out after", text):
         return "hung", "no end within the limit"
-    if code == 0:
-        skipped = re.search(r"skipped ['\"](.+)['\"]$", out, re.M)
-        return ("skipped", skipped.group(1)) if skipped else ("passed", "")
-    errors = [line.strip() for line in out.splitlines() if re.match(r"\s*(\w+\.)*\w*(Error|Exception)\b", line)]
-    return "failed", errors[0][:300] if errors else out.strip()[-300:]
+    if result != "failed":
+        return result, text
+    errors = [line.strip() for line in text.splitlines() if re.match(r"\s*(\w+\.)*\w*(Error|Exception)\b", line)]
+    errors = [line for line in errors if "exited with error code" not in line] or errors or text.split("\n")[-2:]
+    return result, errors[0][:300]
+
+
+def counts(tests):
+    return {kind: sum(one["result"] == kind for one in tests.values())
+            for kind in ("passed", "failed", "skipped", "hung")}
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--record")
     parser.add_argument("--only", default="")
-    parser.add_argument("--limit", type=int, default=60)
+    parser.add_argument("--limit", type=int, default=60, help="seconds per test")
+    parser.add_argument("--seconds", type=int, default=10**6, help="begin no test after so many")
+    parser.add_argument("--again", action="store_true", help="run those that failed or hung once more")
+    parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--backend", default="tandem")
     arguments = parser.parse_args()
-    code, out = run(["--names"], 120, arguments.backend)
-    names = [n for n in re.findall(r"^test_\w+$", out, re.M)
-             if not re.search("nccl|gpu|cuda", n, re.I) and re.search(arguments.only, n)]
-    if code != 0 or not names:
-        sys.exit(f"no tests found: {out[-2000:]}")
-    results = {}
-    for name in names:
-        result, reason = verdict(*run([f"TestDist.{name}", "-v"], arguments.limit, arguments.backend))
-        results[name] = {"result": result, "reason": reason}
-        print(f"{result:8} {name} {reason}", flush=True)
-        if arguments.record:
-            Path(arguments.record).write_text(json.dumps(results, indent=1) + "\n")
-    counts = {kind: sum(one["result"] == kind for one in results.values())
-              for kind in ("passed", "failed", "skipped", "hung")}
-    print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
-    return 1 if counts["hung"] else 0
+    deadline = time.monotonic() + arguments.seconds
+    runner = Runner(arguments)
+    version, names = runner.names()
+    record = Path(arguments.record) if arguments.record else None
+    tests = json.loads(record.read_text())["tests"] if record and record.exists() else {}
+    if arguments.again:
+        tests = {name: one for name, one in tests.items() if one["result"] in ("passed", "skipped")}
+
+    def tell(name, result, reason, seconds):
+        result, reason = cause(result, reason)
+        tests[name] = {"result": result, "reason": reason}
+        print(f"{result:8} {name} ({seconds:.0f} s) {reason}", flush=True)
+        if record:
+            whole = {"torch": version, "backend": arguments.backend, "ranks": arguments.ranks,
+                     "replaced": os.environ.get("TANDEM_TORCH_REPLACE", ""), "counts": counts(tests), "tests": tests}
+            record.write_text(json.dumps(whole, indent=1) + "\n")
+
+    while left := [name for name in names if name not in tests]:
+        if time.monotonic() > deadline:
+            print(f"{len(left)} tests left")
+            return 75
+        runner.run(left, deadline, tell)
+        if len(left) == sum(name not in tests for name in names):
+            sys.exit(f"the process of the tests ended before its first, {left[0]}")
+    found = counts(tests)
+    print(f"torch {version}: " + ", ".join(f"{count} {kind}" for kind, count in found.items()))
+    return 1 if found["hung"] else 0
 
 
 if __name__ == "__main__":
