@@ -156,6 +156,9 @@ int run(const Invocation& invocation) {
   parts.temporary = environment.get("TMPDIR").value_or("/tmp");
   parts.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
   parts.log = log_line;
+  constexpr long kDay = 86400;
+  parts.status_interval_s =
+      static_cast<int>(environment.get_int("TANDEM_STATUS_INTERVAL", 0, kDay).value_or(60));
   std::signal(SIGPIPE, SIG_IGN);
   return launch::run_agent(std::move(parts));
 }

@@ -20,6 +20,9 @@ struct Invocation {
 int run_qa(const Invocation& invocation);
 int run(const Invocation& invocation);
 int mpirun(const Invocation& invocation);
+int show_status(const Invocation& invocation);
+int drain_worker(const Invocation& invocation);
+int resize_job(const Invocation& invocation);
 int run_ner(const Invocation& invocation);
 int run_glue(const Invocation& invocation);
 int run_classification(const Invocation& invocation);

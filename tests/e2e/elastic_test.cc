@@ -126,6 +126,43 @@ INSTANTIATE_TEST_SUITE_P(
               "run_classification"}),
     [](const auto& test) { return test.param.name; });
 
+// What `tandem COMMAND WORDS` prints about the agent; it must do so within 20 s.
+std::string tell(const std::string& command, const std::vector<std::string>& words) {
+  std::vector<std::string> all = {kProgram, command};
+  all.insert(all.end(), words.begin(), words.end());
+  const ProcessResult result = testing::run(all, {}, std::chrono::seconds(20));
+  return fmt::format("{}{}exit code {}", result.out, result.err, result.exit_code);
+}
+
+TEST_F(ElasticTest, WorkersAreDrainedAndComeBack) {
+  constexpr int kSteps = 400;
+  Process calm(command("calm", kSteps));
+  end(calm);
+  Process job(command("job", kSteps), {{"TANDEM_STATUS_INTERVAL", "1"}});
+  ASSERT_TRUE(printed(job, "/400 ["));
+  const std::string agent = std::to_string(job.pid());
+  EXPECT_THAT(tell("status", {agent}), HasSubstr("3 of 3 workers compute"));
+
+  EXPECT_THAT(tell("drain", {"1", "--job", agent}), HasSubstr("worker 1 is drained; 2 go on"));
+  ASSERT_TRUE(printed(job, "2 of 3 workers go on"));
+  const std::string status = tell("status", {agent});
+  EXPECT_THAT(status, HasSubstr("worker 1 is drained"));
+  EXPECT_THAT(status, HasSubstr("0 workers lost so far"));
+  EXPECT_THAT(tell("resize", {"1", "--job", agent}), HasSubstr("1 of 3 workers take part"));
+  ASSERT_TRUE(printed(job, "1 of 3 workers go on"));
+  EXPECT_THAT(tell("drain", {"0", "--job", agent}), HasSubstr("is the only one"));
+  EXPECT_THAT(tell("drain", {"7", "--job", agent}), HasSubstr("there is no worker 7"));
+  EXPECT_THAT(tell("resize", {"4", "--job", agent}), HasSubstr("1 to 3 workers of the job, not 4"));
+  EXPECT_THAT(tell("resize", {"3", "--job", agent}), HasSubstr("3 of 3 workers take part"));
+
+  const ProcessResult result = end(job);
+  EXPECT_THAT(result.err, HasSubstr("worker 1 was drained"));
+  EXPECT_THAT(result.err, HasSubstr("3 of 3 workers go on"));
+  EXPECT_THAT(result.err, HasSubstr(" workers lost so far"));  // the line of every second
+  expect_equal_results("calm", "job");
+  EXPECT_THAT(tell("status", {agent}), HasSubstr("no job of `tandem run` with the name"));
+}
+
 // Bad data or flags are the same again: nobody goes on.
 TEST_F(ElasticTest, WhatIsWrongEndsTheJob) {
   Process job(command("job", 20, {"--train_file", path("none.json").native()}));

@@ -179,6 +179,9 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"TANDEM_PORT", "port at which rank 0 listens when a torchrun agent holds MASTER_PORT"},
     {"TANDEM_STALL_TIMEOUT",
      "seconds after which a rank whose process is stopped counts as failed (default 10; 0: never)"},
+    {"TANDEM_STATUS_INTERVAL",
+     "seconds between the lines in which tandem run says where an elastic job stands (default 60; "
+     "0: none)"},
     {"TENSORBOARD_LOGGING_DIR",
      "where TensorBoard's events go without --logging_dir (transformers 5)"},
     {"TMPDIR", "where temporary files go (default /tmp)"},

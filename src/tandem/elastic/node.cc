@@ -147,6 +147,28 @@ void Node::say(int worker, Packet packet) {
   }
 }
 
+std::string_view Node::doing(int worker) const {
+  switch (seats_[static_cast<std::size_t>(worker)].state) {
+    case State::kGone:
+      return "is not running";
+    case State::kStarting:
+      return "starts";
+    case State::kReady:
+    case State::kLeft:
+      return "waits";
+    case State::kRunning:
+      return "computes";
+    case State::kDone:
+      return "is done";
+  }
+  return "";
+}
+
+int Node::rank_now(int worker) const {
+  const Seat& seat = seats_[static_cast<std::size_t>(worker)];
+  return seat.state == State::kRunning ? seat.rank : -1;
+}
+
 // ---- what workers say ----
 
 void Node::answer_asker(int worker) {

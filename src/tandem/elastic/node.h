@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tandem/elastic/agent_links.h"
@@ -104,6 +105,10 @@ class Node {
     std::string message;
   };
   const std::optional<End>& end() const { return end_; }
+  // For people: the view that the workers have, what one of them does, its rank while it computes.
+  std::uint64_t view() const { return serial_; }
+  std::string_view doing(int worker) const;
+  int rank_now(int worker) const;
   std::uint64_t step() const { return step_; }
 
  private:

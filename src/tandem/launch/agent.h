@@ -23,7 +23,8 @@ struct AgentParts {
   std::filesystem::path temporary = "/tmp";
   std::string error_file;  // where this process should say why it failed; empty: nowhere
   Console console;
-  Log log;  // a line for people
+  Log log;                    // a line for people
+  int status_interval_s = 0;  // between lines that say where an elastic job stands; 0: none
 };
 
 // Runs the job to its end and returns the exit code: 0; 1 when a foreign program failed, and the

@@ -1,6 +1,7 @@
 #include "tandem/launch/elastic_agent.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -10,6 +11,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/elastic/node.h"
+#include "tandem/launch/control_socket.h"
 #include "tandem/launch/coordinator.h"
 #include "tandem/launch/elastic_place.h"
 #include "tandem/launch/signal_inbox.h"
@@ -62,6 +64,7 @@ class ElasticAgent {
 
   int run() {
     if (several_) parts_.inherited["TANDEM_NODE_ID"] = node_.key();
+    if (!control_.failure().empty()) parts_.log(control_.failure());
     if (logs_.wanted()) parts_.log(fmt::format("logs: {}", logs_.folder().string()));
     logs_.begin_attempt(0);
     members_.resize(static_cast<std::size_t>(num_workers()));
@@ -76,7 +79,8 @@ class ElasticAgent {
   struct Member {
     std::optional<Worker> process;
     std::filesystem::path error_file;
-    bool stuck = false;  // it was killed because it did not do what it was told
+    bool stuck = false;    // it was killed because it did not do what it was told
+    bool drained = false;  // somebody wants the job to go on without it
     int false_starts = 0;
     Clock::time_point start_at = Clock::time_point::max();  // again
   };
@@ -157,11 +161,13 @@ class ElasticAgent {
     // All have ended well without ever computing together: there was nothing to do.
     if (!stopping_ && num_running() == 0 && !any_start_due()) exit_code_ = 0;
     if (stopping_) finish_stop();
+    control_.serve([this](const ControlRequest& request) { return answer(request); });
+    tell_progress();
   }
 
   void wait() {
     std::vector<pollfd> waits{{inbox_.descriptor().get(), POLLIN, 0}};
-    milliseconds nap = node_.nap();
+    milliseconds nap = std::min(node_.nap(), control_.nap());
     const auto now = Clock::now();
     for (const Member& member : members_) {
       if (member.process) waits.push_back({member.process->end_signal().get(), POLLIN, 0});
@@ -169,6 +175,7 @@ class ElasticAgent {
         nap = std::min(nap, std::chrono::ceil<milliseconds>(member.start_at - now));
     }
     node_.add_to(waits);
+    control_.add_to(waits);
     if (stopping_) nap = std::min(nap, milliseconds(20));
     if (leave_by_ != Clock::time_point::max()) nap = std::min(nap, milliseconds(200));
     ::poll(waits.data(), waits.size(), static_cast<int>(std::max(milliseconds(0), nap).count()));
@@ -227,8 +234,10 @@ class ElasticAgent {
 
   void ended(int worker, const Failure& failure) {
     const bool was_ready = node_.was_ready(worker);
-    node_.worker_ended(worker, how_it_ended(failure.ending), is_fault(failure.ending));
-    if (node_.is_done(worker) || stopping_ || failure.ending.ok()) return;
+    const bool drained = members_[static_cast<std::size_t>(worker)].drained;
+    node_.worker_ended(worker, drained ? "was drained" : how_it_ended(failure.ending),
+                       !drained && is_fault(failure.ending));
+    if (node_.is_done(worker) || stopping_ || failure.ending.ok() || drained) return;
     failures_.push_back(failure);
     if (is_final(failure.ending)) return fail(failure);
     Member& member = members_[static_cast<std::size_t>(worker)];
@@ -250,6 +259,91 @@ class ElasticAgent {
     parts_.log(fmt::format(
         "{}; it is started again",
         member.stuck ? fmt::format("worker {} was stopped or stuck", worker) : describe(failure)));
+  }
+
+  // ---- people ----
+  std::string answer(const ControlRequest& request) {
+    if (request.kind == ControlRequest::Kind::kStatus) return to_json(status());
+    if (stopping_ || node_.end()) raise<ConfigError>("the job is ending");
+    return request.kind == ControlRequest::Kind::kDrain ? drain(request.number)
+                                                        : resize(request.number);
+  }
+
+  JobStatus status() const {
+    JobStatus status;
+    status.job = parts_.options.rdzv_id;
+    status.host = rendezvous::host_name();
+    status.agent = ::getpid();
+    status.program = std::filesystem::path(parts_.options.script).filename().string();
+    status.view = node_.view();
+    status.step = node_.step();
+    status.losses = static_cast<int>(failures_.size());
+    for (int worker = 0; worker < num_workers(); ++worker) {
+      const Member& member = members_[static_cast<std::size_t>(worker)];
+      status.members.push_back({worker, node_.rank_now(worker),
+                                member.process ? member.process->pid() : 0,
+                                std::string(member.drained ? "is drained" : node_.doing(worker))});
+    }
+    return status;
+  }
+
+  bool takes_part(const Member& member) const {
+    return !member.drained && (member.process || member.start_at != Clock::time_point::max());
+  }
+
+  int num_taking_part() const {
+    return static_cast<int>(std::count_if(members_.begin(), members_.end(),
+                                          [&](const Member& m) { return takes_part(m); }));
+  }
+
+  // What it computes now is computed again by the others.
+  std::string drain(int worker) {
+    if (worker < 0 || worker >= num_workers())
+      raise<ConfigError>("there is no worker {}; this agent has 0 to {}", worker,
+                         num_workers() - 1);
+    Member& member = members_[static_cast<std::size_t>(worker)];
+    if (!takes_part(member)) raise<ConfigError>("worker {} does not take part", worker);
+    if (num_taking_part() == 1)
+      raise<ConfigError>(
+          "worker {} is the only one; to end the job after a checkpoint, send SIGTERM to agent {}",
+          worker, ::getpid());
+    member.drained = true;
+    member.start_at = Clock::time_point::max();
+    if (member.process) member.process->signal(SIGKILL);
+    parts_.log(fmt::format("worker {} is drained: it ends and is not started again", worker));
+    return fmt::format("worker {} is drained; {} go on", worker, num_taking_part());
+  }
+
+  std::string resize(int workers) {
+    if (workers < 1 || workers > num_workers())
+      raise<ConfigError>(
+          "this host can have 1 to {} workers of the job, not {}: --nproc-per-node is the most",
+          num_workers(), workers);
+    for (int worker = num_workers() - 1; worker >= 0 && num_taking_part() > workers; --worker) {
+      if (takes_part(members_[static_cast<std::size_t>(worker)])) drain(worker);
+    }
+    for (Member& member : members_) {
+      if (num_taking_part() >= workers) break;
+      if (takes_part(member) || member.process) continue;  // or it is about to end
+      member.drained = false;
+      member.false_starts = 0;
+      member.start_at = Clock::now();
+    }
+    if (num_taking_part() < workers)
+      raise<ConfigError>("only {} workers could be started: others are about to end; ask again",
+                         num_taking_part());
+    parts_.log(fmt::format("resized: {} workers take part here", workers));
+    return fmt::format("{} of {} workers take part", workers, num_workers());
+  }
+
+  // Now and then, when the job has got on.
+  void tell_progress() {
+    const std::chrono::seconds interval(parts_.status_interval_s);
+    if (interval.count() == 0 || Clock::now() - told_at_ < interval || told_step_ == node_.step())
+      return;
+    told_at_ = Clock::now();
+    told_step_ = node_.step();
+    parts_.log(progress_line(status()));
   }
 
   bool any_start_due() const {
@@ -324,10 +418,13 @@ class ElasticAgent {
   OutputRelay relay_;
   const bool several_;  // hosts
   elastic::Node node_;
+  ControlSocket control_{::getpid()};
   std::vector<Member> members_;
   std::vector<Failure> failures_;
   std::optional<Failure> root_;
   int restarts_ = 0;
+  Clock::time_point told_at_ = Clock::now();
+  std::uint64_t told_step_ = 0;
   bool stopping_ = false;
   int stop_signal_ = 0;
   int end_code_ = 0;

@@ -1,0 +1,84 @@
+#include "tandem/launch/job_status.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tandem/core/error.h"
+
+namespace tandem::launch {
+
+using nlohmann::ordered_json;
+
+int JobStatus::num_computing() const {
+  return static_cast<int>(std::count_if(members.begin(), members.end(),
+                                        [](const Member& member) { return member.rank >= 0; }));
+}
+
+std::string to_json(const JobStatus& status) {
+  ordered_json json = {{"job", status.job},       {"host", status.host},
+                       {"agent", status.agent},   {"program", status.program},
+                       {"view", status.view},     {"step", status.step},
+                       {"losses", status.losses}, {"members", ordered_json::array()}};
+  for (const auto& member : status.members) {
+    json["members"].push_back({{"worker", member.worker},
+                               {"rank", member.rank},
+                               {"pid", member.pid},
+                               {"doing", member.doing}});
+  }
+  // A name may be no UTF-8.
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+JobStatus job_status_from(const std::string& text) {
+  try {
+    const ordered_json json = ordered_json::parse(text);
+    JobStatus status;
+    status.job = printable(json.at("job").get<std::string>());
+    status.host = printable(json.at("host").get<std::string>());
+    status.agent = json.at("agent").get<int>();
+    status.program = printable(json.at("program").get<std::string>());
+    status.view = json.at("view").get<std::uint64_t>();
+    status.step = json.at("step").get<std::uint64_t>();
+    status.losses = json.at("losses").get<int>();
+    for (const ordered_json& member : json.at("members")) {
+      status.members.push_back({member.at("worker").get<int>(), member.at("rank").get<int>(),
+                                member.at("pid").get<int>(),
+                                printable(member.at("doing").get<std::string>())});
+    }
+    return status;
+  } catch (const ordered_json::exception& error) {
+    raise<DataError>("the agent's answer is no status of a job: {}", error.what());
+  }
+}
+
+std::string progress_line(const JobStatus& status) {
+  if (status.view == 0) {
+    return fmt::format("{} workers are being started, {} lost so far", status.members.size(),
+                       status.losses);
+  }
+  return fmt::format(
+      "view {}: {} of {} workers compute, step {} is applied, {} worker{} lost so far", status.view,
+      status.num_computing(), status.members.size(), status.step, status.losses,
+      status.losses == 1 ? "" : "s");
+}
+
+std::string for_people(const JobStatus& status) {
+  std::string text = fmt::format("job {} ({}), agent {} on {}: {}\n", status.job, status.program,
+                                 status.agent, status.host, progress_line(status));
+  for (const auto& member : status.members) {
+    text += fmt::format("  worker {} {}", member.worker, member.doing);
+    if (member.rank >= 0) text += fmt::format(" as rank {}", member.rank);
+    if (member.pid > 0) text += fmt::format(" (pid {})", member.pid);
+    text += '\n';
+  }
+  return text;
+}
+
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+}  // namespace tandem::launch

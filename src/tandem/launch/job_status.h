@@ -1,0 +1,42 @@
+// Where a job stands, as its agent on this host sees it: the answer to `tandem status`, and the
+// line that the agent prints now and then.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tandem::launch {
+
+struct JobStatus {
+  struct Member {
+    int worker = 0;     // its number on this host
+    int rank = -1;      // in the view; -1: it does not compute now
+    int pid = 0;        // 0: no process
+    std::string doing;  // "computes", "starts", "waits", "is done", "is drained", "is not running"
+  };
+  std::string job;   // --rdzv-id
+  std::string host;  // of this agent
+  int agent = 0;     // its process
+  std::string program;
+  std::uint64_t view = 0;  // 0: there has been none
+  std::uint64_t step = 0;  // the last one that is known to be applied
+  int losses = 0;          // workers of this host that died, so far
+  std::vector<Member> members;
+
+  int num_computing() const;
+};
+
+std::string to_json(const JobStatus& status);
+// Throws DataError. Texts come without characters that a terminal would obey.
+JobStatus job_status_from(const std::string& json);
+
+// "view 3: 2 of 3 workers compute, step 58 is applied, 1 worker lost so far"
+std::string progress_line(const JobStatus& status);
+// The same with the job's name and a line for each worker.
+std::string for_people(const JobStatus& status);
+
+// `text` with a '?' for each control character.
+std::string printable(std::string text);
+
+}  // namespace tandem::launch
