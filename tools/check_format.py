@@ -21,7 +21,7 @@ import tempfile
 COLUMNS = 100
 CLANG_FORMAT_VERSION = 14
 FOLDERS = ("apps", "bench", "examples", "src", "tests")
-SUFFIXES = (".h", ".cc", ".c")
+SUFFIXES = (".h", ".hpp", ".cc", ".c")
 RAW_STRING = re.compile(r'R"([^\s()\\]*)\(')
 
 

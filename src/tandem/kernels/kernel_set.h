@@ -62,7 +62,7 @@ class KernelSet {
   // "gemm=avx512bf16,attention=avx512,...", which TANDEM_KERNELS accepts.
   std::string signature() const;
   // "gemm=vector,attention=vector,...": sets of equal strings compute equal bits in `precision`
-  // (docs/numerics.md), whatever instructions they use.
+  // (docs/numerics.md), whatever instructions they use; oneDNN's on CPUs of one kind only.
   std::string arithmetic(Precision precision) const;
 
   // For the operations of this library.
