@@ -1,10 +1,12 @@
 """all_reduce through torch.distributed, in turns with gloo, on the ranks that a launcher started:
 
-    torchrun --nproc-per-node 2 python/bench/all_reduce.py
+    torchrun --nproc-per-node 2 python/bench/all_reduce.py [--json FILE]
 
 Prints, per size, the median microseconds of the slowest rank, and for 8 bytes what a call costs that waits for
-nobody (a group of one)."""
+nobody (a group of one): what Python and the library take of every call."""
 
+import argparse
+import json
 import statistics
 import time
 from datetime import timedelta
@@ -28,33 +30,49 @@ def microseconds(group, data, times):
     return statistics.median(found)
 
 
+def compare(groups, size):
+    """{backend: median over the turns of the slowest rank's microseconds}"""
+    data = torch.zeros(size // 4)
+    times = max(5, min(200, (8 << 20) // size))
+    medians = {name: [] for name in groups}
+    for _ in range(TURNS):
+        for name, group in groups.items():
+            slowest = torch.tensor([microseconds(group, data, times)])
+            dist.all_reduce(slowest, dist.ReduceOp.MAX)
+            medians[name].append(slowest.item())
+    return {name: statistics.median(found) for name, found in medians.items()}
+
+
+def alone(backend):
+    """Microseconds of a call that waits for nobody."""
+    everybody = range(dist.get_world_size())
+    group = [dist.new_group([rank], backend=backend) for rank in everybody][dist.get_rank()]
+    one, found = torch.zeros(2), []
+    for _ in range(2000):
+        start = time.perf_counter()
+        dist.all_reduce(one, group=group)
+        found.append((time.perf_counter() - start) * 1e6)
+    return statistics.median(found)
+
+
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json")
+    arguments = parser.parse_args()
     dist.init_process_group("gloo", timeout=timedelta(seconds=120))
     everybody = list(range(dist.get_world_size()))
     groups = {name: dist.new_group(everybody, backend=name) for name in ("tandem", "gloo")}
-    alone = [dist.new_group([rank], backend="tandem") for rank in everybody][dist.get_rank()]
+    measured = [("all_reduce", size, compare(groups, size)) for size in SIZES]
+    measured.append(("a call that waits for nobody", 8, {name: alone(name) for name in groups}))
+    rows = [{"what": what, "ranks": len(everybody), "bytes": size, "tandem": found["tandem"], "gloo": found["gloo"],
+             "times": found["gloo"] / found["tandem"]} for what, size, found in measured]
     if dist.get_rank() == 0:
-        print("bytes\ttandem us\tgloo us\tgloo / tandem")
-    for size in SIZES:
-        data = torch.zeros(size // 4)
-        times = max(5, min(200, (8 << 20) // size))
-        medians = {name: [] for name in groups}
-        for _ in range(TURNS):
-            for name, group in groups.items():
-                slowest = torch.tensor([microseconds(group, data, times)])
-                dist.all_reduce(slowest, dist.ReduceOp.MAX)
-                medians[name].append(slowest.item())
-        ours, theirs = (statistics.median(medians[name]) for name in ("tandem", "gloo"))
-        if dist.get_rank() == 0:
-            print(f"{size}\t{ours:.1f}\t{theirs:.1f}\t{theirs / ours:.1f}", flush=True)
-    one = torch.zeros(2)
-    found = []
-    for _ in range(2000):
-        start = time.perf_counter()
-        dist.all_reduce(one, group=alone)
-        found.append((time.perf_counter() - start) * 1e6)
-    if dist.get_rank() == 0:
-        print(f"a call that waits for nobody: {statistics.median(found):.1f} us")
+        for row in rows:
+            print(f"{row['what']}\t{row['bytes']} bytes\ttandem {row['tandem']:.1f} us\tgloo {row['gloo']:.1f} us\t"
+                  f"{row['times']:.1f} times", flush=True)
+        if arguments.json:
+            with open(arguments.json, "w") as file:
+                json.dump({"versions": {"torch": torch.__version__}, "rows": rows}, file)
     dist.destroy_process_group()
 
 

@@ -4,34 +4,86 @@ Starts the ranks itself, over a FileStore. Each case prints a line per survivor 
 if a survivor saw no error, one that names no rank, or saw it too late."""
 
 import argparse
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import types
 from datetime import timedelta
 
 RANKS = 3
 LIMIT = 8  # seconds that the group gives every wait
+SOON = LIMIT - 2  # by itself, not because a wait was over; a busy machine is slow
 VICTIM = 1
 
 # case: (what the message says, at most so many seconds after the fault)
 CASES = {
-    "killed": ("rank 1", 2),
+    "killed": ("rank 1", SOON),
     "stopped": ("rank 1", LIMIT + 4),
-    "shapes": ("all_reduce", 2),
-    "order": ("broadcast", 2),
+    "shapes": ("all_reduce", SOON),
+    "order": ("broadcast", SOON),
     "absent": ("rank 1", LIMIT + 4),
-    "leaves": ("rank 1", 2),
-    "backward": ("rank 1", 5),  # with the making of the model
-    "interrupt": ("KeyboardInterrupt", 2),
-    "fork": ("forked", 2),
-    "exit": ("", 2),
+    "leaves": ("rank 1", SOON),
+    # In the backward of DistributedDataParallel.
+    "backward-killed": ("rank 1", SOON),
+    "backward-stopped": ("rank 1", LIMIT + 4),
+    "backward-shapes": ("all_reduce", SOON),
+    "backward-order": ("broadcast", SOON),
+    "backward-absent": ("rank 1", LIMIT + 4),
+    "interrupt": ("KeyboardInterrupt", SOON),
+    "fork": ("forked", SOON),
+    "shrink": ("went on with 2 ranks", SOON),
+    "exit": ("", SOON),
 }
 
 
-def fault(case, rank, torch, dist):
+def loss_of(case, rank, torch, dist):
+    """(a loss whose backward() sums gradients, what has to live until then)"""
+    net = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Linear(300, 300))
+    net = torch.nn.parallel.DistributedDataParallel(net)
+    if case == "backward-shapes" and rank == VICTIM:
+        net.register_comm_hook(None, lambda _, bucket: dist.all_reduce(
+            bucket.buffer()[:7], async_op=True).get_future().then(lambda future: (future.value(), bucket.buffer())[1]))
+    return net(torch.ones(2, 300)).sum(), net
+
+
+def backward(case, rank, loss, torch, dist):
+    if rank == VICTIM:
+        if case == "backward-killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif case == "backward-stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif case == "backward-order":
+            dist.broadcast(torch.ones(7), 0)
+        elif case == "backward-absent":
+            time.sleep(LIMIT + 20)
+    loss.backward()
+
+
+def shrink(rank, torch, dist):
+    """One dies, and the others go on without it."""
+    group, store = dist.group.WORLD, dist.distributed_c10d._get_default_store()
+    store.set(f"handle/{rank}", group.get_reconfigure_handle())
+    handles = [store.get(f"handle/{other}").decode() for other in range(RANKS)]
+    dist.barrier()
+    if rank == VICTIM:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.all_reduce(torch.ones(4))
+    except dist.DistBackendError as error:
+        assert "rank 1" in str(error), error
+    left = [handle for other, handle in enumerate(handles) if other != VICTIM]
+    group.reconfigure(types.SimpleNamespace(uuid=1, handles=left, timeout=None)).wait()
+    ones = torch.ones(4)
+    dist.all_reduce(ones)
+    raise dist.DistBackendError(f"went on with {ones[0]:.0f} ranks")
+
+
+def fault(case, rank, loss, torch, dist):
     """One rank's part; raises what it sees."""
     ones = torch.ones(100_000)
     if case == "killed":
@@ -58,12 +110,8 @@ def fault(case, rank, torch, dist):
             dist.destroy_process_group()
             sys.exit(0)
         dist.all_reduce(ones)
-    elif case == "backward":
-        net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 300))
-        loss = net(torch.ones(2, 300)).sum()
-        if rank == VICTIM:
-            os.kill(os.getpid(), signal.SIGKILL)
-        loss.backward()
+    elif case.startswith("backward-"):
+        backward(case, rank, loss, torch, dist)
     elif case == "interrupt":
         if rank == VICTIM:
             time.sleep(LIMIT + 20)
@@ -83,6 +131,8 @@ def fault(case, rank, torch, dist):
         os.waitpid(child, 0)
         dist.all_reduce(ones)  # the parent goes on
         raise dist.DistBackendError(os.read(reading, 4096).decode())
+    elif case == "shrink":
+        shrink(rank, torch, dist)
     elif case == "exit":
         dist.all_reduce(ones)  # and then the end of Python, without destroy_process_group
 
@@ -95,24 +145,25 @@ def run_rank(case, rank, store):
 
     dist.init_process_group("tandem", store=dist.FileStore(store, RANKS), rank=rank, world_size=RANKS,
                             timeout=timedelta(seconds=LIMIT))
+    loss, _net = loss_of(case, rank, torch, dist) if case.startswith("backward-") else (None, None)
     dist.barrier()
     start = time.monotonic()
     try:
-        fault(case, rank, torch, dist)
+        fault(case, rank, loss, torch, dist)
         print(f"{time.monotonic() - start:.2f} no error", flush=True)
     except (RuntimeError, ValueError, KeyboardInterrupt) as error:
         print(f"{time.monotonic() - start:.2f} {type(error).__name__}: {error}".replace("\n", " "), flush=True)
 
 
-def run_case(case):
-    """Returns whether every survivor saw what it should."""
+def run_case(case, rows):
+    """Returns whether every survivor saw what it should; appends a row for each to `rows`."""
     expected, most = CASES[case]
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
         ranks = [subprocess.Popen([sys.executable, __file__, "--rank", str(rank), "--store", folder + "/store", case],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(RANKS)]
         good = True
-        symmetric = case in ("shapes", "order", "fork", "exit")
+        symmetric = case in ("shapes", "order", "fork", "exit", "backward-shapes", "backward-order")
         survivors = [r for r in range(RANKS) if symmetric or (r != VICTIM and not (case == "interrupt" and r != 0))]
         for rank in survivors:
             try:
@@ -124,6 +175,8 @@ def run_case(case):
             seconds, _, text = line.partition(" ")
             fine = expected in text and float(seconds) <= most and ("no error" in text) == (case == "exit")
             good = good and fine and (ranks[rank].returncode == 0)
+            rows.append({"case": case, "rank": rank, "seconds": float(seconds),
+                         "message": re.sub(", pid [0-9]+", "", text)})
             print(f"{case}, rank {rank}, {seconds} s{'' if fine else ' (NOT AS EXPECTED)'}: {text}", flush=True)
         for process in ranks:
             if process.poll() is None:
@@ -137,11 +190,17 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rank", type=int)
     parser.add_argument("--store")
+    parser.add_argument("--json", help="writes what each survivor saw as bench/record.py keeps it")
     parser.add_argument("cases", nargs="*")
     arguments = parser.parse_args()
     if arguments.rank is not None:
         return run_rank(arguments.cases[0], arguments.rank, arguments.store)
-    return 0 if all([run_case(case) for case in arguments.cases or CASES]) else 1
+    rows = []
+    good = all([run_case(case, rows) for case in arguments.cases or CASES])
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump({"rows": rows}, file)
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -22,10 +22,7 @@ def answers(name):
     assert found.tolist() == [dist.get_world_size()] * 3, found
     assert dist.distributed_c10d._get_default_group().getBackendName() == "tandem"
     if name == "gloo":
-        try:
-            dist.monitored_barrier()
-        except ValueError as error:  # torch 2.15 does not ask the group
-            assert "monitored_barrier requires" in str(error), error
+        dist.monitored_barrier()  # torch up to 2.9 refuses it for groups of other names
     dist.destroy_process_group()
 
 

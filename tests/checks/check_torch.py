@@ -1,6 +1,6 @@
 """The wheel of python/ with a real torch: check_torch.py LIBRARY
 
-Runs python/tests/operations.py, training.py, names.py and the quick cases of faults.py under torchrun, with LIBRARY in
+Runs python/tests/operations.py, groups.py, training.py, names.py and the quick cases of faults.py under torchrun, with LIBRARY in
 the place of the wheel's. Exits 77 where scripts/fetch_torch.sh has not been run and TORCH_PYTHON names no Python with
 torch."""
 
@@ -31,9 +31,13 @@ def main():
                    "PYTHONPATH": f"{ROOT / 'python' / 'src'}:{ROOT / 'python' / 'ccl' / 'src'}"}
     torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
     runs = [(torchrun + ["3", str(TESTS / "operations.py")], "all operations agree"),
+            (torchrun + ["3", str(TESTS / "groups.py")], "all groups agree"),
             (torchrun + ["2", str(TESTS / "training.py")], "ddp with hook: equal"),
             (torchrun + ["2", str(TESTS / "names.py")], "all names answer"),
-            ([python, str(TESTS / "faults.py"), "killed", "order", "fork", "exit"], "exit: as expected")]
+            ([python, str(TESTS / "faults.py"), "killed", "order", "fork", "shrink", "exit",
+              "backward-killed", "backward-order"], "exit: as expected")]
+    if mpirun := shutil.which("mpirun.mpich"):
+        runs.append(([mpirun, "-n", "2", python, str(TESTS / "launched.py")], "2 ranks met"))
     for command, expected in runs:
         replaced = {"TANDEM_TORCH_REPLACE": "gloo"} if command[-1].endswith("names.py") else {}
         done = subprocess.run(command, env={**environment, **replaced}, capture_output=True, text=True, timeout=200)

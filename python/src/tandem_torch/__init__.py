@@ -14,10 +14,10 @@ def register(name):
     """Makes `name` a backend of torch.distributed that is tandem's. Doing it twice does no harm."""
     import torch.distributed as dist
 
-    from ._process_group import create
+    from ._process_group import creator
 
     if name.upper() not in dist.Backend._plugins:
-        dist.Backend.register_backend(name, create, devices=["cpu"])
+        dist.Backend.register_backend(name, creator(name), extended_api=True, devices=["cpu"])
 
 
 def average_hook(group, bucket):
@@ -38,10 +38,11 @@ def autoload():
 
     if not dist.is_available():
         return
-    from . import _settings
+    from . import _launcher, _settings
     from ._replace import replace
 
     register("tandem")
+    _launcher.register()
     for name in _settings.replaced():
         replace(name)
 

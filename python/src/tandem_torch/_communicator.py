@@ -3,6 +3,7 @@
 import atexit
 import base64
 import ctypes
+import hashlib
 import os
 import threading
 import weakref
@@ -13,63 +14,94 @@ from . import _library
 from ._work import Completer, TandemWork
 
 _ID_KEY = "tandem/id"
+_DESTROYED = "the process group has been destroyed"
 _open = weakref.WeakSet()
 _lib = _library.load()
 
 
-class Communicator:
-    """Collective over the group: rank 0 makes an id, and the store that PyTorch handed over carries it."""
+def check(code, handle):
+    """Raises what a function of the library returned, with its message; `handle`: whose failure it would be."""
+    if code == _library.SUCCESS:
+        return
+    message = _lib.tdmGetLastError(handle).decode(errors="replace")
+    if code == _library.INVALID_ARGUMENT:
+        raise ValueError(f"tandem: {message}")
+    raise dist.DistBackendError(f"tandem: {message}")
 
-    def __init__(self, store, rank, size, timeout):
+
+def in_thread(call):
+    """call() in a thread, so that Ctrl-C is heard meanwhile."""
+    failure = []
+
+    def run():
+        try:
+            call()
+        except Exception as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="tandem-start", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.2)
+    if failure:
+        raise failure[0]
+
+
+class Communicator:
+    """Of `size` ranks, once meet() or shrink() has made it; `incarnation` then is a text that all of them have and no
+    other communicator has. `timeout`: a timedelta, how long any wait may take."""
+
+    def __init__(self, rank, size, timeout):
         self.rank, self.size = rank, size
+        self.incarnation = ""
         self.under_way = set()
         self.completer = Completer()
+        self._timeout = timeout
+        self._absent = ("the process group was made with enable_reconfigure and has no members yet: "
+                        "torch.distributed._reconfigure() gives it some")
         self._pid = os.getpid()
         self._handle = ctypes.c_void_p()
-        timeout_ms = min(max(1, int(timeout.total_seconds() * 1000)), 2**31 - 1)
-        id = _library.UniqueId()
-        if rank == 0:
-            self._check(_lib.tdmGetUniqueId(ctypes.byref(id)), None)
-            store.set(_ID_KEY, base64.b64encode(bytes(id.internal)).decode())
-        else:
-            store.wait([_ID_KEY], timeout)
-            id.internal[:] = base64.b64decode(store.get(_ID_KEY))
-        self._meet(id, timeout_ms)
-        # All have read it. A group that is made later with the same store and name must not find it.
-        if rank == 0:
-            store.delete_key(_ID_KEY)
         _open.add(self)
 
-    def _meet(self, id, timeout_ms):
-        """In a thread, so that Ctrl-C is heard meanwhile."""
-        failure = []
+    def meet(self, store, name=""):
+        """Collective over the group: rank 0 makes an id, and the store that PyTorch handed over carries it, so that
+        each of its meetings has a `name` of its own. Returns self."""
+        id, key = _library.UniqueId(), _ID_KEY + name
+        if self.rank == 0:
+            check(_lib.tdmGetUniqueId(ctypes.byref(id)), None)
+            store.set(key, base64.b64encode(bytes(id.internal)).decode())
+        else:
+            store.wait([key], self._timeout)
+            id.internal[:] = base64.b64decode(store.get(key))
+        config = self._config()
+        in_thread(lambda: check(_lib.tdmCommInitRank(ctypes.byref(self._handle), self.size, id, self.rank,
+                                                     ctypes.byref(config)), None))
+        # All have read it. A group that is made later with the same store and name must not find it.
+        if self.rank == 0:
+            store.delete_key(key)
+        self._absent = _DESTROYED
+        self.incarnation = hashlib.sha256(bytes(id.internal)).hexdigest()[:16]
+        return self
 
-        def init():
-            config = _library.Config(timeout_ms)
-            try:
-                self._check(_lib.tdmCommInitRank(ctypes.byref(self._handle), self.size, id, self.rank,
-                                                 ctypes.byref(config)), None)
-            except Exception as error:
-                failure.append(error)
+    def shrink(self, ranks, timeout, name):
+        """A communicator of `ranks`, in order; collective over them, the others need not live. This one fails: what
+        is under way ends. The same `name` everywhere, another one each time."""
+        self._check_alive()
+        smaller = Communicator(ranks.index(self.rank), len(ranks), timeout)
+        rest = [rank for rank in range(self.size) if rank not in ranks]
+        exclude, config = (ctypes.c_int * len(rest))(*rest), smaller._config()
+        in_thread(lambda: check(_lib.tdmCommShrink(self._handle, exclude, len(rest), ctypes.byref(smaller._handle),
+                                                   ctypes.byref(config), _library.SHRINK_ABORT), self._handle))
+        smaller._absent = _DESTROYED
+        smaller.incarnation = hashlib.sha256(f"{self.incarnation} {name}".encode()).hexdigest()[:16]
+        return smaller
 
-        thread = threading.Thread(target=init, name="tandem-start", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            thread.join(0.2)
-        if failure:
-            raise failure[0]
-
-    def _check(self, code, handle):
-        if code == _library.SUCCESS:
-            return
-        message = _lib.tdmGetLastError(handle).decode(errors="replace")
-        if code == _library.INVALID_ARGUMENT:
-            raise ValueError(f"tandem: {message}")
-        raise dist.DistBackendError(f"tandem: {message}")
+    def _config(self):
+        return _library.Config(min(max(1, int(self._timeout.total_seconds() * 1000)), 2**31 - 1))
 
     def _check_alive(self):
         if not self._handle:
-            raise dist.DistBackendError("tandem: the process group has been destroyed")
+            raise dist.DistBackendError(f"tandem: {self._absent}")
         if os.getpid() != self._pid:
             raise dist.DistBackendError(f"tandem: the process group belongs to process {self._pid}, and this one was "
                                         "forked from it; start processes first, then init_process_group in each")
@@ -80,7 +112,7 @@ class Communicator:
         request = ctypes.c_void_p()
         code = getattr(_lib, function)(*arguments, self._handle, ctypes.byref(request))
         if code:
-            self._check(code, self._handle)
+            check(code, self._handle)
         return request
 
     def work(self, requests, buffers, finish=(), result=()):
@@ -93,8 +125,15 @@ class Communicator:
         ended = ctypes.c_int()
         code = _lib.tdmWaitFor(ctypes.byref(request), patience_us, limit_ms, ctypes.byref(ended))
         if code:
-            self._check(code, self._handle)
+            check(code, self._handle)
         return bool(ended.value)
+
+    def check(self):
+        """Raises what the communicator has failed of, without waiting for anything."""
+        self._check_alive()
+        error = ctypes.c_int()
+        code = _lib.tdmCommGetAsyncError(self._handle, ctypes.byref(error))
+        check(code or error.value, self._handle)
 
     def abort(self):
         if self._handle and os.getpid() == self._pid:

@@ -11,6 +11,7 @@ from . import _settings
 UNIQUE_ID_BYTES = 512
 ANY = -1
 UNDEFINED = -1
+SHRINK_ABORT = 1
 
 SUCCESS, INVALID_ARGUMENT = 0, 4
 INT8, UINT8, INT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64, BFLOAT16 = 0, 1, 2, 4, 5, 6, 7, 8, 9
@@ -38,8 +39,14 @@ _REQUEST = ctypes.POINTER(ctypes.c_void_p)
 _SIGNATURES = {
     "tdmGetUniqueId": [ctypes.POINTER(UniqueId)],
     "tdmCommInitRank": [_REQUEST, _I, UniqueId, _I, ctypes.POINTER(Config)],
+    "tdmCommInitFromEnvironment": [_REQUEST, ctypes.POINTER(Config)],
+    "tdmCommCount": [_P, ctypes.POINTER(_I)],
+    "tdmCommUserRank": [_P, ctypes.POINTER(_I)],
+    "tdmCommShrink": [_P, ctypes.POINTER(_I), _I, _REQUEST, ctypes.POINTER(Config), _I],
     "tdmCommDestroy": [_P],
     "tdmCommAbort": [_P],
+    "tdmCommGetAsyncError": [_P, ctypes.POINTER(_I)],
+    "tdmAllGather": [_P, _P, _N, _I, _P],
     "tdmIBarrier": [_P, _REQUEST],
     "tdmIAllReduce": [_P, _P, _N, _I, _I, _P, _REQUEST],
     "tdmIReduce": [_P, _P, _N, _I, _I, _I, _P, _REQUEST],

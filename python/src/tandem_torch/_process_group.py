@@ -9,23 +9,36 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed import ProcessGroup
+from torch.distributed import ProcessGroup, distributed_c10d
 
 from . import _library as lib
+from . import _sparse as sparse
 from ._communicator import Communicator
+from ._members import Members
+from ._monitored_barrier import MonitoredBarrier
+from ._profiling import recorded
 from ._reduction import Reduction, move_type
 
+_CPU_IS_KNOWN = (hasattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS")
+                 or not hasattr(distributed_c10d, "FlightRecorderHook"))
 _DEFAULT_TIMEOUT = timedelta(minutes=30)
 
 
-def create(store, rank, size, timeout=_DEFAULT_TIMEOUT):
-    """What register_backend() wants."""
-    return TandemProcessGroup(store, rank, size, timeout)
+def creator(name):
+    """What register_backend() wants for a backend that is asked for as `name`."""
+    # Else the recorder of collectives of newer versions is attached to the group, and refuses it: it wants a Backend.
+    getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(name)
+
+    def create(options, _):
+        return TandemProcessGroup(options.store, options.group_rank, options.group_size, options.timeout, name,
+                                  getattr(options, "enable_reconfigure", False))
+
+    return create
 
 
 def _check(tensor):
     if tensor.is_sparse:
-        raise ValueError("tandem moves dense tensors; found a sparse one, try tensor.to_dense()")
+        raise ValueError("tandem moves dense tensors; found a sparse one, try tensor.to_dense(). all_reduce takes them")
     if tensor.device.type != "cpu":
         raise ValueError(f"tandem moves CPU tensors; found one on {tensor.device}")
     return tensor
@@ -50,28 +63,52 @@ def _same_type(tensors, dtype):
             raise ValueError(f"all tensors of an operation have one type; found {tensor.dtype} beside {dtype}")
 
 
+def _second(_, tensors, *rest):
+    return tensors
+
+
 class TandemProcessGroup(ProcessGroup):
-    def __init__(self, store, rank, size, timeout=_DEFAULT_TIMEOUT):
+    def __init__(self, store, rank, size, timeout=_DEFAULT_TIMEOUT, backend="tandem", enable_reconfigure=False):
+        """With `enable_reconfigure` it has no members until reconfigure() is called."""
         super().__init__(rank, size)
-        self._rank, self._size = rank, size
+        self._store, self._backend = store, backend
         self._name = self._description = ""
         self._sequence = 0
         self._timeout = timeout
-        self._communicator = Communicator(store, rank, size, timeout)
+        self._members = Members()
+        communicator = Communicator(rank, size, timeout)
+        self._become(communicator if enable_reconfigure else communicator.meet(store))
+
+    def _become(self, communicator):
+        self._communicator = communicator
+        self._rank, self._size = communicator.rank, communicator.size
+        # A store and a name may serve one group after the other.
+        self._monitored_barrier = MonitoredBarrier(dist.PrefixStore(communicator.incarnation, self._store), self._rank,
+                                                   self._size, communicator.check)
 
     # ---- what torch asks of a group ----
 
+    # Also in another backend's place: torch looks for parts of gloo in a group of that name.
     def getBackendName(self):
         return "tandem"
 
-    def name(self):
-        return "tandem"
+    name = getBackendName
+
+    @property
+    def asked_for(self):
+        """The backend's name as the script has it and dist.get_backend() says: "gloo" in its place."""
+        return self._backend
 
     def rank(self):
         return self._rank
 
     def size(self):
         return self._size
+
+    getRank, getSize = rank, size
+
+    def get_group_store(self):
+        return self._store
 
     # The names are kept here: torch's own keep them in a Backend, which this group has none of.
     def _set_group_name(self, name):
@@ -97,6 +134,9 @@ class TandemProcessGroup(ProcessGroup):
     def _get_backend(self, device):
         return self
 
+    # Where torch has a recorder of collectives but not the set that keeps it away (creator()), none: see there.
+    _device_types = [torch.device("cpu")] if _CPU_IS_KNOWN else []
+
     def _set_sequence_number_for_group(self):
         pass
 
@@ -116,6 +156,40 @@ class TandemProcessGroup(ProcessGroup):
         communicator = getattr(self, "_communicator", None)
         if communicator is not None:
             communicator.close()
+
+    # ---- other members (torch 2.15) ----
+
+    supports_splitting = True
+
+    def split_group(self, ranks, timeout=None, opts=None, group_name="", group_desc=None, device_types=None):
+        """A group of `ranks` of this one, None on the others. It shares nothing with this one but the store."""
+        if self._rank not in ranks:
+            return None
+        part = TandemProcessGroup(dist.PrefixStore(f"{group_name}/", self._store), list(ranks).index(self._rank),
+                                  len(ranks), timeout or self._timeout, self._backend)
+        part._set_group_name(group_name)
+        part._set_group_desc(group_desc or f"{self._description}:split")
+        return part
+
+    supports_reconfigure = True
+
+    def get_reconfigure_handle(self):
+        return self._members.handle(self._communicator)
+
+    def reconfigure(self, opts):
+        """From here on the group has the members of `opts.handles`, and each calls it. If all of them are in it
+        already and keep their order it shrinks, over the connections that there are; else all meet anew in the store.
+        What is under way fails."""
+        rank, ordered, staying = self._members.plan(opts.handles, self.get_reconfigure_handle())
+        timeout, name = opts.timeout or self._timeout, f"/{opts.uuid}"
+        old = self._communicator
+        if staying is not None:
+            new = old.shrink(staying, timeout, name)
+        else:
+            new = Communicator(rank, len(ordered), timeout).meet(self._store, name)
+        self._become(new)
+        old.close()
+        return self._work([], ())
 
     # ---- starting ----
 
@@ -155,18 +229,33 @@ class TandemProcessGroup(ProcessGroup):
 
     def allreduce(self, tensors, opts=None):
         op = opts.reduceOp if isinstance(opts, dist.AllreduceOptions) else (opts or dist.ReduceOp.SUM)
+        if isinstance(tensors, torch.Tensor):
+            tensors = [tensors]
+        if len(tensors) == 1 and tensors[0].is_sparse:
+            return self._all_reduce_sparse(tensors, op)
         return self._all_reduce_all(tensors, op)
 
     def allreduce_coalesced(self, tensors, opts=None):
         return self._all_reduce_all(tensors, opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
 
+    @recorded("sparse_all_reduce")
+    def _all_reduce_sparse(self, tensors, op):
+        """How many entries each rank has is waited for; the rest is started."""
+        sparse.check(op)
+        tensor = tensors[0]
+        own = tensor.coalesce()
+        counts = torch.empty(self._size, dtype=torch.int64)
+        self._all_gather_single([counts], [torch.tensor([own._nnz()])]).wait()
+        entries, mine = sparse.gathered_entries(own, counts.tolist())
+        return self._all_gather_lists(entries, mine, lambda: sparse.add_up(tensor, entries, op), tensors)
+
+    @recorded("all_reduce")
     def _all_reduce_all(self, tensors, op):
-        if isinstance(tensors, torch.Tensor):
-            tensors = [tensors]
         parts = [self._all_reduce_one(tensor, op) for tensor in tensors]
         return self._work([part[0] for part in parts], (tensors, [part[1] for part in parts]),
                           [part[2] for part in parts], tensors)
 
+    @recorded("reduce")
     def reduce(self, tensors, opts):
         tensor = _one(tensors)
         reduction = Reduction(tensor, opts.reduceOp)
@@ -182,6 +271,7 @@ class TandemProcessGroup(ProcessGroup):
             finish = (lambda: reduction.restore(data, tensor)) if is_root else (lambda: None)
         return self._work([request], (tensors, data), [finish], tensors)
 
+    @recorded("broadcast")
     def broadcast(self, tensors, opts):
         requests, buffers, finish = [], [], []
         for tensor in tensors:
@@ -194,14 +284,17 @@ class TandemProcessGroup(ProcessGroup):
                 finish.append(lambda tensor=tensor, data=data: tensor.copy_(data))
         return self._work(requests, (tensors, buffers), finish, tensors)
 
+    @recorded("all_gather", _second)
     def allgather(self, output_lists, inputs, opts=None):
         return self._all_gather_lists(output_lists, inputs)
 
+    @recorded("all_gather", _second)
     def allgather_coalesced(self, output_lists, inputs, opts=None):
         # One list per rank, of one tensor per input.
         return self._all_gather_lists([[outputs[i] for outputs in output_lists] for i in range(len(inputs))], inputs)
 
-    def _all_gather_lists(self, output_lists, inputs):
+    def _all_gather_lists(self, output_lists, inputs, then=None, result=None):
+        """Afterwards then()."""
         requests, buffers, finish = [], [], []
         for outputs, own in zip(output_lists, inputs):
             _same_type(outputs, _check(own).dtype)
@@ -226,13 +319,20 @@ class TandemProcessGroup(ProcessGroup):
             requests.append(request)
             buffers.append((data, everything))
             finish.append(copy_out)
-        return self._work(requests, (output_lists, inputs, buffers), finish,
-                          [output for outputs in output_lists for output in outputs])
+        if then is not None:
+            finish.append(then)
+        if result is None:
+            result = [output for outputs in output_lists for output in outputs]
+        return self._work(requests, (output_lists, inputs, buffers), finish, result)
 
     def _allgather_base(self, output, input, opts=None):
         return self.allgather_into_tensor_coalesced([output], [input])
 
+    @recorded("all_gather_into_tensor", _second)
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+        return self._all_gather_single(outputs, inputs)
+
+    def _all_gather_single(self, outputs, inputs):
         requests, buffers, finish = [], [], []
         for output, input in zip(outputs, inputs):
             _same_type([output], _check(input).dtype)
@@ -272,6 +372,7 @@ class TandemProcessGroup(ProcessGroup):
         finish = (lambda: None) if direct else (lambda: reduction.restore(out, output))
         return request, (own, out), finish
 
+    @recorded("reduce_scatter", lambda outputs, inputs, *_: inputs[0])
     def reduce_scatter(self, outputs, input_lists, opts):
         parts = []
         for output, inputs in zip(outputs, input_lists):
@@ -287,6 +388,7 @@ class TandemProcessGroup(ProcessGroup):
     def _reduce_scatter_base(self, output, input, opts):
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
 
+    @recorded("reduce_scatter_tensor", _second)
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts):
         parts = []
         for output, input in zip(outputs, inputs):
@@ -301,6 +403,7 @@ class TandemProcessGroup(ProcessGroup):
     reduce_scatter_single = _reduce_scatter_base
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
+    @recorded("gather", _second)
     def gather(self, output_lists, inputs, opts):
         own = _one(inputs)
         kind, width = move_type(own.dtype)
@@ -322,6 +425,7 @@ class TandemProcessGroup(ProcessGroup):
         return self._work([request], (output_lists, inputs, data, everything), finish,
                           output_lists[0] if finish else ())
 
+    @recorded("scatter", lambda outputs, inputs, *_: inputs[0] if inputs else outputs)
     def scatter(self, outputs, input_lists, opts):
         output = _one(outputs)
         kind, width = move_type(output.dtype)
@@ -338,6 +442,7 @@ class TandemProcessGroup(ProcessGroup):
         finish = [lambda: output.copy_(data)] if data is not output else []
         return self._work([request], (outputs, input_lists, data, everything), finish, outputs)
 
+    @recorded("all_to_all", lambda output, input, *_: [input])
     def alltoall_base(self, output, input, output_splits, input_splits, opts=None):
         _same_type([output], _check(input).dtype)
         kind, width = move_type(input.dtype)
@@ -365,6 +470,7 @@ class TandemProcessGroup(ProcessGroup):
         row = tensor.numel() // rows if rows else 0
         return lib.counts([split * row * width for split in splits])
 
+    @recorded("all_to_all", _second)
     def alltoall(self, outputs, inputs, opts=None):
         _same_type(list(outputs) + list(inputs), inputs[0].dtype)
         if len(outputs) != self._size or len(inputs) != self._size:
@@ -382,15 +488,17 @@ class TandemProcessGroup(ProcessGroup):
 
         return self._work([request], (outputs, inputs, data, everything), [copy_out], outputs)
 
+    @recorded("barrier", lambda *_: [])
     def barrier(self, opts=None):
         return self._work([self._start("tdmIBarrier")], ())
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
-        """A barrier whose error names the rank that does not come."""
-        self.barrier().wait(timeout or self._timeout)
+        """A barrier whose error names the ranks that do not come, and after which the group still works."""
+        self._monitored_barrier.run(self._timeout if timeout is None else timeout, wait_all_ranks)
 
     # ---- messages ----
 
+    @recorded("send")
     def send(self, tensors, peer, tag=0):
         tensor = _one(tensors)
         kind, width = move_type(tensor.dtype)
@@ -398,7 +506,15 @@ class TandemProcessGroup(ProcessGroup):
         request = self._start("tdmISend", data.data_ptr(), data.numel() * width, kind, peer, tag)
         return self._work([request], (tensors, data), (), tensors)
 
+    @recorded("recv")
     def recv(self, tensors, peer, tag=0):
+        return self._receive(tensors, peer, tag)
+
+    @recorded("recvAnySource")
+    def recv_anysource(self, tensors, tag=0):
+        return self._receive(tensors, lib.ANY, tag)
+
+    def _receive(self, tensors, peer, tag):
         tensor = _one(tensors)
         kind, width = move_type(tensor.dtype)
         data = tensor.contiguous()
@@ -408,6 +524,3 @@ class TandemProcessGroup(ProcessGroup):
         work = self._work([request], (tensors, data), finish, tensors)
         work.source = source
         return work
-
-    def recv_anysource(self, tensors, tag=0):
-        return self.recv(tensors, lib.ANY, tag)

@@ -6,7 +6,7 @@ import types
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from ._process_group import TandemProcessGroup, create
+from ._process_group import TandemProcessGroup, creator
 
 _announced = set()
 
@@ -26,21 +26,22 @@ class InPlaceOfGloo(TandemProcessGroup):
 
     def __init__(self, store, rank, size, timeout=dist.default_pg_timeout):
         _announce("gloo", rank)
-        super().__init__(store, rank, size, timeout)
+        super().__init__(store, rank, size, timeout, "gloo")
         self.options = types.SimpleNamespace(_timeout=timeout)  # torch notes the group's name and ranks in it
 
 
 def replace(name):
     """From here on process groups of `name` are tandem's."""
+    make = creator(name)
 
-    def create_instead(store, rank, size, timeout):
-        _announce(name, rank)
-        return create(store, rank, size, timeout)
+    def create_instead(options, backend_options):
+        _announce(name, options.group_rank)
+        return make(options, backend_options)
 
     if hasattr(dist.Backend, "_ensure_backend_registered"):
         if name == "gloo":
             dist.Backend._ensure_backend_registered(name)
-        dist.Backend._plugins[name.upper()] = dist.Backend._BackendPlugin(create_instead, False)
+        dist.Backend._plugins[name.upper()] = dist.Backend._BackendPlugin(create_instead, True)
     elif name == "gloo":
         distributed_c10d.ProcessGroupGloo = InPlaceOfGloo
     else:

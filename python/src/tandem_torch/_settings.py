@@ -18,3 +18,8 @@ def replaced():
 def library():
     """TANDEM_TORCH_LIBRARY: a libtandem_comm.so instead of the wheel's; None: the wheel's."""
     return os.environ.get("TANDEM_TORCH_LIBRARY")
+
+
+def master_address():
+    """MASTER_ADDR: where the store of init_method "tandem://" is, of rank 0's host; None: found out."""
+    return os.environ.get("MASTER_ADDR") or None

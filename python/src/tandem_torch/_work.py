@@ -28,7 +28,7 @@ class TandemWork(Work):
         self._lock = threading.Lock()
         self._done = False
         self._error = None
-        self._ended = self._future = None
+        self._ended = self._future = self._when_ended = None
         self.source = None  # of a receive: a ctypes int
 
     def _advance(self, patience_us, limit_ms):
@@ -54,6 +54,16 @@ class TandemWork(Work):
         self._requests, self._finish = [], ()
         self._communicator.under_way.discard(self)
         self._buffers = None
+        if self._when_ended is not None:
+            self._when_ended()
+
+    def when_ended(self, call):
+        """`call` is called once, when the operation has ended or if it has."""
+        with self._lock:
+            if not self._done:
+                self._when_ended = call
+                return
+        call()
 
     def wait(self, timeout=None):
         limit_ms = -1

@@ -1,0 +1,130 @@
+"""Groups that are split, change their members, wait for each other under observation and end in any order, on three
+ranks that a launcher started:
+
+    torchrun --nproc-per-node 3 python/tests/groups.py
+
+Prints a line per kind on rank 0, and "all groups agree"."""
+
+import os
+import types
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+import tandem_torch  # noqa: F401
+
+RANK = int(os.environ["RANK"])
+IN_TORCH = hasattr(distributed_c10d, "_reconfigure")  # 2.15: the functions around the group's methods
+
+
+def say(line):
+    if RANK == 0:
+        print(line, flush=True)
+
+
+def total(group):
+    """The sum of this process's number over the group."""
+    number = torch.tensor([10.0 ** RANK])
+    group.allreduce([number], dist.AllreduceOptions()).wait()
+    return number.item()
+
+
+def refused(call, text):
+    try:
+        call()
+    except RuntimeError as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(f"no error that says '{text}'")
+
+
+def observed(group, store):
+    group.monitored_barrier(timedelta(seconds=60))
+    if RANK == 0:
+        refused(lambda: group.monitored_barrier(timedelta(seconds=0.5)), "Rank 1 failed to pass monitoredBarrier")
+        store.set("observed", "done")
+    elif RANK == 2:
+        refused(lambda: group.monitored_barrier(timedelta(seconds=60)), "Rank 1 failed to pass monitoredBarrier")
+    else:
+        store.wait(["observed"], timedelta(seconds=60))
+        refused(lambda: group.monitored_barrier(timedelta(seconds=60)), "Rank 1 failed to pass monitoredBarrier")
+    assert total(group) == 111
+    say("monitored_barrier names who does not come, and the group works on")
+
+
+def split(group):
+    if IN_TORCH:
+        part = dist.split_group(split_ranks=[[2, 0], [1]])
+    else:
+        part = group.split_group([2, 0] if RANK != 1 else [1], group_name=f"part of {RANK % 2}")
+    assert (part.rank(), part.size(), total(part)) == {0: (1, 2, 101), 1: (0, 1, 10), 2: (0, 2, 101)}[RANK]
+    assert total(group) == 111
+    say("split_group keeps the order that it is given")
+
+
+def handles_of(group, store, ranks, name):
+    store.set(f"{name}/{RANK}", group.get_reconfigure_handle())
+    return [store.get(f"{name}/{rank}").decode() for rank in ranks]
+
+
+def change(group, uuid, handles):
+    if IN_TORCH:
+        distributed_c10d._reconfigure(uuid, handles, group).wait()
+    else:
+        group.reconfigure(types.SimpleNamespace(uuid=uuid, handles=handles, timeout=None)).wait()
+
+
+def reconfigured(group, store):
+    change(group, 1, handles_of(group, store, [2, 1, 0], "reversed"))
+    assert (group.rank(), group.size(), total(group)) == (2 - RANK, 3, 111)
+    change(group, 2, set(handles_of(group, store, range(3), "same")))
+    assert (group.rank(), total(group)) == (2 - RANK, 111)
+    if RANK != 1:
+        change(group, 3, set(handles_of(group, store, [0, 2], "without one")))
+        assert (group.rank(), group.size(), total(group)) == (1 - RANK // 2, 2, 101)
+    handles = handles_of(group, store, range(3), "all")
+    if RANK == 1:
+        refused(lambda: total(group), "rank")  # it was left behind
+    change(group, 4, handles)
+    assert (group.rank(), group.size(), total(group)) == (RANK, 3, 111)
+    say("reconfigure orders, shrinks and grows")
+
+
+def ended():
+    everybody = list(range(3))
+    first, second, third = (dist.new_group(everybody, backend="tandem") for _ in range(3))
+    kept = dist.all_reduce(torch.ones(100_000), group=first, async_op=True)
+    kept.wait()
+    dist.all_reduce(torch.ones(4), group=second)
+    for group in (first, second) if RANK else (second, first):
+        dist.destroy_process_group(group)
+    assert kept.is_completed() and kept.wait()
+    if IN_TORCH:  # older versions leave a group as it is until nobody has it any more
+        refused(lambda: total(second), "destroyed")
+    assert total(third) == 111
+    started = dist.all_reduce(torch.ones(4), group=third, async_op=True)
+    started.wait()
+    del first, second, third, group
+    dist.destroy_process_group()
+    assert started.is_success()
+    say("groups end in any order")
+
+
+def main():
+    options = {"enable_reconfigure": True} if IN_TORCH else {}
+    dist.init_process_group("tandem", timeout=timedelta(seconds=60), **options)
+    group, store = dist.group.WORLD, distributed_c10d._get_default_store()
+    if IN_TORCH:
+        refused(lambda: total(group), "no members yet")
+        change(group, 0, handles_of(group, store, range(3), "first"))
+    observed(group, store)
+    split(group)
+    reconfigured(group, store)
+    ended()
+    say("all groups agree")
+
+
+if __name__ == "__main__":
+    main()
