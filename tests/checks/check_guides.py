@@ -54,12 +54,23 @@ def prepare(folder, tandem, launcher):
     for source, name, count in (("train.json", "train.json", 40), ("held_out.json", "validation.json", 20)):
         (folder / "squad" / name).write_text(json.dumps(some_questions(DEMO / source, count)))
     (folder / "hostfile").write_text("localhost\n")
+    (folder / "examples").symlink_to(ROOT / "examples")
     tools = folder / "bin"
     tools.mkdir()
     (tools / "tandem").symlink_to(tandem)
     (tools / "mpirun").write_text(f'#!/bin/bash\nexec "{launcher}" "${{@/OMP_NUM_THREADS=23/OMP_NUM_THREADS=1}}"\n')
     (tools / "mpirun").chmod(0o755)
     return tools
+
+
+def problem_of_labels(folder, output):
+    """The demo's texts and words are learnt: names that training did not have are found, and what a sentence tells."""
+    scores = {name: json.loads((folder / name / "eval_results.json").read_text()) for name in ("topics", "names")}
+    if scores["topics"]["eval_accuracy"] < 0.9 or scores["names"]["eval_f1"] < 0.6:
+        return f"nothing was learnt: {scores}"
+    if not re.search(r"^port\b", output, re.M) or not re.search(r"^Melqueen\s+B-ship\b", output, re.M):
+        return "tandem predict found neither that it is about a port nor the ship"
+    return None
 
 
 def main():
@@ -81,8 +92,10 @@ def main():
         folder = pathlib.Path(scratch)
         tools = prepare(folder, pathlib.Path(sys.argv[1]).resolve(), launcher)
         environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        outputs = []
         for number, script in enumerate(scripts, 1):
             done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+            outputs.append(done.stdout)
             if done.returncode:
                 print(f"block {number} of docs/guide/en.md ended with {done.returncode}:\n{script}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}")
                 return 1
@@ -95,8 +108,11 @@ def main():
                     return 1
         left = {path.name for path in (folder / "debug_squad").iterdir()}
         missing = {"model.safetensors", "config.json", "eval_results.json", "report.html", "README.md", "runs"} - left
-        if missing or "(probability " not in done.stdout:
-            print(f"debug_squad lacks {sorted(missing)}; the last block printed:\n{done.stdout}")
+        if missing or not any("(probability " in output for output in outputs):
+            print(f"debug_squad lacks {sorted(missing)}; the blocks printed:\n{outputs}")
+            return 1
+        if problem := problem_of_labels(folder, outputs[-1]):
+            print(f"{problem}; the last block printed:\n{outputs[-1]}")
             return 1
     print(f"check_guides: {len(scripts)} blocks of commands ran, the same in {len(LANGUAGES)} languages")
     return 0

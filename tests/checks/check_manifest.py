@@ -16,6 +16,7 @@ import json
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -218,7 +219,7 @@ class Definitions:
 
 
 # Objects of Kubernetes itself, and the custom ones with the file of each.
-CORE = {"batch/v1 Job": "batch.v1.Job", "v1 Service": "core.v1.Service", "v1 PersistentVolumeClaim": "core.v1.PersistentVolumeClaim", "v1 Pod": "core.v1.Pod",
+CORE = {"batch/v1 Job": "batch.v1.Job", "v1 Service": "core.v1.Service", "v1 PersistentVolumeClaim": "core.v1.PersistentVolumeClaim", "v1 PersistentVolume": "core.v1.PersistentVolume", "v1 Pod": "core.v1.Pod",
         "v1 Secret": "core.v1.Secret", "v1 ConfigMap": "core.v1.ConfigMap", "networking.k8s.io/v1 NetworkPolicy": "networking.v1.NetworkPolicy",
         "policy/v1 PodDisruptionBudget": "policy.v1.PodDisruptionBudget", "autoscaling/v2 HorizontalPodAutoscaler": "autoscaling.v2.HorizontalPodAutoscaler"}
 CUSTOM = {"kubeflow.org/v1 PyTorchJob": "kubeflow.org_pytorchjobs.v1.yaml", "kubeflow.org/v2beta1 MPIJob": "kubeflow.org_mpijobs.v2beta1.yaml",
@@ -315,11 +316,17 @@ def check_kubectl(files, folder):
     if not kubectl.exists():
         print("left out: needs kubectl (scripts/fetch_python_packages.sh)")
         return
-    for kustomization in sorted(MANIFESTS.glob("*/kustomization.yaml")):
+    # With a token, which users make.
+    copy = pathlib.Path(folder) / "kubernetes"
+    shutil.copytree(MANIFESTS, copy)
+    (copy / "pytorchjob-with-token/token").write_text("0123456789abcdef")
+    for kustomization in sorted(copy.glob("*/kustomization.yaml")):
         done = subprocess.run([kubectl, "kustomize", kustomization.parent], capture_output=True, text=True, timeout=60, check=False)
         checked = tandem("--check", "-", text=done.stdout)
         if done.returncode or checked.returncode:
             problem(f"kubectl kustomize {kustomization.parent.name}: {done.stderr}{checked.stdout}")
+        if "with-token" in str(kustomization) and not ("kind: Secret" in done.stdout and "name: TANDEM_JOB_TOKEN" in done.stdout):
+            problem(f"kubectl kustomize {kustomization.parent.name}: no token in\n{done.stdout}")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), NamesOfKinds)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

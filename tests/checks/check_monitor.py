@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a cluster learns of a running job: the status server of a TrainJob, and the port for Prometheus and probes.
+"""What a cluster learns of a running job: the status server of a TrainJob, the port for Prometheus and probes, and a log of JSON lines.
 
     check_monitor.py TANDEM
 
@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -172,11 +173,140 @@ def check_port(folder):
         raise Failed(f"SIGTERM ended the job with {process.returncode}")
 
 
+def values_at(port):
+    """The metrics by name."""
+    lines = [line.split(" ") for line in get(port, "/metrics")[1].splitlines() if line and not line.startswith("#")]
+    return {name: float(value) for name, value in lines}
+
+
+def wait_for(what, seconds=90):
+    """Calls what() until it gives something that is true, and returns that."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if result := what():
+            return result
+        time.sleep(0.05)
+    raise Failed(f"waited {seconds} s for {what.__doc__}")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+@contextlib.contextmanager
+def agent(words, output, port):
+    """`tandem run` with these flags in front of a long job."""
+    command = job(output, steps="100000")
+    with open(output.with_suffix(".log"), "w", encoding="utf-8") as log:
+        process = subprocess.Popen([command[0], "run", *words, "run_qa.py", *command[2:]], env=environment({"TANDEM_METRICS_PORT": str(port)}), stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+
+
+def check_agent_port(folder):
+    port = free_port()
+    with agent(["--standalone", "--nproc-per-node", "2"], folder / "agent", port) as process:
+
+        def up():
+            """the agent at its port"""
+            return process.poll() is None and get(port, "/healthz") == (200, "ok\n")
+
+        wait_for(up)
+        if get(port, "/readyz")[0] != 200:
+            raise Failed("an agent that is there is not ready")
+
+        def trained():
+            """a loss at the agent's port"""
+            values = values_at(port)
+            return "tandem_loss" in values and values
+
+        values = wait_for(trained)
+        if (values["tandem_members"], values["tandem_ranks"], values["tandem_workers"], values["tandem_lost_seconds_total"], values["tandem_max_steps"]) != (1, 2, 2, 0, 100000):
+            raise Failed(f"wrong values of an agent: {values}")
+        status = subprocess.run([sys.argv[1], "status", str(process.pid), "--json"], capture_output=True, text=True, timeout=30, check=True)
+        os.kill(json.loads(status.stdout)["members"][0]["pid"], signal.SIGKILL)
+
+        def healed():
+            """the time that a loss has cost"""
+            values = values_at(port)
+            return values.get("tandem_lost_seconds_total", 0) > 0 and values["tandem_ranks"] == 2 and values
+
+        values = wait_for(healed)
+        if values["tandem_losses_total"] != 1 or values["tandem_restarts_total"] != 1 or values["tandem_view"] < 2 or values["tandem_lost_seconds_total"] > 60:
+            raise Failed(f"wrong values after a loss: {values}")
+    if process.returncode != 143:
+        raise Failed(f"SIGTERM ended the agent with {process.returncode}")
+
+
+def check_lonely_agent(folder):
+    """A pod that waits for the first one is ready, or nobody would ever learn its name."""
+    port = free_port()
+    with agent(["--nnodes", "2", "--node-rank", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-conf", "is_host=0", "--rdzv-id", "lonely"],
+               folder / "lonely", port) as process:
+
+        def ready():
+            """a waiting agent to be ready"""
+            return process.poll() is None and get(port, "/readyz")[0] == 200 and get(port, "/healthz")[0] == 200
+
+        wait_for(ready, 30)
+
+
 def check_taken_port(folder, weights):
     with socket.create_server(("0.0.0.0", 0)) as taken:
         text, bits = run(folder / "taken", {"TANDEM_METRICS_PORT": str(taken.getsockname()[1])})
     if "TANDEM_METRICS_PORT" not in text or bits != weights:
         raise Failed(f"a taken port: {text[-1500:]}")
+
+
+def json_lines(words, more=None, code=0):
+    """The objects of a log of which every line must be one, of both streams."""
+    done = subprocess.run(list(map(str, words)), env=environment(more or {}), capture_output=True, text=True, timeout=100, check=False)
+    if done.returncode != code:
+        raise Failed(f"{words[1:4]} ended with {done.returncode}, not {code}:\n{(done.stdout + done.stderr)[-2000:]}")
+    objects = []
+    for line in (done.stdout + done.stderr).splitlines():
+        try:
+            one = json.loads(line)
+        except ValueError:
+            one = None
+        if not isinstance(one, dict) or not {"time", "severity", "logger", "message"} <= one.keys():
+            raise Failed(f"this line of a JSON log is no such object: {line[:300]}")
+        objects.append(one)
+    if not objects:
+        raise Failed(f"{words[1:4]} logged nothing")
+    return objects
+
+
+def check_json_log(folder):
+    command = job(folder / "json")
+    lines = json_lines([*command, "--log_format", "json"])
+    metrics = [one["metrics"] for one in lines if "metrics" in one]
+    if not any("loss" in one for one in metrics) or not any("train_loss" in one for one in metrics) or not any("progress" in one for one in lines):
+        raise Failed(f"no metrics or progress among {len(lines)} lines")
+    # Under the agent, whichever of them is told; two ranks, one of which is killed by what it runs.
+    agent = [command[0], "run", "--nproc-per-node", "2"]
+    of_ranks = json_lines([*agent, "run_qa.py", *job(folder / "ranks")[2:], "--log_format", "json"])
+    if not any(one["logger"] == "tandem run" for one in of_ranks) or not any("rank" in one for one in of_ranks):
+        raise Failed(f"no line of the agent, or of a rank: {of_ranks[:3]}")
+    text = "echo plain; echo 'with \"quotes\"' >&2; echo '{\"severity\": \"INFO\", \"time\": \"t\", \"logger\": \"x\", \"message\": \"own\"}'"
+    foreign = json_lines([command[0], "run", "--log-format", "json", "--no-python", "/bin/sh", "-c", text])
+    told = {(one["logger"], one["severity"], one["message"]) for one in foreign}
+    if not {("worker", "INFO", "plain"), ("worker", "WARNING", 'with "quotes"'), ("x", "INFO", "own")} <= told:
+        raise Failed(f"lines of a program of somebody else: {told}")
+    # What goes wrong before there is a log.
+    for words, more, code in (([*command, "--log_format=json", "--bogus"], {}, 2), ([*command, "--train_file", "nowhere"], {"TANDEM_LOG_FORMAT": "json"}, 1),
+                              ([*agent, "run_qa.py", "--bogus"], {"TANDEM_LOG_FORMAT": "json"}, 2), ([*agent, "--log-format", "json", "--bogus"], {}, 2),
+                              ([command[0], "mpirun", "-n", "2", *command, "--log_format", "json", "--bogus"], {}, 2)):
+        if not any(one["severity"] == "ERROR" for one in json_lines(words, more, code) if one["logger"] == "tandem"):
+            raise Failed(f"{words[1:3]}: no line says what is wrong")
 
 
 def main():
@@ -188,10 +318,13 @@ def main():
             check_bad_servers(folder, weights)
             check_port(folder)
             check_taken_port(folder, weights)
+            check_agent_port(folder)
+            check_lonely_agent(folder)
+            check_json_log(folder)
         except Failed as problem:
             print(f"check_monitor: {problem}")
             return 1
-    print("check_monitor: status posts, five bad servers and the port of metrics")
+    print("check_monitor: status posts, five bad servers, the port of metrics of ranks and of agents, and JSON lines")
     return 0
 
 

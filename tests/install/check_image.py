@@ -5,8 +5,8 @@
 
 What is shown: what the image adds to its base and that no compiler is in it; a root that is read-only, 64 MB of /dev/shm and a user id that
 nobody knows; every name of the guides; the `bash -c` line of the 4.46 guide and the command list of the 4.35 guide as printed (from
-../shared/data/guides), with the demo's model under the guides' names; two containers as two pods of that job, of which one is killed and
-replaced, with the weights of the undisturbed job; pods with the variables of every other kind of job; the guides' Dockerfile on the image's
+../shared/data/guides), with the demo's model under the guides' names; two containers as two pods of that job, of which one is killed,
+replaced and drained, with the weights of the undisturbed job; the base without the program; pods with the variables of every other kind of job; the guides' Dockerfile on the image's
 base stage. Exits 77 (skipped)
 without podman, runc, mmdebstrap, the right to run containers, or Debian's packages.
 """
@@ -125,6 +125,13 @@ python3 -c 'print(1)'; echo "python $?"
     expect(text, "usage: tandem run", "sshd ok", "python 127", "there is no Python here", "torchrun is 'tandem run'")
 
 
+def check_no_program():
+    """An image that is not tandem's: the runtime says so. Kubernetes shows it as StartError."""
+    done = call("podman", "run", "--rm", "--network", "none", BASE, "tandem", "run", "run_qa.py")
+    if done.returncode != 127 or "tandem" not in done.stderr or "not found" not in done.stderr:
+        raise Failed(f"an image without the program: {done.returncode}, {done.stderr[-500:]}")
+
+
 def questions(source, count):
     data = json.loads(source.read_text())
     paragraphs = [paragraph for article in data["data"] for paragraph in article["paragraphs"]][:count]
@@ -233,7 +240,8 @@ def wait_for(condition, what, seconds=90):
 
 
 def check_two_pods(scratch, folder):
-    """The guide's job as two pods; one is killed and replaced, while the other goes on. Shards and checkpoints are set, so that the bits are given."""
+    """The guide's job as two pods; one is killed and replaced, and the new one is drained (SIGTERM, as `kubectl delete` and `scale` send it), while the other goes
+    on. Shards and checkpoints are set, so that the bits are given."""
     lines = guide("pytorchjob-4.46.yaml")
     script = script_of_446(lines).replace("--bf16", "--bf16 --logical_shards 2 --save_steps 20 --save_total_limit 2 --num_train_epochs 12")
     (scratch / "squad/train.json").write_text(questions(DEMO / "train.json", 240))
@@ -261,13 +269,19 @@ def check_two_pods(scratch, folder):
             if not running(first):
                 raise Failed(f"the job ended before its pod could be killed:\n{logs()[-3000:]}")
             call("podman", "kill", "--signal", "KILL", second)
-            start(1, hosts)
+            second = start(1, hosts)
+            wait_for(lambda: "with the node at" in logs() or not running(first), "the pod that was replaced", 200)
+            call("podman", "kill", "--signal", "TERM", second)
+            wait_for(lambda: not running(second), "a drained pod's end within its grace period", 60)
+            drained = call("podman", "inspect", "--format", "{{.State.ExitCode}}", second).stdout.strip()
+            if drained != "143" or not running(first):
+                raise Failed(f"a drained pod ended with {drained}, or the other one with it:\n{logs()[-4000:]}")
             wait_for(lambda: not running(first), "the end of the job", 200)
             code = call("podman", "inspect", "--format", "{{.State.ExitCode}}", first).stdout.strip()
             text = logs()
             if code != "0":
                 raise Failed(f"worker 0 ended with {code}:\n{text[-4000:]}")
-            expect(text, "without the node at", "with the node at")
+            expect(text, "without the node at", "with the node at", "leaves the job after a step")
             places = list(folder.glob("output_*"))
             if len(places) != 1:
                 raise Failed(f"the pods of one job wrote to {places}:\n{text[-4000:]}")
@@ -440,6 +454,7 @@ def main():
             check_size()
             check_restrictions()
             check_names()
+            check_no_program()
             volume = make_volume(scratch)
             check_guide_446(scratch, volume)
             check_guide_435(scratch, volume)

@@ -1,5 +1,17 @@
 # Sourced by the programs of this image that stand in for others: one line of the log says so.
-say() { echo "tandem image: $*" >&2; }
+# As JSON where the job's log is (--log_format json, TANDEM_LOG_FORMAT).
+case " ${TANDEM_LOG_FORMAT:-} $* " in
+  " json "* | *" --log_format json "* | *" --log_format=json "* | *" --log-format json "* | *" --log-format=json "*) json_lines=1 ;;
+  *) json_lines=0 ;;
+esac
+say() {
+  if [ $json_lines = 0 ]; then
+    echo "tandem image: $*" >&2
+  else
+    printf '{"time":"%s","severity":"INFO","logger":"image","message":"%s"}\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
+      "$(printf %s "$*" | tr '\n\t' '  ' | sed 's/[\\"]/\\&/g')" >&2
+  fi
+}
 
 say_preloads() {
   case ":${LD_PRELOAD:-}:" in
