@@ -3,10 +3,11 @@
 
     bench/compare.py OLD NEW [--turns N] BENCH [arguments of tandem bench]
     bench/compare.py build/old/bin/tandem build/release gemm --model minilm --dtype bf16
+    bench/record.py hardening --runs 1 -- bench/compare.py build/soft build/release --turns 5 step --model minilm --dtype bf16
 
 OLD and NEW are programs or build directories. Every turn runs `tandem bench BENCH … --json` with both,
 in alternating order. Printed per result: the medians over the turns, and the ratio OLD / NEW of the
-times (for rates NEW / OLD) per turn as median and range: above 1, NEW is faster.
+times (for rates NEW / OLD) per turn as median and range: above 1, NEW is faster. `--json FILE` keeps these rows.
 """
 
 import argparse
@@ -65,10 +66,11 @@ def main():
     parser.add_argument("new")
     parser.add_argument("bench", help="peak, gemm, attention, …")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="the rows, as bench/record.py keeps them")
     options, others = parser.parse_known_args()  # what it does not know is for tandem bench
     if options.turns < 1:
         parser.error("--turns: at least one")
-    arguments = [options.bench, *(word for word in others if word not in ("--", "--json"))]
+    arguments = [options.bench, *(word for word in others if word != "--")]
 
     runs = {"old": [], "new": []}
     sides = [("old", program(options.old)), ("new", program(options.new))]
@@ -82,6 +84,10 @@ def main():
     print(f"{'':{width}}      {'old':>12} {'new':>12}        new is faster by")
     for name, dtype, unit, old, new, ratio, low, high in rows:
         print(f"{name:{width}} {dtype:4} {old:12.3f} {new:12.3f} {unit:8} {ratio:.3f} ({low:.3f} – {high:.3f})")
+    if options.json:
+        fields = ("what", "type", "unit", "old", "new")
+        whole = [row for row in rows if ": " not in row[0]]  # without the stages of a step
+        options.json.write_text(json.dumps({"rows": [{**dict(zip(fields, row)), "ratio": list(row[5:])} for row in whole]}))
     for missing in sorted(set(runs["old"][0]) ^ set(runs["new"][0])):
         print(f"{' '.join(missing)}: only one build has it")
     return 0

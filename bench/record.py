@@ -6,7 +6,7 @@
     bench/record.py rivals -- /tmp/peers/bin/python bench/compare_torch.py --types bf16
     bench/record.py tests --runs 1 -- scripts/test.sh
 
-COMMAND is `tandem bench …`, a script of bench/ or scripts/fuzz.sh, which take `--json FILE` (`--json` is added here), or scripts/test.sh, whose last line is kept. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
+COMMAND is `tandem bench …`, a script of bench/, scripts/fuzz.sh or membership_schedules, which take `--json FILE` (`--json` is added here), or scripts/test.sh, whose last line is kept. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
 date, versions and all runs. Recording a command again replaces its record. A run during which other processes took more than a tenth of the cores is kept and marked as not valid, and another is made, up to twice --runs.
 tools/make_results.py makes the pages of these files.
 """
@@ -28,6 +28,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # The best first; the names of TANDEM_CPU_FEATURES, by what /proc/cpuinfo calls the instructions.
 CLASSES = (("amx", "amx_bf16"), ("avx512bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"))
 LEAST_SHARE_OF_CORES = 0.9
+# Their counts and scores depend on no neighbour.
+UNTIMED = (".sh", "membership_schedules", "quality_of_labels.py", "torch_own_tests.py")
 
 
 def output_of(*command):
@@ -102,7 +104,8 @@ def alone(command, work):
     cores = os.cpu_count() * (time.monotonic() - begin)
     others = max(0.0, (busy_seconds() - busy) - (own() - used)) / cores
     run["taken_by_others"] = round(others, 3)
-    run["valid"] = run["valid"] and (command[0].endswith(".sh") or others <= 1 - LEAST_SHARE_OF_CORES)  # counts depend on no neighbour
+    untimed = any(word.endswith(UNTIMED) for word in command[:2])
+    run["valid"] = run["valid"] and (untimed or others <= 1 - LEAST_SHARE_OF_CORES)
     return run
 
 

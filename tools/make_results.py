@@ -155,6 +155,11 @@ def with_ratio(row):
         row["ratio"] = middle(row["seconds"]) / middle(row["tandem"])
 
 
+def with_failure_ratio(row):
+    if row.get("seconds") and row.get("tandem_seconds"):
+        row["ratio"] = middle(row["seconds"]) / middle(row["tandem_seconds"])
+
+
 def with_rate_ratio(row):
     row["ratio"] = middle(row["tandem"]) / middle(row["rate"])
 
@@ -251,8 +256,31 @@ PAGES = {
     "soak": Page("Soak", "1,000,000 mixed operations on one node, each verified: every collective, seven types, four reductions, up to 300,000 elements, all roots, in and out of place, started and grouped, messages, splits and `mem_alloc` with its end.",
                  [("ranks", "ranks", whole), ("seconds", "seconds", whole), ("resident at 10 %, MiB", "early", number), ("at the end", "late", number), ("descriptors at 10 %", "files_early", whole), ("at the end", "files_late", whole)], ("ranks",)),
     "failures": Page("Failures", "How long after a failure the last survivor knows of it.", [("what", "what", text), ("known after", "after", text)], ("what",)),
+    "failure_rivals": Page("The same loss under tandem and PyTorch", "Two ranks of one thread each on one machine train MiniLM on 4 × 128 tokens a rank, and SIGKILL ends one of the ranks, or one of two agents with its rank. Seconds from the kill until the first step is applied that had "
+                           "not been, the step itself included; steps that had been applied and were computed again; whether the final weights are those of a run without a kill. torchrun's script saves a checkpoint every 10 steps; \"last call 1 s\" is `--rdzv-conf last_call_timeout=1`. "
+                           "reconfigure is PyTorch 2.15's Gloo with `enable_reconfigure=True`, torchft 0.2.0 has a lighthouse on the same machine: under these two nobody starts the rank again.",
+                           [("lost", "event", text), ("rival", "rival", text), ("its job", "outcome", text), ("tandem, s", "tandem_seconds", number), ("rival, s", "seconds", number), ("its step: tandem, s", "tandem_step", number), ("rival, s", "step", number),
+                            ("again: tandem", "tandem_again", number), ("rival", "again", number), ("same weights: tandem", "tandem_same", text), ("rival", "same", text), ("times as fast", "ratio", factor)],
+                           ("event", "rival"), "ratio", derive=with_failure_ratio),
+    "elastic_cost": Page("A step of an elastic job that loses nobody", "Jobs of 12 × 384 tokens a step, in turns: ranks of a build from before elastic jobs, ranks of the build that was measured, and the same under `tandem run`. Seconds are those of training over its steps; the ratio is turn by turn, above 1 is slower.",
+                         [("model", "model", text), ("type", "type", text), ("ranks", "ranks", whole), ("form", "form", text), ("before, s", "old", four_digits), ("s", "seconds", four_digits), ("ratio", "ratio", four_digits)],
+                         ("model", "type", "ranks", "form"), "ratio", False),
+    "schedules": Page("Simulated elastic jobs", "Jobs of the [membership](../elastic.md#the-simulator) in worlds made of a seed: nodes die, stop, are cut off and come back, messages are late, lost and repeated; the invariants are checked after every event. Levelled: as `tandem run` does, "
+                      "nodes get the state inside their first view. Learners: before it.",
+                      [("rules", "rules", text), ("first seed", "from", whole), ("schedules", "schedules", whole), ("events", "events", whole), ("views", "views", whole), ("deaths", "deaths", whole),
+                       ("longest end after healing, ms", "longest_ms", whole), ("invariants broken", "broken", whole)], ("rules", "from", "schedules"), "broken", False),
     "fuzzing": Page("Fuzzing", "libFuzzer with the address and undefined-behaviour sanitizers (`scripts/fuzz.sh`); inputs up to 64 KB, 2 GB of memory.",
                     [("target", "target", text), ("seconds", "seconds", number), ("inputs", "inputs", whole), ("kept", "kept", whole), ("MB", "megabytes", whole), ("findings", "findings", whole)], ("target",)),
+    "hardening": Page("The price of hardening", "Two builds in turns, without (`-DTANDEM_HARDENING=OFF`) and with the stack protector, `_FORTIFY_SOURCE=3`, `_GLIBCXX_ASSERTIONS` and full RELRO. The ratio is of the times (of rates turned round): below 1, hardening costs; median and range over the turns.",
+                      [("what", "what", text), ("type", "type", text), ("without", "old", number), ("with", "new", number), ("", "unit", text), ("ratio", "ratio", spread(lambda value: f"{value:.3f}"))], ("what", "type"), "ratio"),
+    "torch_collectives": Page("all_reduce through torch.distributed", "tandem-torch and Gloo in turns, between ranks of one node (`python/bench/all_reduce.py`): microseconds of the slowest rank. A call that waits for nobody is one in a group of one rank: what Python takes of every call.",
+                              [("what", "what", text), ("ranks", "ranks", whole), ("size", "bytes", bytes_of), ("tandem µs", "tandem", number), ("Gloo µs", "gloo", number), ("Gloo / tandem", "times", number)], ("what", "ranks", "bytes"), "times"),
+    "torch_steps": Page("Training steps with PyTorch", "PyTorch's own training, with tandem-torch and Gloo in turns (`python/bench/training_step.py`). Communication: the share of a step that is not there without it. Memory: by how much a rank has grown after two steps.",
+                        [("what", "what", text), ("backend", "backend", text), ("model", "model", text), ("ranks", "ranks", whole), ("batch", "batch", whole), ("length", "length", whole), ("s per step", "seconds", number), ("communication", "communication", percent), ("MB", "grown_mb", number)], ("what", "backend", "model", "ranks", "batch", "length"), "seconds", False),
+    "torch_faults": Page("Failures under PyTorch", "What each survivor of three ranks is told with tandem-torch, and after how many seconds (`python/tests/faults.py`).",
+                         [("case", "case", text), ("rank", "rank", whole), ("s", "seconds", number), ("message", "message", text)], ("case", "rank"), "seconds", False),
+    "torch_tests": Page("PyTorch's own tests", "The test body of torch.distributed that its wheel ships, with tandem in another backend's place (`python/tests/torch_own_tests.py`). Tests for GPUs by name are left out; of the rest those that ask for devices, or for another backend, skip themselves.",
+                        [("torch", "torch", text), ("in the place of", "asked_for", text), ("ranks", "ranks", whole), ("outcome", "outcome", text), ("tests", "tests", whole), ("reason", "reason", text), ("which", "which", text)], ("torch", "asked_for", "outcome", "reason")),
     "tests": Page("Tests", "The last line of `scripts/test.sh`.", [("passed", "passed", whole), ("failed", "failed", whole), ("skipped", "skipped", whole)], (), "passed"),
 }
 
