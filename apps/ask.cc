@@ -21,7 +21,7 @@ namespace {
 using nlohmann::ordered_json;
 
 struct Options {
-  hub::ModelArguments model;
+  ModelOptions model;
   AnswerOptions answer;
   std::string context = "-";
   std::vector<std::string> question;
@@ -86,8 +86,7 @@ int ask(const Invocation& invocation) {
   const std::string question = fmt::format("{}", fmt::join(options.question, " "));
   const std::string context = read_context(options.context);
   Reader reader(FoundModel(options.model, invocation.environment), invocation.environment);
-  const std::string& warning = reader.model().warning();
-  if (!warning.empty()) fmt::print(stderr, "tandem: warning: {}\n", warning);
+  print_warnings(reader.model());
 
   const Question asked{.name = "", .question = question, .context = context};
   const std::vector<Answer> answers = reader.answer({&asked, 1}, options.answer).front();

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -331,6 +333,91 @@ TEST(Cli, PredictLabelsTextsPairsAndLines) {
   expect_failure(tandem({"predict", "--model", model, "--json", "--pairs", "--file", lines}), 1,
                  "line 1 has no tab");
   EXPECT_NE(from_file[2]["labels"][0]["score"], pair[0]["labels"][0]["score"]);
+}
+
+// Features of texts and words are those of the golden (tests/parity/make_label_goldens.py).
+TEST(Cli, InspectShowsFeaturesWithLabels) {
+  const testing::TemporaryFolder folder;
+  const json golden = json::parse(read_file(TANDEM_SOURCE_DIR "/tests/parity/golden/labels.json"));
+  for (const json& task : golden.at("tasks")) {
+    std::string rows;
+    for (const json& row : task.at("rows")) rows += row.dump() + "\n";
+    write_file(folder / "rows.json", rows);
+    const auto lines = json_lines(tandem({"inspect", "features", "--model", demo_model(), "--task",
+                                          task.at("command").get<std::string>(), "--max_seq_length",
+                                          "32", (folder / "rows.json").string()})
+                                      .out);
+    ASSERT_EQ(lines.size(), task.at("rows").size() + 1) << task.at("name");
+    EXPECT_EQ(lines[0].at("labels"), task.at("labels"));
+    for (std::size_t i = 1; i < lines.size(); ++i)
+      EXPECT_EQ(lines[i].at("input_ids"), task.at("input_ids")[i - 1]) << task.at("name") << i;
+  }
+}
+
+TEST(Cli, InspectShowsLabels) {
+  const testing::TemporaryFolder folder;
+  const auto inspect = [&](const std::string& task, const std::string& rows,
+                           const std::vector<std::string>& more) {
+    write_file(folder / "rows.json", rows);
+    std::vector<std::string> words{"inspect", "features", "--model", demo_model(), "--task", task};
+    words.insert(words.end(), more.begin(), more.end());
+    words.push_back((folder / "rows.json").string());
+    return tandem(words);
+  };
+  const auto labels = [&](const std::string& task, const std::string& rows,
+                          const std::vector<std::string>& more = {}) {
+    const auto result = inspect(task, rows, more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    json found = json::array();
+    for (const json& line : json_lines(result.out)) {
+      if (line.contains("i"))
+        found.push_back(line.contains("label") ? line["label"] : line["labels"]);
+    }
+    return found;
+  };
+  EXPECT_EQ(labels("run_glue", R"({"sentence": "a", "label": "no"}
+{"sentence": "b", "label": "yes"})"),
+            json({0, 1}));
+  EXPECT_EQ(labels("run_glue", R"({"sentence": "a", "label": 2.5}
+{"sentence": "b", "label": 0.0})"),
+            json({2.5, 0.0}));
+  EXPECT_EQ(labels("run_classification", R"({"text": "a", "topics": ["x", "z"]}
+{"text": "b", "topics": []}
+{"text": "c", "topics": ["y"]})",
+                   {"--text_column_names", "text", "--label_column_name", "topics"}),
+            json({{1, 0, 1}, {0, 0, 0}, {0, 1, 0}}));
+  const std::string words = R"({"tokens": ["Kim", "sailsailsail"], "pos_tags": ["B-N", "V"]})";
+  const json first = labels("run_ner", words, {"--task_name", "pos"});
+  EXPECT_EQ(first[0][0], -100);
+  EXPECT_EQ(first[0][1], 0);
+  EXPECT_EQ(first[0].size() - 2,
+            static_cast<std::size_t>(std::count(first[0].begin(), first[0].end(), -100)));
+  const json all = labels("run_ner", words, {"--task_name", "pos", "--label_all_tokens"});
+  EXPECT_EQ(std::count(all[0].begin(), all[0].end(), -100), 2);
+  expect_failure(inspect("run_glue", words, {"--task_name", "snli"}), 1, "no task of GLUE");
+  expect_failure(inspect("run_ner", words, {"--label_column_name", "tags"}), 1, "rows.json");
+}
+
+// Close to f32 and not the same: the products were indeed others.
+TEST(Cli, PredictComputesInBfloat16) {
+  const testing::TemporaryFolder folder;
+  const std::string model =
+      untrained_model(folder / "model", "BertForSequenceClassification", {"bad", "so so", "good"});
+  const auto scores = [&](std::vector<std::string> flags) {
+    std::vector<std::string> words{"predict", "--model", model, "--json", "--top_k", "3"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    words.emplace_back("The ferry leaves");
+    const auto lines = json_lines(tandem(words).out);
+    EXPECT_EQ(lines.size(), 1u);
+    std::map<std::string, double> by_label;
+    for (const json& label : lines.at(0)["labels"])
+      by_label[label["label"].get<std::string>()] = label["score"].get<double>();
+    return by_label;
+  };
+  const auto f32 = scores({}), bf16 = scores({"--bf16"});
+  ASSERT_EQ(bf16.size(), 3u);
+  for (const auto& [label, score] : f32) EXPECT_NEAR(bf16.at(label), score, 0.02) << label;
+  EXPECT_NE(f32, bf16);
 }
 
 TEST(Cli, PredictLabelsWordsOfTextsOfAnyLength) {

@@ -103,13 +103,16 @@ std::string format_metric(std::string_view key, const ordered_json& value) {
 }
 
 Console::Console(const job::ConsoleOptions& options)
-    : options_(options), terminal_(::isatty(STDERR_FILENO) == 1), train_start_(Clock::now()) {}
+    : options_(options),
+      terminal_(::isatty(STDERR_FILENO) == 1 && !json()),
+      train_start_(Clock::now()) {}
 
 Console::~Console() { erase_bar(); }
 
 void Console::script_line(std::string_view level, std::string_view text) {
   if (!options_.main_process && level == "INFO") return;
   last_topic_.clear();
+  if (json()) return json_line(stdout, level, "script", text);
   erase_bar();
   print_behind(
       stdout,
@@ -119,6 +122,7 @@ void Console::script_line(std::string_view level, std::string_view text) {
 
 void Console::fact(std::string_view topic, std::string_view text) {
   if (!options_.main_process) return;
+  if (json()) return json_line(stdout, "INFO", topic, text);
   erase_bar();
   constexpr std::size_t kIndent = 16;
   const std::string heading = topic == last_topic_ ? "" : fmt::format("{}:", topic);
@@ -134,6 +138,7 @@ void Console::detail(std::string_view topic, std::string_view text) {
 void Console::library_line(std::string_view level, std::string_view source, std::string_view text) {
   const bool others = options_.only_main_process && !options_.main_process;
   if ((!options_.library_lines || others) && level == "INFO") return;
+  if (json()) return json_line(stderr, level, source, text);
   erase_bar();
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
@@ -146,6 +151,8 @@ void Console::library_line(std::string_view level, std::string_view source, std:
 
 void Console::metrics_table(std::string_view split, const ordered_json& metrics) {
   if (!options_.main_process) return;
+  if (json())
+    return json_line(stdout, "trainer", fmt::format("{} metrics", split), {{"metrics", metrics}});
   erase_bar();
   std::vector<std::pair<std::string, std::string>> rows;
   for (const auto& [key, value] : metrics.items())
@@ -206,15 +213,29 @@ void Console::step_end(const trainer::StepProgress& progress) {
         fmt::format("{:.0f}% of peak", 100 * progress.flops_per_second / options_.peak_flops));
     ++line.optional_details;
   }
-  show_progress(format_progress(line, stderr_columns()), steps_here == 1,
-                progress.step == progress.max_steps);
+  show_progress(format_progress(line, columns()), steps_here == 1,
+                progress.step == progress.max_steps,
+                {{"step", progress.step},
+                 {"max_steps", progress.max_steps},
+                 {"epoch", progress.epoch},
+                 {"loss", progress.loss},
+                 {"learning_rate", progress.learning_rate},
+                 {"tokens_per_second", progress.real_tokens_per_second},
+                 {"seconds_left", progress.seconds_left}});
 }
 
 void Console::log(const ordered_json& entry) {
   if (!options_.main_process || !training_)
     return;  // as in HF: dicts while the training bar lives, then tables
   erase_bar();
-  print(stdout, python_dict(entry) + "\n");
+  std::string line = python_dict(entry);
+  if (json()) {
+    line = json_log_line({"INFO", "trainer", line, options_.rank}, {{"metrics", entry}});
+  } else {
+    line += "\n";
+  }
+  if (log_to_) return log_to_(std::move(line));
+  print(stdout, line);
 }
 
 void Console::train_end() {
@@ -241,7 +262,8 @@ void Console::evaluation_progress(std::size_t features_done, std::size_t num_fea
       .fraction = fraction,
       .count = fmt::format("{}/{} features", features_done, num_features),
       .details = {fmt::format("{}<{}", format_duration(elapsed), format_duration(left))}};
-  show_progress(format_progress(line, stderr_columns()), false, features_done == num_features);
+  show_progress(format_progress(line, columns()), false, features_done == num_features,
+                {{"features", features_done}, {"num_features", num_features}});
 }
 
 void Console::evaluation_end() { erase_bar(); }
@@ -258,7 +280,21 @@ void Console::warning(std::string_view text) {
 
 void Console::warning_of_host(std::string_view text) { library_line("WARNING", "tandem", text); }
 
-void Console::show_progress(const std::string& line, bool first, bool last) {
+// A JSON line is as long as it is.
+std::optional<int> Console::columns() const { return json() ? std::nullopt : stderr_columns(); }
+
+void Console::json_line(std::FILE* to, std::string_view severity, std::string_view logger,
+                        std::string_view text) const {
+  print(to, json_log_line({severity, logger, text, options_.rank}));
+}
+
+void Console::json_line(std::FILE* to, std::string_view logger, std::string_view text,
+                        const ordered_json& more) const {
+  print(to, json_log_line({"INFO", logger, text, options_.rank}, more));
+}
+
+void Console::show_progress(const std::string& line, bool first, bool last,
+                            const ordered_json& values) {
   if (!options_.main_process || !options_.progress_bars) return;
   const auto now = Clock::now();
   const auto interval =
@@ -274,6 +310,8 @@ void Console::show_progress(const std::string& line, bool first, bool last) {
       print(stderr, "\n");
       bar_visible_ = false;
     }
+  } else if (json()) {
+    json_line(stderr, "trainer", line, {{"progress", values}});
   } else {
     print(stderr, line + "\n");
   }

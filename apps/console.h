@@ -1,14 +1,19 @@
 // What a run shows: Hugging Face's look (docs: run_qa.py under transformers 4.46). Log lines of the
 // script, log dicts and metric tables go to stdout; lines of the library, warnings and progress go
 // to stderr. On a terminal progress is a bar that is redrawn in place; elsewhere (a file, a pipe,
-// mpirun) it is a line now and then.
+// mpirun) it is a line now and then. With --log_format json each line is a JSON object, and the
+// values that it shows are members of it.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "tandem/job/console.h"
 
@@ -37,6 +42,7 @@ class Console final : public job::Console {
   void train_begin(const trainer::TrainBegin& begin) override;
   void step_end(const trainer::StepProgress& progress) override;
   void log(const nlohmann::ordered_json& entry) override;
+  void divert_log(std::function<void(std::string)> to) override { log_to_ = std::move(to); }
   void train_end() override;
   void evaluation_begin(std::string_view description, std::size_t num_features,
                         int batch_size) override;
@@ -51,12 +57,20 @@ class Console final : public job::Console {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void show_progress(const std::string& line, bool first, bool last);
+  void show_progress(const std::string& line, bool first, bool last,
+                     const nlohmann::ordered_json& values);
+  std::optional<int> columns() const;
+  bool json() const { return options_.format == LogFormat::kJson; }
+  void json_line(std::FILE* to, std::string_view severity, std::string_view logger,
+                 std::string_view text) const;
+  void json_line(std::FILE* to, std::string_view logger, std::string_view text,
+                 const nlohmann::ordered_json& more) const;
   void erase_bar();
 
   job::ConsoleOptions options_;
   std::string last_topic_;
   bool terminal_ = false;  // stderr is one
+  std::function<void(std::string)> log_to_;
   bool bar_visible_ = false;
   bool training_ = false;
   Clock::time_point last_progress_;

@@ -16,6 +16,7 @@
 #include "apps/command/download_progress.h"
 #include "apps/command/error_text.h"
 #include "apps/command/progress_line.h"
+#include "apps/monitor/agent_metrics.h"
 #include "tandem/core/text_layout.h"
 #include "tandem/trainer/training_plan.h"
 
@@ -231,6 +232,54 @@ TEST(Console, EveryLineOfTheScriptAndTheLibraryIsShort) {
   EXPECT_EQ(count, 10u);
 }
 
+TEST(Console, EveryLineIsAJsonObject) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  Console console({.format = LogFormat::kJson, .rank = 3});
+  console.script_line("INFO", "*** Evaluate ***");
+  console.fact("memory", "39 MiB of \"all\"");
+  console.library_line("WARNING", "tandem", "bytes \xff of no text\nin two lines");
+  trainer::TrainingPlan plan;
+  console.train_begin({.plan = plan});
+  trainer::StepProgress progress;
+  progress.step = 1;
+  progress.max_steps = 2;
+  progress.loss = std::numeric_limits<double>::quiet_NaN();
+  console.step_end(progress);
+  console.log({{"loss", 1.5}, {"epoch", 0.25}});
+  console.train_end();
+  console.metrics_table("train", {{"train_loss", 1.25}});
+  DownloadProgress downloads(true, true, {.format = LogFormat::kJson, .name = "", .rank = {}});
+  downloads.note("a file");
+  std::istringstream lines(::testing::internal::GetCapturedStdout() +
+                           ::testing::internal::GetCapturedStderr());
+  std::vector<nlohmann::json> objects;
+  for (std::string line; std::getline(lines, line);) {
+    objects.push_back(nlohmann::json::parse(line));
+    for (const char* member : {"time", "severity", "logger", "message"})
+      EXPECT_TRUE(objects.back().contains(member)) << line;
+  }
+  ASSERT_EQ(objects.size(), 9u);
+  EXPECT_EQ(objects[1]["logger"], "memory");
+  EXPECT_EQ(objects[1]["rank"], 3);
+  EXPECT_EQ(objects[2]["metrics"]["loss"], 1.5);
+  EXPECT_EQ(objects[3]["metrics"]["train_loss"], 1.25);
+  EXPECT_EQ(objects[4]["severity"], "WARNING");
+  EXPECT_EQ(objects[4]["message"], "bytes \xEF\xBF\xBD of no text\nin two lines");
+  EXPECT_EQ(objects[6]["progress"]["max_steps"], 2);
+  EXPECT_TRUE(objects[6]["progress"]["loss"].is_null());
+  EXPECT_FALSE(objects[8].contains("rank"));
+}
+
+TEST(LogFormat, IsFoundAmongWords) {
+  const auto found = [](std::vector<std::string> words) { return find_log_format(words); };
+  EXPECT_EQ(found({"--log_format", "json"}), LogFormat::kJson);
+  EXPECT_EQ(found({"--log-format=json", "--log_format", "text"}), LogFormat::kText);
+  EXPECT_EQ(found({"--log_format"}), std::nullopt);
+  EXPECT_EQ(found({"--log_format", "xml"}), std::nullopt);
+  EXPECT_EQ(found({"--log_formats", "json"}), std::nullopt);
+}
+
 TEST(Console, OnlyTheMainProcessSpeaksForTheJob) {
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
@@ -241,6 +290,35 @@ TEST(Console, OnlyTheMainProcessSpeaksForTheJob) {
   console.warning_of_host("host a: text");
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::EndsWith(">> host a: text\n"));
+}
+
+TEST(AgentMetrics, AreReadyAtOnceAndAliveWhileTheAgentIs) {
+  AgentMetrics metrics;
+  EXPECT_TRUE(metrics.ready());
+  EXPECT_TRUE(metrics.alive());
+  launch::JobStatus status;
+  status.view = 3;
+  status.nodes = 2;
+  status.ranks = 5;
+  status.losses = 1;
+  status.seconds_lost = 0.25;
+  status.seconds_since_step = 1.5;
+  status.members = {{0, 1, 17, "computes"}, {1, -1, 0, "is drained"}};
+  status.measured = "tandem_loss 2.5\n";
+  const AgentMetrics::Clock::time_point now{};
+  metrics.publish(status, now);
+  const std::string text = metrics.text_at(now + std::chrono::seconds(2));
+  for (const char* line :
+       {"\ntandem_view 3\n", "\ntandem_members 2\n", "\ntandem_ranks 5\n", "\ntandem_workers 1\n",
+        "\ntandem_losses_total 1\n", "\ntandem_lost_seconds_total 0.25\n",
+        "# TYPE tandem_losses_total counter\n", "\ntandem_seconds_since_step 3.5\n",
+        "\ntandem_loss 2.5\n"})
+    EXPECT_THAT(text, HasSubstr(line));
+  EXPECT_TRUE(metrics.alive_at(now + std::chrono::seconds(59)));
+  EXPECT_FALSE(metrics.alive_at(now + std::chrono::seconds(61)));
+  status.ending = true;
+  metrics.publish(status, now);
+  EXPECT_FALSE(metrics.ready());
 }
 
 }  // namespace

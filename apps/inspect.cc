@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
@@ -23,6 +24,8 @@
 #include "tandem/hub/file_hash.h"
 #include "tandem/hub/model_files.h"
 #include "tandem/models/weight_files.h"
+#include "tandem/tasks/text_classification/inspect.h"
+#include "tandem/tasks/token_classification/inspect.h"
 #include "tandem/text/tokenizer.h"
 
 namespace tandem::apps {
@@ -89,8 +92,11 @@ void inspect_tokens(const TokensOptions& options, const Environment& environment
 struct FeaturesOptions {
   ModelOptions model;
   std::string file;
+  std::string task = "run_qa";
+  std::optional<std::size_t> max_seq_length;  // unset: the task's default
+  std::optional<std::string> task_name, text_columns, label_column;
+  bool label_all_tokens = false;
   std::string set = "train";
-  std::size_t max_seq_length = 384;
   std::size_t doc_stride = 128;
   std::optional<bool> pad_to_max_length;
   std::optional<std::size_t> max_samples;
@@ -104,26 +110,75 @@ struct FeaturesOptions {
   }
 };
 
-void inspect_features(const FeaturesOptions& options, const Environment& environment,
-                      std::ostream& output) {
-  const text::Tokenizer tokenizer = options.model.load_tokenizer(environment);
+void inspect_questions(const FeaturesOptions& options, const text::Tokenizer& tokenizer,
+                       ThreadPool& threads, std::ostream& output) {
   const bool train = options.set == "train";
   const data::QuestionSet questions =
       data::read_questions(options.file, {.require_id = !train, .require_answers = train});
   question_answering::FeatureOptions feature_options;
-  feature_options.max_seq_length = options.max_seq_length;
+  if (options.max_seq_length) feature_options.max_seq_length = *options.max_seq_length;
   feature_options.doc_stride = options.doc_stride;
   feature_options.labels = train;
   feature_options.padding = options.padding();
   feature_options.fix_last_token_labels = options.fix_last_token_labels;
   if (options.max_samples) feature_options.max_samples = *options.max_samples;
-  ThreadPool threads(available_cores());
   const auto features =
       question_answering::build_features(tokenizer, questions.examples(), feature_options, threads);
   for (const std::string& warning : features.statistics().warnings)
     fmt::print(stderr, "tandem: {}\n", warning);
   question_answering::inspect_features(features, questions.examples(), feature_options,
                                        options.full, output);
+}
+
+void inspect_texts(const FeaturesOptions& options, const text::Tokenizer& tokenizer,
+                   ThreadPool& threads, std::ostream& output) {
+  using text_classification::Script;
+  text_classification::ClassificationArguments arguments;
+  arguments.script = options.task == "run_glue" ? Script::kGlue : Script::kClassification;
+  if (options.max_seq_length) arguments.max_seq_length = static_cast<int>(*options.max_seq_length);
+  if (options.max_samples)
+    arguments.max_train_samples = static_cast<std::int64_t>(*options.max_samples);
+  if (arguments.script == Script::kGlue) arguments.task_name = options.task_name;
+  arguments.text_column_names = options.text_columns;
+  arguments.label_column_name = options.label_column;
+  text_classification::inspect_features(options.file, arguments, tokenizer, threads, output);
+}
+
+void inspect_words(const FeaturesOptions& options, const text::Tokenizer& tokenizer,
+                   ThreadPool& threads, std::ostream& output) {
+  const std::size_t longest = options.max_seq_length.value_or(tokenizer.model_max_length());
+  token_classification::inspect_features(options.file,
+                                         {.task = options.task_name.value_or("ner"),
+                                          .words = options.text_columns,
+                                          .tags = options.label_column},
+                                         {.max_seq_length = longest,
+                                          .max_positions = longest,
+                                          .label_all_tokens = options.label_all_tokens,
+                                          .max_samples = options.max_samples},
+                                         tokenizer, threads, output);
+}
+
+// The tasks by the names of their commands.
+struct TaskFeatures {
+  std::string_view command;
+  text::TokenizerOptions tokenizer;  // as the task loads it
+  void (*inspect)(const FeaturesOptions& options, const text::Tokenizer& tokenizer,
+                  ThreadPool& threads, std::ostream& output);
+};
+
+const TaskFeatures kTaskFeatures[] = {{"run_qa", {}, inspect_questions},
+                                      {"run_glue", {}, inspect_texts},
+                                      {"run_classification", {}, inspect_texts},
+                                      {"run_ner", {.add_prefix_space = true}, inspect_words}};
+
+void inspect_features(const FeaturesOptions& options, const Environment& environment,
+                      std::ostream& output) {
+  const TaskFeatures& task = *std::find_if(
+      std::begin(kTaskFeatures), std::end(kTaskFeatures),
+      [&](const TaskFeatures& candidate) { return candidate.command == options.task; });
+  const text::Tokenizer tokenizer = options.model.load_tokenizer(environment, task.tokenizer);
+  ThreadPool threads(available_cores());
+  task.inspect(options, tokenizer, threads, output);
 }
 
 // --- weights ---
@@ -193,25 +248,43 @@ CLI::App& add_tokens(CLI::App& app, TokensOptions& tokens) {
   return command;
 }
 
+void add_label_options(CLI::App& command, FeaturesOptions& features) {
+  command.add_option("--task_name", features.task_name,
+                     "as in run_glue (sst2) and run_ner (pos: the tags are in pos_tags)");
+  command.add_option("--text_column_name,--text_column_names", features.text_columns,
+                     "as in run_ner and run_classification");
+  command.add_option("--label_column_name", features.label_column,
+                     "as in run_ner and run_classification");
+  command.add_flag("--label_all_tokens", features.label_all_tokens, "as in run_ner");
+}
+
 CLI::App& add_features(CLI::App& app, FeaturesOptions& features) {
   CLI::App& command =
-      *app.add_subcommand("features", "the features of a question file under the job's flags");
+      *app.add_subcommand("features", "the features of a data file under a task's flags");
   features.model.add_to(command);
   command
       .add_option("file", features.file,
-                  "questions: JSON, CSV, Parquet or Arrow, as run_qa's train_file")
+                  "questions, texts or words with labels, as the task's train_file")
       ->required();
-  command.add_option("--set", features.set, "train: with labels; eval: with offsets")
-      ->check(CLI::IsMember({"train", "eval"}));
-  command.add_option("--max_seq_length", features.max_seq_length, "tokens of a feature")
+  std::vector<std::string> tasks;
+  for (const TaskFeatures& task : kTaskFeatures) tasks.emplace_back(task.command);
+  command.add_option("--task", features.task, "the command that trains on the file (run_qa)")
+      ->check(CLI::IsMember(tasks));
+  command
+      .add_option("--max_seq_length", features.max_seq_length,
+                  "tokens of a feature; unset: the task's default")
       ->check(CLI::Range(4, 1 << 20));
-  command.add_option("--doc_stride", features.doc_stride, "tokens that neighbouring windows share");
+  command.add_option("--max_samples", features.max_samples,
+                     "only the first n rows; of run_qa the first n features, too");
+  add_label_options(command, features);
+  command.add_option("--set", features.set, "run_qa; train: with labels; eval: with offsets")
+      ->check(CLI::IsMember({"train", "eval"}));
+  command.add_option("--doc_stride", features.doc_stride,
+                     "run_qa: tokens that neighbouring windows share");
   command.add_option("--pad_to_max_length", features.pad_to_max_length,
                      "as in run_qa: unset, true or false; changes labels only");
-  command.add_option("--max_samples", features.max_samples,
-                     "only the first n examples, then the first n features");
   command.add_flag("--fix_last_token_labels", features.fix_last_token_labels, "as in run_qa");
-  command.add_flag("--full", features.full, "ids and offsets in full");
+  command.add_flag("--full", features.full, "run_qa: ids and offsets in full");
   return command;
 }
 

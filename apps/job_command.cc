@@ -5,14 +5,17 @@
 
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "apps/arguments/job_command_line.h"
 #include "apps/command/communication_log.h"
 #include "apps/command/download_progress.h"
-#include "apps/command/error_text.h"
+#include "apps/command/voice.h"
 #include "apps/console.h"
+#include "apps/monitor/agent_metrics.h"
 #include "apps/monitor/metrics.h"
 #include "apps/monitor/trainjob_status.h"
 #include "apps/stop_signals.h"
@@ -20,9 +23,11 @@
 #include "tandem/comm/failure/flight_recorder.h"
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
+#include "tandem/core/log_line.h"
 #include "tandem/job/alike.h"
 #include "tandem/job/job.h"
 #include "tandem/job/world.h"
+#include "tandem/rendezvous/identity.h"
 #include "tandem/rendezvous/pmi.h"
 
 namespace tandem::apps {
@@ -34,27 +39,29 @@ void handle_record_request(int) { comm::request_flight_records(); }
 
 // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
 // process.
-[[noreturn]] void end_after_failure(const Environment& environment, const std::string& message) {
-  print_error(message);
+[[noreturn]] void end_after_failure(const Environment& environment, const Voice& voice,
+                                    const std::string& message) {
+  say(voice, message, "ERROR");
   std::fflush(nullptr);
   const int code = CommError("").exit_code();
   rendezvous::end_job(environment, code);
   _exit(code);
 }
 
-job::World join_world(const Environment& environment, const trainer::TrainingArguments& training) {
+job::World join_world(const Environment& environment, const trainer::TrainingArguments& training,
+                      const Voice& voice) {
   const CommunicationLog level = communication_log(environment);
   return job::join_world(environment, training,
-                         {.log = log_printer(level),
+                         {.log = log_printer(level, voice),
                           .tell_place = level == CommunicationLog::kInfo,
-                          .on_failure = [environment](const std::string& message) {
-                            end_after_failure(environment, message);
+                          .on_failure = [environment, voice](const std::string& message) {
+                            end_after_failure(environment, voice, message);
                           }});
 }
 
 // Rank 0 says it, and no rank ends before: a launcher ends all ranks as soon as one has.
-void say_once(comm::Communicator& communicator, const std::string& message) {
-  if (communicator.rank() == 0) print_error(message);
+void say_once(comm::Communicator& communicator, const Voice& voice, const std::string& message) {
+  if (communicator.rank() == 0) say(voice, message, "ERROR");
   try {
     communicator.barrier();
     communicator.close();
@@ -76,9 +83,13 @@ class Watchers {
                       [&console](const std::string& text) { console.warning(text); });
     }
     const auto port = environment.get_int("TANDEM_METRICS_PORT", 1, 65535);
-    if (!port || world.identity.local_rank != 0) return;
+    if (!port || (!world.seat && world.identity.local_rank != 0)) return;
     metrics_.emplace(world.identity.world_size,
                      environment.get_int("TORCHELASTIC_RESTART_COUNT", 0, 1000000).value_or(0));
+    if (world.seat) {  // its agent has the port
+      to_agent_.emplace(*world.seat, *metrics_);
+      return;
+    }
     try {
       server_.emplace(*metrics_, static_cast<std::uint16_t>(*port));
     } catch (const ConfigError& error) {
@@ -86,21 +97,26 @@ class Watchers {
           fmt::format("TANDEM_METRICS_PORT={}: {}; the job goes on without", *port, error.what()));
     }
   }
-  trainer::Observer* of_every_rank() { return metrics_ ? &*metrics_ : nullptr; }
+  trainer::Observer* of_every_rank() {
+    if (to_agent_) return &*to_agent_;
+    return metrics_ ? &*metrics_ : nullptr;
+  }
   trainer::Observer* of_main_process() { return status_ ? &*status_ : nullptr; }
 
  private:
   std::optional<TrainJobStatus> status_;
   std::optional<TrainingMetrics> metrics_;
   std::optional<MetricsServer> server_;
+  std::optional<SeatMetrics> to_agent_;
 };
 
 job::Outcome run_in(const job::World& world, const job::Request& request, tasks::JobTask& task,
                     const Environment& environment, std::span<const models::Family* const> families,
-                    StopSignals& signals) {
-  const job::ConsoleOptions options = job::console_options(request.arguments.training, world);
+                    StopSignals& signals, const Voice& voice) {
+  job::ConsoleOptions options = job::console_options(request.arguments.training, world);
+  options.format = voice.format;
   Console console(options);
-  DownloadProgress downloads(options.progress_bars, world.is_main());
+  DownloadProgress downloads(options.progress_bars, world.is_main(), voice);
   Watchers watchers(environment, world, console);
   return job::run(
       request, task, world,
@@ -117,14 +133,25 @@ job::Outcome run_in(const job::World& world, const job::Request& request, tasks:
 
 }  // namespace
 
-int run_job(const job::Request& request, tasks::JobTask& task, const Environment& environment,
+int run_job(const JobCommand& command, const Invocation& invocation,
             std::span<const models::Family* const> families) {
-  StopSignals signals;
+  const Environment& environment = invocation.environment;
+  const auto arguments = command.arguments();
+  const job::Request request =
+      parse_request(invocation.words, std::filesystem::current_path(), environment, *arguments);
+  const auto task = arguments->make_job();
+  Voice voice;
+  voice.format = request.arguments.training.log_format.value_or(log_format(environment));
+  if (const auto identity = rendezvous::identify(environment); identity.distributed())
+    voice.rank = identity.rank;
+  if (voice.format == LogFormat::kJson) print_failed_checks_as_json();
+  StopSignals signals(voice);
   std::signal(SIGUSR1, handle_record_request);
   std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training
-  const job::World world = join_world(environment, request.arguments.training);
+  const job::World world = join_world(environment, request.arguments.training, voice);
   try {
-    const int code = exit_code(run_in(world, request, task, environment, families, signals));
+    const int code =
+        exit_code(run_in(world, request, *task, environment, families, signals, voice));
     signals.let_end();
     world.communicator->close();
     return code;
@@ -133,11 +160,11 @@ int run_job(const job::Request& request, tasks::JobTask& task, const Environment
     throw;
   } catch (const job::SharedError& error) {
     signals.let_end();
-    say_once(*world.communicator, error.what());
+    say_once(*world.communicator, voice, error.what());
     throw;
   } catch (const Interrupted&) {
     signals.let_end();
-    fmt::print(stderr, "tandem: stopped by {}\n", StopSignals::name());
+    say(voice, fmt::format("stopped by {}", StopSignals::name()), "WARNING");
     world.communicator->life().abort(fmt::format("it was stopped by {}", StopSignals::name()));
     return StopSignals::exit_code();
   } catch (const std::exception& error) {

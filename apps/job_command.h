@@ -1,20 +1,20 @@
-// A job as a process: what surrounds job::run() in every `tandem run_…` command. Signals, the
-// console, exit codes.
+// A job as a process: every `tandem run_…` command, what people type `python3 run_….py` for. The
+// job is src/tandem/job/job.cc; its task comes from the command's row. Here are what surrounds it:
+// command line, signals, the console, exit codes.
 #pragma once
 
 #include <span>
 
-#include "tandem/core/env.h"
-#include "tandem/job/arguments.h"
+#include "apps/arguments/job_commands.h"
+#include "apps/command/commands.h"
 #include "tandem/models/family.h"
-#include "tandem/tasks/job_task.h"
 
 namespace tandem::apps {
 
-// Runs the job that was asked for and returns the process's exit code: 0; 1 when no int8 model is
-// good enough; 128 + the signal that stopped it. `families`: those that a model may be of. Errors
-// are thrown after the other ranks have been told.
-int run_job(const job::Request& request, tasks::JobTask& task, const Environment& environment,
+// Runs the job that the words ask for and returns the process's exit code: 0; 1 when no int8 model
+// is good enough; 128 + the signal that stopped it. `families`: those that a model may be of.
+// Errors are thrown after the other ranks have been told.
+int run_job(const JobCommand& command, const Invocation& invocation,
             std::span<const models::Family* const> families = models::families());
 
 }  // namespace tandem::apps

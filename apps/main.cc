@@ -15,14 +15,16 @@
 #include <thread>
 
 #include "apps/arguments/job_commands.h"
-#include "apps/command/command_line.h"
 #include "apps/command/commands.h"
-#include "apps/command/error_text.h"
 #include "apps/command/line_output.h"
+#include "apps/command/voice.h"
+#include "apps/job_command.h"
+#include "apps/manual/description.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/memory_limits.h"
 #include "tandem/core/python_json.h"
+#include "tandem/core/volume.h"
 #include "tandem/flags/suggest.h"
 #include "tandem/job/alike.h"
 #include "tandem/launch/failure.h"
@@ -36,24 +38,8 @@ constexpr int kExitInput = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitBug = 70;
 
+// Beside those that run a job.
 constexpr Command kCommands[] = {
-    {"run_qa", "fine-tune and evaluate a model for question answering, as Hugging Face's run_qa.py",
-     "tandem run_qa --model_name_or_path DIR|NAME [flags]   (tandem run_qa --help lists all flags)",
-     run_qa},
-    {"run_glue", "fine-tune and evaluate a model for GLUE or files of texts, as run_glue.py",
-     "tandem run_glue --model_name_or_path DIR|NAME [flags]   (tandem run_glue --help lists all "
-     "flags)",
-     run_glue},
-    {"run_classification",
-     "fine-tune and evaluate a model for texts with one or several labels, as "
-     "run_classification.py",
-     "tandem run_classification --model_name_or_path DIR|NAME [flags]   (tandem run_classification "
-     "--help lists all flags)",
-     run_classification},
-    {"run_ner", "fine-tune and evaluate a model that tags words, as Hugging Face's run_ner.py",
-     "tandem run_ner --model_name_or_path DIR|NAME [flags]   (tandem run_ner --help lists all "
-     "flags)",
-     run_ner},
     {"ask", "answer a question from a text",
      "tandem ask --model DIR|NAME --context FILE|- QUESTION...", ask},
     {"predict", "label a text, a pair, the lines of a file, or their words",
@@ -121,6 +107,35 @@ std::string unknown_command(const std::string& name) {
                      fmt::join(names, ", "));
 }
 
+// How a job and its launchers speak, known before their flags are read: errors in these are lines
+// of the log too.
+Environment with_log_format(const Command& command, const Invocation& invocation) {
+  const bool logs = is_job(command) || command.name == "run" || command.name == "mpirun";
+  const auto format = logs ? find_log_format(invocation.words) : std::nullopt;
+  if (!format) return invocation.environment;
+  auto values = invocation.environment.values();
+  values["TANDEM_LOG_FORMAT"] = enum_name(*format);
+  return Environment(std::move(values));
+}
+
+Voice voice_of(const Environment& environment) {
+  Voice voice;
+  try {
+    voice.format = log_format(environment);
+    const rendezvous::Identity identity = rendezvous::identify(environment);
+    if (identity.distributed()) voice.rank = identity.rank;
+  } catch (const Error&) {  // this is what is to be told
+  }
+  return voice;
+}
+
+std::string usage(const Command& command) {
+  if (!is_job(command)) return std::string(command.usage);
+  return fmt::format(
+      "tandem {0} --model_name_or_path DIR|NAME [flags]   (tandem {0} --help lists all flags)",
+      command.name);
+}
+
 // A command line that is wrong is so on every rank of a job, and rank 0 says it. The others give
 // the launcher time to end them on its account; where they are still here, it is theirs alone, or
 // nobody ends them, and they say it as well.
@@ -136,6 +151,8 @@ void let_rank_0_speak(const Environment& environment) {
 // Says what went wrong, in a catch block, and returns the exit code. `usage` is printed before
 // usage errors.
 int explain_current_error(const Command& command, const Environment& environment) {
+  const Voice voice = voice_of(environment);
+  const auto print_error = [&voice](std::string_view message) { say(voice, message, "ERROR"); };
   try {
     throw;
   } catch (const OutputClosed&) {
@@ -148,7 +165,7 @@ int explain_current_error(const Command& command, const Environment& environment
   } catch (const Error& error) {
     if (error.exit_code() == kExitUsage) {
       if (is_job(command)) let_rank_0_speak(environment);
-      fmt::print(stderr, "usage: {}\n", command.usage);
+      if (voice.format == LogFormat::kText) fmt::print(stderr, "usage: {}\n", usage(command));
     }
     print_error(error.what());
     return error.exit_code();
@@ -160,9 +177,9 @@ int explain_current_error(const Command& command, const Environment& environment
     return kExitInput;
   } catch (const std::system_error& error) {
     // Threads and mappings that found no room say it this way.
-    print_error(
-        fmt::format("the system refused: {}{}", error.what(), describe_address_space_limit()));
-    return kExitInput;
+    print_error(fmt::format("the system refused: {}{}{}", error.what(),
+                            advice_on(error.code().value()), describe_address_space_limit()));
+    return says_volume_is_gone(error.code().value()) ? kVolumeGone : kExitInput;
   } catch (const std::exception& error) {
     print_error(fmt::format("internal error, please report it: {}", json_reason(error.what())));
     return kExitBug;
@@ -185,7 +202,9 @@ void leave_reason(const Environment& environment) {
   }
 }
 
-int run_command(const Command& command, const Invocation& invocation) {
+int run_command(const Command& command, const Invocation& asked) {
+  const Environment told = with_log_format(command, asked);
+  const Invocation invocation{asked.words, is_job(command) ? told : asked.environment};
   const JobCommand* const job = find_job_command(command.name);
   try {
     const auto& words = invocation.words;
@@ -198,15 +217,15 @@ int run_command(const Command& command, const Invocation& invocation) {
     }
     const std::string own_agent = is_job(command) ? why_own_agent(invocation.environment) : "";
     if (!own_agent.empty()) {
-      fmt::print(stderr, "tandem: {}\n", own_agent);
+      say(voice_of(told), own_agent);
       std::vector<std::string> under_agent = words;
       under_agent.insert(under_agent.begin(), fmt::format("{}.py", command.name));
       return run({std::move(under_agent), invocation.environment});
     }
-    return command.run(invocation);
+    return job != nullptr ? run_job(*job, invocation) : command.run(invocation);
   } catch (...) {
     if (is_job(command)) leave_reason(invocation.environment);
-    const int code = explain_current_error(command, invocation.environment);
+    const int code = explain_current_error(command, told);
     // mpirun waits for every rank; one that is stopped or out of reach must not keep it.
     if (job != nullptr && code != 0) rendezvous::end_job(invocation.environment, code);
     return code;
@@ -230,7 +249,7 @@ int dispatch(std::vector<std::string> words) {
   }
   const Command* command = find_command(name);
   if (command == nullptr) {
-    print_error(unknown_command(name));
+    say({}, unknown_command(name), "ERROR");
     return kExitUsage;
   }
   return run_command(*command, {std::move(words), Environment::from_process()});
@@ -238,7 +257,16 @@ int dispatch(std::vector<std::string> words) {
 
 }  // namespace
 
-std::span<const Command> commands() { return kCommands; }
+std::span<const Command> commands() {
+  static const std::vector<Command> all = [] {
+    std::vector<Command> rows;
+    for (const JobCommand& job : job_commands())
+      rows.push_back({job.name, job.summary, "", nullptr});
+    rows.insert(rows.end(), std::begin(kCommands), std::end(kCommands));
+    return rows;
+  }();
+  return all;
+}
 
 }  // namespace tandem::apps
 

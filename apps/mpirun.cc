@@ -7,8 +7,9 @@
 #include <csignal>
 #include <filesystem>
 
-#include "apps/command/command_line.h"
 #include "apps/command/commands.h"
+#include "apps/command/voice.h"
+#include "apps/manual/description.h"
 #include "tandem/core/error.h"
 #include "tandem/launch/mpi_launcher.h"
 #include "tandem/launch/rank_host.h"
@@ -23,11 +24,6 @@ constexpr const char* kText =
 
 // What `tandem mpirun` starts on each host; not for people.
 constexpr const char* kHelper = "--host-ranks";
-
-void log_line(const std::string& line) {
-  const std::string text = fmt::format("tandem mpirun: {}\n", line);
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-}
 
 std::vector<std::string> typed_names(const launch::MpiFlag& flag) {
   std::vector<std::string> names;
@@ -103,7 +99,9 @@ int mpirun(const Invocation& invocation) {
   parts.inherited = inherited_environment();
   std::error_code error;
   parts.directory = std::filesystem::current_path(error).string();
-  parts.log = log_line;
+  const Voice voice{
+      find_log_format(words).value_or(log_format(invocation.environment)), "tandem mpirun", {}};
+  parts.log = [voice](const std::string& line) { say(voice, line); };
   return launch::run_mpi_job(std::move(parts));
 }
 

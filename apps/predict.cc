@@ -30,7 +30,7 @@ using nlohmann::ordered_json;
 constexpr std::size_t kTextsAtOnce = 256;
 
 struct Options {
-  hub::ModelArguments model;
+  ModelOptions model;
   LabelOptions labels;
   std::vector<std::string> text;
   std::string pair;
@@ -212,8 +212,7 @@ int predict(const Invocation& invocation) {
   Texts texts(options);
   const FoundModel found(options.model, invocation.environment);
   Labeller labeller(found, label_purpose(found), invocation.environment);
-  const std::string& warning = labeller.model().warning();
-  if (!warning.empty()) fmt::print(stderr, "tandem: warning: {}\n", warning);
+  print_warnings(labeller.model());
 
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is told by write(), see LineOutput
   LineOutput output(STDOUT_FILENO);

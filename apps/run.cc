@@ -5,10 +5,14 @@
 
 #include <csignal>
 #include <filesystem>
+#include <memory>
 
-#include "apps/command/command_line.h"
 #include "apps/command/commands.h"
+#include "apps/command/voice.h"
+#include "apps/manual/description.h"
+#include "apps/monitor/agent_metrics.h"
 #include "tandem/core/env.h"
+#include "tandem/core/error.h"
 #include "tandem/launch/agent.h"
 #include "tandem/launch/pinning.h"
 #include "tandem/launch/placement.h"
@@ -26,11 +30,6 @@ constexpr const char* kText =
     "line, the environment and the TCPStore of torchrun. A script .../run_qa.py is `tandem "
     "run_qa`; "
     "any other is started as torchrun would start it.";
-
-void log_line(const std::string& line) {
-  const std::string text = fmt::format("tandem run: {}\n", line);
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-}
 
 CommandDescription description() {
   CommandDescription described;
@@ -84,7 +83,7 @@ launch::ProgramPlaces places(const Environment& environment) {
 }
 
 launch::Placement place(const launch::RunOptions& options, const Environment& environment,
-                        bool own_job) {
+                        bool own_job, const launch::Log& log_line) {
   const launch::Machine machine = launch::this_machine();
   launch::PlacementRequest request;
   request.nproc = options.nproc_per_node;
@@ -120,6 +119,21 @@ std::string job_token(const launch::RunOptions& options, const Environment& envi
   return fmt::format("{:02x}", fmt::join(rendezvous::make_nonce(), ""));
 }
 
+// One port for all that this agent starts, from before it looks for the others.
+std::unique_ptr<MetricsServer> metrics_server(const AgentMetrics& metrics,
+                                              const Environment& environment,
+                                              const launch::Log& log_line) {
+  const auto port = environment.get_int("TANDEM_METRICS_PORT", 1, 65535);
+  if (!port) return nullptr;
+  try {
+    return std::make_unique<MetricsServer>(metrics, static_cast<std::uint16_t>(*port));
+  } catch (const ConfigError& error) {
+    log_line(fmt::format("warning: TANDEM_METRICS_PORT={}: {}; the job goes on without", *port,
+                         error.what()));
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 std::string why_own_agent(const Environment& environment) {
@@ -147,19 +161,31 @@ int run(const Invocation& invocation) {
   const Environment& environment = invocation.environment;
   launch::AgentParts parts;
   parts.options = launch::parse_run_line(invocation.words, environment);
-  for (const std::string& note : parts.options.notes) log_line(note);
-  name_job(parts.options);
   parts.program = launch::worker_program(parts.options, places(environment));
-  parts.placement = place(parts.options, environment, parts.program.own_job);
+  // A job's own flag says it as well as the agent's.
+  if (const auto of_job = find_log_format(parts.options.script_arguments);
+      of_job && parts.program.own_job)
+    parts.options.log_format = *of_job;
+  const Voice voice{parts.options.log_format, "tandem run", {}};
+  parts.log = [voice](const std::string& line) { say(voice, line); };
+  for (const std::string& note : parts.options.notes) parts.log(note);
+  name_job(parts.options);
+  parts.placement = place(parts.options, environment, parts.program.own_job, parts.log);
   parts.inherited = inherited_environment();
+  if (parts.options.log_format == LogFormat::kJson)
+    parts.inherited["TANDEM_LOG_FORMAT"] = enum_name(parts.options.log_format);
   parts.job_token = job_token(parts.options, environment);
   parts.temporary = environment.get("TMPDIR").value_or("/tmp");
   parts.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
-  parts.log = log_line;
   constexpr long kDay = 86400;
   parts.status_interval_s =
       static_cast<int>(environment.get_int("TANDEM_STATUS_INTERVAL", 0, kDay).value_or(60));
   std::signal(SIGPIPE, SIG_IGN);
+  AgentMetrics metrics;
+  std::unique_ptr<MetricsServer> server;
+  if (parts.program.own_job) server = metrics_server(metrics, environment, parts.log);
+  if (server)
+    parts.publish = [&metrics](const launch::JobStatus& status) { metrics.publish(status); };
   return launch::run_agent(std::move(parts));
 }
 

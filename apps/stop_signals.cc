@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <utility>
 
 namespace tandem::apps {
 namespace {
@@ -15,6 +16,7 @@ using std::chrono::milliseconds;
 // A signal handler reaches nothing but these.
 std::atomic<int> g_signal{0};          // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 std::atomic<bool> g_requested{false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+std::atomic<bool> g_json{false};       // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 constinit const std::atomic<bool> kNever{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
@@ -27,7 +29,12 @@ void handle(int number) {
   g_requested.store(true);
   if (earlier == 0) return;
   constexpr std::string_view kText = "tandem: ended by a second signal\n";
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText.data(), kText.size());
+  // A handler cannot tell the time.
+  constexpr std::string_view kJson =
+      "{\"severity\":\"WARNING\",\"logger\":\"tandem\","
+      "\"message\":\"ended by a second signal\"}\n";
+  const std::string_view line = g_json.load() ? kJson : kText;
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
   ::_exit(128 + number);
 }
 
@@ -40,7 +47,8 @@ void install(void (*handler)(int)) {
 
 }  // namespace
 
-StopSignals::StopSignals() : interruption_(g_requested) {
+StopSignals::StopSignals(Voice voice) : voice_(std::move(voice)), interruption_(g_requested) {
+  g_json.store(voice_.format == LogFormat::kJson);
   install(handle);
   thread_ = std::thread([this] { watch(); });
 }
@@ -68,7 +76,7 @@ void StopSignals::watch() {
   while (!ended_.wait_for(lock, kLook, [this] { return end_; })) {
     waited = g_requested.load() && watching_.load() ? waited + kLook : milliseconds(0);
     if (waited < kPatience) continue;
-    fmt::print(stderr, "tandem: stopped by {}\n", name());
+    say(voice_, fmt::format("stopped by {}", name()), "WARNING");
     std::fflush(nullptr);
     ::_exit(exit_code());
   }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <thread>
 
+#include "apps/command/voice.h"
 #include "tandem/core/interruption.h"
 
 namespace tandem::apps {
@@ -19,7 +20,7 @@ namespace tandem::apps {
 // One at a time in a process.
 class StopSignals {
  public:
-  StopSignals();
+  explicit StopSignals(Voice voice = {});
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -48,6 +49,7 @@ class StopSignals {
  private:
   void watch();
 
+  const Voice voice_;
   InterruptionScope interruption_;
   std::atomic<bool> watching_{true};
   std::mutex mutex_;

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Makes examples/demo: the small model and the small question set of scripts/demo.sh.
+"""Makes examples/demo: the small model, the small question set of scripts/demo.sh, and small sets of texts and words with labels.
 
     examples/make_demo.py [DIRECTORY]          # default: examples/demo beside this file
 
 The texts are small stories about invented people, towns and ships. A paragraph tells five facts about one or two of them, each
 kind of fact once; a question asks for one fact, in words that are often not those of the text. Names are made of syllables,
 and no name of the held-out file occurs in the training file: what a model learns is to look up, not to remember.
+
+The same sentences make two further data sets: topics (a sentence and which kind of fact it tells) for text classification, and
+names (the words of a few sentences, with tags for people, towns, rivers and ships) for token classification.
 
 The encoder is a BERT of a few hundred thousand parameters that has learnt nothing yet. Its weights are random, with two
 choices that let it learn quickly: linear layers start at the scale 1/sqrt(inputs) rather than BERT's 0.02 (which suits wide
@@ -129,6 +132,7 @@ FACTS = {
 }
 FACTS_PER_PARAGRAPH = 5
 TRAIN_PARAGRAPHS, HELD_OUT_PARAGRAPHS = 1200, 60
+TRAIN_TOPICS, TRAIN_NAMES, HELD_OUT_ROWS = 2000, 1500, 300
 
 
 def split_names(random):
@@ -173,6 +177,53 @@ class Teller:
     def file(self, title, count):
         paragraphs = [self.paragraph(f"{title}-{i}") for i in range(count)]
         return {"version": "1.1", "data": [{"title": title, "paragraphs": paragraphs}]}
+
+
+class Labeller:
+    """Tells single sentences with labels, with the given names."""
+
+    def __init__(self, random, names):
+        self.random, self.words = random, WORDS | names
+
+    def sentence(self):
+        """(fact, statement with {x} and {y}, the word and its kind for each of the two)"""
+        kind = self.random.choice(sorted(FACTS))
+        fact = self.random.choice(sorted(FACTS[kind]))
+        domain, statements, _ = FACTS[kind][fact]
+        return fact, self.random.choice(statements), {"x": self.word(kind), "y": self.word(domain)}
+
+    def word(self, kind):
+        """(word, kind); every second person has two names."""
+        word = self.random.choice(self.words[kind])
+        if kind == "person" and self.random.below(2):
+            word += " " + self.random.choice(self.words[kind])
+        return word, kind
+
+    def topics(self, count):
+        """A CSV file of sentences, each with the kind of fact that it tells."""
+        lines = ["sentence,label"]
+        for _ in range(count):
+            fact, statement, words = self.sentence()
+            lines.append(statement.format(**{place: word for place, (word, _) in words.items()}) + "," + fact)
+        return "".join(line + "\n" for line in lines)
+
+    def tagged(self, words, kind):
+        if kind not in LAST:
+            return [(word, "O") for word in words]
+        return [(word, ("I-" if number else "B-") + kind) for number, word in enumerate(words)]
+
+    def names(self, count):
+        """JSON lines of the words of one to three sentences, each word with its tag."""
+        lines = []
+        for _ in range(count):
+            pairs = []
+            for _ in range(1 + self.random.below(3)):
+                _, statement, words = self.sentence()
+                for part in statement.replace(".", " .").split():
+                    place = part.strip("{}") if part.startswith("{") else None
+                    pairs += self.tagged(words[place][0].split(), words[place][1]) if place else [(part, "O")]
+            lines.append(json.dumps({"tokens": [word for word, _ in pairs], "ner_tags": [tag for _, tag in pairs]}))
+        return "".join(line + "\n" for line in lines)
 
 
 # ------------------------------------------------------------------------------------------------------------- vocabulary
@@ -316,6 +367,10 @@ def main():
     train_names, held_out_names = split_names(Random(1))
     write_json(target / "train.json", Teller(Random(2), train_names).file("train", TRAIN_PARAGRAPHS))
     write_json(target / "held_out.json", Teller(Random(3), held_out_names).file("held-out", HELD_OUT_PARAGRAPHS))
+    for name, names, topics, sentences in (("train", train_names, TRAIN_TOPICS, TRAIN_NAMES), ("held_out", held_out_names, HELD_OUT_ROWS, HELD_OUT_ROWS)):
+        seed = 5 if name == "train" else 6
+        (target / f"topics_{name}.csv").write_text(Labeller(Random(seed), names).topics(topics), encoding="utf-8")
+        (target / f"names_{name}.json").write_text(Labeller(Random(seed + 2), names).names(sentences), encoding="utf-8")
     (model / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary), encoding="utf-8")
     write_json(model / "tokenizer.json", tokenizer_json(vocabulary), separators=(",", ":"))
     write_json(model / "tokenizer_config.json", TOKENIZER_CONFIG, indent=2)

@@ -53,7 +53,7 @@ LAYERS = {
     "apps/command": ["apps/manual", "hub"],
     "apps/answering": ["apps/command", "quant", "tasks", "data", "text", "hub", "models", "nn", "kernels"],
     "apps/serve": ["apps/answering", "apps/command", "text"],
-    "apps/monitor": ["apps/serve", "hub", "trainer"],
+    "apps/monitor": ["apps/serve", "launch", "elastic", "hub", "trainer"],
     "apps/doctor": ["apps/command", "launch", "rendezvous"],
     "apps/manifest": ["apps/command", "flags"],
     "apps/bench": ["apps/command", "flags", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "rendezvous", "kernels"],
@@ -62,6 +62,9 @@ LAYERS = {
 }
 
 EVERYTHING = ["everything"]
+
+HEADERS = (".h", ".hpp")  # the second are oneCCL's names for what programs include
+SOURCES = (*HEADERS, ".cc")
 
 # The same inside a library that has folders: what each of them may include of the others; "." are the files that lie beside the
 # folders, which may include all of them. Tests may include all.
@@ -209,7 +212,7 @@ def check_file(root, path):
     text = path.read_text(encoding="utf-8")
     raw, code = text.split("\n"), code_lines(text)
     findings = [*check_includes(name, raw), *check_folders(name, raw)]
-    if path.suffix == ".h" and "#pragma once" not in code_lines(text)[:40] and "#pragma once" not in raw:
+    if path.suffix in HEADERS and "#pragma once" not in code_lines(text)[:40] and "#pragma once" not in raw:
         findings.append((1, "a header without #pragma once"))
     for number, line in enumerate(code, 1):
         if name != "src/tandem/core/env.cc" and not is_test(name) and GETENV.search(line):
@@ -225,7 +228,7 @@ def used_edges(root):
     for top in ("src", "apps"):
         for path in (root / top).rglob("*"):
             name = path.relative_to(root).as_posix()
-            if path.suffix in (".h", ".cc") and not is_test(name):
+            if path.suffix in SOURCES and not is_test(name):
                 folder = folder_of_file(name)
                 edges.add((folder, folder))
                 edges |= {(folder, layer_of_include(target)) for _, target in includes(path.read_text(encoding="utf-8").split("\n"))}
@@ -242,7 +245,7 @@ def check_tree(root):
     count = 0
     for top in ("src", "apps", "examples"):
         for path in sorted((root / top).rglob("*")):
-            if path.suffix in (".h", ".cc"):
+            if path.suffix in SOURCES:
                 if top != "examples" and folder_of_file(path.relative_to(root).as_posix()) not in LAYERS:
                     continue  # already reported
                 count += 1
@@ -267,6 +270,7 @@ def self_test():
                                       ["comm/node/c.cc:2: comm/node may not include comm/api"]),
         "src/tandem/kernels/simd/v.h": ('#pragma once\n#include "tandem/kernels/b.h"\n', ["simd/v.h:2: kernels/simd may not include kernels/."]),
         "src/tandem/kernels/k.h": ('#pragma once\n#include "tandem/kernels/simd/v.h"\n', []),
+        "src/tandem/comm/d.hpp": ('#include "tandem/nn/d.h"\n', ["comm/d.hpp:1: a header without", "comm/d.hpp:1: comm may not include nn"]),
         "src/tandem/comm/node/c_test.cc": ('#include "tandem/comm/api/b.h"\n', []),
         "src/tandem/nn/d.cc": ('int main() { return getenv("HOME") != 0; }\n', ["nn/d.cc:1: the environment is read"]),
         "src/tandem/text/e.cc": ('// std::cout << "prose"\nvoid f() { std::cout << 1; }\nvoid g() { std::exit(1); }\n',

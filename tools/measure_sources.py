@@ -2,6 +2,12 @@
 """Measures how large the parts of tandem are: lines, files and functions of every folder, the longest functions, include cycles.
 
     tools/measure_sources.py [ROOT] [--longer-than N]
+    tools/measure_sources.py --check      # changes nothing; names what is larger than it may be and exits with 1
+    tools/measure_sources.py --write      # writes the sums of docs/architecture.md anew
+    tools/measure_sources.py --self-test
+
+What --check finds: functions of more than 45 lines and files of more than 500 that are not in LONG, names in LONG that are no
+longer long, cycles of includes between folders, and sums in docs/architecture.md that are more than a tenth away from the truth.
 
 A function's length is its lines from the one that opens its body to the one that closes it. Tests count in their own columns. It reads
 the form that clang-format gives (tools/check_format.py holds it): a body opens with `{` at the end of a line that is indented like the
@@ -13,8 +19,27 @@ import pathlib
 import re
 import statistics
 import sys
+import tempfile
 
 FOLDERS = ("src/tandem", "apps")
+DOCUMENT = "docs/architecture.md"
+BEGIN, END = "<!-- made by tools/measure_sources.py --write -->\n", "<!-- end of sizes -->\n"
+MOST_LINES_OF_FUNCTION = 45
+MOST_LINES_OF_FILE = 500
+AWAY = 0.1  # how far the document's sums may be from the truth, as a share
+# What is longer, and why it is one thing.
+LONG = {
+    "apps/arguments/machine_flags.cc rank_flags": "a table of flags",
+    "apps/arguments/quantization_flags.cc quantization_flags": "a table of flags",
+    "apps/arguments/training_flags.cc logging_flags": "a table of flags",
+    "apps/arguments/training_flags.cc step_flags": "a table of flags",
+    "apps/serve/http_server.cc": "one state machine for connections",
+    "src/tandem/elastic/node.cc Node::hear": "a case for each kind of packet",
+    "src/tandem/kernels/kernel_set.cc tables": "the table of operations",
+    "src/tandem/models/torch_pickle.cc step": "a case for each instruction of pickle",
+    "src/tandem/tasks/text_classification/command_line.cc data_flags": "a table of flags",
+    "src/tandem/trainer/train_step.cc train_step": "the algorithm of a step",
+}
 KEYWORDS = re.compile(r"^\s*(?:namespace|class|struct|enum|union|extern|if|for|while|switch|do|else|try|catch|return|case|default)\b")
 ACCESS = re.compile(r"^(?:public|protected|private):$")
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
@@ -89,45 +114,136 @@ def percentile(values, share):
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).resolve().parent.parent)
-    parser.add_argument("--longer-than", type=int, default=45, metavar="N", help="list functions of more lines than this")
-    options = parser.parse_args()
-    root = pathlib.Path(options.root).resolve()
-    paths = sorted(p for folder in FOLDERS for p in (root / folder).rglob("*") if p.suffix in (".h", ".cc"))
+class Measured:
+    """What a tree holds: a row for each folder, the length of each function of the product, and what is long."""
 
-    rows, product, long_functions = {}, [], []
-    for path in paths:
-        row = rows.setdefault(folder_of(root, path), {"files": 0, "lines": 0, "test_lines": 0, "lengths": [], "longest_file": 0})
+    def __init__(self, root):
+        self.rows, self.lengths, self.long_functions, self.long_files = {}, [], [], []
+        paths = sorted(p for folder in FOLDERS for p in (root / folder).rglob("*") if p.suffix in (".h", ".cc"))
+        for path in paths:
+            self.add(root, path)
+        self.cycles = cycles(root, [path for path in paths if not is_test(path)])
+
+    def add(self, root, path):
+        row = self.rows.setdefault(folder_of(root, path), {"files": 0, "lines": 0, "test_lines": 0, "lengths": [], "longest_file": 0})
         text = path.read_text()
         count = text.count("\n")
         if is_test(path):
             row["test_lines"] += count
-            continue
+            return
         row["files"] += 1
         row["lines"] += count
         row["longest_file"] = max(row["longest_file"], count)
+        if count > MOST_LINES_OF_FILE:
+            self.long_files.append((count, str(path.relative_to(root))))
         for name, line, length in functions(text):
             row["lengths"].append(length)
-            product.append(length)
-            if length > options.longer_than:
-                long_functions.append((length, f"{path.relative_to(root)}:{line}", name))
+            self.lengths.append(length)
+            self.long_functions.append((length, str(path.relative_to(root)), line, name))
 
+    def sum(self, key):
+        return sum(row[key] for row in self.rows.values())
+
+    def sums(self):
+        """The document's table: what is counted, and its number."""
+        return {
+            "folders": len(self.rows),
+            "files": self.sum("files"),
+            "lines": self.sum("lines"),
+            "lines of the tests beside them": self.sum("test_lines"),
+            "functions of more than one line": len(self.lengths),
+            "lines of a function, median": statistics.median(self.lengths),
+            "lines of a function, 90th percentile": percentile(self.lengths, 0.9),
+        }
+
+
+def table(sums):
+    rows = (f"| {name} | {number:,g} |" if isinstance(number, float) else f"| {name} | {number:,} |" for name, number in sums.items())
+    return "\n".join(["| | |", "|---|---|", *rows]) + "\n"
+
+
+def differences(sums, document):
+    """What the document's table says that is more than AWAY from the truth."""
+    if BEGIN not in document or END not in document:
+        return [f"{DOCUMENT}: there is no table between {BEGIN.strip()} and {END.strip()}"]
+    said = dict(re.findall(r"^\| (\S.*?) \| ([\d.,]+) \|$", document.split(BEGIN)[1].split(END)[0], re.MULTILINE))
+    return [f"{DOCUMENT}: {name}: {said.get(name, 'nothing')}, counted {number:,}; tools/measure_sources.py --write"
+            for name, number in sums.items()
+            if name not in said or abs(float(said[name].replace(",", "")) - number) > AWAY * number]
+
+
+def findings(measured, document, allowed):
+    found = {f"{path} {name}": f"{path}:{line}: {name} has {length} lines, more than {MOST_LINES_OF_FUNCTION}"
+             for length, path, line, name in measured.long_functions if length > MOST_LINES_OF_FUNCTION}
+    found |= {path: f"{path}: {count} lines, more than {MOST_LINES_OF_FILE}" for count, path in measured.long_files}
+    lines = [text + "; cut it, or add it to LONG where it is one table or one algorithm" for key, text in sorted(found.items()) if key not in allowed]
+    lines += [f"LONG: {key}: is not long any more; take it out" for key in allowed if key not in found]
+    lines += ["a cycle of includes: " + ", ".join(cycle) for cycle in measured.cycles]
+    return lines + differences(measured.sums(), document)
+
+
+def print_report(measured, longer_than):
     print("| folder | files | lines | longest file | functions: median | p90 | longest | lines of tests |")
     print("|---|---|---|---|---|---|---|---|")
-    for folder, row in sorted(rows.items()):
+    for folder, row in sorted(measured.rows.items()):
         lengths = row["lengths"]
         print(f"| {folder} | {row['files']} | {row['lines']} | {row['longest_file']} | {statistics.median(lengths) if lengths else 0:g} "
               f"| {percentile(lengths, 0.9)} | {max(lengths, default=0)} | {row['test_lines']} |")
-    print(f"\n{len(product)} functions of more than one line: median {statistics.median(product):g}, p90 {percentile(product, 0.9)}, "
-          f"longest {max(product)}")
-    found = cycles(root, [path for path in paths if not is_test(path)])
-    print("cycles between folders: " + ("; ".join(", ".join(cycle) for cycle in found) or "none"))
-    print(f"\nfunctions of more than {options.longer_than} lines:")
-    for length, where, name in sorted(long_functions, reverse=True):
-        print(f"{length:4d}  {where}  {name}")
+    print()
+    print(table(measured.sums()))
+    print("cycles between folders: " + ("; ".join(", ".join(cycle) for cycle in measured.cycles) or "none"))
+    print(f"\nfunctions of more than {longer_than} lines:")
+    for length, path, line, name in sorted(measured.long_functions, reverse=True):
+        if length > longer_than:
+            print(f"{length:4d}  {path}:{line}  {name}  {LONG.get(f'{path} {name}', '')}".rstrip())
+
+
+def self_test():
+    short = "int one() { return 1; }\n\nint two() {\n  return 2;\n}\n"
+    long = "void Box::fill(\n    int x) {\n" + "  use(x);\n" * 60 + "}\n"
+    assert list(functions(short)) == [("two", 3, 3)], list(functions(short))
+    assert [(name, length) for name, _, length in functions(long)] == [("Box::fill", 62)], list(functions(long))
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for name, text in {"src/tandem/a/x.cc": long + '#include "tandem/b/y.h"\n', "src/tandem/b/y.h": '#include "tandem/a/z.h"\n',
+                           "src/tandem/a/z.h": "\n" * 501, "src/tandem/a/x_test.cc": long}.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        measured = Measured(root)
+        document = BEGIN + table(measured.sums()) + END
+        found = findings(measured, document, {"src/tandem/a/z.h": "", "src/tandem/a/z.h gone": ""})
+        expected = ["Box::fill has 62 lines", "z.h gone: is not long any more", "a cycle of includes: a, b"]
+        assert len(found) == len(expected) and all(words in line for words, line in zip(expected, found)), found
+        off = {"lines": 1000, "files": 105, "functions of more than one line": 3}
+        assert len(differences(off, BEGIN + table({"lines": 800, "files": 100}) + END)) == 2
+    print("measure_sources: self-test passed")
     return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--longer-than", type=int, default=MOST_LINES_OF_FUNCTION, metavar="N", help="list functions of more lines than this")
+    parser.add_argument("--check", action="store_true", help="name what is larger than it may be")
+    parser.add_argument("--write", action="store_true", help=f"write the sums of {DOCUMENT}")
+    parser.add_argument("--self-test", action="store_true")
+    options = parser.parse_args()
+    if options.self_test:
+        return self_test()
+    root = pathlib.Path(options.root).resolve()
+    measured = Measured(root)
+    if not options.check and not options.write:
+        print_report(measured, options.longer_than)
+        return 0
+    document = (root / DOCUMENT).read_text()
+    if options.write:
+        before, rest = document.split(BEGIN)
+        (root / DOCUMENT).write_text(before + BEGIN + table(measured.sums()) + END + rest.split(END)[1])
+        return 0
+    found = findings(measured, document, LONG)
+    print("\n".join(found) if found else f"measure_sources: {len(measured.lengths)} functions, nothing is too long")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 
 #include "apps/command/download_progress.h"
 #include "tandem/core/error.h"
+#include "tandem/kernels/reduce.h"
 #include "tandem/models/row_head.h"
 #include "tandem/models/sequence_head.h"
 #include "tandem/quant/load_model.h"
@@ -65,16 +66,17 @@ std::vector<std::string> label_names(const models::ModelConfig& config) {
   return config.labels.empty() ? std::vector<std::string>{"LABEL_0", "LABEL_1"} : config.labels;
 }
 
-FoundModel::FoundModel(const hub::ModelArguments& arguments, const Environment& environment)
-    : location(locate(arguments, environment)),
-      config(models::ModelConfig::load(location.config_directory)) {}
+FoundModel::FoundModel(const ModelOptions& options, const Environment& environment)
+    : location(locate(options.files, environment)),
+      config(models::ModelConfig::load(location.config_directory)),
+      precision(options.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32) {}
 
 InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
                                const Environment& environment)
     : threads_(thread_count(environment)),
       kernels_(kernels::select_kernels(kernels::CpuFeatures::detect(),
                                        environment.get("TANDEM_KERNELS").value_or(""),
-                                       kernels::Precision::kFloat32)),
+                                       found.precision)),
       scratch_(threads_.num_threads()),
       tokenizer_(text::Tokenizer::load(found.location.tokenizer_directory)),
       model_(found.config, head_for(purpose, label_names(found.config).size())),
@@ -90,10 +92,11 @@ InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
   int8_ = std::move(loaded.int8);
   const models::LoadReport& report = loaded.report;
   if (!report.newly_initialized.empty()) {
-    warning_ =
+    warnings_.push_back(
         fmt::format("{} has no {}: the model was not trained for {}, what it says is random",
-                    report.file.string(), report.newly_initialized.front(), name_of(purpose));
+                    report.file.string(), report.newly_initialized.front(), name_of(purpose)));
   }
+  if (found.precision == nn::Precision::kBfloat16) round_weights();
   scheduler_ = std::make_unique<WindowScheduler>(
       [this](std::size_t rows, std::size_t sequences) {
         return model_.num_logits(rows, sequences);
@@ -115,19 +118,41 @@ void InferenceModel::forward(const nn::PackedBatch& batch, std::span<float> logi
     activations_.reset();
     activations_ =
         model_.make_activations({.rows = batch.rows(), .sequences = WindowScheduler::kMaxWindows},
-                                nn::Precision::kFloat32, models::PassKind::kInference);
+                                weights().precision(), models::PassKind::kInference);
   }
-  model_.forward({threads_, kernels_, scratch_},
-                 {weights_.as<float>(), {}, int8_ ? &*int8_ : nullptr}, batch, {}, *activations_,
-                 logits);
+  model_.forward({threads_, kernels_, scratch_}, weights(), batch, {}, *activations_, logits);
 }
 
-void add_model_flags(CLI::App& app, hub::ModelArguments& model) {
-  app.add_option("--model,--model_name_or_path", model.model_name_or_path,
+// The copy that products read.
+void InferenceModel::round_weights() {
+  if (int8_) {
+    warnings_.emplace_back("--bf16 has no effect: what is not int8 is f32 in a quantized model");
+    return;
+  }
+  bf16_ = Buffer(model_.layout().bf16_size() * sizeof(bfloat16));
+  const auto bf16 = bf16_.as<bfloat16>();
+  kernels::convert({threads_, kernels_, scratch_}, bf16.size(), weights_.as<float>().data(),
+                   bf16.data());
+}
+
+nn::Weights InferenceModel::weights() const {
+  return {weights_.as<const float>(), bf16_.as<const bfloat16>(), int8_ ? &*int8_ : nullptr};
+}
+
+void print_warnings(const InferenceModel& model) {
+  for (const std::string& warning : model.warnings())
+    fmt::print(stderr, "tandem: warning: {}\n", warning);
+}
+
+void add_model_flags(CLI::App& app, ModelOptions& model) {
+  app.add_option("--model,--model_name_or_path", model.files.model_name_or_path,
                  "model directory, or a name in the Hugging Face cache or on the Hub")
       ->required();
-  app.add_option("--model_revision", model.model_revision, "branch, tag or commit id of the model");
-  app.add_option("--cache_dir", model.cache_dir, "root of the Hugging Face cache");
+  app.add_option("--model_revision", model.files.model_revision,
+                 "branch, tag or commit id of the model");
+  app.add_option("--cache_dir", model.files.cache_dir, "root of the Hugging Face cache");
+  app.add_flag("--bf16", model.bf16,
+               "compute the encoder's products in bfloat16: faster where the CPU has it");
 }
 
 }  // namespace tandem::apps

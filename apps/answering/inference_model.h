@@ -39,12 +39,19 @@ std::string_view name_of(Purpose purpose);
 // LABEL_1, as in transformers.
 std::vector<std::string> label_names(const models::ModelConfig& config);
 
+// Which model, and how it computes.
+struct ModelOptions {
+  hub::ModelArguments files;
+  bool bf16 = false;  // the encoder's products in bfloat16, as in training with --bf16
+};
+
 // The files of a model, found (and downloaded) but not read.
 struct FoundModel {
-  FoundModel(const hub::ModelArguments& arguments, const Environment& environment);
+  FoundModel(const ModelOptions& options, const Environment& environment);
 
   hub::ModelLocation location;
   models::ModelConfig config;
+  nn::Precision precision;
 };
 
 class InferenceModel {
@@ -64,10 +71,13 @@ class InferenceModel {
   const text::Tokenizer& tokenizer() const { return tokenizer_; }
   // Tokens of the longest sequence.
   std::size_t max_tokens() const;
-  // Set when the model has no head for the purpose, so that what it says is random.
-  const std::string& warning() const { return warning_; }
+  // What people should know: that the model has no head for the purpose, so that what it says is
+  // random; that it is an int8 model, so that bf16 has no effect.
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
+  void round_weights();
+  nn::Weights weights() const;
   void forward(const nn::PackedBatch& batch, std::span<float> logits);
 
   ThreadPool threads_;
@@ -76,13 +86,17 @@ class InferenceModel {
   text::Tokenizer tokenizer_;
   models::EncoderModel model_;
   Buffer weights_;
+  Buffer bf16_;                          // what products read; empty in f32
   std::optional<nn::Int8Linears> int8_;  // of an int8 model
-  std::string warning_;
+  std::vector<std::string> warnings_;
   std::optional<models::Activations> activations_;  // for the largest batch so far
   std::unique_ptr<WindowScheduler> scheduler_;      // uses all of the above
 };
 
-// --model, --model_revision, --cache_dir.
-void add_model_flags(CLI::App& app, hub::ModelArguments& model);
+// The model's warnings on stderr.
+void print_warnings(const InferenceModel& model);
+
+// --model, --model_revision, --cache_dir, --bf16.
+void add_model_flags(CLI::App& app, ModelOptions& model);
 
 }  // namespace tandem::apps

@@ -26,9 +26,10 @@ inline ParsedRunQa parse_run_qa(std::span<const std::string> words,
                                 const std::filesystem::path& directory,
                                 const Environment& environment) {
   ParsedRunQa parsed;
-  question_answering::CommandLine task(parsed.arguments.data);
+  question_answering::CommandLine task;
   static_cast<CommandLineRemarks&>(parsed) =
       parse_job(words, directory, environment, task, parsed.arguments);
+  parsed.arguments.data = task.arguments();
   return parsed;
 }
 

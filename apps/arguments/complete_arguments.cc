@@ -234,7 +234,7 @@ void finish_precision(TrainingArguments& training, std::vector<std::string>& not
 
 }  // namespace
 
-void complete_arguments(job::Arguments& arguments, const tasks::TaskArguments& task,
+void complete_arguments(job::Arguments& arguments, tasks::TaskArguments& task,
                         std::vector<std::string>& notes) {
   choose_integrations(arguments.training, notes);
   finish_output(arguments.training);

@@ -14,7 +14,7 @@ namespace tandem::apps {
 // greater_is_better, and normalises report_to, save_total_limit and bf16; a line in `notes` for
 // each default that was filled in and each value that changes nothing. Reads no file. Throws
 // ConfigError for contradictions and for data that would be needed and are not named.
-void complete_arguments(job::Arguments& arguments, const tasks::TaskArguments& task,
+void complete_arguments(job::Arguments& arguments, tasks::TaskArguments& task,
                         std::vector<std::string>& notes);
 
 }  // namespace tandem::apps

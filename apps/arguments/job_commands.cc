@@ -3,29 +3,26 @@
 #include <algorithm>
 
 #include "tandem/tasks/question_answering/command_line.h"
-#include "tandem/tasks/question_answering/qa_arguments.h"
 #include "tandem/tasks/text_classification/command_line.h"
 #include "tandem/tasks/token_classification/command_line.h"
-#include "tandem/tasks/token_classification/ner_arguments.h"
 
 namespace tandem::apps {
 namespace {
 
-template <class CommandLine, class Arguments>
-FlagTable flags_of() {
-  Arguments defaults;
-  return command_flags(CommandLine(defaults));
-}
-
 constexpr JobCommand kJobCommands[] = {
     {"run_qa", "extractive question answering",
-     flags_of<question_answering::CommandLine, tasks::QaArguments>},
+     "fine-tune and evaluate a model for question answering, as Hugging Face's run_qa.py",
+     make_arguments<question_answering::CommandLine>},
     {"run_glue", "classification of texts and pairs of texts",
-     flags_of<text_classification::GlueCommandLine, text_classification::ClassificationArguments>},
+     "fine-tune and evaluate a model for GLUE or files of texts, as run_glue.py",
+     make_arguments<text_classification::GlueCommandLine>},
     {"run_classification", "classification of texts by one or several labels",
-     flags_of<text_classification::ClassificationCommandLine,
-              text_classification::ClassificationArguments>},
-    {"run_ner", "tagging words", flags_of<token_classification::CommandLine, tasks::NerArguments>},
+     "fine-tune and evaluate a model for texts with one or several labels, as "
+     "run_classification.py",
+     make_arguments<text_classification::ClassificationCommandLine>},
+    {"run_ner", "tagging words",
+     "fine-tune and evaluate a model that tags words, as Hugging Face's run_ner.py",
+     make_arguments<token_classification::CommandLine>},
 };
 
 }  // namespace

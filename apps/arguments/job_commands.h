@@ -1,10 +1,9 @@
-// The commands that run a job, `tandem run_qa` and its like: one row each. Help, manual page,
-// completion, --help's place in main.cc and what mpirun is told at an error follow from the row.
-//
-// A further task adds: its TaskArguments (tasks/<task>/command_line.h), a row here, a row in
-// main.cc, and a program like run_qa.cc.
+// The commands that run a job, `tandem run_qa` and its like: one row each. The command itself
+// (apps/job_command.h), its help, manual page and completion, and what mpirun is told at an error
+// follow from the row. A further task adds a row to the table in job_commands.cc.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,8 +16,17 @@ namespace tandem::apps {
 struct JobCommand {
   std::string_view name;     // "run_qa", as its TaskArguments says; its script is <name>.py
   std::string_view purpose;  // behind "Fine-tunes a BERT-family model for "
-  FlagTable (*flags)();      // command_flags() of its TaskArguments
+  std::string_view summary;  // one line of `tandem --help`
+  std::unique_ptr<tasks::TaskArguments> (*arguments)();
+
+  FlagTable flags() const { return command_flags(*arguments()); }
 };
+
+// Of a row: a task's own arguments, a TaskArguments.
+template <class T>
+std::unique_ptr<tasks::TaskArguments> make_arguments() {
+  return std::make_unique<T>();
+}
 
 std::span<const JobCommand> job_commands();
 // Null when the command of this name runs no job.

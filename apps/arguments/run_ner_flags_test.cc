@@ -21,9 +21,10 @@ struct ParsedRunNer {
 
 ParsedRunNer parse_ner(const std::string& line) {
   ParsedRunNer parsed;
-  token_classification::CommandLine task(parsed.data);
+  token_classification::CommandLine task;
   parse_job(split("--model_name_or_path m --output_dir o " + line), "/nonexistent-directory",
             kEnvironment, task, parsed.arguments);
+  parsed.data = task.arguments();
   return parsed;
 }
 

@@ -46,7 +46,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "logical_shards "
      "gradient_dtype ddp_bucket_cap_mb evaluate_during_training train_sampling_strategy "
      "group_by_length optim_args "
-     "log_level_replica log_on_each_node include_tokens_per_second skip_memory_metrics "
+     "log_level_replica log_on_each_node log_format include_tokens_per_second skip_memory_metrics "
      "include_num_input_tokens_seen "
      "adafactor neftune_noise_alpha lr_scheduler_kwargs save_on_each_node ignore_data_skip "
      "bf16_full_eval "

@@ -301,6 +301,9 @@ FlagTable logging_flags() {
           flag("log_on_each_node", field<&TrainingArguments::log_on_each_node>(),
                "the first rank of every node writes lines as the main process does; false: only "
                "rank 0"),
+          flag("log_format", field<&TrainingArguments::log_format>(),
+               "tandem's own: json makes every line of the log one JSON object; unset: "
+               "TANDEM_LOG_FORMAT"),
           // Other values become notes when the arguments are finished.
           flag("report_to", field<&TrainingArguments::report_to>(),
                "integrations to report to: none or tensorboard (also called all)"),

@@ -1,6 +1,7 @@
 // `tandem bench answers`: from logits to answers, files and metrics, for the questions of a file.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
 #include <memory>

@@ -1,14 +1,15 @@
 #include "apps/bench/comm_ranks.h"
 
-#include <fmt/format.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
+#include "apps/command/error_text.h"
 #include "tandem/comm/api/memory.h"
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/socket.h"
@@ -54,10 +55,10 @@ int run_forked(int ranks, const std::function<int(const rendezvous::Identity&)>&
       try {
         code = body(identity);
       } catch (const Error& error) {
-        fmt::print(stderr, "tandem: error: {}\n", error.what());
+        print_error(error.what());
         code = error.exit_code();
       } catch (const std::exception& error) {
-        fmt::print(stderr, "tandem: error: {}\n", error.what());
+        print_error(error.what());
       }
       std::fflush(nullptr);
       ::_exit(code);

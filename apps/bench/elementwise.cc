@@ -2,6 +2,7 @@
 // Bytes are those that must be read and written once; the share is of a copy through memory.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <numeric>

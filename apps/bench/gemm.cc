@@ -2,6 +2,7 @@
 // with --dtype int8 the forward product alone, in every type.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 

@@ -2,6 +2,7 @@
 // stream of the same bytes.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <memory>

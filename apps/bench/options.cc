@@ -1,5 +1,7 @@
 #include "apps/bench/options.h"
 
+#include <CLI/CLI.hpp>
+
 namespace tandem::apps::bench {
 
 void Options::add_to(CLI::App& app, const std::vector<std::string>& dtypes) {

@@ -1,7 +1,6 @@
 // What all benches share on the command line.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -10,6 +9,10 @@
 
 #include "tandem/core/env.h"
 #include "tandem/kernels/kernel_set.h"
+
+namespace CLI {
+class App;
+}
 
 namespace tandem::apps::bench {
 

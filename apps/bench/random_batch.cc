@@ -13,6 +13,7 @@
 #include "tandem/kernels/dropout.h"
 #include "tandem/models/row_head.h"
 #include "tandem/models/sequence_head.h"
+#include "tandem/tasks/evaluation.h"
 #include "tandem/tasks/question_answering/span_head.h"
 
 namespace tandem::apps::bench {

@@ -2,6 +2,7 @@
 // own (train_step.h); weights and tokens are random, which does not change the time.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -1,6 +1,7 @@
 // `tandem bench tokenize`: texts through the tokenizer, on one thread and on all.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <sstream>

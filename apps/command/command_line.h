@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "apps/manual/description.h"
@@ -18,9 +17,5 @@ bool parse_command(CLI::App& app, const std::vector<std::string>& words);
 
 // CLI::Range, which lets nan through, without that.
 CLI::Validator number_in(double min, double max);
-
-// Asks a command for its description instead of running it: whoever makes help also makes the
-// manual and the completion.
-inline constexpr std::string_view kDescribe = "--describe-command-line";
 
 }  // namespace tandem::apps

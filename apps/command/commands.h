@@ -16,16 +16,13 @@ struct Invocation {
   Environment environment;
 };
 
-// Each returns the process's exit code and throws tandem::Error for what the user can change.
-int run_qa(const Invocation& invocation);
+// Beside the jobs. Each returns the process's exit code and throws tandem::Error for what the user
+// can change.
 int run(const Invocation& invocation);
 int mpirun(const Invocation& invocation);
 int show_status(const Invocation& invocation);
 int drain_worker(const Invocation& invocation);
 int resize_job(const Invocation& invocation);
-int run_ner(const Invocation& invocation);
-int run_glue(const Invocation& invocation);
-int run_classification(const Invocation& invocation);
 int ask(const Invocation& invocation);
 int predict(const Invocation& invocation);
 int serve(const Invocation& invocation);
@@ -40,13 +37,13 @@ int print_completion(const Invocation& invocation);
 
 struct Command {
   std::string_view name;
-  std::string_view summary;  // one line of `tandem --help`
-  std::string_view usage;    // printed before a usage error
-  int (*run)(const Invocation&);
+  std::string_view summary;       // one line of `tandem --help`
+  std::string_view usage;         // printed before a usage error
+  int (*run)(const Invocation&);  // null: a job, whose row is in apps/arguments/job_commands.h
 };
 
 // Whether the command is a job, of which several processes make one: `run_qa` and its like.
-inline bool is_job(const Command& command) { return command.name.starts_with("run_"); }
+inline bool is_job(const Command& command) { return command.run == nullptr; }
 
 // A job that was started with variables of an elastic PyTorchJob (PET_*) and no launcher's, which
 // would train alone: why it is started as if `tandem run` had been typed. Empty: it is not so.

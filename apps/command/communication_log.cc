@@ -1,8 +1,6 @@
 #include "apps/command/communication_log.h"
 
-#include <fmt/format.h>
-
-#include <cstdio>
+#include <utility>
 
 #include "tandem/core/error.h"
 
@@ -18,9 +16,9 @@ CommunicationLog communication_log(const Environment& environment) {
       level);
 }
 
-std::function<void(const std::string& line)> log_printer(CommunicationLog level) {
+std::function<void(const std::string& line)> log_printer(CommunicationLog level, Voice voice) {
   if (level == CommunicationLog::kError) return {};
-  return [](const std::string& line) { fmt::print(stderr, "tandem: {}\n", line); };
+  return [voice = std::move(voice)](const std::string& line) { say(voice, line); };
 }
 
 }  // namespace tandem::apps

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "apps/command/voice.h"
 #include "tandem/core/env.h"
 
 namespace tandem::apps {
@@ -15,7 +16,7 @@ enum class CommunicationLog { kError, kWarn, kInfo };
 // Throws ConfigError for another word.
 CommunicationLog communication_log(const Environment& environment);
 
-// For comm::Options::log: prints to standard error; empty for kError.
-std::function<void(const std::string& line)> log_printer(CommunicationLog level);
+// For comm::Options::log: says it with `voice`; empty for kError.
+std::function<void(const std::string& line)> log_printer(CommunicationLog level, Voice voice = {});
 
 }  // namespace tandem::apps

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "apps/command/progress_line.h"
 #include "tandem/core/text_layout.h"
@@ -20,12 +21,17 @@ std::string format_bytes(std::uint64_t bytes) {
   return fmt::format("{:.3g} {}", value, kUnits[unit]);
 }
 
-DownloadProgress::DownloadProgress(bool bars, bool tell_waiting)
-    : bars_(bars), tell_waiting_(tell_waiting), terminal_(::isatty(STDERR_FILENO) == 1) {}
+DownloadProgress::DownloadProgress(bool bars, bool tell_waiting, Voice voice)
+    : bars_(bars),
+      tell_waiting_(tell_waiting),
+      voice_(std::move(voice)),
+      terminal_(::isatty(STDERR_FILENO) == 1 && voice_.format == LogFormat::kText) {
+  voice_.name = "hub";
+}
 
 // A line that is redrawn must not be longer than the terminal: the name's beginning gives way.
 std::string DownloadProgress::fitting(const std::string& rest) const {
-  const auto columns = stderr_columns();
+  const auto columns = terminal_ ? stderr_columns() : std::nullopt;
   const auto room = static_cast<std::size_t>(columns ? std::max(1, *columns - 1) : 0);
   if (!columns || text_columns(name_ + rest) <= room) return name_ + rest;
   const std::size_t taken = text_columns(rest);
@@ -36,6 +42,8 @@ void DownloadProgress::show(const std::string& line, bool last) {
   if (terminal_) {
     fmt::print(stderr, "\r{}\x1b[K{}", line, last ? "\n" : "");
     line_open_ = !last;
+  } else if (voice_.format == LogFormat::kJson) {
+    say(voice_, line);
   } else {
     fmt::print(stderr, "{}\n", line);
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "apps/command/voice.h"
 #include "tandem/hub/download_observer.h"
 
 namespace tandem::apps {
@@ -15,7 +16,7 @@ class DownloadProgress final : public hub::DownloadObserver {
  public:
   // `bars`: false shows the beginning and the end of a file only. `tell_waiting`: whether this
   // process says for whom it waits (one of a job does).
-  explicit DownloadProgress(bool bars = true, bool tell_waiting = true);
+  explicit DownloadProgress(bool bars = true, bool tell_waiting = true, Voice voice = {});
 
   void file_begin(std::string_view name, std::optional<std::uint64_t> size,
                   std::uint64_t resumed_from) override;
@@ -31,6 +32,7 @@ class DownloadProgress final : public hub::DownloadObserver {
 
   bool bars_;
   bool tell_waiting_;
+  Voice voice_;  // its format and rank
   bool terminal_;
   bool line_open_ = false;
   std::string name_;

@@ -10,7 +10,7 @@ namespace tandem::apps {
 // as it is, so that they find what they look for.
 std::string error_text(std::string_view message, bool terminal);
 
-// Prints it to standard error.
+// Prints it to standard error; for whoever has no log (voice.h).
 void print_error(std::string_view message);
 
 }  // namespace tandem::apps

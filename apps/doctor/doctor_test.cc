@@ -40,15 +40,18 @@ class Doctor : public ::testing::Test {
 };
 
 TEST_F(Doctor, ReadsTheFormsOfHostFiles) {
-  const auto entries = launch::read_hostfile(hostfile(
-      "# the cluster\nnode0\n  node1:4  # with a comment\n\nnode2 slots=3 max_slots=5\nfe80::1\n"));
-  ASSERT_EQ(entries.size(), 4u);
+  const auto entries =
+      launch::read_hostfile(hostfile("# the cluster\nnode0\n  node1:4  # with a comment\n\nnode2 "
+                                     "slots=3 max_slots=5\nfe80::1\n[fe80::2]:5\n"));
+  ASSERT_EQ(entries.size(), 5u);
   EXPECT_EQ(entries[0].host, "node0");
   EXPECT_EQ(entries[0].ranks, 1);
   EXPECT_EQ(entries[1].host, "node1");
   EXPECT_EQ(entries[1].ranks, 4);
   EXPECT_EQ(entries[2].ranks, 3);
   EXPECT_EQ(entries[3].host, "fe80::1");
+  EXPECT_EQ(entries[4].host, "fe80::2");
+  EXPECT_EQ(entries[4].ranks, 5);
 }
 
 TEST_F(Doctor, BadHostFilesAreNamedWithTheirLine) {

@@ -1,7 +1,5 @@
 // Reaching the other hosts as a job would: by name, by ssh, and back from there to rank 0's port.
 #include <fmt/format.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,67 +7,44 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <sstream>
 #include <thread>
 
 #include "apps/doctor/checks.h"
 #include "apps/doctor/program.h"
 #include "tandem/core/error.h"
+#include "tandem/rendezvous/address.h"
 #include "tandem/rendezvous/interfaces.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::apps::doctor {
 namespace {
 
+using rendezvous::Address;
 using rendezvous::FileDescriptor;
+using rendezvous::Resolved;
 using std::chrono::milliseconds;
 
 constexpr double kClockNote = 1;      // seconds; time stamps of logs mislead
 constexpr double kClockProblem = 60;  // files seem to come from the future, certificates fail
 constexpr std::string_view kWord = "tandem-doctor";
 
-struct Resolved {
-  std::vector<std::string> addresses;
-  std::string failure;
-};
+// For a lookup without a connection any port will do: discard.
+constexpr int kAnyPort = 9;
 
-Resolved resolve(const std::string& host) {
-  Resolved resolved;
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (code != 0) {
-    resolved.failure = ::gai_strerror(code);
-    return resolved;
-  }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> release(found, &::freeaddrinfo);
-  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    resolved.addresses.push_back(rendezvous::numeric_address(entry->ai_addr, entry->ai_addrlen));
-  }
-  return resolved;
-}
-
-// The address from which this host would send to `address`: a lookup in the routing table, nothing
-// is sent.
-std::string source_towards(const std::string& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  hints.ai_flags = AI_NUMERICHOST;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(address.c_str(), "9", &hints, &found) != 0) return "";
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> release(found, &::freeaddrinfo);
-  const FileDescriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket || ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0) return "";
+// The address from which this host would send to `to`: a lookup in the routing table, nothing is
+// sent.
+std::string source_towards(const Address& to) {
+  const FileDescriptor socket(::socket(to.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket || ::connect(socket.get(), to.get(), to.length) != 0) return "";
   return rendezvous::own_address(socket);
 }
 
-bool is_this_host(const std::vector<std::string>& addresses) {
-  std::vector<std::string> own = rendezvous::own_addresses("");
-  return std::any_of(addresses.begin(), addresses.end(), [&](const std::string& address) {
-    return address.rfind("127.", 0) == 0 || address == "::1" ||
-           std::find(own.begin(), own.end(), address) != own.end();
+bool is_this_host(const std::vector<Address>& addresses) {
+  const std::vector<std::string> own = rendezvous::own_addresses("");
+  return std::any_of(addresses.begin(), addresses.end(), [&](const Address& address) {
+    return address.text.starts_with("127.") || address.text == "::1" ||
+           std::find(own.begin(), own.end(), address.text) != own.end();
   });
 }
 
@@ -126,21 +101,22 @@ class HostCheck {
       : hosts_(hosts), entry_(entry), topic_("host " + entry.host), port_(port), report_(report) {}
 
   void run() {
-    const Resolved name = resolve(entry_.host);
+    const Resolved name = rendezvous::resolve(entry_.host, kAnyPort);
     if (name.addresses.empty()) {
       return report_.problem(topic_, fmt::format("the name does not resolve: {}", name.failure),
                              "correct the host file, or add the name to DNS or /etc/hosts");
     }
     const std::string ranks = fmt::format("{} rank{}", entry_.ranks, entry_.ranks == 1 ? "" : "s");
     if (is_this_host(name.addresses)) {
-      return report_.fact(topic_, fmt::format("{}, this host ({})", ranks, name.addresses[0]));
+      return report_.fact(topic_, fmt::format("{}, this host ({})", ranks, name.addresses[0].text));
     }
     const std::string source = source_towards(name.addresses[0]);
     if (source.empty()) {
-      return report_.problem(topic_, fmt::format("there is no route to {}", name.addresses[0]),
+      return report_.problem(topic_, fmt::format("there is no route to {}", name.addresses[0].text),
                              "check the interfaces and the routing table (ip route)");
     }
-    report_.fact(topic_, fmt::format("{}, {}, reached from {}", ranks, name.addresses[0], source));
+    report_.fact(topic_,
+                 fmt::format("{}, {}, reached from {}", ranks, name.addresses[0].text, source));
     ask(source);
   }
 
@@ -256,12 +232,13 @@ void check_network(const Environment& environment, bool several_hosts, Report& r
                    "bring up an interface, or run all ranks on this host");
   }
   const std::string name = rendezvous::host_name();
-  const Resolved own = resolve(name);
-  report.fact("network", own.addresses.empty()
-                             ? fmt::format("this host's name '{}' does not resolve ({}); addresses "
-                                           "are used instead",
-                                           name, own.failure)
-                             : fmt::format("this host's name '{}' is {}", name, own.addresses[0]));
+  const Resolved own = rendezvous::resolve(name, kAnyPort);
+  report.fact("network",
+              own.addresses.empty()
+                  ? fmt::format("this host's name '{}' does not resolve ({}); addresses "
+                                "are used instead",
+                                name, own.failure)
+                  : fmt::format("this host's name '{}' is {}", name, own.addresses[0].text));
 }
 
 void check_hosts(const Environment&, const Hosts& hosts, Report& report) {
@@ -271,7 +248,7 @@ void check_hosts(const Environment&, const Hosts& hosts, Report& report) {
     for (const launch::HostfileEntry& entry : hosts.entries) {
       HostCheck(hosts, entry, listener.port(), report).run();
     }
-    const Resolved first = resolve(hosts.entries.front().host);
+    const Resolved first = rendezvous::resolve(hosts.entries.front().host, kAnyPort);
     if (!first.addresses.empty() && !is_this_host(first.addresses)) {
       report.note("host file", fmt::format("rank 0 will run on its first host, {}: run the doctor "
                                            "there to check the way to it",

@@ -41,6 +41,10 @@ void add_volume_options(CLI::App& app, manifest::Job& job) {
   app.add_option("--size", job.size, "of the volume, for pvc")->capture_default_str();
   app.add_option("--storage_class", job.storage_class,
                  "for pvc: a class whose volumes many nodes can write to, as those of NFS");
+  app.add_option("--bucket", job.bucket,
+                 "for pvc: a bucket of an object store, as a volume of its own");
+  app.add_option("--csi_driver", job.csi_driver, "for pvc --bucket: the driver that mounts it")
+      ->capture_default_str();
 }
 
 void add_pod_options(CLI::App& app, manifest::Job& job) {

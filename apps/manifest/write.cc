@@ -101,10 +101,21 @@ std::string meeting(const Job& job, const std::string& first_host) {
          variable("PET_MAX_RESTARTS", std::to_string(job.max_restarts));
 }
 
-// Not as a probe: a headless Service names only pods that are ready, and before they train its pods
-// have to find each other.
 std::string metrics_port() {
   return fmt::format("ports:\n  - name: metrics\n    containerPort: {}\n", kMetricsPort);
+}
+
+// Of a container whose process is the agent of tandem's own job: it has the port from its first
+// moment, and is ready before it trains, since a headless Service names only pods that are ready,
+// and the pods of a job have to find each other first. Processes that train leave little of a CPU
+// quota to others, so an answer may take its time.
+std::string agent_port(const Job& job) {
+  if (!is_job_command(job.command.front())) return metrics_port();
+  return metrics_port() +
+         "livenessProbe:\n  httpGet:\n    path: /healthz\n    port: metrics\n  periodSeconds: 20\n "
+         " "
+         "timeoutSeconds: 10\nreadinessProbe:\n  httpGet:\n    path: /readyz\n    port: metrics\n  "
+         "periodSeconds: 2\n  timeoutSeconds: 10\n";
 }
 
 struct Container {
@@ -160,7 +171,7 @@ constexpr const char* kFailurePolicy =
     "values: [1, 2, 70]\n";
 
 std::string pytorch_job(const Job& job) {
-  const Container container{"pytorch", agent_command(job), "", metrics_port()};
+  const Container container{"pytorch", agent_command(job), "", agent_port(job)};
   return fmt::format(
       "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n{}spec:\n  elasticPolicy:\n    rdzvBackend: "
       "c10d\n    rdzvId: {}\n    minReplicas: {}\n    maxReplicas: {}\n    maxRestarts: {}\n  "
@@ -202,7 +213,7 @@ std::string mpi_job(const Job& job) {
 }
 
 std::string train_job(const Job& job) {
-  const Container container{"node", agent_command(job), "", metrics_port()};
+  const Container container{"node", agent_command(job), "", agent_port(job)};
   const std::string runtime = job.name + "-runtime";
   return fmt::format(
       "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainingRuntime\n{}spec:\n  mlPolicy:\n    "
@@ -220,7 +231,8 @@ std::string train_job(const Job& job) {
 
 std::string indexed_job_spec(const Job& job, const std::string& first_host,
                              const std::string& pod) {
-  const Container container{"tandem", agent_command(job), meeting(job, first_host), metrics_port()};
+  const Container container{"tandem", agent_command(job), meeting(job, first_host),
+                            agent_port(job)};
   return fmt::format(
       "completionMode: Indexed\ncompletions: {0}\nparallelism: {0}\nbackoffLimit: "
       "{1}\n{2}template:\n"
@@ -259,11 +271,32 @@ std::string indexed_job(const Job& job) {
                2));
 }
 
+// A bucket is no class to choose from: a volume is written down, and the claim names it.
+std::string bucket_volume(const Job& job, const std::string& name) {
+  return fmt::format(
+      "apiVersion: v1\nkind: PersistentVolume\nmetadata:\n  name: {0}\nspec:\n  accessModes: "
+      "[ReadWriteMany]\n  capacity:\n    storage: {1}\n  storageClassName: \"\"\n  "
+      "persistentVolumeReclaimPolicy: Retain\n{2}  csi:\n    driver: {3}\n    volumeHandle: "
+      "{4}\n---\n",
+      name, job.size,
+      job.csi_driver.starts_with("gcsfuse") ? "  mountOptions: [implicit-dirs]\n" : "",
+      job.csi_driver, in_quotes(job.bucket));
+}
+
 std::string claim(const Job& job) {
+  const std::string name = job.claim.empty() ? job.name : job.claim;
+  if (!job.bucket.empty()) {
+    return bucket_volume(job, name) +
+           fmt::format(
+               "apiVersion: v1\nkind: PersistentVolumeClaim\n{}spec:\n  accessModes: "
+               "[ReadWriteMany]\n  storageClassName: \"\"\n  volumeName: {}\n  resources:\n    "
+               "requests:\n      storage: {}\n",
+               metadata(job, name), name, job.size);
+  }
   return fmt::format(
       "apiVersion: v1\nkind: PersistentVolumeClaim\n{}spec:\n  accessModes: [ReadWriteMany]\n{}  "
       "resources:\n    requests:\n      storage: {}\n",
-      metadata(job, job.claim.empty() ? job.name : job.claim),
+      metadata(job, name),
       job.storage_class.empty() ? "" : fmt::format("  storageClassName: {}\n", job.storage_class),
       job.size);
 }
@@ -280,8 +313,11 @@ std::string secret(const Job& job) {
 std::string network_policy(const Job& job) {
   return fmt::format(
       "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n{}spec:\n  podSelector:\n{}  "
-      "policyTypes: [Ingress]\n  ingress:\n    - from:\n        - podSelector:\n{}",
-      metadata(job, job.name), indented(selector(job), 4), indented(selector(job), 12));
+      "policyTypes: [Ingress]\n  ingress:\n    - from:\n        - podSelector:\n{}    # Prometheus "
+      "and "
+      "probes.\n    - ports:\n        - port: {}\n",
+      metadata(job, job.name), indented(selector(job), 4), indented(selector(job), 12),
+      kMetricsPort);
 }
 
 std::string disruption_budget(const Job& job) {
@@ -311,8 +347,8 @@ constexpr ManifestKind kKinds[] = {
     {"job", "an Indexed Job and its headless Service: no operator at all", true, indexed_job},
     {"pvc", "the claim of a volume that all pods write to", false, claim},
     {"secret", "a Secret with a random job token", false, secret},
-    {"networkpolicy", "a NetworkPolicy: only the job's pods reach each other", false,
-     network_policy},
+    {"networkpolicy", "a NetworkPolicy: only the job's pods reach each other; anybody the metrics",
+     false, network_policy},
     {"pdb", "a PodDisruptionBudget: drained nodes leave --min_replicas pods", false,
      disruption_budget},
     {"hpa", "a HorizontalPodAutoscaler of an elastic PyTorchJob", false, autoscaler},

@@ -23,6 +23,8 @@ struct Job {
   std::string mount = "/tmp/pvc-mount";
   std::string size = "100Gi";
   std::string storage_class;
+  std::string bucket;  // of an object store, as a volume
+  std::string csi_driver = "gcsfuse.csi.storage.gke.io";
   std::string token_secret;
   std::string queue;  // of Kueue
   std::string implementation = "MPICH";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tandem::apps {
@@ -23,5 +24,9 @@ struct CommandDescription {
   std::vector<OptionDescription> options;
   std::vector<CommandDescription> parts;  // subcommands
 };
+
+// The word that asks a command to throw its description instead of running: whoever makes help also
+// makes the manual and the completion.
+inline constexpr std::string_view kDescribe = "--describe-command-line";
 
 }  // namespace tandem::apps

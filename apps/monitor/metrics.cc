@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
+
+#include "tandem/core/error.h"
+
 namespace tandem::apps {
 namespace {
 
-std::string gauge(std::string_view name, std::string_view help, double value) {
-  return fmt::format("# HELP tandem_{0} {1}\n# TYPE tandem_{0} gauge\ntandem_{0} {2}\n", name, help,
-                     value);
+std::string sample(std::string_view type, std::string_view name, std::string_view help,
+                   double value) {
+  return fmt::format("# HELP tandem_{1} {2}\n# TYPE tandem_{1} {0}\ntandem_{1} {3}\n", type, name,
+                     help, value);
 }
 
 HttpResponse text_response(int status, std::string text,
@@ -19,7 +24,7 @@ HttpResponse text_response(int status, std::string text,
   return response;
 }
 
-HttpResponse answer(const TrainingMetrics& metrics, const HttpRequest& request) {
+HttpResponse answer(const Metrics& metrics, const HttpRequest& request) {
   if (request.method != "GET" && request.method != "HEAD") {
     HttpResponse response = text_response(405, "only GET\n");
     response.allow = "GET, HEAD";
@@ -27,22 +32,71 @@ HttpResponse answer(const TrainingMetrics& metrics, const HttpRequest& request) 
   }
   if (request.path == "/metrics")
     return text_response(200, metrics.text(), "text/plain; version=0.0.4; charset=utf-8");
-  if (request.path == "/healthz") return text_response(200, "ok\n");
+  if (request.path == "/healthz")
+    return metrics.alive() ? text_response(200, "ok\n") : text_response(503, "stuck\n");
   if (request.path == "/readyz")
-    return metrics.ready() ? text_response(200, "ok\n") : text_response(503, "starting\n");
+    return metrics.ready() ? text_response(200, "ok\n") : text_response(503, "not ready\n");
   return text_response(404, "there are /metrics, /healthz and /readyz\n");
 }
 
-HttpServerOptions server_options(std::uint16_t port) {
+HttpServerOptions server_options(std::uint16_t port, bool with_ipv6) {
   HttpServerOptions options;
-  options.address = "0.0.0.0";  // Prometheus and the kubelet ask from outside
+  // Prometheus and the kubelet ask from outside.
+  options.address = with_ipv6 ? "::" : "0.0.0.0";
+  options.both_families = with_ipv6;
   options.port = port;
   options.max_body_bytes = 1024;
   options.tick = std::chrono::milliseconds(200);
   return options;
 }
 
+HttpHandlers handlers(const Metrics& metrics) {
+  return {
+      .at_once = [&metrics](const HttpRequest& request) -> std::optional<HttpResponse> {
+        return answer(metrics, request);
+      },
+      .compute =
+          [](const HttpRequest&, const std::stop_token&) {
+            return text_response(500, "");  // everything is answered at once
+          },
+      .error = [](int status,
+                  const std::string& message) { return text_response(status, message + "\n"); }};
+}
+
+// A machine may have no IPv6.
+std::unique_ptr<HttpServer> listen(std::uint16_t port, const HttpHandlers& handlers) {
+  try {
+    return std::make_unique<HttpServer>(server_options(port, true), handlers);
+  } catch (const ConfigError&) {
+    return std::make_unique<HttpServer>(server_options(port, false), handlers);
+  }
+}
+
+// A thread that is started meanwhile inherits the mask: signals are the main thread's.
+class AllSignalsBlocked {
+ public:
+  AllSignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
+  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
 }  // namespace
+
+std::string gauge(std::string_view name, std::string_view help, double value) {
+  return sample("gauge", name, help, value);
+}
+
+std::string counter(std::string_view name, std::string_view help, double value) {
+  return sample("counter", name, help, value);
+}
 
 void TrainingMetrics::train_begin(const trainer::TrainBegin& begin) {
   const std::lock_guard lock(mutex_);
@@ -75,41 +129,42 @@ bool TrainingMetrics::ready() const {
   return ready_;
 }
 
-std::string TrainingMetrics::text() const {
+std::string TrainingMetrics::progress() const {
   const std::lock_guard lock(mutex_);
-  std::string text =
-      gauge("ranks", "Ranks of the job when this process started.", ranks_) +
-      gauge("restarts", "Starts of the job before this one.", static_cast<double>(restarts_)) +
-      gauge("training", "1 while steps are made.", training_ ? 1 : 0);
+  return progress_locked();
+}
+
+std::string TrainingMetrics::progress_locked() const {
+  std::string text = gauge("training", "1 while steps are made.", training_ ? 1 : 0);
   if (!last_) return text;
   text += gauge("step", "Optimizer steps done.", static_cast<double>(last_->step)) +
           gauge("max_steps", "Optimizer steps of the whole job.",
                 static_cast<double>(last_->max_steps));
   if (!stepped_) return text;
-  const std::chrono::duration<double> age = Clock::now() - last_step_;
   return text + gauge("epoch", "Epochs done.", last_->epoch) +
          gauge("loss", "Loss of the last step on this rank.", last_->loss) +
          gauge("learning_rate", "Learning rate of the last step.", last_->learning_rate) +
          gauge("tokens_per_second", "Tokens of all ranks a second, without padding.",
                last_->real_tokens_per_second) +
-         gauge("seconds_left", "Estimate of what training still takes.", last_->seconds_left) +
-         gauge("seconds_since_step", "Time since the last step ended.", age.count());
+         gauge("seconds_left", "Estimate of what training still takes.", last_->seconds_left);
 }
 
-MetricsServer::MetricsServer(const TrainingMetrics& metrics, std::uint16_t port)
-    : server_(server_options(port),
-              {.at_once = [&metrics](const HttpRequest& request) -> std::optional<HttpResponse> {
-                 return answer(metrics, request);
-               },
-               .compute =
-                   [](const HttpRequest&, const std::stop_token&) {
-                     return text_response(500, "");  // everything is answered at once
-                   },
-               .error =
-                   [](int status, const std::string& message) {
-                     return text_response(status, message + "\n");
-                   }}),
-      thread_([this] { server_.run(stop_); }) {}
+std::string TrainingMetrics::text() const {
+  const std::lock_guard lock(mutex_);
+  std::string text = gauge("ranks", "Ranks of the job when this process started.", ranks_) +
+                     counter("restarts_total", "Starts of the job before this one.",
+                             static_cast<double>(restarts_)) +
+                     progress_locked();
+  if (!stepped_) return text;
+  const std::chrono::duration<double> age = Clock::now() - last_step_;
+  return text + gauge("seconds_since_step", "Time since the last step ended.", age.count());
+}
+
+MetricsServer::MetricsServer(const Metrics& metrics, std::uint16_t port)
+    : server_(listen(port, handlers(metrics))) {
+  const AllSignalsBlocked blocked;
+  thread_ = std::thread([this] { server_->run(stop_); });
+}
 
 MetricsServer::~MetricsServer() {
   stop_ = true;

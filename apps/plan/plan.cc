@@ -55,7 +55,7 @@ struct Options {
   }
 };
 
-void add_options(CLI::App& app, Options& options) {
+void add_workload(CLI::App& app, Options& options) {
   app.add_option("--model", options.model,
                  fmt::format("{}, or a directory with a config.json",
                              fmt::join(bench::model_names(), ", ")))
@@ -75,6 +75,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--dtype", options.dtype, "of training")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16"}));
+}
+
+void add_cluster(CLI::App& app, Options& options) {
   app.add_option("--nodes", options.nodes, "nodes of the cluster; several numbers: a line for each")
       ->delimiter(',')
       ->check(CLI::Range(1, 65536));
@@ -86,6 +89,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--latency", options.latency_microseconds, "µs of a message, one way")
       ->capture_default_str()
       ->check(number_in(0.0, 1e7));
+}
+
+void add_measurement(CLI::App& app, Options& options) {
   auto* profile =
       app.add_option("--profile", options.profile, "JSON file that says how fast a rank is");
   app.add_flag("--measure", options.measure,
@@ -98,6 +104,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--rounds", options.rounds, "measured steps")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
+}
+
+void add_failures(CLI::App& app, Options& options) {
   app.add_option(
          "--failures", options.failures_hours,
          "hours between two failures of one node: adds the goodput of an elastic job, whose "
@@ -114,6 +123,13 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--join", options.join_seconds, "seconds without progress when a node joins")
       ->capture_default_str()
       ->check(number_in(0, 1e6));
+}
+
+void add_options(CLI::App& app, Options& options) {
+  add_workload(app, options);
+  add_cluster(app, options);
+  add_measurement(app, options);
+  add_failures(app, options);
   app.add_flag("--json", options.json, "one JSON object instead of lines");
 }
 
@@ -252,25 +268,23 @@ constexpr const char* kNotes =
     "owners: ranks that sum a part of it.\n"
     "Memory without program, data set and the kernels' scratch.\n";
 
-}  // namespace
-
-int run_plan(const Invocation& invocation) {
-  Options options;
-  CLI::App app(
-      "Predicts the time of a training step, its share of communication, memory and scaling on a "
-      "cluster.",
-      "tandem plan");
-  add_options(app, options);
-  if (!parse_command(app, invocation.words)) return 0;
-  check(options);
-  const models::ModelConfig config = bench::model_of(options.model);
+models::ModelConfig model_of(const Options& options) {
+  models::ModelConfig config = bench::model_of(options.model);
   if (options.seq > config.max_tokens()) {
     raise<ConfigError>("--seq is {}, but {} has {} positions", options.seq, options.model,
                        config.max_tokens());
   }
-  const MachineProfile profile = profile_of(options, config, invocation.environment);
-  const Workload workload = workload_of(options, config);
+  return config;
+}
 
+// The same for people and for programs.
+struct Answer {
+  std::string text;
+  ordered_json json;
+};
+
+Answer plan_clusters(const Options& options, const MachineProfile& profile,
+                     const Workload& workload) {
   auto clusters = ordered_json::array();
   std::string text = describe(options, profile) + kHeader;
   std::string goodputs;
@@ -288,15 +302,31 @@ int run_plan(const Invocation& invocation) {
     }
     text += line_of(cluster, workload, prediction);
   }
-  text += kNotes + goodputs;
-  if (options.json) {
-    const ordered_json object = {
-        {"model", options.model},          {"dtype", options.dtype},
-        {"parameters", workload.elements}, {"tokens_of_rank", workload.tokens},
-        {"flops_of_rank", workload.flops}, {"profile", plan::to_json(profile)},
-        {"clusters", std::move(clusters)}};
-    text = object.dump(2) + "\n";
-  }
+  return {.text = text + kNotes + goodputs,
+          .json = {{"model", options.model},
+                   {"dtype", options.dtype},
+                   {"parameters", workload.elements},
+                   {"tokens_of_rank", workload.tokens},
+                   {"flops_of_rank", workload.flops},
+                   {"profile", plan::to_json(profile)},
+                   {"clusters", std::move(clusters)}}};
+}
+
+}  // namespace
+
+int run_plan(const Invocation& invocation) {
+  Options options;
+  CLI::App app(
+      "Predicts the time of a training step, its share of communication, memory and scaling on a "
+      "cluster.",
+      "tandem plan");
+  add_options(app, options);
+  if (!parse_command(app, invocation.words)) return 0;
+  check(options);
+  const models::ModelConfig config = model_of(options);
+  const MachineProfile profile = profile_of(options, config, invocation.environment);
+  const Answer answer = plan_clusters(options, profile, workload_of(options, config));
+  const std::string text = options.json ? answer.json.dump(2) + "\n" : answer.text;
   std::fputs(text.c_str(), stdout);
   return 0;
 }

@@ -213,7 +213,8 @@ class HttpServer::Implementation {
     const SocketAddress address = parse_address(options.address, options.port);
     errno = 0;
     daemon_ = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (address.is_v6() ? MHD_USE_IPv6 : 0),
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (address.is_v6() ? MHD_USE_IPv6 : 0) |
+            (options.both_families ? MHD_USE_DUAL_STACK : 0),
         options.port, nullptr, nullptr, &Implementation::access, this, MHD_OPTION_SOCK_ADDR,
         address.get(), MHD_OPTION_CONNECTION_LIMIT, options.max_connections + kReserve,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeaderBytes, MHD_OPTION_STRICT_FOR_CLIENT, 0,

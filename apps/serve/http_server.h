@@ -33,6 +33,7 @@ struct HttpResponse {
 struct HttpServerOptions {
   std::string address = "127.0.0.1";  // IPv4 or IPv6, as numbers
   std::uint16_t port = 0;             // 0: any free one
+  bool both_families = false;         // "::" takes IPv4, too, all of it as one network
   std::size_t max_body_bytes = 1 << 20;
   unsigned max_connections = 64;
   unsigned max_connections_per_address = 32;  // IPv6: per network of 64 bits

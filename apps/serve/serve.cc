@@ -28,25 +28,14 @@ void handle_stop(int) { g_stop.store(true, std::memory_order_relaxed); }
 constexpr std::size_t kMaxInputs = 32;  // of one request
 
 struct Options {
-  hub::ModelArguments model;
+  ModelOptions model;
   AnswerOptions answer;
   std::vector<std::string> allowed_hosts;
   HttpServerOptions server{.port = 8080};
   double request_seconds = 10;
 };
 
-bool parse_options(const std::vector<std::string>& words, Options& options) {
-  CLI::App app(
-      "Answers questions, labels texts or finds entities, as the model was trained for, in a "
-      "browser, and for programs in the form of Hugging Face's inference API. Only this machine "
-      "can "
-      "reach it unless --host says otherwise.",
-      "tandem serve");
-  // With the defaults, more than a request of 1 MiB of words has.
-  options.answer.max_windows = 1024;
-  options.answer.max_answer_bytes = 1 << 22;
-  add_model_flags(app, options.model);
-  add_answer_flags(app, options.answer);
+void add_place(CLI::App& app, Options& options) {
   app.add_option("--host", options.server.address,
                  "address to listen at; 0.0.0.0: all interfaces (there is no password)")
       ->capture_default_str();
@@ -57,6 +46,10 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
       ->allow_extra_args(false);
   app.add_option("--port", options.server.port, "port to listen at; 0: any free one")
       ->capture_default_str();
+}
+
+// What one client can take.
+void add_limits(CLI::App& app, Options& options) {
   app.add_option("--max_request_bytes", options.server.max_body_bytes, "largest request")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 28));
@@ -77,6 +70,21 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
                  "seconds in which a client must send its request and take the answer")
       ->capture_default_str()
       ->check(number_in(0.1, 3600.0));
+}
+
+bool parse_options(const std::vector<std::string>& words, Options& options) {
+  CLI::App app(
+      "Answers questions, labels texts or finds entities, as the model was trained for, in a "
+      "browser, and for programs in the form of Hugging Face's inference API. Only this machine "
+      "can reach it unless --host says otherwise.",
+      "tandem serve");
+  // With the defaults, more than a request of 1 MiB of words has.
+  options.answer.max_windows = 1024;
+  options.answer.max_answer_bytes = 1 << 22;
+  add_model_flags(app, options.model);
+  add_answer_flags(app, options.answer);
+  add_place(app, options);
+  add_limits(app, options);
   if (!parse_command(app, words)) return false;
   options.server.request_limit =
       std::chrono::milliseconds(static_cast<std::int64_t>(1000 * options.request_seconds));
@@ -142,12 +150,11 @@ int serve(const Invocation& invocation) {
   std::signal(SIGPIPE, SIG_IGN);  // a client that goes away
 
   Server served(options, invocation.environment);
-  const std::string& warning = served.model().warning();
-  if (!warning.empty()) fmt::print(stderr, "tandem: warning: {}\n", warning);
+  print_warnings(served.model());
   const bool loopback = is_loopback(options.server.address);
   if (!loopback) add_own_names(options.allowed_hosts);
   const InferenceService service(
-      {.model = options.model.model_name_or_path,
+      {.model = options.model.files.model_name_or_path,
        .num_parameters = served.model().model().layout().num_parameters(),
        .loopback_only = loopback,
        .allowed_hosts = options.allowed_hosts},
@@ -169,8 +176,8 @@ int serve(const Invocation& invocation) {
   }
   const bool v6 = options.server.address.find(':') != std::string::npos;
   fmt::print("tandem: {} answers at http://{}{}{}:{}/ (Ctrl-C ends)\n",
-             options.model.model_name_or_path, v6 ? "[" : "", options.server.address, v6 ? "]" : "",
-             server.port());
+             options.model.files.model_name_or_path, v6 ? "[" : "", options.server.address,
+             v6 ? "]" : "", server.port());
   std::fflush(stdout);
   server.run(g_stop);
   fmt::print("tandem: stopped\n");

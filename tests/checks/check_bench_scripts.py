@@ -11,6 +11,7 @@ import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
+import compare_failures  # noqa: E402
 import record  # noqa: E402
 import rivals  # noqa: E402
 
@@ -109,7 +110,27 @@ def check_rivals_results():
                     assert not right(whole[:wrong] + [whole[wrong] + 1] + whole[wrong + 1:]), f"{operation} on rank {rank}, element {wrong}"
 
 
+def check_failures():
+    """When a job is said to get on, and what it is said to have computed again, of lines of a job whose rank 7 was killed at 10 s."""
+    line = lambda pid, step: f'{{"pid": {pid}, "step": {step}}}\n'
+    run = types.SimpleNamespace(lines=[(8, line(6, 1)), (8, line(7, 1)), (9, line(6, 2)), (9, line(7, 2))])
+    side = compare_failures.Rival(options(), "torchrun", "rank", None)
+    side.killed = [7]
+    assert side.applied(run) == 2 and side.progress_after(run, 10) is None
+    run.lines += [(10.1, line(7, 3)), (20, line(8, 2))]  # what the dead one said last; a step again
+    assert side.progress_after(run, 10) is None, "a step that had been applied is no progress"
+    run.lines += [(21, line(8, 3))]
+    assert side.progress_after(run, 10) == {"seconds": 11, "again": 1}
+    run.lines[-2:] = [(11, line(6, 3))]
+    assert side.progress_after(run, 10) == {"seconds": 1, "again": 0}, "who goes on computes nothing again"
+    ours = compare_failures.Tandem(options(), "tandem", "rank", None)
+    run.lines = [(9, "view 2: step 2 is applied, 1.00 s after step 1\n"), (12, "tandem run: view 3: step 57 is applied, 0.12 s after step 56\n")]
+    assert ours.progress_after(run, 10) == {"seconds": 2, "again": 0}
+    assert compare_failures.spread([3, None, 1, 2]) == [2, 1, 3] and compare_failures.spread([None]) is None
+
+
 check_columns()
+check_failures()
 check_rivals_results()
 check_belief()
 check_batches()

@@ -320,6 +320,13 @@ TEST_F(BadInput, LabelsAndTags) {
            "there is no column \"label\", found \"sentence\", \"lable\"");
   run_task("run_glue", good, "sentence,label\nx,0.5\n", "csv",
            "the label 0.5 is a number, but a class is needed: 0, 1");
+  run_task("run_glue", "sentence,label\ngood,0\nbad,\n", good, "csv",
+           "row 2 (line 3): the label is missing");
+  run_task("run_glue",
+           R"({"sentence": "good", "label": "a"})"
+           "\n"
+           R"({"sentence": "bad"})",
+           R"({"sentence": "good", "label": "a"})", "json", "row 2 (line 2): the label is missing");
   run_task("run_classification", "", good, "csv", "the file is empty");
   run_task("run_classification", good, "sentence,label\n", "csv", "the file has no row in it");
   const std::string tagged = R"({"tokens": ["a", "b"], "ner_tags": ["O", "B-x"]})"
@@ -328,6 +335,8 @@ TEST_F(BadInput, LabelsAndTags) {
            "row 2 (line 2): 1 words in \"tokens\" and 2 tags");
   run_task("run_ner", tagged, R"({"tokens": ["a"], "ner_tags": ["B-z"]})", "json",
            "word 0 ('a') has the tag 'B-z', which is none of the model's: B-x, O");
+  run_task("run_ner", R"({"tokens": ["a"], "ner_tags": ["O"]})", tagged, "json",
+           "row 1 (line 1): 'O' is the only tag in the training data");
 }
 
 }  // namespace

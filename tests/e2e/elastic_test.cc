@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <sstream>
 #include <thread>
@@ -126,6 +127,66 @@ INSTANTIATE_TEST_SUITE_P(
               "run_classification"}),
     [](const auto& test) { return test.param.name; });
 
+std::vector<std::string> log_entries(const std::string& out) {
+  std::vector<std::string> entries;
+  std::istringstream lines(out);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("{'")) entries.push_back(line);
+  }
+  return entries;
+}
+
+class ElasticCpus : public ElasticTest {};
+
+// Two agents on one machine, the second of which says that its CPU has no AVX-512: its f32 kernels
+// compute the same bits, which oneDNN does not promise.
+TEST_F(ElasticCpus, OfAnotherKindAreRefusedWithOneDnn) {
+  if (read_file_if_exists("/proc/cpuinfo").value_or("").find(" avx512vl") == std::string::npos)
+    GTEST_SKIP() << "this CPU has no AVX-512 that could be hidden";
+  const std::string endpoint = fmt::format("127.0.0.1:{}", free_port());
+  Words words = command("job", 3000);
+  words.erase(words.begin() + 2, words.begin() + 5);  // kAgent's flags
+  const Words where = {"--nnodes",       "1:2",  "--nproc-per-node", "1",
+                       "--rdzv-backend", "c10d", "--rdzv-endpoint",  endpoint};
+  words.insert(words.begin() + 2, where.begin(), where.end());
+  std::map<std::string, std::string> variables = {{"TANDEM_KERNELS", "gemm=onednn"}};
+  Process job(words, variables);
+  ASSERT_TRUE(printed(job, "/3000 ["));
+  variables["TANDEM_CPU_FEATURES"] = "avx2";
+  Process other(words, variables);
+  const ProcessResult refused = other.wait();
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(unwrapped(refused.err), HasSubstr("refused by the job"));
+  EXPECT_THAT(unwrapped(refused.err), HasSubstr("gemm=onednn"));
+  EXPECT_TRUE(job.running());
+  ::kill(job.pid(), SIGTERM);
+  job.wait();
+}
+
+// Neither twice nor never, whenever the workers die.
+TEST_F(ElasticTest, AnEntryOfTheLogIsPrintedOnce) {
+  constexpr int kSteps = 120;
+  const Words often = {"--logging_steps", "1", "--eval_strategy", "steps", "--eval_steps", "40"};
+  Process calm(command("calm", kSteps, often));
+  const std::vector<std::string> expected = log_entries(end(calm).out);
+  ASSERT_GT(expected.size(), static_cast<std::size_t>(kSteps));
+  Process job(command("job", kSteps, often));
+  const auto limit = steady_clock::now() + std::chrono::seconds(120);
+  for (std::size_t entries = 7; entries < 100; entries += 13) {
+    while (job.running() && log_entries(job.out_so_far()).size() < entries &&
+           steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    for (const pid_t worker : children(job.pid())) ::kill(worker, SIGKILL);
+  }
+  std::vector<std::string> entries = log_entries(end(job).out);
+  // The last one is about the time that the training took.
+  ASSERT_EQ(entries.size(), expected.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].find("runtime") != std::string::npos) continue;
+    EXPECT_EQ(entries[i], expected[i]) << "entry " << i;
+  }
+}
+
 // What `tandem COMMAND WORDS` prints about the agent; it must do so within 20 s.
 std::string tell(const std::string& command, const std::vector<std::string>& words) {
   std::vector<std::string> all = {kProgram, command};
@@ -161,6 +222,24 @@ TEST_F(ElasticTest, WorkersAreDrainedAndComeBack) {
   EXPECT_THAT(result.err, HasSubstr(" workers lost so far"));  // the line of every second
   expect_equal_results("calm", "job");
   EXPECT_THAT(tell("status", {agent}), HasSubstr("no job of `tandem run` with the name"));
+}
+
+// Where memory runs out at the same step whenever it is tried, a worker is killed there for ever.
+TEST_F(ElasticTest, AWorkerThatIsKilledAtOneStepAgainAndAgainEndsTheJob) {
+  Words words =
+      command("job", 3, {"--max_train_samples", "5000", "--gradient_accumulation_steps", "100000"});
+  *std::find(words.begin(), words.end(), "3") = "1";  // worker
+  Process job(words);
+  for (const char* computes : {"Running training", "view 2: ", "view 3: "}) {
+    ASSERT_TRUE(printed(job, computes));
+    const std::vector<pid_t> workers = children(job.pid());
+    ASSERT_EQ(workers.size(), 1u);
+    ::kill(workers[0], SIGKILL);
+  }
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("3 times at step 1, which nobody could apply"));
+  EXPECT_THAT(result.err, HasSubstr("root failure: rank 0"));
 }
 
 // Bad data or flags are the same again: nobody goes on.

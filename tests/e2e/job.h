@@ -179,6 +179,12 @@ class JobTest : public ::testing::Test {
     return result;
   }
 
+  // The demo job that `launcher` starts: its words end with the job's command.
+  ProcessResult train_under(const Words& launcher, const std::string& output) const {
+    const Words alone = train_command(output);
+    return run_ok(with(launcher, Words(alone.begin() + 2, alone.end())));
+  }
+
   // All ranks of a job by hand; every one must end well.
   // `last` are further variables of the last rank.
   static void run_ranks(const Words& command, int size, int threads = 1,

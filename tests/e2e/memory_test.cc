@@ -73,6 +73,23 @@ TEST_F(Memory, ThePlanHolds) {
   }
 }
 
+// Their workers plan alone, each for all of them.
+TEST_F(Memory, ThePlanHoldsForElasticJobs) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
+  constexpr double kProgramMib = 5;
+  constexpr int kWorkers = 3;
+  Words command =
+      train_command("job", {"--max_train_samples", "400", "--per_device_train_batch_size", "48",
+                            "--overwrite_output_dir", "--save_strategy", "no"});
+  command = with(command, eval_flags());
+  command.erase(command.begin(), command.begin() + 2);
+  command = with(
+      {kProgram, "run", "--standalone", "--nproc-per-node", std::to_string(kWorkers), "run_qa.py"},
+      command);
+  const auto [planned, used] = planned_and_used(unwrapped(run_ok(command).out));
+  EXPECT_NEAR(planned, used, 0.05 * used + kProgramMib * kWorkers);
+}
+
 // Their answers are most of what they take; so are the outputs that quantization compares.
 TEST_F(Memory, ThePlanHoldsForLargeEvaluations) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";

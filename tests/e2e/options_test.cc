@@ -93,6 +93,51 @@ TEST_F(Options, CachedFeaturesTrainTheSame) {
   }
 }
 
+// The same of texts and of words: found by every rank, they train the same.
+class LabelFeatures : public Options, public ::testing::WithParamInterface<const char*> {
+ protected:
+  // A little more than 4 MiB of words, in long rows.
+  std::string large_file() const {
+    const bool words = std::string(GetParam()) == "run_ner";
+    std::string rows;
+    for (int row = 0; row < 2100; ++row) {
+      std::string text, tags;
+      for (int i = 0; i < 400; ++i) {
+        const std::string word = (i + row) % 3 == 0 ? "harbor" : "ships";
+        const char* between = words ? "\", \"" : " ";
+        text += (i > 0 ? between : "") + word;
+        tags += (i > 0 ? between : "") + std::string((i + row) % 3 == 0 ? "B-x" : "O");
+      }
+      rows += words ? fmt::format("{{\"tokens\": [\"{}\"], \"ner_tags\": [\"{}\"]}}\n", text, tags)
+                    : fmt::format("{{\"sentence\": \"{}\", \"label\": {}}}\n", text, row % 2);
+    }
+    write_file(path("large.json"), rows);
+    return path("large.json").native();
+  }
+};
+
+TEST_P(LabelFeatures, CachedTrainTheSame) {
+  use(task_of(GetParam(), large_file(), ""));
+  const Words flags = {"--max_train_samples", "3000", "--max_steps",     "4",
+                       "--logical_shards",    "2",    "--save_strategy", "no"};
+  const std::string folder = path("cache").native();
+  const auto train = [&](const std::string& output, const std::string& cache, const Words& more) {
+    return run_ok(train_command(output, with(flags, more)),
+                  {{"OMP_NUM_THREADS", "1"}, {"TANDEM_FEATURE_CACHE", cache}})
+        .out;
+  };
+  train("without", "off", {});
+  EXPECT_THAT(train("made", folder, {}), ContainsRegex("features are kept in " + folder));
+  EXPECT_THAT(train("found", folder, {}), ContainsRegex("features come from " + folder));
+  EXPECT_THAT(train("anew", folder, {"--overwrite_cache"}),
+              ContainsRegex("features are kept in " + folder));
+  for (const char* output : {"made", "found", "anew"})
+    EXPECT_TRUE(weights("without") == weights(output)) << output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tasks, LabelFeatures, ::testing::Values("run_glue", "run_ner"),
+                         [](const auto& task) { return std::string(task.param); });
+
 // A tokenizer that does not know the longest sequence: the model's positions do.
 TEST_F(Options, MaxSeqLengthIsClippedToTheModelsPositions) {
   const fs::path model = path("model");

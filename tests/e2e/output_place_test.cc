@@ -17,6 +17,13 @@ class OutputPlaceOfAJob : public JobTest {
     variables["TORCHELASTIC_RUN_ID"] = job;
     return variables;
   }
+  // The record of a job that has ended says now that it died.
+  void set_unfinished(const std::string& job) const {
+    const fs::path record = path(".tandem-job-" + job);
+    auto kept = nlohmann::json::parse(read_file(record));
+    kept["finished"] = false;
+    write_file(record, kept.dump());
+  }
   const Variables one_rank_ = {{"OMP_NUM_THREADS", "1"}};
 };
 
@@ -45,11 +52,7 @@ TEST_F(OutputPlaceOfAJob, OtherFlagsMustAgreeAndBothValuesAreShown) {
 TEST_F(OutputPlaceOfAJob, IsFoundAgainByARestartedPod) {
   run_ok(train_command("undisturbed"));
   run_ok(train_command("output_20260101_120000"), named(one_rank_));
-  // As a pod leaves it that dies after step 7.
-  const fs::path record = path(".tandem-job-qa");
-  auto kept = nlohmann::json::parse(read_file(record));
-  kept["finished"] = false;
-  write_file(record, kept.dump());
+  set_unfinished("qa");  // as a pod leaves it that dies after step 7
   fs::remove_all(path("output_20260101_120000") / "checkpoint-12");
   fs::remove(path("output_20260101_120000") / "model.safetensors");
 
@@ -64,6 +67,32 @@ TEST_F(OutputPlaceOfAJob, IsFoundAgainByARestartedPod) {
   EXPECT_TRUE(fs::exists(path("output_20260103_080000")));
   run_ok(train_command("output_20260104_080000", {"--seed", "7"}), named(one_rank_));
   EXPECT_TRUE(fs::exists(path("output_20260104_080000")));
+}
+
+// A pod's command line has --overwrite_output_dir at every start.
+TEST_F(OutputPlaceOfAJob, OverwriteIsOfTheFirstStart) {
+  const std::vector<std::string> overwrite = {"--overwrite_output_dir"};
+  run_ok(train_command("undisturbed", overwrite));
+  run_ok(train_command("output", {"--seed", "7"}));  // somebody else's, with checkpoints
+  const auto first = run_ok(train_command("output", overwrite), named(one_rank_));
+  EXPECT_THAT(first.out + first.err, Not(HasSubstr("Checkpoint detected")));
+  set_unfinished("qa");
+  fs::remove_all(path("output") / "checkpoint-12");
+  const auto again = run_ok(train_command("output", overwrite), named(one_rank_));
+  EXPECT_THAT(again.out, HasSubstr("this is a restart"));
+  EXPECT_THAT(again.out + again.err, HasSubstr("Checkpoint detected, resuming training at"));
+  EXPECT_THAT(again.out + again.err, HasSubstr("checkpoint-7"));
+  expect_equal_results("undisturbed", "output");
+
+  // It died before it had a checkpoint of its own.
+  run_ok(train_command("other", {"--seed", "7"}));
+  run_ok(train_command("other", {"--overwrite_output_dir", "--save_strategy", "no"}),
+         named(one_rank_, "early"));
+  set_unfinished("early");
+  const auto early =
+      run_ok(train_command("other", {"--overwrite_output_dir", "--save_strategy", "no"}),
+             named(one_rank_, "early"));
+  EXPECT_THAT(early.out + early.err, Not(HasSubstr("Checkpoint detected")));
 }
 
 }  // namespace

@@ -278,11 +278,16 @@ TEST_F(Quantization, Int8IsNeitherTrainedNorQuantizedAgainAndBrokenConfigsAreRef
   EXPECT_THAT(run_ok(with(eval_command("int8", "bf16"), {"--bf16"})).err,
               HasSubstr("--bf16 has no effect"));
 
+  write_file(path("story.txt"), "Dorla commands the ship.");
+  EXPECT_THAT(run_ok({kProgram, "ask", "--model", path("int8").native(), "--bf16", "--context",
+                      path("story.txt").native(), "Who?"})
+                  .err,
+              HasSubstr("--bf16 has no effect"));
+
   json config = read("int8", "config.json");
   config["quantization_config"]["quant_method"] = "gptq";
   write_file(path("int8") / "config.json", config.dump());
   expect_failure(eval_command("int8", "out"), {"config.json", "gptq", "compressed-tensors"});
-  write_file(path("story.txt"), "Dorla commands the ship.");
   expect_failure({kProgram, "ask", "--model", path("int8").native(), "--context",
                   path("story.txt").native(), "Who?"},
                  {"gptq"});

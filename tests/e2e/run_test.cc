@@ -5,9 +5,6 @@
 
 #include <csignal>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <sstream>
-#include <thread>
 
 #include "e2e/job.h"
 
@@ -18,6 +15,7 @@ using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::UnorderedElementsAreArray;
 using namespace std::chrono_literals;
 
 class TandemRun : public JobTest {
@@ -31,27 +29,6 @@ class TandemRun : public JobTest {
     for (const std::string& word : {std::string("--no-python"), std::string("/bin/sh"), file})
       words.push_back(word);
     return words;
-  }
-  static std::string last_line(const std::string& text) {
-    std::istringstream stream(text);
-    std::string last;
-    for (std::string line; std::getline(stream, line);) last = line;
-    return last;
-  }
-  static std::set<std::string> lines(const std::string& text) {
-    std::istringstream stream(text);
-    std::set<std::string> all;
-    for (std::string line; std::getline(stream, line);) all.insert(line);
-    return all;
-  }
-  // Polls until what a process printed has `text`, for a minute.
-  static bool prints(const Process& process, const std::string& text) {
-    for (int i = 0; i < 3000; ++i) {
-      if ((process.out_so_far() + process.err_so_far()).find(text) != std::string::npos)
-        return true;
-      std::this_thread::sleep_for(20ms);
-    }
-    return false;
   }
 };
 
@@ -67,16 +44,16 @@ TEST_F(TandemRun, WorkersHaveTorchrunsEnvironment) {
           "\"${#TORCHELASTIC_RUN_ID}\" = 36 ] && echo \"$all\"\n"),
       {{"KEPT", "yes"}, {"OMP_NUM_THREADS", ""}});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  std::set<std::string> expected;
+  std::vector<std::string> expected;
   for (const char* rank : {"0", "1"}) {
-    expected.insert(fmt::format(
+    expected.push_back(fmt::format(
         " RANK={0} LOCAL_RANK={0} GROUP_RANK=0 ROLE_RANK={0} ROLE_NAME=trainer LOCAL_WORLD_SIZE=2 "
         "WORLD_SIZE=2 GROUP_WORLD_SIZE=1 ROLE_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
         "TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=3 "
         "TORCHELASTIC_USE_AGENT_STORE=True OMP_NUM_THREADS=1 KEPT=yes",
         rank));
   }
-  EXPECT_EQ(lines(result.out), expected);
+  EXPECT_THAT(lines_of(result.out), UnorderedElementsAreArray(expected));
 }
 
 TEST_F(TandemRun, AFailureStopsTheOthersAndIsNamedLast) {
@@ -101,7 +78,7 @@ TEST_F(TandemRun, RestartsAllWorkers) {
                                 "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0\n"
                                 "[ $RANK = 0 ] && exit 3\nexec sleep 300\n"));
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(lines(result.out), ::testing::IsSupersetOf({"0.0", "0.1", "0.2", "1.2"}));
+  EXPECT_THAT(lines_of(result.out), ::testing::IsSupersetOf({"0.0", "0.1", "0.2", "1.2"}));
   EXPECT_THAT(result.err, HasSubstr("restart 2 of 2: rank 0"));
 }
 
@@ -128,14 +105,14 @@ TEST_F(TandemRun, StreamsGoWhereTheyAreSent) {
                  "--log-line-prefix-template", "<${rank}> ", "--duplicate-stdout-filters", "apple"},
                 "echo apple$RANK\necho pear$RANK\necho err$RANK >&2\nprintf unfinished$RANK\n"));
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(lines(result.out),
+  EXPECT_THAT(lines_of(result.out),
               ::testing::UnorderedElementsAre("<0> apple0", "<0> pear0", "<0> unfinished0",
                                               "<1> apple1", "<1> pear1", "<1> unfinished1"));
   EXPECT_THAT(result.err, AllOf(HasSubstr("err0"), Not(HasSubstr("err1"))));
   const auto folder = std::filesystem::directory_iterator(logs)->path() / "attempt_0";
   EXPECT_EQ(read_file(folder / "0" / "stdout.log"), "apple0\npear0\nunfinished0");
   EXPECT_EQ(read_file(folder / "1" / "stderr.log"), "err1\n");
-  EXPECT_THAT(lines(read_file(folder / "filtered_stdout.log")),
+  EXPECT_THAT(lines_of(read_file(folder / "filtered_stdout.log")),
               ::testing::UnorderedElementsAre("<0> apple0", "<1> apple1"));
   const auto filtered =
       run(shell({"--nproc-per-node", "2", "--local-ranks-filter", "1"}, "echo from $RANK\n"));
@@ -201,10 +178,8 @@ TEST_F(TandemRun, FixedPlacesAndAFailureElsewhere) {
 
 TEST_F(TandemRun, OwnJobsTrainAsElsewhere) {
   run_ok(train_command("reference", {"--logical_shards", "2"}));
-  const Words job = train_command("job");
-  Words command = {kProgram, "run", "--nproc-per-node", "2", "examples/pytorch/run_qa.py"};
-  command.insert(command.end(), job.begin() + 2, job.end());
-  const auto result = run_ok(command);
+  const auto result =
+      train_under({kProgram, "run", "--nproc-per-node", "2", "examples/pytorch/run_qa.py"}, "job");
   EXPECT_THAT(result.out, HasSubstr("2 ranks on 1 node"));
   EXPECT_TRUE(weights("reference") == weights("job"));
   // A pod with nothing but an operator's variables.

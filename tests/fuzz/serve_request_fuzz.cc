@@ -33,9 +33,9 @@ std::size_t byte_of_code_point(std::string_view text, std::size_t index) {
   return at;
 }
 
-hub::ModelArguments demo_model() {
-  hub::ModelArguments model;
-  model.model_name_or_path =
+apps::ModelOptions demo_model() {
+  apps::ModelOptions model;
+  model.files.model_name_or_path =
       (std::filesystem::path(TANDEM_SOURCE_DIR) / "examples" / "demo" / "model").string();
   return model;
 }

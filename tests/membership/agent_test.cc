@@ -132,6 +132,25 @@ TEST(Agent, WaitsForASilentMemberUpToTheLimit) {
   EXPECT_EQ(agent.phase(), Agent::Phase::kProposing);
 }
 
+// The workers may notice a silent host before its agent has been silent for long enough.
+TEST(Agent, DecidesAsSoonAsWhoHasNotAnsweredIsSilent) {
+  Agent agent = leader_of_three();
+  const Limits limits;
+  agent.receive(kStart + limits.beat, kThree, Beat{agent.view().number, 0});
+  agent.take_orders();
+  const Time failed = kStart + limits.silent;
+  agent.step_failed(failed, agent.view().number, {}, {});
+  const std::vector<Propose> proposals = sent<Propose>(agent);
+  ASSERT_EQ(proposals.size(), 2u);
+  agent.receive(failed, kTwo, answer(proposals[0].number, 0));
+  agent.stopped(failed, 0);
+  EXPECT_EQ(agent.next_wake(), kStart + limits.beat + limits.silent);
+  agent.wake(agent.next_wake());
+  const std::vector<Offer> offers = sent<Offer>(agent);
+  ASSERT_EQ(offers.size(), 1u);
+  EXPECT_EQ(offers[0].view.members.size(), 2u);
+}
+
 TEST(Agent, KeepsItsPromise) {
   Agent agent = leader_of_three();
   agent.take_orders();

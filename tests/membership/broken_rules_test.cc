@@ -123,6 +123,23 @@ TEST(BrokenRules, R4TheLogHasAnEntryPerNode) {
   EXPECT_PRED2(found, find_violation(Rules(), {.write_again = true}, {}, 3000), "log");
 }
 
+// The views of these bring members to their step, and many workers die while they do.
+std::string find_in_levelled(const Breaks& breaks) {
+  Schedule schedule;
+  schedule.levelled = true;
+  schedule.deaths = false;
+  schedule.partitions = false;
+  return find_violation(LevelledInViews(), breaks, schedule, 3000);
+}
+
+TEST(BrokenRules, WhatANodeHadIsOverwrittenTooEarly) {
+  EXPECT_PRED2(found, find_in_levelled({.replace_in_place = true}), "bits");
+}
+
+TEST(BrokenRules, AnInterruptedCopyLooksWhole) {
+  EXPECT_PRED2(found, find_in_levelled({.keep_half_copies = true}), "bits");
+}
+
 TEST(BrokenRules, LearnersApplyAnyGradient) {
   EXPECT_PRED2(found, find_violation(Rules(), {.any_gradient = true}, {}, 3000), "bits");
 }

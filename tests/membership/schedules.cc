@@ -1,10 +1,17 @@
 // Runs schedules of the simulation and stops at the first that breaks an invariant:
 //   membership_schedules --from 1 --count 1000000
-//   membership_schedules --seed 4711 --trace      tells one schedule event by event
+//   membership_schedules --seed 4711              tells one schedule event by event
+//   --json FILE: what was run, as bench/record.py wants it.
+// --learners: nodes learn before they are members, instead of being levelled inside a view as those
+// of `tandem run` are.
 // Exit code 1 if an invariant was broken; the last line says what was run.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <iostream>
 #include <string>
 
@@ -28,6 +35,26 @@ bool has(int argc, char** argv, const char* flag) {
   return false;
 }
 
+const char* text_after(int argc, char** argv, const char* flag) {
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (std::strcmp(argv[i], flag) == 0) return argv[i + 1];
+  }
+  return nullptr;
+}
+
+struct Totals {
+  std::uint64_t events = 0, views = 0, deaths = 0, broken = 0, longest = 0;
+};
+
+std::string to_json(const Schedule& schedule, std::uint64_t from, std::uint64_t count,
+                    const Totals& totals) {
+  return fmt::format(
+      R"({{"rows": [{{"rules": "{}", "from": {}, "schedules": {}, "events": {}, "views": {}, )"
+      R"("deaths": {}, "longest_ms": {}, "broken": {}}}]}})",
+      schedule.levelled ? "levelled" : "learners", from, count, totals.events, totals.views,
+      totals.deaths, totals.longest, totals.broken);
+}
+
 int tell_one(Schedule schedule) {
   schedule.trace = true;
   const Outcome outcome = run(schedule);
@@ -40,6 +67,7 @@ int tell_one(Schedule schedule) {
 
 int main(int argc, char** argv) {
   Schedule schedule;
+  schedule.levelled = !has(argc, argv, "--learners");
   if (const std::uint64_t seed = number_after(argc, argv, "--seed", 0); seed != 0) {
     schedule.seed = seed;
     schedule.alarms = seed % 4 == 1;
@@ -49,25 +77,29 @@ int main(int argc, char** argv) {
   const std::uint64_t count = number_after(argc, argv, "--count", 10000);
   const bool all = has(argc, argv, "--keep-going");
   const auto begin = std::chrono::steady_clock::now();
-  std::uint64_t events = 0, views = 0, deaths = 0, broken = 0, longest = 0;
+  Totals totals;
   for (std::uint64_t seed = from; seed < from + count; ++seed) {
     schedule.seed = seed;
     schedule.wire = seed % 16 == 0;
     schedule.alarms = seed % 4 == 1;
     const Outcome outcome = run(schedule);
-    events += outcome.events;
-    views += outcome.views;
-    deaths += outcome.deaths;
+    totals.events += outcome.events;
+    totals.views += outcome.views;
+    totals.deaths += outcome.deaths;
     const auto after = outcome.ended_ms - std::min(outcome.ended_ms, outcome.healed_ms);
-    longest = std::max(longest, static_cast<std::uint64_t>(after));
+    totals.longest = std::max(totals.longest, static_cast<std::uint64_t>(after));
     if (outcome.violation.empty()) continue;
-    ++broken;
+    ++totals.broken;
     std::cout << "seed " << seed << ": " << outcome.violation << "\n";
     if (!all) break;
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  std::cout << count << " schedules from seed " << from << ": " << events << " events, " << views
-            << " views, " << deaths << " deaths, longest end after healing " << longest << " ms, "
-            << broken << " broken, " << took.count() << " s\n";
-  return broken == 0 ? 0 : 1;
+  std::cout << fmt::format(
+      "{} schedules from seed {}: {} events, {} views, {} deaths, longest end after healing {} ms, "
+      "{} broken, {:.1f} s\n",
+      count, from, totals.events, totals.views, totals.deaths, totals.longest, totals.broken,
+      took.count());
+  if (const char* file = text_after(argc, argv, "--json"))
+    std::ofstream(file) << to_json(schedule, from, count, totals) << "\n";
+  return totals.broken == 0 ? 0 : 1;
 }

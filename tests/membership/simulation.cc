@@ -484,17 +484,17 @@ void World::happen(Host& host, Start&) {
     if (i != host.index) options.contacts.push_back(fmt::format("n{}", i));
   }
   Holding holding;
-  holding.step = checkpoint_;
+  holding.step = schedule_.levelled ? 0 : checkpoint_;  // `tandem run` reads it in the first view
   holding.workers = 1;
   host.agent = std::make_unique<Agent>(options, rules_, holding, now_);
-  host.workers = std::make_unique<Workers>(host.self, reference_[checkpoint_], checkpoint_,
-                                           host.foreign ? 7 : 0, breaks_, host);
+  host.workers = std::make_unique<Workers>(host.self, reference_[holding.step], holding.step,
+                                           host.foreign ? 7 : 0, schedule_.levelled, breaks_, host);
   host.learner.reset();
   host.learning = false;
   host.subscribers.clear();
   host.wakes_at = kNever;
   host.ended.reset();
-  note(&host, fmt::format("starts with step {}", checkpoint_));
+  note(&host, fmt::format("starts with step {}", holding.step));
 }
 
 void World::post(Host& from, const Peer& to, Payload payload) {
@@ -663,6 +663,7 @@ void World::on(Host& host, RunView& order) {
 }
 
 void World::on(Host& host, Learn& order) {
+  if (schedule_.levelled) return;  // as tandem run
   if (!host.learner) {
     note(&host, fmt::format("learns step {}", order.step));
     const CatchUpOptions options{.chunks = kChunks, .window = 2};
@@ -785,7 +786,8 @@ void World::check_installed(const Host& host, const View& view) {
     violation(&host, "nothing lost: does not hold what it answered");
   }
   if (view.step < own->step) violation(&host, "nothing lost: the view starts below a member");
-  if (view.step > own->step + 1) violation(&host, "nothing lost: a member is far behind");
+  if (!schedule_.levelled && view.step > own->step + 1)
+    violation(&host, "nothing lost: a member is far behind");
   if (!view.paused && view.members.size() < bounds_.min_nodes) {
     violation(&host, "min: too few nodes compute");
   }
@@ -839,6 +841,11 @@ bool World::finished() const {
 
 Outcome run(const Schedule& schedule, const membership::Rules& rules, const Breaks& breaks) {
   return World(schedule, rules, breaks).run();
+}
+
+Outcome run(const Schedule& schedule) {
+  if (schedule.levelled) return run(schedule, membership::LevelledInViews());
+  return run(schedule, membership::Rules());
 }
 
 }  // namespace tandem::simulation

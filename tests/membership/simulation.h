@@ -8,7 +8,8 @@
 //                          checked as long as nothing has died)
 //   fence                  a step sums what belongs to its view, each shard once
 //   bits                   a state that is called whole is the reference's
-//   nothing lost           a member never gets an older state; a view starts where its members are
+//   nothing lost           a member never gets an older state; a view starts where its members are,
+//                          unless it levels them
 //   min                    fewer than MIN nodes do not compute
 //   named waits            every agent that has not ended says what it waits for
 //   progress               when all is healed, every agent ends within a bound
@@ -32,6 +33,9 @@ struct Breaks {
   bool forget_undo = false;   // R3: an interrupted update is done again from its beginning
   bool any_gradient = false;  // learners apply whatever gradient arrives
   bool write_again = false;   // R4: the log has an entry per writer
+  // Of schedules whose views level their members:
+  bool replace_in_place = false;  // what a node had is overwritten before all of the new is there
+  bool keep_half_copies = false;  // who dies while it copies leaves what looks whole
 };
 
 struct Schedule {
@@ -44,6 +48,9 @@ struct Schedule {
   bool foreigners = true;  // a joiner with other files
   std::optional<std::uint32_t> nodes;
   std::optional<std::uint32_t> min_nodes;
+  // As `tandem run` does: whoever has workers is a member, and gets the state inside the view.
+  // Otherwise nodes learn before they are members.
+  bool levelled = false;
   bool lock = true;     // some jobs have an external lock
   bool wire = false;    // every message goes through its bytes
   bool alarms = false;  // members that suspect others for no reason: rival proposals
@@ -61,7 +68,8 @@ struct Outcome {
   std::vector<std::string> trace;
 };
 
-Outcome run(const Schedule& schedule, const membership::Rules& rules = membership::Rules(),
-            const Breaks& breaks = {});
+Outcome run(const Schedule& schedule, const membership::Rules& rules, const Breaks& breaks = {});
+// With the rules that the schedule asks for.
+Outcome run(const Schedule& schedule);
 
 }  // namespace tandem::simulation

@@ -7,12 +7,18 @@ namespace {
 
 constexpr Time kAgain{200};
 constexpr Time kStall{2500};
+constexpr int kCopy = 25;  // ms of a chunk: long enough that somebody dies meanwhile
 
 }  // namespace
 
 Workers::Workers(Peer self, const Values& weights, std::uint64_t step, std::uint64_t data,
-                 const Breaks& breaks, Surroundings& around)
-    : self_(std::move(self)), weights_(weights), data_(data), breaks_(breaks), around_(around) {
+                 bool levelled, const Breaks& breaks, Surroundings& around)
+    : self_(std::move(self)),
+      weights_(weights),
+      data_(data),
+      levelled_(levelled),
+      breaks_(breaks),
+      around_(around) {
   at_.fill(step);
 }
 
@@ -41,14 +47,37 @@ void Workers::run(Time now, const View& view) {
   own_before_.reset();
   std::erase_if(parts_, [&](const auto& entry) { return entry.second.view < view.number; });
   since_ = now;
-  if (step() < view.step) {
+  seek_newest();
+  if (step() < newest_) {
     doing_ = Doing::kLevelling;
+    staged_ = {};
     again_ = now + kAgain;
-    around_.send(view_.source, LevelAsk{view_.number, view_.step});
+    ask_for_state();
     around_.wake_after(kAgain);
     return;
   }
   begin_step(now);
+}
+
+// Where the view begins. Levelled inside it, its members look only at each other: who has a newer
+// step and is no member (its workers are gone) is not asked, and that step is computed again.
+void Workers::seek_newest() {
+  source_ = view_.source;
+  newest_ = view_.step;
+  if (!levelled_) return;
+  newest_ = 0;
+  for (const auto& member : view_.members) newest_ = std::max(newest_, member.step);
+  const auto first = std::find_if(view_.members.begin(), view_.members.end(),
+                                  [&](const auto& member) { return member.step == newest_; });
+  source_ = first->peer;
+}
+
+void Workers::ask_for_state() {
+  if (levelled_) {
+    around_.send(source_, StateAsk{view_.number, newest_});
+  } else {
+    around_.send(source_, LevelAsk{view_.number, newest_});
+  }
 }
 
 std::uint64_t Workers::stop() {
@@ -57,6 +86,10 @@ std::uint64_t Workers::stop() {
     if (breaks_.forget_undo) done_ = 0;
     apply_some(Time{0}, kChunks);
   }
+  if (doing_ == Doing::kCopying && broken_)
+    forget_replaced();
+  else if (doing_ == Doing::kCopying)
+    copy_some(Time{0}, kChunks);  // nothing of it needs the others
   doing_ = Doing::kNothing;
   return step();
 }
@@ -107,12 +140,13 @@ void Workers::wake(Time now) {
     return try_reduce(now);
   }
   if (doing_ == Doing::kApplying && now >= due_) return apply_some(now, 1);
+  if (doing_ == Doing::kCopying && now >= due_) return copy_some(now, 1);
   const bool waits = doing_ == Doing::kLevelling || doing_ == Doing::kReducing;
   if (!waits || now < again_) return;
   again_ = now + kAgain;
   if (now >= since_ + kStall) {
     std::vector<NodeId> silent;
-    if (doing_ == Doing::kLevelling) silent.push_back(view_.source.id);
+    if (doing_ == Doing::kLevelling) silent.push_back(source_.id);
     for (const auto& member : view_.members) {
       if (doing_ == Doing::kReducing && !parts_.contains({computing_, member.peer.id})) {
         silent.push_back(member.peer.id);
@@ -122,7 +156,7 @@ void Workers::wake(Time now) {
     around_.step_failed(view_.number, silent);
     if (doing_ == Doing::kNothing) return;
   } else if (doing_ == Doing::kLevelling) {
-    around_.send(view_.source, LevelAsk{view_.number, view_.step});
+    ask_for_state();
   } else {
     send_part();
   }
@@ -219,6 +253,47 @@ void Workers::on(Time now, const Peer&, const LevelAnswer& answer) {
   const std::uint64_t step = this->step();
   begin_step(now);
   around_.applied(view_.number, step, false);
+}
+
+// ---- the state inside a view ----
+
+void Workers::on(Time, const Peer& from, const StateAsk& ask) {
+  if (ask.view != view_.number || !whole() || step() != ask.step) return;
+  if (doing_ == Doing::kNothing || doing_ == Doing::kApplying) return;
+  for (std::size_t k = 0; k < kChunks; ++k)
+    around_.send(from, StateChunk{ask.view, ask.step, k, weights_[k]});
+}
+
+void Workers::on(Time now, const Peer&, const StateChunk& chunk) {
+  if (doing_ != Doing::kLevelling || broken_ || chunk.view != view_.number) return;
+  staged_[chunk.index] = chunk.value;
+  if (breaks_.replace_in_place) weights_[chunk.index] = chunk.value;
+  if (!std::all_of(staged_.begin(), staged_.end(), [](const auto& c) { return c.has_value(); }))
+    return;
+  doing_ = Doing::kCopying;
+  done_ = 0;
+  due_ = now + around_.random_delay(0, kCopy);
+  around_.wake_after(due_ - now);
+}
+
+void Workers::copy_some(Time now, std::size_t chunks) {
+  for (; chunks > 0 && done_ < kChunks; --chunks, ++done_)
+    store_chunk(done_, newest_, *staged_[done_]);
+  if (now == Time{0}) return;  // stop() says the rest
+  if (done_ == kChunks) return begin_step(now);
+  due_ = now + around_.random_delay(0, kCopy);
+  around_.wake_after(due_ - now);
+}
+
+// Who dies in the middle of a copy leaves nothing: the next to come begins with initial weights.
+void Workers::forget_replaced() {
+  if (breaks_.keep_half_copies) {
+    at_.fill(newest_);
+    return;
+  }
+  weights_ = initial_weights();
+  at_.fill(0);
+  gradient_.reset();
 }
 
 }  // namespace tandem::simulation

@@ -41,7 +41,18 @@ struct LevelAnswer {
   bool gradient = false;  // else the state
   Values values{};
 };
-using Frame = std::variant<Part, LevelAsk, LevelAnswer>;
+// Of a view whose members are brought to its step inside it.
+struct StateAsk {
+  ViewNumber view;
+  std::uint64_t step = 0;
+};
+struct StateChunk {
+  ViewNumber view;
+  std::uint64_t step = 0;
+  std::size_t index = 0;
+  std::uint64_t value = 0;
+};
+using Frame = std::variant<Part, LevelAsk, LevelAnswer, StateAsk, StateChunk>;
 
 // What workers reach.
 class Surroundings {
@@ -59,7 +70,9 @@ class Surroundings {
 
 class Workers {
  public:
-  Workers(Peer self, const Values& weights, std::uint64_t step, std::uint64_t data,
+  // `levelled`: a view brings all of its members to the newest step that one of them has, as
+  // dist::GradientEngine::level does: the state is received beside what is there, then copied.
+  Workers(Peer self, const Values& weights, std::uint64_t step, std::uint64_t data, bool levelled,
           const Breaks& breaks, Surroundings& around);
 
   // ---- the node's memory ----
@@ -83,11 +96,17 @@ class Workers {
   void receive(Time now, const Peer& from, const Frame& frame);
 
  private:
-  enum class Doing { kNothing, kLevelling, kComputing, kReducing, kApplying, kHalted };
+  enum class Doing { kNothing, kLevelling, kCopying, kComputing, kReducing, kApplying, kHalted };
 
   void on(Time now, const Peer& from, const Part& part);
   void on(Time now, const Peer& from, const LevelAsk& ask);
   void on(Time now, const Peer& from, const LevelAnswer& answer);
+  void on(Time now, const Peer& from, const StateAsk& ask);
+  void on(Time now, const Peer& from, const StateChunk& chunk);
+  void seek_newest();
+  void ask_for_state();
+  void copy_some(Time now, std::size_t chunks);
+  void forget_replaced();
   void begin_step(Time now);
   void send_part();
   void try_reduce(Time now);
@@ -98,6 +117,7 @@ class Workers {
   Values weights_;
   std::array<std::uint64_t, kChunks> at_{};
   std::uint64_t data_;
+  const bool levelled_;
   const Breaks& breaks_;
   Surroundings& around_;
   Doing doing_ = Doing::kNothing;
@@ -106,7 +126,10 @@ class Workers {
   std::map<std::pair<std::uint64_t, NodeId>, Part> parts_;  // by step and sender
   std::optional<Part> own_, own_before_;
   std::optional<Values> gradient_;
-  std::size_t done_ = 0;  // chunks of the update
+  std::size_t done_ = 0;      // chunks of the update, or of the copy
+  Peer source_;               // has the step at which the view begins
+  std::uint64_t newest_ = 0;  // that step
+  std::array<std::optional<std::uint64_t>, kChunks> staged_{};
   bool boundary_asked_ = false;
   bool boundary_ = false;
   bool broken_ = false;

@@ -1,101 +1,25 @@
-// Elastic jobs on two hosts: workers and hosts die, fall silent, leave and come back, and the bits
-// are those of a job that nobody disturbed.
-#include <gmock/gmock.h>
+// Elastic jobs on two hosts: workers and hosts die, leave and come back, and the bits are those of
+// a job that nobody disturbed.
+#include "multihost/elastic_hosts.h"
 
+#include <algorithm>
 #include <csignal>
-
-#include "multihost/two_hosts_job.h"
 
 namespace tandem::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-class ElasticHosts : public TwoHostsJob {
- protected:
-  static constexpr int kSteps = 900;
-
-  void SetUp() override {
-    TwoHostsJob::SetUp();
-    if (!IsSkipped()) hosts_.emplace(path(""));
-  }
-
-  Words job_flags(const std::string& output, int steps) const {
-    Words words = train_command(
-        output, {"--max_train_samples", "600", "--max_steps", std::to_string(steps),
-                 "--logging_steps", "100", "--save_strategy", "no", "--report_to", "none"});
-    words.erase(words.begin(), words.begin() + 2);
-    return words;
-  }
-  // The weights of a job on one host, which has two logical shards as those on two have.
-  std::string calm_weights(int steps) const {
-    Words words = {kProgram, "run", "--standalone", "--nproc-per-node", "2", "run_qa.py"};
-    run_ok(with(words, job_flags("calm", steps)));
-    return weights("calm");
-  }
-
-  // An agent on `host`, the endpoint on node0.
-  std::unique_ptr<Process> agent(const Host& host, const std::string& nodes, int steps,
-                                 const Words& more = {}, const Variables& others = {}) const {
-    Words words = {kProgram,          "run",
-                   "--nnodes",        nodes,
-                   "--rdzv-backend",  "c10d",
-                   "--rdzv-endpoint", "node0:29400",
-                   "--rdzv-conf",     host.name() == "node0" ? "is_host=1" : "is_host=0"};
-    words = with(with(words, more), {"run_qa.py"});
-    Variables variables = {{"OMP_NUM_THREADS", "1"}, {"TANDEM_JOB_TOKEN", "of this test"}};
-    variables.insert(others.begin(), others.end());
-    return std::make_unique<Process>(host.inside(with(words, job_flags("job", steps))), variables);
-  }
-  void begin(const std::string& nodes, int steps, const Words& more = {}) {
-    agents_[0] = agent(hosts_->node0, nodes, steps, more);
-    agents_[1] = agent(hosts_->node1, nodes, steps, more);
-  }
-  const Host& host(int node) const { return node == 0 ? hosts_->node0 : hosts_->node1; }
-  void signal_worker(int node, const std::string& name) const {
-    host(node).shell(fmt::format("pkill -{} -o -f 'tandem run_qa '", name));
-  }
-  void signal_agent(int node, const std::string& name) const {
-    host(node).shell(fmt::format("pkill -{} -o -f 'tandem run --nnodes'", name));
-  }
-  void lose(int node) const { host(node).shell("pkill -KILL -x tandem || true"); }
-
-  // They compute together, which `node` is to have said. Either may have rank 0, which shows steps.
-  bool both_compute(int node) {
-    if (!printed(*agents_[node], "2 of 2 workers go on")) return false;
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (std::chrono::steady_clock::now() < limit) {
-      for (const auto& agent : agents_) {
-        if ((agent->out_so_far() + agent->err_so_far()).find("/900 [") != std::string::npos)
-          return true;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    return false;
-  }
-  ProcessResult end(int node, int code = 0) {
-    ProcessResult result = agents_[node]->wait();
-    EXPECT_EQ(result.exit_code, code) << "node" << node << ": " << result.out << result.err;
-    return result;
-  }
-  void expect_bits_of_a_calm_job(int steps) const {
-    EXPECT_TRUE(weights("job") == calm_weights(steps));
-  }
-
-  std::optional<TwoHosts> hosts_;
-  std::unique_ptr<Process> agents_[2];
-};
-
 // Rank 0's host and the other one: workers are started again and map what their node holds.
 TEST_F(ElasticHosts, WorkersDieOnBoth) {
-  begin("2", kSteps);
+  begin({.count = "2"});
   ASSERT_TRUE(both_compute(1));
   signal_worker(0, "KILL");
   ASSERT_TRUE(printed(*agents_[1], "is applied"));
   signal_worker(1, "SEGV");
   EXPECT_THAT(end(0).err, HasSubstr("was killed by SIGKILL"));
   EXPECT_THAT(end(1).err, HasSubstr("was killed by SIGSEGV"));
-  expect_bits_of_a_calm_job(kSteps);
+  expect_bits_of(*calm_job(kSteps));
 }
 
 // Agent and worker of a host are killed at once, the endpoint's too. Who comes back gets the state
@@ -105,19 +29,95 @@ class LostHost : public ElasticHosts, public ::testing::WithParamInterface<int> 
 TEST_P(LostHost, IsMissedByNobodyAndComesBack) {
   const int lost = GetParam();
   const int left = 1 - lost;
-  begin("1:2", kSteps);
+  begin({});
   ASSERT_TRUE(both_compute(left));
+  const std::size_t before = joins(left);
   lose(lost);
   ASSERT_TRUE(printed(*agents_[left], "without the node at"));
-  agents_[lost]->wait();
-  agents_[lost] = agent(host(lost), "1:2", kSteps, {}, {{"TANDEM_CPU_FEATURES", "avx2"}});
-  EXPECT_THAT(end(left).err, HasSubstr("with the node at"));
+  hold(left);
+  begin_again(lost, {.variables = {{"TANDEM_CPU_FEATURES", "avx2"}}});
+  prepared(lost);
+  release(left);
+  ASSERT_TRUE(sees_another_join(left, before));
+  end(left);
   end(lost);
-  expect_bits_of_a_calm_job(kSteps);
+  expect_bits_of(*calm_job(kSteps));
 }
 
 // Not node 0, the endpoint's: one of 40 such runs failed, and why is not known.
 INSTANTIATE_TEST_SUITE_P(Node, LostHost, ::testing::Values(1));
+
+// Nothing of a job is there yet when an agent is lost.
+TEST_F(ElasticHosts, AHostIsLostBeforeTheFirstView) {
+  begin({.count = "2"});
+  ASSERT_TRUE(printed(*agents_[1], "1 worker"));
+  lose(1);
+  begin_again(1, {.count = "2"});
+  end(0);
+  end(1);
+  expect_bits_of(*calm_job(kSteps));
+}
+
+// SIGTERM to an agent: its node leaves after a step, and may come back.
+TEST_F(ElasticHosts, AHostIsDrained) {
+  begin({});
+  ASSERT_TRUE(both_compute(0));
+  const std::size_t before = joins(0);
+  signal_agent(1, "TERM");
+  EXPECT_THAT(end(1, 128 + SIGTERM).err, HasSubstr("leaves the job after a step"));
+  ASSERT_TRUE(printed(*agents_[0], "without the node at"));
+  hold(0);
+  agents_[1] = agent(1, {});
+  prepared(1);
+  release(0);
+  ASSERT_TRUE(sees_another_join(0, before));
+  end(0);
+  end(1);
+  expect_bits_of(*calm_job(kSteps));
+}
+
+// Fewer than MIN: a checkpoint, and who is left waits with its process as it is.
+TEST_F(ElasticHosts, BelowMinTheJobIsSavedAndWaits) {
+  begin({.count = "2"});
+  ASSERT_TRUE(both_compute(0));
+  const std::size_t before = joins(0);
+  lose(1);
+  ASSERT_TRUE(printed(*agents_[0], "1 of at least 2 nodes are left"));
+  begin_again(1, {.count = "2"});
+  ASSERT_TRUE(sees_another_join(0, before));
+  EXPECT_THAT(end(0).err, Not(HasSubstr("started again")));
+  end(1);
+  const auto is_checkpoint = [](const auto& entry) {
+    return entry.path().filename().native().starts_with("checkpoint-");
+  };
+  const std::filesystem::directory_iterator saved(path("job")), end_of_saved;
+  EXPECT_EQ(std::count_if(saved, end_of_saved, is_checkpoint), 1);
+  expect_bits_of(*calm_job(kSteps));
+}
+
+// What waits says for what, and ends.
+TEST_F(ElasticHosts, NobodyWaitsForEver) {
+  const Nodes nodes{.count = "2", .conf = ",join_timeout=4"};
+  agents_[1] = agent(1, nodes);
+  EXPECT_THAT(end(1, 200).err, HasSubstr("no agent answered at node0:29400 within 4 s"));
+  agents_[0] = agent(0, nodes);
+  EXPECT_THAT(end(0, 1).err, HasSubstr("2 nodes to begin; 1 are here"));
+}
+
+// Who would compute something else is told why, and the job goes on.
+TEST_F(ElasticHosts, WhoComputesSomethingElseIsRefused) {
+  agents_[0] = agent(0, {});
+  ASSERT_TRUE(printed(*agents_[0], "/400 ["));
+  hold(0);
+  agents_[1] = agent(1, {.flags = {"--learning_rate", "0.5"}});
+  EXPECT_THAT(end(1, 1).err, HasSubstr("refused by the job: data, tokenizer or configuration of "
+                                       "node1 differ from the job's"));
+  agents_[1] = agent(1, {.variables = {{"TANDEM_KERNELS", "layer_norm=reference"}}});
+  EXPECT_THAT(end(1, 1).err, HasSubstr("other instructions round differently"));
+  release(0);
+  end(0);
+  expect_bits_of(*calm_job(kSteps));
+}
 
 }  // namespace
 }  // namespace tandem::testing

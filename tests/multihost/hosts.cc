@@ -39,13 +39,6 @@ bool wait_until(Condition condition, std::chrono::milliseconds limit) {
   return true;
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
 // The host's first process ends with the one that made its namespaces, that one with the test.
 std::vector<std::string> first_process(const std::string& script) {
   return {"setpriv", "--pdeathsig", "KILL",         "unshare", "--net", "--uts", "--mount",

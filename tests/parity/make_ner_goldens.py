@@ -3,7 +3,8 @@
 
     make_ner_goldens.py
 
-The sentences are made here. Tokens come from tokenizers with the demo model's tokenizer.json; the labels follow from its word ids by the rules of
+The sentences are made here. Tokens come from tokenizers with the tokenizer.json of the demo's model and of golden/tokenizers (RoBERTa's with add_prefix_space,
+as run_ner.py loads it); the labels follow from its word ids by the rules of
 docs/token_classification.md, restated here. Needs tokenizers and seqeval; the golden has the versions used.
 """
 
@@ -17,6 +18,7 @@ from tokenizers import Tokenizer
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODEL = HERE.parent.parent / "examples/demo/model"
+FAMILIES = ("roberta", "xlmr", "xlmr_older")
 MAX_LENGTH = 32
 
 PEOPLE = [["Ada"], ["Ada", "Lovelace"], ["Tom"], ["Anna", "Maria", "Berg"]]
@@ -52,8 +54,14 @@ def labels_of(word_ids, tags, ids, inside, all_tokens):
     return labels
 
 
-def features(rows):
-    tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+def load(directory):
+    text = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
+    if (text["pre_tokenizer"] or {}).get("type") == "ByteLevel":
+        text["pre_tokenizer"]["add_prefix_space"] = text["post_processor"]["add_prefix_space"] = True
+    return Tokenizer.from_str(json.dumps(text))
+
+
+def features(tokenizer, rows):
     tokenizer.enable_truncation(MAX_LENGTH)
     tokenizer.no_padding()
     names = sorted({tag for _, tags in rows for tag in tags})
@@ -62,7 +70,7 @@ def features(rows):
     out = []
     for words, tags in rows:
         encoding = tokenizer.encode(words, is_pretokenized=True)
-        out.append({"tokens": words, "ner_tags": tags, "input_ids": encoding.ids,
+        out.append({"input_ids": encoding.ids,
                     "labels": labels_of(encoding.word_ids, tags, ids, inside, False),
                     "labels_all_tokens": labels_of(encoding.word_ids, tags, ids, inside, True)})
     return names, out
@@ -96,10 +104,13 @@ def seqeval_cases():
 
 
 def main():
-    names, rows = features(sentences())
+    texts = sentences()
+    names, rows = features(load(MODEL), texts)
+    rows = [{"tokens": words, "ner_tags": tags} | row for (words, tags), row in zip(texts, rows)]
     head = {"versions": {name: importlib.metadata.version(name) for name in ("tokenizers", "seqeval")}, "max_seq_length": MAX_LENGTH, "label_list": names}
     lines = [json.dumps(head)[:-1]]
-    for key, items in (("rows", rows), ("seqeval", seqeval_cases())):
+    families = [(name, features(load(HERE / "golden/tokenizers" / name), texts)[1]) for name in FAMILIES]
+    for key, items in (("rows", rows), ("seqeval", seqeval_cases()), *families):
         body = ",\n".join("  " + json.dumps(item, ensure_ascii=False, separators=(",", ":")) for item in items)
         lines.append(f'{json.dumps(key)}: [\n{body}\n]')
     (HERE / "golden/ner.json").write_text(",\n".join(lines) + "}\n", encoding="utf-8")

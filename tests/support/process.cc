@@ -143,6 +143,32 @@ ProcessResult run(const std::vector<std::string>& command,
   return Process(command, environment).wait(limit);
 }
 
+bool prints(Process& process, const std::string& text) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (true) {
+    const bool ended = !process.running();  // before the look: what it printed last counts
+    const std::string printed = process.out_so_far() + process.err_so_far();
+    if (printed.find(text) != std::string::npos) return true;
+    if (ended || std::chrono::steady_clock::now() > limit) {
+      ADD_FAILURE() << "'" << text << "' was not printed: " << printed;
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string last_line(const std::string& text) {
+  const std::vector<std::string> lines = lines_of(text);
+  return lines.empty() ? "" : lines.back();
+}
+
 std::string unwrapped(const std::string& printed) {
   static const std::regex kLineEnd("\n(?:    |                )(?=[^ \n])");
   return std::regex_replace(printed, kLineEnd, " ");

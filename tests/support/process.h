@@ -57,6 +57,14 @@ ProcessResult run(const std::vector<std::string>& command,
 // says, not for where its lines are broken.
 std::string unwrapped(const std::string& printed);
 
+// Waits until `process` has printed `text` on either stream; fails the test where it ends without,
+// or prints nothing of the kind for a minute.
+bool prints(Process& process, const std::string& text);
+
+// The lines of a text, and the last of them, which is empty where there is none.
+std::vector<std::string> lines_of(const std::string& text);
+std::string last_line(const std::string& text);
+
 // Full path of a program in PATH, or empty.
 std::string find_program(const std::string& name);
 

@@ -2,32 +2,25 @@
 // question answering. One line for the family, in the table that the job gets; one for the task.
 #include <fmt/format.h>
 
-#include <filesystem>
-
-#include "apps/arguments/job_command_line.h"
 #include "apps/job_command.h"
+#include "tandem/core/error.h"
 #include "toy/toy_family.h"
 #include "toy/word_counts.h"
 
 namespace tandem::toy {
 
 constexpr const models::Family* kFamilies[] = {&models::kBert, &kToy};
-
-int run(std::span<const std::string> words) {
-  const Environment environment = Environment::from_process();
-  tasks::DataSource data;
-  CommandLine command_line(data);
-  const job::Request request =
-      apps::parse_request(words, std::filesystem::current_path(), environment, command_line);
-  Job task(std::move(data));
-  return apps::run_job(request, task, environment, kFamilies);
-}
+constexpr apps::JobCommand kCommand = {"run_toy", "counting words", "",
+                                       apps::make_arguments<CommandLine>};
 
 }  // namespace tandem::toy
 
 int main(int argc, char** argv) {
   try {
-    return tandem::toy::run(std::vector<std::string>(argv + 1, argv + argc));
+    return tandem::apps::run_job(tandem::toy::kCommand,
+                                 {.words = std::vector<std::string>(argv + 1, argv + argc),
+                                  .environment = tandem::Environment::from_process()},
+                                 tandem::toy::kFamilies);
   } catch (const tandem::Error& error) {
     fmt::print(stderr, "run_toy: {}\n", error.what());
     return error.exit_code();

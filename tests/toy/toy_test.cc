@@ -8,8 +8,8 @@
 #include "e2e/job.h"
 #include "tandem/models/encoder_model.h"
 #include "tandem/models/pretrained.h"
-#include "toy/mean_head.h"
 #include "toy/toy_family.h"
+#include "toy/word_counts.h"
 
 namespace tandem::testing {
 namespace {
@@ -35,7 +35,7 @@ class Toy : public JobTest {
             R"({"model_type": "toy", "vocab_size": 8, "width": 32, "depth": 2, "heads": 2,
                 "inner_width": 48, "max_position_embeddings": 32, "dropout": 0.1})",
             "config.json", known),
-        toy::make_mean_head);
+        models::make_head_of<toy::MeanHead>);
     std::vector<float> weights(model.layout().size());
     models::initialize_parameters(model.config(), model.layout(), weights, 7);
     models::save_pretrained(path("model"), model.config(), model.architecture(), model.layout(),

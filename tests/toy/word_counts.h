@@ -1,153 +1,149 @@
-// A task that is not tandem's own: which of the words "red" and "blue" occurs more often in a text.
-// Texts are the column "text" of data files. All that a task needs, and no more.
+// A task that is not tandem's own, with its head: which of the words "red" and "blue" occurs more
+// often in a text. Texts are the column "text" of data files. All that a task needs, and no more.
 #pragma once
 
-#include <optional>
+#include <algorithm>
 #include <sstream>
-#include <utility>
 
-#include "tandem/core/error.h"
-#include "tandem/data/read_rows.h"
 #include "tandem/kernels/cross_entropy.h"
-#include "tandem/tasks/data_source.h"
+#include "tandem/models/head.h"
+#include "tandem/nn/linear.h"
 #include "tandem/tasks/encoder_job.h"
+#include "tandem/tasks/example_task.h"
 #include "tandem/tasks/task_arguments.h"
 #include "tandem/tasks/text_classification/text_features.h"
-#include "toy/mean_head.h"
 
 namespace tandem::toy {
 
-class CommandLine final : public tasks::TaskArguments {
+// Two logits of a text, from the mean of its rows.
+class MeanHead final : public models::Head {
  public:
-  explicit CommandLine(tasks::DataSource& data) : data_(data) {}
+  MeanHead(const models::ModelConfig& config, nn::ParameterLayout& layout)
+      : Head({.class_suffix = "ForWordCounts",
+              .num_labels = 2,
+              .memory = config.hidden_size,             // the means
+              .training_memory = config.hidden_size}),  // their gradient
+        linear_(layout.add_linear("head", "choice", 2, config.hidden_size)) {}
 
-  std::string_view command() const override { return "run_toy"; }
-  flags::FlagTable flags() const override {
-    return flags::grouped("Data", tasks::data_source_flags("rows with a column \"text\""));
+  void forward(const nn::Pass& pass, std::span<const float> hidden, std::span<float> memory,
+               std::span<float> logits) const override {
+    const auto means = memory.first(pass.sequences.count() * linear_.in_features);
+    std::fill(means.begin(), means.end(), 0.0f);
+    for_each_value(pass, [&](std::size_t of_mean, std::size_t of_row, float share) {
+      means[of_mean] += share * hidden[of_row];
+    });
+    nn::linear_forward<float>(pass, linear_, means, logits);
   }
-  void add_to(flags::ArgumentParts& parts) override { parts.add(data_); }
-  std::vector<std::string> metrics() const override { return {"accuracy"}; }
-  std::string default_metric() const override { return "accuracy"; }
-  void check(const tasks::Stages& stages, std::string_view evaluation_flag) const override {
-    if (stages.predict) throw ConfigError("run_toy has no --do_predict; leave the flag out");
-    tasks::check_data_source(data_, stages, evaluation_flag, data::row_file_extensions());
+
+  void backward(const nn::Pass& pass, std::span<const float>, std::span<float> memory,
+                std::span<const float> grad_logits, std::span<float> grad_hidden,
+                const nn::Gradients& grads) const override {
+    const std::size_t size = pass.sequences.count() * linear_.in_features;
+    const auto grad_means = memory.subspan(size, size);
+    nn::linear_backward<float, float>(pass, linear_, memory.first(size), grad_logits, grad_means,
+                                      /*accumulate_grad_x=*/false, grads);
+    std::fill(grad_hidden.begin(), grad_hidden.end(), 0.0f);
+    for_each_value(pass, [&](std::size_t of_mean, std::size_t of_row, float share) {
+      grad_hidden[of_row] = share * grad_means[of_mean];
+    });
   }
 
  private:
-  tasks::DataSource& data_;
+  template <class Visit>
+  void for_each_value(const nn::Pass& pass, Visit visit) const {
+    const std::size_t H = linear_.in_features;
+    for (std::size_t s = 0; s < pass.sequences.count(); ++s) {
+      const std::size_t rows = pass.sequences.key_count[s];
+      for (std::size_t k = 0; k < rows * H; ++k)
+        visit(s * H + k % H, pass.sequences.row_begin[s] * H + k, 1.0f / static_cast<float>(rows));
+    }
+  }
+
+  nn::Linear linear_;
 };
 
 struct Texts {
   text_classification::TextFeatures features;
-  std::vector<std::int32_t> labels;  // of each: 1 where there is more red
+  std::vector<std::int32_t> labels = {};  // of each: 1 where there is more red
 };
 
-inline Texts read_texts(std::span<const std::filesystem::path> files,
-                        const text::Tokenizer& tokenizer, std::size_t max_tokens,
-                        ThreadPool& threads) {
-  const data::Rows rows = data::read_rows(files);
-  const data::Column* const column = rows.find("text");
-  if (column == nullptr || column->kind != data::Column::Kind::kText)
-    raise<DataError>("{}: expected a column \"text\" with texts", rows.file());
-  Texts texts{
-      text_classification::build_text_features(tokenizer, column->texts, {}, max_tokens, threads,
-                                               [&](std::size_t i) { return rows.place(i); }),
-      {}};
-  for (const std::string_view text : column->texts) {
-    std::istringstream words{std::string(text)};
-    int balance = 0;
-    for (std::string word; words >> word;) balance += (word == "red") - (word == "blue");
-    texts.labels.push_back(balance > 0);
-  }
-  return texts;
-}
-
 // What the trainer computes with.
-class WordCounts final : public tasks::EncoderTask {
+class WordCounts final : public tasks::ExampleTask<Texts> {
  public:
   WordCounts(models::ModelConfig config, const text::Tokenizer& tokenizer,
              const tasks::EncoderTaskOptions& options)
-      : EncoderTask(std::move(config), make_mean_head, tokenizer, options) {}
+      : ExampleTask(std::move(config), models::make_head_of<MeanHead>, tokenizer, options) {}
 
-  void set_train(Texts texts) { set_train_sequences((train_ = std::move(texts)).features); }
-  void set_eval(Texts texts) {
-    set_evaluation_sequences(tasks::Split::kEval, (eval_ = std::move(texts)).features);
-  }
-  std::string train_fingerprint() const override { return fingerprint(train_); }
-  std::string evaluation_fingerprint(tasks::Split) const override { return fingerprint(eval_); }
-
-  tasks::Evaluation evaluate(tasks::Split split, std::span<const float> output,
-                             const std::filesystem::path&, const std::string&,
-                             ThreadPool&) override {
-    double right = 0;
-    const auto logits = outputs_in_order(split, output);
-    for (std::size_t i = 0; i < logits.size(); ++i)
-      right += (logits[i][1] > logits[i][0]) == (eval_.labels[i] == 1);
-    return {.metrics = {{"accuracy", right / static_cast<double>(logits.size())}}, .warnings = {}};
-  }
-
- protected:
-  void reserve_labels(std::size_t sequences, std::size_t) override { labels_.reserve(sequences); }
-  void load_labels(std::span<const std::uint32_t> features, const nn::PackedBatch&) override {
-    labels_.clear();
-    for (const std::uint32_t i : features) labels_.push_back(train_.labels[i]);
-  }
-  double loss(const kernels::Context& context, const nn::PackedBatch&,
-              std::span<const float> logits, float scale, float* grad_logits) override {
-    return kernels::cross_entropy(
-        context, {.rows = labels_.size(), .classes = MeanHead::kLabels, .target = labels_.data()},
-        logits.data(), scale, grad_logits);
+  Texts read(std::span<const std::filesystem::path> files, ThreadPool& threads) const {
+    const data::Rows rows = data::read_rows(files);
+    const data::Column& column = rows.texts("text");
+    Texts texts{text_classification::build_text_features(
+        tokenizer(), column.texts, {}, model().config().max_tokens(), threads,
+        [&](std::size_t i) { return rows.place(i); })};
+    for (const std::string_view text : column.texts) {
+      std::istringstream words{std::string(text)};
+      int balance = 0;
+      for (std::string word; words >> word;) balance += (word == "red") - (word == "blue");
+      texts.labels.push_back(balance > 0);
+    }
+    return texts;
   }
 
  private:
-  std::string fingerprint(const Texts& texts) const {
-    tasks::Fingerprint fingerprint;
-    fingerprint.add(texts.features, options().padding);
-    fingerprint.add(std::span<const std::int32_t>(texts.labels));
-    return fingerprint.text();
+  std::string fingerprint(const Texts& texts) const override {
+    return tasks::Fingerprint(texts.features, options().padding).add(texts.labels).text();
+  }
+  void reserve_labels(std::size_t sequences, std::size_t) override { labels_.reserve(sequences); }
+  void load_labels(std::span<const std::uint32_t> features, const nn::PackedBatch&) override {
+    labels_.clear();
+    for (const std::uint32_t i : features) labels_.push_back(train().labels[i]);
+  }
+  double loss(const kernels::Context& context, const nn::PackedBatch&,
+              std::span<const float> logits, float scale, float* grad_logits) override {
+    return kernels::cross_entropy(context,
+                                  {.rows = labels_.size(), .classes = 2, .target = labels_.data()},
+                                  logits.data(), scale, grad_logits);
+  }
+  tasks::Evaluation evaluate_set(const Texts& texts, const tasks::EvaluationInput& input) override {
+    double right = 0;
+    for (std::size_t i = 0; i < texts.labels.size(); ++i)
+      right += (input.logits[i][1] > input.logits[i][0]) == (texts.labels[i] == 1);
+    return {.metrics = {{"accuracy", right / static_cast<double>(texts.labels.size())}}};
   }
 
-  Texts train_, eval_;
   std::vector<std::int32_t> labels_;  // of the batch
 };
 
 // What a job asks of it.
-class Job final : public tasks::EncoderJob {
+class Job final : public tasks::ExampleJob<WordCounts, tasks::DataSource> {
  public:
-  explicit Job(tasks::DataSource data) : data_(std::move(data)) {}
-
-  std::string_view examples() const override { return "texts"; }
-  hub::DatasetFiles find_data(const tasks::Stages& stages, const hub::ModelArguments& model,
-                              const Environment& environment,
-                              hub::DownloadObserver& downloads) const override {
-    return tasks::find_data_files(data_, stages, model, environment, downloads,
-                                  data::row_file_extensions());
-  }
+  using ExampleJob::ExampleJob;
   tasks::Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
                          const tasks::TaskSettings& settings) override {
-    tokenizer_ = &tokenizer;
-    return made(task_.emplace(std::move(config), tokenizer, tasks::task_options(settings, {})));
+    return made(std::move(config), tokenizer, tasks::task_options(settings, {}));
   }
   void load_data(const tasks::DataParts& parts) override {
-    const auto read = [&](std::span<const std::filesystem::path> files) {
-      return read_texts(files, *tokenizer_, model_config().max_tokens(), parts.threads);
-    };
+    const auto read = [&](const auto& files) { return task_->read(files, parts.threads); };
     if (parts.stages.train) task_->set_train(read(parts.files.train));
-    if (parts.stages.eval) task_->set_eval(read(parts.files.validation));
-  }
-  std::string_view main_metric() const override { return "accuracy"; }
-  std::string title() const override { return "word counts"; }
-  tasks::DataName data_name(const tasks::Stages& stages) const override {
-    return {data_.dataset_name, data_.dataset_config_name, tasks::data_text(data_, stages)};
+    if (parts.stages.eval) task_->add_evaluation(tasks::Split::kEval, read(parts.files.validation));
+    if (parts.stages.predict) task_->add_evaluation(tasks::Split::kPredict, read(parts.files.test));
   }
   tasks::CardTask card_task() const override {
     return {"Text Classification", "text-classification", {"accuracy"}};
   }
+};
 
- private:
-  tasks::DataSource data_;
-  const text::Tokenizer* tokenizer_ = nullptr;
-  std::optional<WordCounts> task_;
+// What its command line has beside every job's.
+class CommandLine final : public tasks::DataTaskArguments<tasks::DataSource> {
+ public:
+  std::string_view command() const override { return "run_toy"; }
+  flags::FlagTable flags() const override {
+    return flags::grouped("Data", tasks::data_source_flags("rows with a column \"text\""));
+  }
+  std::vector<std::string> metrics() const override { return {"accuracy"}; }
+  std::unique_ptr<tasks::JobTask> make_job() const override {
+    return std::make_unique<Job>(arguments());
+  }
 };
 
 }  // namespace tandem::toy

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
@@ -18,6 +19,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/interruption.h"
 #include "tandem/core/thread_pool.h"
+#include "tandem/core/volume.h"
 
 namespace tandem {
 namespace {
@@ -218,6 +220,23 @@ TEST(Environment, TheTableOfOtherLibrariesSaysWhatIsRead) {
     }
   }
   EXPECT_GT(checked, 15);
+}
+
+TEST(Volume, ThatIsGoneIsAnotherErrorThanOneThatIsFull) {
+  const IoError full = io_error("cannot write", "/v/a", ENOSPC);
+  EXPECT_EQ(full.exit_code(), 1);
+  EXPECT_THAT(full.what(),
+              ::testing::HasSubstr("'/v/a': No space left on device; make room there"));
+  EXPECT_THAT(io_error("cannot create", "/v/a", EROFS).what(),
+              ::testing::HasSubstr("mount the volume for writing"));
+  for (const int gone : {ESTALE, ENOTCONN, ECONNABORTED, EIO}) {
+    try {
+      throw io_error("cannot sync", "/v/a", gone);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), kVolumeGone);
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("the volume or its server does not answer"));
+    }
+  }
 }
 
 }  // namespace

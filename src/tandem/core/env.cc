@@ -167,11 +167,13 @@ constexpr EnvironmentVariable kRegistry[] = {
      "before CCL_KVS_IFACE and GLOO_SOCKET_IFNAME"},
     {"TANDEM_JOB_TOKEN", "a secret that every rank of the job must know; empty: none"},
     {"TANDEM_KERNELS", "forces kernels, for example gemm=reference,attention=avx2"},
+    {"TANDEM_LOG_FORMAT",
+     "what --log_format says when it is not given: text, or json for one JSON object a line"},
     {"TANDEM_MAX_DOWNLOAD_GIB",
      "GiB that one run may download of one repository of the Hub (default 100)"},
     {"TANDEM_METRICS_PORT",
-     "port at which the first rank of a host answers /metrics, /healthz and /readyz while a job "
-     "runs; unset: none"},
+     "port at which tandem run, or without it the first rank of a host, answers /metrics, /healthz "
+     "and /readyz; unset: none"},
     {"TANDEM_NODE_ID",
      "ranks share memory only if this agrees too: makes several nodes of one machine, for tests"},
     {"TANDEM_PLUGIN_PATH",

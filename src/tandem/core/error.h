@@ -59,7 +59,7 @@ class CommError : public Error {
   int exit_code() const noexcept override { return 200; }
 };
 
-// IoError for a failed system call: "<what> '<path>': <strerror> …".
+// IoError for a failed system call: "<what> '<path>': <strerror> …". Throws VolumeGone.
 [[nodiscard]] IoError io_error(std::string_view what, std::string_view path, int error_number);
 
 // Formats a message and throws E: raise<DataError>("{}: expected {}", path, n).

@@ -121,7 +121,7 @@ class ColumnWriter {
     } else if (column.kind == Kind::kOther) {
       fill_nulls(column, kind);
     } else {
-      raise<DataError>("\"{}\" is {} here, but {} in the rows before", column.name, name_of(kind),
+      raise<DataError>("\"{}\" is {} here, but {} before", column.name, name_of(kind),
                        name_of(column.kind));
     }
     column.kind = kind;

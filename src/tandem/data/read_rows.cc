@@ -83,6 +83,13 @@ const Column* Rows::find(std::string_view name) const {
   return found == columns_.end() ? nullptr : &*found;
 }
 
+const Column& Rows::texts(std::string_view name) const {
+  const Column* const column = find(name);
+  if (column == nullptr || column->kind != Column::Kind::kText)
+    raise<DataError>("{}: expected a column \"{}\" with texts", file(), name);
+  return *column;
+}
+
 std::string Rows::place(std::size_t row) const {
   const auto behind = std::find_if(parts_.begin(), parts_.end(),
                                    [&](const Part& part) { return part.begin > row; });

@@ -47,6 +47,8 @@ class Rows {
   std::span<const Column> columns() const { return columns_; }
   // Null when there is none of this name among them.
   const Column* find(std::string_view name) const;
+  // The column of this name; throws DataError where there is none, or where it has no texts.
+  const Column& texts(std::string_view name) const;
   // The first file's name.
   const std::string& file() const { return parts_.front().file; }
   // For an error about a row: "'train.csv', row 17 (line 18)".

@@ -113,7 +113,7 @@ TEST(ReadRows, BadFilesAreNamed) {
   EXPECT_THAT(error_of("a.json", " \n"), HasSubstr("the file is empty"));
   EXPECT_THAT(error_of("a.csv", "a,b\n"), HasSubstr("no row in it"));
   EXPECT_THAT(error_of("a.json", "{\"a\": 1}\n{\"a\": \"x\"}"),
-              HasSubstr("row 2 (line 2): \"a\" is text here, but integer in the rows before"));
+              HasSubstr("row 2 (line 2): \"a\" is text here, but integer before"));
   EXPECT_THAT(error_of("a.json", "{\"a\": 1}\n{\"a\": {\"b\": 1}}"),
               HasSubstr("row 2 (line 2): \"a\" is an object"));
   EXPECT_THAT(error_of("a.json", "{\"a\": 1}\n[1]"), HasSubstr("row 2 (line 2): a row is an"));

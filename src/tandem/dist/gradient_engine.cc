@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "tandem/core/error.h"
 #include "tandem/dist/gradient_engine_state.h"
@@ -199,23 +200,29 @@ std::span<float> GradientEngine::gradient(std::size_t shard) const {
   return {s.local[s.local_rank].arena(static_cast<std::size_t>(step.arena)), s.model.elements()};
 }
 
-MemoryPerNode GradientEngine::memory_of_node() const {
+MemoryPerNode GradientEngine::memory_of_node(int workers) const {
   const State& s = *state_;
-  const std::size_t floats = s.model.gradient().size_bytes();
+  std::vector<int> ranks;
+  if (workers > 0) {
+    ranks.resize(static_cast<std::size_t>(std::min(workers, s.shard_count)));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  } else {
+    for (const LocalRank& one : s.local) ranks.push_back(one.rank);
+  }
+  const int world_size = workers > 0 ? static_cast<int>(ranks.size()) : s.world_size;
   MemoryPerNode memory;
   memory.weights = s.model.weights().size_bytes();
   memory.bf16_weights = s.model.bf16_weights().size_bytes();
   memory.optimizer_state = s.model.optimizer_state().size_bytes();
   memory.shared = s.model.shared();
-  memory.undo = s.model.undo_bytes() * s.local.size();
+  memory.undo = s.model.undo_bytes() * ranks.size();
   memory.messages =
       s.send_buffer.size() + (s.own_roots.size() + s.received_roots.size()) * sizeof(bfloat16);
   for (const RemoteNode& node : s.remote) memory.messages += node.received.size();
-  memory.messages *= s.local.size();
-  for (const LocalRank& one : s.local) {
-    const auto run = shards_of(one.rank, s.world_size, s.shard_count);
-    memory.gradients +=
-        floats * static_cast<std::size_t>(plan_shards(run, s.shard_count).num_arenas);
+  memory.messages *= ranks.size();
+  for (const int rank : ranks) {
+    const ShardPlan plan = plan_shards(shards_of(rank, world_size, s.shard_count), s.shard_count);
+    memory.gradients += s.model.gradient().size_bytes() * static_cast<std::size_t>(plan.num_arenas);
   }
   return memory;
 }

@@ -149,7 +149,8 @@ class GradientEngine {
   // nothing.
   void gather(std::span<const double> own_values, std::vector<double>& all);
 
-  MemoryPerNode memory_of_node() const;
+  // Of the ranks that there are; with `workers` > 0 as if so many on this node were all.
+  MemoryPerNode memory_of_node(int workers = 0) const;
   std::string describe() const;  // shards, ranks, buckets, arenas; one line
 
  private:

@@ -1,7 +1,6 @@
 #include "tandem/elastic/agent_links.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/rendezvous/address.h"
 #include "tandem/rendezvous/job_token.h"
 
 namespace tandem::elastic {
@@ -25,11 +25,13 @@ using membership::Frame;
 using membership::Message;
 using membership::NodeId;
 using membership::Peer;
+using rendezvous::Address;
 using rendezvous::FileDescriptor;
 using std::chrono::milliseconds;
 using Clock = AgentLinks::Clock;
 
 constexpr std::string_view kProtocol{"TNDMAGT1", 8};
+constexpr std::string_view kRefusal{"TNDMAGNO", 8};  // in the place of a frame
 constexpr std::size_t kNonceBytes = 16;
 static_assert(kProtocol.size() + kNonceBytes == kGreetingBytes);
 constexpr std::size_t kMostFirstFrame = 4096;
@@ -43,19 +45,22 @@ constexpr milliseconds kHostSilence{3000};
 constexpr milliseconds kSoon{20};
 constexpr int kSoonTries = 5;
 constexpr milliseconds kLater{500};
+// Whoever is shown out again and again does not fill the log.
+constexpr milliseconds kNoticeEvery{10000};
 
-// Reads what is there; false: the connection has ended.
+// Reads what is there, up to some pieces: who sends without a pause neither fills the memory nor
+// keeps this agent from the others. False: the connection has ended.
 bool read_some(const FileDescriptor& socket, std::string& to) {
   char bytes[16384];
-  while (true) {
+  for (int pieces = 0; pieces < 16; ++pieces) {
     const ssize_t count = ::recv(socket.get(), bytes, sizeof bytes, 0);
     if (count > 0) {
       to.append(bytes, static_cast<std::size_t>(count));
-      continue;
+    } else if (count == 0 || errno != EINTR) {
+      return count < 0 && errno == EAGAIN;
     }
-    if (count < 0 && errno == EINTR) continue;
-    return count < 0 && errno == EAGAIN;
   }
+  return true;
 }
 
 // Sends what fits; false: the connection has ended.
@@ -86,15 +91,10 @@ std::optional<Frame> next_frame(Channel& channel, std::string& received) {
   return frame;
 }
 
-struct Address {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-};
-
 // A name is looked up by a thread of its own, which may take many seconds and outlive who asked.
 class Lookup {
  public:
-  Lookup(const std::string& host, const std::string& port) {
+  Lookup(const std::string& host, int port) {
     if (find(host, port, AI_NUMERICHOST, *shared_)) return;
     std::thread([host, port, shared = shared_] { find(host, port, 0, *shared); }).detach();
   }
@@ -114,36 +114,16 @@ class Lookup {
     std::vector<Address> addresses;
   };
 
-  static bool find(const std::string& host, const std::string& port, int flags, Shared& shared) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = flags;
-    addrinfo* found = nullptr;
-    const bool failed = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0;
+  static bool find(const std::string& host, int port, int flags, Shared& shared) {
+    rendezvous::Resolved found = rendezvous::resolve(host, port, flags);
     const std::lock_guard lock(shared.mutex);
-    for (const addrinfo* one = failed ? nullptr : found; one != nullptr; one = one->ai_next) {
-      Address address;
-      address.length = one->ai_addrlen;
-      std::copy_n(reinterpret_cast<const char*>(one->ai_addr), one->ai_addrlen,
-                  reinterpret_cast<char*>(&address.storage));
-      shared.addresses.push_back(address);
-    }
-    if (!failed) ::freeaddrinfo(found);
-    shared.done = !failed || flags == 0;
+    shared.addresses = std::move(found.addresses);
+    shared.done = !shared.addresses.empty() || flags == 0;
     return shared.done;
   }
 
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
-
-// "host:port" and "[::1]:port".
-std::pair<std::string, std::string> split(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return {address, "0"};
-  std::string host = address.substr(0, colon);
-  if (host.size() > 1 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  return {host, address.substr(colon + 1)};
-}
 
 }  // namespace
 
@@ -219,8 +199,8 @@ class AgentLinks::Outgoing {
   bool wanted() const { return probing_ || !waiting_.empty(); }
 
   void begin(Clock::time_point now) {
-    const auto [host, port] = split(address_);
-    lookup_.emplace(host, port);
+    const auto where = rendezvous::split_host(address_);
+    lookup_.emplace(where ? where->host : "", where ? where->number.value_or(0) : 0);
     state_ = State::kLookup;
     limit_ = now + kConnect;
   }
@@ -234,8 +214,7 @@ class AgentLinks::Outgoing {
     state_ = State::kConnecting;
     limit_ = now + kConnect;
     if (!socket_) return fail(now, errno);
-    const auto* where = reinterpret_cast<const sockaddr*>(&address.storage);
-    if (::connect(socket_.get(), where, address.length) != 0 && errno != EINPROGRESS)
+    if (::connect(socket_.get(), address.get(), address.length) != 0 && errno != EINPROGRESS)
       fail(now, errno);
   }
 
@@ -260,9 +239,15 @@ class AgentLinks::Outgoing {
     const bool alive = read_some(socket_, received_);
     try {
       if (state_ == State::kGreeting && !greeted()) return alive && write_some(socket_, unsent_);
+      if (state_ == State::kProving && received_.starts_with(kRefusal))
+        raise<CommError>("it has another job token (TANDEM_JOB_TOKEN) than this agent");
       while (auto frame = next_frame(channel_, received_)) hear(*frame);
     } catch (const CommError& error) {
-      links_.options_.log(fmt::format("the agent at {}: {}", address_, error.what()));
+      if (state_ == State::kOpen) {
+        links_.options_.log(fmt::format("the agent at {}: {}", address_, error.what()));
+      } else {
+        links_.news_.strangers.push_back({address_, error.what()});
+      }
       return false;
     }
     return alive && write_some(socket_, unsent_) && unsent_.size() < kMostUnsent;
@@ -392,11 +377,23 @@ void AgentLinks::let_in() {
           membership::frame_bytes(channel({}, {}), received.substr(kGreetingBytes));
       return bytes > kMostFirstFrame ? 0 : kGreetingBytes + bytes;
     } catch (const CommError& error) {
-      options_.log(fmt::format("an agent was shown out: {}", error.what()));
+      tell_of_stranger(fmt::format("an agent was shown out: {}", error.what()));
       return 0;
     }
   };
   for (rendezvous::Guest& guest : lobby_.take_complete(wanted)) admit(std::move(guest));
+}
+
+void AgentLinks::tell_of_stranger(const std::string& text) {
+  const auto now = Clock::now();
+  if (now < next_notice_) {
+    ++untold_;
+    return;
+  }
+  next_notice_ = now + kNoticeEvery;
+  const std::size_t untold = std::exchange(untold_, 0);
+  options_.log(untold == 0 ? text
+                           : fmt::format("{} (and {} more since the last line)", text, untold));
 }
 
 void AgentLinks::admit(rendezvous::Guest guest) {
@@ -411,8 +408,12 @@ void AgentLinks::admit(rendezvous::Guest guest) {
     if (!frame) return;
     incoming->from = frame->from;
   } catch (const CommError& error) {
-    return options_.log(fmt::format("an agent at {} was shown out: {}",
-                                    rendezvous::peer_address(incoming->socket), error.what()));
+    tell_of_stranger(fmt::format("an agent at {} was shown out: {}",
+                                 rendezvous::peer_address(incoming->socket), error.what()));
+    // It learns why. Nothing is proved to it: what this agent proves could be shown to another one.
+    std::string refusal(kRefusal);
+    write_some(incoming->socket, refusal);
+    return;
   }
   incoming->unsent = membership::encode(incoming->channel, {options_.self, 0, Fact{}});
   note_address(incoming->from.id, incoming->from.address);

@@ -58,6 +58,11 @@ class AgentLinks {
     std::vector<membership::Frame> frames;  // to this agent
     std::vector<membership::NodeId> dead;   // each once
     std::vector<std::string> nobody_at;     // addresses
+    struct Stranger {
+      std::string address;
+      std::string why;  // it is none of this job's agents
+    };
+    std::vector<Stranger> strangers;
   };
   News serve();
   // Nothing is left to be sent to anybody who can be reached.
@@ -69,6 +74,7 @@ class AgentLinks {
 
   void let_in();
   void admit(rendezvous::Guest guest);
+  void tell_of_stranger(const std::string& text);
   bool hear(Incoming& incoming);
   void take(membership::Frame frame);
   // `id` is at the address; whoever was there before is dead.
@@ -86,6 +92,8 @@ class AgentLinks {
   std::map<std::string, membership::NodeId> at_;               // who was heard of last there
   std::set<membership::NodeId> dead_;
   News news_;
+  Clock::time_point next_notice_{};
+  std::size_t untold_ = 0;  // strangers since the last line about one
 };
 
 }  // namespace tandem::elastic

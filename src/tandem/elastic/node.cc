@@ -100,6 +100,7 @@ void Node::worker_ended(int worker, const std::string& how, bool fault) {
 void Node::vacate(int worker) {
   Seat& seat = seats_[static_cast<std::size_t>(worker)];
   if (seat.state == State::kGone || seat.state == State::kDone) return;
+  lost_since_step_ = lost_since_step_ || seat.state == State::kRunning;
   seat.state = State::kGone;
   if (decider_ == worker && !decision_) {
     decider_ = -1;
@@ -210,9 +211,10 @@ void Node::hear(int worker, const Packet& packet) {
       records_.push_back(record_from(packet.text));
       return agent_->applied(now(), view_, step_, /*boundary=*/false);
     case PacketKind::kProgress:
-      if (!current) return;
-      progress_ = packet.text;
-      return records_.clear();
+      return keep(worker, packet);
+    case PacketKind::kMeasured:
+      if (worker == keeper_) measured_ = packet.text;
+      return;
     case PacketKind::kFailed:
       if (current) agent_->step_failed(now(), view_, {}, {});
       return;
@@ -231,17 +233,40 @@ void Node::hear(int worker, const Packet& packet) {
   }
 }
 
+// Lines that come with it are printed if it is kept, and not otherwise. So who comes after a worker
+// that died before says them again, and after one that died behind nobody does.
+void Node::keep(int worker, const Packet& progress) {
+  if (progress.first > progress.text.size())
+    raise<CommError>("{} bytes of lines in a text of {}", progress.first, progress.text.size());
+  if (progress.view == serial_) {
+    const std::size_t own = progress.text.size() - progress.first;
+    progress_ = progress.text.substr(0, own);
+    records_.clear();
+    if (progress.first > 0 && options_.print) options_.print(worker, progress.text.substr(own));
+  }
+  if (progress.first > 0) say(worker, {.kind = PacketKind::kPrinted, .view = progress.view});
+}
+
 // What a view has cost is the time between two steps.
 void Node::note_progress(std::uint64_t step) {
   if (step <= newest_applied_) return;
   const auto now = Clock::now();
-  if (std::exchange(first_of_view_, false) && serial_ > 1 && newest_applied_ > 0) {
-    const std::chrono::duration<double> pause = now - applied_at_;
+  const double pause = std::chrono::duration<double>(now - applied_at_).count();
+  const bool first = std::exchange(first_of_view_, false);
+  if (first && serial_ > 1 && newest_applied_ > 0) {
     options_.log(fmt::format("view {}: step {} is applied, {:.2f} s after step {}", shown_view(),
-                             step, pause.count(), newest_applied_));
+                             step, pause, newest_applied_));
+    if (lost_since_step_) seconds_lost_ += std::max(0.0, pause - seconds_per_step_);
   }
+  if (!first) seconds_per_step_ = pause;
+  lost_since_step_ = false;
   newest_applied_ = step;
   applied_at_ = now;
+}
+
+std::optional<double> Node::seconds_since_step() const {
+  if (newest_applied_ == 0) return std::nullopt;
+  return std::chrono::duration<double>(Clock::now() - applied_at_).count();
 }
 
 void Node::tell_place(const std::string& place, int except) {

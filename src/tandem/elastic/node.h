@@ -12,6 +12,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -45,16 +46,11 @@ struct NodeOptions {
   int workers = 1;
   int shards = 1;  // logical shards of the job, where its flags do not say
   std::function<void(const std::string&)> log;  // a line for people
+  // Prints lines of worker's, where its stdout goes.
+  std::function<void(int worker, const std::string& lines)> print = {};
   // Who has not left a view for so long after it was told is stopped or stuck, and killed.
   std::chrono::milliseconds leave_limit{5000};
   std::optional<NodePlace> place = {};  // none: all of the job is on this host
-};
-
-// The workers of a view bring those that are behind to its step (dist::GradientEngine::level), from
-// whatever step: a node need not be level before it is a member. docs/design/0016 says why.
-class LevelledInViews final : public membership::Rules {
- public:
-  bool may_compute(const membership::Holding&, std::uint64_t) const override { return true; }
 };
 
 class Node {
@@ -76,6 +72,10 @@ class Node {
   void worker_ended(int worker, const std::string& how, bool fault);
   // Whether it has ever been ready, since open_seat().
   bool was_ready(int worker) const { return seats_[static_cast<std::size_t>(worker)].was_ready; }
+  // Whether it has been in a view that computes, since open_seat().
+  bool has_computed(int worker) const {
+    return seats_[static_cast<std::size_t>(worker)].has_computed;
+  }
   // It said that it has done all of the job.
   bool is_done(int worker) const {
     return seats_[static_cast<std::size_t>(worker)].state == State::kDone;
@@ -109,7 +109,18 @@ class Node {
   std::uint64_t view() const { return serial_; }
   std::string_view doing(int worker) const;
   int rank_now(int worker) const;
-  std::uint64_t step() const { return step_; }
+  // The last step that is known here to be applied, by whomever.
+  std::uint64_t step() const { return std::max(step_, step_of_view_); }
+  // Of the newest view: its nodes and ranks.
+  int num_nodes() const { return static_cast<int>(members_.size()); }
+  int num_ranks() const { return num_ranks_; }
+  // From the last step before a worker or node was lost to the first one after it, less what a step
+  // takes; the sum over all losses that this agent has seen.
+  double seconds_lost() const { return seconds_lost_; }
+  // Since a step was applied; nothing before the first.
+  std::optional<double> seconds_since_step() const;
+  // Seat::measured() of the first worker, or empty.
+  const std::string& measured() const { return measured_; }
 
  private:
   enum class State { kGone, kStarting, kReady, kRunning, kLeft, kDone };
@@ -118,6 +129,7 @@ class Node {
     PacketSocket line;
     rendezvous::FileDescriptor workers_end;  // until the process has been started
     bool was_ready = false;
+    bool has_computed = false;
     std::uint64_t since = 0;  // ready: the older, the lower its rank
     int rank = -1;
   };
@@ -147,6 +159,7 @@ class Node {
   std::uint64_t shown_view() const { return links_ ? view_.counter : serial_; }
   void run(const std::vector<int>& workers, const Ranks& ranks, const Briefing& briefing);
   void hear_others();
+  void hear_stranger(const AgentLinks::News::Stranger& stranger);
   void hear_fact(const membership::Fact& fact);
   void send_place(const std::string& place);
   void share_decision(const membership::Peer& to);
@@ -155,12 +168,13 @@ class Node {
   void watch_patience();
   void stop_workers();
   void note_progress(std::uint64_t step);
+  void keep(int worker, const Packet& progress);
   void tell_place(const std::string& place, int except);
   void say(int worker, Packet packet);
 
   NodeOptions options_;
   rendezvous::FileDescriptor memory_;
-  const LevelledInViews rules_;
+  const membership::LevelledInViews rules_;
   std::unique_ptr<AgentLinks> links_;  // null: one host
   std::unique_ptr<membership::Agent> agent_;
   std::vector<Seat> seats_;
@@ -173,9 +187,16 @@ class Node {
   std::optional<membership::Fact> meeting_;  // of a view that may be installed here soon
   std::size_t most_ranks_ = 0;               // the job's logical shards; 0: not known yet
   std::optional<Computes> computes_;
-  std::uint64_t step_ = 0;
+  std::uint64_t step_ = 0;            // that this node holds
+  std::uint64_t step_of_view_ = 0;    // with whose end the newest view began
   std::uint64_t newest_applied_ = 0;  // that was told, and when
   Clock::time_point applied_at_ = Clock::now();
+  double seconds_per_step_ = 0;  // between the last two of one view
+  bool lost_since_step_ = false;
+  double seconds_lost_ = 0;
+  int num_ranks_ = 0;
+  std::string measured_;
+  int keeper_ = -1;  // the first worker of the view here
   bool first_of_view_ = false;
   bool as_agreed_ = false;  // the workers have left after a step
   bool stopping_ = false;

@@ -145,15 +145,20 @@ std::string Node::changes_to(const membership::View& view) const {
 void Node::obey(const membership::RunView& order) {
   const membership::View& view = order.view;
   ++serial_;
-  const std::uint64_t step = std::max(step_, view.step);
+  step_of_view_ = view.step;
   view_ = view.number;
   paused_ = view.paused;
   begun_ = true;
   first_of_view_ = true;
   as_agreed_ = false;
   const std::string changes = changes_to(view);
+  lost_since_step_ =
+      lost_since_step_ || std::any_of(members_.begin(), members_.end(), [&](const auto& member) {
+        return !has(view.members, member.peer.id);
+      });
   members_ = view.members;
   const Ranks ranks = ranks_of(view);
+  num_ranks_ = ranks.all;
   const std::vector<int> chosen = choose(static_cast<std::size_t>(ranks.own));
   // Somebody has died since: another view comes.
   if (static_cast<int>(chosen.size()) < ranks.own) return;
@@ -161,11 +166,11 @@ void Node::obey(const membership::RunView& order) {
     options_.log(fmt::format(
         "view {}: {} of at least {} nodes are left after step {}: {}; the job waits for more, up "
         "to {} s",
-        shown_view(), view.members.size(), agent_->options().bounds.min_nodes, step, changes,
+        shown_view(), view.members.size(), agent_->options().bounds.min_nodes, step(), changes,
         std::chrono::duration_cast<seconds>(options_.place->patience).count()));
   } else if (links_ || serial_ > 1 || ranks.all < options_.shards) {
     options_.log(fmt::format("view {}: {} of {} workers go on after step {}{}{}", shown_view(),
-                             ranks.all, options_.shards, step, changes.empty() ? "" : ": ",
+                             ranks.all, options_.shards, step(), changes.empty() ? "" : ": ",
                              changes));
   }
   why_.clear();
@@ -177,10 +182,12 @@ void Node::run(const std::vector<int>& workers, const Ranks& ranks, const Briefi
   for (std::size_t i = 0; i < workers.size(); ++i) {
     Seat& seat = seats_[static_cast<std::size_t>(workers[i])];
     seat.state = State::kRunning;
+    seat.has_computed = seat.has_computed || !briefing.paused;
     seat.rank = ranks.before + static_cast<int>(i);
     Briefing own = briefing;
     own.keeps = i == 0;
     if (own.keeps) {
+      keeper_ = workers[i];
       own.progress = progress_;
       own.records = records_;
     }
@@ -208,6 +215,7 @@ void Node::hear_others() {
   AgentLinks::News news = links_->serve();
   for (const membership::NodeId node : news.dead) agent_->peer_dead(now(), node);
   for (const std::string& address : news.nobody_at) agent_->nobody_at(now(), address);
+  for (const AgentLinks::News::Stranger& stranger : news.strangers) hear_stranger(stranger);
   for (const membership::Frame& frame : news.frames) {
     if (const auto* fact = std::get_if<membership::Fact>(&frame.message)) {
       hear_fact(*fact);
@@ -222,6 +230,16 @@ void Node::hear_others() {
   const int asker = askers_.front();
   askers_.erase(askers_.begin());
   answer_asker(asker);
+}
+
+// At an address where the job should be, before it was met, that is the end.
+void Node::hear_stranger(const AgentLinks::News::Stranger& stranger) {
+  const auto& contacts = agent_->options().contacts;
+  const bool wanted =
+      std::find(contacts.begin(), contacts.end(), stranger.address) != contacts.end();
+  if (!begun_ && !end_ && wanted)
+    end_ = {1, fmt::format("the agent at {}: {}; give all agents of the job the same",
+                           stranger.address, stranger.why)};
 }
 
 void Node::hear_fact(const membership::Fact& fact) {

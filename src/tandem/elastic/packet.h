@@ -22,19 +22,22 @@ enum class PacketKind : std::uint32_t {
               // the job's logical shards; text: what it computes with and on (ready_text)
   kPlace,     // of `view`, whose rank 0 it is: text is where the others meet it
   kApplied,   // first: a step; text: its record. From the first worker of the node
-  kProgress,  // text: where the job is. From the first worker of the node
+  kProgress,  // text: where the job is, and behind it the lines that are to be printed with it, of
+              // which `first` bytes are. From the first worker of the node
+  kMeasured,  // text: what it has measured, for who watches the job; opaque here
   kLeft,    // the view, after a step as its header said, or because of kStop. first: the step that
             // its node has or can finish; second: 1 if by the header
   kFailed,  // `view` cannot go on, as text says; kLeft follows
   kDone,    // the job, to its end; first: the exit code
   // To a worker.
-  kDecide,       // nobody has: do it
-  kDecision,     // text: what was decided
-  kRun,          // `view`: first is the rank, second the size; text: a Briefing
-  kMeet,         // text: where rank 0 of `view` is
-  kStop,         // leave the view at once
-  kChange,       // leave it after the next step
-  kEndRequested  // a person or a scheduler wants the job to stop
+  kDecide,        // nobody has: do it
+  kDecision,      // text: what was decided
+  kRun,           // `view`: first is the rank, second the size; text: a Briefing
+  kMeet,          // text: where rank 0 of `view` is
+  kStop,          // leave the view at once
+  kChange,        // leave it after the next step
+  kEndRequested,  // a person or a scheduler wants the job to stop
+  kPrinted        // the lines of kProgress
 };
 
 struct Packet {

@@ -7,11 +7,17 @@
 
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <utility>
 
 #include "tandem/core/error.h"
 
 namespace tandem::elastic {
+namespace {
+
+constexpr std::chrono::seconds kPrinting{1};
+
+}  // namespace
 
 std::string to_text(const SeatCard& card) {
   return fmt::format("{}:{}:{}:{}:{}:{}", card.line, card.memory, card.worker, card.workers,
@@ -99,6 +105,9 @@ void Seat::hear(Packet packet) {
     case PacketKind::kChange:
       change_ = true;
       break;
+    case PacketKind::kPrinted:
+      if (prints_ > 0) --prints_;
+      break;
     case PacketKind::kEndRequested:
       end_requested_ = true;
       break;
@@ -168,8 +177,22 @@ void Seat::applied(std::uint64_t view, std::uint64_t step, const std::vector<dou
   send({.kind = PacketKind::kApplied, .view = view, .first = step, .text = record_text(record)});
 }
 
-void Seat::progress(std::uint64_t view, std::string text) {
-  send({.kind = PacketKind::kProgress, .view = view, .text = std::move(text)});
+void Seat::progress(std::uint64_t view, std::string text, const std::string& lines) {
+  if (!lines.empty()) {
+    const std::lock_guard lock(mutex_);
+    ++prints_;
+  }
+  send({.kind = PacketKind::kProgress,
+        .view = view,
+        .first = lines.size(),
+        .text = std::move(text) + lines});
+  if (lines.empty()) return;
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kPrinting, [&] { return prints_ == 0; });
+}
+
+void Seat::measured(std::string text) {
+  send({.kind = PacketKind::kMeasured, .text = std::move(text)});
 }
 
 void Seat::failed(std::uint64_t view, const std::string& why) {

@@ -80,7 +80,11 @@ class Seat {
   const std::atomic<bool>& end_requested() const { return end_requested_; }
 
   void applied(std::uint64_t view, std::uint64_t step, const std::vector<double>& record);
-  void progress(std::uint64_t view, std::string text);
+  // `lines` are printed by the agent, with this worker's stdout; waits until they are, or a second.
+  // An agent that has the one has the other, so lines of a log are printed once, whoever dies.
+  void progress(std::uint64_t view, std::string text, const std::string& lines);
+  // For who watches the job; the newest text of the node's first worker counts. Any thread.
+  void measured(std::string text);
   void failed(std::uint64_t view, const std::string& why);
   void left(std::uint64_t view, std::uint64_t step, bool as_agreed);
   void done(int code);
@@ -100,6 +104,7 @@ class Seat {
   std::optional<Packet> run_;       // the newest view that was given
   std::optional<Packet> meet_;      // its place
   std::uint64_t stopped_view_ = 0;  // all up to it are to be left
+  std::uint64_t prints_ = 0;        // that have been asked for and not been done
   std::uint64_t entered_ = 0;
   std::function<void()> abort_;
   std::atomic<bool> stop_{false};

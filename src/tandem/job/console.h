@@ -1,9 +1,12 @@
 // Whom a job tells what it does: a program shows it to people. The library prints nothing itself.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
 
+#include "tandem/core/log_line.h"
 #include "tandem/tasks/job_task.h"
 #include "tandem/trainer/observer.h"
 
@@ -17,7 +20,9 @@ struct ConsoleOptions {
   bool library_lines = true;  // INFO lines of the library
   bool only_main_process = false;  // those too are the main process's, whichever that is
   bool progress_bars = true;       // false (--disable_tqdm): no progress at all, only log dicts
-  double peak_flops = 0;           // of this rank's threads, measured at start; 0: unknown
+  LogFormat format = LogFormat::kText;
+  int rank = 0;           // shown in JSON lines
+  double peak_flops = 0;  // of this rank's threads, measured at start; 0: unknown
   int world_size = 1;
 };
 
@@ -35,6 +40,8 @@ class Console : public trainer::Observer, public tasks::StartLog {
   virtual void set_peak_flops(double flops) = 0;
   // Whether this process is the main one from now on; its place may change in an elastic job.
   virtual void set_main_process(bool main) = 0;
+  // Lines of the log are given to `to` instead of being printed; an empty function ends that.
+  virtual void divert_log(std::function<void(std::string line)> to) = 0;
   // Of the job: all ranks know it, and the main process says it.
   void warning(std::string_view text) override = 0;
   // Of one host, which the text names.

@@ -95,7 +95,7 @@ void ViewKeeper::stage_is_over(Stage stage) {
 }
 
 void ViewKeeper::tell() {
-  if (speaks_) seat_.progress(view_, to_text(progress_));
+  if (speaks_) seat_.progress(view_, to_text(progress_), std::exchange(lines_, {}));
 }
 
 World join_view(elastic::Seat& seat, const elastic::Assignment& assignment, const World& alone) {
@@ -155,6 +155,15 @@ Progress agree_on_progress(comm::Communicator& communicator, const elastic::Brie
     raise<CommError>("where the job is cannot be read: {}", error.what());
   }
   return latest;
+}
+
+void require_progress(const Progress& progress, std::uint64_t step, bool resumes) {
+  if (step == 0 || resumes || !progress.trainer.empty()) return;
+  raise<Error>(
+      "this node has the weights of step {}, but everybody who knew where the job was is lost: it "
+      "cannot go on from there. Start the job again: it goes on from its newest checkpoint, if "
+      "there is one",
+      step);
 }
 
 }  // namespace tandem::job

@@ -54,6 +54,11 @@ class ViewKeeper final : public trainer::Keeper {
   bool paused() override { return paused_; }
   bool told_to_leave() override { return seat_.told_to_stop().load(std::memory_order_acquire); }
 
+  // Whether it is heard; then lines of the log may be left to it: they are printed with the next
+  // progress that it tells.
+  bool speaks() const { return speaks_; }
+  void print(const std::string& line) { lines_ += line; }
+
   Stage stage() const { return progress_.stage; }
   const Results& results() const { return progress_.results; }
   void add_result(std::string stage, const nlohmann::ordered_json& metrics);
@@ -68,6 +73,7 @@ class ViewKeeper final : public trainer::Keeper {
   const bool paused_;
   Progress progress_;
   Results of_this_stage_;
+  std::string lines_;
 };
 
 // The ranks of a view meet. Collective over them. Throws CommError.
@@ -94,5 +100,9 @@ elastic::Seat::Ready ready_to_compute(std::uint64_t step, int shards, std::strin
 
 // What the ranks know of the job, the most of it. Collective. Throws CommError.
 Progress agree_on_progress(comm::Communicator& communicator, const elastic::Briefing& briefing);
+// Weights after `step` are of use only to who knows what led there: a joiner that has received them
+// may lose everybody else before it has heard. `resumes`: the job begins with a checkpoint, which
+// replaces them. Throws Error.
+void require_progress(const Progress& progress, std::uint64_t step, bool resumes);
 
 }  // namespace tandem::job

@@ -53,7 +53,7 @@ Start settle_start(Request& request, std::optional<OutputPlace>& place,
     place.emplace(request, environment, *world.communicator, console);
     agree(*world.communicator, "command line", request.lines());
     training.output_dir = request.arguments.training.output_dir;
-    output = prepare_output(training, place->same_job(), *world.communicator, console);
+    output = prepare_output(training, *place, *world.communicator, console);
     place->keep();
   };
   if (!world.seat) {
@@ -89,10 +89,12 @@ Settings settle(Request& request, std::optional<OutputPlace>& place, const Envir
 // The plan in bytes at the peak of this rank's node. Throws ConfigError where it cannot be.
 std::size_t plan_job_memory(const Arguments& arguments, const trainer::TrainingArguments& training,
                             const PlannedTask& task, const Machine& machine,
-                            const dist::GradientEngine& gradients, comm::Communicator& communicator,
+                            const dist::GradientEngine& gradients, const World& world,
                             Console& console) {
+  comm::Communicator& communicator = *world.communicator;
   const std::size_t of_quantization = quantization_bytes(arguments, task.of_trainer);
-  MemoryPlan plan = plan_memory(training, machine.context(), communicator, gradients, task);
+  MemoryPlan plan = plan_memory(training, machine.context(), communicator, gradients, task,
+                                world.seat ? world.seat->card().workers : 0);
   plan.quantization =
       of_quantization + compared_output_bytes(arguments.quantization, task.of_job, communicator);
   const std::size_t planned = print_memory_plan(plan, communicator, console);
@@ -343,6 +345,21 @@ Outcome compute(const Prepared& job, const World& world, dist::GradientEngine& g
   return Outcome::kDone;
 }
 
+// While it lives, the agent prints the log, together with where the job is: whoever dies, an entry
+// is printed once. What has not been told when the view ends is said again in the next.
+class DivertedLog {
+ public:
+  DivertedLog(Console& console, ViewKeeper& keeper) : console_(console) {
+    if (keeper.speaks()) console_.divert_log([&](const std::string& line) { keeper.print(line); });
+  }
+  ~DivertedLog() { console_.divert_log({}); }
+  DivertedLog(const DivertedLog&) = delete;
+  DivertedLog& operator=(const DivertedLog&) = delete;
+
+ private:
+  Console& console_;
+};
+
 // One view of an elastic job, to the end of the job or of the view (CommError, ViewChanges).
 Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& seat,
                         const elastic::Assignment& assignment,
@@ -363,6 +380,7 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   if (weights.optimizer) gradients.finish_update(context, *weights.optimizer);
   gradients.level();
   const Progress progress = agree_on_progress(communicator, assignment.briefing);
+  require_progress(progress, weights.state->step(), job.settings.output.resume.has_value());
   // Whoever was the main process goes on with what it has; another one begins its own.
   if (!reports || reports->is_main() != view.is_main()) {
     reports.reset();
@@ -372,6 +390,7 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   ViewKeeper keeper(seat, assignment, progress);
   if (keeper.paused() && keeper.stage() != Stage::kTrain)
     raise<trainer::ViewChanges>("the job waits for more nodes");
+  const DivertedLog diverted(console, keeper);
   const Outcome outcome = compute(job, view, gradients, *reports, &progress, &keeper);
   communicator.barrier();  // nobody is done before the files of the job are there
   return outcome;
@@ -386,10 +405,9 @@ int done_code(Outcome outcome) {
 Outcome compute_in_views(const Prepared& job, const World& alone) {
   elastic::Seat& seat = *alone.seat;
   std::unique_ptr<RunReports> reports;
-  elastic::Seat::Ready ready = ready_to_compute(
-      0, *job.settings.training.logical_shards,
-      job.machine.context().kernels.arithmetic(precision_of(job.settings.training)),
-      job.request.lines() + describe_inputs(job.task, job.model.fingerprint));
+  elastic::Seat::Ready ready =
+      ready_to_compute(0, *job.settings.training.logical_shards, job.machine.arithmetic(),
+                       job.request.lines() + describe_inputs(job.task, job.model.fingerprint));
   while (true) {
     ready.step = job.weights.state->reachable_step();
     const elastic::Assignment assignment = seat.next_view(ready);
@@ -446,7 +464,7 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
   print_estimates(settings.training, model.task, *weights.state, *weights.gradients, communicator,
                   console);
   const std::size_t planned = plan_job_memory(arguments, settings.training, {task, model.task},
-                                              machine, *weights.gradients, communicator, console);
+                                              machine, *weights.gradients, world, console);
   const Prepared job{request, settings, task, model, weights, machine, process, planned, started};
   Outcome outcome = Outcome::kDone;
   if (world.seat) {

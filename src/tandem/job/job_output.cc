@@ -32,8 +32,9 @@ void require_writable(const fs::path& directory) {
 
 // The newest checkpoint whose files are as they were written. Damaged ones in front of it are set
 // aside, so that the rotation does not keep them for the newest.
-std::optional<fs::path> newest_whole_checkpoint(const fs::path& output_dir, Console& console) {
-  const std::vector<fs::path> checkpoints = trainer::complete_checkpoints(output_dir);
+std::optional<fs::path> newest_whole_checkpoint(const fs::path& output_dir,
+                                                const std::vector<fs::path>& checkpoints,
+                                                Console& console) {
   std::vector<std::pair<fs::path, std::string>> damaged;
   for (const fs::path& checkpoint : checkpoints) {
     const auto damage = trainer::find_damage(checkpoint);
@@ -106,16 +107,24 @@ bool is_left_over(const std::string& name) {
 // Where to resume from, if anywhere: the flag, else the newest checkpoint that a previous run left
 // in output_dir.
 std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments& training,
-                                               bool same_job, Console& console) {
+                                               const OutputPlace& place, Console& console) {
   if (training.resume_from_checkpoint) {
     if (training.do_train) require_whole_checkpoint(*training.resume_from_checkpoint);
     return fs::path(*training.resume_from_checkpoint);
   }
   const fs::path output_dir = training.output_dir;
-  if (!training.do_train || training.overwrite_output_dir || !fs::is_directory(output_dir))
-    return std::nullopt;
+  if (!training.do_train || !fs::is_directory(output_dir)) return std::nullopt;
+  if (training.overwrite_output_dir && !place.same_job()) return std::nullopt;
   trainer::restore_replaced_checkpoints(output_dir);
-  if (const auto last = newest_whole_checkpoint(output_dir, console)) {
+  std::vector<fs::path> checkpoints = trainer::complete_checkpoints(output_dir);
+  if (training.overwrite_output_dir) {
+    std::erase_if(checkpoints, [&](const fs::path& one) { return place.is_foreign(one); });
+    if (checkpoints.empty()) return std::nullopt;
+    console.fact("note",
+                 "--overwrite_output_dir is of a job's first start; this is a restart, which goes "
+                 "on from the job's own checkpoint");
+  }
+  if (const auto last = newest_whole_checkpoint(output_dir, checkpoints, console)) {
     console.script_line("INFO",
                         fmt::format("Checkpoint detected, resuming training at {}. To avoid this "
                                     "behavior, change the `--output_dir` "
@@ -123,7 +132,7 @@ std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments&
                                     last->native()));
     return last;
   }
-  if (same_job) return std::nullopt;
+  if (place.same_job()) return std::nullopt;
   for (const auto& entry : fs::directory_iterator(output_dir)) {
     if (is_left_over(entry.path().filename().string())) continue;
     raise<ConfigError>(
@@ -159,7 +168,7 @@ int shards_of_resumed_run(const fs::path& checkpoint, const trainer::ResumeState
 
 }  // namespace
 
-PreparedOutput prepare_output(const trainer::TrainingArguments& training, bool same_job,
+PreparedOutput prepare_output(const trainer::TrainingArguments& training, const OutputPlace& place,
                               comm::Communicator& communicator, Console& console) {
   const bool is_main = communicator.rank() == 0;
   const bool own_directory = training.save_on_each_node && communicator.local_rank() == 0;
@@ -169,8 +178,7 @@ PreparedOutput prepare_output(const trainer::TrainingArguments& training, bool s
   if (is_main) {
     output.lock = lock_directory(training.output_dir, console);
     if (output.lock) remove_abandoned_files(training.output_dir);
-    if (const auto path = find_resume_checkpoint(training, same_job, console))
-      resume = path->native();
+    if (const auto path = find_resume_checkpoint(training, place, console)) resume = path->native();
   }
   resume = broadcast_text(communicator, resume, 0);
   if (!resume.empty()) output.resume = resume;

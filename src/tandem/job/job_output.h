@@ -10,6 +10,7 @@
 #include "tandem/comm/api/communicator.h"
 #include "tandem/core/lock_file.h"
 #include "tandem/job/console.h"
+#include "tandem/job/output_place.h"
 #include "tandem/trainer/training_arguments.h"
 
 namespace tandem::job {
@@ -23,10 +24,11 @@ struct PreparedOutput {
 // Makes output_dir, locks it, removes what killed runs left half-written there, and finds the
 // checkpoint to resume from: the flag's, else the newest that a previous run left there. Rank 0
 // looks at the file system, the others are told: they may see it a moment later, or not at all.
-// `same_job`: what lies there is this job's own, so a directory without a checkpoint will do, too.
+// `place`: of an earlier start of this job what lies there is its own, so a directory without a
+// checkpoint will do, too, and --overwrite_output_dir goes on from a checkpoint of its own.
 // Collective.
 // Throws ConfigError (the directory is not empty, another job has it), IoError.
-PreparedOutput prepare_output(const trainer::TrainingArguments& training, bool same_job,
+PreparedOutput prepare_output(const trainer::TrainingArguments& training, const OutputPlace& place,
                               comm::Communicator& communicator, Console& console);
 
 // --split_batches: the batch sizes are those of all shards together. Throws ConfigError.

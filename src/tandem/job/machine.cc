@@ -1,5 +1,7 @@
 #include "tandem/job/machine.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdint>
 #include <span>
@@ -53,6 +55,14 @@ Machine::Machine(const Environment& environment, nn::Precision precision,
   peak_flops_ = kernels::measure_peak_flops(context_, precision == nn::Precision::kBfloat16
                                                           ? kernels::PeakType::kBf16
                                                           : kernels::PeakType::kF32);
+}
+
+std::string Machine::arithmetic() const {
+  std::string text = kernels_.arithmetic(precision_);
+  if (text.find("=onednn") != std::string::npos) {
+    text += fmt::format(" on {} with {}", cpu_model(), kernels::CpuFeatures::detect().describe());
+  }
+  return text;
 }
 
 void Machine::describe(const comm::Communicator& communicator, Console& console) const {

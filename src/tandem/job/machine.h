@@ -28,6 +28,9 @@ class Machine {
   const RankThreads& rank_threads() const { return rank_threads_; }
   ThreadPool& threads() { return threads_; }
   const kernels::Context& context() const { return context_; }
+  // Machines of equal texts compute the same bits: the kernels' arithmetic, and with oneDNN, which
+  // chooses its own, the CPU.
+  std::string arithmetic() const;
   // FLOP/s in the precision of the job.
   double peak_flops() const { return peak_flops_; }
 

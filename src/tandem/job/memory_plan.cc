@@ -28,11 +28,17 @@ std::size_t scratch_bytes(const models::ModelConfig& config, bool bf16, int num_
          static_cast<std::size_t>(num_threads) * (std::size_t{1} << 20);
 }
 
-// The outputs of a rank's share of the features and as a message; at rank 0 those of all ranks, as
-// they came and in order, or in order and by column.
-std::size_t outputs_bytes(std::size_t all, const comm::Communicator& communicator) {
-  return communicator.rank() == 0 ? 2 * all
-                                  : 2 * all / static_cast<std::size_t>(communicator.size());
+// What an evaluation adds: the outputs of a rank's share of the features and as a message; at rank
+// 0 those of all ranks, as they came and in order, or in order and by column, and the results.
+void plan_outputs(const trainer::TrainingArguments& training, tasks::JobTask& task, bool main,
+                  int ranks, MemoryPlan& plan) {
+  const std::size_t all = 2 * task.output_bytes();
+  const std::size_t share = all / static_cast<std::size_t>(ranks);
+  plan.evaluation = task.plan_evaluation() + share;
+  if (!main) return;
+  plan.main_only =
+      all - share + task.result_bytes({training.do_train, training.do_eval, training.do_predict});
+  plan.evaluation += plan.main_only;
 }
 
 // The sum of `value` over the ranks of this rank's node.
@@ -50,9 +56,11 @@ std::size_t sum_over_node(std::size_t value, comm::Communicator& communicator) {
 
 MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels::Context& context,
                        const comm::Communicator& communicator,
-                       const dist::GradientEngine& gradients, const PlannedTask& task) {
+                       const dist::GradientEngine& gradients, const PlannedTask& task,
+                       int workers) {
   MemoryPlan plan;
-  plan.node = gradients.memory_of_node();
+  plan.workers = workers;
+  plan.node = gradients.memory_of_node(workers);
   if (training.do_train) {
     const auto steps = trainer::make_training_plan(
         training, static_cast<std::int64_t>(task.of_trainer.num_train_features()),
@@ -68,14 +76,9 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
   }
   plan.scratch =
       scratch_bytes(task.of_job.model_config(), training.bf16, context.threads.num_threads());
-  if (training.do_eval || training.do_predict) {
-    plan.evaluation =
-        task.of_job.plan_evaluation() + outputs_bytes(task.of_job.output_bytes(), communicator);
-    if (communicator.rank() == 0) {
-      plan.evaluation +=
-          task.of_job.result_bytes({training.do_train, training.do_eval, training.do_predict});
-    }
-  }
+  if (training.do_eval || training.do_predict)
+    plan_outputs(training, task.of_job, communicator.rank() == 0,
+                 workers > 0 ? workers : communicator.size(), plan);
   const MemoryUsage now = memory_usage();
   const std::size_t counted = plan.node.shared ? 0 : plan.node.weights;  // they are filled already
   plan.process = now.own() - std::min(now.own(), counted);
@@ -107,10 +110,28 @@ std::size_t quantization_bytes(const Arguments& arguments, tasks::Task& task) {
   return bytes;
 }
 
+namespace {
+
+// Of the ranks of this node together: what each has for itself, and the peak of its loading.
+struct NodeSums {
+  std::size_t ranks = 0, own = 0, loading = 0;
+};
+
+NodeSums sums_of_node(const MemoryPlan& plan, comm::Communicator& communicator) {
+  if (plan.workers == 0) {
+    return {static_cast<std::size_t>(communicator.local_size()),
+            sum_over_node(plan.of_rank(), communicator), sum_over_node(plan.loading, communicator)};
+  }
+  const auto ranks = static_cast<std::size_t>(plan.workers);
+  return {ranks, ranks * plan.of_rank() - (ranks - 1) * plan.main_only, ranks * plan.loading};
+}
+
+}  // namespace
+
 std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& communicator,
                               Console& console) {
-  const std::size_t steady = sum_over_node(plan.of_rank(), communicator) + plan.node.total();
-  const std::size_t peak = std::max(steady, sum_over_node(plan.loading, communicator));
+  const NodeSums sums = sums_of_node(plan, communicator);
+  const std::size_t peak = std::max(sums.own + plan.node.total(), sums.loading);
   const dist::MemoryPerNode& node = plan.node;
   console.fact("memory", fmt::format("{:.0f} MiB on this node at the peak", mebibytes(peak)));
   console.detail(
@@ -120,9 +141,9 @@ std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& commun
           "rank{} activations {:.0f} (batch of {} rows), scratch {:.0f}, evaluation {:.0f}, "
           "{}program and data {:.0f}",
           mebibytes(node.weights), mebibytes(node.bf16_weights), mebibytes(node.optimizer_state),
-          mebibytes(node.gradients), communicator.local_size(),
-          communicator.local_size() == 1 ? "" : "s", mebibytes(plan.activations), plan.batch_rows,
-          mebibytes(plan.scratch), mebibytes(plan.evaluation),
+          mebibytes(node.gradients), sums.ranks, sums.ranks == 1 ? "" : "s",
+          mebibytes(plan.activations), plan.batch_rows, mebibytes(plan.scratch),
+          mebibytes(plan.evaluation),
           plan.quantization == 0
               ? ""
               : fmt::format("quantization {:.0f}, ", mebibytes(plan.quantization)),
@@ -131,16 +152,20 @@ std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& commun
 }
 
 // Memory that the ranks of a node share counts against whoever touches it first: a part for each.
+// A worker of an elastic job answers for the others of its node, too.
 void check_memory_limits(const MemoryPlan& plan, comm::Communicator& communicator,
                          Console& console) {
-  const std::size_t of_node =
-      plan.node.total() / static_cast<std::size_t>(communicator.local_size());
-  const std::size_t planned = std::max(plan.of_rank() + of_node, plan.loading);
+  const auto ranks = static_cast<std::size_t>(sums_of_node(plan, communicator).ranks);
   const int node = communicator.node().members.front();
   std::vector<LimitedRank> own;
-  for (MemoryLimit& limit : memory_limits()) {
-    own.push_back({communicator.rank(), node, std::move(limit), planned});
-  }
+  const auto add_rank = [&](int rank, std::size_t of_rank) {
+    const std::size_t planned = std::max(of_rank + plan.node.total() / ranks, plan.loading);
+    for (MemoryLimit& limit : memory_limits())
+      own.push_back({rank, node, std::move(limit), planned});
+  };
+  add_rank(communicator.rank(), plan.of_rank());
+  for (int worker = 1; worker < plan.workers; ++worker)
+    add_rank(worker, plan.of_rank() - plan.main_only);
   // Most of what the plan names is reserved by now.
   if (const std::size_t limit = address_space_limit();
       limit != std::numeric_limits<std::size_t>::max()) {

@@ -15,11 +15,15 @@ namespace tandem::job {
 
 struct MemoryPlan {
   dist::MemoryPerNode node;  // weights, gradients and optimizer state
+  // Of an elastic job, whose workers plan alone: how many this node has; this one plans for all. 0:
+  // each rank plans for itself.
+  int workers = 0;
   // Of this rank:
   std::size_t activations = 0;   // of the largest batch of the run
   std::size_t batch_rows = 0;    // its rows
   std::size_t scratch = 0;       // what the kernels use of their scratch memory
   std::size_t evaluation = 0;    // logits, answers, and activations beyond those above
+  std::size_t main_only = 0;     // the part of it that only rank 0 has
   std::size_t quantization = 0;  // quantization_bytes(), compared_output_bytes()
   std::size_t process = 0;       // measured: program, data set, vocabulary
   std::size_t loading = 0;       // measured: the peak while they were loaded
@@ -36,10 +40,11 @@ struct PlannedTask {
 };
 
 // Allocates what training and evaluation need (as address space) and says how much of it they will
-// use. The data is loaded and the weights are filled. `training` says what this job does.
+// use. The data is loaded and the weights are filled. `training` says what this job does;
+// `workers`: MemoryPlan::workers.
 MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels::Context& context,
                        const comm::Communicator& communicator,
-                       const dist::GradientEngine& gradients, const PlannedTask& task);
+                       const dist::GradientEngine& gradients, const PlannedTask& task, int workers);
 
 // What a rank of a job with --apply_quantization holds beside its plan: the weights of the
 // encoder's linear layers in int8, three times at the peak (as rows, packed, and those of the trial

@@ -8,11 +8,13 @@
 #include <cctype>
 #include <chrono>
 #include <climits>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/trainer/checkpoint.h"
 
 namespace tandem::job {
 namespace {
@@ -86,23 +88,43 @@ fs::path record_file(const fs::path& output_dir, const std::string& job) {
 struct Record {
   std::string output_dir;
   std::string arguments;
+  std::map<std::string, std::int64_t> foreign;
   bool over = false;  // finished, and longer ago than anybody waits for a pod
 };
+
+// By the clock that stamps the file: a server's, and the clock of this machine may be off.
+fs::file_time_type now_beside(const fs::path& file) {
+  const fs::path probe = file.native() + ".clock";
+  std::error_code error;
+  { std::ofstream(probe) << '\n'; }
+  const auto now = fs::last_write_time(probe, error);
+  const bool known = !error;
+  fs::remove(probe, error);
+  return known ? now : fs::file_time_type::clock::now();
+}
 
 std::optional<Record> read_record(const fs::path& file) {
   try {
     const auto text = read_file_if_exists(file);
     if (!text) return std::nullopt;
     const json values = json::parse(*text);
-    Record record{values.at("output_dir"), values.at("arguments"), false};
+    Record record{values.at("output_dir"), values.at("arguments"),
+                  values.value("foreign", decltype(Record::foreign){}), false};
     if (values.at("finished").get<bool>()) {
-      const auto age = fs::file_time_type::clock::now() - fs::last_write_time(file);
+      const auto age = now_beside(file) - fs::last_write_time(file);
       record.over = age > kRemembered || age < -kRemembered;
     }
     return record;
   } catch (const std::exception&) {  // of somebody else, or damaged: the job begins anew
     return std::nullopt;
   }
+}
+
+// In the file system's own clock, to be compared with itself only; 0 for what is not there.
+std::int64_t change_time(const fs::path& path) {
+  std::error_code error;
+  const auto time = fs::last_write_time(path, error);
+  return error ? 0 : static_cast<std::int64_t>(time.time_since_epoch().count());
 }
 
 }  // namespace
@@ -166,6 +188,7 @@ void OutputPlace::look_back(Request& request, Console& console) {
     return;
   }
   same_job_ = true;
+  foreign_ = record->foreign;
   if (same_place) return;
   set_output_dir(request, record->output_dir);
   console.fact("note", fmt::format("--output_dir: this job goes on in '{}', where it began, not in "
@@ -173,11 +196,26 @@ void OutputPlace::look_back(Request& request, Console& console) {
                                    record->output_dir, own, file_.native()));
 }
 
+bool OutputPlace::is_foreign(const fs::path& checkpoint) const {
+  const auto found = foreign_.find(checkpoint.filename().native());
+  return found != foreign_.end() && found->second == change_time(checkpoint);
+}
+
+void OutputPlace::keep() {
+  if (!same_job_) {
+    for (const fs::path& checkpoint : trainer::complete_checkpoints(output_dir_))
+      foreign_[checkpoint.filename().native()] = change_time(checkpoint);
+  }
+  write(false);
+}
+
 void OutputPlace::write(bool finished) const {
   if (file_.empty()) return;
   try {
-    const json record = {
-        {"output_dir", output_dir_}, {"arguments", arguments_}, {"finished", finished}};
+    const json record = {{"output_dir", output_dir_},
+                         {"arguments", arguments_},
+                         {"foreign", foreign_},
+                         {"finished", finished}};
     write_file(file_, record.dump(2) + "\n");
   } catch (const IoError&) {  // the next start does not know of this one, as without a file
   }

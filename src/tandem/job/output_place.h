@@ -2,7 +2,9 @@
 // `--output_dir /volume/output_$(date +%Y%m%d_%H%M%S)` is another one in every pod.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,9 +38,12 @@ class OutputPlace {
 
   // This start goes on with what an earlier one of the same job left in output_dir. Of rank 0.
   bool same_job() const { return same_job_; }
+  // The checkpoint was in output_dir before this job's first start, and nobody has written it
+  // since: --overwrite_output_dir does not go on from it, in a restart neither. Of rank 0.
+  bool is_foreign(const std::filesystem::path& checkpoint) const;
   // Keeps the place for the next start, once output_dir is there and this job's. Of rank 0; a
   // folder that cannot be written is no error.
-  void keep() const { write(false); }
+  void keep();
   // A pod that is started again within some minutes belongs to the finished job, a later one does
   // not.
   void finish() const { write(true); }
@@ -51,6 +56,7 @@ class OutputPlace {
   std::string output_dir_;
   std::string arguments_;  // all but output_dir, as lines
   bool same_job_ = false;
+  std::map<std::string, std::int64_t> foreign_;  // names of checkpoints, and when they were changed
 };
 
 }  // namespace tandem::job

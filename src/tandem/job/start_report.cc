@@ -29,7 +29,8 @@ std::string chosen_kernels(const kernels::Context& context) {
   return chosen;
 }
 
-// As Linux names the first processor.
+}  // namespace
+
 std::string cpu_model() {
   const std::string text = read_file_if_exists("/proc/cpuinfo").value_or("");
   const std::size_t line = text.find("model name");
@@ -37,8 +38,6 @@ std::string cpu_model() {
   if (begin == std::string::npos) return "unknown";
   return text.substr(begin + 2, text.find('\n', begin) - begin - 2);
 }
-
-}  // namespace
 
 void print_model(const fs::path& directory, const tasks::JobTask& task,
                  const nn::ParameterLayout& layout, Console& console) {

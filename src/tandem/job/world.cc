@@ -63,6 +63,7 @@ ConsoleOptions console_options(const trainer::TrainingArguments& training, const
           .library_lines = !is_silent(level) && (leads || level != LogLevel::kPassive),
           .only_main_process = world.seat != nullptr,
           .progress_bars = !training.disable_tqdm.value_or(false),
+          .rank = world.identity.rank,
           .world_size = world.seat ? world.seat->card().workers : communicator.size()};
 }
 

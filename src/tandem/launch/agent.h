@@ -8,6 +8,7 @@
 #include "tandem/core/env.h"
 #include "tandem/launch/attempt_logs.h"
 #include "tandem/launch/job_link.h"
+#include "tandem/launch/job_status.h"
 #include "tandem/launch/placement.h"
 #include "tandem/launch/program.h"
 #include "tandem/launch/run_options.h"
@@ -23,7 +24,10 @@ struct AgentParts {
   std::filesystem::path temporary = "/tmp";
   std::string error_file;  // where this process should say why it failed; empty: nowhere
   Console console;
-  Log log;                    // a line for people
+  Log log;  // a line for people
+  // Told where an elastic job of tandem's own stands, several times a second; by the thread of the
+  // agent, which it must not hold up. May be empty.
+  std::function<void(const JobStatus&)> publish;
   int status_interval_s = 0;  // between lines that say where an elastic job stands; 0: none
 };
 

@@ -9,6 +9,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/launch/program.h"
+#include "tandem/rendezvous/socket.h"
 
 namespace tandem::launch {
 namespace {
@@ -45,6 +46,17 @@ std::shared_ptr<FilteredFile> filtered_file(const fs::path& path,
   return std::make_shared<FilteredFile>(FilteredFile{open_log(path), needles});
 }
 
+// The prefix of a worker's tee'd lines: the template's, or torchrun's "[default0]:".
+std::string line_prefix(const RunOptions& options, int rank, int local_rank,
+                        const std::string& host) {
+  if (options.log_line_prefix_template.empty())
+    return fmt::format("[{}{}]:", options.role, local_rank);
+  return substitute(options.log_line_prefix_template, {{"role_name", options.role},
+                                                       {"rank", std::to_string(rank)},
+                                                       {"local_rank", std::to_string(local_rank)},
+                                                       {"hostname", host}});
+}
+
 }  // namespace
 
 RunLogs::RunLogs(const RunOptions& options, const std::string& run_id, const fs::path& temporary)
@@ -79,40 +91,33 @@ fs::path RunLogs::error_file(int local_rank) const {
   return nowhere_ ? fs::path() : attempt_ / std::to_string(local_rank) / "error.json";
 }
 
-FileDescriptor RunLogs::open_stream(int local_rank, bool err, const std::string& prefix,
-                                    int console, OutputRelay& relay) {
+FileDescriptor RunLogs::open_stream(int rank, int local_rank, bool err, int console,
+                                    OutputRelay& relay) {
   const Streams redirect = options_.redirects.of(local_rank);
   const Streams tee = options_.tee.of(local_rank);
   const bool teed = err ? tee.err : tee.out;
   const bool redirected = err ? redirect.err : redirect.out;
   const bool visible = shown(options_, local_rank);
+  RelayedStream stream;
+  stream.console = visible ? console : -1;
+  stream.prefix = line_prefix(options_, rank, local_rank, rendezvous::host_name());
+  stream.err = err;
+  stream.filtered = visible ? (err ? filtered_err_ : filtered_out_) : nullptr;
+  const bool json = options_.log_format == LogFormat::kJson;
+  if (json) stream.json_rank = rank;
   if (nowhere_ || (!teed && !redirected)) {
-    if (visible && !(nowhere_ && redirected)) return {};
-    return FileDescriptor(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    if (!visible || (nowhere_ && redirected))
+      return FileDescriptor(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    return json ? relay.add(std::move(stream)) : FileDescriptor();
   }
-  const fs::path file = attempt_ / std::to_string(local_rank) / (err ? "stderr.log" : "stdout.log");
-  if (!teed) return open_log(file);
-  return relay.add({.file = file,
-                    .console = visible ? console : -1,
-                    .prefix = prefix,
-                    .filtered = visible ? (err ? filtered_err_ : filtered_out_) : nullptr});
+  stream.file = attempt_ / std::to_string(local_rank) / (err ? "stderr.log" : "stdout.log");
+  return teed ? relay.add(std::move(stream)) : open_log(stream.file);
 }
 
-RunLogs::Ends RunLogs::open(int local_rank, const std::string& prefix, const Console& console,
-                            OutputRelay& relay) {
+RunLogs::Ends RunLogs::open(int rank, int local_rank, const Console& console, OutputRelay& relay) {
   if (!nowhere_) fs::create_directories(attempt_ / std::to_string(local_rank));
-  return {open_stream(local_rank, false, prefix, console.out, relay),
-          open_stream(local_rank, true, prefix, console.err, relay)};
-}
-
-std::string line_prefix(const RunOptions& options, int rank, int local_rank,
-                        const std::string& host) {
-  if (options.log_line_prefix_template.empty())
-    return fmt::format("[{}{}]:", options.role, local_rank);
-  return substitute(options.log_line_prefix_template, {{"role_name", options.role},
-                                                       {"rank", std::to_string(rank)},
-                                                       {"local_rank", std::to_string(local_rank)},
-                                                       {"hostname", host}});
+  return {open_stream(rank, local_rank, false, console.out, relay),
+          open_stream(rank, local_rank, true, console.err, relay)};
 }
 
 }  // namespace tandem::launch

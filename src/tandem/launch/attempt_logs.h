@@ -40,11 +40,11 @@ class RunLogs {
     rendezvous::FileDescriptor out;
     rendezvous::FileDescriptor err;
   };
-  Ends open(int local_rank, const std::string& prefix, const Console& console, OutputRelay& relay);
+  Ends open(int rank, int local_rank, const Console& console, OutputRelay& relay);
 
  private:
-  rendezvous::FileDescriptor open_stream(int local_rank, bool err, const std::string& prefix,
-                                         int console, OutputRelay& relay);
+  rendezvous::FileDescriptor open_stream(int rank, int local_rank, bool err, int console,
+                                         OutputRelay& relay);
 
   const RunOptions& options_;
   bool wanted_ = false;
@@ -54,9 +54,5 @@ class RunLogs {
   std::shared_ptr<FilteredFile> filtered_out_;
   std::shared_ptr<FilteredFile> filtered_err_;
 };
-
-// The prefix of a worker's tee'd lines: the template's, or torchrun's "[default0]:".
-std::string line_prefix(const RunOptions& options, int rank, int local_rank,
-                        const std::string& host);
 
 }  // namespace tandem::launch

@@ -31,6 +31,10 @@ JobStatus example() {
   status.view = 3;
   status.step = 58;
   status.losses = 1;
+  status.restarts = 2;
+  status.nodes = 3;
+  status.ranks = 4;
+  status.seconds_lost = 0.5;
   status.members = {{0, 1, 17, "computes"}, {1, -1, 0, "is drained"}};
   return status;
 }
@@ -86,6 +90,9 @@ TEST(ControlSocket, TellsTheStatusAndDoesWhatItIsTold) {
                           "compute, step 58 is applied, 1 worker lost so far\n"
                           "  worker 0 computes as rank 1 (pid 17)\n  worker 1 is drained\n",
                           ::getpid()));
+    EXPECT_EQ(to_json(status), to_json(job_status_from(to_json(status))));
+    EXPECT_EQ(status.restarts * 100 + status.nodes * 10 + status.ranks, 234);
+    EXPECT_EQ(status.seconds_lost, 0.5);
     EXPECT_EQ(ask_change(::getpid(), {ControlRequest::Kind::kDrain, 2}, kLimit),
               "worker 2 is drained");
     EXPECT_THAT(what([] {

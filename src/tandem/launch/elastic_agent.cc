@@ -10,7 +10,9 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/volume.h"
 #include "tandem/elastic/node.h"
+#include "tandem/launch/console_writer.h"
 #include "tandem/launch/control_socket.h"
 #include "tandem/launch/coordinator.h"
 #include "tandem/launch/elastic_place.h"
@@ -26,29 +28,18 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kDrain{1000};
 constexpr milliseconds kGoodbye{1000};
+constexpr milliseconds kPublishEvery{200};
+constexpr milliseconds kLines{100};
 // A worker that ends before it was ready is started again after this long, twice as long each time.
 constexpr milliseconds kFirstPause{100};
-// So often, and no more.
-constexpr int kMostFalseStarts = 5;
+constexpr int kMostFalseStarts = 5;  // and no more
+// A worker may be killed so often at one step that nobody gets done (docs/elastic.md says why).
+constexpr int kMostDeathsAtOneStep = 3;
 
 // Thrown out of waits that a signal ends.
 struct StoppedBySignal {
   int number = 0;
 };
-
-// Its own doing, and not somebody's who killed it.
-bool is_fault(const Ending& ending) {
-  return ending.signal == SIGSEGV || ending.signal == SIGBUS || ending.signal == SIGFPE ||
-         ending.signal == SIGILL || ending.signal == SIGABRT;
-}
-
-// What tandem's jobs end with between 1 and 127 is wrong again the next time.
-bool is_final(const Ending& ending) { return ending.signal == 0 && ending.code < 128; }
-
-std::string how_it_ended(const Ending& ending) {
-  if (ending.signal == 0) return fmt::format("exited with {}", ending.code);
-  return fmt::format("was killed by {}", signal_name(ending.signal));
-}
 
 class ElasticAgent {
  public:
@@ -60,6 +51,7 @@ class ElasticAgent {
         node_({.workers = num_workers(),
                .shards = num_workers() * parts_.options.max_nodes,
                .log = parts_.log,
+               .print = [this](int worker, const std::string& lines) { print(worker, lines); },
                .place = find_place()}) {}
 
   int run() {
@@ -70,6 +62,8 @@ class ElasticAgent {
     members_.resize(static_cast<std::size_t>(num_workers()));
     for (int worker = 0; worker < num_workers(); ++worker) start(worker);
     while (!exit_code_) step();
+    lines_.drain(kDrain);
+    for (Member& member : members_) member.out = {};
     relay_.drain(kDrain);
     say_goodbye();
     return *exit_code_;
@@ -78,10 +72,13 @@ class ElasticAgent {
  private:
   struct Member {
     std::optional<Worker> process;
+    rendezvous::FileDescriptor out;  // its stdout; none: this process's
     std::filesystem::path error_file;
     bool stuck = false;    // it was killed because it did not do what it was told
     bool drained = false;  // somebody wants the job to go on without it
     int false_starts = 0;
+    std::uint64_t death_step = 0;  // the last step that was applied when it died last
+    int deaths = 0;                // since then
     Clock::time_point start_at = Clock::time_point::max();  // again
   };
 
@@ -91,6 +88,7 @@ class ElasticAgent {
     if (!several_) return std::nullopt;
     return find_node_place(parts_, [this] {
       if (const auto number = inbox_.take()) throw StoppedBySignal{*number};
+      if (publication_due()) parts_.publish({});
     });
   }
 
@@ -120,19 +118,28 @@ class ElasticAgent {
     member.start_at = Clock::time_point::max();
     member.stuck = false;
     member.error_file = logs_.error_file(worker);
-    const std::string prefix = line_prefix(parts_.options, worker, worker, rendezvous::host_name());
-    const RunLogs::Ends ends = logs_.open(worker, prefix, parts_.console, relay_);
+    RunLogs::Ends ends = logs_.open(worker, worker, parts_.console, relay_);
     elastic::Node::Ticket ticket = node_.open_seat(worker);
     WorkerStart start;
     start.command = command_of(parts_.program, worker);
     start.environment = worker_environment(parts_, place(), worker, member.error_file.string());
     start.environment["TANDEM_AGENT"] = std::move(ticket.variable);
     start.out = ends.out.get();
+    if (lines_.backlog() > 0) stale_.push_back(std::move(member.out));  // may be written to
+    member.out = std::move(ends.out);
     start.err = ends.err.get();
     start.cpus = parts_.placement.workers[static_cast<std::size_t>(worker)].cpus;
     start.inherited = std::move(ticket.inherited);
     member.process.emplace(start);
     node_.seat_taken(worker);
+  }
+
+  // Lines that go with what the node keeps. They do not wait for a console that stands still, and
+  // the worker that waits for them does not long.
+  void print(int worker, const std::string& lines) {
+    const auto& out = members_[static_cast<std::size_t>(worker)].out;
+    lines_.write(out ? out.get() : parts_.console.out, lines);
+    lines_.drain(kLines);
   }
 
   void step() {
@@ -162,6 +169,7 @@ class ElasticAgent {
     if (!stopping_ && num_running() == 0 && !any_start_due()) exit_code_ = 0;
     if (stopping_) finish_stop();
     control_.serve([this](const ControlRequest& request) { return answer(request); });
+    if (publication_due()) parts_.publish(status());
     tell_progress();
   }
 
@@ -178,6 +186,7 @@ class ElasticAgent {
     control_.add_to(waits);
     if (stopping_) nap = std::min(nap, milliseconds(20));
     if (leave_by_ != Clock::time_point::max()) nap = std::min(nap, milliseconds(200));
+    if (parts_.publish) nap = std::min(nap, kPublishEvery);
     ::poll(waits.data(), waits.size(), static_cast<int>(std::max(milliseconds(0), nap).count()));
   }
 
@@ -235,12 +244,21 @@ class ElasticAgent {
   void ended(int worker, const Failure& failure) {
     const bool was_ready = node_.was_ready(worker);
     const bool drained = members_[static_cast<std::size_t>(worker)].drained;
-    node_.worker_ended(worker, drained ? "was drained" : how_it_ended(failure.ending),
-                       !drained && is_fault(failure.ending));
+    node_.worker_ended(worker, drained ? "was drained" : failure.ending.text(),
+                       !drained && failure.ending.is_fault());
     if (node_.is_done(worker) || stopping_ || failure.ending.ok() || drained) return;
     failures_.push_back(failure);
-    if (is_final(failure.ending)) return fail(failure);
+    if (failure.ending.is_final()) return fail(failure, failure.ending.exit_code());
+    if (failure.ending.code == kVolumeGone) return go_for_volume(failure);
     Member& member = members_[static_cast<std::size_t>(worker)];
+    if (node_.has_computed(worker) && dies_in_place(member)) {
+      parts_.log(fmt::format(
+          "{}: {} times at step {}, which nobody could apply meanwhile. That is no lost machine, "
+          "so the job ends. Give it more memory, or a smaller --per_device_train_batch_size; the "
+          "same command goes on from the newest checkpoint",
+          what_happened(member, failure), member.deaths, member.death_step + 1));
+      return fail(failure, 1);
+    }
     member.false_starts = was_ready ? 0 : member.false_starts + 1;
     const bool none_left =
         parts_.options.max_restarts_given && restarts_ >= parts_.options.max_restarts;
@@ -249,16 +267,26 @@ class ElasticAgent {
                              none_left
                                  ? fmt::format("--max-restarts {}", parts_.options.max_restarts)
                                  : "it has never come far enough to compute"));
-      if (num_running() == 0 && !any_start_due()) fail(failure);
+      if (num_running() == 0 && !any_start_due()) fail(failure, failure.ending.exit_code());
       return;
     }
     const int pauses = std::max(0, member.false_starts - 1);
     member.start_at =
         Clock::now() + (member.false_starts == 0 ? milliseconds(0) : kFirstPause * (1 << pauses));
     ++restarts_;
-    parts_.log(fmt::format(
-        "{}; it is started again",
-        member.stuck ? fmt::format("worker {} was stopped or stuck", worker) : describe(failure)));
+    parts_.log(fmt::format("{}; it is started again", what_happened(member, failure)));
+  }
+
+  static std::string what_happened(const Member& member, const Failure& failure) {
+    if (!member.stuck) return describe(failure);
+    return fmt::format("worker {} was stopped or stuck", failure.local_rank);
+  }
+
+  // It has died as often as may be since the last step that anybody applied.
+  bool dies_in_place(Member& member) const {
+    if (member.death_step != node_.step()) member.deaths = 0;
+    member.death_step = node_.step();
+    return ++member.deaths >= kMostDeathsAtOneStep;
   }
 
   // ---- people ----
@@ -278,6 +306,13 @@ class ElasticAgent {
     status.view = node_.view();
     status.step = node_.step();
     status.losses = static_cast<int>(failures_.size());
+    status.restarts = restarts_;
+    status.nodes = node_.num_nodes();
+    status.ranks = node_.num_ranks();
+    status.seconds_lost = node_.seconds_lost();
+    status.seconds_since_step = node_.seconds_since_step();
+    status.ending = stopping_ || node_.end() || leave_by_ != Clock::time_point::max();
+    status.measured = node_.measured();
     for (int worker = 0; worker < num_workers(); ++worker) {
       const Member& member = members_[static_cast<std::size_t>(worker)];
       status.members.push_back({worker, node_.rank_now(worker),
@@ -304,9 +339,10 @@ class ElasticAgent {
     Member& member = members_[static_cast<std::size_t>(worker)];
     if (!takes_part(member)) raise<ConfigError>("worker {} does not take part", worker);
     if (num_taking_part() == 1)
-      raise<ConfigError>(
-          "worker {} is the only one; to end the job after a checkpoint, send SIGTERM to agent {}",
-          worker, ::getpid());
+      raise<ConfigError>("worker {} is the only one{}, send SIGTERM to agent {}", worker,
+                         several_ ? " here; for the others to go on without this host"
+                                  : "; to end the job after a checkpoint",
+                         ::getpid());
     member.drained = true;
     member.start_at = Clock::time_point::max();
     if (member.process) member.process->signal(SIGKILL);
@@ -336,6 +372,12 @@ class ElasticAgent {
     return fmt::format("{} of {} workers take part", workers, num_workers());
   }
 
+  bool publication_due() {
+    if (!parts_.publish || Clock::now() - published_at_ < kPublishEvery) return false;
+    published_at_ = Clock::now();
+    return true;
+  }
+
   // Now and then, when the job has got on.
   void tell_progress() {
     const std::chrono::seconds interval(parts_.status_interval_s);
@@ -362,11 +404,18 @@ class ElasticAgent {
   }
 
   // The job ends because of it.
-  void fail(const Failure& failure) {
+  void fail(const Failure& failure, int code) {
     root_ = failure;
-    end_code_ = failure.ending.exit_code();
+    end_code_ = code;
     if (several_) node_.fail(end_code_, describe(failure));
     stop(SIGTERM);
+  }
+
+  // Here it stays gone; a pod that is started again gets it mounted anew. The others go on.
+  void go_for_volume(const Failure& failure) {
+    root_ = failure;
+    end_code_ = kVolumeGone;
+    stop(several_ ? SIGKILL : SIGTERM);
   }
 
   void stop(int number) {
@@ -416,7 +465,10 @@ class ElasticAgent {
   SignalInbox inbox_;
   RunLogs logs_;
   OutputRelay relay_;
-  const bool several_;  // hosts
+  ConsoleWriter lines_;
+  std::vector<rendezvous::FileDescriptor> stale_;
+  Clock::time_point published_at_{};  // before the node is there, too
+  const bool several_;                // hosts
   elastic::Node node_;
   ControlSocket control_{::getpid()};
   std::vector<Member> members_;

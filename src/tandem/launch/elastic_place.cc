@@ -4,6 +4,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/launch/open_job.h"
+#include "tandem/rendezvous/address.h"
 #include "tandem/rendezvous/connect.h"
 #include "tandem/rendezvous/job_token.h"
 
@@ -15,12 +16,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTry{5000};
 constexpr double kNoticeEverySeconds = 30;
-
-std::string at_port(const std::string& host, int port) {
-  const bool numbers_with_colons = host.find(':') != std::string::npos;
-  return numbers_with_colons ? fmt::format("[{}]:{}", host, port)
-                             : fmt::format("{}:{}", host, port);
-}
 
 std::uint64_t hash_of(const std::string& job) {
   const rendezvous::ProofCode code = rendezvous::prove("", {"tandem run", job});
@@ -83,7 +78,7 @@ elastic::NodePlace find_node_place(const AgentParts& parts, const std::function<
       place.founder = true;
       const int port = rendezvous::local_port(place.listener);
       warn_of_open_port(parts, port);
-      place.address = at_port(plan.where.host, port);
+      place.address = rendezvous::join_host(plan.where.host, port);
       return place;
     } catch (const ConfigError&) {
       if (!plan.may_join) throw;  // else another agent of this machine is there
@@ -93,8 +88,8 @@ elastic::NodePlace find_node_place(const AgentParts& parts, const std::function<
   std::string host = options.local_addr;
   const std::string seen = address_towards(plan.where, place.patience, parts, check);
   if (host.empty()) host = seen;
-  place.address = at_port(host, rendezvous::local_port(place.listener));
-  place.contacts = {at_port(plan.where.host, plan.where.port)};
+  place.address = rendezvous::join_host(host, rendezvous::local_port(place.listener));
+  place.contacts = {rendezvous::join_host(plan.where.host, plan.where.port)};
   return place;
 }
 

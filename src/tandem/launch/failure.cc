@@ -53,11 +53,6 @@ ErrorFile interpret(const json& data) {
   return file;
 }
 
-std::string ended_how(const Ending& ending) {
-  if (ending.signal != 0) return fmt::format("was killed by {}", signal_name(ending.signal));
-  return fmt::format("exited with {}", ending.code);
-}
-
 std::string_view hint(const Failure& failure) {
   if (!failure.message.empty()) return "";
   switch (failure.ending.signal) {
@@ -118,7 +113,7 @@ const Failure& root_failure(const std::vector<Failure>& failures) {
 
 std::string describe(const Failure& failure) {
   return fmt::format("rank {} (local rank {}, pid {}) on {} {}{}{}{}", failure.rank,
-                     failure.local_rank, failure.pid, failure.host, ended_how(failure.ending),
+                     failure.local_rank, failure.pid, failure.host, failure.ending.text(),
                      failure.message.empty() ? "" : ": ", one_line(failure.message), hint(failure));
 }
 

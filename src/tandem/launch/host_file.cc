@@ -6,6 +6,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/rendezvous/address.h"
 
 namespace tandem::launch {
 namespace {
@@ -27,19 +28,15 @@ bool read_attribute(std::string_view word, HostfileEntry& entry) {
 }
 
 bool read_entry(const std::vector<std::string>& words, HostfileEntry& entry) {
-  const std::string& first = words.front();
-  const std::size_t colon = first.rfind(':');
-  const bool is_ipv6 = std::count(first.begin(), first.end(), ':') > 1;
-  entry.host = is_ipv6 ? first : first.substr(0, colon);
-  if (!is_ipv6 && colon != std::string::npos &&
-      !read_number(std::string_view(first).substr(colon + 1), entry.ranks)) {
-    return false;
-  }
+  const auto first = rendezvous::split_host(words.front());
+  if (!first) return false;
+  entry.host = first->host;
+  entry.ranks = first->number.value_or(1);
+  if (entry.ranks < 1 || entry.ranks > kMaxRanks) return false;
   constexpr std::string_view kNever = "=,;\"'";
   // A name that begins with '-' would be an option of whatever program it is given to: no host has
   // one.
-  if (entry.host.empty() || entry.host.front() == '-' ||
-      entry.host.find_first_of(kNever) != std::string::npos) {
+  if (entry.host.front() == '-' || entry.host.find_first_of(kNever) != std::string::npos) {
     return false;
   }
   return std::all_of(words.begin() + 1, words.end(),

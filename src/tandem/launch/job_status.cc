@@ -15,10 +15,18 @@ int JobStatus::num_computing() const {
 }
 
 std::string to_json(const JobStatus& status) {
-  ordered_json json = {{"job", status.job},       {"host", status.host},
-                       {"agent", status.agent},   {"program", status.program},
-                       {"view", status.view},     {"step", status.step},
-                       {"losses", status.losses}, {"members", ordered_json::array()}};
+  ordered_json json = {{"job", status.job},
+                       {"host", status.host},
+                       {"agent", status.agent},
+                       {"program", status.program},
+                       {"view", status.view},
+                       {"step", status.step},
+                       {"losses", status.losses},
+                       {"restarts", status.restarts},
+                       {"nodes", status.nodes},
+                       {"ranks", status.ranks},
+                       {"seconds_lost", status.seconds_lost},
+                       {"members", ordered_json::array()}};
   for (const auto& member : status.members) {
     json["members"].push_back({{"worker", member.worker},
                                {"rank", member.rank},
@@ -40,6 +48,10 @@ JobStatus job_status_from(const std::string& text) {
     status.view = json.at("view").get<std::uint64_t>();
     status.step = json.at("step").get<std::uint64_t>();
     status.losses = json.at("losses").get<int>();
+    status.restarts = json.at("restarts").get<int>();
+    status.nodes = json.at("nodes").get<int>();
+    status.ranks = json.at("ranks").get<int>();
+    status.seconds_lost = json.at("seconds_lost").get<double>();
     for (const ordered_json& member : json.at("members")) {
       status.members.push_back({member.at("worker").get<int>(), member.at("rank").get<int>(),
                                 member.at("pid").get<int>(),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,16 @@ struct JobStatus {
   std::string host;  // of this agent
   int agent = 0;     // its process
   std::string program;
-  std::uint64_t view = 0;  // 0: there has been none
-  std::uint64_t step = 0;  // the last one that is known to be applied
-  int losses = 0;          // workers of this host that died, so far
+  std::uint64_t view = 0;   // 0: there has been none
+  std::uint64_t step = 0;   // the last one that is known to be applied
+  int losses = 0;           // workers of this host that died, so far
+  int restarts = 0;         // workers that were started again here
+  int nodes = 0;            // of the view: agents that take part
+  int ranks = 0;            // of the view, on all nodes
+  double seconds_lost = 0;  // elastic::Node::seconds_lost()
+  std::optional<double> seconds_since_step;
+  bool ending = false;   // the job, or this node's part in it
+  std::string measured;  // by the first worker, in Prometheus' text form; for programs only
   std::vector<Member> members;
 
   int num_computing() const;

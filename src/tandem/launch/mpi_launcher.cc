@@ -191,7 +191,7 @@ class MpiJob {
   void wait(bool listen) const {
     std::vector<pollfd> waits{{inbox_.descriptor().get(), POLLIN, 0}};
     for (const auto& link : links_) link->add_to(waits, listen);
-    if (input_open()) waits.push_back({parts_.input, POLLIN, 0});
+    if (takes_input()) waits.push_back({parts_.input, POLLIN, 0});
     const bool soon = stop_at_ && !stopping_;
     ::poll(waits.data(), waits.size(), soon ? 20 : 250);
   }
@@ -369,15 +369,18 @@ class MpiJob {
     if (!give_up_at_) give_up_at_ = now + kGiveUp;
   }
 
-  // A job in the background must not read from its terminal: it would be stopped.
-  bool input_open() const {
-    if (input_ended_ || input_waits_ || parts_.line.input_rank < 0) return false;
+  // Whether there is a rank for what can be read now. A job in the background must not read from
+  // its terminal: it would be stopped.
+  bool takes_input() const {
+    const int reader = parts_.line.input_rank;
+    if (input_ended_ || input_waits_ || reader < 0 || reader >= plan_.size()) return false;
+    if (ranks_[static_cast<std::size_t>(reader)].pid == 0) return false;
     return ::isatty(parts_.input) == 0 || ::tcgetpgrp(parts_.input) == ::getpgrp();
   }
 
   void read_input() {
+    if (!takes_input()) return;
     const int reader = parts_.line.input_rank;
-    if (!input_open() || reader >= plan_.size() || rank(reader).pid == 0) return;
     pollfd wait{parts_.input, POLLIN, 0};
     if (::poll(&wait, 1, 0) <= 0) return;
     char bytes[16384];

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tandem/core/error.h"
+#include "tandem/rendezvous/address.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/rendezvous/interfaces.h"
 
@@ -101,25 +102,12 @@ std::vector<std::string> names_of_this_machine() {
 }
 
 HostAddress parse_endpoint(const std::string& endpoint, int default_port) {
-  HostAddress address{endpoint, default_port};
-  std::size_t colon = endpoint.rfind(':');
-  if (endpoint.starts_with("[")) {
-    const std::size_t close = endpoint.find(']');
-    if (close == std::string::npos) raise<ConfigError>("'{}' has no closing bracket", endpoint);
-    address.host = endpoint.substr(1, close - 1);
-    colon = endpoint.find(':', close);
-  } else if (colon != std::string::npos) {
-    address.host = endpoint.substr(0, colon);
+  const auto where = rendezvous::split_host(endpoint);
+  const int port = where ? where->number.value_or(default_port) : 0;
+  if (!where || port > 65535) {
+    raise<ConfigError>("'{}' is not of the form HOST:PORT, with a port up to 65535", endpoint);
   }
-  if (colon != std::string::npos) {
-    const char* begin = endpoint.data() + colon + 1;
-    const char* end = endpoint.data() + endpoint.size();
-    const auto [stop, error] = std::from_chars(begin, end, address.port);
-    if (error != std::errc() || stop != end || address.port < 0 || address.port > 65535)
-      raise<ConfigError>("'{}' is not of the form HOST:PORT", endpoint);
-  }
-  if (address.host.empty()) raise<ConfigError>("'{}' names no host", endpoint);
-  return address;
+  return {where->host, port};
 }
 
 MeetingPlan plan_meeting(const RunOptions& options, const std::vector<std::string>& own_names) {

@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "tandem/core/error.h"
+#include "tandem/core/log_line.h"
 #include "tandem/launch/console_writer.h"
 
 namespace tandem::launch {
@@ -25,7 +26,9 @@ constexpr std::size_t kMaxLine = 64 << 10;
 class Pipe {
  public:
   Pipe(RelayedStream stream, FileDescriptor read_end)
-      : stream_(std::move(stream)), file_(open_log(stream_.file)), read_end_(std::move(read_end)) {}
+      : stream_(std::move(stream)),
+        file_(stream_.file.empty() ? FileDescriptor() : open_log(stream_.file)),
+        read_end_(std::move(read_end)) {}
 
   int descriptor() const { return read_end_.get(); }
 
@@ -40,7 +43,7 @@ class Pipe {
       return false;
     }
     const std::string_view text(bytes, static_cast<std::size_t>(got));
-    write_all(file_.get(), text);
+    if (file_) write_all(file_.get(), text);
     if (stream_.console >= 0 || stream_.filtered) split(text);
     return true;
   }
@@ -63,8 +66,8 @@ class Pipe {
   }
 
   void end_line() {
+    if (stream_.console >= 0) ready_ += console_line();
     line_ += '\n';
-    if (stream_.console >= 0) ready_ += stream_.prefix + line_;
     if (stream_.filtered) {
       const auto& needles = stream_.filtered->needles;
       const bool wanted = std::any_of(needles.begin(), needles.end(), [&](const auto& needle) {
@@ -74,6 +77,13 @@ class Pipe {
     }
     line_.clear();
     if (ready_.size() > kMaxLine) flush();
+  }
+
+  std::string console_line() const {
+    if (!stream_.json_rank) return stream_.prefix + line_ + '\n';
+    if (line_.empty()) return {};
+    if (is_json_object(line_)) return line_ + '\n';
+    return json_log_line({stream_.err ? "WARNING" : "INFO", "worker", line_, stream_.json_rank});
   }
 
   void flush() {

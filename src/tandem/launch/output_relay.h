@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,9 +19,11 @@ struct FilteredFile {
 };
 
 struct RelayedStream {
-  std::filesystem::path file;  // gets every byte as it came
+  std::filesystem::path file;  // gets every byte as it came; empty: none
   int console = -1;            // descriptor that gets prefixed lines; -1: none
   std::string prefix;
+  std::optional<int> json_rank;  // console lines are JSON: what is none already becomes it
+  bool err = false;              // stderr
   std::shared_ptr<FilteredFile> filtered;  // may be null
 };
 

@@ -178,6 +178,12 @@ void set_binding(RunOptions& options, const std::string& value) {
   raise<ConfigError>("'{}' is not one of node, socket, exclusive, core-complex, none", value);
 }
 
+void set_log_format(RunOptions& options, const std::string& value) {
+  const auto found = std::find(std::begin(kLogFormatNames), std::end(kLogFormatNames), value);
+  if (found == std::end(kLogFormatNames)) raise<ConfigError>("'{}' is not text or json", value);
+  options.log_format = static_cast<LogFormat>(found - std::begin(kLogFormatNames));
+}
+
 void no_effect(RunOptions& options, std::string_view what) {
   options.notes.push_back(fmt::format("{} has no effect here", what));
 }
@@ -233,6 +239,10 @@ constexpr RunFlag kFlags[] = {
      [](RunOptions& options, const std::string&) { options.no_python = true; }},
     {"run-path", "", "", "PET_RUN_PATH", "run the script by Python's runpy.run_path",
      [](RunOptions& options, const std::string&) { options.run_path = true; }},
+    {"log-format", "", "text|json", "TANDEM_LOG_FORMAT",
+     "json: every line on the console, the workers' too, is one JSON object (the job's flag "
+     "--log_format says the same)",
+     set_log_format},
     {"log-dir", "", "DIR", "PET_LOG_DIR",
      "where logs and error files go, in a folder per run, attempt and local rank",
      [](RunOptions& options, const std::string& value) { options.log_dir = value; }},

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tandem/core/log_line.h"
+
 namespace tandem::launch {
 
 enum class Backend { kStatic, kC10d };
@@ -43,6 +45,7 @@ struct RunOptions {
   bool module = false;
   bool no_python = false;
   bool run_path = false;
+  LogFormat log_format = LogFormat::kText;
   std::string log_dir;  // empty: a folder for temporary files
   StreamChoice redirects;
   StreamChoice tee;

@@ -223,10 +223,11 @@ void StoreServer::add_to(std::vector<pollfd>& waits) const {
   }
 }
 
-// False: the connection has ended or broken the protocol.
+// Some pieces: who sends without a pause is served in turns with the others. False: the connection
+// has ended or broken the protocol.
 bool StoreServer::read(Client& client) {
   char bytes[65536];
-  while (client.reads()) {
+  for (int pieces = 0; client.reads() && pieces < 4; ++pieces) {
     const ssize_t got = ::recv(client.socket.get(), bytes, sizeof bytes, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) break;

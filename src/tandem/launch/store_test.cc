@@ -187,6 +187,31 @@ TEST(TcpStore, SurvivesNoise) {
   EXPECT_EQ(server.client().ping(9), 9U);
 }
 
+TEST(TcpStore, WhoAsksWithoutAPauseKeepsItFromNobody) {
+  const Server server;
+  const FileDescriptor busy = server.raw();
+  const std::string set = bytes({1, 1, 0, 0, 0, 0, 0, 0, 0, 'k', 1, 0, 0, 0, 0, 0, 0, 0, 'v'});
+  std::string many;
+  while (many.size() < 1 << 20) many += set;
+  std::atomic<bool> stop{false};
+  say(busy, kHello);
+  std::thread flood([&] {
+    while (!stop) say(busy, many);
+  });
+  std::this_thread::sleep_for(200ms);
+  std::string heard;
+  try {
+    TorchStore other = server.client();
+    other.set("a", "1");
+    heard = other.get("a", 20s);
+  } catch (const Error& error) {
+    heard = error.what();
+  }
+  stop = true;
+  flood.join();
+  EXPECT_EQ(heard, "1");
+}
+
 TEST(KeyValueStore, KeepsNoMoreThanItsLimit) {
   KeyValueStore store(100);
   store.set("k", std::string(90, 'x'));

@@ -83,6 +83,16 @@ Prepared prepare(const WorkerStart& start) {
 
 }  // namespace
 
+bool Ending::is_fault() const {
+  return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
+         signal == SIGABRT;
+}
+
+std::string Ending::text() const {
+  if (signal == 0) return fmt::format("exited with {}", code);
+  return fmt::format("was killed by {}", signal_name(signal));
+}
+
 std::string signal_name(int number) {
   const char* name = ::sigabbrev_np(number);
   return name == nullptr ? fmt::format("signal {}", number) : fmt::format("SIG{}", name);

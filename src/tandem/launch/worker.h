@@ -31,6 +31,11 @@ struct Ending {
   bool ok() const { return code == 0 && signal == 0; }
   // As a shell shows it: 128 + the signal.
   int exit_code() const { return signal != 0 ? 128 + signal : code; }
+  // The process's own doing, and not somebody's who killed it: SIGSEGV and its like.
+  bool is_fault() const;
+  // What a job of tandem ends with between 1 and 127 is wrong again the next time.
+  bool is_final() const { return signal == 0 && code < 128; }
+  std::string text() const;  // "exited with 3", "was killed by SIGKILL"
 };
 
 // "SIGKILL"; "signal 40" where there is no name.

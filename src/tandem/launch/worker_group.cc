@@ -62,10 +62,8 @@ WorkerGroup::WorkerGroup(const AgentParts& parts, const Place& place, RunLogs& l
     : parts_(parts), place_(place), logs_(logs) {
   logs.begin_attempt(place.restart_count);
   const auto& workers = parts.placement.workers;
-  const std::string host = rendezvous::host_name();
   for (int local = 0; local < static_cast<int>(workers.size()); ++local) {
-    const std::string prefix = line_prefix(parts.options, place.first_rank + local, local, host);
-    const RunLogs::Ends ends = logs.open(local, prefix, parts.console, relay);
+    const RunLogs::Ends ends = logs.open(place.first_rank + local, local, parts.console, relay);
     WorkerStart start;
     start.command = command_of(parts.program, local);
     start.environment = worker_environment(parts, place, local, logs.error_file(local).string());

@@ -161,7 +161,8 @@ void Agent::watch(Time now) {
 
 void Agent::forget_old(Time now) {
   std::erase_if(unreachable_, [&](const auto& entry) { return entry.second <= now; });
-  std::erase_if(askers_, [&](const auto& entry) { return !fresh(entry.second, now); });
+  // Also who does not fit (yet) is told when the job ends.
+  std::erase_if(askers_, [&](const auto& entry) { return !heard_lately(entry.second, now); });
 }
 
 void Agent::wake(Time now) {
@@ -182,9 +183,12 @@ void Agent::on_deadline(Time now) {
   deadline_ = kNever;
   switch (phase_) {
     case Phase::kProposing:
-      if (!stopping_) return decide(now);
-      deadline_ = now + options_.limits.answer;
-      return;
+      if (now >= proposal_->limit) {
+        if (!stopping_) return decide(now);
+        proposal_->limit = now + options_.limits.answer;
+      }
+      look_for_silence(now);
+      return check_answers(now);
     case Phase::kOffering:
       for (const Member& member : proposal_->view.members) {
         const NodeId id = member.peer.id;
@@ -250,8 +254,7 @@ void Agent::at_boundary(Time now) {
     return;
   }
   const bool expected = std::any_of(askers_.begin(), askers_.end(), [&](const auto& entry) {
-    const Holding& h = entry.second.ask.holding;
-    return nearly_level(entry.second, now) && !(h.whole && h.step >= holding_.step);
+    return nearly_level(entry.second, now) && !ready(entry.second, now);
   });
   if (!expected || now >= deadline_) return propose(now);
   if (deadline_ == kNever) deadline_ = now + options_.limits.join_grace;

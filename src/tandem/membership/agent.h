@@ -158,6 +158,7 @@ class Agent {
   struct Proposal {
     ViewNumber number;
     std::map<NodeId, Peer> asked;
+    Time limit{};  // for the answers
     Answers answers;
     View view;  // once it is offered
     std::vector<View> pending;
@@ -213,6 +214,7 @@ class Agent {
   Answer make_answer(const Propose& propose) const;
   bool may_propose_here(const Peer& from, const Propose& m) const;
   void check_answers(Time now);
+  void look_for_silence(Time now);
   void decide(Time now);
   std::vector<View> pending() const;
   bool enough(const std::set<NodeId>& present, const std::vector<View>& pending) const;
@@ -232,6 +234,7 @@ class Agent {
   void left_behind(Time now, const View& view);
   void found(Time now);
   Told tell(Time now, const Peer& from, const Ask& m) const;
+  bool heard_lately(const Asker& asker, Time now) const;
   bool fresh(const Asker& asker, Time now) const;
   bool ready(const Asker& asker, Time now) const;
   bool nearly_level(const Asker& asker, Time now) const;

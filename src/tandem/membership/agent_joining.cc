@@ -117,9 +117,12 @@ void Agent::loaded(Time now, std::uint64_t step) {
 // It computes what this job computes. Who does not know yet what its workers need does not fit.
 bool Agent::fits(const Ask& ask) const { return rules_.refusal(options_.job, ask.who).empty(); }
 
+bool Agent::heard_lately(const Asker& asker, Time now) const {
+  return asker.heard + 4 * options_.limits.ask > now;
+}
+
 bool Agent::fresh(const Asker& asker, Time now) const {
-  return asker.heard + 4 * options_.limits.ask > now && !unreachable(asker.peer.id) &&
-         fits(asker.ask);
+  return heard_lately(asker, now) && !unreachable(asker.peer.id) && fits(asker.ask);
 }
 
 bool Agent::ready(const Asker& asker, Time now) const {

@@ -54,7 +54,9 @@ void Agent::propose(Time now) {
   std::erase_if(asked, [&](const auto& entry) {
     return entry.first == self() || dead_.contains(entry.first);
   });
-  enter(Phase::kProposing, now + options_.limits.answer);
+  proposal_->limit = now + options_.limits.answer;
+  enter(Phase::kProposing, proposal_->limit);
+  look_for_silence(now);
   for (const auto& [id, peer] : asked) send(peer, Propose{promised_, view_.number});
   stop_workers();
   if (!stopping_) add_own_answer(now);
@@ -93,6 +95,17 @@ void Agent::check_answers(Time now) {
     }
   }
   decide(now);
+}
+
+// Wakes up when the next of those who have not answered counts as silent.
+void Agent::look_for_silence(Time now) {
+  deadline_ = proposal_->limit;
+  for (const auto& [id, peer] : proposal_->asked) {
+    const auto heard = heard_.find(id);
+    if (heard == heard_.end() || proposal_->answers.contains(id)) continue;
+    const Time silent_at = heard->second + options_.limits.silent;
+    if (silent_at > now) deadline_ = std::min(deadline_, silent_at);
+  }
 }
 
 std::vector<View> Agent::pending() const {
@@ -168,6 +181,9 @@ void Agent::nobody_computes(Time now) {
   wait(now, lost ? "a checkpoint, because nobody is left who holds the state"
                  : "workers that can compute");
   if (lost) order(LoadCheckpoint{});
+  // Who has nothing whole leaves the next turn to those that answered: the one that holds the state
+  // may be waiting to save it and leave.
+  if (!lost && !holding_.whole) deadline_ += options_.limits.install;
 }
 
 void Agent::wait(Time now, std::string why) {

@@ -69,6 +69,13 @@ class Rules {
   virtual const Fault* repeated(std::span<const Fault> faults) const;
 };
 
+// The workers of a view bring those that are behind to its step (dist::GradientEngine::level), from
+// whatever step: a node need not be level before it is a member. docs/design/0016 says why.
+class LevelledInViews final : public Rules {
+ public:
+  bool may_compute(const Holding&, std::uint64_t) const override { return true; }
+};
+
 // The view that follows `base` out of what was answered: members in the order of `base`, then
 // newcomers; of two that do not reach each other the later one stays out. Without members where
 // nobody can compute. The number is the caller's.

@@ -14,16 +14,26 @@ ModelConfig validated(ModelConfig config) {
   return config;
 }
 
+// Of the matrices: what a product with each reads.
+double num_weights(const nn::ParameterLayout& layout) {
+  std::size_t total = 0;
+  for (const nn::ParameterSpec& parameter : layout.parameters()) {
+    if (parameter.shape.size() == 2) total += parameter.size;
+  }
+  return static_cast<double>(total);
+}
+
 }  // namespace
 
 EncoderModel::EncoderModel(ModelConfig config, const MakeHead& make_head)
     : config_(validated(std::move(config))),
       head_(make_head(config_, layout_)),
       head_end_(layout_.size()),
+      head_weights_(num_weights(layout_)),
       encoder_(config_, layout_) {}
 
 std::string EncoderModel::architecture() const {
-  return fmt::format("{}{}", config_.family->class_prefix, head_->class_suffix());
+  return fmt::format("{}{}", config_.family->class_prefix, head_->shape().class_suffix);
 }
 
 double EncoderModel::training_flops(double rows, double sequences, double query_key_pairs) const {
@@ -34,7 +44,7 @@ double EncoderModel::training_flops(double rows, double sequences, double query_
   const double projection_weights =
       config_.has_projection() ? hidden * static_cast<double>(config_.embedding_width()) : 0;
   const double multiply_adds = (linear_weights + projection_weights) * rows +
-                               head_->multiply_adds(rows, sequences) +
+                               head_weights_ * head_->units(rows, sequences) +
                                2 * hidden * layers * query_key_pairs;
   return 3 * (2 * multiply_adds);
 }

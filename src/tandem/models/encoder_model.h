@@ -135,6 +135,7 @@ class EncoderModel {
   nn::ParameterLayout layout_;
   std::unique_ptr<const Head> head_;
   std::size_t head_end_ = 0;
+  double head_weights_ = 0;  // in the products of the head for one of its units
   Encoder encoder_;
 };
 

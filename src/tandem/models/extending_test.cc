@@ -56,23 +56,16 @@ constinit const Family kToy = {
 
 // --- docs/extending/head.md ---
 
-// `num_labels` logits of each sequence, from its first row.
+// Three logits of each sequence, from its first row.
 class FirstRowHead final : public Head {
  public:
-  FirstRowHead(std::size_t num_labels, const ModelConfig& config, nn::ParameterLayout& layout)
-      : linear_(layout.add_linear("head", "classifier", num_labels, config.hidden_size)) {}
-
-  std::string_view class_suffix() const override { return "ForFirstRows"; }
-  std::size_t num_logits(std::size_t, std::size_t sequences) const override {
-    return sequences * linear_.out_features;
-  }
-  double multiply_adds(double, double sequences) const override {
-    return sequences * static_cast<double>(linear_.out_features * linear_.in_features);
-  }
-  // The first rows, and their gradient.
-  std::size_t memory(std::size_t, std::size_t sequences, bool training) const override {
-    return (training ? 2 : 1) * sequences * linear_.in_features;
-  }
+  FirstRowHead(const ModelConfig& config, nn::ParameterLayout& layout)
+      : Head({.class_suffix = "ForFirstRows",
+              .unit = HeadShape::Unit::kSequence,
+              .num_labels = 3,
+              .memory = config.hidden_size,             // the first rows
+              .training_memory = config.hidden_size}),  // their gradient
+        linear_(layout.add_linear("head", "classifier", 3, config.hidden_size)) {}
 
   void forward(const nn::Pass& pass, std::span<const float> hidden, std::span<float> memory,
                std::span<float> logits) const override {
@@ -104,10 +97,6 @@ class FirstRowHead final : public Head {
   nn::Linear linear_;
 };
 
-std::unique_ptr<Head> make_first_row_head(const ModelConfig& config, nn::ParameterLayout& layout) {
-  return std::make_unique<FirstRowHead>(/*num_labels=*/3, config, layout);
-}
-
 // --- tests ---
 
 class Extending : public ::testing::Test {
@@ -138,7 +127,7 @@ class Extending : public ::testing::Test {
     return sum;
   }
 
-  EncoderModel model_{config(), make_first_row_head};
+  EncoderModel model_{config(), make_head_of<FirstRowHead>};
   std::vector<float> weights_;
   nn::PackedBatch batch_ = tiny_batch(false);
   TestContext context_;

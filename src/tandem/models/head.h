@@ -2,15 +2,17 @@
 //
 // EncoderModel owns memory, precision and the checks of a batch; a head computes in f32 on what the
 // encoder gives. Its parameters come first in the layout, for their gradients are final first; a
-// head with several layers adds the last one first. It has no state of a pass, so one head serves
-// any number of passes. docs/extending/head.md goes through an example.
+// head with several layers adds the last one first. What it computes is alike for each row of a
+// batch, or for each sequence, so its sizes are those of one. It has no state of a pass, so one
+// head serves any number of passes. docs/extending/head.md goes through an example.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
-#include <string_view>
+#include <string>
+#include <utility>
 
 #include "tandem/models/model_config.h"
 #include "tandem/nn/parameter_layout.h"
@@ -19,18 +21,36 @@
 
 namespace tandem::models {
 
-class Head {
- public:
-  virtual ~Head() = default;
+// What a head has of each unit of a batch.
+struct HeadShape {
+  enum class Unit { kRow, kSequence };
 
   // The class of transformers is the family's prefix and this: "ForQuestionAnswering".
-  virtual std::string_view class_suffix() const = 0;
-  // Logits of a batch.
-  virtual std::size_t num_logits(std::size_t rows, std::size_t sequences) const = 0;
-  // Multiply-adds of the products of one forward pass; x6 are the operations of a training pass.
-  virtual double multiply_adds(double rows, double sequences) const = 0;
-  // f32 values that a pass needs room for, from forward to backward; 0: none.
-  virtual std::size_t memory(std::size_t rows, std::size_t sequences, bool training) const = 0;
+  std::string class_suffix;
+  Unit unit = Unit::kSequence;
+  std::size_t num_labels = 0;  // logits
+  // f32 values that a pass needs room for from forward to backward, and how many more in training.
+  std::size_t memory = 0;
+  std::size_t training_memory = 0;
+};
+
+class Head {
+ public:
+  explicit Head(HeadShape shape) : shape_(std::move(shape)) {}
+  virtual ~Head() = default;
+
+  const HeadShape& shape() const { return shape_; }
+  // How many rows or sequences of a batch the head computes for.
+  template <class Count>
+  Count units(Count rows, Count sequences) const {
+    return shape_.unit == HeadShape::Unit::kRow ? rows : sequences;
+  }
+  std::size_t num_logits(std::size_t rows, std::size_t sequences) const {
+    return units(rows, sequences) * shape_.num_labels;
+  }
+  std::size_t memory(std::size_t rows, std::size_t sequences, bool training) const {
+    return units(rows, sequences) * (shape_.memory + (training ? shape_.training_memory : 0));
+  }
 
   // logits ([num_logits()]; overwritten) from hidden [R, H].   memory: [memory()], the head's until
   // backward.
@@ -41,9 +61,18 @@ class Head {
   virtual void backward(const nn::Pass& pass, std::span<const float> hidden,
                         std::span<float> memory, std::span<const float> grad_logits,
                         std::span<float> grad_hidden, const nn::Gradients& grads) const = 0;
+
+ private:
+  HeadShape shape_;
 };
 
 // Adds the head's parameters to an empty layout and makes the head.
 using MakeHead = std::function<std::unique_ptr<Head>(const ModelConfig&, nn::ParameterLayout&)>;
+
+// A MakeHead of a head with such a constructor.
+template <class T>
+std::unique_ptr<Head> make_head_of(const ModelConfig& config, nn::ParameterLayout& layout) {
+  return std::make_unique<T>(config, layout);
+}
 
 }  // namespace tandem::models

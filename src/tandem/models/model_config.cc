@@ -311,46 +311,60 @@ ModelConfig ModelConfig::load(const std::filesystem::path& model_dir) {
   return parse(read_file(path), path.string());
 }
 
-void ModelConfig::validate(std::string_view where) const {
-  const auto key = [&](auto field) { return key_of(*family, field); };
-  check_extent(key(&ModelConfig::hidden_size), hidden_size, where);
-  check_extent(key(&ModelConfig::num_hidden_layers), num_hidden_layers, where);
-  check_extent(key(&ModelConfig::num_attention_heads), num_attention_heads, where);
-  check_extent(key(&ModelConfig::intermediate_size), intermediate_size, where);
-  check_extent("max_position_embeddings", max_position_embeddings, where);
-  if (vocab_size == 0 || vocab_size > (std::size_t{1} << 31) - 1) {
-    raise<ConfigError>("{}: vocab_size is {}; expected 1 to 2147483647", where, vocab_size);
-  }
-  if (has_key(*family, &ModelConfig::type_vocab_size)) {
-    check_extent(key(&ModelConfig::type_vocab_size), type_vocab_size, where);
-  }
-  if (has_key(*family, &ModelConfig::embedding_size)) {
-    check_extent(key(&ModelConfig::embedding_size), embedding_size, where);
-  }
-  if (hidden_size % num_attention_heads != 0) {
+namespace {
+
+void check_shape(const ModelConfig& config, std::string_view where) {
+  const auto key = [&](auto field) { return key_of(*config.family, field); };
+  check_extent(key(&ModelConfig::hidden_size), config.hidden_size, where);
+  check_extent(key(&ModelConfig::num_hidden_layers), config.num_hidden_layers, where);
+  check_extent(key(&ModelConfig::num_attention_heads), config.num_attention_heads, where);
+  check_extent(key(&ModelConfig::intermediate_size), config.intermediate_size, where);
+  check_extent("max_position_embeddings", config.max_position_embeddings, where);
+  if (has_key(*config.family, &ModelConfig::type_vocab_size))
+    check_extent(key(&ModelConfig::type_vocab_size), config.type_vocab_size, where);
+  if (has_key(*config.family, &ModelConfig::embedding_size))
+    check_extent(key(&ModelConfig::embedding_size), config.embedding_size, where);
+  if (config.hidden_size % config.num_attention_heads != 0) {
     raise<ConfigError>("{}: {} {} is not a multiple of {} {}", where,
-                       key(&ModelConfig::hidden_size), hidden_size,
-                       key(&ModelConfig::num_attention_heads), num_attention_heads);
+                       key(&ModelConfig::hidden_size), config.hidden_size,
+                       key(&ModelConfig::num_attention_heads), config.num_attention_heads);
   }
-  if (pad_token_id < -1 ||
-      (pad_token_id >= 0 && static_cast<std::size_t>(pad_token_id) >= vocab_size)) {
+}
+
+void check_tokens(const ModelConfig& config, std::string_view where) {
+  if (config.vocab_size == 0 || config.vocab_size > (std::size_t{1} << 31) - 1) {
+    raise<ConfigError>("{}: vocab_size is {}; expected 1 to 2147483647", where, config.vocab_size);
+  }
+  const auto pad = config.pad_token_id;
+  if (pad < -1 || (pad >= 0 && static_cast<std::size_t>(pad) >= config.vocab_size)) {
     raise<ConfigError>("{}: pad_token_id is {}; expected null or an id below vocab_size {}", where,
-                       pad_token_id, vocab_size);
+                       pad, config.vocab_size);
   }
-  if (family->positions == nn::Positions::kTokens &&
-      (pad_token_id < 0 || static_cast<std::size_t>(pad_token_id) + 1 >= max_position_embeddings)) {
+  if (config.family->positions == nn::Positions::kTokens &&
+      (pad < 0 || static_cast<std::size_t>(pad) + 1 >= config.max_position_embeddings)) {
     raise<ConfigError>(
         "{}: pad_token_id is {}; expected an id below max_position_embeddings {} - 1, for "
-        "positions "
-        "are counted from behind it",
-        where, pad_token_id < 0 ? "null" : std::to_string(pad_token_id), max_position_embeddings);
+        "positions are counted from behind it",
+        where, pad < 0 ? "null" : std::to_string(pad), config.max_position_embeddings);
   }
-  check_probability(key(&ModelConfig::hidden_dropout_prob), hidden_dropout_prob, where);
-  check_probability(key(&ModelConfig::attention_probs_dropout_prob), attention_probs_dropout_prob,
-                    where);
-  check_probability("qa_dropout", qa_dropout, where);
-  check_probability("classifier_dropout", token_head_dropout_prob(), where);
-  check_probability("seq_classif_dropout", sequence_head_dropout_prob(), where);
+}
+
+void check_rates(const ModelConfig& config, std::string_view where) {
+  const auto key = [&](auto field) { return key_of(*config.family, field); };
+  check_probability(key(&ModelConfig::hidden_dropout_prob), config.hidden_dropout_prob, where);
+  check_probability(key(&ModelConfig::attention_probs_dropout_prob),
+                    config.attention_probs_dropout_prob, where);
+  check_probability("qa_dropout", config.qa_dropout, where);
+  check_probability("classifier_dropout", config.token_head_dropout_prob(), where);
+  check_probability("seq_classif_dropout", config.sequence_head_dropout_prob(), where);
+}
+
+}  // namespace
+
+void ModelConfig::validate(std::string_view where) const {
+  check_shape(*this, where);
+  check_tokens(*this, where);
+  check_rates(*this, where);
   if (!(layer_norm_eps > 0)) {
     raise<ConfigError>("{}: layer_norm_eps is {}; expected a number > 0", where, layer_norm_eps);
   }

@@ -10,21 +10,15 @@ namespace {
 class RowHead final : public Head {
  public:
   RowHead(const RowHeadOptions& options, const ModelConfig& config, nn::ParameterLayout& layout)
-      : options_(options), layer_(config.num_hidden_layers), hidden_size_(config.hidden_size) {
-    linear_ = layout.add_linear("head", options.name, options.num_labels, hidden_size_);
-  }
-
-  std::string_view class_suffix() const override { return options_.class_suffix; }
-  std::size_t num_logits(std::size_t rows, std::size_t) const override {
-    return rows * options_.num_labels;
-  }
-  double multiply_adds(double rows, double) const override {
-    return rows * static_cast<double>(options_.num_labels * hidden_size_);
-  }
-  // The linear layer's input, where it is not the hidden states themselves.
-  std::size_t memory(std::size_t rows, std::size_t, bool training) const override {
-    return training && options_.dropout > 0 ? rows * hidden_size_ : 0;
-  }
+      : Head({.class_suffix = options.class_suffix,
+              .unit = HeadShape::Unit::kRow,
+              .num_labels = options.num_labels,
+              .memory = 0,
+              // The linear layer's input, where it is not the hidden states themselves.
+              .training_memory = options.dropout > 0 ? config.hidden_size : 0}),
+        dropout_(options.dropout),
+        layer_(config.num_hidden_layers),
+        linear_(layout.add_linear("head", options.name, options.num_labels, config.hidden_size)) {}
 
   void forward(const nn::Pass& pass, std::span<const float> hidden, std::span<float> memory,
                std::span<float> logits) const override {
@@ -47,14 +41,13 @@ class RowHead final : public Head {
   // The same mask over the input and over its gradient.
   void drop(const nn::Pass& pass, std::span<const float> x, std::span<float> y) const {
     const StageTimer timer(pass.context.profile, "head", "dropout");
-    kernels::dropout_forward<float>(
-        pass.context, pass.sequences, hidden_size_,
-        pass.dropout.at(layer_, nn::DropoutPlace::kInput, options_.dropout), x.data(), y.data());
+    kernels::dropout_forward<float>(pass.context, pass.sequences, linear_.in_features,
+                                    pass.dropout.at(layer_, nn::DropoutPlace::kInput, dropout_),
+                                    x.data(), y.data());
   }
 
-  RowHeadOptions options_;
+  double dropout_;
   std::size_t layer_;  // the dropout's place: the input of the layer behind the last
-  std::size_t hidden_size_;
   nn::Linear linear_;
 };
 

@@ -3,17 +3,16 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "tandem/models/head.h"
 
 namespace tandem::models {
 
 struct RowHeadOptions {
-  std::string_view class_suffix;  // Head::class_suffix(); lives as long as the program
-  std::string name;               // of the linear layer: "qa_outputs"
-  std::size_t num_labels = 0;     // logits of a row
-  double dropout = 0;             // of the layer's input
+  std::string class_suffix;    // HeadShape::class_suffix
+  std::string name;            // of the linear layer: "qa_outputs"
+  std::size_t num_labels = 0;  // logits of a row
+  double dropout = 0;          // of the layer's input
 };
 
 // Logits are [R, num_labels].

@@ -13,7 +13,12 @@ namespace {
 class SequenceHead final : public Head {
  public:
   SequenceHead(std::size_t num_labels, const ModelConfig& config, nn::ParameterLayout& layout)
-      : layer_(config.num_hidden_layers),
+      : Head({.class_suffix = "ForSequenceClassification",
+              .unit = HeadShape::Unit::kSequence,
+              .num_labels = num_labels,
+              .memory = 3 * config.hidden_size,  // Rows
+              .training_memory = config.hidden_size}),
+        layer_(config.num_hidden_layers),
         hidden_size_(config.hidden_size),
         activation_(config.family->sequence_head.activation),
         input_dropout_(
@@ -22,17 +27,6 @@ class SequenceHead final : public Head {
     const SequenceHeadParts& parts = config.family->sequence_head;
     output_ = layout.add_linear("head", std::string(parts.output), num_labels, hidden_size_);
     dense_ = layout.add_linear("pooler", std::string(parts.dense), hidden_size_, hidden_size_);
-  }
-
-  std::string_view class_suffix() const override { return "ForSequenceClassification"; }
-  std::size_t num_logits(std::size_t, std::size_t sequences) const override {
-    return sequences * output_.out_features;
-  }
-  double multiply_adds(double, double sequences) const override {
-    return sequences * static_cast<double>((output_.out_features + hidden_size_) * hidden_size_);
-  }
-  std::size_t memory(std::size_t, std::size_t sequences, bool training) const override {
-    return (training ? 4 : 3) * sequences * hidden_size_;
   }
 
   void forward(const nn::Pass& pass, std::span<const float> hidden, std::span<float> memory,

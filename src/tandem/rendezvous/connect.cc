@@ -1,6 +1,5 @@
 #include "tandem/rendezvous/connect.h"
 
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -11,6 +10,7 @@
 
 #include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
+#include "tandem/rendezvous/address.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -21,12 +21,6 @@ constexpr milliseconds kHeadStart{100};
 constexpr milliseconds kAttempt{3000};
 constexpr std::size_t kShownFailures = 4;
 
-struct Address {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-  std::string text;
-};
-
 // One address on its way to a completed handshake.
 class Attempt {
  public:
@@ -34,12 +28,11 @@ class Attempt {
       : address_(address), handshake_(handshake), limit_(kAttempt) {
     socket_ = FileDescriptor(
         ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    const auto* where = reinterpret_cast<const sockaddr*>(&address.storage);
     if (!socket_) {
       if (out_of_descriptors(errno))
         raise_out_of_descriptors("cannot connect to " + address.text, errno);
       fail(std::strerror(errno));
-    } else if (::connect(socket_.get(), where, address.length) == 0) {
+    } else if (::connect(socket_.get(), address.get(), address.length) == 0) {
       connected();
     } else if (errno != EINPROGRESS) {
       fail(std::strerror(errno));
@@ -109,25 +102,14 @@ class Attempt {
   std::string failure_;
 };
 
-std::vector<Address> resolve(std::span<const std::string> hosts, int port,
-                             std::vector<std::string>& failures) {
+std::vector<Address> resolve_all(std::span<const std::string> hosts, int port,
+                                 std::vector<std::string>& failures) {
   std::vector<Address> addresses;
   for (const std::string& host : hosts) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    const int lookup = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-    if (lookup != 0) {
-      failures.push_back(
-          fmt::format("the name '{}' does not resolve: {}", host, ::gai_strerror(lookup)));
-      continue;
-    }
-    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> release(found, &::freeaddrinfo);
-    for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-      Address address;
-      std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
-      address.length = entry->ai_addrlen;
-      address.text = numeric_address(entry->ai_addr, entry->ai_addrlen);
+    Resolved found = resolve(host, port);
+    if (!found.failure.empty())
+      failures.push_back(fmt::format("the name '{}' does not resolve: {}", host, found.failure));
+    for (Address& address : found.addresses) {
       const bool known = std::any_of(addresses.begin(), addresses.end(),
                                      [&](const Address& a) { return a.text == address.text; });
       if (!known) addresses.push_back(std::move(address));
@@ -152,7 +134,7 @@ std::string describe(const std::vector<std::string>& failures) {
 Connected connect_first(std::span<const std::string> hosts, int port, const Handshake& handshake,
                         const Deadline& deadline, std::string& failure) {
   std::vector<std::string> failures;
-  const std::vector<Address> addresses = resolve(hosts, port, failures);
+  const std::vector<Address> addresses = resolve_all(hosts, port, failures);
   std::vector<std::unique_ptr<Attempt>> attempts;
   std::size_t next = 0;
   Deadline head_start{milliseconds(0)};

@@ -71,7 +71,7 @@ void wait_for_all(PmiClient& pmi, const Identity& identity, const ExchangeOption
   const Deadline deadline(options.timeout);
   pmi.enter_barrier();
   while (!pmi.passed_barrier(std::chrono::milliseconds(deadline.remaining_ms(kLook)))) {
-    watch.check(/*waiting_too=*/false);
+    watch.check([](const Sibling& rank) { return !rank.waits; });
     if (!deadline.passed()) continue;
     mark.stay();
     const std::string missing = SiblingWatch::missing();
@@ -86,7 +86,11 @@ void wait_for_all(PmiClient& pmi, const Identity& identity, const ExchangeOption
 Meeting exchange_through_pmi(Identity identity, const std::string& card,
                              const ExchangeOptions& options) {
   PmiClient pmi(*identity.pmi_fd, options.timeout);
-  SiblingWatch watch(options.stall_timeout);
+  const auto watch = std::make_shared<SiblingWatch>(options.stall_timeout);
+  // Rank 0 waits for all and tells all; who can tell of rank 0 are the others.
+  const LookAround look_around = [watch, is_rank_0 = identity.rank == 0] {
+    watch->check([&](const Sibling& rank) { return is_rank_0 || rank.rank == 0; });
+  };
   WaitingMark mark;
   FileDescriptor listener;
   const auto job = wire::read_as<std::uint64_t>(wire::view_of(make_nonce()));
@@ -98,22 +102,18 @@ Meeting exchange_through_pmi(Identity identity, const std::string& card,
     if (!has_token) identity.job_token = secret;
     pmi.put(kPmiKey, meeting_text(identity, secret, local_port(listener), job));
   }
-  wait_for_all(pmi, identity, options, watch, mark);
+  wait_for_all(pmi, identity, options, *watch, mark);
   Meeting meeting;
   if (identity.rank == 0) {
-    ExchangeOptions watching = options;
-    watching.check = [&] {
-      watch.check(/*waiting_too=*/true);
-      if (options.check) options.check();
-    };
-    meeting = receive_ranks(identity, card, watching, std::move(listener), job);
+    meeting = receive_ranks(identity, card, options, std::move(listener), job, look_around);
   } else {
     const std::string text = pmi.get(kPmiKey);
     const std::size_t comma = std::min(text.find(','), text.size());
     if (identity.job_token.empty() && text.substr(0, comma) != kOwnToken)
       identity.job_token = text.substr(0, comma);
-    meeting = join_rank_0(identity, card, options,
-                          read_meeting_text(text.substr(std::min(comma + 1, text.size()))));
+    meeting =
+        join_rank_0(identity, card, options,
+                    read_meeting_text(text.substr(std::min(comma + 1, text.size()))), look_around);
   }
   meeting.membership = Membership(std::move(pmi));
   return meeting;

@@ -19,6 +19,7 @@ using wire::Hello;
 using wire::Reply;
 
 constexpr milliseconds kRetry{50};
+constexpr milliseconds kLook{500};
 // Until rank 0 has proved itself no more is kept than it has really sent.
 constexpr std::size_t kPiece = 1 << 16;
 
@@ -35,10 +36,11 @@ std::string describe(const MeetingPoint& point) {
 
 // Until rank 0 greets or the time is over.
 Connected reach_rank_0(const Identity& identity, const MeetingPoint& point,
-                       const Deadline& deadline, Notices& notices) {
+                       const Deadline& deadline, Notices& notices, const LookAround& look_around) {
   bool stranger = false;
   Handshake handshake;
   handshake.answer_bytes = sizeof(wire::Greeting);
+  handshake.check = look_around;
   handshake.accept = [&](const std::string& answer) {
     const auto greeting = wire::read_as<wire::Greeting>(answer);
     const bool right = greeting.magic == wire::kMagic && greeting.job == point.job;
@@ -60,6 +62,7 @@ Connected reach_rank_0(const Identity& identity, const MeetingPoint& point,
       return fmt::format("rank {} tries to reach rank 0 at {} since {:.0f} s: {}", identity.rank,
                          describe(point), deadline.elapsed_seconds(), failure);
     });
+    if (look_around) look_around();
     std::this_thread::sleep_for(kRetry);
   }
 }
@@ -68,7 +71,7 @@ Connected reach_rank_0(const Identity& identity, const MeetingPoint& point,
 class Line {
  public:
   Line(const Identity& identity, const MeetingPoint& point, Connected connected,
-       std::function<void(const std::string&)> log)
+       std::function<void(const std::string&)> log, LookAround look_around)
       : rank_(identity.rank),
         where_(describe(point)),
         token_(identity.job_token),
@@ -77,7 +80,8 @@ class Line {
         hello_nonce_(make_nonce()),
         max_table_bytes_(static_cast<std::size_t>(identity.world_size) *
                          (wire::kMaxCardBytes + wire::kMaxTextBytes)),
-        log_(std::move(log)) {
+        log_(std::move(log)),
+        look_around_(std::move(look_around)) {
     watch_host(socket_, kStartSilence);
     if (greeting_.version != wire::kVersion) {
       raise<ConfigError>(
@@ -89,6 +93,9 @@ class Line {
 
   const FileDescriptor& socket() const { return socket_; }
   const std::string& where() const { return where_; }
+  void look_around() const {
+    if (look_around_) look_around_();
+  }
 
   void introduce(const Identity& identity, const std::string& card, const Deadline& deadline) {
     Hello hello;
@@ -115,7 +122,7 @@ class Line {
  private:
   std::string hear_one(const Deadline& deadline, wire::Status& status) {
     Reply reply;
-    check(receive_all(socket_, std::as_writable_bytes(std::span(&reply, 1)), deadline), deadline);
+    receive(std::as_writable_bytes(std::span(&reply, 1)), deadline);
     const std::size_t most = reply.status == wire::kOk ? max_table_bytes_ : wire::kMaxTextBytes;
     if (reply.magic != wire::kMagic || reply.bytes > most) {
       raise<CommError>("rank {} received something from {} that is no answer of rank 0", rank_,
@@ -125,8 +132,7 @@ class Line {
     while (text.size() < reply.bytes) {
       const std::size_t done = text.size();
       text.resize(std::min(done + kPiece, static_cast<std::size_t>(reply.bytes)));
-      const auto piece = std::as_writable_bytes(std::span(text).subspan(done));
-      check(receive_all(socket_, piece, deadline), deadline);
+      receive(std::as_writable_bytes(std::span(text).subspan(done)), deadline);
     }
     status = static_cast<wire::Status>(reply.status);
     if (reply.status == wire::kConfigError) throw ConfigError(text);
@@ -142,7 +148,14 @@ class Line {
     return text;
   }
 
-  void check(IoStatus status, const Deadline& deadline) const {
+  void receive(std::span<std::byte> bytes, const Deadline& deadline) const {
+    while (!deadline.passed()) {
+      pollfd wait{socket_.get(), POLLIN, 0};
+      const int ready = ::poll(&wait, 1, deadline.remaining_ms(kLook));
+      if (ready > 0 || (ready < 0 && errno != EINTR)) break;
+      look_around();
+    }
+    const IoStatus status = receive_all(socket_, bytes, deadline);
     if (status == IoStatus::kDone) return;
     raise<CommError>(
         "rank {} waited {:.1f} s for rank 0 at {} to start the job, but {}", rank_,
@@ -161,6 +174,7 @@ class Line {
   Nonce hello_nonce_;
   std::size_t max_table_bytes_;
   std::function<void(const std::string&)> log_;  // may be empty
+  LookAround look_around_;
 };
 
 class ClientVigil final : public Vigil {
@@ -176,7 +190,7 @@ class ClientVigil final : public Vigil {
   void check() override {
     char byte = 0;
     const ssize_t count = ::recv(line_.socket().get(), &byte, 1, MSG_PEEK);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return line_.look_around();
     if (count <= 0) {
       raise<CommError>("rank 0 (at {}) died while the ranks were connecting to each other{}",
                        line_.where(), silence_if(count < 0 ? errno : 0));
@@ -236,12 +250,13 @@ std::string take_text(std::string_view& from) {
 }  // namespace
 
 Meeting join_rank_0(const Identity& identity, const std::string& card,
-                    const ExchangeOptions& options, const MeetingPoint& point) {
+                    const ExchangeOptions& options, const MeetingPoint& point,
+                    const LookAround& look_around) {
   const Deadline deadline(options.timeout);
   Notices notices(options);
-  Connected connected = reach_rank_0(identity, point, deadline, notices);
+  Connected connected = reach_rank_0(identity, point, deadline, notices, look_around);
   const std::string reached = connected.address;
-  Line line(identity, point, std::move(connected), options.log);
+  Line line(identity, point, std::move(connected), options.log, look_around);
   line.introduce(identity, card, deadline);
   const std::string table = line.hear(Deadline(options.timeout + kGrace));
   Meeting meeting;

@@ -1,6 +1,7 @@
 // The two sides of the first meeting; exchange.cc decides who is which.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,9 +41,15 @@ constexpr std::chrono::milliseconds kStartSilence{5000};
 // What to add to the news that a connection has ended with this error number.
 std::string_view silence_if(int error_number);
 
+// Asked several times a second for as long as a rank waits for others, until all are ready; throws
+// CommError when one of them will not come. May be empty.
+using LookAround = std::function<void()>;
+
 Meeting receive_ranks(const Identity& identity, const std::string& card,
-                      const ExchangeOptions& options, FileDescriptor listener, std::uint64_t job);
+                      const ExchangeOptions& options, FileDescriptor listener, std::uint64_t job,
+                      const LookAround& look_around = {});
 Meeting join_rank_0(const Identity& identity, const std::string& card,
-                    const ExchangeOptions& options, const MeetingPoint& point);
+                    const ExchangeOptions& options, const MeetingPoint& point,
+                    const LookAround& look_around = {});
 
 }  // namespace tandem::rendezvous

@@ -110,7 +110,7 @@ class Ranks {
 class Server {
  public:
   Server(const Identity& identity, const std::string& card, const ExchangeOptions& options,
-         FileDescriptor listener, std::uint64_t job, Ranks& ranks)
+         FileDescriptor listener, std::uint64_t job, const LookAround& look_around, Ranks& ranks)
       : listener_(std::move(listener)),
         port_(local_port(listener_)),
         job_(job),
@@ -118,6 +118,7 @@ class Server {
         notices_(options),
         log_(options.log),
         check_(options.check),
+        look_around_(look_around),
         ranks_(ranks),
         lobby_(kIntroduction, static_cast<std::size_t>(identity.world_size) + 256) {
     ranks_[0].emplace();
@@ -163,9 +164,9 @@ class Server {
 
  private:
   void check() {
-    if (!check_) return;
     try {
-      check_();
+      if (check_) check_();
+      if (look_around_) look_around_();
     } catch (const CommError& error) {
       ranks_.fail(wire::kCommError, error.what());
     }
@@ -296,6 +297,7 @@ class Server {
   Notices notices_;
   const std::function<void(const std::string&)>& log_;
   const std::function<void()>& check_;
+  const LookAround& look_around_;
   Ranks& ranks_;
   Lobby lobby_;
   std::size_t num_arrived_ = 1;
@@ -304,7 +306,8 @@ class Server {
 
 class ServerVigil final : public Vigil {
  public:
-  explicit ServerVigil(Ranks ranks) : ranks_(std::move(ranks)) {}
+  ServerVigil(Ranks ranks, LookAround look_around)
+      : ranks_(std::move(ranks)), look_around_(std::move(look_around)) {}
 
   void watch_hosts(milliseconds silence) override {
     for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
@@ -320,6 +323,11 @@ class ServerVigil final : public Vigil {
 
   void check() override {
     for (std::size_t rank = 1; rank < ranks_.size(); ++rank) listen_to(rank);
+    try {
+      if (look_around_) look_around_();
+    } catch (const CommError& error) {
+      ranks_.fail(wire::kCommError, error.what());
+    }
   }
 
   void finish(const Deadline& deadline) override {
@@ -387,6 +395,7 @@ class ServerVigil final : public Vigil {
   }
 
   Ranks ranks_;
+  LookAround look_around_;
   std::size_t num_ready_ = 0;
 };
 
@@ -399,9 +408,10 @@ void append_text(std::string& to, const std::string& text) {
 }  // namespace
 
 Meeting receive_ranks(const Identity& identity, const std::string& card,
-                      const ExchangeOptions& options, FileDescriptor listener, std::uint64_t job) {
+                      const ExchangeOptions& options, FileDescriptor listener, std::uint64_t job,
+                      const LookAround& look_around) {
   Ranks ranks(static_cast<std::size_t>(identity.world_size), identity.job_token);
-  Server server(identity, card, options, std::move(listener), job, ranks);
+  Server server(identity, card, options, std::move(listener), job, look_around, ranks);
   try {
     server.run();
   } catch (const ConfigError& error) {
@@ -419,7 +429,7 @@ Meeting receive_ranks(const Identity& identity, const std::string& card,
     append_text(table, meeting.met.back().address);
   }
   ranks.answer_all(wire::kOk, table);
-  meeting.vigil = std::make_unique<ServerVigil>(std::move(ranks));
+  meeting.vigil = std::make_unique<ServerVigil>(std::move(ranks), look_around);
   return meeting;
 }
 

@@ -140,20 +140,20 @@ WaitingMark::WaitingMark() : file_(::memfd_create(kMarkName, MFD_CLOEXEC)) {}
 
 void WaitingMark::stay() { (void)::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0); }
 
-void SiblingWatch::check(bool waiting_too) {
+void SiblingWatch::check(const std::function<bool(const Sibling&)>& matters) {
   const auto now = Clock::now();
   if (limit_.count() == 0 || now - looked_ < kLook) return;
   looked_ = now;
   std::map<int, Clock::time_point> stopped;
   for (const Sibling& rank : find_siblings()) {
-    if (!rank.stopped || (rank.waits && !waiting_too)) continue;
+    if (!rank.stopped || !matters(rank)) continue;
     const auto known = stopped_since_.find(rank.rank);
     const auto since = known == stopped_since_.end() ? now : known->second;
     stopped[rank.rank] = since;
     if (now - since < limit_) continue;
     raise<CommError>(
-        "{} has not come to the meeting of the ranks: it is stopped since {:.0f} s; was it "
-        "stopped, or is a debugger attached? (TANDEM_STALL_TIMEOUT sets the limit)",
+        "{} keeps the ranks from meeting: it is stopped since {:.0f} s; was it stopped, or is a "
+        "debugger attached? (TANDEM_STALL_TIMEOUT sets the limit)",
         name_of(rank), std::chrono::duration<double>(now - since).count());
   }
   stopped_since_ = std::move(stopped);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -40,10 +41,9 @@ class SiblingWatch {
  public:
   // `limit`: how long a process may be stopped; 0: no limit.
   explicit SiblingWatch(std::chrono::milliseconds limit) : limit_(limit) {}
-  // To be called often: looks once a second. Throws CommError that names a rank which is stopped
-  // since `limit` and does not wait with the others, unless `waiting_too`: then such a one counts
-  // as well.
-  void check(bool waiting_too);
+  // To be called often: looks once a second. Throws CommError that names a rank for which the
+  // others wait, as `matters` tells, and which is stopped since `limit`.
+  void check(const std::function<bool(const Sibling&)>& matters);
   // "rank 1 (process 4711 of host n1) has not come", or that all of this host have; empty where
   // nothing is known.
   static std::string missing();

@@ -1,12 +1,10 @@
 // A task that an encoder with a head computes: everything of it but labels, loss and metrics.
 //
-// A task of this kind derives from EncoderTask and writes
-//   * set_…(): keeps its features (a TokenSequences and the labels) in members, and hands the
-//     sequences to set_train_sequences() and set_evaluation_sequences();
+// A task of this kind derives from ExampleTask (example_task.h), which keeps the examples, and
+// writes
 //   * reserve_labels(), load_labels(), loss(): the labels of the current training batch;
-//   * evaluate(): outputs_in_order() gives the logits of each feature, whatever the order in which
-//     they were computed;
-//   * the fingerprints, from Fingerprint::add(sequences) and its labels.
+//   * evaluate_set(): what it makes of the logits of each feature;
+//   * fingerprint(): of the sequences and its labels.
 // Memory, padding, precision, batches, dropout keys, evaluation by length, saving and int8 then
 // work as in every other task. question_answering_task.h and text_classification_task.h are
 // examples.
@@ -43,6 +41,7 @@ class EncoderTask : public Task {
   ~EncoderTask() override;
 
   const models::EncoderModel& model() const { return model_; }
+  const text::Tokenizer& tokenizer() const { return tokenizer_; }
   const EncoderTaskOptions& options() const { return options_; }
   // What products read from here on; passes in the other precision, with their memory, are
   // forgotten.

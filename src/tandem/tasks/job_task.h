@@ -65,7 +65,7 @@ struct DataName {
 struct CardTask {
   std::string name;                  // "Question Answering"
   std::string type;                  // "question-answering"
-  std::vector<std::string> metrics;  // those that its list of metrics may name
+  std::vector<std::string> metrics;  // those that its list of metrics may name, the main one first
 };
 
 // One object per job, used by one thread. Functions are called in
@@ -75,7 +75,7 @@ class JobTask {
   virtual ~JobTask() = default;
 
   // What its data consists of: "questions".
-  virtual std::string_view examples() const = 0;
+  virtual std::string_view examples() const { return "examples"; }
   // What the command line makes of the computation, said before anything is read.
   virtual void describe(StartLog&) const {}
   // The files of the stages, downloaded where they are named only. Throws ConfigError when a stage
@@ -131,9 +131,9 @@ class JobTask {
   virtual std::vector<std::string> set_suffixes(Split) const { return {""}; }
   virtual void select_set(Split, std::size_t) {}
   // The metric by which evaluations in training are told apart: "f1".
-  virtual std::string_view main_metric() const = 0;
+  virtual std::string main_metric() const { return card_task().metrics.front(); }
   // The first line of the report: "question answering".
-  virtual std::string title() const = 0;
+  virtual std::string title() const { return card_task().name; }
   virtual DataName data_name(const Stages& stages) const = 0;
   virtual CardTask card_task() const = 0;
   // Of the last evaluation of the validation set.

@@ -1,12 +1,10 @@
-// What the trainer needs to know of a task, and all it knows: question answering today, run_glue
-// next. A task owns its model, its features and its loss; the trainer owns steps, ranks, the
-// optimizer and files.
+// What the trainer needs to know of a task, and all it knows. A task owns its model, its features
+// and its loss; the trainer owns steps, ranks, the optimizer and files.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,12 +29,7 @@ struct BatchSize {
   double flops = 0;  // multiply-adds ×2 of forward and backward
 };
 
-// What an evaluation found.
-struct Evaluation {
-  nlohmann::ordered_json metrics;  // {"exact_match": …} without prefix, in the metric's order;
-                                   // empty when the split has no answers
-  std::vector<std::string> warnings;
-};
+struct Evaluation;  // evaluation.h
 
 class Task {
  public:

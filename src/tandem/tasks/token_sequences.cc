@@ -93,19 +93,18 @@ std::vector<std::uint32_t> evaluation_order(const TokenSequences& sequences, Pad
   return padding == Padding::kNone ? by_length(sequences) : sequential(sequences.size());
 }
 
-void Fingerprint::add(const TokenSequences& sequences, Padding padding) {
+Fingerprint::Fingerprint(const TokenSequences& sequences, Padding padding) {
   const std::array<std::uint64_t, 2> settings{static_cast<std::uint64_t>(padding),
                                               sequences.max_seq_length()};
-  add(std::span<const std::uint64_t>(settings));
+  add(settings);
   std::vector<std::int32_t> ids, types;
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     ids.clear();
     types.clear();
     sequences.append_tokens(i, ids, types);
-    const std::array<std::uint64_t, 1> length{ids.size()};
-    add(std::span<const std::uint64_t>(length));
-    add(std::span<const std::int32_t>(ids));
-    add(std::span<const std::int32_t>(types));
+    add(std::array{ids.size()});
+    add(ids);
+    add(types);
   }
 }
 

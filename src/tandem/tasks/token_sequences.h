@@ -3,11 +3,13 @@
 // feature is beside its tokens (labels, windows, words) is the task's own.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tandem/nn/packed_batch.h"
@@ -67,15 +69,23 @@ std::vector<std::uint32_t> evaluation_order(const TokenSequences& sequences, Pad
 // A text that is equal for equal data and, but for chance, for no other: FNV-1a, 64 bits.
 class Fingerprint {
  public:
-  template <class T>
-  void add(std::span<const T> values) {
-    for (const T value : values) {
-      hash_ ^= static_cast<std::uint64_t>(value);
+  Fingerprint() = default;
+  // Of the tokens of all sequences, and how they are padded.
+  Fingerprint(const TokenSequences& sequences, Padding padding);
+
+  // Numbers; of f32 the bits.
+  template <class Range>
+  Fingerprint& add(const Range& values) {
+    for (const auto value : values) {
+      if constexpr (std::is_same_v<decltype(value), const float>) {
+        hash_ ^= std::bit_cast<std::uint32_t>(value);
+      } else {
+        hash_ ^= static_cast<std::uint64_t>(value);
+      }
       hash_ *= 0x100000001b3;
     }
+    return *this;
   }
-  // The tokens of all sequences, and how they are padded.
-  void add(const TokenSequences& sequences, Padding padding);
   std::string text() const;
 
  private:

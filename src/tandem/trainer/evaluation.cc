@@ -8,6 +8,7 @@
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
+#include "tandem/tasks/evaluation.h"
 
 namespace tandem::trainer {
 namespace {

@@ -66,10 +66,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   memory_.start(MemoryTracker::Stage::kTrain);
   TANDEM_CHECK(parts_.optimizer != nullptr, "a trainer without an optimizer cannot train");
   if (!continued_) begin_training(resume);
-  parts_.observer.train_begin({.plan = plan_,
-                               .num_parameters = parts_.task.layout().num_trainable_parameters(),
-                               .first_step = state_.global_step,
-                               .continued = continued_});
+  if (!begin_told_) tell_begin();
   if (parts_.keeper != nullptr && parts_.keeper->paused()) save_and_wait();
   if (!train_until_stopped(!resume && !continued_)) {
     if (state_.global_step > 0 && saved_step_ != state_.global_step) save();
@@ -84,6 +81,14 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   }
   parts_.observer.train_end();
   return {.preempted = false, .metrics = final_metrics_, .step_times = step_times()};
+}
+
+void Trainer::tell_begin() {
+  begin_told_ = true;
+  parts_.observer.train_begin({.plan = plan_,
+                               .num_parameters = parts_.task.layout().num_trainable_parameters(),
+                               .first_step = state_.global_step,
+                               .continued = continued_});
 }
 
 void Trainer::make_plan() {
@@ -107,7 +112,10 @@ void Trainer::begin_training(const std::optional<fs::path>& resume) {
 
 bool Trainer::train_until_stopped(bool from_the_start) {
   try {
-    if (parts_.arguments.eval_on_start && from_the_start) evaluate_and_record();
+    if (parts_.arguments.eval_on_start && from_the_start) {
+      evaluate_and_record();
+      keep_progress();
+    }
     if (resume_.evaluation_due) evaluate_and_save(due());
     train_start_ = Clock::now();
     return train_to_the_end();

@@ -128,6 +128,7 @@ class Trainer {
   Due due() const;
   void evaluate_and_save(const Due& due);
   void make_plan();
+  void tell_begin();
   void adopt(const std::string& progress);
   void count_step(const StepRecord& record);
   void keep_progress();
@@ -174,6 +175,7 @@ class Trainer {
   std::optional<std::int64_t> saved_step_;
   bool warned_not_finite_ = false;
   bool continued_ = false;                // by go_on()
+  bool begin_told_ = false;               // to the observers
   double seconds_before_ = 0;             // of training, by earlier sets of ranks
   nlohmann::ordered_json final_metrics_;  // of the training, once it is over
   double smoothed_step_seconds_ = 0;

@@ -61,6 +61,7 @@ void Trainer::go_on(const Continuation& from) {
   make_plan();
   adopt(from.progress);
   continued_ = true;
+  if (final_metrics_.is_null()) tell_begin();  // a log entry may be due
   keep_progress();
   std::vector<std::vector<double>> records = from.records;
   const auto counted = static_cast<std::uint64_t>(state_.global_step) + records.size();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tandem/core/log_line.h"
 #include "tandem/optim/optimizer.h"
 #include "tandem/optim/schedule.h"
 
@@ -102,6 +103,7 @@ struct TrainingArguments {
   LogLevel log_level = LogLevel::kPassive;
   LogLevel log_level_replica = LogLevel::kWarning;
   bool log_on_each_node = true;
+  std::optional<LogFormat> log_format;  // tandem's own; unset: TANDEM_LOG_FORMAT
   TokenCount include_num_input_tokens_seen = TokenCount::kNo;
   bool include_tokens_per_second = false;
   // False: the metrics have what each stage took (memory_tracker.h).

@@ -122,6 +122,8 @@ struct Communicator::State {
   void drive(Task& task, FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
   // The same for one turn of a wait; returns whether the task is done.
   bool drive_for(Task& task, FunctionRef<std::string()> describe, const Turn& turn);
+  // Sleeps until a message or a neighbour's step may have come.
+  void nap(std::chrono::microseconds longest, bool for_messages);
   // Ends with CommError when nothing can come any more. `since`: start of the wait. May advance the
   // task, and says how far.
   Progress check_wait(std::chrono::steady_clock::time_point since, Task& task,

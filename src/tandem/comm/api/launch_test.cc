@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 
 #include "support/ports.h"
 #include "support/sanitizers.h"
+#include "support/test_support.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
@@ -117,6 +119,33 @@ TEST_F(Hydra, ARankThatIsStoppedBeforeTheMeetingIsNamed) {
   EXPECT_NE(result.exit_code, 0);
   EXPECT_NE(result.exit_code, 124) << "still running after 30 s";
   EXPECT_THAT(result.output, ContainsRegex("rank 1 \\(process [0-9]+ of host .*stopped"));
+}
+
+// The others have come, rank 1 has introduced itself, and rank 0 can no longer answer. Rank 2 is a
+// program that enters the manager's barrier and then stops rank 0: as long as it says nothing to
+// rank 0, nobody is answered.
+TEST_F(Hydra, RankZeroIsNamedWhenItIsStoppedBeforeItAnswers) {
+  const testing::TemporaryFolder folder;
+  const std::string process = (folder.path() / "process").native();
+  const std::string script = (folder.path() / "rank").native();
+  std::ofstream(script) << fmt::format(
+      R"(#!/bin/bash
+if test $PMI_RANK = 0; then echo $$ > {0}; fi
+if test $PMI_RANK != 2; then exec {1}; fi
+say() {{ echo "$1" >&$PMI_FD && read -r answer <&$PMI_FD; }}
+say 'cmd=init pmi_version=1 pmi_subversion=1'
+say cmd=barrier_in
+sleep 1
+kill -STOP $(cat {0})
+exec sleep 60
+)",
+      process, kProbe);
+  const Result result =
+      shell(kClean + fmt::format("timeout 50 mpiexec.hydra -n 3 bash {}", script));
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_NE(result.exit_code, 124) << "still running after 50 s";
+  EXPECT_THAT(result.output,
+              ContainsRegex("rank 0 \\(process [0-9]+ of host .*it is stopped since"));
 }
 
 TEST_F(Hydra, ARankThatNeverComesToTheMeetingIsNamed) {

@@ -157,13 +157,15 @@ bool Communicator::State::drive_for(Task& task, FunctionRef<std::string()> descr
     }
     const auto left = std::chrono::duration_cast<microseconds>(
         std::min<Clock::duration>(turn.limit - (now - turn.since), turn.patience - (now - begin)));
-    const microseconds nap =
-        std::clamp(left, microseconds(50), pump || !pending.empty() ? kShortNap : kNap);
-    if (messages || !channel) {
-      fabric->transport->progress(nap);
-    } else {
-      channel->sleep(nap.count());
-    }
+    nap(std::clamp(left, microseconds(50), pump || !pending.empty() ? kShortNap : kNap), messages);
+  }
+}
+
+void Communicator::State::nap(microseconds longest, bool for_messages) {
+  if (for_messages || !channel) {
+    fabric->transport->progress(longest);
+  } else {
+    channel->sleep(longest.count());
   }
 }
 
@@ -195,9 +197,10 @@ class WaitCheck {
     const Fabric& fabric = *state_.fabric;
     if (fabric.failure.is_set()) return after_failure();
     if (Clock::now() - since_ >= limit) {
-      fail(fmt::format(
-          "{} {}, which is the limit; that rank is stalled or busy with something else{}", self(),
-          wait_text(), fabric.monitor->describe_laggard()));
+      fail(
+          fmt::format("{} {}, as long as the timeout allows; that rank is stalled or busy with "
+                      "something else{}",
+                      self(), wait_text(), fabric.monitor->describe_laggard()));
     }
     if (const std::string stall = state_.find_stall(); !stall.empty()) {
       fail(fmt::format("{} {} (TANDEM_STALL_TIMEOUT sets the limit)", self(), stall));
@@ -358,10 +361,10 @@ void Communicator::State::check_wait_for_rank(Clock::time_point since, int await
     fabric->failure.raise_failure(fmt::format("; {} {}", self().describe(), describe_wait()));
   }
   if (Clock::now() - since >= options.timeout) {
-    fail(
-        fmt::format("{} {}, which is the limit; that rank is stalled or busy with something else{}",
-                    self().describe(), describe_wait(), fabric->monitor->describe_laggard()),
-        "");
+    fail(fmt::format("{} {}, as long as the timeout allows; that rank is stalled or busy with "
+                     "something else{}",
+                     self().describe(), describe_wait(), fabric->monitor->describe_laggard()),
+         "");
   }
 }
 

@@ -12,9 +12,7 @@ namespace tandem::comm {
 namespace {
 
 constexpr std::size_t kMaxLines = 12;
-constexpr std::size_t kMaxRanks = 4;    // named for one value
-constexpr std::size_t kMaxValue = 160;  // shown of one
-constexpr std::size_t kBefore = 40;     // of them in front of the first difference
+constexpr std::size_t kMaxRanks = 4;  // named for one value
 
 using Lines = std::map<std::string, std::string, std::less<>>;  // value by name
 
@@ -47,24 +45,6 @@ Values values_of(const std::string& name, const std::vector<Lines>& ranks) {
   return values;
 }
 
-std::size_t first_difference(const Values& values) {
-  std::size_t place = values.front().first.size();
-  for (const auto& [value, ranks] : values) {
-    const auto& first = values.front().first;
-    const auto [a, b] = std::mismatch(first.begin(), first.end(), value.begin(), value.end());
-    if (a != first.end() || b != value.end())
-      place = std::min(place, static_cast<std::size_t>(a - first.begin()));
-  }
-  return place;
-}
-
-std::string shown(const std::string& value, std::size_t difference) {
-  if (value.size() <= kMaxValue) return value;
-  const std::size_t begin = difference > kBefore ? difference - kBefore : 0;
-  return fmt::format("{}{}{}", begin > 0 ? "…" : "", value.substr(begin, kMaxValue),
-                     begin + kMaxValue < value.size() ? "…" : "");
-}
-
 std::string names_of(const std::vector<int>& ranks, FunctionRef<std::string(int)> describe_rank) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < std::min(ranks.size(), kMaxRanks); ++i)
@@ -90,12 +70,9 @@ std::string describe_disagreement(std::span<const std::string> texts,
   std::vector<std::string> shown_lines;
   for (const auto& [name, values] : differing) {
     if (shown_lines.size() == kMaxLines) break;
-    const std::size_t difference = first_difference(values);
     std::vector<std::string> parts;
-    for (const auto& [value, who] : values) {
-      parts.push_back(
-          fmt::format("{} on {}", shown(value, difference), names_of(who, describe_rank)));
-    }
+    for (const auto& [value, who] : values)
+      parts.push_back(fmt::format("{} on {}", value, names_of(who, describe_rank)));
     shown_lines.push_back(
         fmt::format("{}{}{}", name, name.empty() ? "" : ": ", fmt::join(parts, ", ")));
   }

@@ -33,11 +33,11 @@ TEST(Disagreement, ATextWithoutNamesIsOneValue) {
   EXPECT_EQ(describe({"0123", "0124"}), "0123 on rank 0, 0124 on rank 1");
 }
 
-TEST(Disagreement, LongValuesAreShownWhereTheyDiffer) {
-  const std::string front(1000, 'x'), back(1000, 'y');
-  const std::string text = describe({"v=" + front + "LEFT" + back, "v=" + front + "RIGHT" + back});
-  EXPECT_THAT(text, AllOf(HasSubstr("xLEFTy"), HasSubstr("xRIGHTy")));
-  EXPECT_LT(text.size(), 500u);
+TEST(Disagreement, LongValuesAreShownWhole) {
+  const std::string one = std::string(900, 'x') + "a" + std::string(900, 'y');
+  const std::string other = std::string(900, 'x') + "b" + std::string(900, 'y');
+  EXPECT_EQ(describe({"file=" + one + "\n", "file=" + other + "\n"}),
+            "file: " + one + " on rank 0, " + other + " on rank 1");
 }
 
 TEST(Disagreement, ManyLinesAndManyRanksAreCounted) {

@@ -236,7 +236,7 @@ TEST(Failure, AStalledRankIsCaughtByTheDeadline) {
   EXPECT_LT(seconds_since(start), 1.0 + kPromise);
   for (const std::string& error : errors) {
     EXPECT_THAT(error, AllOf(HasSubstr("waited 1.0 s for rank 1 (host "),
-                             HasSubstr("all_reduce #1 of 10 float32 (sum)"), HasSubstr("limit")));
+                             HasSubstr("all_reduce #1 of 10 float32 (sum)"), HasSubstr("timeout")));
   }
 }
 

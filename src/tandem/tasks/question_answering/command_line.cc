@@ -8,6 +8,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/data/read_questions.h"
+#include "tandem/tasks/question_answering/question_answering_job.h"
 
 namespace tandem::question_answering {
 namespace {
@@ -114,10 +115,14 @@ std::vector<std::string> CommandLine::metrics() const {
   return {"exact_match", "f1"};
 }
 
-void CommandLine::check(const tasks::Stages& stages, std::string_view evaluation_flag) const {
+void CommandLine::check(const tasks::Stages& stages, std::string_view evaluation_flag) {
   const QaArguments& data = arguments_;
   check_lengths(data);
   tasks::check_data_source(data, stages, evaluation_flag, data::question_file_extensions());
+}
+
+std::unique_ptr<tasks::JobTask> CommandLine::make_job() const {
+  return std::make_unique<QuestionAnsweringJob>(arguments_);
 }
 
 }  // namespace tandem::question_answering

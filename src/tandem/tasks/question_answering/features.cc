@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/tasks/encode_in_chunks.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::question_answering {
@@ -19,36 +20,24 @@ struct TokenizedTexts {
   std::vector<text::Span> offsets;  // empty unless asked for
 };
 
-// Tokenizes in parallel, chunk by chunk; chunks are put together in order. `name(i)` says for an
-// error whose text it is.
+// `name(i)` says for an error whose text it is.
 TokenizedTexts tokenize(const text::Tokenizer& tokenizer, std::span<const std::string_view> texts,
                         bool with_offsets, FunctionRef<std::string(std::size_t)> name,
                         ThreadPool& threads) {
-  constexpr std::size_t kChunk = 32;  // texts; about 5,000 tokens
   struct Chunk {
     std::vector<std::size_t> sizes;
     std::vector<std::int32_t> ids;
     std::vector<text::Span> offsets;
   };
-  std::vector<Chunk> chunks(num_chunks(texts.size(), kChunk));
-  std::vector<text::Encoding> encodings(static_cast<std::size_t>(threads.num_threads()));
-  threads.parallel_for(chunks.size(), [&](std::size_t c, int thread) {
-    Chunk& chunk = chunks[c];
-    text::Encoding& encoding = encodings[static_cast<std::size_t>(thread)];
-    const std::size_t end = std::min(texts.size(), (c + 1) * kChunk);
-    for (std::size_t i = c * kChunk; i < end; ++i) {
-      try {
-        tokenizer.encode(texts[i], encoding);
-      } catch (const DataError& error) {
-        raise<DataError>("{}: {}", name(i), error.what());
-      }
-      chunk.sizes.push_back(encoding.ids.size());
-      chunk.ids.insert(chunk.ids.end(), encoding.ids.begin(), encoding.ids.end());
-      if (with_offsets) {
-        chunk.offsets.insert(chunk.offsets.end(), encoding.offsets.begin(), encoding.offsets.end());
-      }
+  const auto add = [&](std::size_t i, text::Encoding& encoding, Chunk& chunk) {
+    tokenizer.encode(texts[i], encoding);
+    chunk.sizes.push_back(encoding.ids.size());
+    chunk.ids.insert(chunk.ids.end(), encoding.ids.begin(), encoding.ids.end());
+    if (with_offsets) {
+      chunk.offsets.insert(chunk.offsets.end(), encoding.offsets.begin(), encoding.offsets.end());
     }
-  });
+  };
+  auto chunks = tasks::encode_in_chunks<Chunk>(texts.size(), threads, name, add);
 
   TokenizedTexts all;
   all.begin.reserve(texts.size() + 1);
@@ -58,9 +47,8 @@ TokenizedTexts tokenize(const text::Tokenizer& tokenizer, std::span<const std::s
   if (with_offsets) all.offsets.reserve(total);
   for (Chunk& chunk : chunks) {
     for (const std::size_t size : chunk.sizes) all.begin.push_back(all.begin.back() + size);
-    all.ids.insert(all.ids.end(), chunk.ids.begin(), chunk.ids.end());
-    all.offsets.insert(all.offsets.end(), chunk.offsets.begin(), chunk.offsets.end());
-    chunk = {};
+    tasks::append_and_free(all.ids, chunk.ids);
+    tasks::append_and_free(all.offsets, chunk.offsets);
   }
   return all;
 }
@@ -93,26 +81,27 @@ class FeatureBuilder {
         threads_(threads) {}
 
   FeatureSet build() {
-    auto memory = std::make_shared<Memory>();
-    memory_ = memory.get();
     set_.frame_ = tokenizer_.sequence_template();
     set_.statistics_.num_examples = examples_.size();
     choose_max_seq_length();
     tokenize_questions();
     tokenize_contexts();
     for (std::size_t e = 0; e < examples_.size() && !full(); ++e) add_example(e);
-    memory_->features.shrink_to_fit();
-    set_.arrays_ = {memory_->features,       memory_->questions,    memory_->context_of,
-                    memory_->contexts,       memory_->question_ids, memory_->context_ids,
-                    memory_->context_offsets};
-    set_.memory_ = std::move(memory);
+    memory_.features.shrink_to_fit();
+    set_.features_ = std::move(memory_.features);
+    set_.questions_ = std::move(memory_.questions);
+    set_.context_of_ = std::move(memory_.context_of);
+    set_.contexts_ = std::move(memory_.contexts);
+    set_.question_ids_ = std::move(memory_.question_ids);
+    set_.context_ids_ = std::move(memory_.context_ids);
+    set_.context_offsets_ = std::move(memory_.context_offsets);
     return std::move(set_);
   }
 
  private:
   using Tokens = FeatureSet::Tokens;
 
-  // What FeatureSet::Arrays points into.
+  // The arrays of the set while it is being built.
   struct Memory {
     std::vector<Feature> features;
     std::vector<Tokens> questions;
@@ -125,7 +114,7 @@ class FeatureBuilder {
 
   std::size_t special_tokens() const { return set_.frame_.special_tokens_of_pair(); }
 
-  bool full() const { return memory_->features.size() >= options_.max_samples; }
+  bool full() const { return memory_.features.size() >= options_.max_samples; }
 
   void choose_max_seq_length() {
     set_.max_seq_length_ = options_.max_seq_length;
@@ -156,8 +145,8 @@ class FeatureBuilder {
     }
     const auto name = [&](std::size_t i) { return fmt::format("question '{}'", examples_[i].id); };
     TokenizedTexts tokens = tokenize(tokenizer_, texts, false, name, threads_);
-    memory_->questions = ranges(tokens);
-    memory_->question_ids = std::move(tokens.ids);
+    memory_.questions = ranges(tokens);
+    memory_.question_ids = std::move(tokens.ids);
   }
 
   // Questions of one paragraph share their context's memory (QuestionExample), so each distinct one
@@ -165,7 +154,7 @@ class FeatureBuilder {
   void tokenize_contexts() {
     std::vector<std::string_view> texts;
     std::vector<std::size_t> first_example;
-    memory_->context_of.reserve(examples_.size());
+    memory_.context_of.reserve(examples_.size());
     for (std::size_t e = 0; e < examples_.size(); ++e) {
       const std::string_view context = examples_[e].context;
       const bool same = !texts.empty() && texts.back().data() == context.data() &&
@@ -174,15 +163,15 @@ class FeatureBuilder {
         texts.push_back(context);
         first_example.push_back(e);
       }
-      memory_->context_of.push_back(static_cast<std::uint32_t>(texts.size() - 1));
+      memory_.context_of.push_back(static_cast<std::uint32_t>(texts.size() - 1));
     }
     const auto name = [&](std::size_t i) {
       return fmt::format("context of question '{}'", examples_[first_example[i]].id);
     };
     TokenizedTexts tokens = tokenize(tokenizer_, texts, true, name, threads_);
-    memory_->contexts = ranges(tokens);
-    memory_->context_ids = std::move(tokens.ids);
-    memory_->context_offsets = std::move(tokens.offsets);
+    memory_.contexts = ranges(tokens);
+    memory_.context_ids = std::move(tokens.ids);
+    memory_.context_offsets = std::move(tokens.offsets);
   }
 
   static std::vector<Tokens> ranges(const TokenizedTexts& tokens) {
@@ -200,8 +189,8 @@ class FeatureBuilder {
       ++set_.statistics_.num_unusable;
       return;
     }
-    const std::size_t context = memory_->contexts[memory_->context_of[e]].size;
-    const std::size_t room = set_.max_seq_length_ - special_tokens() - memory_->questions[e].size;
+    const std::size_t context = memory_.contexts[memory_.context_of[e]].size;
+    const std::size_t room = set_.max_seq_length_ - special_tokens() - memory_.questions[e].size;
     if (context <= room) {
       add_feature(e, 0, context);
       return;
@@ -215,8 +204,8 @@ class FeatureBuilder {
 
   // Why no feature can be made of example e; empty if it can.
   std::string find_problem(std::size_t e) const {
-    const std::size_t question = memory_->questions[e].size;
-    const std::size_t context = memory_->contexts[memory_->context_of[e]].size;
+    const std::size_t question = memory_.questions[e].size;
+    const std::size_t context = memory_.contexts[memory_.context_of[e]].size;
     const std::size_t length = set_.max_seq_length_;
     if (question + special_tokens() + context > length) {
       if (question + special_tokens() >= length) {
@@ -245,8 +234,8 @@ class FeatureBuilder {
     Feature feature{static_cast<std::uint32_t>(e), static_cast<std::uint32_t>(window_begin),
                     static_cast<std::uint32_t>(window_size), 0, 0};
     if (options_.labels) count(set_label(feature));
-    memory_->features.push_back(feature);
-    set_.statistics_.num_real_tokens += memory_->questions[e].size + special_tokens() + window_size;
+    memory_.features.push_back(feature);
+    set_.statistics_.num_real_tokens += memory_.questions[e].size + special_tokens() + window_size;
   }
 
   void count(LabelKind kind) {
@@ -260,15 +249,15 @@ class FeatureBuilder {
   // sequence; Hugging Face trains on that label, see FeatureStatistics.
   LabelKind set_label(Feature& feature) const {
     const auto answer = first_answer(examples_[feature.example]);
-    const Tokens& context = memory_->contexts[memory_->context_of[feature.example]];
+    const Tokens& context = memory_.contexts[memory_.context_of[feature.example]];
     const std::span window =
-        std::span(memory_->context_offsets)
+        std::span(memory_.context_offsets)
             .subspan(context.begin + feature.window_begin, feature.window_size);
     if (!answer || window.front().begin > answer->begin || window.back().end < answer->end) {
       return LabelKind::kNotInWindow;
     }
     const auto first = static_cast<std::uint32_t>(
-        set_.frame_.second_begin(memory_->questions[feature.example].size));
+        set_.frame_.second_begin(memory_.questions[feature.example].size));
     const auto window_end = first + feature.window_size;
     std::uint32_t after_start = first;
     while (after_start < window_end && window[after_start - first].begin <= answer->begin) {
@@ -293,24 +282,22 @@ class FeatureBuilder {
   const FeatureOptions options_;
   ThreadPool& threads_;
   FeatureSet set_;
-  Memory* memory_ = nullptr;  // the set's, while it is being built
+  Memory memory_;
 };
 
 std::size_t FeatureSet::bytes() const {
-  return arrays_.features.size_bytes() + arrays_.questions.size_bytes() +
-         arrays_.context_of.size_bytes() + arrays_.contexts.size_bytes() +
-         arrays_.question_ids.size_bytes() + arrays_.context_ids.size_bytes() +
-         arrays_.context_offsets.size_bytes();
+  return features_.size_bytes() + questions_.size_bytes() + context_of_.size_bytes() +
+         contexts_.size_bytes() + question_ids_.size_bytes() + context_ids_.size_bytes() +
+         context_offsets_.size_bytes();
 }
 
 std::size_t FeatureSet::num_real_tokens(std::size_t i) const {
-  const Feature& feature = arrays_.features[i];
-  return arrays_.questions[feature.example].size + frame_.special_tokens_of_pair() +
-         feature.window_size;
+  const Feature& feature = features_[i];
+  return questions_[feature.example].size + frame_.special_tokens_of_pair() + feature.window_size;
 }
 
 std::size_t FeatureSet::first_context_token(std::size_t i) const {
-  return frame_.second_begin(arrays_.questions[arrays_.features[i].example].size);
+  return frame_.second_begin(questions_[features_[i].example].size);
 }
 
 void FeatureSet::append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
@@ -319,20 +306,20 @@ void FeatureSet::append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
 }
 
 std::span<const std::int32_t> FeatureSet::question_tokens(std::size_t i) const {
-  const Tokens& question = arrays_.questions[arrays_.features[i].example];
-  return arrays_.question_ids.subspan(question.begin, question.size);
+  const Tokens& question = questions_[features_[i].example];
+  return question_ids_.subspan(question.begin, question.size);
 }
 
 std::span<const std::int32_t> FeatureSet::window_tokens(std::size_t i) const {
-  const Feature& feature = arrays_.features[i];
-  const Tokens& context = arrays_.contexts[arrays_.context_of[feature.example]];
-  return arrays_.context_ids.subspan(context.begin + feature.window_begin, feature.window_size);
+  const Feature& feature = features_[i];
+  const Tokens& context = contexts_[context_of_[feature.example]];
+  return context_ids_.subspan(context.begin + feature.window_begin, feature.window_size);
 }
 
 std::span<const text::Span> FeatureSet::window_offsets(std::size_t i) const {
-  const Feature& feature = arrays_.features[i];
-  const Tokens& context = arrays_.contexts[arrays_.context_of[feature.example]];
-  return arrays_.context_offsets.subspan(context.begin + feature.window_begin, feature.window_size);
+  const Feature& feature = features_[i];
+  const Tokens& context = contexts_[context_of_[feature.example]];
+  return context_offsets_.subspan(context.begin + feature.window_begin, feature.window_size);
 }
 
 FeatureSet build_features(const text::Tokenizer& tokenizer,

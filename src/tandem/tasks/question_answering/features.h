@@ -11,13 +11,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "tandem/core/thread_pool.h"
 #include "tandem/data/question_example.h"
+#include "tandem/tasks/stored_array.h"
 #include "tandem/tasks/token_sequences.h"
 #include "tandem/text/tokenizer.h"
 
@@ -64,9 +64,9 @@ struct FeatureStatistics {
 
 class FeatureSet final : public tasks::TokenSequences {
  public:
-  std::size_t size() const override { return arrays_.features.size(); }
-  const Feature& operator[](std::size_t i) const { return arrays_.features[i]; }
-  std::span<const Feature> features() const { return arrays_.features; }
+  std::size_t size() const override { return features_.size(); }
+  const Feature& operator[](std::size_t i) const { return features_[i]; }
+  std::span<const Feature> features() const { return features_.view(); }
   const FeatureStatistics& statistics() const { return statistics_; }
   // Memory of the features and tokens, in bytes: heap, or a part of a mapped file (feature_file.h).
   std::size_t bytes() const;
@@ -91,25 +91,39 @@ class FeatureSet final : public tasks::TokenSequences {
   const text::SequenceTemplate& frame() const { return frame_; }
   std::int32_t pad_token_id() const override { return frame_.pad_id; }
 
+  // For files of features (feature_file.h).
+  template <class Set, class Visit>
+  static void each_field(Set& set, Visit&& visit) {
+    visit(set.features_);
+    visit(set.questions_);
+    visit(set.context_of_);
+    visit(set.contexts_);
+    visit(set.question_ids_);
+    visit(set.context_ids_);
+    visit(set.context_offsets_);
+    visit(set.statistics_.num_examples);
+    visit(set.statistics_.num_real_tokens);
+    visit(set.statistics_.num_cls_labels);
+    visit(set.statistics_.num_unusable);
+    visit(set.statistics_.num_last_token_labels);
+    visit(set.statistics_.warnings);
+    visit(set.max_seq_length_);
+    visit(set.frame_);
+  }
+
  private:
   friend class FeatureBuilder;
-  friend class FeatureFile;
   struct Tokens {  // a range of ids and, for contexts, of offsets
     std::uint64_t begin;
     std::uint64_t size;
   };
-  struct Arrays {
-    std::span<const Feature> features;
-    std::span<const Tokens> questions;          // per example
-    std::span<const std::uint32_t> context_of;  // per example: index in contexts
-    std::span<const Tokens> contexts;           // per distinct context
-    std::span<const std::int32_t> question_ids;
-    std::span<const std::int32_t> context_ids;
-    std::span<const text::Span> context_offsets;
-  };
 
-  Arrays arrays_;
-  std::shared_ptr<const void> memory_;  // where the arrays lie; copies of the set share it
+  tasks::StoredArray<Feature> features_;
+  tasks::StoredArray<Tokens> questions_;          // per example
+  tasks::StoredArray<std::uint32_t> context_of_;  // per example: index in contexts_
+  tasks::StoredArray<Tokens> contexts_;           // per distinct context
+  tasks::StoredArray<std::int32_t> question_ids_, context_ids_;
+  tasks::StoredArray<text::Span> context_offsets_;
   FeatureStatistics statistics_;
   std::size_t max_seq_length_ = 0;
   text::SequenceTemplate frame_;

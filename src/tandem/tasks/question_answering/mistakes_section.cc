@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tandem/core/html.h"
@@ -55,6 +56,12 @@ std::string mistake_entry(const Mistake& mistake) {
       escape_html(mistake.title), mistake.title.empty() ? "" : ", ", escape_html(mistake.id));
 }
 
+constexpr tasks::MistakeOrder kOrders[] = {{"order", "order of the file"},
+                                           {"worst", "lowest F1"},
+                                           {"best", "highest F1"},
+                                           {"question", "question"},
+                                           {"length", "length of the text"}};
+
 }  // namespace
 
 tasks::ReportSection mistakes_section(const Mistakes& mistakes) {
@@ -68,16 +75,9 @@ tasks::ReportSection mistakes_section(const Mistakes& mistakes) {
           ? fmt::format(" The first {} are here; eval_nbest_predictions.json has all answers.",
                         mistakes.shown.size())
           : "");
-  // Hidden until the script has run, without which they would do nothing.
-  text +=
-      "<form id=\"find\" hidden><label>Search <input id=\"search\" type=\"search\" "
-      "autocomplete=\"off\" placeholder=\"question, answer, text or title\"></label> <label>Sort "
-      "by <select id=\"sort\"><option value=\"order\">order of the file</option><option "
-      "value=\"worst\">lowest F1</option><option value=\"best\">highest F1</option><option "
-      "value=\"question\">question</option><option value=\"length\">length of the text</option>"
-      "</select></label> <output id=\"found\"></output></form>\n<div id=\"mistakes\">\n";
-  for (const Mistake& mistake : mistakes.shown) text += mistake_entry(mistake);
-  return {text + "</div>\n", !mistakes.shown.empty()};
+  std::vector<std::string> entries;
+  for (const auto& mistake : mistakes.shown) entries.push_back(mistake_entry(mistake));
+  return tasks::mistakes_list(std::move(text), "question, answer, text or title", kOrders, entries);
 }
 
 }  // namespace tandem::question_answering

@@ -23,29 +23,24 @@ void QuestionAnsweringJob::describe(tasks::StartLog& log) const {
            "true or false gives Hugging Face's numbers");
 }
 
-hub::DatasetFiles QuestionAnsweringJob::find_data(const tasks::Stages& stages,
-                                                  const hub::ModelArguments& model,
-                                                  const Environment& environment,
-                                                  hub::DownloadObserver& downloads) const {
-  return tasks::find_data_files(arguments_, stages, model, environment, downloads,
-                                data::question_file_extensions());
+std::span<const std::string_view> QuestionAnsweringJob::file_extensions() const {
+  return data::question_file_extensions();
 }
 
 tasks::Task& QuestionAnsweringJob::make_task(models::ModelConfig config,
                                              const text::Tokenizer& tokenizer,
                                              const tasks::TaskSettings& settings) {
-  tokenizer_ = &tokenizer;
   const auto size = [](int value) { return static_cast<std::size_t>(value); };
-  return made(task_.emplace(
-      std::move(config), tokenizer, task_options(settings, arguments_.pad_to_max_length),
+  return made(
+      std::move(config), tokenizer, tasks::task_options(settings, arguments_.pad_to_max_length),
       PostprocessOptions{.version_2_with_negative = arguments_.version_2_with_negative,
                          .n_best_size = size(arguments_.n_best_size),
                          .max_answer_length = size(arguments_.max_answer_length),
-                         .null_score_diff_threshold = arguments_.null_score_diff_threshold}));
+                         .null_score_diff_threshold = arguments_.null_score_diff_threshold});
 }
 
 void QuestionAnsweringJob::load_data(const tasks::DataParts& parts) {
-  load_questions(arguments_, *tokenizer_, parts, *task_);
+  load_questions(arguments_, parts, *task_);
 }
 
 std::size_t QuestionAnsweringJob::result_bytes(const tasks::Stages& stages) const {
@@ -62,11 +57,6 @@ std::vector<std::string> QuestionAnsweringJob::result_files(tasks::Split split) 
 std::string QuestionAnsweringJob::title() const {
   return arguments_.version_2_with_negative ? "question answering, some questions have no answer"
                                             : "question answering";
-}
-
-tasks::DataName QuestionAnsweringJob::data_name(const tasks::Stages& stages) const {
-  return {arguments_.dataset_name, arguments_.dataset_config_name,
-          tasks::data_text(arguments_, stages)};
 }
 
 tasks::CardTask QuestionAnsweringJob::card_task() const {

@@ -49,67 +49,46 @@ QuestionAnsweringTask::QuestionAnsweringTask(models::ModelConfig config,
                                              const text::Tokenizer& tokenizer,
                                              const tasks::EncoderTaskOptions& options,
                                              const PostprocessOptions& postprocess)
-    : EncoderTask(std::move(config), make_span_head, tokenizer, options),
+    : ExampleTask(std::move(config), make_span_head, tokenizer, options),
       postprocess_(postprocess) {}
-
-void QuestionAnsweringTask::set_train_features(FeatureSet features) {
-  train_features_ = std::move(features);
-  set_train_sequences(train_features_);
-}
 
 void QuestionAnsweringTask::set_evaluation(tasks::Split split, EvaluationSet set) {
   if (!postprocess_.version_2_with_negative && is_scored(split, set.questions))
     check_answered(used_examples(set));
-  const EvaluationSet& kept =
-      (split == tasks::Split::kEval ? eval_set_ : predict_set_).emplace(std::move(set));
-  set_evaluation_sequences(split, kept.features);
-}
-
-const EvaluationSet& QuestionAnsweringTask::evaluation_set(tasks::Split split) const {
-  const auto& set = split == tasks::Split::kEval ? eval_set_ : predict_set_;
-  TANDEM_CHECK(set.has_value(), "no evaluation set was given");
-  return *set;
+  add_evaluation(split, std::move(set));
 }
 
 std::string QuestionAnsweringTask::train_fingerprint() const {
+  const FeatureSet& features = train().features;
   tasks::Fingerprint fingerprint;
-  const std::array<std::uint64_t, 2> settings{static_cast<std::uint64_t>(options().padding),
-                                              train_features_.max_seq_length()};
-  fingerprint.add(std::span<const std::uint64_t>(settings));
-  for (std::size_t i = 0; i < train_features_.size(); ++i) {
-    const Feature& feature = train_features_[i];
-    const std::array<std::uint32_t, 3> numbers{feature.start_position, feature.end_position,
-                                               feature.window_size};
-    fingerprint.add(std::span<const std::uint32_t>(numbers));
-    fingerprint.add(train_features_.question_tokens(i));
-    fingerprint.add(train_features_.window_tokens(i));
+  fingerprint.add(
+      std::array{static_cast<std::size_t>(options().padding), features.max_seq_length()});
+  for (std::size_t i = 0; i < features.size(); ++i) {
+    const Feature& feature = features[i];
+    fingerprint.add(std::array{feature.start_position, feature.end_position, feature.window_size});
+    fingerprint.add(features.question_tokens(i));
+    fingerprint.add(features.window_tokens(i));
   }
   return fingerprint.text();
 }
 
-std::string QuestionAnsweringTask::evaluation_fingerprint(tasks::Split split) const {
-  const auto& set = split == tasks::Split::kEval ? eval_set_ : predict_set_;
-  if (!set) return "";
-  const FeatureSet& features = set->features;
+std::string QuestionAnsweringTask::fingerprint(const EvaluationSet& set) const {
+  const FeatureSet& features = set.features;
   tasks::Fingerprint fingerprint;
-  for (const data::QuestionExample& example : used_examples(*set))
-    fingerprint.add(std::span<const char>(example.id));
+  for (const data::QuestionExample& example : used_examples(set)) fingerprint.add(example.id);
   for (std::size_t i = 0; i < features.size(); ++i) {
     fingerprint.add(features.question_tokens(i));
     fingerprint.add(features.window_tokens(i));
-    for (const text::Span& span : features.window_offsets(i)) {
-      const std::array<std::uint64_t, 2> place{span.begin, span.end};
-      fingerprint.add(std::span<const std::uint64_t>(place));
-    }
+    for (const text::Span& span : features.window_offsets(i))
+      fingerprint.add(std::array{span.begin, span.end});
   }
   return fingerprint.text();
 }
 
 std::size_t QuestionAnsweringTask::answers_bytes(tasks::Split split) const {
-  const auto& set = split == tasks::Split::kEval ? eval_set_ : predict_set_;
-  if (!set) return 0;
+  if (sets(split).empty()) return 0;
   constexpr std::size_t kHeap = 16;  // what an allocation takes beside its bytes
-  return used_examples(*set).size() *
+  return used_examples(sets(split).front()).size() *
          (sizeof(Prediction) + postprocess_.n_best_size * sizeof(Candidate) + kHeap);
 }
 
@@ -125,8 +104,8 @@ void QuestionAnsweringTask::load_labels(std::span<const std::uint32_t> features,
   start_.clear();
   end_.clear();
   for (const std::uint32_t i : features) {
-    start_.push_back(static_cast<std::int32_t>(train_features_[i].start_position));
-    end_.push_back(static_cast<std::int32_t>(train_features_[i].end_position));
+    start_.push_back(static_cast<std::int32_t>(train().features[i].start_position));
+    end_.push_back(static_cast<std::int32_t>(train().features[i].end_position));
   }
 }
 
@@ -163,20 +142,20 @@ SpanLogits split_logits(std::span<const std::span<const float>> features) {
 
 }  // namespace
 
-tasks::Evaluation QuestionAnsweringTask::evaluate(tasks::Split split, std::span<const float> output,
-                                                  const std::filesystem::path& directory,
-                                                  const std::string& prefix, ThreadPool& threads) {
-  const EvaluationSet& set = evaluation_set(split);
-  const SpanLogits logits = split_logits(outputs_in_order(split, output));
+tasks::Evaluation QuestionAnsweringTask::evaluate_set(const EvaluationSet& set,
+                                                      const tasks::EvaluationInput& input) {
+  const SpanLogits logits = split_logits(input.logits);
   const auto examples = used_examples(set);
-  Predictions answers = postprocess(
-      examples, set.features, {logits.start, logits.end, logits.row_begin}, postprocess_, threads);
-  if (!directory.empty()) {
-    write_prediction_files(directory, prefix, answers, postprocess_.version_2_with_negative);
+  Predictions answers =
+      postprocess(examples, set.features, {logits.start, logits.end, logits.row_begin},
+                  postprocess_, input.threads);
+  if (!input.directory.empty()) {
+    write_prediction_files(input.directory, input.prefix, answers,
+                           postprocess_.version_2_with_negative);
   }
   tasks::Evaluation evaluation{.metrics = nlohmann::ordered_json::object(),
                                .warnings = std::move(answers.warnings)};
-  if (!is_scored(split, set.questions)) return evaluation;
+  if (!is_scored(input.split, set.questions)) return evaluation;
   if (postprocess_.version_2_with_negative) {
     if (auto warning = flattery(examples, set.features))
       evaluation.warnings.push_back(std::move(*warning));
@@ -185,7 +164,7 @@ tasks::Evaluation QuestionAnsweringTask::evaluate(tasks::Split split, std::span<
   for (const Prediction& prediction : answers.predictions) texts.push_back(prediction.text);
   const Metrics metrics = postprocess_.version_2_with_negative ? squad_v2_metrics(examples, texts)
                                                                : squad_metrics(examples, texts);
-  if (split == tasks::Split::kEval) eval_answers_ = std::move(texts);
+  if (input.split == tasks::Split::kEval) eval_answers_ = std::move(texts);
   for (const auto& [name, value] : metrics) {
     const bool count = name.ends_with("total");
     evaluation.metrics[name] = count ? nlohmann::ordered_json(static_cast<std::int64_t>(value))
@@ -196,7 +175,8 @@ tasks::Evaluation QuestionAnsweringTask::evaluate(tasks::Split split, std::span<
 
 Mistakes QuestionAnsweringTask::mistakes(std::size_t limit) const {
   if (eval_answers_.empty()) return {};
-  const auto examples = eval_set_->questions.examples().first(eval_answers_.size());
+  const auto examples =
+      sets(tasks::Split::kEval).front().questions.examples().first(eval_answers_.size());
   return find_mistakes(examples, eval_answers_, postprocess_.version_2_with_negative, limit);
 }
 

@@ -2,13 +2,12 @@
 // metrics tied together.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tandem/data/question_example.h"
-#include "tandem/tasks/encoder_task.h"
+#include "tandem/tasks/example_task.h"
 #include "tandem/tasks/question_answering/features.h"
 #include "tandem/tasks/question_answering/mistakes.h"
 #include "tandem/tasks/question_answering/postprocess.h"
@@ -16,13 +15,14 @@
 
 namespace tandem::question_answering {
 
-// A split to evaluate on. Both parts live together: features point into the questions' texts.
+// Both parts of an evaluation live together: features point into the questions' texts. Training
+// needs the features only.
 struct EvaluationSet {
   data::QuestionSet questions;
   FeatureSet features;
 };
 
-class QuestionAnsweringTask final : public tasks::EncoderTask {
+class QuestionAnsweringTask final : public tasks::ExampleTask<EvaluationSet> {
  public:
   // `tokenizer` must outlive the task.
   QuestionAnsweringTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
@@ -31,34 +31,29 @@ class QuestionAnsweringTask final : public tasks::EncoderTask {
 
   // Each is set at most once, before training or evaluating on it. set_evaluation() throws
   // DataError for questions that the metrics could not score: better now than behind the training.
-  void set_train_features(FeatureSet features);
+  void set_train_features(FeatureSet features) { set_train({{}, std::move(features)}); }
   void set_evaluation(tasks::Split split, EvaluationSet set);
 
   // What evaluate() makes of the outputs of a split and holds beside them; 0 without the split.
   std::size_t answers_bytes(tasks::Split split) const;
   // Of the training features: their tokens, labels and padding.
   std::string train_fingerprint() const override;
-  // Of the questions: their ids, tokens and places in the text.
-  std::string evaluation_fingerprint(tasks::Split split) const override;
 
   // What the last evaluation of the validation set got wrong, at most `limit` of it in full;
   // nothing without one.
   Mistakes mistakes(std::size_t limit) const;
 
-  tasks::Evaluation evaluate(tasks::Split split, std::span<const float> output,
-                             const std::filesystem::path& directory, const std::string& prefix,
-                             ThreadPool& threads) override;
-
  private:
+  tasks::Evaluation evaluate_set(const EvaluationSet& set,
+                                 const tasks::EvaluationInput& input) override;
+  // Of questions to evaluate: their ids, tokens and places in the text.
+  std::string fingerprint(const EvaluationSet& set) const override;
   void reserve_labels(std::size_t sequences, std::size_t rows) override;
   void load_labels(std::span<const std::uint32_t> features, const nn::PackedBatch& batch) override;
   double loss(const kernels::Context& context, const nn::PackedBatch& batch,
               std::span<const float> logits, float scale, float* grad_logits) override;
-  const EvaluationSet& evaluation_set(tasks::Split split) const;
 
   PostprocessOptions postprocess_;
-  FeatureSet train_features_;
-  std::optional<EvaluationSet> eval_set_, predict_set_;
   std::vector<std::int32_t> start_, end_;       // labels of the batch, [sequences]
   std::vector<std::string_view> eval_answers_;  // of the last evaluation, one per question
 };

@@ -9,7 +9,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/data/read_questions.h"
-#include "tandem/tasks/question_answering/feature_cache.h"
+#include "tandem/tasks/feature_maker.h"
 
 namespace tandem::question_answering {
 namespace {
@@ -66,19 +66,17 @@ void describe_features(std::string_view split, std::span<const fs::path> files,
 class Loader {
  public:
   Loader(const tasks::QaArguments& data, std::size_t max_positions,
-         const text::Tokenizer& tokenizer, const tasks::DataParts& parts, ThreadPool& threads)
+         const text::Tokenizer& tokenizer, const tasks::DataParts& parts)
       : data_(data),
         max_positions_(max_positions),
-        tokenizer_directory_(parts.tokenizer_directory),
         tokenizer_(tokenizer),
-        threads_(threads),
         log_(parts.log),
-        cache_(FeatureCache::default_folder(parts.environment), data.overwrite_cache) {}
+        maker_(parts, data.preprocessing_num_workers, data.overwrite_cache) {}
 
   FeatureSet train(std::span<const fs::path> files, std::optional<std::size_t> rows) {
     const FeatureOptions options =
         feature_options(data_, max_positions_, true, data_.max_train_samples);
-    FeatureSet features = cache_.get({files, tokenizer_directory_, options}, [&] {
+    FeatureSet features = cached(files, options, [&] {
       return build(data::read_questions(files, {.require_id = false, .num_questions = rows}),
                    options);
     });
@@ -95,45 +93,50 @@ class Loader {
     EvaluationSet set{
         .questions = data::read_questions(files, {.require_answers = eval, .num_questions = rows}),
         .features = {}};
-    set.features = cache_.get({files, tokenizer_directory_, options},
-                              [&] { return build(set.questions, options); });
+    set.features = cached(files, options, [&] { return build(set.questions, options); });
     report(eval ? "validation" : "test", files, set.features);
     return set;
   }
 
  private:
+  FeatureSet cached(std::span<const fs::path> files, const FeatureOptions& options,
+                    FunctionRef<FeatureSet()> make) {
+    return maker_.cache().get<FeatureSet>(
+        tasks::size_of(files), [&] { return features_key(files, options); }, make);
+  }
+
   FeatureSet build(const data::QuestionSet& questions, const FeatureOptions& options) {
-    return build_features(tokenizer_, questions.examples(), options, threads_);
+    return build_features(tokenizer_, questions.examples(), options, maker_.threads());
   }
 
   void report(std::string_view split, std::span<const fs::path> files, const FeatureSet& features) {
     describe_features(split, files, features, log_);
-    for (const std::string& note : cache_.take_notes()) {
-      log_.fact(split, note);
-    }
+    maker_.tell(split);
   }
 
   const tasks::QaArguments& data_;
   const std::size_t max_positions_;
-  const fs::path& tokenizer_directory_;
   const text::Tokenizer& tokenizer_;
-  ThreadPool& threads_;
   tasks::StartLog& log_;
-  FeatureCache cache_;
+  tasks::FeatureMaker maker_;
 };
 
 }  // namespace
 
-void load_questions(const tasks::QaArguments& data, const text::Tokenizer& tokenizer,
-                    const tasks::DataParts& parts, QuestionAnsweringTask& task) {
-  std::optional<ThreadPool> workers;
-  if (const auto& count = data.preprocessing_num_workers;
-      count && *count != parts.threads.num_threads()) {
-    workers.emplace(*count);
-  }
+std::string features_key(std::span<const fs::path> files, const FeatureOptions& options) {
+  return tasks::content_key("questions", files) +
+         fmt::format(
+             "max_seq_length: {}\nmax_positions: {}\ndoc_stride: {}\nlabels: {}\npadding: {}\n"
+             "fix_last_token_labels: {}\nskip_unusable: {}\nmax_samples: {}\n",
+             options.max_seq_length, options.max_positions, options.doc_stride, options.labels,
+             static_cast<int>(options.padding), options.fix_last_token_labels,
+             options.skip_unusable, options.max_samples);
+}
+
+void load_questions(const tasks::QaArguments& data, const tasks::DataParts& parts,
+                    QuestionAnsweringTask& task) {
   const hub::DatasetFiles& files = parts.files;
-  Loader loader(data, task.model().config().max_tokens(), tokenizer, parts,
-                workers ? *workers : parts.threads);
+  Loader loader(data, task.model().config().max_tokens(), task.tokenizer(), parts);
   if (parts.stages.train) task.set_train_features(loader.train(files.train, files.train_rows));
   if (parts.stages.eval) {
     task.set_evaluation(Split::kEval,

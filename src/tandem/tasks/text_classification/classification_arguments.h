@@ -16,7 +16,7 @@ enum class Script { kGlue, kClassification };
 
 struct ClassificationArguments : tasks::DataSource {
   Script script = Script::kGlue;
-  bool overwrite_cache = false;                  // changes nothing: features are always made anew
+  bool overwrite_cache = false;  // make features anew even if an earlier run kept them
   std::optional<int> preprocessing_num_workers;  // threads that make features
 
   // --- features and examples ---

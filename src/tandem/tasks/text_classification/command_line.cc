@@ -10,6 +10,7 @@
 #include "tandem/data/read_rows.h"
 #include "tandem/tasks/text_classification/glue_tasks.h"
 #include "tandem/tasks/text_classification/metrics.h"
+#include "tandem/tasks/text_classification/text_classification_job.h"
 
 namespace tandem::text_classification {
 namespace {
@@ -73,8 +74,8 @@ FlagTable data_flags(Script script) {
   }
   append(table, {note("use_fast_tokenizer", Kind::kBool, true,
                       "there is one tokenizer, whose tokens are those of the fast ones"),
-                 note("overwrite_cache", Kind::kBool, false,
-                      "features of classification are always made anew")});
+                 flag("overwrite_cache", field<&Arguments::overwrite_cache>(),
+                      "make features anew even if an earlier run kept them")});
   return grouped("Data", std::move(table));
 }
 
@@ -127,12 +128,16 @@ std::vector<std::string> CommandLine::metrics() const {
   return names;
 }
 
-void CommandLine::check(const tasks::Stages& stages, std::string_view evaluation_flag) const {
+void CommandLine::check(const tasks::Stages& stages, std::string_view evaluation_flag) {
   if (arguments_.task_name) return check_task(stages);
   tasks::check_data_source(arguments_, stages, evaluation_flag, data::row_file_extensions());
 }
 
-void CommandLine::check_task(const tasks::Stages& stages) const {
+std::unique_ptr<tasks::JobTask> CommandLine::make_job() const {
+  return std::make_unique<TextClassificationJob>(arguments_);
+}
+
+void CommandLine::check_task(const tasks::Stages& stages) {
   std::string& name = *arguments_.task_name;
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

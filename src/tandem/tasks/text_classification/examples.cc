@@ -69,7 +69,10 @@ class Labeller {
   std::int32_t id_of(const Column& cells, std::size_t cell, std::size_t row) const {
     const auto text = label_text(cells, cell);
     if (!text) fail(row, "the label is missing");
-    const auto found = labels_.ids.find(*text);
+    auto found = labels_.ids.find(*text);
+    // One fraction makes numbers of all cells of a column: 1.0 is the class 1, as in Python.
+    if (found == labels_.ids.end() && cells.kind == Column::Kind::kNumber && text->ends_with(".0"))
+      found = labels_.ids.find(text->substr(0, text->size() - 2));
     if (found != labels_.ids.end()) return found->second;
     if (is_no_label(cells, cell))
       fail(row, "the label -1 stands for no label; expected one of {}", known_labels(labels_));
@@ -220,6 +223,28 @@ ExampleSet make_examples(RawExamples raw, const LabelSet& labels, std::string_vi
   set.used = std::move(raw.used);
   set.rows = std::move(raw.rows);
   return set;
+}
+
+void require_labels(const RawExamples& raw) {
+  for (const std::uint32_t row : raw.used) {
+    if (raw.labels.kind == Column::Kind::kOther || raw.labels.is_null(row))
+      raise<DataError>("{}: the label is missing", raw.rows.place(row));
+  }
+}
+
+std::optional<std::string> place_of_label(const RawExamples& raw, std::string_view label) {
+  const Column& column = raw.labels;
+  const bool lists = column.kind == Column::Kind::kList;
+  for (const std::uint32_t row : raw.used) {
+    if (column.kind == Column::Kind::kOther || column.is_null(row)) continue;
+    const std::size_t begin = lists ? column.begins[row] : row;
+    const std::size_t end = lists ? column.begins[row + 1] : row + 1;
+    for (std::size_t cell = begin; cell < end; ++cell) {
+      if (label_text(lists ? column.children.front() : column, cell) == label)
+        return raw.rows.place(row);
+    }
+  }
+  return std::nullopt;
 }
 
 std::string class_distribution(const RawExamples& raw) {

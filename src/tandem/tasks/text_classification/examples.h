@@ -66,6 +66,11 @@ struct ExampleSet {
 ExampleSet make_examples(RawExamples raw, const LabelSet& labels, std::string_view delimiter,
                          bool pairs, bool need_labels);
 
+// Throws DataError that names the file and row of the first example without a label.
+void require_labels(const RawExamples& raw);
+// "'dev.csv', row 2 (line 3)": the first example with this label; nothing when there is none.
+std::optional<std::string> place_of_label(const RawExamples& raw, std::string_view label);
+
 // "1: 39 (60.94%), 0: 25 (39.06%)": how often each label occurs, in the order of the rows.
 std::string class_distribution(const RawExamples& raw);
 

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tandem/core/html.h"
 #include "tandem/tasks/text_classification/metrics.h"
@@ -108,6 +111,11 @@ std::string entry_html(const Mistake& mistake, Problem problem) {
       escape_html(mistake.place));
 }
 
+constexpr tasks::MistakeOrder kOrders[] = {{"order", "order of the file"},
+                                           {"worst", "most wrong"},
+                                           {"best", "least wrong"},
+                                           {"length", "length of the text"}};
+
 }  // namespace
 
 std::string prediction_text(const LabelSet& labels, std::span<const float> logits) {
@@ -159,16 +167,10 @@ tasks::ReportSection mistakes_section(const Mistakes& mistakes) {
                                  mistakes.num_wrong, mistakes.num_texts, matrix_html(mistakes));
   if (mistakes.shown.size() < mistakes.num_wrong)
     text += fmt::format("<p>The first {} are here.</p>\n", mistakes.shown.size());
-  // Hidden until the script has run, without which they would do nothing.
-  text +=
-      "<form id=\"find\" hidden><label>Search <input id=\"search\" type=\"search\" "
-      "autocomplete=\"off\" placeholder=\"text or label\"></label> <label>Sort by <select "
-      "id=\"sort\"><option value=\"order\">order of the file</option><option value=\"worst\">most "
-      "wrong</option><option value=\"best\">least wrong</option><option value=\"length\">length of "
-      "the text</option></select></label> <output id=\"found\"></output></form>\n<div "
-      "id=\"mistakes\">\n";
-  for (const Mistake& mistake : mistakes.shown) text += entry_html(mistake, mistakes.problem);
-  return {text + "</div>\n", !mistakes.shown.empty()};
+  std::vector<std::string> entries;
+  for (const auto& mistake : mistakes.shown)
+    entries.push_back(entry_html(mistake, mistakes.problem));
+  return tasks::mistakes_list(std::move(text), "text or label", kOrders, entries);
 }
 
 }  // namespace tandem::text_classification

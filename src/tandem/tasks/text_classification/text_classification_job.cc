@@ -16,6 +16,13 @@ using tasks::Split;
 
 std::string_view part_name(Split split) { return split == Split::kEval ? "validation" : "test"; }
 
+std::uint64_t bytes_of(const ExampleSet& examples) {
+  std::uint64_t bytes = 0;
+  for (const std::string_view text : examples.first) bytes += text.size();
+  for (const std::string_view text : examples.second) bytes += text.size();
+  return bytes;
+}
+
 }  // namespace
 
 void TextClassificationJob::describe(tasks::StartLog& log) const {
@@ -25,6 +32,7 @@ void TextClassificationJob::describe(tasks::StartLog& log) const {
 
 // --- data ---
 
+// --task_name stands for a data set's name where nobody gives files.
 hub::DatasetFiles TextClassificationJob::find_data(const tasks::Stages& stages,
                                                    const hub::ModelArguments& model,
                                                    const Environment& environment,
@@ -90,7 +98,19 @@ LabelSet TextClassificationJob::choose_labels(std::span<const std::string> of_mo
     return model_labels(one ? Problem::kRegression : Problem::kSingleLabel, of_model);
   }
   const Problem problem = problem_of(first->labels, arguments_);
-  if (!train_) return model_labels(problem, of_model);
+  if (!train_) {
+    if (problem == Problem::kRegression && !tasks::are_default_names(of_model)) {
+      raise<DataError>("{}: the labels are numbers, but the model has classes: {}",
+                       first->rows.place(0), fmt::join(of_model, ", "));
+    }
+    return model_labels(problem, of_model);
+  }
+  return labels_of_data(problem);
+}
+
+// run_glue takes the labels of the training data, run_classification those of all parts.
+LabelSet TextClassificationJob::labels_of_data(Problem problem) {
+  if (problem != Problem::kMultiLabel) require_labels(*train_);
   std::vector<const data::Column*> columns{&train_->labels};
   const LabelSet of_train = collect_labels(problem, columns, arguments_.script);
   if (arguments_.script == Script::kClassification) {
@@ -102,8 +122,7 @@ LabelSet TextClassificationJob::choose_labels(std::span<const std::string> of_mo
   }
   LabelSet labels = collect_labels(problem, columns, arguments_.script);
   for (const std::string& name : labels.names) {
-    if (of_train.ids.find(name) == of_train.ids.end())
-      notes_.push_back(fmt::format("the label '{}' is not in the training data", name));
+    if (of_train.ids.find(name) == of_train.ids.end()) note_unlearnt(name);
   }
   if (problem != Problem::kRegression && labels.names.size() < 2) {
     raise<DataError>(
@@ -116,6 +135,20 @@ LabelSet TextClassificationJob::choose_labels(std::span<const std::string> of_mo
         arguments_.script == Script::kClassification ? ", or pass --do_regression" : "");
   }
   return labels;
+}
+
+// The model has an output for it, as run_classification.py's has.
+void TextClassificationJob::note_unlearnt(const std::string& label) {
+  for (const auto* parts : {&eval_, &test_}) {
+    for (const RawExamples& raw : *parts) {
+      if (const auto place = place_of_label(raw, label)) {
+        notes_.push_back(
+            fmt::format("{}: the label '{}' is not in the training data, so it cannot be learnt",
+                        *place, label));
+        return;
+      }
+    }
+  }
 }
 
 MetricSet TextClassificationJob::choose_metrics(const LabelSet& labels) const {
@@ -151,7 +184,6 @@ MetricSet TextClassificationJob::choose_metrics(const LabelSet& labels) const {
 tasks::Task& TextClassificationJob::make_task(models::ModelConfig config,
                                               const text::Tokenizer& tokenizer,
                                               const tasks::TaskSettings& settings) {
-  tokenizer_ = &tokenizer;
   ClassifierOptions classifier;
   classifier.labels = choose_labels(config.labels);
   const LabelSet& labels = classifier.labels;
@@ -171,9 +203,8 @@ tasks::Task& TextClassificationJob::make_task(models::ModelConfig config,
   tasks::set_finetuning_task(config, arguments_.script == Script::kClassification
                                          ? "text-classification"
                                          : arguments_.task_name.value_or(""));
-  return made(task_.emplace(std::move(config), tokenizer,
-                            tasks::task_options(settings, arguments_.pad_to_max_length),
-                            std::move(classifier)));
+  return made(std::move(config), tokenizer,
+              tasks::task_options(settings, arguments_.pad_to_max_length), std::move(classifier));
 }
 
 // --- features ---
@@ -181,7 +212,7 @@ tasks::Task& TextClassificationJob::make_task(models::ModelConfig config,
 std::size_t TextClassificationJob::max_tokens(tasks::StartLog& log) const {
   const auto wanted = static_cast<std::size_t>(arguments_.max_seq_length);
   const std::size_t of_model = task_->model().config().max_tokens();
-  const std::size_t most = std::min(of_model, tokenizer_->model_max_length());
+  const std::size_t most = std::min(of_model, task_->tokenizer().model_max_length());
   if (wanted <= most) return wanted;
   log.warning(fmt::format(
       "max_seq_length ({}) is larger than the longest sequence of the model, {} ({}): using {}",
@@ -192,41 +223,43 @@ std::size_t TextClassificationJob::max_tokens(tasks::StartLog& log) const {
   return most;
 }
 
-LabelledTexts TextClassificationJob::with_features(RawExamples raw, const tasks::DataParts& parts,
-                                                   ThreadPool& threads, std::string_view part,
-                                                   bool need_labels) {
+LabelledTexts TextClassificationJob::with_features(RawExamples raw, tasks::StartLog& log,
+                                                   tasks::FeatureMaker& maker,
+                                                   std::string_view part, bool need_labels) {
   const bool pairs = arguments_.script == Script::kGlue;
   LabelledTexts texts;
   const std::string file = raw.rows.file();
   texts.examples = make_examples(std::move(raw), task_->labels(), arguments_.text_column_delimiter,
                                  pairs, need_labels);
   const ExampleSet& examples = texts.examples;
-  texts.features = build_text_features(
-      *tokenizer_, examples.first, examples.second, max_tokens(parts.log), threads,
-      [&](std::size_t i) { return examples.rows.place(examples.used[i]); });
-  parts.log.fact(part, fmt::format("{}: {} texts of up to {} tokens{}", file, examples.size(),
-                                   texts.features.max_seq_length(),
-                                   texts.features.num_truncated() == 0
-                                       ? ""
-                                       : fmt::format(", {} of them cut to fit",
-                                                     texts.features.num_truncated())));
+  const std::size_t max_length = max_tokens(log);
+  texts.features = maker.cache().get<TextFeatures>(
+      bytes_of(examples), [&] { return features_key(examples.first, examples.second, max_length); },
+      [&] {
+        return build_text_features(
+            task_->tokenizer(), examples.first, examples.second, max_length, maker.threads(),
+            [&](std::size_t i) { return examples.rows.place(examples.used[i]); });
+      });
+  log.fact(part, fmt::format(
+                     "{}: {} texts of up to {} tokens{}", file, examples.size(),
+                     texts.features.max_seq_length(),
+                     texts.features.num_truncated() == 0
+                         ? ""
+                         : fmt::format(", {} of them cut to fit", texts.features.num_truncated())));
+  maker.tell(part);
   return texts;
 }
 
 void TextClassificationJob::load_data(const tasks::DataParts& parts) {
   for (const std::string& note : notes_) parts.log.warning(note);
-  std::optional<ThreadPool> workers;
-  if (const auto& count = arguments_.preprocessing_num_workers;
-      count && *count != parts.threads.num_threads()) {
-    workers.emplace(*count);
-  }
-  ThreadPool& threads = workers ? *workers : parts.threads;
+  tasks::FeatureMaker maker(parts, arguments_.preprocessing_num_workers,
+                            arguments_.overwrite_cache);
   if (parts.stages.train)
-    task_->set_train(with_features(*std::move(train_), parts, threads, "train", true));
+    task_->set_train(with_features(*std::move(train_), parts.log, maker, "train", true));
   train_.reset();
   for (const Split split : {Split::kEval, Split::kPredict}) {
     for (RawExamples& raw : split == Split::kEval ? eval_ : test_) {
-      task_->add_evaluation(split, with_features(std::move(raw), parts, threads, part_name(split),
+      task_->add_evaluation(split, with_features(std::move(raw), parts.log, maker, part_name(split),
                                                  split == Split::kEval));
     }
   }
@@ -253,8 +286,8 @@ std::vector<std::string> TextClassificationJob::result_files(Split split) const 
 }
 
 std::vector<std::string> TextClassificationJob::set_suffixes(Split split) const {
-  const std::size_t count = task_->num_sets(split);
-  return count > 1 ? std::vector<std::string>{"", "_mm"} : std::vector<std::string>{""};
+  return task_->sets(split).size() > 1 ? std::vector<std::string>{"", "_mm"}
+                                       : std::vector<std::string>{""};
 }
 
 void TextClassificationJob::select_set(Split split, std::size_t index) {
@@ -270,8 +303,7 @@ std::string TextClassificationJob::title() const {
 tasks::DataName TextClassificationJob::data_name(const tasks::Stages& stages) const {
   if (const GlueTask* task = glue_task())
     return {"glue", std::string(task->name), fmt::format("{} of GLUE", task->name)};
-  return {arguments_.dataset_name, arguments_.dataset_config_name,
-          tasks::data_text(arguments_, stages)};
+  return EncoderJob::data_name(stages);
 }
 
 tasks::CardTask TextClassificationJob::card_task() const {

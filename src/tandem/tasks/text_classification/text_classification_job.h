@@ -5,15 +5,17 @@
 #include <optional>
 
 #include "tandem/tasks/encoder_job.h"
+#include "tandem/tasks/feature_maker.h"
 #include "tandem/tasks/text_classification/classification_arguments.h"
 #include "tandem/tasks/text_classification/text_classification_task.h"
 
 namespace tandem::text_classification {
 
-class TextClassificationJob final : public tasks::EncoderJob {
+class TextClassificationJob final
+    : public tasks::ExampleJob<TextClassificationTask, ClassificationArguments> {
  public:
   explicit TextClassificationJob(ClassificationArguments arguments)
-      : arguments_(std::move(arguments)), reader_(arguments_) {}
+      : ExampleJob(std::move(arguments)), reader_(arguments_) {}
 
   std::string_view examples() const override { return "texts"; }
   void describe(tasks::StartLog& log) const override;
@@ -31,7 +33,7 @@ class TextClassificationJob final : public tasks::EncoderJob {
   bool saves_predict_results() const override { return false; }
   std::vector<std::string> set_suffixes(tasks::Split split) const override;
   void select_set(tasks::Split split, std::size_t index) override;
-  std::string_view main_metric() const override { return main_metric_; }
+  std::string main_metric() const override { return main_metric_; }
   std::string title() const override;
   tasks::DataName data_name(const tasks::Stages& stages) const override;
   tasks::CardTask card_task() const override;
@@ -42,19 +44,18 @@ class TextClassificationJob final : public tasks::EncoderJob {
     return arguments_.task_name ? find_glue_task(*arguments_.task_name) : nullptr;
   }
   LabelSet choose_labels(std::span<const std::string> of_model);
+  LabelSet labels_of_data(Problem problem);
+  void note_unlearnt(const std::string& label);
   MetricSet choose_metrics(const LabelSet& labels) const;
-  LabelledTexts with_features(RawExamples raw, const tasks::DataParts& parts, ThreadPool& threads,
+  LabelledTexts with_features(RawExamples raw, tasks::StartLog& log, tasks::FeatureMaker& maker,
                               std::string_view part, bool need_labels);
   std::size_t max_tokens(tasks::StartLog& log) const;
 
-  ClassificationArguments arguments_;
   ExampleReader reader_;
   std::optional<RawExamples> train_;      // also when only its labels are wanted
   std::vector<RawExamples> eval_, test_;  // MNLI has two of each
   std::vector<std::string> notes_;        // for load_data() to tell
   std::string main_metric_ = "accuracy";
-  const text::Tokenizer* tokenizer_ = nullptr;
-  std::optional<TextClassificationTask> task_;
 };
 
 }  // namespace tandem::text_classification

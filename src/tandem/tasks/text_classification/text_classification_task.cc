@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <utility>
 
 #include "tandem/core/error.h"
@@ -57,7 +56,7 @@ TextClassificationTask::TextClassificationTask(models::ModelConfig config,
                                                const text::Tokenizer& tokenizer,
                                                const tasks::EncoderTaskOptions& options,
                                                ClassifierOptions classifier)
-    : EncoderTask(std::move(config), head_of(classifier.labels.num_outputs()), tokenizer, options),
+    : ExampleTask(std::move(config), head_of(classifier.labels.num_outputs()), tokenizer, options),
       classifier_(std::move(classifier)) {
   if (classifier_.label_smoothing > 0 && classifier_.labels.problem != Problem::kSingleLabel) {
     raise<ConfigError>(
@@ -67,45 +66,11 @@ TextClassificationTask::TextClassificationTask(models::ModelConfig config,
   }
 }
 
-void TextClassificationTask::set_train(LabelledTexts texts) {
-  train_ = std::move(texts);
-  set_train_sequences(train_.features);
-}
-
-void TextClassificationTask::add_evaluation(tasks::Split split, LabelledTexts texts) {
-  sets(split).sets.push_back(std::move(texts));
-  select_set(split, 0);
-}
-
-void TextClassificationTask::select_set(tasks::Split split, std::size_t index) {
-  Sets& all = sets(split);
-  all.selected = index;
-  set_evaluation_sequences(split, all.sets.at(index).features);
-}
-
-namespace {
-
-std::string fingerprint_of(const LabelledTexts& texts, tasks::Padding padding) {
-  tasks::Fingerprint fingerprint;
-  fingerprint.add(texts.features, padding);
-  fingerprint.add(std::span<const std::int32_t>(texts.examples.classes));
-  for (const float value : texts.examples.values) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    fingerprint.add(std::span<const std::uint32_t>(&bits, 1));
-  }
-  return fingerprint.text();
-}
-
-}  // namespace
-
-std::string TextClassificationTask::train_fingerprint() const {
-  return fingerprint_of(train_, options().padding);
-}
-
-std::string TextClassificationTask::evaluation_fingerprint(tasks::Split split) const {
-  std::string text;
-  for (const LabelledTexts& set : sets(split).sets) text += fingerprint_of(set, options().padding);
-  return text;
+std::string TextClassificationTask::fingerprint(const LabelledTexts& texts) const {
+  return tasks::Fingerprint(texts.features, options().padding)
+      .add(texts.examples.classes)
+      .add(texts.examples.values)
+      .text();
 }
 
 // --- labels and loss ---
@@ -117,7 +82,7 @@ void TextClassificationTask::reserve_labels(std::size_t sequences, std::size_t) 
 
 void TextClassificationTask::load_labels(std::span<const std::uint32_t> features,
                                          const nn::PackedBatch&) {
-  const ExampleSet& examples = train_.examples;
+  const ExampleSet& examples = train().examples;
   classes_.clear();
   values_.clear();
   const std::size_t width = value_width();
@@ -161,33 +126,27 @@ double TextClassificationTask::loss(const kernels::Context& context, const nn::P
 
 // --- evaluation ---
 
-tasks::Evaluation TextClassificationTask::evaluate(tasks::Split split,
-                                                   std::span<const float> output,
-                                                   const std::filesystem::path& directory,
-                                                   const std::string&, ThreadPool& threads) {
-  const Sets& all = sets(split);
-  const LabelledTexts& texts = all.sets.at(all.selected);
+tasks::Evaluation TextClassificationTask::evaluate_set(const LabelledTexts& texts,
+                                                       const tasks::EvaluationInput& input) {
   std::vector<float> logits;
-  logits.reserve(output.size());
-  for (const auto& own : outputs_in_order(split, output))
-    logits.insert(logits.end(), own.begin(), own.end());
+  for (const auto& own : input.logits) logits.insert(logits.end(), own.begin(), own.end());
+  const bool first_set = selected_set(input.split) == 0;
   const std::string& file =
-      all.selected == 0 ? classifier_.prediction_file : classifier_.prediction_file_of_second;
-  if (split == tasks::Split::kPredict && !directory.empty() && !file.empty())
-    write_file(directory / file, prediction_file(classifier_.labels, logits));
+      first_set ? classifier_.prediction_file : classifier_.prediction_file_of_second;
+  if (input.split == tasks::Split::kPredict && !input.directory.empty() && !file.empty())
+    write_file(input.directory / file, prediction_file(classifier_.labels, logits));
 
   tasks::Evaluation evaluation{.metrics = nlohmann::ordered_json::object(), .warnings = {}};
   if (!texts.examples.labelled() || texts.examples.size() == 0) return evaluation;
   // Losses need no fast kernels.
   const kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures{});
-  kernels::Scratch scratch(threads.num_threads());
-  evaluation.metrics["loss"] = loss_of({threads, kernels, scratch}, texts.examples.classes,
+  kernels::Scratch scratch(input.threads.num_threads());
+  evaluation.metrics["loss"] = loss_of({input.threads, kernels, scratch}, texts.examples.classes,
                                        texts.examples.values, logits, 1.0f, nullptr);
   for (const auto& [name, value] : metrics_of(classifier_, texts.examples, logits))
     evaluation.metrics[name] = value;
-  if (split == tasks::Split::kEval && all.selected == 0) {
+  if (input.split == tasks::Split::kEval && first_set)
     mistakes_ = find_mistakes(texts.examples, classifier_.labels, logits, kMistakesShown);
-  }
   return evaluation;
 }
 

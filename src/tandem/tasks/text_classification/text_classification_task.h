@@ -2,11 +2,10 @@
 // files tied together.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "tandem/tasks/encoder_task.h"
+#include "tandem/tasks/example_task.h"
 #include "tandem/tasks/text_classification/examples.h"
 #include "tandem/tasks/text_classification/labels.h"
 #include "tandem/tasks/text_classification/metrics.h"
@@ -29,41 +28,21 @@ struct ClassifierOptions {
   std::string prediction_file_of_second;  // of the second test set (select_set())
 };
 
-class TextClassificationTask final : public tasks::EncoderTask {
+class TextClassificationTask final : public tasks::ExampleTask<LabelledTexts> {
  public:
   // `tokenizer` must outlive the task. Throws ConfigError for label smoothing without classes.
   TextClassificationTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
                          const tasks::EncoderTaskOptions& options, ClassifierOptions classifier);
 
-  // Once, before training.
-  void set_train(LabelledTexts texts);
-  // Adds an evaluation set of the split; the first one is selected. Sets without labels are only
-  // predicted.
-  void add_evaluation(tasks::Split split, LabelledTexts texts);
-  // Which of the split's sets is evaluated from here on.
-  void select_set(tasks::Split split, std::size_t index);
-
-  std::size_t num_sets(tasks::Split split) const { return sets(split).sets.size(); }
-
   const LabelSet& labels() const { return classifier_.labels; }
-  std::string train_fingerprint() const override;
-  std::string evaluation_fingerprint(tasks::Split split) const override;
-  tasks::Evaluation evaluate(tasks::Split split, std::span<const float> output,
-                             const std::filesystem::path& directory, const std::string& prefix,
-                             ThreadPool& threads) override;
   // What the last evaluation of the validation set got wrong; nothing without one.
   const Mistakes& mistakes() const { return mistakes_; }
 
  private:
-  struct Sets {
-    std::vector<LabelledTexts> sets;
-    std::size_t selected = 0;
-  };
-  const Sets& sets(tasks::Split split) const {
-    return split == tasks::Split::kEval ? eval_ : test_;
-  }
-  Sets& sets(tasks::Split split) { return split == tasks::Split::kEval ? eval_ : test_; }
-
+  // Sets without labels are only predicted.
+  tasks::Evaluation evaluate_set(const LabelledTexts& texts,
+                                 const tasks::EvaluationInput& input) override;
+  std::string fingerprint(const LabelledTexts& texts) const override;
   void reserve_labels(std::size_t sequences, std::size_t rows) override;
   void load_labels(std::span<const std::uint32_t> features, const nn::PackedBatch& batch) override;
   double loss(const kernels::Context& context, const nn::PackedBatch& batch,
@@ -77,8 +56,6 @@ class TextClassificationTask final : public tasks::EncoderTask {
   }
 
   ClassifierOptions classifier_;
-  LabelledTexts train_;
-  Sets eval_, test_;
   std::vector<std::int32_t> classes_;  // of the batch
   std::vector<float> values_;
   Mistakes mistakes_;

@@ -267,6 +267,31 @@ TEST_F(Examples, WhatIsWrongIsNamed) {
               HasSubstr("the label 'good' is no number, which regression needs"));
 }
 
+// One fraction in a column of CSV makes numbers of all its cells; the row with the fraction is the
+// one to name.
+TEST_F(Examples, AWholeNumberIsAClass) {
+  EXPECT_THAT(error_of("sentence,label\na,0\nb,1\n", "sentence,label\nx,1\ny,0.5\n"),
+              HasSubstr("row 2 (line 3): the label 0.5 is a number, but a class is needed: 0, 1"));
+  EXPECT_THAT(error_of("sentence,label\na,0\nb,1\n", "sentence,label\nx,1.0\ny,0.0\n"), "no error");
+}
+
+TEST_F(Examples, LabelsAndTheirPlaces) {
+  const RawExamples raw = read("t.csv", "sentence,label\na,good\nb,bad\nc,\n");
+  EXPECT_THAT(place_of_label(raw, "bad").value_or(""), HasSubstr("t.csv', row 2 (line 3)"));
+  EXPECT_FALSE(place_of_label(raw, "ugly").has_value());
+  try {
+    require_labels(raw);
+    ADD_FAILURE() << "row 3 has no label";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("t.csv', row 3 (line 4): the label is missing"));
+  }
+  arguments_.script = Script::kClassification;
+  const RawExamples lists = read("m.json",
+                                 "{\"sentence\": \"a\", \"label\": [\"x\"]}\n"
+                                 "{\"sentence\": \"b\", \"label\": [\"x\", \"y\"]}\n");
+  EXPECT_THAT(place_of_label(lists, "y").value_or(""), HasSubstr("m.json', row 2"));
+}
+
 TEST_F(Examples, TestFilesNeedNoLabels) {
   const LabelSet labels = labels_of(read("t.csv", "sentence,label\na,0\nb,1\n"));
   for (const char* text : {"sentence\nx\n", "sentence,label\nx,-1\n", "sentence,label\nx,\n"}) {

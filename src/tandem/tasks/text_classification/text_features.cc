@@ -3,19 +3,20 @@
 #include <algorithm>
 
 #include "tandem/core/error.h"
+#include "tandem/tasks/encode_in_chunks.h"
+#include "tandem/tasks/feature_cache.h"
 
 namespace tandem::text_classification {
 
 void TextFeatures::append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
                                  std::vector<std::int32_t>& types) const {
-  const std::span all(ids_);
+  const std::span all = ids_.view();
   const auto first = all.subspan(begins_[i], lengths_[i].first);
   if (!pairs_) return text::append_sequence(frame_, first, ids, types);
   const auto second = all.subspan(begins_[i] + lengths_[i].first, lengths_[i].second);
   text::append_sequence(frame_, first, second, ids, types);
 }
 
-// Makes features chunk by chunk, in parallel; chunks are put together in order.
 class TextFeaturesBuilder {
  public:
   TextFeaturesBuilder(const text::Tokenizer& tokenizer, std::span<const std::string_view> first,
@@ -32,15 +33,13 @@ class TextFeaturesBuilder {
   }
 
   TextFeatures build(ThreadPool& threads) {
-    constexpr std::size_t kChunk = 64;
-    std::vector<Chunk> chunks(num_chunks(first_.size(), kChunk));
-    std::vector<text::Encoding> encodings(static_cast<std::size_t>(threads.num_threads()));
-    threads.parallel_for(chunks.size(), [&](std::size_t c, int thread) {
-      const std::size_t end = std::min(first_.size(), (c + 1) * kChunk);
-      for (std::size_t i = c * kChunk; i < end; ++i)
-        add(i, encodings[static_cast<std::size_t>(thread)], chunks[c]);
-    });
+    auto chunks = tasks::encode_in_chunks<Chunk>(
+        first_.size(), threads, place_,
+        [&](std::size_t i, text::Encoding& encoding, Chunk& chunk) { add(i, encoding, chunk); });
     for (Chunk& chunk : chunks) append(chunk);
+    features_.ids_ = std::move(ids_);
+    features_.begins_ = std::move(begins_);
+    features_.lengths_ = std::move(lengths_);
     return std::move(features_);
   }
 
@@ -51,13 +50,9 @@ class TextFeaturesBuilder {
     std::size_t num_truncated = 0;
   };
 
-  std::size_t encode(std::size_t i, std::string_view text, text::Encoding& encoding,
+  std::size_t encode(std::string_view text, text::Encoding& encoding,
                      std::vector<std::int32_t>& ids) const {
-    try {
-      tokenizer_.encode(text, encoding);
-    } catch (const DataError& error) {
-      raise<DataError>("{}: {}", place_(i), error.what());
-    }
+    tokenizer_.encode(text, encoding);
     ids.insert(ids.end(), encoding.ids.begin(), encoding.ids.end());
     return encoding.ids.size();
   }
@@ -65,9 +60,9 @@ class TextFeaturesBuilder {
   void add(std::size_t i, text::Encoding& encoding, Chunk& chunk) const {
     const std::size_t begin = chunk.ids.size();
     const std::size_t room = features_.max_seq_length_ - features_.special_tokens();
-    const std::size_t a = encode(i, first_[i], encoding, chunk.ids);
+    const std::size_t a = encode(first_[i], encoding, chunk.ids);
     const std::size_t b =
-        features_.pairs_ ? encode(i, second_[i], encoding, chunk.ids) : std::size_t{0};
+        features_.pairs_ ? encode(second_[i], encoding, chunk.ids) : std::size_t{0};
     const auto [first, second] = features_.pairs_ ? text::truncate_longest_first(a, b, room)
                                                   : std::pair(std::min(a, room), std::size_t{0});
     const auto at = [&](std::size_t token) {
@@ -81,20 +76,22 @@ class TextFeaturesBuilder {
   }
 
   void append(Chunk& chunk) {
-    std::uint64_t begin = features_.ids_.size();
+    std::uint64_t begin = ids_.size();
     for (const auto& lengths : chunk.lengths) {
-      features_.begins_.push_back(begin);
-      features_.lengths_.push_back(lengths);
+      begins_.push_back(begin);
       begin += lengths.first + lengths.second;
     }
-    features_.ids_.insert(features_.ids_.end(), chunk.ids.begin(), chunk.ids.end());
+    tasks::append_and_free(lengths_, chunk.lengths);
+    tasks::append_and_free(ids_, chunk.ids);
     features_.num_truncated_ += chunk.num_truncated;
-    chunk = {};
   }
 
   const text::Tokenizer& tokenizer_;
   std::span<const std::string_view> first_, second_;
   FunctionRef<std::string(std::size_t)> place_;
+  std::vector<std::int32_t> ids_;
+  std::vector<std::uint64_t> begins_;
+  std::vector<TextFeatures::Lengths> lengths_;
   TextFeatures features_;
 };
 
@@ -104,6 +101,15 @@ TextFeatures build_text_features(const text::Tokenizer& tokenizer,
                                  std::size_t max_seq_length, ThreadPool& threads,
                                  FunctionRef<std::string(std::size_t i)> place) {
   return TextFeaturesBuilder(tokenizer, first, second, max_seq_length, place).build(threads);
+}
+
+std::string features_key(std::span<const std::string_view> first,
+                         std::span<const std::string_view> second, std::size_t max_seq_length) {
+  tasks::ContentDigest digest;
+  for (const std::string_view text : first) digest.add(text);
+  for (const std::string_view text : second) digest.add(text);
+  return fmt::format("texts: {}\nsecond texts: {}\ncontent: {}\nmax_seq_length: {}\n", first.size(),
+                     second.size(), digest.text(), max_seq_length);
 }
 
 }  // namespace tandem::text_classification

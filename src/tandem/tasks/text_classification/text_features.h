@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tandem/core/thread_pool.h"
+#include "tandem/tasks/stored_array.h"
 #include "tandem/tasks/token_sequences.h"
 #include "tandem/text/tokenizer.h"
 
@@ -31,6 +32,18 @@ class TextFeatures final : public tasks::TokenSequences {
   std::size_t num_truncated() const { return num_truncated_; }
   std::size_t num_tokens() const { return ids_.size() + size() * special_tokens(); }
 
+  // For files of features (feature_file.h).
+  template <class Set, class Visit>
+  static void each_field(Set& set, Visit&& visit) {
+    visit(set.ids_);
+    visit(set.begins_);
+    visit(set.lengths_);
+    visit(set.frame_);
+    visit(set.max_seq_length_);
+    visit(set.num_truncated_);
+    visit(set.pairs_);
+  }
+
  private:
   friend class TextFeaturesBuilder;
   struct Lengths {
@@ -40,9 +53,9 @@ class TextFeatures final : public tasks::TokenSequences {
     return pairs_ ? frame_.special_tokens_of_pair() : text::SequenceTemplate::kSpecialTokensOfOne;
   }
 
-  std::vector<std::int32_t> ids_;      // of all texts, without special tokens
-  std::vector<std::uint64_t> begins_;  // of each feature in ids_
-  std::vector<Lengths> lengths_;
+  tasks::StoredArray<std::int32_t> ids_;      // of all texts, without special tokens
+  tasks::StoredArray<std::uint64_t> begins_;  // of each feature in ids_
+  tasks::StoredArray<Lengths> lengths_;
   text::SequenceTemplate frame_;
   std::size_t max_seq_length_ = 0;
   std::size_t num_truncated_ = 0;
@@ -58,5 +71,9 @@ TextFeatures build_text_features(const text::Tokenizer& tokenizer,
                                  std::span<const std::string_view> second,
                                  std::size_t max_seq_length, ThreadPool& threads,
                                  FunctionRef<std::string(std::size_t i)> place);
+
+// Names all that features are made of beside the tokenizer, for keys (feature_cache.h).
+std::string features_key(std::span<const std::string_view> first,
+                         std::span<const std::string_view> second, std::size_t max_seq_length);
 
 }  // namespace tandem::text_classification

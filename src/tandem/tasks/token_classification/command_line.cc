@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tandem/data/read_rows.h"
+#include "tandem/tasks/token_classification/token_classification_job.h"
 
 namespace tandem::token_classification {
 namespace {
@@ -24,8 +24,8 @@ FlagTable data_flags() {
                 "column of the words; unset: tokens, else the first"),
            flag("label_column_name", field<&NerArguments::label_column_name>(),
                 "column of the tags; unset: <task_name>_tags, else the second"),
-           flags::note("overwrite_cache", flags::Kind::kBool, false,
-                       "features of words are made in every run, none are kept"),
+           flag("overwrite_cache", field<&NerArguments::overwrite_cache>(),
+                "make features anew even if an earlier run kept them"),
            flag("preprocessing_num_workers", field<&NerArguments::preprocessing_num_workers>(),
                 "threads that make features, if not all of the rank's; the features are the same")
                .between(1, 1024),
@@ -93,8 +93,8 @@ std::vector<std::string> CommandLine::metrics() const {
   return {"loss", "precision", "recall", "f1", "accuracy"};
 }
 
-void CommandLine::check(const tasks::Stages& stages, std::string_view evaluation_flag) const {
-  tasks::check_data_source(arguments_, stages, evaluation_flag, data::row_file_extensions());
+std::unique_ptr<tasks::JobTask> CommandLine::make_job() const {
+  return std::make_unique<TokenClassificationJob>(arguments_);
 }
 
 }  // namespace tandem::token_classification

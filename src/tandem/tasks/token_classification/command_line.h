@@ -6,23 +6,14 @@
 
 namespace tandem::token_classification {
 
-class CommandLine final : public tasks::TaskArguments {
+class CommandLine final : public tasks::DataTaskArguments<tasks::NerArguments> {
  public:
-  // `arguments` is what the flags fill; it must outlive this.
-  explicit CommandLine(tasks::NerArguments& arguments) : arguments_(arguments) {}
+  using DataTaskArguments::DataTaskArguments;
 
   std::string_view command() const override { return "run_ner"; }
   flags::FlagTable flags() const override;
-  void add_to(flags::ArgumentParts& parts) override {
-    parts.add(arguments_);
-    parts.add(static_cast<tasks::DataSource&>(arguments_));
-  }
   std::vector<std::string> metrics() const override;
-  std::string default_metric() const override { return "loss"; }
-  void check(const tasks::Stages& stages, std::string_view evaluation_flag) const override;
-
- private:
-  tasks::NerArguments& arguments_;
+  std::unique_ptr<tasks::JobTask> make_job() const override;
 };
 
 }  // namespace tandem::token_classification

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "tandem/core/error.h"
+#include "tandem/tasks/encode_in_chunks.h"
+#include "tandem/tasks/feature_cache.h"
 #include "tandem/tasks/token_classification/labels.h"
 
 namespace tandem::token_classification {
@@ -12,11 +14,17 @@ namespace tandem::token_classification {
 void FeatureSet::append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
                                std::vector<std::int32_t>& types) const {
   const std::size_t begin = token_begins_[i];
-  text::append_sequence(frame_, std::span(ids_).subspan(begin, token_begins_[i + 1] - begin), ids,
-                        types);
+  text::append_sequence(frame_, ids_.subspan(begin, token_begins_[i + 1] - begin), ids, types);
 }
 
-// Sentences to features in parallel, chunk by chunk; the chunks are put together in order.
+namespace {
+
+std::size_t num_used(const SentenceSet& sentences, const FeatureOptions& options) {
+  return std::min(sentences.size(), options.max_samples.value_or(sentences.size()));
+}
+
+}  // namespace
+
 class FeatureBuilder {
  public:
   FeatureBuilder(const text::Tokenizer& tokenizer, const SentenceSet& sentences,
@@ -24,7 +32,7 @@ class FeatureBuilder {
       : tokenizer_(tokenizer),
         sentences_(sentences),
         options_(options),
-        size_(std::min(sentences.size(), options.max_samples.value_or(sentences.size()))) {
+        size_(num_used(sentences, options)) {
     if (sentences.has_tags()) {
       first_ = label_ids(sentences, names);
       further_ = first_;
@@ -38,17 +46,15 @@ class FeatureBuilder {
   }
 
   FeatureSet build(ThreadPool& threads) {
-    constexpr std::size_t kChunk = 64;  // sentences
-    std::vector<Chunk> chunks(num_chunks(size_, kChunk));
-    std::vector<text::Encoding> encodings(static_cast<std::size_t>(threads.num_threads()));
-    threads.parallel_for(chunks.size(), [&](std::size_t c, int thread) {
-      const std::size_t end = std::min(size_, (c + 1) * kChunk);
-      for (std::size_t i = c * kChunk; i < end; ++i)
-        add(i, encodings[static_cast<std::size_t>(thread)], chunks[c]);
-    });
-    for (const Chunk& chunk : chunks) append(chunk);
-    set_.statistics_.num_tokens =
-        set_.ids_.size() + size_ * text::SequenceTemplate::kSpecialTokensOfOne;
+    auto chunks = tasks::encode_in_chunks<Chunk>(
+        size_, threads, [&](std::size_t i) { return sentences_.place(i); },
+        [&](std::size_t i, text::Encoding& encoding, Chunk& chunk) { add(i, encoding, chunk); });
+    for (Chunk& chunk : chunks) append(chunk);
+    set_.statistics_.num_tokens = ids_.size() + size_ * text::SequenceTemplate::kSpecialTokensOfOne;
+    set_.ids_ = std::move(ids_);
+    set_.token_begins_ = std::move(token_begins_);
+    set_.positions_ = std::move(positions_);
+    set_.position_begins_ = std::move(position_begins_);
     warn_of_cuts();
     return std::move(set_);
   }
@@ -77,11 +83,7 @@ class FeatureBuilder {
 
   void add(std::size_t i, text::Encoding& encoding, Chunk& chunk) const {
     const auto words = sentences_.words(i);
-    try {
-      tokenizer_.encode_words(words, encoding);
-    } catch (const DataError& error) {
-      raise<DataError>("{}: {}", sentences_.place(i), error.what());
-    }
+    tokenizer_.encode_words(words, encoding);
     const std::size_t kept = std::min(
         encoding.ids.size(), set_.max_seq_length_ - text::SequenceTemplate::kSpecialTokensOfOne);
     chunk.ids.insert(chunk.ids.end(), encoding.ids.begin(),
@@ -110,13 +112,13 @@ class FeatureBuilder {
     return position;
   }
 
-  void append(const Chunk& chunk) {
-    set_.ids_.insert(set_.ids_.end(), chunk.ids.begin(), chunk.ids.end());
-    set_.positions_.insert(set_.positions_.end(), chunk.positions.begin(), chunk.positions.end());
+  void append(Chunk& chunk) {
+    tasks::append_and_free(ids_, chunk.ids);
+    tasks::append_and_free(positions_, chunk.positions);
     for (const std::size_t count : chunk.num_ids)
-      set_.token_begins_.push_back(set_.token_begins_.back() + count);
+      token_begins_.push_back(token_begins_.back() + count);
     for (const std::size_t count : chunk.num_positions)
-      set_.position_begins_.push_back(set_.position_begins_.back() + count);
+      position_begins_.push_back(position_begins_.back() + count);
     set_.statistics_.num_cut_sentences += chunk.cut_sentences;
     set_.statistics_.num_cut_words += chunk.cut_words;
     set_.statistics_.num_empty_words += chunk.empty_words;
@@ -143,6 +145,9 @@ class FeatureBuilder {
   const FeatureOptions options_;
   const std::size_t size_;
   std::vector<std::uint32_t> first_, further_;  // by tag name: of a word's first token, of others
+  std::vector<std::int32_t> ids_;
+  std::vector<Position> positions_;
+  std::vector<std::size_t> token_begins_{0}, position_begins_{0};
   FeatureSet set_;
 };
 
@@ -150,6 +155,27 @@ FeatureSet build_features(const text::Tokenizer& tokenizer, const SentenceSet& s
                           std::span<const std::string> names, const FeatureOptions& options,
                           ThreadPool& threads) {
   return FeatureBuilder(tokenizer, sentences, names, options).build(threads);
+}
+
+std::string features_key(const SentenceSet& sentences, std::span<const std::string> names,
+                         const FeatureOptions& options) {
+  tasks::ContentDigest digest;
+  for (const std::string& name : names) digest.add(name);
+  for (const std::string& name : sentences.tag_names()) digest.add(name);
+  const std::size_t size = num_used(sentences, options);
+  for (std::size_t i = 0; i < size; ++i) {
+    const auto words = sentences.words(i);
+    const std::size_t num_words = words.size();
+    digest.add(std::span(&num_words, 1));
+    for (const std::string_view word : words) digest.add(word);
+    digest.add(sentences.tags(i));
+  }
+  return fmt::format(
+      "sentences: {}\nnames: {}\ntags: {}\ncontent: {}\nmax_seq_length: {}\nmax_positions: {}\n"
+      "label_all_tokens: {}\n",
+      size, names.size(), sentences.tag_names().size(), digest.text(),
+      options.max_seq_length ? fmt::to_string(*options.max_seq_length) : "none",
+      options.max_positions, options.label_all_tokens);
 }
 
 }  // namespace tandem::token_classification

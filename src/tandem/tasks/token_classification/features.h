@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tandem/core/thread_pool.h"
+#include "tandem/tasks/stored_array.h"
 #include "tandem/tasks/token_classification/sentences.h"
 #include "tandem/tasks/token_sequences.h"
 #include "tandem/text/tokenizer.h"
@@ -56,22 +57,38 @@ class FeatureSet final : public tasks::TokenSequences {
 
   // In the order of the tokens.
   std::span<const Position> positions(std::size_t i) const {
-    return std::span(positions_)
-        .subspan(position_begins_[i], position_begins_[i + 1] - position_begins_[i]);
+    return positions_.subspan(position_begins_[i], position_begins_[i + 1] - position_begins_[i]);
   }
   // Where the positions of each sequence begin among all of the set; [size() + 1].
-  std::span<const std::size_t> position_begins() const { return position_begins_; }
+  std::span<const std::size_t> position_begins() const { return position_begins_.view(); }
   const FeatureStatistics& statistics() const { return statistics_; }
+
+  // For files of features (feature_file.h).
+  template <class Set, class Visit>
+  static void each_field(Set& set, Visit&& visit) {
+    visit(set.ids_);
+    visit(set.token_begins_);
+    visit(set.positions_);
+    visit(set.position_begins_);
+    visit(set.frame_);
+    visit(set.max_seq_length_);
+    visit(set.statistics_.num_tokens);
+    visit(set.statistics_.num_cut_sentences);
+    visit(set.statistics_.num_cut_words);
+    visit(set.statistics_.num_empty_words);
+    visit(set.statistics_.warnings);
+  }
 
  private:
   friend class FeatureBuilder;
 
   text::SequenceTemplate frame_;
   std::size_t max_seq_length_ = 0;
-  std::vector<std::int32_t> ids_;  // without special tokens
-  std::vector<std::size_t> token_begins_{0};
-  std::vector<Position> positions_;
-  std::vector<std::size_t> position_begins_{0};
+  using Begins = tasks::StoredArray<std::size_t>;
+  tasks::StoredArray<std::int32_t> ids_;  // without special tokens
+  Begins token_begins_{std::vector<std::size_t>{0}};
+  tasks::StoredArray<Position> positions_;
+  Begins position_begins_{std::vector<std::size_t>{0}};
   FeatureStatistics statistics_;
 };
 
@@ -80,5 +97,9 @@ class FeatureSet final : public tasks::TokenSequences {
 FeatureSet build_features(const text::Tokenizer& tokenizer, const SentenceSet& sentences,
                           std::span<const std::string> names, const FeatureOptions& options,
                           ThreadPool& threads);
+
+// Names all that features are made of beside the tokenizer, for keys (feature_cache.h).
+std::string features_key(const SentenceSet& sentences, std::span<const std::string> names,
+                         const FeatureOptions& options);
 
 }  // namespace tandem::token_classification

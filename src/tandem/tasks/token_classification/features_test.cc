@@ -98,8 +98,12 @@ TEST(TokenFeatures, RowsWithoutTagsKeepTheirWords) {
   EXPECT_EQ(made.positions(0).size(), 2u);
 }
 
-// The sentences and tokens of the project's own golden.
-TEST(DemoNerFeatures, EveryTokenAndLabel) {
+// The sentences and tokens of the project's own golden: the demo's model, and tokenizers of RoBERTa
+// and XLM-R.
+class OwnNerFeatures : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(OwnNerFeatures, EveryTokenAndLabel) {
+  const std::string family = GetParam();
   const auto root = std::filesystem::path(TANDEM_SOURCE_DIR);
   const Json golden = Json::parse(read_file(root / "tests/parity/golden/ner.json"));
   std::string rows;
@@ -107,7 +111,12 @@ TEST(DemoNerFeatures, EveryTokenAndLabel) {
   const auto set = testing::read_json(rows);
   const auto names = label_names(set);
   EXPECT_EQ(golden["label_list"].get<std::vector<std::string>>(), names);
-  const auto tokenizer = text::Tokenizer::load(root / "examples/demo/model");
+  const bool demo = family == "demo";
+  const auto directory =
+      demo ? root / "examples/demo/model" : root / "tests/parity/golden/tokenizers" / family;
+  const auto tokenizer = text::Tokenizer::load(directory, {.add_prefix_space = true});
+  const Json& expected = golden[demo ? "rows" : family];
+  ASSERT_EQ(set.size(), expected.size());
   for (const bool all_tokens : {false, true}) {
     ThreadPool threads(2);
     const auto made = build_features(tokenizer, set, names,
@@ -116,14 +125,17 @@ TEST(DemoNerFeatures, EveryTokenAndLabel) {
                                       .label_all_tokens = all_tokens},
                                      threads);
     for (std::size_t i = 0; i < made.size(); ++i) {
-      const Json& row = golden["rows"][i];
-      EXPECT_EQ(tokens(made, i), row["input_ids"].get<std::vector<std::int32_t>>()) << i;
+      EXPECT_EQ(tokens(made, i), expected[i]["input_ids"].get<std::vector<std::int32_t>>()) << i;
       EXPECT_EQ(labels(made, i),
-                row[all_tokens ? "labels_all_tokens" : "labels"].get<std::vector<int>>())
+                expected[i][all_tokens ? "labels_all_tokens" : "labels"].get<std::vector<int>>())
           << i;
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Tokenizers, OwnNerFeatures,
+                         ::testing::Values("demo", "roberta", "xlmr", "xlmr_older"),
+                         [](const auto& family) { return std::string(family.param); });
 
 // The training rows of the official script, all tokens and labels.
 class NerFeaturesGolden : public tandem::testing::SharedDataTest,

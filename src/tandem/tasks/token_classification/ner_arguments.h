@@ -16,6 +16,7 @@ struct NerArguments : DataSource {
   std::string task_name = "ner";  // ner, pos, chunk: the tags are in "<task_name>_tags"
   std::optional<std::string> text_column_name;   // of the words
   std::optional<std::string> label_column_name;  // of the tags
+  bool overwrite_cache = false;  // make features anew even if an earlier run kept them
   // Threads that make features; none: all of this rank's.
   std::optional<int> preprocessing_num_workers;
 

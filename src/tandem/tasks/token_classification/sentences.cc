@@ -72,6 +72,12 @@ SentenceSet::SentenceSet(data::Rows rows, std::string_view words,
   }
 }
 
+std::size_t SentenceSet::num_bytes() const {
+  std::size_t bytes = 0;
+  for (const std::string_view word : words_->children.front().texts) bytes += word.size();
+  return bytes;
+}
+
 void SentenceSet::require_as_many(const Column& tags) const {
   for (std::size_t row = 0; row < size(); ++row) {
     const std::size_t count = tags.begins[row + 1] - tags.begins[row];

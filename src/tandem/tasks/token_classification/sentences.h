@@ -26,6 +26,7 @@ struct SentenceColumns {
 // set (or what it was moved to) lives. Reading is thread-safe.
 class SentenceSet {
  public:
+  SentenceSet() = default;
   // Takes the columns of these names; tags may be missing. Throws DataError that names file and
   // row: a column that is not a list, a word that is not a text, an empty tag, tags that are
   // numbers without names, more or fewer tags than words.
@@ -36,6 +37,8 @@ class SentenceSet {
     return std::span(words_->children.front().texts)
         .subspan(words_->begins[sentence], length(sentence));
   }
+  // Of all words.
+  std::size_t num_bytes() const;
   bool has_tags() const { return !tags_.empty() || !names_.empty(); }
   // For each word the index of its tag's name in tag_names(); empty without tags.
   std::span<const std::uint32_t> tags(std::size_t sentence) const {

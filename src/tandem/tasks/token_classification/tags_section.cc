@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tandem/core/html.h"
 
@@ -56,6 +58,12 @@ std::string sentence_entry(const WrongSentence& sentence) {
       right, plain, sentence.num_wrong, marked, escape_html(sentence.place));
 }
 
+constexpr tasks::MistakeOrder kOrders[] = {{"order", "order of the file"},
+                                           {"worst", "most tags wrong"},
+                                           {"best", "fewest tags wrong"},
+                                           {"question", "text"},
+                                           {"length", "length of the text"}};
+
 }  // namespace
 
 tasks::ReportSection tags_section(const SeqevalScores& scores, const WrongTags& wrong) {
@@ -69,16 +77,9 @@ tasks::ReportSection tags_section(const SeqevalScores& scores, const WrongTags& 
       wrong.shown.size() < wrong.num_wrong
           ? fmt::format(" The first {} are here.", wrong.shown.size())
           : "");
-  // Hidden until the script has run, without which they would do nothing.
-  text +=
-      "<form id=\"find\" hidden><label>Search <input id=\"search\" type=\"search\" "
-      "autocomplete=\"off\" placeholder=\"words or tags\"></label> <label>Sort by <select "
-      "id=\"sort\"><option value=\"order\">order of the file</option><option value=\"worst\">most "
-      "tags wrong</option><option value=\"best\">fewest tags wrong</option><option "
-      "value=\"question\">text</option><option value=\"length\">length of the text</option>"
-      "</select></label> <output id=\"found\"></output></form>\n<div id=\"mistakes\">\n";
-  for (const WrongSentence& sentence : wrong.shown) text += sentence_entry(sentence);
-  return {text + "</div>\n", !wrong.shown.empty()};
+  std::vector<std::string> entries;
+  for (const auto& sentence : wrong.shown) entries.push_back(sentence_entry(sentence));
+  return tasks::mistakes_list(std::move(text), "words or tags", kOrders, entries);
 }
 
 }  // namespace tandem::token_classification

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "tandem/core/error.h"
-#include "tandem/data/read_rows.h"
 #include "tandem/tasks/label_config.h"
 #include "tandem/tasks/token_classification/labels.h"
 #include "tandem/tasks/token_classification/predictions_file.h"
@@ -50,14 +49,6 @@ void TokenClassificationJob::describe(tasks::StartLog& log) const {
   log.fact("padding", "none is computed: the numbers are Hugging Face's but for rounding");
 }
 
-hub::DatasetFiles TokenClassificationJob::find_data(const tasks::Stages& stages,
-                                                    const hub::ModelArguments& model,
-                                                    const Environment& environment,
-                                                    hub::DownloadObserver& downloads) const {
-  return tasks::find_data_files(arguments_, stages, model, environment, downloads,
-                                data::row_file_extensions());
-}
-
 SentenceColumns TokenClassificationJob::columns() const {
   return {.task = lower(arguments_.task_name),
           .words = arguments_.text_column_name,
@@ -90,7 +81,6 @@ std::vector<std::string> TokenClassificationJob::choose_labels(
 tasks::Task& TokenClassificationJob::make_task(models::ModelConfig config,
                                                const text::Tokenizer& tokenizer,
                                                const tasks::TaskSettings& settings) {
-  tokenizer_ = &tokenizer;
   std::vector<std::string> labels = choose_labels(config);
   const std::vector<std::string>& of_model = config.labels;
   if (labels != of_model && !tasks::are_default_names(of_model)) {
@@ -100,38 +90,44 @@ tasks::Task& TokenClassificationJob::make_task(models::ModelConfig config,
                     fmt::join(of_model, ", "), fmt::join(labels, ", ")));
   }
   if (labels.size() < 2) {
-    raise<DataError>("the only tag of the training data is {}: there is nothing to learn",
-                     labels.empty() ? "none" : labels.front());
+    raise<DataError>(
+        "{}: {} in the training data, so there is nothing to learn",
+        train_ ? train_->place(0) : "config.json of the model",
+        labels.empty() ? "there is no tag" : fmt::format("'{}' is the only tag", labels.front()));
   }
   tasks::set_finetuning_task(config, lower(arguments_.task_name));
-  return made(task_.emplace(
-      std::move(config), tokenizer, task_options(settings, arguments_.pad_to_max_length),
+  return made(
+      std::move(config), tokenizer, tasks::task_options(settings, arguments_.pad_to_max_length),
       TokenClassificationTask::TagOptions{.labels = std::move(labels),
                                           .entity_level = arguments_.return_entity_level_metrics,
-                                          .label_smoothing = arguments_.label_smoothing_factor}));
+                                          .label_smoothing = arguments_.label_smoothing_factor});
 }
 
 FeatureSet TokenClassificationJob::build(const SentenceSet& sentences,
                                          const std::optional<std::int64_t>& max_samples,
-                                         const tasks::DataParts& parts) const {
+                                         tasks::FeatureMaker& maker) const {
   const FeatureOptions options{.max_seq_length = size_of(arguments_.max_seq_length),
                                .max_positions = task_->model().config().max_tokens(),
                                .label_all_tokens = arguments_.label_all_tokens,
                                .max_samples = size_of(max_samples)};
-  const int workers = arguments_.preprocessing_num_workers.value_or(parts.threads.num_threads());
-  if (workers == parts.threads.num_threads())
-    return build_features(*tokenizer_, sentences, task_->labels(), options, parts.threads);
-  ThreadPool threads(workers);
-  return build_features(*tokenizer_, sentences, task_->labels(), options, threads);
+  return maker.cache().get<FeatureSet>(
+      sentences.num_bytes(), [&] { return features_key(sentences, task_->labels(), options); },
+      [&] {
+        return build_features(task_->tokenizer(), sentences, task_->labels(), options,
+                              maker.threads());
+      });
 }
 
 void TokenClassificationJob::load_data(const tasks::DataParts& parts) {
   for (const std::string& warning : warnings_) parts.log.warning(warning);
   parts.log.fact("labels",
                  fmt::format("{}: {}", task_->labels().size(), fmt::join(task_->labels(), " ")));
+  tasks::FeatureMaker maker(parts, arguments_.preprocessing_num_workers,
+                            arguments_.overwrite_cache);
   if (parts.stages.train) {
-    FeatureSet features = build(*train_, arguments_.max_train_samples, parts);
+    FeatureSet features = build(*train_, arguments_.max_train_samples, maker);
     describe_features("train", parts.files.train, features, parts.log);
+    maker.tell("train");
     task_->set_train_features(std::move(features));
   }
   train_.reset();
@@ -141,8 +137,9 @@ void TokenClassificationJob::load_data(const tasks::DataParts& parts) {
     if (!sentences) return;
     EvaluationSet set{std::move(*sentences), {}};
     sentences.reset();
-    set.features = build(set.sentences, max_samples, parts);
+    set.features = build(set.sentences, max_samples, maker);
     describe_features(name, files, set.features, parts.log);
+    maker.tell(name);
     task_->set_evaluation(split, std::move(set));
   };
   evaluate_on(Split::kEval, eval_, "validation", parts.files.validation,
@@ -162,17 +159,12 @@ std::vector<std::string> TokenClassificationJob::result_files(Split split) const
   return {std::string(kPredictionsFile)};
 }
 
-std::string_view TokenClassificationJob::main_metric() const {
+std::string TokenClassificationJob::main_metric() const {
   return arguments_.return_entity_level_metrics ? "overall_f1" : "f1";
 }
 
 std::string TokenClassificationJob::title() const {
   return fmt::format("token classification ({})", lower(arguments_.task_name));
-}
-
-tasks::DataName TokenClassificationJob::data_name(const tasks::Stages& stages) const {
-  return {arguments_.dataset_name, arguments_.dataset_config_name,
-          tasks::data_text(arguments_, stages)};
 }
 
 tasks::CardTask TokenClassificationJob::card_task() const {

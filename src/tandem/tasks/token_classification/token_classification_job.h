@@ -4,21 +4,19 @@
 #include <optional>
 
 #include "tandem/tasks/encoder_job.h"
+#include "tandem/tasks/feature_maker.h"
 #include "tandem/tasks/token_classification/ner_arguments.h"
 #include "tandem/tasks/token_classification/token_classification_task.h"
 
 namespace tandem::token_classification {
 
-class TokenClassificationJob final : public tasks::EncoderJob {
+class TokenClassificationJob final
+    : public tasks::ExampleJob<TokenClassificationTask, tasks::NerArguments> {
  public:
-  explicit TokenClassificationJob(tasks::NerArguments arguments)
-      : arguments_(std::move(arguments)) {}
+  using ExampleJob::ExampleJob;
 
   std::string_view examples() const override { return "sentences"; }
   void describe(tasks::StartLog& log) const override;
-  hub::DatasetFiles find_data(const tasks::Stages& stages, const hub::ModelArguments& model,
-                              const Environment& environment,
-                              hub::DownloadObserver& downloads) const override;
   text::TokenizerOptions tokenizer_options() const override { return {.add_prefix_space = true}; }
   void read_examples(const tasks::Stages& stages, const hub::DatasetFiles& files,
                      tasks::StartLog& log) override;
@@ -28,9 +26,8 @@ class TokenClassificationJob final : public tasks::EncoderJob {
 
   std::size_t result_bytes(const tasks::Stages& stages) const override;
   std::vector<std::string> result_files(tasks::Split split) const override;
-  std::string_view main_metric() const override;
+  std::string main_metric() const override;
   std::string title() const override;
-  tasks::DataName data_name(const tasks::Stages& stages) const override;
   tasks::CardTask card_task() const override;
   tasks::ReportSection report_section() const override;
 
@@ -40,13 +37,10 @@ class TokenClassificationJob final : public tasks::EncoderJob {
   // training data those of the model.
   std::vector<std::string> choose_labels(const models::ModelConfig& config) const;
   FeatureSet build(const SentenceSet& sentences, const std::optional<std::int64_t>& max_samples,
-                   const tasks::DataParts& parts) const;
+                   tasks::FeatureMaker& maker) const;
 
-  tasks::NerArguments arguments_;
-  const text::Tokenizer* tokenizer_ = nullptr;
   std::optional<SentenceSet> train_, eval_, predict_;  // until load_data()
   std::vector<std::string> warnings_;                  // of make_task(), for load_data() to say
-  std::optional<TokenClassificationTask> task_;
 };
 
 }  // namespace tandem::token_classification

@@ -75,66 +75,39 @@ void add_scores(Json& metrics, const std::string& prefix, const EntityCounts& co
   metrics[prefix + "f1"] = counts.f1();
 }
 
-void add_labels(tasks::Fingerprint& fingerprint, const FeatureSet& features) {
-  for (std::size_t i = 0; i < features.size(); ++i) {
-    for (const Position& position : features.positions(i)) {
-      const std::array<std::uint32_t, 2> numbers{position.token, position.label};
-      fingerprint.add(std::span<const std::uint32_t>(numbers));
-    }
-  }
-}
-
 }  // namespace
 
 TokenClassificationTask::TokenClassificationTask(models::ModelConfig config,
                                                  const text::Tokenizer& tokenizer,
                                                  const tasks::EncoderTaskOptions& options,
                                                  TagOptions tag_options)
-    : EncoderTask(named(std::move(config), tag_options.labels),
+    : ExampleTask(named(std::move(config), tag_options.labels),
                   token_head(tag_options.labels.size()), tokenizer, options),
       tag_options_(std::move(tag_options)) {}
-
-void TokenClassificationTask::set_train_features(FeatureSet features) {
-  train_features_ = std::move(features);
-  set_train_sequences(train_features_);
-}
 
 void TokenClassificationTask::set_evaluation(tasks::Split split, EvaluationSet set) {
   if (set.features.position_begins().back() == 0) {
     raise<DataError>("{}: no word of the file has a token, so there is nothing to tag",
                      set.sentences.place(0));
   }
-  const EvaluationSet& kept =
-      (split == tasks::Split::kEval ? eval_set_ : predict_set_).emplace(std::move(set));
-  set_evaluation_sequences(split, kept.features);
+  add_evaluation(split, std::move(set));
 }
 
-const EvaluationSet& TokenClassificationTask::evaluation_set(tasks::Split split) const {
-  const auto& set = split == tasks::Split::kEval ? eval_set_ : predict_set_;
-  TANDEM_CHECK(set.has_value(), "no evaluation set was given");
-  return *set;
-}
-
-std::string TokenClassificationTask::train_fingerprint() const {
-  tasks::Fingerprint fingerprint;
-  fingerprint.add(train_features_, options().padding);
-  add_labels(fingerprint, train_features_);
-  return fingerprint.text();
-}
-
-std::string TokenClassificationTask::evaluation_fingerprint(tasks::Split split) const {
-  const auto& set = split == tasks::Split::kEval ? eval_set_ : predict_set_;
-  if (!set) return "";
-  tasks::Fingerprint fingerprint;
-  fingerprint.add(set->features, options().padding);
-  add_labels(fingerprint, set->features);
+std::string TokenClassificationTask::fingerprint(const EvaluationSet& set) const {
+  tasks::Fingerprint fingerprint(set.features, options().padding);
+  for (std::size_t i = 0; i < set.features.size(); ++i) {
+    for (const Position& position : set.features.positions(i))
+      fingerprint.add(std::array{position.token, position.label});
+  }
   return fingerprint.text();
 }
 
 std::size_t TokenClassificationTask::num_tags() const {
   std::size_t most = 0;
-  for (const auto* set : {&eval_set_, &predict_set_})
-    if (*set) most = std::max(most, (*set)->features.position_begins().back());
+  for (const tasks::Split split : {tasks::Split::kEval, tasks::Split::kPredict}) {
+    for (const EvaluationSet& set : sets(split))
+      most = std::max(most, set.features.position_begins().back());
+  }
   return most;
 }
 
@@ -149,7 +122,7 @@ void TokenClassificationTask::load_labels(std::span<const std::uint32_t> feature
   targets_.assign(batch.rows(), kernels::kIgnoredTarget);
   has_targets_ = false;
   for (std::size_t k = 0; k < features.size(); ++k) {
-    for (const Position& position : train_features_.positions(features[k])) {
+    for (const Position& position : train().features.positions(features[k])) {
       targets_[batch.row_begin[k] + position.token] = static_cast<std::int32_t>(position.label);
       has_targets_ = true;
     }
@@ -213,21 +186,18 @@ Json TokenClassificationTask::metrics(double loss, const SeqevalScores& scores) 
   return metrics;
 }
 
-tasks::Evaluation TokenClassificationTask::evaluate(tasks::Split split,
-                                                    std::span<const float> output,
-                                                    const std::filesystem::path& directory,
-                                                    const std::string&, ThreadPool&) {
-  const EvaluationSet& set = evaluation_set(split);
-  const auto logits = outputs_in_order(split, output);
+tasks::Evaluation TokenClassificationTask::evaluate_set(const EvaluationSet& set,
+                                                        const tasks::EvaluationInput& input) {
+  const auto& logits = input.logits;
   std::vector<std::uint32_t> tags = best_labels(set.features, logits, labels().size());
   const auto begins = set.features.position_begins();
-  if (split == tasks::Split::kPredict && !directory.empty())
-    write_file(directory / kPredictionsFile, predictions_text(labels(), tags, begins));
+  if (input.split == tasks::Split::kPredict && !input.directory.empty())
+    write_file(input.directory / kPredictionsFile, predictions_text(labels(), tags, begins));
   tasks::Evaluation evaluation{.metrics = Json::object(), .warnings = {}};
   if (!set.sentences.has_tags()) return evaluation;
   SeqevalScores scores = seqeval(labels(), {expected_labels(set.features), tags, begins});
   evaluation.metrics = metrics(evaluation_loss(set.features, logits), scores);
-  if (split == tasks::Split::kEval) {
+  if (input.split == tasks::Split::kEval) {
     eval_tags_ = std::move(tags);
     eval_scores_ = std::move(scores);
   }
@@ -236,7 +206,8 @@ tasks::Evaluation TokenClassificationTask::evaluate(tasks::Split split,
 
 WrongTags TokenClassificationTask::wrong_tags(std::size_t limit) const {
   if (!eval_scores_) return {};
-  return find_wrong_tags(eval_set_->sentences, eval_set_->features, labels(), eval_tags_, limit);
+  const EvaluationSet& set = sets(tasks::Split::kEval).front();
+  return find_wrong_tags(set.sentences, set.features, labels(), eval_tags_, limit);
 }
 
 }  // namespace tandem::token_classification

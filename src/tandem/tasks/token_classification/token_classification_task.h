@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/tasks/encoder_task.h"
+#include "tandem/tasks/example_task.h"
 #include "tandem/tasks/token_classification/features.h"
 #include "tandem/tasks/token_classification/sentences.h"
 #include "tandem/tasks/token_classification/seqeval.h"
@@ -17,13 +17,13 @@
 
 namespace tandem::token_classification {
 
-// A split to evaluate on: the features are of these sentences.
+// The features are of these sentences, which training does not need.
 struct EvaluationSet {
   SentenceSet sentences;
   FeatureSet features;
 };
 
-class TokenClassificationTask final : public tasks::EncoderTask {
+class TokenClassificationTask final : public tasks::ExampleTask<EvaluationSet> {
  public:
   struct TagOptions {
     std::vector<std::string> labels = {};  // names by id
@@ -39,11 +39,9 @@ class TokenClassificationTask final : public tasks::EncoderTask {
 
   // Each is set at most once, before training or evaluating on it. set_evaluation() throws
   // DataError for validation data in which no word has a token.
-  void set_train_features(FeatureSet features);
+  void set_train_features(FeatureSet features) { set_train({{}, std::move(features)}); }
   void set_evaluation(tasks::Split split, EvaluationSet set);
 
-  std::string train_fingerprint() const override;
-  std::string evaluation_fingerprint(tasks::Split split) const override;
   // Tags of the larger evaluation set.
   std::size_t num_tags() const;
 
@@ -52,30 +50,27 @@ class TokenClassificationTask final : public tasks::EncoderTask {
   WrongTags wrong_tags(std::size_t limit) const;
   const std::optional<SeqevalScores>& scores() const { return eval_scores_; }
 
+  std::string_view prediction_prefix() const override { return "predict"; }
+
+ private:
   // Of the validation set, or of a test set with tags: {loss, precision, recall, f1, accuracy}, or
   // with entity_level {loss, <type>_precision, <type>_recall, <type>_f1, <type>_number …,
   // overall_precision …}. The loss is the mean over batches of eval_batch_size sentences in the
   // order of the file, each weighed by its sentences, as the Trainer's is; the batch size changes
   // it. Predictions of the test set go to predictions.txt.
-  std::string_view prediction_prefix() const override { return "predict"; }
-  tasks::Evaluation evaluate(tasks::Split split, std::span<const float> output,
-                             const std::filesystem::path& directory, const std::string& prefix,
-                             ThreadPool& threads) override;
-
- private:
+  tasks::Evaluation evaluate_set(const EvaluationSet& set,
+                                 const tasks::EvaluationInput& input) override;
+  std::string fingerprint(const EvaluationSet& set) const override;
   void reserve_labels(std::size_t sequences, std::size_t rows) override;
   void load_labels(std::span<const std::uint32_t> features, const nn::PackedBatch& batch) override;
   double loss(const kernels::Context& context, const nn::PackedBatch& batch,
               std::span<const float> logits, float scale, float* grad_logits) override;
 
-  const EvaluationSet& evaluation_set(tasks::Split split) const;
   double evaluation_loss(const FeatureSet& features,
                          std::span<const std::span<const float>> logits) const;
   nlohmann::ordered_json metrics(double loss, const SeqevalScores& scores) const;
 
   TagOptions tag_options_;
-  FeatureSet train_features_;
-  std::optional<EvaluationSet> eval_set_, predict_set_;
   std::vector<std::int32_t> targets_;     // of the batch, [rows]
   bool has_targets_ = false;              // whether any of them counts
   std::vector<std::uint32_t> eval_tags_;  // predicted in the last evaluation, of all positions

@@ -1,4 +1,4 @@
-#include "tandem/tasks/question_answering/feature_cache.h"
+#include "tandem/tasks/feature_cache.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -10,14 +10,12 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/hub/file_hash.h"
-#include "tandem/tasks/question_answering/feature_file.h"
 #include "tandem/text/tokenizer.h"
 
-namespace tandem::question_answering {
+namespace tandem::tasks {
 namespace {
 
 namespace fs = std::filesystem;
-using question_answering::FeatureSet;
 
 constexpr std::string_view kExtension = ".features";
 
@@ -28,24 +26,23 @@ std::string program_identity() {
   return fmt::format("{} bytes of {}.{}", info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
 }
 
-std::string key_of(const FeatureSources& sources) {
-  std::string key = fmt::format("program: {}\n", program_identity());
-  for (const fs::path& file : sources.files) {
-    key += fmt::format("questions: {} {}\n", file.extension().string(),
-                       hub::sha256(MappedFile(file).bytes()));
-  }
+std::string tokenizer_key(const fs::path& directory) {
+  std::string key;
   for (const std::string_view name : text::Tokenizer::kFiles) {
-    const auto text = read_file_if_exists(sources.tokenizer_directory / name);
+    const auto text = read_file_if_exists(directory / name);
     if (text) key += fmt::format("{}: {}\n", name, hub::sha256(std::as_bytes(std::span(*text))));
   }
-  const auto& options = sources.options;
-  key += fmt::format(
-      "max_seq_length: {}\nmax_positions: {}\ndoc_stride: {}\nlabels: {}\npadding: "
-      "{}\nfix_last_token_labels: {}\n"
-      "skip_unusable: {}\nmax_samples: {}\n",
-      options.max_seq_length, options.max_positions, options.doc_stride, options.labels,
-      static_cast<int>(options.padding), options.fix_last_token_labels, options.skip_unusable,
-      options.max_samples);
+  return key;
+}
+
+}  // namespace
+
+std::string content_key(std::string_view name, std::span<const fs::path> files) {
+  std::string key;
+  for (const fs::path& file : files) {
+    key += fmt::format("{}: {} {}\n", name, file.extension().string(),
+                       hub::sha256(MappedFile(file).bytes()));
+  }
   return key;
 }
 
@@ -59,7 +56,15 @@ std::uint64_t size_of(std::span<const fs::path> files) {
   return bytes;
 }
 
-}  // namespace
+void ContentDigest::add(std::span<const std::byte> bytes) {
+  constexpr std::size_t kEnough = 1 << 20;
+  const std::uint64_t size = bytes.size();
+  buffer_.append(reinterpret_cast<const char*>(&size), sizeof(size));
+  buffer_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (buffer_.size() >= kEnough) buffer_ = text();
+}
+
+std::string ContentDigest::text() { return hub::sha256(std::as_bytes(std::span(buffer_))); }
 
 std::optional<fs::path> FeatureCache::default_folder(const Environment& environment) {
   constexpr std::string_view kFolder = "tandem/features";
@@ -71,46 +76,48 @@ std::optional<fs::path> FeatureCache::default_folder(const Environment& environm
   return std::nullopt;
 }
 
-FeatureCache::FeatureCache(std::optional<fs::path> folder, bool overwrite)
-    : folder_(std::move(folder)), overwrite_(overwrite), begin_(fs::file_time_type::clock::now()) {}
+FeatureCache::FeatureCache(std::optional<fs::path> folder, fs::path tokenizer_directory,
+                           bool overwrite)
+    : folder_(std::move(folder)),
+      tokenizer_directory_(std::move(tokenizer_directory)),
+      overwrite_(overwrite),
+      begin_(fs::file_time_type::clock::now()) {}
 
-FeatureSet FeatureCache::get(const FeatureSources& sources, FunctionRef<FeatureSet()> make) {
-  if (!folder_ || size_of(sources.files) < kMinQuestionBytes) return make();
-  const std::string key = key_of(sources);
+void FeatureCache::find_or_keep(std::string_view data_key, const Steps& steps) {
+  const std::string key = fmt::format("program: {}\n{}{}", program_identity(), data_key,
+                                      tokenizer_key(tokenizer_directory_));
   const std::string digest = hub::sha256(std::as_bytes(std::span(key)));
   const fs::path path = *folder_ / (digest.substr(0, 32) + std::string(kExtension));
-  if (auto found = find(path, key)) return *std::move(found);
-  FeatureSet features = make();
+  if (find(path, key, steps)) return;
+  steps.make();
   try {
     fs::create_directories(*folder_);
-    question_answering::write_feature_file(path, key, features);
+    steps.write(path, key);
     remove_oldest();
     notes_.push_back(fmt::format("features are kept in {} for the next run", path.string()));
     // The heap's copy goes; the file's is shared by all ranks of the node.
-    if (auto mapped = question_answering::read_feature_file(path, key)) return *std::move(mapped);
+    steps.read(path, key);
   } catch (const Error& error) {
     notes_.push_back(fmt::format("features are not kept for the next run: {}", error.what()));
   } catch (const fs::filesystem_error& error) {
     notes_.push_back(fmt::format("features are not kept for the next run: {}", error.what()));
   }
-  return features;
 }
 
-std::optional<FeatureSet> FeatureCache::find(const fs::path& path, const std::string& key) {
+bool FeatureCache::find(const fs::path& path, std::string_view key, const Steps& steps) {
   std::error_code error;
   const auto written = fs::last_write_time(path, error);
-  if (error || (overwrite_ && written < begin_)) return std::nullopt;
+  if (error || (overwrite_ && written < begin_)) return false;
   try {
-    auto features = question_answering::read_feature_file(path, key);
-    if (!features) return std::nullopt;
+    if (!steps.read(path, key)) return false;
     // So that remove_oldest() knows what is in use.
     if (!overwrite_) fs::last_write_time(path, fs::file_time_type::clock::now(), error);
     notes_.push_back(
         fmt::format("features come from {}; --overwrite_cache makes them anew", path.string()));
-    return features;
+    return true;
   } catch (const Error& problem) {
     notes_.push_back(fmt::format("{}; features are made anew", problem.what()));
-    return std::nullopt;
+    return false;
   }
 }
 
@@ -144,4 +151,4 @@ void FeatureCache::remove_oldest() const {
   }
 }
 
-}  // namespace tandem::question_answering
+}  // namespace tandem::tasks

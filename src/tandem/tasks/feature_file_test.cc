@@ -1,5 +1,5 @@
 // Tests of files of features: what was written is read, and nothing else.
-#include "tandem/tasks/question_answering/feature_file.h"
+#include "tandem/tasks/feature_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,11 +10,19 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/data/read_questions.h"
+#include "tandem/tasks/question_answering/features.h"
+#include "tandem/tasks/text_classification/text_features.h"
+#include "tandem/tasks/token_classification/features.h"
+#include "tandem/tasks/token_classification/labels.h"
+#include "tandem/tasks/token_classification/test_data.h"
 
-namespace tandem::question_answering {
+namespace tandem::tasks {
 namespace {
 
 namespace fs = std::filesystem;
+using question_answering::build_features;
+using question_answering::FeatureOptions;
+using question_answering::FeatureSet;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
@@ -36,7 +44,7 @@ class FeatureFileTest : public ::testing::Test {
 
   std::string error(std::string_view key = "key") const {
     try {
-      read_feature_file(path_, key);
+      read_feature_file<FeatureSet>(path_, key);
     } catch (const DataError& error) {
       return error.what();
     }
@@ -73,9 +81,9 @@ void expect_equal(const FeatureSet& got, const FeatureSet& want) {
 TEST_F(FeatureFileTest, HoldsASet) {
   const FeatureSet features = build();
   ASSERT_EQ(features.statistics().warnings.size(), 1u);
-  EXPECT_FALSE(read_feature_file(path_, "key").has_value());
+  EXPECT_FALSE(read_feature_file<FeatureSet>(path_, "key").has_value());
   write_feature_file(path_, "key", features);
-  std::optional<FeatureSet> read = read_feature_file(path_, "key");
+  std::optional<FeatureSet> read = read_feature_file<FeatureSet>(path_, "key");
   ASSERT_TRUE(read.has_value());
   expect_equal(*read, features);
   const FeatureSet copy = *read;
@@ -84,9 +92,63 @@ TEST_F(FeatureFileTest, HoldsASet) {
   expect_equal(copy, features);  // the mapping stays
 }
 
+// What a set gives to a batch.
+std::vector<std::vector<std::int32_t>> tokens_of(const TokenSequences& features) {
+  std::vector<std::vector<std::int32_t>> all(2 * features.size());
+  for (std::size_t i = 0; i < features.size(); ++i)
+    features.append_tokens(i, all[2 * i], all[2 * i + 1]);
+  return all;
+}
+
+TEST_F(FeatureFileTest, HoldsTexts) {
+  using text_classification::TextFeatures;
+  const std::vector<std::string_view> first(100, "a boat sails"), second(100, "far and wide");
+  for (const bool pairs : {false, true}) {
+    const TextFeatures features = text_classification::build_text_features(
+        text::Tokenizer::load(demo("model")), first,
+        pairs ? std::span(second) : std::span<const std::string_view>(), 6, threads_,
+        [](std::size_t) { return ""; });
+    write_feature_file(path_, "key", features);
+    const auto read = read_feature_file<TextFeatures>(path_, "key");
+    ASSERT_TRUE(read.has_value());
+    EXPECT_EQ(tokens_of(*read), tokens_of(features));
+    EXPECT_EQ(read->num_truncated(), 100u);
+    EXPECT_EQ(read->num_tokens(), features.num_tokens());
+    EXPECT_EQ(read->max_seq_length(), 6u);
+  }
+}
+
+TEST_F(FeatureFileTest, HoldsWords) {
+  namespace ner = token_classification;
+  const ner::SentenceSet sentences =
+      ner::testing::sentences({{"a/B-x", "bs/I-x", "c/O"}, {"d/O"}, {}});
+  const ner::FeatureSet features =
+      ner::build_features(ner::testing::letter_tokenizer(), sentences, ner::label_names(sentences),
+                          {.max_seq_length = 5, .max_positions = 8}, threads_);
+  ASSERT_EQ(features.statistics().warnings.size(), 1u);
+  write_feature_file(path_, "key", features);
+  const auto read = read_feature_file<ner::FeatureSet>(path_, "key");
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(tokens_of(*read), tokens_of(features));
+  EXPECT_THAT(read->position_begins(), ElementsAreArray(features.position_begins()));
+  for (std::size_t i = 0; i < features.size(); ++i) {
+    for (std::size_t k = 0; k < features.positions(i).size(); ++k)
+      EXPECT_EQ(read->positions(i)[k].label, features.positions(i)[k].label);
+  }
+  EXPECT_EQ(read->statistics().warnings, features.statistics().warnings);
+  EXPECT_EQ(read->statistics().num_cut_words, features.statistics().num_cut_words);
+}
+
+// A key that two kinds of features share is a bug; it is found before anything is read as what it
+// is not.
+TEST_F(FeatureFileTest, AnotherKindOfFeaturesIsRefused) {
+  write_feature_file(path_, "key", build(20));
+  EXPECT_THROW(read_feature_file<token_classification::FeatureSet>(path_, "key"), DataError);
+}
+
 TEST_F(FeatureFileTest, AnEmptySet) {
   write_feature_file(path_, "", build(0));
-  EXPECT_EQ(read_feature_file(path_, "")->size(), 0u);
+  EXPECT_EQ(read_feature_file<FeatureSet>(path_, "")->size(), 0u);
 }
 
 TEST_F(FeatureFileTest, AnythingElseIsRefused) {
@@ -129,4 +191,4 @@ TEST_F(FeatureFileTest, MemoryPerFeature) {
 }
 
 }  // namespace
-}  // namespace tandem::question_answering
+}  // namespace tandem::tasks

@@ -1,17 +1,22 @@
 // Tests of the cache of features: what makes another key, and what happens when the folder is not
 // as it should be.
-#include "tandem/tasks/question_answering/feature_cache.h"
+#include "tandem/tasks/feature_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <thread>
 
 #include "support/test_support.h"
 #include "tandem/core/file.h"
 #include "tandem/data/read_questions.h"
+#include "tandem/tasks/question_answering/question_data.h"
+#include "tandem/tasks/text_classification/text_features.h"
+#include "tandem/tasks/token_classification/features.h"
+#include "tandem/tasks/token_classification/test_data.h"
 
-namespace tandem::question_answering {
+namespace tandem::tasks {
 namespace {
 
 namespace fs = std::filesystem;
@@ -26,7 +31,7 @@ class FeatureCacheTest : public ::testing::Test {
   void SetUp() override {
     fs::copy(fs::path(TANDEM_SOURCE_DIR) / "examples/demo/model", model_);
     // Large enough to be cached; what is in it does not matter to the cache.
-    write_file(questions_, std::string(FeatureCache::kMinQuestionBytes, ' '));
+    write_file(questions_, std::string(FeatureCache::kMinDataBytes, ' '));
     const auto set =
         data::read_questions(fs::path(TANDEM_SOURCE_DIR) / "examples/demo/held_out.json");
     ThreadPool threads(1);
@@ -37,16 +42,18 @@ class FeatureCacheTest : public ::testing::Test {
   // Asks the cache; how often features were made is counted.
   std::vector<std::string> get(FeatureCache& cache) {
     const std::vector<fs::path> files = {questions_};
-    const FeatureSet got = cache.get({files, model_, options_}, [&] {
-      ++made_;
-      return features_;
-    });
+    const auto got = cache.get<FeatureSet>(
+        size_of(files), [&] { return question_answering::features_key(files, options_); },
+        [&] {
+          ++made_;
+          return features_;
+        });
     EXPECT_EQ(got.size(), features_.size());
     EXPECT_EQ(got.bytes(), features_.bytes());
     return cache.take_notes();
   }
   std::vector<std::string> get(bool overwrite = false) {
-    FeatureCache cache(folder_, overwrite);
+    FeatureCache cache(folder_, model_, overwrite);
     return get(cache);
   }
 
@@ -94,7 +101,7 @@ TEST_F(FeatureCacheTest, WhateverMakesOtherFeaturesMakesAnotherKey) {
   expect_another("skip_unusable");
   options_.max_samples = 7;
   expect_another("max_samples");
-  write_file(questions_, std::string(FeatureCache::kMinQuestionBytes, '\n'));
+  write_file(questions_, std::string(FeatureCache::kMinDataBytes, '\n'));
   expect_another("the questions");
   write_file(model_ / "tokenizer_config.json", R"({"do_lower_case": false})");
   expect_another("the tokenizer");
@@ -102,9 +109,53 @@ TEST_F(FeatureCacheTest, WhateverMakesOtherFeaturesMakesAnotherKey) {
   EXPECT_EQ(made_, 11) << "and nothing else does";
 }
 
+TEST(FeatureKeys, OfTexts) {
+  using text_classification::features_key;
+  const std::vector<std::string_view> ab{"ab", "c"}, bc{"a", "bc"}, more{"ab", "c", ""}, none;
+  const std::vector<std::string> keys{features_key(ab, none, 8),   features_key(bc, none, 8),
+                                      features_key(more, none, 8), features_key(ab, bc, 8),
+                                      features_key(bc, ab, 8),     features_key(ab, none, 9)};
+  EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), keys.size());
+  EXPECT_EQ(features_key(ab, none, 8), keys.front());
+}
+
+TEST(FeatureKeys, OfWords) {
+  namespace ner = token_classification;
+  const auto key = [](const std::vector<std::vector<std::string>>& rows,
+                      const ner::FeatureOptions& options = {.max_positions = 16},
+                      const std::vector<std::string>& names = {"O", "B-x", "I-x"}) {
+    return ner::features_key(ner::testing::sentences(rows), names, options);
+  };
+  const std::vector<std::vector<std::string>> rows{{"ab/O", "c/B-x"}, {"d/O"}};
+  const std::vector<std::string> keys{key(rows),
+                                      key({{"a/O", "bc/B-x"}, {"d/O"}}),
+                                      key({{"ab/O", "c/O"}, {"d/O"}}),
+                                      key({{"ab/O"}, {"c/B-x", "d/O"}}),
+                                      key(rows, {.max_positions = 15}),
+                                      key(rows, {.max_seq_length = 16, .max_positions = 16}),
+                                      key(rows, {.max_positions = 16, .label_all_tokens = true}),
+                                      key(rows, {.max_positions = 16, .max_samples = 1}),
+                                      key(rows, {.max_positions = 16}, {"O", "I-x", "B-x"})};
+  EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), keys.size());
+  EXPECT_EQ(key(rows), keys.front());
+}
+
+// The buffer of a digest is emptied now and then.
+TEST(FeatureKeys, OfMuchText) {
+  const auto digest = [](std::size_t texts, char last) {
+    ContentDigest content;
+    for (std::size_t i = 0; i < texts; ++i) content.add(std::string(1000, 'a'));
+    content.add(std::string(1, last));
+    return content.text();
+  };
+  EXPECT_EQ(digest(5000, 'b'), digest(5000, 'b'));
+  EXPECT_NE(digest(5000, 'b'), digest(5000, 'c'));
+  EXPECT_NE(digest(5000, 'b'), digest(5001, 'b'));
+}
+
 TEST_F(FeatureCacheTest, OverwriteMakesThemAnewOnceForAllRanks) {
   get();
-  FeatureCache first_rank(folder_, true), second_rank(folder_, true);
+  FeatureCache first_rank(folder_, model_, true), second_rank(folder_, model_, true);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the clock of files is coarse
   get(first_rank);
   EXPECT_EQ(made_, 2);
@@ -129,7 +180,7 @@ TEST_F(FeatureCacheTest, AFolderThatCannotBeWrittenEndsNoJob) {
 }
 
 TEST_F(FeatureCacheTest, SmallFilesAndNoFolder) {
-  FeatureCache nowhere(std::nullopt, false);
+  FeatureCache nowhere(std::nullopt, model_, false);
   EXPECT_THAT(get(nowhere), IsEmpty());
   write_file(questions_, "small");
   EXPECT_THAT(get(), IsEmpty());
@@ -175,4 +226,4 @@ TEST(FeatureCacheFolder, IsBesideTheOtherCaches) {
 }
 
 }  // namespace
-}  // namespace tandem::question_answering
+}  // namespace tandem::tasks

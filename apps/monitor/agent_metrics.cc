@@ -1,0 +1,73 @@
+#include "apps/monitor/agent_metrics.h"
+
+#include <fmt/format.h>
+
+namespace tandem::apps {
+namespace {
+
+// Looking up a name may hold up an agent for half a minute.
+constexpr std::chrono::seconds kMostSilence{60};
+constexpr std::chrono::seconds kTellEvery{1};
+
+}  // namespace
+
+void AgentMetrics::publish(const launch::JobStatus& status, Clock::time_point now) {
+  const std::lock_guard lock(mutex_);
+  status_ = status;
+  published_ = now;
+}
+
+bool AgentMetrics::ready() const {
+  const std::lock_guard lock(mutex_);
+  return !status_.ending;
+}
+
+bool AgentMetrics::alive_at(Clock::time_point now) const {
+  const std::lock_guard lock(mutex_);
+  return now - published_ <= kMostSilence;
+}
+
+std::string AgentMetrics::text_at(Clock::time_point now) const {
+  const std::lock_guard lock(mutex_);
+  std::string text =
+      gauge("view", "Number of the view, which changes when nodes or workers come and go.",
+            static_cast<double>(status_.view)) +
+      gauge("members", "Nodes that take part in the view, one agent each.", status_.nodes) +
+      gauge("ranks", "Ranks of the view, on all nodes.", status_.ranks) +
+      gauge("workers", "Workers of this node that compute.", status_.num_computing()) +
+      counter("losses_total", "Workers of this node that died.", status_.losses) +
+      counter("restarts_total", "Workers that were started again on this node.", status_.restarts) +
+      counter("lost_seconds_total",
+              "Time from the last step before a loss of workers or nodes to the first one after "
+              "it, less what a step takes.",
+              status_.seconds_lost);
+  if (status_.seconds_since_step) {
+    const std::chrono::duration<double> age = now - published_;
+    text += gauge("seconds_since_step", "Time since the last step ended.",
+                  *status_.seconds_since_step + age.count());
+  }
+  return text + status_.measured;
+}
+
+void SeatMetrics::train_begin(const trainer::TrainBegin& begin) {
+  metrics_.train_begin(begin);
+  tell();
+}
+
+void SeatMetrics::step_end(const trainer::StepProgress& progress) {
+  metrics_.step_end(progress);
+  const bool last = progress.step == progress.max_steps;
+  if (last || Clock::now() - told_ >= kTellEvery) tell();
+}
+
+void SeatMetrics::train_end() {
+  metrics_.train_end();
+  tell();
+}
+
+void SeatMetrics::tell() {
+  told_ = Clock::now();
+  seat_.measured(metrics_.progress());
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,58 @@
+// The agent of an elastic job at one port: it is there before the workers are, and outlives them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "apps/monitor/metrics.h"
+#include "tandem/elastic/seat.h"
+#include "tandem/launch/job_status.h"
+
+namespace tandem::apps {
+
+// Where a job stood last. Thread-safe.
+class AgentMetrics final : public Metrics {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // From the agent's loop, several times a second.
+  void publish(const launch::JobStatus& status, Clock::time_point now = Clock::now());
+
+  // The agent's own, and behind them what the first worker measured.
+  std::string text() const override { return text_at(Clock::now()); }
+  std::string text_at(Clock::time_point now) const;
+  // From the start until the job ends. It does not wait for training: the pods of a job find each
+  // other by names that are given to ready ones only.
+  bool ready() const override;
+  // publish() was called within the last minute.
+  bool alive() const override { return alive_at(Clock::now()); }
+  bool alive_at(Clock::time_point now) const;
+
+ private:
+  mutable std::mutex mutex_;
+  launch::JobStatus status_;
+  Clock::time_point published_ = Clock::now();
+};
+
+// A worker's side: what it measures goes to its agent, at most once a second while it trains.
+// Outlived by the seat.
+class SeatMetrics final : public trainer::Observer {
+ public:
+  SeatMetrics(elastic::Seat& seat, TrainingMetrics& metrics) : seat_(seat), metrics_(metrics) {}
+
+  void train_begin(const trainer::TrainBegin& begin) override;
+  void step_end(const trainer::StepProgress& progress) override;
+  void train_end() override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void tell();
+
+  elastic::Seat& seat_;
+  TrainingMetrics& metrics_;
+  Clock::time_point told_{};
+};
+
+}  // namespace tandem::apps

@@ -1,0 +1,45 @@
+// Lines of a log as the collectors of a cluster take them: one JSON object each.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tandem/core/enum_name.h"
+#include "tandem/core/env.h"
+
+namespace tandem {
+
+enum class LogFormat { kText, kJson };
+inline constexpr std::string_view kLogFormatNames[] = {"text", "json"};
+inline EnumNames enum_names(LogFormat) { return kLogFormatNames; }
+
+// TANDEM_LOG_FORMAT; text when it is not set. Throws ConfigError for another value.
+LogFormat log_format(const Environment& environment);
+
+// What --log_format (or --log-format) says among `words`, the last one counts; nothing where it is
+// not there or has a value that is none, which whoever reads the flags will say.
+std::optional<LogFormat> find_log_format(std::span<const std::string> words);
+
+struct LogLine {
+  std::string_view severity = "INFO";  // INFO, WARNING or ERROR
+  std::string_view logger = "tandem";  // who says it: script, trainer, run, hub …
+  std::string_view message;  // may have several lines; bytes that are no UTF-8 are replaced
+  std::optional<int> rank;
+};
+
+// {"time":"2026-11-24T16:20:00.123Z","severity":…,"logger":…,"rank":…,"message":…} and a newline.
+std::string json_log_line(const LogLine& line);
+// The same with the members of the object `more` behind them. Numbers that JSON has no word for
+// become null.
+std::string json_log_line(const LogLine& line, const nlohmann::ordered_json& more);
+
+// From now on a failed TANDEM_CHECK (error.h) is told as such a line. At the start of a process.
+void print_failed_checks_as_json();
+
+// Whether `text`, without its newline, is a JSON object already.
+bool is_json_object(std::string_view text);
+
+}  // namespace tandem

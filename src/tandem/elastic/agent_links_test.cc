@@ -1,0 +1,172 @@
+// Connections between agents, with others at their doors.
+#include "tandem/elastic/agent_links.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <variant>
+
+#include "support/stranger.h"
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/address.h"
+#include "tandem/rendezvous/job_token.h"
+
+namespace tandem::elastic {
+namespace {
+
+using membership::Fact;
+using membership::FactKind;
+using membership::Frame;
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr milliseconds kPatience{20000};
+constexpr milliseconds kGlance{10};
+constexpr std::uint64_t kJob = 7;
+
+class Agent {
+ public:
+  Agent(std::uint64_t id, const std::string& token)
+      : Agent(id, token, rendezvous::listen_tcp(/*loopback_only=*/true, 0)) {}
+
+  membership::Peer peer() const { return {id_, rendezvous::join_host("127.0.0.1", port_)}; }
+  int port() const { return port_; }
+  AgentLinks& links() { return links_; }
+  void serve() {
+    AgentLinks::News news = links_.serve();
+    for (Frame& frame : news.frames) frames.push_back(std::move(frame));
+    dead.insert(dead.end(), news.dead.begin(), news.dead.end());
+  }
+
+  std::vector<Frame> frames;
+  std::vector<membership::NodeId> dead;
+  std::vector<std::string> log;
+
+ private:
+  Agent(std::uint64_t id, const std::string& token, rendezvous::FileDescriptor listener)
+      : id_(id),
+        port_(rendezvous::local_port(listener)),
+        links_(
+            std::move(listener),
+            {.self = peer(), .job = kJob, .token = token, .log = [this](const std::string& line) {
+               log.push_back(line);
+             }}) {}
+
+  std::uint64_t id_;
+  int port_;
+  AgentLinks links_;
+};
+
+// Serves the agents until `done` or the patience ends.
+template <class Done>
+bool serve_until(std::initializer_list<Agent*> agents, Done done) {
+  const rendezvous::Deadline deadline(kPatience);
+  while (!done() && !deadline.passed()) {
+    std::vector<pollfd> waits;
+    for (Agent* agent : agents) agent->links().add_to(waits);
+    ::poll(waits.data(), waits.size(), 10);
+    for (Agent* agent : agents) agent->serve();
+  }
+  return done();
+}
+
+// The first frame of an agent with this token that has heard `greeting`, and its own greeting.
+std::string introduction(const std::string& token, std::uint64_t job, const std::string& greeting) {
+  const std::string own = make_greeting();
+  membership::Channel channel;
+  channel.job = job;
+  channel.own_nonce = own;
+  channel.other_nonce = greeting;
+  channel.prove = [&](auto parts) { return rendezvous::prove(token, parts); };
+  return own + membership::encode(channel, {{99, "127.0.0.1:9"}, 0, Fact{}});
+}
+
+std::string with(std::string text, std::size_t at, char byte) {
+  text[at] = byte;
+  return text;
+}
+
+// What somebody says to whom the agent has said `greeting`, and who is none of the job's.
+std::vector<std::string> words_of_strangers(const std::string& token, const std::string& greeting) {
+  const std::string right = introduction(token, kJob, greeting);
+  std::vector<std::string> all = {
+      "",
+      "GET / HTTP/1.1\r\n\r\n",
+      std::string(1000, '\0'),
+      with(right, 7, '9'),                       // another protocol
+      with(right, kGreetingBytes, 'x'),          // another magic
+      with(right, kGreetingBytes + 4, 9),        // another version
+      with(right, kGreetingBytes + 11, '\x7f'),  // 2 GB
+      introduction(token, kJob + 1, greeting),
+      introduction(token, kJob, make_greeting()),  // said to somebody else
+      right.substr(0, right.size() - 1),
+  };
+  if (!token.empty()) all.push_back(introduction("another secret", kJob, greeting));
+  return all;
+}
+
+TEST(AgentLinks, StrangersDisturbNobody) {
+  for (const std::string token : {"", "a secret"}) {
+    const rendezvous::Deadline test(kPatience);
+    Agent one(1, token);
+    Agent two(2, token);
+    std::vector<rendezvous::FileDescriptor> strangers;
+    const std::size_t kinds = words_of_strangers(token, make_greeting()).size();
+    for (std::size_t kind = 0; kind < kinds; ++kind) {
+      strangers.emplace_back(testing::connect_to_port(one.port()));
+      const int stranger = strangers.back().get();
+      std::string greeting;
+      ASSERT_TRUE(serve_until({&one}, [&] {
+        greeting += testing::hear(stranger, kGlance, kGreetingBytes - greeting.size()).bytes;
+        return greeting.size() == kGreetingBytes;
+      }));
+      testing::say(stranger, words_of_strangers(token, greeting)[kind]);
+    }
+    two.links().send(one.peer(), Fact{FactKind::kPlace, {}, "here"});
+    EXPECT_TRUE(serve_until({&one, &two}, [&] { return !one.frames.empty(); })) << token;
+    one.links().send(two.peer(), Fact{FactKind::kPlace, {}, "there"});
+    EXPECT_TRUE(serve_until({&one, &two}, [&] { return !two.frames.empty(); })) << token;
+    for (const Agent* agent : {&one, &two}) {
+      ASSERT_THAT(agent->frames, SizeIs(1));
+      EXPECT_THAT(agent->dead, SizeIs(0));
+    }
+    EXPECT_EQ(std::get<Fact>(one.frames[0].message).text, "here");
+    EXPECT_EQ(one.frames[0].from, two.peer());
+    for (const auto& stranger : strangers) {
+      bool ended = false;
+      EXPECT_TRUE(serve_until({&one}, [&] {
+        ended = ended || testing::hear(stranger.get(), kGlance).ended;
+        return ended;
+      }));
+    }
+    // All of them are shown out, and not a line for each tells of it.
+    const auto seconds = static_cast<std::size_t>(test.elapsed_seconds());
+    ASSERT_FALSE(one.log.empty());
+    EXPECT_LE(one.log.size(), 1 + seconds / 10) << ::testing::PrintToString(one.log);
+    EXPECT_THAT(one.log[0], HasSubstr("was shown out"));
+  }
+}
+
+// Who sends as fast as it can is heard in turns with the others.
+TEST(AgentLinks, NobodyKeepsAnAgentFromTheOthers) {
+  Agent one(1, "a secret");
+  Agent two(2, "a secret");
+  constexpr int kMany = 4000;
+  const std::string text(4000, 'x');
+  for (int i = 0; i < 200; ++i) two.links().send(one.peer(), Fact{FactKind::kPlace, {}, text});
+  ASSERT_TRUE(serve_until({&one, &two}, [&] { return one.frames.size() == 200; }));
+  for (int i = 0; i < kMany; ++i) two.links().send(one.peer(), Fact{FactKind::kPlace, {}, text});
+  // Once what the socket holds is more than one turn takes, a turn is short.
+  std::size_t most = 0;
+  ASSERT_TRUE(serve_until({&one, &two}, [&] {
+    const std::size_t before = one.frames.size();
+    one.serve();
+    most = std::max(most, one.frames.size() - before);
+    return one.frames.size() >= kMany / 2;
+  }));
+  EXPECT_LE(most, (std::size_t{256} << 10) / text.size() + 1);
+}
+
+}  // namespace
+}  // namespace tandem::elastic

@@ -1,0 +1,16 @@
+// What an evaluation found, for those who make or read it: task.h only names it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace tandem::tasks {
+
+struct Evaluation {
+  nlohmann::ordered_json metrics;  // {"exact_match": …} without prefix, in the metric's order;
+                                   // empty when the split has no answers
+  std::vector<std::string> warnings = {};
+};
+
+}  // namespace tandem::tasks

@@ -1,0 +1,145 @@
+// An elastic job on two hosts, an agent and a worker on each; the endpoint is node0.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <optional>
+
+#include "multihost/two_hosts_job.h"
+
+namespace tandem::testing {
+
+class ElasticHosts : public TwoHostsJob {
+ protected:
+  static constexpr int kSteps = 400;
+
+  void SetUp() override {
+    TwoHostsJob::SetUp();
+    if (!IsSkipped()) hosts_.emplace(path(""));
+  }
+
+  Words job_flags(const std::string& output, int steps, const Words& more = {}) const {
+    Words words = train_command(
+        output, {"--max_train_samples", "600", "--max_steps", std::to_string(steps),
+                 "--logging_steps", "100", "--save_strategy", "no", "--report_to", "none"});
+    words.erase(words.begin(), words.begin() + 2);
+    return with(words, more);
+  }
+  // A job on one host that nobody disturbs. It has two logical shards as those on two hosts have.
+  std::unique_ptr<Process> calm_job(int steps, const Words& flags = {}) const {
+    Words words = {kProgram, "run", "--standalone", "--nproc-per-node", "2", "run_qa.py"};
+    return std::make_unique<Process>(with(words, job_flags("calm", steps, flags)),
+                                     Variables{{"OMP_NUM_THREADS", "1"}});
+  }
+
+  struct Nodes {
+    std::string count = "1:2";  // --nnodes
+    int steps = kSteps;
+    Words flags = {};          // of the job
+    std::string conf = {};     // more --rdzv-conf
+    Variables variables = {};  // more environment
+    Words agent_flags = {};
+  };
+  std::unique_ptr<Process> agent(int node, const Nodes& nodes) const {
+    const std::string conf = (node == 0 ? "is_host=1" : "is_host=0") + nodes.conf;
+    Words words = {kProgram,         "run",  "--nnodes",        nodes.count,
+                   "--rdzv-backend", "c10d", "--rdzv-endpoint", "node0:29400",
+                   "--rdzv-conf",    conf};
+    words = with(with(words, nodes.agent_flags), {"run_qa.py"});
+    Variables variables = {{"OMP_NUM_THREADS", "1"}, {"TANDEM_JOB_TOKEN", "of this test"}};
+    variables.insert(nodes.variables.begin(), nodes.variables.end());
+    words = with(words, job_flags("job", nodes.steps, nodes.flags));
+    return std::make_unique<Process>(host(node).inside(words), variables);
+  }
+  void begin(const Nodes& nodes) {
+    for (const int node : {0, 1}) agents_[node] = agent(node, nodes);
+  }
+  // Agent and worker of `node` start again, after their end.
+  void begin_again(int node, const Nodes& nodes) {
+    agents_[node]->wait();
+    agents_[node] = agent(node, nodes);
+  }
+
+  const Host& host(int node) const { return node == 0 ? hosts_->node0 : hosts_->node1; }
+  void signal_worker(int node, const std::string& name) const {
+    host(node).shell(fmt::format("pkill -{} -o -f 'tandem run_qa '", name));
+  }
+  void signal_agent(int node, const std::string& name) const {
+    host(node).shell(fmt::format("pkill -{} -o -f 'tandem run --nnodes'", name));
+  }
+  // Its programs end at once; its kernel lives and says so to those who ask.
+  void lose(int node) const { host(node).shell("pkill -KILL -x tandem || true"); }
+  // Its worker computes nothing for a while, so that the job is not over before somebody comes.
+  void hold(int node) const { signal_worker(node, "STOP"); }
+  void release(int node) const { signal_worker(node, "CONT"); }
+  // Until the worker of `node` is prepared and waits for a view.
+  void prepared(int node) const {
+    const std::string status = fmt::format("{} status 2>&1 || true", kProgram);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    std::string answer;
+    while (std::chrono::steady_clock::now() < limit) {
+      answer = host(node).shell(status);
+      if (answer.find("worker 0 waits") != answer.npos) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    ADD_FAILURE() << "node" << node << " is not prepared: " << answer << said(*agents_[node]);
+  }
+  // Nothing passes between the hosts.
+  void cut() const { hosts_->node1.shell("ip link set wire down"); }
+  void mend() const { hosts_->node1.shell("ip link set wire up"); }
+
+  static std::string said(Process& agent) { return agent.out_so_far() + agent.err_so_far(); }
+  // Waits until `node` has said `text` once more than `before`.
+  bool says_again(int node, const std::string& text, std::size_t before) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (std::chrono::steady_clock::now() < limit) {
+      if (times(node, text) > before) return true;
+      if (!agents_[node]->running()) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    ADD_FAILURE() << "node" << node << " did not say '" << text
+                  << "' again: " << said(*agents_[node]);
+    return false;
+  }
+  std::size_t times(int node, const std::string& text) const {
+    const std::string all = said(*agents_[node]);
+    std::size_t count = 0;
+    for (std::size_t at = all.find(text); at != all.npos; at = all.find(text, at + 1)) ++count;
+    return count;
+  }
+
+  // How often a node has come to the job, as `node` has said.
+  std::size_t joins(int node) const { return times(node, "with the node at"); }
+  bool sees_another_join(int node, std::size_t before) {
+    return says_again(node, "with the node at", before);
+  }
+
+  // They compute together, which `node` is to have said. Either may have rank 0, which shows steps.
+  bool both_compute(int node, int steps = kSteps) {
+    if (!printed(*agents_[node], "2 of 2 workers go on")) return false;
+    const std::string progress = fmt::format("/{} [", steps);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (std::chrono::steady_clock::now() < limit) {
+      for (const auto& agent : agents_)
+        if (said(*agent).find(progress) != std::string::npos) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    ADD_FAILURE() << "no step was shown: " << said(*agents_[0]) << said(*agents_[1]);
+    return false;
+  }
+  ProcessResult end(int node, int code = 0) {
+    ProcessResult result = agents_[node]->wait();
+    EXPECT_EQ(result.exit_code, code) << "node" << node << ": " << result.out << result.err;
+    return result;
+  }
+  void expect_bits_of(Process& calm) const {
+    const ProcessResult result = calm.wait();
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    EXPECT_TRUE(weights("job") == weights("calm")) << "the weights differ";
+  }
+
+  std::optional<TwoHosts> hosts_;
+  std::unique_ptr<Process> agents_[2];
+};
+
+}  // namespace tandem::testing
