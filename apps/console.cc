@@ -125,7 +125,8 @@ void Console::fact(std::string_view topic, std::string_view text) {
   if (json()) return json_line(stdout, "INFO", topic, text);
   erase_bar();
   constexpr std::size_t kIndent = 16;
-  const std::string heading = topic == last_topic_ ? "" : fmt::format("{}:", topic);
+  std::string heading = topic == last_topic_ ? "" : fmt::format("{}:", topic);
+  if (heading.size() >= kIndent - 2) heading += ' ';
   last_topic_ = topic;
   print(stdout, fmt::format("  {:<{}}{}\n", heading, kIndent - 2,
                             wrapped(text, std::max(kIndent, heading.size() + 2), kIndent)));

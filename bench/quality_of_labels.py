@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Trains on real texts and words as the official run_glue.py and run_ner.py did, and says whether the scores are within the spread of theirs.
 
-    bench/quality_of_labels.py [--tandem PROGRAM] [--data ../shared/data] [--model build/test-data/minilm] [--seeds 3] [--go-on] [--json FILE] [-- MORE FLAGS]
+    bench/quality_of_labels.py [--tandem PROGRAM] [--data ../shared/data] [--model build/test-data/minilm] [--seeds 3] [--more_of_theirs FILE ...] [--go-on] [--json FILE] [-- MORE FLAGS]
 
-The settings and Hugging Face's scores are those of golden/tasks/hf_quality.json, one or two seeds of each. tandem runs every setting with the same seeds, and with further ones up to --seeds. A score is within
+The settings and Hugging Face's scores are those of golden/tasks/hf_quality.json, one or two seeds of each; --more_of_theirs adds the seeds
+that bench/quality_of_labels_hf.py has run. tandem runs every setting with the same seeds, and with further ones up to --seeds. A score is within
 the spread when the two means are no further apart than the larger of both programs' ranges over seeds; one seed on both sides has none. Flags behind -- are added to every run: for a short try, as --max_steps 2. Outputs
 and logs go to build/quality; --go-on takes those of earlier runs with the same flags as they are, so that hours can be cut into pieces. Exit code 1: a score is outside.
 """
@@ -29,6 +30,16 @@ def settings_of(listed):
         flags = re.sub(r" ?--seed \d+", "", run["flags"])
         settings.setdefault((run["script"], flags), {})[seed] = run["results"][SCORES[run["script"]][0]]
     return settings
+
+
+def add_seeds(settings, more):
+    """Adds the scores of a file of quality_of_labels_hf.py to the setting that it ran; what the official script gave for a seed stays."""
+    words = (f"--max_train_samples {more['max_train_samples']} ", f"--learning_rate {more['learning_rate']} ")
+    for (_, flags), theirs in settings.items():
+        if all(word in flags for word in words):
+            theirs |= {int(seed): score for seed, score in more["scores"].items() if int(seed) not in theirs}
+            return
+    raise SystemExit(f"no run of the official script has {' '.join(words)}")
 
 
 def seeds_of(theirs, wanted):
@@ -82,6 +93,9 @@ def self_test():
     assert seeds_of({42: 0, 43: 0}, 3) == [42, 43, 44] and seeds_of({42: 0}, 1) == [42] and seeds_of({43: 0}, 2) == [43, 42]
     listed = [{"script": "run_glue.py", "flags": f"--train_file sst2/train.csv --learning_rate 1e-4 --seed {seed} --use_cpu", "results": {"eval_accuracy": seed / 100}} for seed in (42, 43)]
     assert list(settings_of(listed).values()) == [{42: 0.42, 43: 0.43}], settings_of(listed)
+    settings = {("run_glue.py", "--max_train_samples 9 --learning_rate 1e-4 "): {42: 0.42}}
+    add_seeds(settings, {"max_train_samples": 9, "learning_rate": "1e-4", "scores": {"42": 0.5, "43": 0.6}})
+    assert list(settings.values()) == [{42: 0.42, 43: 0.6}], settings
     print("quality_of_labels: self-test passed")
 
 
@@ -92,6 +106,7 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data")
     parser.add_argument("--model", type=pathlib.Path, default=ROOT / "build/test-data/minilm")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--more_of_theirs", metavar="FILE", type=pathlib.Path, nargs="*", default=[])
     parser.add_argument("--go-on", action="store_true")
     parser.add_argument("--json", metavar="FILE", type=pathlib.Path, help="write all figures, as bench/record.py wants them")
     parser.add_argument("--self-test", action="store_true")
@@ -100,7 +115,10 @@ def main():
         return self_test()
     options.more = sys.argv[cut + 1:]
     rows = []
-    for (script, flags), theirs in settings_of(json.loads((options.data / "golden/tasks/hf_quality.json").read_text())["runs"]).items():
+    settings = settings_of(json.loads((options.data / "golden/tasks/hf_quality.json").read_text())["runs"])
+    for file in options.more_of_theirs:
+        add_seeds(settings, json.loads(file.read_text()))
+    for (script, flags), theirs in settings.items():
         seeds = seeds_of(theirs, options.seeds)
         ours = [run(options, script, flags, seed) for seed in seeds]
         verdict = judge(ours, list(theirs.values()))

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -243,6 +244,16 @@ std::optional<std::string> place_of_label(const RawExamples& raw, std::string_vi
       if (label_text(lists ? column.children.front() : column, cell) == label)
         return raw.rows.place(row);
     }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> first_fraction(const RawExamples& raw) {
+  if (raw.labels.kind != Column::Kind::kNumber) return std::nullopt;
+  for (const std::uint32_t row : raw.used) {
+    const double number = raw.labels.numbers[row];
+    if (!raw.labels.is_null(row) && number != std::floor(number))
+      return fmt::format("{}: {}", raw.rows.place(row), number);
   }
   return std::nullopt;
 }

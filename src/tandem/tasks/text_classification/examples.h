@@ -70,6 +70,9 @@ ExampleSet make_examples(RawExamples raw, const LabelSet& labels, std::string_vi
 void require_labels(const RawExamples& raw);
 // "'dev.csv', row 2 (line 3)": the first example with this label; nothing when there is none.
 std::optional<std::string> place_of_label(const RawExamples& raw, std::string_view label);
+// "'dev.csv', row 2 (line 3): 0.5": the first example whose label is a number and not a whole one;
+// nothing when there is none.
+std::optional<std::string> first_fraction(const RawExamples& raw);
 
 // "1: 39 (60.94%), 0: 25 (39.06%)": how often each label occurs, in the order of the rows.
 std::string class_distribution(const RawExamples& raw);

@@ -112,6 +112,7 @@ LabelSet TextClassificationJob::choose_labels(std::span<const std::string> of_mo
 LabelSet TextClassificationJob::labels_of_data(Problem problem) {
   if (problem != Problem::kMultiLabel) require_labels(*train_);
   std::vector<const data::Column*> columns{&train_->labels};
+  if (problem == Problem::kRegression && !arguments_.do_regression) note_regression();
   const LabelSet of_train = collect_labels(problem, columns, arguments_.script);
   if (arguments_.script == Script::kClassification) {
     for (const auto* parts : {&eval_, &test_}) {
@@ -149,6 +150,16 @@ void TextClassificationJob::note_unlearnt(const std::string& label) {
       }
     }
   }
+}
+
+// One fraction among whole numbers is enough, and whoever meant classes should learn of it.
+void TextClassificationJob::note_regression() {
+  const auto fraction = first_fraction(*train_);
+  notes_.push_back(
+      fmt::format("the labels in column \"{}\" are numbers, not classes{}: the model learns to "
+                  "predict a number (regression)",
+                  arguments_.label_column(),
+                  fraction ? fmt::format(" (the first that is not whole: {})", *fraction) : ""));
 }
 
 MetricSet TextClassificationJob::choose_metrics(const LabelSet& labels) const {

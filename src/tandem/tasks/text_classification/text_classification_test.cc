@@ -292,6 +292,13 @@ TEST_F(Examples, LabelsAndTheirPlaces) {
   EXPECT_THAT(place_of_label(lists, "y").value_or(""), HasSubstr("m.json', row 2"));
 }
 
+TEST_F(Examples, TheFirstFractionMakesNumbersOfClasses) {
+  const RawExamples raw = read("t.csv", "sentence,label\na,0\nb,1\nc,0.5\n");
+  EXPECT_THAT(first_fraction(raw).value_or(""), HasSubstr("t.csv', row 3 (line 4): 0.5"));
+  EXPECT_FALSE(first_fraction(read("w.csv", "sentence,label\na,0.0\nb,1.0\n")).has_value());
+  EXPECT_FALSE(first_fraction(read("n.csv", "sentence,label\na,good\nb,bad\n")).has_value());
+}
+
 TEST_F(Examples, TestFilesNeedNoLabels) {
   const LabelSet labels = labels_of(read("t.csv", "sentence,label\na,0\nb,1\n"));
   for (const char* text : {"sentence\nx\n", "sentence,label\nx,-1\n", "sentence,label\nx,\n"}) {
