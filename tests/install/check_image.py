@@ -215,7 +215,7 @@ def check_memory_limit(scratch):
     (scratch / "small").chmod(0o777)
     options = ["--memory", "64m", "--memory-swap", "64m", "-v", f"{scratch / 'small'}:/volume", "-v", f"{DEMO / 'model'}:/model:ro", "-v", f"{scratch / 'squad'}:/data:ro"]
     done = call(ENGINE, "run", "--rm", "--network", "none", "--no-healthcheck", *options, IMAGE, "torchrun", "/x/run_qa.py", *job_flags("small"), "--per_device_train_batch_size", "64",
-                "--max_seq_length", "384")
+                "--max_seq_length", "384", "--pad_to_max_length", "true")
     text = " ".join((done.stdout + done.stderr).split())
     if done.returncode != 1 or list((scratch / "small").rglob("checkpoint-*")):
         raise Failed(f"a pod with less memory than the plan: {done.returncode}, {text[-2000:]}")
