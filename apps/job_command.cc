@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "apps/command/download_progress.h"
 #include "apps/command/voice.h"
 #include "apps/console.h"
+#include "apps/lost_mappings.h"
 #include "apps/monitor/agent_metrics.h"
 #include "apps/monitor/metrics.h"
 #include "apps/monitor/trainjob_status.h"
@@ -22,11 +24,14 @@
 #include "tandem/comm/api/communicator.h"
 #include "tandem/comm/failure/flight_recorder.h"
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
 #include "tandem/core/interruption.h"
 #include "tandem/core/log_line.h"
+#include "tandem/core/volume.h"
 #include "tandem/job/alike.h"
 #include "tandem/job/job.h"
 #include "tandem/job/world.h"
+#include "tandem/launch/failure.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/rendezvous/pmi.h"
 
@@ -46,6 +51,17 @@ void handle_record_request(int) { comm::request_flight_records(); }
   const int code = CommError("").exit_code();
   rendezvous::end_job(environment, code);
   _exit(code);
+}
+
+// A thread waits for bytes that never come.
+[[noreturn]] void end_without_volume(const Environment& environment, const Voice& voice,
+                                     comm::Communicator& communicator, const std::string& message) {
+  leave_reason(environment, message);
+  communicator.life().abort(message);
+  say(voice, message, "ERROR");
+  std::fflush(nullptr);
+  rendezvous::end_job(environment, kVolumeGone);
+  _exit(kVolumeGone);
 }
 
 job::World join_world(const Environment& environment, const trainer::TrainingArguments& training,
@@ -133,6 +149,16 @@ job::Outcome run_in(const job::World& world, const job::Request& request, tasks:
 
 }  // namespace
 
+void leave_reason(const Environment& environment, std::string_view reason) {
+  const auto path = environment.get("TORCHELASTIC_ERROR_FILE");
+  if (!path || !environment.get("RANK")) return;
+  try {
+    write_file(*path, launch::error_file_text(std::string(reason), "",
+                                              static_cast<long>(std::time(nullptr))));
+  } catch (const IoError&) {  // the reason is printed, too
+  }
+}
+
 int run_job(const JobCommand& command, const Invocation& invocation,
             std::span<const models::Family* const> families) {
   const Environment& environment = invocation.environment;
@@ -149,6 +175,9 @@ int run_job(const JobCommand& command, const Invocation& invocation,
   std::signal(SIGUSR1, handle_record_request);
   std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training
   const job::World world = join_world(environment, request.arguments.training, voice);
+  const LostMappings lost([&](const std::string& message) {
+    end_without_volume(environment, voice, *world.communicator, message);
+  });
   try {
     const int code =
         exit_code(run_in(world, request, *task, environment, families, signals, voice));

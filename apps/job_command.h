@@ -4,6 +4,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "apps/arguments/job_commands.h"
 #include "apps/command/commands.h"
@@ -16,5 +17,8 @@ namespace tandem::apps {
 // Errors are thrown after the other ranks have been told.
 int run_job(const JobCommand& command, const Invocation& invocation,
             std::span<const models::Family* const> families = models::families());
+
+// For the agent that started this process, and whoever reads such files: why a job failed.
+void leave_reason(const Environment& environment, std::string_view reason);
 
 }  // namespace tandem::apps

@@ -7,7 +7,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <new>
@@ -21,13 +20,11 @@
 #include "apps/job_command.h"
 #include "apps/manual/description.h"
 #include "tandem/core/error.h"
-#include "tandem/core/file.h"
 #include "tandem/core/memory_limits.h"
 #include "tandem/core/python_json.h"
 #include "tandem/core/volume.h"
 #include "tandem/flags/suggest.h"
 #include "tandem/job/alike.h"
-#include "tandem/launch/failure.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/rendezvous/pmi.h"
 
@@ -186,18 +183,12 @@ int explain_current_error(const Command& command, const Environment& environment
   }
 }
 
-// For the agent that started this process, and whoever reads such files: why a job failed.
-void leave_reason(const Environment& environment) {
-  const auto path = environment.get("TORCHELASTIC_ERROR_FILE");
-  if (!path || !environment.get("RANK")) return;
+// In a catch block.
+void leave_current_reason(const Environment& environment) {
   try {
     throw;
   } catch (const std::exception& error) {
-    try {
-      write_file(*path,
-                 launch::error_file_text(error.what(), "", static_cast<long>(std::time(nullptr))));
-    } catch (const IoError&) {  // the reason has been printed too
-    }
+    leave_reason(environment, error.what());
   } catch (...) {
   }
 }
@@ -224,7 +215,7 @@ int run_command(const Command& command, const Invocation& asked) {
     }
     return job != nullptr ? run_job(*job, invocation) : command.run(invocation);
   } catch (...) {
-    if (is_job(command)) leave_reason(invocation.environment);
+    if (is_job(command)) leave_current_reason(invocation.environment);
     const int code = explain_current_error(command, told);
     // mpirun waits for every rank; one that is stopped or out of reach must not keep it.
     if (job != nullptr && code != 0) rendezvous::end_job(invocation.environment, code);

@@ -119,7 +119,9 @@ std::string job_token(const launch::RunOptions& options, const Environment& envi
   return fmt::format("{:02x}", fmt::join(rendezvous::make_nonce(), ""));
 }
 
-// One port for all that this agent starts, from before it looks for the others.
+// One port for all that this agent starts, from before it looks for the others. A pod whose port
+// another one of its node has (hostNetwork) would be killed by its liveness probe: it ends with the
+// reason, and starts again.
 std::unique_ptr<MetricsServer> metrics_server(const AgentMetrics& metrics,
                                               const Environment& environment,
                                               const launch::Log& log_line) {
@@ -128,6 +130,13 @@ std::unique_ptr<MetricsServer> metrics_server(const AgentMetrics& metrics,
   try {
     return std::make_unique<MetricsServer>(metrics, static_cast<std::uint16_t>(*port));
   } catch (const ConfigError& error) {
+    if (environment.get("KUBERNETES_SERVICE_HOST")) {
+      raise<CommError>(
+          "TANDEM_METRICS_PORT={}: {}; the probes of this pod could not be answered. With "
+          "hostNetwork each pod of a node needs a port of its own, in TANDEM_METRICS_PORT and the "
+          "container's ports",
+          *port, error.what());
+    }
     log_line(fmt::format("warning: TANDEM_METRICS_PORT={}: {}; the job goes on without", *port,
                          error.what()));
     return nullptr;

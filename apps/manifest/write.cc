@@ -221,12 +221,14 @@ std::string train_job(const Job& job) {
       "name: "
       "node\n          template:\n            metadata:\n              labels:\n                "
       "trainer.kubeflow.org/trainjob-ancestor-step: trainer\n            spec:\n              "
-      "template:\n{}---\napiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\n{}spec:\n  "
+      "backoffLimit: {}\n{}              template:\n{}---\napiVersion: "
+      "trainer.kubeflow.org/v1alpha1\nkind: TrainJob\n{}spec:\n  "
       "runtimeRef:\n    apiGroup: trainer.kubeflow.org\n    kind: TrainingRuntime\n    name: {}\n  "
       "trainer:\n    numNodes: {}\n",
       metadata(job, runtime, "labels:\n  trainer.kubeflow.org/framework: torch\n"), job.replicas,
-      indented(pod_template(job, container, "restartPolicy: OnFailure\n"), 16),
-      metadata(job, job.name), runtime, job.replicas);
+      job.replicas * job.max_restarts, indented(kFailurePolicy, 14),
+      indented(pod_template(job, container, "restartPolicy: Never\n"), 16), metadata(job, job.name),
+      runtime, job.replicas);
 }
 
 std::string indexed_job_spec(const Job& job, const std::string& first_host,
@@ -252,7 +254,10 @@ std::string queue_label(const Job& job) {
 std::string job_set(const Job& job) {
   return fmt::format(
       "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\n{}spec:\n  network:\n    "
-      "publishNotReadyAddresses: true\n  failurePolicy:\n    maxRestarts: {}\n  replicatedJobs:\n  "
+      "publishNotReadyAddresses: true\n  failurePolicy:\n    maxRestarts: {}\n    rules:\n      - "
+      "name: wrongInput\n  "
+      "      action: FailJobSet\n        onJobFailureReasons: [PodFailurePolicy]\n  "
+      "replicatedJobs:\n  "
       "  "
       "- name: node\n      replicas: 1\n      template:\n        spec:\n{}",
       metadata(job, job.name, queue_label(job)), job.max_restarts,

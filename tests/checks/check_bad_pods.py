@@ -1,24 +1,25 @@
 #!/usr/bin/env python3
 """What goes wrong around a pod, and how it ends: a message that says what to do, and an exit code that restart policies understand (docs/errors.md).
 
-    check_bad_pods.py TANDEM
+    check_bad_pods.py TANDEM [--only=NAME]    # NAME: gone, mapped, lock …
 
-A volume that is full, read-only, or gone while the job runs (a FUSE file system whose process is killed; Debian's bindfs); an agent
-with another job token; a name that nobody resolves; a clock that is years off (a library that the test compiles); a program that is not there.
+A volume that is full, read-only, gone while the job runs (a FUSE file system whose process is killed; Debian's bindfs), gone before it begins, or
+unmounted under it; mapped features that are cut short; a lock whose holder dies; an agent with another job token; a name that nobody resolves; a clock
+that is years off (a library that the test compiles); a port that is taken; a program that is not there.
 What the machine does not allow is said. Mounts are made in a namespace of the test's own.
 """
 
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEMO = ROOT / "examples/demo"
+from support import DEMO, Failed, Process, Scratch, environment, job_flags, many_questions, must, verdict, wait_for
+
 TANDEM = str(pathlib.Path(sys.argv[1]).resolve())
 INSIDE = "--inside"
 # Shifts the time of day, and nothing that measures durations.
@@ -52,69 +53,19 @@ int gettimeofday(struct timeval* now, void* zone) {
 """
 
 
-class Failed(Exception):
-    """What is wrong."""
+class Agent(Process):
+    """`tandem run`."""
+
+    def __init__(self, folder, name, *words, more=None):
+        super().__init__(folder, name, TANDEM, "run", *words, more=more)
 
 
 def job(output, *more, steps=100000):
-    return ["run_qa.py", "--model_name_or_path", DEMO / "model", "--train_file", DEMO / "train.json", "--do_train", "--max_steps", steps,
-            "--per_device_train_batch_size", "4", "--max_seq_length", "128", "--doc_stride", "32", "--max_train_samples", "100", "--logging_steps", "2",
-            "--save_steps", "2", "--output_dir", output, *more]
-
-
-def environment(more):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "TANDEM_", "PET_"))}
-    return {**kept, "OMP_NUM_THREADS": "1", "TANDEM_FEATURE_CACHE": "off", **more}
-
-
-class Agent:
-    """`tandem run`, with its log in a file. It is ended with the block."""
-
-    def __init__(self, folder, name, *words, more=None):
-        self.name = name
-        self.log = folder / f"{name}.log"
-        with open(self.log, "w", encoding="utf-8") as file:
-            self.process = subprocess.Popen([TANDEM, "run", *map(str, words)], env=environment(more or {}), stdout=file, stderr=file)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-
-    def text(self):
-        return self.log.read_text(errors="replace")
-
-    def wait_for(self, condition, what, seconds=90):
-        limit = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > limit or self.process.poll() is not None:
-                raise Failed(f"{self.name}: no {what} within {seconds} s:\n{self.text()[-2500:]}")
-            time.sleep(0.05)
-
-    def end(self, code, *said, seconds=90):
-        """Waits for its end, and compares exit code and words; returns what it said in one line."""
-        try:
-            found = self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise Failed(f"{self.name}: not ended after {seconds} s:\n{self.text()[-2500:]}") from None
-        text = " ".join(self.text().split())
-        missing = [words for words in said if words not in text]
-        if found != code or missing:
-            raise Failed(f"{self.name}: ended with {found}, expected {code} and {missing} in:\n{self.text()[-2500:]}")
-        return text
+    return ["run_qa.py", *job_flags(output, *more, steps=steps)]
 
 
 def alone(folder, name, output, *more):
     return Agent(folder, name, "--standalone", "--nproc-per-node", "1", *job(output, *more))
-
-
-def call(*words):
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=30, check=False)
-    if done.returncode:
-        raise Failed(f"{' '.join(map(str, words))}: {done.stderr}")
 
 
 def free_port():
@@ -129,7 +80,7 @@ def checkpoint_of(folder):
 def volume(folder, name, options):
     disk = folder / name
     disk.mkdir()
-    call("mount", "-t", "tmpfs", "-o", options, "none", disk)
+    must("mount", "-t", "tmpfs", "-o", options, "none", disk)
     return disk
 
 
@@ -148,32 +99,109 @@ def check_read_only(folder):
         agent.end(1, "Read-only file system", "mount the volume for writing")
 
 
-def check_gone(folder):
+class Bound:
+    """A FUSE volume of a folder; dies with kill()."""
+
+    def __init__(self, folder, name):
+        self.disk, self.behind = folder / name, folder / f"behind-{name}"
+        self.disk.mkdir()
+        self.behind.mkdir()
+        self.server = subprocess.Popen(["bindfs", "-f", self.behind, self.disk], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: os.path.ismount(self.disk) or self.server.poll() is not None, "a mount", 30)
+        if self.server.poll() is not None:
+            raise LeftOut("this machine mounts no FUSE")
+
+    def kill(self):
+        self.server.kill()
+        self.server.wait()
+
+    def __enter__(self):
+        if self.server.poll() is not None:
+            raise LeftOut("this machine mounts no FUSE")
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+        must("umount", "-l", self.disk)
+
+
+class LeftOut(Exception):
+    """What this machine does not allow."""
+
+
+def require_fuse():
     if shutil.which("bindfs") is None or not os.path.exists("/dev/fuse"):
-        print("left out: a volume that goes (needs bindfs and /dev/fuse)")
-        return
-    disk, behind = folder / "gone", folder / "behind"
-    disk.mkdir()
-    behind.mkdir()
-    with subprocess.Popen(["bindfs", "-f", behind, disk], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        try:
-            limit = time.monotonic() + 30
-            while not os.path.ismount(disk):
-                if time.monotonic() > limit or server.poll() is not None:
-                    print("left out: a volume that goes (this machine mounts no FUSE)")
-                    return
-                time.sleep(0.05)
-            with alone(folder, "a volume that goes", disk / "out", "--save_total_limit", "2") as agent:
-                agent.wait_for(checkpoint_of(disk / "out"), "checkpoint")
-                server.kill()
-                agent.end(201, "does not answer", "the newest checkpoint")
-        finally:
-            server.kill()
-    call("umount", "-l", disk)
+        raise LeftOut("needs bindfs and /dev/fuse")
+
+
+def check_gone(folder):
+    require_fuse()
+    with Bound(folder, "gone") as volume:
+        with alone(folder, "a volume that goes", volume.disk / "out", "--save_total_limit", "2") as agent:
+            agent.wait_for(checkpoint_of(volume.disk / "out"), "checkpoint")
+            volume.kill()
+            agent.end(201, "does not answer", "the newest checkpoint")
     # The pod is started again, and its volume is there.
-    checkpoints = [int(path.name.split("-")[1]) for path in behind.glob("out/checkpoint-*")]
-    with alone(folder, "after that", behind / "out", "--max_steps", max(checkpoints) + 2) as agent:
+    checkpoints = [int(path.name.split("-")[1]) for path in volume.behind.glob("out/checkpoint-*")]
+    with alone(folder, "after that", volume.behind / "out", "--max_steps", max(checkpoints) + 2) as agent:
         agent.end(0, f"checkpoint-{max(checkpoints)}")
+
+
+def check_gone_at_start(folder):
+    """Whatever lies there: nobody says that it does not exist, or begins without it."""
+    require_fuse()
+    with Bound(folder, "dead") as volume:
+        shutil.copytree(DEMO / "model", volume.behind / "model")
+        shutil.copy(DEMO / "train.json", volume.behind)
+        volume.kill()
+        disk = volume.disk
+        for what, words, more in (("model", ["--model_name_or_path", disk / "model"], {}), ("data", ["--train_file", disk / "train.json"], {}),
+                                  ("output_dir", ["--output_dir", disk / "out"], {}), ("checkpoint", ["--resume_from_checkpoint", disk / "out/checkpoint-2"], {}),
+                                  ("cache of models", ["--model_name_or_path", "org/demo"], {"HF_HOME": str(disk / "hf"), "HF_HUB_OFFLINE": "1"}),
+                                  ("cache of data sets", ["--dataset_name", "org/data"], {"HF_DATASETS_CACHE": str(disk / "hf"), "HF_HUB_OFFLINE": "1"})):
+            with Process(folder, f"a volume without an answer with the {what}", TANDEM, "run_qa", *job_flags(folder / "nowhere", *words), more=more) as process:
+                process.end(201, "does not answer", seconds=30)
+
+
+def check_unmounted(folder):
+    """A volume that is unmounted under the job: no checkpoint goes to the disk below."""
+    disk = volume(folder, "unmounted", "size=200m")
+    with alone(folder, "a volume that is unmounted", disk, "--save_total_limit", "2", "--overwrite_output_dir") as agent:
+        agent.wait_for(checkpoint_of(disk), "checkpoint")
+        must("umount", "-l", disk)
+        agent.end(201, "is not mounted there any more", "the newest checkpoint")
+    if left := list(disk.rglob("*checkpoint*")) + list(disk.rglob("model*")):
+        raise Failed(f"a volume that is unmounted: written below it: {left}")
+
+
+def check_mapped(folder):
+    """Features that are cut short under the job, as a mapping is whose server has lost the file."""
+    train = folder / "large.json"
+    train.write_text(many_questions())
+    cache = folder / "features"
+    with Agent(folder, "mapped features that are lost", "--standalone", "--nproc-per-node", "2", *job(folder / "mapped", "--train_file", train, "--save_total_limit", "2"),
+               more={"TANDEM_FEATURE_CACHE": str(cache)}) as agent:
+        agent.wait_for(checkpoint_of(folder / "mapped"), "checkpoint")
+        for file in cache.glob("*.features"):
+            os.truncate(file, 0)
+        agent.end(201, ".features', which is mapped", "the newest checkpoint")
+
+
+def check_lock(folder):
+    """The worker that has the lock of output_dir dies, and the others go on: another job is still refused."""
+    output = folder / "locked"
+
+    def holder():
+        words = (output / ".tandem-lock").read_text().split() if (output / ".tandem-lock").exists() else []
+        return int(words[1]) if words[:1] == ["process"] else None
+
+    with Agent(folder, "a job whose lock's holder dies", "--standalone", "--nproc-per-node", "2", *job(output, "--save_total_limit", "2")) as agent:
+        agent.wait_for(checkpoint_of(output), "checkpoint")
+        first = holder()
+        os.kill(first, signal.SIGKILL)
+        agent.wait_for(lambda: holder() not in (None, first), "lock of the worker that goes on")
+        with alone(folder, "another job", output) as other:
+            other.end(1, "another job is running in")
 
 
 def pair(folder, names, seconds, *more_of_each):
@@ -209,7 +237,7 @@ def check_clock(folder):
         return
     source, library = folder / "clock.c", folder / "clock.so"
     source.write_text(CLOCK)
-    call(compiler, "-shared", "-fPIC", "-o", library, source)
+    must(compiler, "-shared", "-fPIC", "-o", library, source)
     weights = []
     for shift in (0, -3 * 365 * 86400, 86400):
         name = f"a clock off by {shift} s"
@@ -229,6 +257,13 @@ def check_clock(folder):
             raise Failed(f"{name}: ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
 
 
+def check_port(folder):
+    with socket.create_server(("0.0.0.0", 0)) as other:
+        port = str(other.getsockname()[1])
+        with Agent(folder, "a port that is taken", "--standalone", *job(folder / "port"), more={"TANDEM_METRICS_PORT": port, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}) as agent:
+            agent.end(200, f"TANDEM_METRICS_PORT={port}", "hostNetwork")
+
+
 def check_program(folder):
     with Agent(folder, "no program", "--standalone", "--no-python", "/nowhere/program") as agent:
         agent.end(1, "/nowhere/program")
@@ -236,27 +271,26 @@ def check_program(folder):
 
 def main():
     if INSIDE not in sys.argv:
-        return subprocess.run([sys.executable, __file__, TANDEM, INSIDE, "--no-mounts"] if os.geteuid() != 0 else
-                              ["unshare", "--mount", "--propagation", "private", sys.executable, __file__, TANDEM, INSIDE], check=False).returncode
-    checks = [check_token, check_names, check_clock, check_program]
+        again = [sys.executable, __file__, *sys.argv[1:], INSIDE]
+        return subprocess.run([*again, "--no-mounts"] if os.geteuid() != 0 else ["unshare", "--mount", "--propagation", "private", *again], check=False).returncode
+    checks = [check_mapped, check_lock, check_token, check_names, check_clock, check_port, check_program]
     if "--no-mounts" in sys.argv:
         print("left out: volumes (needs root)")
     else:
-        checks = [check_full, check_read_only, check_gone, *checks]
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = pathlib.Path(scratch)
+        checks = [check_full, check_read_only, check_gone, check_gone_at_start, check_unmounted, *checks]
+    wanted = [word.removeprefix("--only=") for word in sys.argv if word.startswith("--only=")]
+    checks = [check for check in checks if not wanted or check.__name__.removeprefix("check_") in wanted]
+    with Scratch() as folder:
+        return verdict("check_bad_pods", lambda: run_all(checks, folder))
+
+
+def run_all(checks, folder):
+    for check in checks:
         try:
-            for check in checks:
-                check(folder)
-        except Failed as problem:
-            print(f"check_bad_pods: {problem}")
-            return 1
-        finally:
-            for line in reversed(pathlib.Path("/proc/mounts").read_text().splitlines()):
-                if line.split(" ")[1].startswith(scratch):
-                    subprocess.run(["umount", "-l", line.split(" ")[1]], check=False)
-    print(f"check_bad_pods: {len(checks)} ways in which pods end")
-    return 0
+            check(folder)
+        except LeftOut as reason:
+            print(f"left out: {check.__name__} ({reason})")
+    return f"{len(checks)} ways in which pods end"
 
 
 if __name__ == "__main__":

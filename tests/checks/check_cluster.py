@@ -18,13 +18,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEMO = ROOT / "examples/demo"
-GUIDE = ROOT.parent / "shared/data/guides/pytorchjob-4.46.yaml"
+from support import DEMO, GUIDES, ROOT, Failed, Scratch, Skipped, call, must, questions, verdict, wait_for
+
+GUIDE = GUIDES / "pytorchjob-4.46.yaml"
 VENV = ROOT / "build/test-data/venv"
 INSIDE = "--inside"
 JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
@@ -32,24 +31,10 @@ PODS = "/api/v1/namespaces/default/pods"
 NAME = "transformers-pytorchjob"
 
 
-class Skipped(Exception):
-    """Why nothing can be shown here."""
-
-
-class Failed(Exception):
-    """What is wrong."""
-
-
-def call(*words, timeout=60, **options):
-    return subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=timeout, check=False, **options)
-
-
 def make_network():
     """One device with an address for each pod: ranks of several nodes do not meet over loopback."""
     for words in ("link set lo up", "link add pods type veth peer name nobody", *(f"address add 10.244.7.{10 + index}/24 dev pods" for index in range(4)), "link set pods up", "link set nobody up"):
-        done = call("ip", *words.split())
-        if done.returncode:
-            raise Skipped(f"this machine makes no network for pods: {done.stderr.strip()}")
+        must("ip", *words.split(), error=Skipped)
 
 
 # ---- the root of the pods ----
@@ -61,9 +46,7 @@ def make_image(scratch, tandem):
     call("mount", "-t", "tmpfs", "none", scratch / "image")
     for name in ("upper", "work"):
         (scratch / "image" / name).mkdir()
-    done = call("mount", "-t", "overlay", "-o", f"lowerdir=/,upperdir={scratch}/image/upper,workdir={scratch}/image/work", "none", root)
-    if done.returncode:
-        raise Skipped(f"this machine mounts no overlay: {done.stderr.strip()}")
+    must("mount", "-t", "overlay", "-o", f"lowerdir=/,upperdir={scratch}/image/upper,workdir={scratch}/image/work", "none", root, error=Skipped)
     shutil.copytree(ROOT / "deploy/image", root, dirs_exist_ok=True, symlinks=True)
     shutil.copy(tandem, root / "usr/local/bin/tandem")
     # Where the guide preloads them from; a library that this machine lacks stays a line of the log.
@@ -79,16 +62,12 @@ def make_image(scratch, tandem):
         call("mount", "-t", "tmpfs", "none", root / name)
     (root / "tmp/pvc-mount").mkdir()
     call("mount", "--bind", scratch / "volume", root / "tmp/pvc-mount")
-    made = call("chroot", root, "/usr/local/bin/tandem-guide-paths", "/workspace/transformers")
-    if made.returncode:
-        raise Failed(f"tandem-guide-paths: {made.stderr}")
+    must("chroot", root, "/usr/local/bin/tandem-guide-paths", "/workspace/transformers")
     place = root / "workspace/transformers"
     shutil.copytree(DEMO / "model", place / "distilbert/distilbert-base-uncased")
     (place / "squad").mkdir()
     for name, source, count in (("train", "train", 100), ("validation", "held_out", 10)):
-        data = json.loads((DEMO / f"{source}.json").read_text())
-        paragraphs = [paragraph for article in data["data"] for paragraph in article["paragraphs"]][:count]
-        (place / f"squad/{name}.json").write_text(json.dumps({**data, "data": [{"title": "some", "paragraphs": paragraphs}]}))
+        (place / f"squad/{name}.json").write_text(questions(DEMO / f"{source}.json", count))
     return root
 
 
@@ -342,13 +321,8 @@ class Kubectl:
         return " ".join(self("logs", pod, ok=False).split())
 
 
-def wait_for(condition, what, cluster, seconds=150):
-    limit = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > limit:
-            logs = "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}" for path in sorted(cluster.scratch.glob("*.log")))
-            raise Failed(f"waited {seconds} s for {what}:\n{logs[-6000:]}")
-        time.sleep(0.2)
+def logs_of(cluster):
+    return lambda: "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}" for path in sorted(cluster.scratch.glob("*.log")))
 
 
 def names_of_pods(kubectl):
@@ -361,8 +335,8 @@ def check_guide(cluster, kubectl, folder, text):
     file.write_text(text)
     if "created" not in kubectl("create", "--validate=false", "-f", file):
         raise Failed("kubectl create does not say that the job was created")
-    wait_for(lambda: len(names_of_pods(kubectl)) == 4, "four pods", cluster, 30)
-    wait_for(lambda: "Succeeded" in kubectl("get", "pytorchjob", NAME, "-o", "jsonpath={.status.conditions[*].type}"), "the job's success", cluster)
+    wait_for(lambda: len(names_of_pods(kubectl)) == 4, "four pods", 30, logs_of(cluster))
+    wait_for(lambda: "Succeeded" in kubectl("get", "pytorchjob", NAME, "-o", "jsonpath={.status.conditions[*].type}"), "the job's success", 150, logs_of(cluster))
     logs = "".join(kubectl.logs(pod) for pod in names_of_pods(kubectl))
     for words in ("eval_exact_match", "torchrun is 'tandem run'", "pip installs nothing"):
         if words not in logs:
@@ -370,7 +344,7 @@ def check_guide(cluster, kubectl, folder, text):
     if len(list((cluster.scratch / "volume").glob("output_*/model.safetensors"))) != 1:
         raise Failed("not one model on the volume")
     kubectl("delete", "pytorchjob", NAME)
-    wait_for(lambda: not names_of_pods(kubectl), "the pods to go", cluster, 60)
+    wait_for(lambda: not names_of_pods(kubectl), "the pods to go", 60, logs_of(cluster))
 
 
 def check_life(cluster, kubectl, folder, text):
@@ -384,49 +358,40 @@ def check_life(cluster, kubectl, folder, text):
         def condition():
             counts = re.findall(r"view \d+: (\d) of 4 workers go on", kubectl.logs(f"{NAME}-worker-0"))
             return counts and counts[-1] == str(count)
-        wait_for(condition, f"a view of {count} workers", cluster)
+        wait_for(condition, f"a view of {count} workers", 150, logs_of(cluster))
 
     computes(4)
     kubectl("delete", "pod", f"{NAME}-worker-2", "--wait=false")
-    wait_for(lambda: (f"{NAME}-worker-2", 143) in cluster.ended, "the deleted pod to be drained", cluster, 60)
+    wait_for(lambda: (f"{NAME}-worker-2", 143) in cluster.ended, "the deleted pod to be drained", 60, logs_of(cluster))
     computes(4)  # it has come back
     kubectl("scale", "pytorchjob", NAME, "--replicas", "2")
-    wait_for(lambda: len(names_of_pods(kubectl)) == 2, "two pods", cluster, 60)
+    wait_for(lambda: len(names_of_pods(kubectl)) == 2, "two pods", 60, logs_of(cluster))
     computes(2)
     kubectl("scale", "pytorchjob", NAME, "--replicas", "3")
     computes(3)
     kubectl("delete", "pytorchjob", NAME)
-    wait_for(lambda: not names_of_pods(kubectl), "the pods to go", cluster, 90)
+    wait_for(lambda: not names_of_pods(kubectl), "the pods to go", 90, logs_of(cluster))
     codes = [code for _, code in cluster.ended]
     if any(code not in (0, 143) for code in codes):
         raise Failed(f"pods that were deleted ended with {cluster.ended}")
 
 
+def show(tandem, scratch):
+    make_network()
+    root = make_image(scratch, tandem)
+    text = re.sub(r"image: <[^\n]*", "image: tandem:1", GUIDE.read_text())
+    with Cluster(scratch, root) as cluster:
+        server = serve(cluster)
+        kubectl = Kubectl(scratch, server.server_port)
+        check_guide(cluster, kubectl, scratch, text)
+        check_life(cluster, kubectl, scratch, text)
+        server.shutdown()
+    return "kubectl created, watched, scaled and deleted the guide's job"
+
+
 def inside(tandem):
-    with tempfile.TemporaryDirectory() as scratch_name:
-        scratch = pathlib.Path(scratch_name)
-        try:
-            make_network()
-            root = make_image(scratch, tandem)
-            text = re.sub(r"image: <[^\n]*", "image: tandem:1", GUIDE.read_text())
-            with Cluster(scratch, root) as cluster:
-                server = serve(cluster)
-                kubectl = Kubectl(scratch, server.server_port)
-                check_guide(cluster, kubectl, scratch, text)
-                check_life(cluster, kubectl, scratch, text)
-                server.shutdown()
-        except Skipped as reason:
-            print(f"SKIPPED: {reason}")
-            return 77
-        except Failed as problem:
-            print(f"check_cluster: {problem}")
-            return 1
-        finally:
-            for line in reversed(pathlib.Path("/proc/mounts").read_text().splitlines()):
-                if line.split(" ")[1].startswith(scratch_name):
-                    call("umount", "-l", line.split(" ")[1])
-    print("check_cluster: kubectl created, watched, scaled and deleted the guide's job")
-    return 0
+    with Scratch() as scratch:
+        return verdict("check_cluster", lambda: show(tandem, scratch))
 
 
 def main():

@@ -1,31 +1,31 @@
 #!/usr/bin/env python3
 """Builds the image of deploy/Dockerfile around the program that is built, and runs the guides' jobs in it as podman containers.
 
-    check_image.py BUILD_DIRECTORY
+    check_image.py BUILD_DIRECTORY [--docker]
 
 What is shown: what the image adds to its base and that no compiler is in it; a root that is read-only, 64 MB of /dev/shm and a user id that
 nobody knows; every name of the guides; the `bash -c` line of the 4.46 guide and the command list of the 4.35 guide as printed (from
 ../shared/data/guides), with the demo's model under the guides' names; two containers as two pods of that job, of which one is killed,
 replaced and drained, with the weights of the undisturbed job; the base without the program; pods with the variables of every other kind of job; the guides' Dockerfile on the image's
-base stage. Exits 77 (skipped)
-without podman, runc, mmdebstrap, the right to run containers, or Debian's packages.
+base stage; a job whose pod has less memory than it plans. Exits 77 (skipped)
+without podman, runc, mmdebstrap, the right to run containers, or Debian's packages. With --docker the image is built by `docker build` and runs
+under a dockerd that this starts, with all but what needs two hosts; that takes some minutes.
 """
 
-import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEMO = ROOT / "examples/demo"
-GUIDES = ROOT.parent / "shared/data/guides"
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
+from support import DEMO, GUIDES, ROOT, Failed, Scratch, Skipped, expect, questions, verdict, wait_for  # noqa: E402
+from support import call as call_for  # noqa: E402
+
 BASE = "localhost/tandem-debian:bookworm"
 IMAGE = f"localhost/tandem-test:{os.getpid()}"
+ENGINE = "docker" if "--docker" in sys.argv else "podman"
 MOST_BYTES = 150_000_000  # of the program and its libraries, over the base
 # A machine that may not raise limits and has no systemd, as many that run tests.
 CONTAINERS_CONF = """[containers]
@@ -37,22 +37,37 @@ events_logger = "file"
 """
 
 
-class Skipped(Exception):
-    """Why nothing can be shown here."""
+def call(*words, timeout=300, **options):
+    return call_for(*words, timeout=timeout, **options)
 
 
-class Failed(Exception):
-    """What is wrong."""
+class Docker:
+    """A daemon of the test's own: no bridge, no rules of a firewall, files of its own."""
 
+    def __init__(self, scratch):
+        folder = scratch / "docker"
+        folder.mkdir()
+        os.environ["DOCKER_HOST"] = f"unix://{folder}/socket"
+        with open(folder / "log", "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(["dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "pid", "-H", os.environ["DOCKER_HOST"],
+                                             "--storage-driver", "vfs", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--bridge=none", "--default-ulimit",
+                                             "nofile=4096:4096"], stdout=log, stderr=log)
+        wait_for(lambda: self.process.poll() is not None or call("docker", "info").returncode == 0, "dockerd", 60, (folder / "log").read_text)
+        if self.process.poll() is not None:
+            raise Skipped(f"dockerd does not run here: {(folder / 'log').read_text()[-500:]}")
 
-def call(*command, timeout=300, **options):
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=timeout, check=False, **options)
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(60)
 
 
 def require_containers(scratch):
-    for program in ("podman", "runc", "mmdebstrap"):
+    for program in (ENGINE, "dockerd" if ENGINE == "docker" else "runc", "mmdebstrap"):
         if shutil.which(program) is None:
-            raise Skipped(f"needs {program} (apt install podman buildah runc mmdebstrap)")
+            raise Skipped(f"needs {program} (apt install podman buildah runc mmdebstrap; for --docker docker.io)")
     if os.geteuid() != 0:
         raise Skipped("needs root")
     config = scratch / "containers.conf"
@@ -61,7 +76,7 @@ def require_containers(scratch):
 
 
 def build(build_directory, tag, *options):
-    done = call(ROOT / "deploy/build_image.sh", "--own-base", "--engine", "podman", "--build", build_directory, "--tag", tag, *options)
+    done = call(ROOT / "deploy/build_image.sh", "--own-base", "--engine", ENGINE, "--build", build_directory, "--tag", tag, *options)
     if done.returncode == 0:
         return
     text = done.stdout + done.stderr
@@ -73,22 +88,16 @@ def build(build_directory, tag, *options):
 
 
 def size(image):
-    return int(call("podman", "image", "inspect", "--format", "{{.Size}}", image).stdout)
+    return int(call(ENGINE, "image", "inspect", "--format", "{{.Size}}", image).stdout)
 
 
 def run(*words, options=(), image=IMAGE, ok=True, timeout=300):
     """Output and errors of a container, without what podman says of a machine that has no systemd."""
-    done = call("podman", "run", "--rm", "--network", "none", "--no-healthcheck", *options, image, *words, timeout=timeout)
+    done = call(ENGINE, "run", "--rm", "--network", "none", "--no-healthcheck", *options, image, *words, timeout=timeout)
     text = "".join(line for line in (done.stdout + done.stderr).splitlines(True) if "level=" not in line)
     if ok and done.returncode != 0:
         raise Failed(f"{' '.join(map(str, words))[:300]}: ended with {done.returncode}:\n{text[-3000:]}")
     return text
-
-
-def expect(text, *wanted):
-    for word in wanted:
-        if word not in text:
-            raise Failed(f"expected '{word}' in:\n{text[-3000:]}")
 
 
 def check_size():
@@ -127,15 +136,9 @@ python3 -c 'print(1)'; echo "python $?"
 
 def check_no_program():
     """An image that is not tandem's: the runtime says so. Kubernetes shows it as StartError."""
-    done = call("podman", "run", "--rm", "--network", "none", BASE, "tandem", "run", "run_qa.py")
+    done = call(ENGINE, "run", "--rm", "--network", "none", BASE, "tandem", "run", "run_qa.py")
     if done.returncode != 127 or "tandem" not in done.stderr or "not found" not in done.stderr:
         raise Failed(f"an image without the program: {done.returncode}, {done.stderr[-500:]}")
-
-
-def questions(source, count):
-    data = json.loads(source.read_text())
-    paragraphs = [paragraph for article in data["data"] for paragraph in article["paragraphs"]][:count]
-    return json.dumps({**data, "data": [{"title": "some", "paragraphs": paragraphs}]})
 
 
 def make_volume(scratch):
@@ -206,6 +209,19 @@ def check_guide_435(scratch, volume):
         raise Failed(f"no model in output: {sorted(volume.iterdir())}")
 
 
+def check_memory_limit(scratch):
+    """requests = limits below the plan: told with both figures before the first step."""
+    (scratch / "small").mkdir(mode=0o777)
+    (scratch / "small").chmod(0o777)
+    options = ["--memory", "64m", "--memory-swap", "64m", "-v", f"{scratch / 'small'}:/volume", "-v", f"{DEMO / 'model'}:/model:ro", "-v", f"{scratch / 'squad'}:/data:ro"]
+    done = call(ENGINE, "run", "--rm", "--network", "none", "--no-healthcheck", *options, IMAGE, "torchrun", "/x/run_qa.py", *job_flags("small"), "--per_device_train_batch_size", "64",
+                "--max_seq_length", "384", "--pad_to_max_length", "true")
+    text = " ".join((done.stdout + done.stderr).split())
+    if done.returncode != 1 or list((scratch / "small").rglob("checkpoint-*")):
+        raise Failed(f"a pod with less memory than the plan: {done.returncode}, {text[-2000:]}")
+    expect(text, "memory", "64")
+
+
 class TwoHosts:
     """Two network namespaces with a wire between them, for containers to run in."""
 
@@ -229,14 +245,6 @@ class TwoHosts:
     def __exit__(self, *_):
         for name in self.names:
             call("ip", "netns", "delete", name)
-
-
-def wait_for(condition, what, seconds=90):
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise Failed(f"waited {seconds} s in vain for {what}")
-        time.sleep(0.05)
 
 
 def check_two_pods(scratch, folder):
@@ -436,42 +444,46 @@ def check_guides_dockerfile(scratch, build_directory):
     (scripts / "run_qa.py").write_text("raise SystemExit('this is the script of transformers')\n")
     call("tar", "-C", folder, "-czf", folder / "archive.tar.gz", "transformers-4.46.0")
     (folder / "Dockerfile").write_text(GUIDES_DOCKERFILE.format(base=f"{IMAGE}-base"))
-    done = call("podman", "build", "--network", "host", "-t", f"{IMAGE}-theirs", folder, timeout=200)
+    done = call(ENGINE, "build", "--network", "host", "-t", f"{IMAGE}-theirs", folder, timeout=200)
     if done.returncode != 0:
         raise Failed(f"the guides' Dockerfile does not build: {(done.stdout + done.stderr)[-2000:]}")
     text = run("torchrun", "/workspace/transformers/examples/pytorch/question-answering/run_qa.py", "--help", image=f"{IMAGE}-theirs")
     expect(text, "usage: tandem run_qa")
 
 
+def show(build_directory, scratch):
+    require_containers(scratch)
+    if ENGINE == "podman":
+        return show_image(build_directory, scratch)
+    with Docker(scratch):
+        return show_image(build_directory, scratch)
+
+
+def show_image(build_directory, scratch):
+    build(build_directory, IMAGE)
+    check_size()
+    check_restrictions()
+    check_names()
+    check_no_program()
+    volume = make_volume(scratch)
+    check_guide_446(scratch, volume)
+    check_guide_435(scratch, volume)
+    check_memory_limit(scratch)
+    if ENGINE == "podman":
+        check_two_pods(scratch, scratch / "pods")
+        check_pod_kinds(scratch)
+    check_guides_dockerfile(scratch, build_directory)
+    return f"the guides' lines ran in the image of {ENGINE}"
+
+
 def main():
     build_directory = pathlib.Path(sys.argv[1]).resolve()
-    with tempfile.TemporaryDirectory() as scratch_name:
-        scratch = pathlib.Path(scratch_name)
-        scratch.chmod(0o755)
-        try:
-            require_containers(scratch)
-            build(build_directory, IMAGE)
-            check_size()
-            check_restrictions()
-            check_names()
-            check_no_program()
-            volume = make_volume(scratch)
-            check_guide_446(scratch, volume)
-            check_guide_435(scratch, volume)
-            check_two_pods(scratch, scratch / "pods")
-            check_pod_kinds(scratch)
-            check_guides_dockerfile(scratch, build_directory)
-        except Skipped as reason:
-            print(f"SKIPPED: {reason}")
-            return 77
-        except Failed as problem:
-            print(f"check_image: {problem}")
-            return 1
-        finally:
-            if shutil.which("podman"):
-                call("podman", "rmi", "--force", IMAGE, f"{IMAGE}-base", f"{IMAGE}-theirs")
-    print("check_image: the guides' lines ran in the image")
-    return 0
+    try:
+        with Scratch() as scratch:
+            return verdict("check_image", lambda: show(build_directory, scratch))
+    finally:
+        if ENGINE == "podman" and shutil.which("podman"):
+            call("podman", "rmi", "--force", IMAGE, f"{IMAGE}-base", f"{IMAGE}-theirs")
 
 
 if __name__ == "__main__":

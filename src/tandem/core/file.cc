@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/mappings.h"
 #include "tandem/core/random_bits.h"
 
 namespace tandem {
@@ -46,17 +47,25 @@ bool is_temporary_name(std::string_view name) {
          digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+// 0 at the end of the file.
+std::size_t read_some(int fd, std::span<std::byte> into, const std::filesystem::path& path) {
+  while (true) {
+    const ssize_t n = ::read(fd, into.data(), into.size());
+    if (n >= 0) return static_cast<std::size_t>(n);
+    if (errno != EINTR) throw io_error("cannot read", path.native(), errno);
+  }
+}
+
 std::string read_open_file(int fd, const std::filesystem::path& path) {
   std::string text;
   text.resize(regular_file_size(fd, path));
   std::size_t done = 0;
   while (true) {  // pipes and growing files have no useful size: read until the end
     if (done == text.size()) text.resize(text.size() + 4096);
-    const ssize_t n = ::read(fd, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw io_error("cannot read", path.native(), errno);
+    const std::size_t n =
+        read_some(fd, std::as_writable_bytes(std::span(text)).subspan(done), path);
     if (n == 0) break;
-    done += static_cast<std::size_t>(n);
+    done += n;
   }
   text.resize(done);
   return text;
@@ -77,6 +86,25 @@ std::optional<std::string> read_file_if_exists(const std::filesystem::path& path
   return read_open_file(file.get(), path);
 }
 
+void read_in_pieces(const std::filesystem::path& path, std::span<std::byte> piece,
+                    const std::function<void(std::span<const std::byte>)>& take) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) throw io_error("cannot open", path.native(), errno);
+  while (const std::size_t n = read_some(file.get(), piece, path)) take(piece.first(n));
+}
+
+std::vector<std::filesystem::path> list_directory(const std::filesystem::path& directory) {
+  std::vector<std::filesystem::path> entries;
+  std::error_code error;
+  std::filesystem::directory_iterator at(directory, error);
+  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory)
+    return entries;
+  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error))
+    entries.push_back(at->path());
+  if (error) throw io_error("cannot read directory", directory.native(), error.value());
+  return entries;
+}
+
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) throw io_error("cannot open", path.native(), errno);
@@ -85,10 +113,13 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (address == MAP_FAILED) throw io_error("cannot map", path.native(), errno);
   data_ = static_cast<const std::byte*>(address);
+  note_mapping(data_, size_, path.native());
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -127,24 +158,33 @@ void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(te
 
 void AtomicFile::commit() {
   if (::fsync(descriptor_) != 0) throw io_error("cannot sync", temporary_.native(), errno);
-  rename_into_place();
+  close_it();
+  rename_it();
   const auto directory = path_.parent_path();
   sync_directory(directory.empty() ? "." : directory);
 }
 
-void AtomicFile::publish() { rename_into_place(); }
+void AtomicFile::publish_if_new() {
+  close_it();
+  if (::link(temporary_.c_str(), path_.c_str()) == 0 || errno == EEXIST) {
+    ::unlink(temporary_.c_str());
+  } else {
+    rename_it();  // a file system without links
+  }
+}
 
-void AtomicFile::rename_into_place() {
-  if (::close(std::exchange(descriptor_, -1)) != 0) {
-    const int error = errno;
-    ::unlink(temporary_.c_str());
-    throw io_error("cannot close", temporary_.native(), error);
-  }
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(temporary_.c_str());
-    throw io_error("cannot rename to", path_.native(), error);
-  }
+void AtomicFile::close_it() {
+  if (::close(std::exchange(descriptor_, -1)) == 0) return;
+  const int error = errno;
+  ::unlink(temporary_.c_str());
+  throw io_error("cannot close", temporary_.native(), error);
+}
+
+void AtomicFile::rename_it() {
+  if (::rename(temporary_.c_str(), path_.c_str()) == 0) return;
+  const int error = errno;
+  ::unlink(temporary_.c_str());
+  throw io_error("cannot rename to", path_.native(), error);
 }
 
 void remove_abandoned_files(const std::filesystem::path& directory) noexcept {

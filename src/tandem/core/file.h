@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tandem {
 
@@ -17,7 +19,16 @@ std::string read_file(const std::filesystem::path& path);
 // Nothing when the file does not exist; throws IoError for any other failure.
 std::optional<std::string> read_file_if_exists(const std::filesystem::path& path);
 
-// A read-only private mapping of a file; unmapped on destruction. Throws IoError.
+// The same in pieces: each is read into `piece`, and what is there is taken. Throws IoError.
+void read_in_pieces(const std::filesystem::path& path, std::span<std::byte> piece,
+                    const std::function<void(std::span<const std::byte>)>& take);
+
+// What is in a directory, in no order; nothing when there is no such directory. Throws IoError for
+// any other failure.
+std::vector<std::filesystem::path> list_directory(const std::filesystem::path& directory);
+
+// A read-only private mapping of a file; unmapped on destruction. Throws IoError. Where the volume
+// goes, or the file shrinks, reading the mapping raises SIGBUS; file_mapped_at() then knows it.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
@@ -46,12 +57,14 @@ class AtomicFile {
   void write(std::span<const std::byte> bytes);  // throws IoError; short writes are continued
   void write(std::string_view text);
   void commit();
-  // commit() without syncing, for what can be made again: a crash of the machine may leave the file
-  // empty.
-  void publish();
+  // Without syncing, for what can be made again: a crash of the machine may leave the file empty.
+  // Where somebody has made the file meanwhile, that one stays: others may have mapped it, and a
+  // file of NFS that another host replaces is lost for who reads it.
+  void publish_if_new();
 
  private:
-  void rename_into_place();
+  void close_it();
+  void rename_it();
 
   std::filesystem::path path_;
   std::filesystem::path temporary_;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/lock_file.h"
+#include "tandem/core/volume.h"
 
 namespace tandem {
 namespace {
@@ -90,6 +92,47 @@ TEST(LockFile, EndsWithItsProcess) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(LockFile::try_acquire(folder / "lock").has_value());
+}
+
+TEST(AtomicFile, ThatIsNewLeavesWhatOthersHaveMade) {
+  const testing::TemporaryFolder folder;
+  for (const char* text : {"first", "second"}) {
+    AtomicFile file(folder / "a");
+    file.write(text);
+    file.publish_if_new();
+  }
+  EXPECT_EQ(read_file(folder / "a"), "first");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
+}
+
+TEST(Directories, ThatAreNotThereAreEmpty) {
+  const testing::TemporaryFolder folder;
+  write_file(folder / "a", "");
+  EXPECT_THAT(list_directory(folder.path()), ElementsAre(folder / "a"));
+  EXPECT_THAT(list_directory(folder / "none"), ElementsAre());
+  EXPECT_THAT(list_directory(folder / "a"), ElementsAre());
+}
+
+TEST(Volume, IsLookedForAtEachCheckpoint) {
+  const testing::TemporaryFolder disk;
+  const fs::path other = "/dev/shm";  // a link that turns to it is a volume that was unmounted
+  struct stat here {};
+  struct stat there {};
+  if (::stat(disk.path().c_str(), &here) != 0 || ::stat(other.c_str(), &there) != 0 ||
+      here.st_dev == there.st_dev) {
+    GTEST_SKIP() << "needs two file systems: " << disk.path() << " and /dev/shm";
+  }
+  fs::create_directory(disk / "volume");
+  fs::create_directory_symlink("volume", disk / "mount");
+  const VolumeMark mark(disk / "mount" / "out");
+  mark.require_same();
+  fs::create_directory(disk / "volume" / "out");
+  mark.require_same();
+  fs::remove_all(disk / "volume" / "out");  // by a person: it is made again
+  mark.require_same();
+  fs::remove(disk / "mount");
+  fs::create_directory_symlink(other, disk / "mount");
+  EXPECT_THROW(mark.require_same(), VolumeGone);
 }
 
 TEST(LockFile, FollowsNoLink) {

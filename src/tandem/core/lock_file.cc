@@ -16,6 +16,8 @@ namespace tandem {
 namespace {
 
 constexpr std::size_t kMaxText = 500;
+// How often a lock file may be removed just when it is locked.
+constexpr int kMostAttempts = 5;
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -23,25 +25,33 @@ std::string host_name() {
   return name.data();
 }
 
-// Whether `descriptor` is still the file of this name: somebody may have removed it meanwhile.
+// Whether `descriptor` is still the file of this name: somebody may have removed it meanwhile. The
+// name is opened again, since only that makes a client of NFS ask its server; stat() may answer out
+// of a cache.
 bool is_file_of(int descriptor, const std::filesystem::path& path) {
+  const int named = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (named < 0) return false;
   struct stat open_file {};
   struct stat named_file {};
-  return ::fstat(descriptor, &open_file) == 0 && ::lstat(path.c_str(), &named_file) == 0 &&
-         open_file.st_ino == named_file.st_ino && open_file.st_dev == named_file.st_dev;
+  const bool same = ::fstat(descriptor, &open_file) == 0 && ::fstat(named, &named_file) == 0 &&
+                    open_file.st_ino == named_file.st_ino && open_file.st_dev == named_file.st_dev;
+  ::close(named);
+  return same;
 }
 
 }  // namespace
 
 std::optional<LockFile> LockFile::try_acquire(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (descriptor < 0) throw io_error("cannot open the lock file", path.native(), errno);
-  const bool locked = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
-  const int error = errno;
-  if (locked && is_file_of(descriptor, path)) return LockFile(path, descriptor);
-  ::close(descriptor);
-  if (!locked && error != EWOULDBLOCK && error != EINTR)
-    throw io_error("cannot lock", path.native(), error);
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (descriptor < 0) throw io_error("cannot open the lock file", path.native(), errno);
+    const bool locked = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+    const int error = errno;
+    if (locked && is_file_of(descriptor, path)) return LockFile(path, descriptor);
+    ::close(descriptor);
+    if (!locked && (error == EWOULDBLOCK || error == EINTR)) return std::nullopt;
+    if (!locked) throw io_error("cannot lock", path.native(), error);
+  }
   return std::nullopt;
 }
 

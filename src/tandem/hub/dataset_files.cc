@@ -6,6 +6,8 @@
 #include <map>
 
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/core/volume.h"
 #include "tandem/hub/datasets_cache.h"
 #include "tandem/hub/hub_cache.h"
 #include "tandem/hub/snapshot_download.h"
@@ -68,10 +70,8 @@ const Part* part_of_file(const fs::path& file, const SplitNames& splits) {
 
 std::vector<fs::path> entries_of(const fs::path& directory, bool folders) {
   std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->is_directory(error) == folders) entries.push_back(entry->path());
+  for (const fs::path& path : list_directory(directory)) {
+    if (is_directory_there(path) == folders) entries.push_back(path);
   }
   std::sort(entries.begin(), entries.end());
   return entries;

@@ -8,6 +8,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/volume.h"
 #include "tandem/hub/hub_cache.h"
 
 namespace tandem::hub {
@@ -18,12 +19,10 @@ using nlohmann::json;
 
 std::vector<fs::path> folders_in(const fs::path& directory) {
   std::vector<fs::path> folders;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
+  for (const fs::path& path : list_directory(directory)) {
     // An entry that is being made has another name until it is complete.
-    const bool unfinished = entry->path().extension() == ".incomplete";
-    if (entry->is_directory(error) && !unfinished) folders.push_back(entry->path());
+    const bool unfinished = path.extension() == ".incomplete";
+    if (!unfinished && is_directory_there(path)) folders.push_back(path);
   }
   std::sort(folders.begin(), folders.end());
   return folders;
@@ -72,12 +71,10 @@ DatasetFiles files_of_entry(const fs::path& entry, const SplitNames& splits) {
   DatasetFiles files;
   files.directory = entry;
   std::vector<fs::path> arrow_files;
-  std::error_code error;
-  for (fs::directory_iterator file(entry, error), end; !error && file != end;
-       file.increment(error)) {
+  for (const fs::path& path : list_directory(entry)) {
     // cache-….arrow: results of map(), not the data set.
-    const bool derived = file->path().filename().string().starts_with("cache-");
-    if (file->path().extension() == ".arrow" && !derived) arrow_files.push_back(file->path());
+    const bool derived = path.filename().string().starts_with("cache-");
+    if (path.extension() == ".arrow" && !derived) arrow_files.push_back(path);
   }
   std::sort(arrow_files.begin(), arrow_files.end());
   for (const fs::path& file : arrow_files) {
@@ -248,10 +245,9 @@ std::optional<DatasetFiles> find_in_datasets_cache(const DatasetQuery& query,
       if (auto files = newest_entry(dataset, entries_in(dataset, query.splits), query))
         return files;
       if (auto files = newest_entry(root, old_entries(root, name, query), query)) return files;
-      std::error_code error;
-      looked_at.push_back(fmt::format(
-          "{}: {}", dataset.string(),
-          fs::exists(dataset, error) ? "no complete data set in it" : "no such folder"));
+      looked_at.push_back(
+          fmt::format("{}: {}", dataset.string(),
+                      is_there(dataset) ? "no complete data set in it" : "no such folder"));
     }
   }
   return std::nullopt;

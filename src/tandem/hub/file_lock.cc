@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/volume.h"
 
 namespace tandem::hub {
 namespace {
@@ -22,6 +23,8 @@ void make_folders(const fs::path& directory) {
 std::optional<LockFile> try_lock(const fs::path& path) {
   try {
     return LockFile::try_acquire(path);
+  } catch (const VolumeGone&) {
+    throw;
   } catch (const IoError& error) {
     raise<IoError>("{}; set HF_HOME or --cache_dir to a folder on a file system with locks",
                    error.what());

@@ -7,22 +7,13 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/volume.h"
 #include "tandem/hub/hub_protocol.h"
 
 namespace tandem::hub {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool has_directory(const fs::path& path) {
-  std::error_code ignored;  // what cannot be looked at is not there for us
-  return fs::is_directory(path, ignored);
-}
-
-bool has_entry(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 // A revision goes into a path: it must not leave the cache.
 void check_revision(std::string_view revision) {
@@ -40,27 +31,27 @@ std::string trimmed(std::string text) {
 // The snapshot of one repository folder, or what is missing.
 std::optional<Resolved> find_snapshot(const fs::path& repository, const Query& query,
                                       std::vector<Attempt>& attempts) {
-  if (!has_directory(repository)) {
+  if (!is_directory_there(repository)) {
     attempts.push_back({repository, "no such folder"});
     return std::nullopt;
   }
   std::string commit = query.revision;
   const fs::path reference = repository / "refs" / query.revision;
-  if (!has_directory(reference)) {
+  if (!is_directory_there(reference)) {
     if (const auto text = read_file_if_exists(reference)) commit = trimmed(*text);
   }
   const fs::path snapshot = repository / "snapshots" / commit;
-  if (commit == query.revision && !has_directory(snapshot)) {
+  if (commit == query.revision && !is_directory_there(snapshot)) {
     attempts.push_back({reference, is_commit_id(query.revision) ? "no snapshot of this commit"
                                                                 : "no such revision"});
     return std::nullopt;
   }
-  if (!has_directory(snapshot)) {
+  if (!is_directory_there(snapshot)) {
     attempts.push_back(
         {snapshot, fmt::format("absent, although refs/{} names it", query.revision)});
     return std::nullopt;
   }
-  const auto present = [&](const std::string& file) { return has_entry(snapshot / file); };
+  const auto present = [&](const std::string& file) { return is_there(snapshot / file); };
   for (const std::vector<std::string>& group : query.needs) {
     if (std::any_of(group.begin(), group.end(), present)) continue;
     attempts.push_back({snapshot, fmt::format("holds no {} (an interrupted download?)",
@@ -151,10 +142,10 @@ std::vector<std::string> aliases(std::string_view name, RepositoryType type) {
 std::optional<Resolved> find_cached(const Query& query, const Environment& environment,
                                     std::vector<Attempt>& attempts) {
   if (query.name.empty()) raise<ConfigError>("the name of a model or data set is empty");
-  if (has_directory(query.name)) return Resolved{query.name, std::nullopt};
+  if (is_directory_there(query.name)) return Resolved{query.name, std::nullopt};
   attempts.push_back(
-      {query.name, has_entry(query.name) ? "a file, expected a directory" : "no such directory"});
-  if (!is_repository_name(query.name) || has_entry(query.name)) return std::nullopt;
+      {query.name, is_there(query.name) ? "a file, expected a directory" : "no such directory"});
+  if (!is_repository_name(query.name) || is_there(query.name)) return std::nullopt;
   check_revision(query.revision);
   const fs::path root = cache_root(query.type, query.cache_dir, environment);
   for (const std::string& name : aliases(query.name, query.type)) {
@@ -172,8 +163,8 @@ Resolved resolve(const Query& query, const Environment& environment) {
 
 bool known_absent(const Resolved& resolved, std::string_view file) {
   if (!resolved.commit) return false;
-  return has_entry(resolved.directory.parent_path().parent_path() / ".no_exist" / *resolved.commit /
-                   fs::path(file));
+  return is_there(resolved.directory.parent_path().parent_path() / ".no_exist" / *resolved.commit /
+                  fs::path(file));
 }
 
 }  // namespace tandem::hub

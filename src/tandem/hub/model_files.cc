@@ -5,6 +5,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/volume.h"
 #include "tandem/hub/hub_protocol.h"
 #include "tandem/hub/snapshot_download.h"
 
@@ -23,11 +24,6 @@ const std::vector<std::string> kTokenizerExtras = {"merges.txt", "tokenizer_conf
 const std::vector<std::string> kWeightFiles = {"model.safetensors", "model.safetensors.index.json",
                                                "pytorch_model.bin", "pytorch_model.bin.index.json"};
 
-bool has_entry(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
 bool is_index(const std::string& file) { return file.ends_with(".index.json"); }
 
 std::vector<std::vector<std::string>> needs_of(const ModelParts& parts) {
@@ -42,11 +38,11 @@ std::vector<std::vector<std::string>> needs_of(const ModelParts& parts) {
 // there.
 bool lacks_shards(const fs::path& snapshot) {
   for (const std::string& file : kWeightFiles) {
-    if (!has_entry(snapshot / file)) continue;
+    if (!is_there(snapshot / file)) continue;
     if (!is_index(file)) return false;
     const auto shards = parse_shard_names(read_file(snapshot / file), (snapshot / file).string());
     return !std::all_of(shards.begin(), shards.end(),
-                        [&](const std::string& shard) { return has_entry(snapshot / shard); });
+                        [&](const std::string& shard) { return is_there(snapshot / shard); });
   }
   return false;
 }
@@ -124,12 +120,12 @@ std::optional<BegunDownload> begun_download(const Query& query, const Environmen
   for (const std::string& name : aliases(query.name, query.type)) {
     const fs::path folder =
         cache_root(query.type, query.cache_dir, environment) / cache_folder_name(name, query.type);
-    const auto reference = has_entry(folder / "refs" / query.revision) &&
-                                   !fs::is_directory(folder / "refs" / query.revision)
+    const auto reference = is_there(folder / "refs" / query.revision) &&
+                                   !is_directory_there(folder / "refs" / query.revision)
                                ? read_file_if_exists(folder / "refs" / query.revision)
                                : std::nullopt;
     if (reference && is_commit_id(*reference)) return BegunDownload{name, *reference};
-    if (is_commit_id(query.revision) && has_entry(folder / "snapshots" / query.revision))
+    if (is_commit_id(query.revision) && is_there(folder / "snapshots" / query.revision))
       return BegunDownload{name, query.revision};
   }
   return std::nullopt;
@@ -194,7 +190,7 @@ Resolved locate_model(const Query& query, const ModelParts& parts, const Environ
                       DownloadObserver* observer, const std::optional<std::string>& token) {
   ModelSearch search(query, parts, environment);
   if (const auto found = search.cached()) return *found;
-  if (!is_repository_name(query.name) || has_entry(query.name)) search.fail("");
+  if (!is_repository_name(query.name) || is_there(query.name)) search.fail("");
   const HubSettings settings = hub_settings(environment, token, query.type);
   if (settings.offline) {
     search.fail(
@@ -221,7 +217,7 @@ ModelLocation resolve_model(const ModelArguments& arguments, const Environment& 
   location.tokenizer_directory =
       arguments.tokenizer_name ? locate(*arguments.tokenizer_name, {.tokenizer = true}).directory
                                : location.model.directory;
-  if (!has_entry(location.config_directory / "config.json")) {
+  if (!is_there(location.config_directory / "config.json")) {
     raise<DataError>(
         "{}: no config.json; expected a model directory with config.json, model.safetensors and "
         "the tokenizer's files",

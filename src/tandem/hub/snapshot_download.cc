@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/volume.h"
 #include "tandem/hub/file_hash.h"
 #include "tandem/hub/hub_cache.h"
 
@@ -12,11 +13,6 @@ namespace tandem::hub {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool has_entry(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 std::uint64_t size_of(const fs::path& path) {
   std::error_code error;
@@ -91,7 +87,7 @@ void SnapshotDownload::pin(const std::string& commit) {
 }
 
 bool SnapshotDownload::fetch(const std::string& file) {
-  if (commit_ && has_entry(directory() / file)) return true;
+  if (commit_ && is_there(directory() / file)) return true;
   const auto etag = fetch_bytes(file);
   if (etag) folder_.link(*commit_, file, *etag);
   return etag.has_value();
@@ -122,10 +118,10 @@ std::optional<std::string> SnapshotDownload::fetch_bytes(const std::string& file
 void SnapshotDownload::fetch_blob(const RemoteFile& remote, const std::string& file) {
   const fs::path blob = folder_.blob(remote.etag);
   const fs::path incomplete = folder_.incomplete(remote.etag);
-  const auto complete = [&] {
-    return has_entry(blob) && (!remote.size || size_of(blob) == *remote.size);
+  const auto complete = [&](bool there) {
+    return there && (!remote.size || size_of(blob) == *remote.size);
   };
-  if (complete()) return;
+  if (complete(is_there(blob))) return;
   folder_.make_blob_folder();
   LockOptions options;
   options.patience = client_.settings().lock_patience;
@@ -135,7 +131,7 @@ void SnapshotDownload::fetch_blob(const RemoteFile& remote, const std::string& f
     return fmt::format("{}", size_of(incomplete));
   };
   FileLock blob_lock(folder_.lock(remote.etag), options);
-  if (complete()) return;
+  if (complete(is_there_now(blob))) return;
   if (remote.size && *remote.size > room_) {
     raise<IoError>(
         "{} takes {} bytes, but of {} only {} more may be downloaded; set TANDEM_MAX_DOWNLOAD_GIB "

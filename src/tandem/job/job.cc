@@ -11,6 +11,7 @@
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/file.h"
 #include "tandem/core/interruption.h"
+#include "tandem/core/volume.h"
 #include "tandem/job/agreed_inputs.h"
 #include "tandem/job/elastic.h"
 #include "tandem/job/job_output.h"
@@ -34,6 +35,7 @@ using tasks::Split;
 struct Settings {
   trainer::TrainingArguments training;
   PreparedOutput output;
+  std::optional<VolumeMark> volume;  // of output_dir
 };
 
 // What is settled once for a job, before its parts are.
@@ -77,6 +79,7 @@ Settings settle(Request& request, std::optional<OutputPlace>& place, const Envir
   Settings settings;
   settings.output = std::move(start.output);
   settings.training = request.arguments.training;
+  settings.volume.emplace(settings.training.output_dir);
   trainer::TrainingArguments& training = settings.training;
   training.do_train = request.arguments.trains();
   split_batch_sizes(training.logical_shards.value_or(start.shards), training);
@@ -127,6 +130,7 @@ class Stages {
     RunReports& reports;
     trainer::Trainer& trainer;
     const dist::GradientEngine& gradients;
+    const VolumeMark& volume;
     ViewKeeper* keeper = nullptr;  // of an elastic job
   };
   explicit Stages(const Parts& parts) : parts_(parts) {}
@@ -197,7 +201,9 @@ Outcome Stages::train(const std::optional<fs::path>& resume) {
   trainer::TrainResult result = parts_.trainer.train(resume);
   if (result.preempted) return stopped();
   result.metrics["train_samples"] = parts_.model.task.num_train_features();
-  if (saves_model()) save_model(result.step_times, result.metrics);
+  if (saves_model()) {
+    parts_.volume.during([&] { save_model(result.step_times, result.metrics); });
+  }
   add_results("train", result.metrics);
   return Outcome::kDone;
 }
@@ -283,8 +289,8 @@ void Stages::report_metrics(Split split, ordered_json metrics, const std::string
   console().metrics_table(name, named);
   if (suffix.empty()) results_ = ordered_json::object();
   results_.update(named);
-  if (split == Split::kEval || parts_.of_job.saves_predict_results())
-    save_metrics(parts_.training.output_dir, name, results_);
+  if (split == Split::kPredict && !parts_.of_job.saves_predict_results()) return;
+  parts_.volume.during([&] { save_metrics(parts_.training.output_dir, name, results_); });
 }
 
 // What the phases that compute share, once everything is loaded and planned.
@@ -294,6 +300,7 @@ struct Prepared {
   tasks::JobTask& task;
   const Model& model;
   Weights& weights;
+  std::optional<LockFile>& output_lock;
   const Machine& machine;
   const Process& process;
   std::size_t planned_memory;
@@ -332,16 +339,18 @@ Outcome compute(const Prepared& job, const World& world, dist::GradientEngine& g
                             .stop_requested = job.process.stop.requested,
                             .arguments_json = job.request.training_args_json(),
                             .data_fingerprint = job.model.fingerprint,
-                            .keeper = keeper});
+                            .keeper = keeper,
+                            .volume = &*job.settings.volume});
   if (progress != nullptr && !progress->trainer.empty())
     trainer.go_on({progress->trainer, progress->records});
-  const Stages::Parts parts{job.request, training,    job.task, job.model, job.weights, job.machine,
-                            world,       job.process, reports,  trainer,   gradients,   keeper};
+  const Stages::Parts parts{
+      job.request, training, job.task, job.model, job.weights,          job.machine, world,
+      job.process, reports,  trainer,  gradients, *job.settings.volume, keeper};
   Stages stages(parts);
   const Outcome outcome = stages.run(job.settings.output.resume);
   if (outcome != Outcome::kDone) return outcome;
   print_memory_used(job.planned_memory, *world.communicator, job.process.console);
-  reports.write(trainer.state());
+  job.settings.volume->during([&] { reports.write(trainer.state()); });
   return Outcome::kDone;
 }
 
@@ -369,6 +378,7 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   const kernels::Context& context = job.machine.context();
   Console& console = job.process.console;
   console.set_main_process(view.is_main());
+  if (view.is_main()) keep_locked(job.settings.training.output_dir, job.output_lock);
   if (!reports) console.fact("ranks", communicator.describe());
   dist::GradientEngine gradients(&communicator, context, *weights.state,
                                  engine_options(job.settings.training, communicator.size()));
@@ -465,7 +475,8 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
                   console);
   const std::size_t planned = plan_job_memory(arguments, settings.training, {task, model.task},
                                               machine, *weights.gradients, world, console);
-  const Prepared job{request, settings, task, model, weights, machine, process, planned, started};
+  const Prepared job{request, settings, task,    model,  weights, settings.output.lock,
+                     machine, process,  planned, started};
   Outcome outcome = Outcome::kDone;
   if (world.seat) {
     weights.gradients.reset();  // of the estimates; each view has its own

@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <thread>
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/interruption.h"
 #include "tandem/core/python_json.h"
+#include "tandem/core/volume.h"
 #include "tandem/trainer/checkpoint_manifest.h"
 #include "tandem/trainer/trainer.h"
 
@@ -23,6 +27,8 @@ void require_writable(const fs::path& directory) {
   if (error) throw io_error("--output_dir: cannot create", directory.native(), error.value());
   try {
     AtomicFile probe(directory / ".tandem-writable");
+  } catch (const VolumeGone&) {
+    throw;
   } catch (const IoError&) {
     raise<IoError>(
         "--output_dir: '{}' is not writable; choose another directory or change its permissions",
@@ -74,13 +80,34 @@ void require_whole_checkpoint(const fs::path& checkpoint) {
 }
 
 constexpr std::string_view kLockName = ".tandem-lock";
+// How long a lock may outlive its host: the lease of a client of NFSv4 (90 s) and some more.
+constexpr std::chrono::seconds kLongestLease{120};
+
+// Waits for the lock where it is that of a start before: its host may be gone, and the server learn
+// it late.
+std::optional<LockFile> wait_for_lock(const fs::path& path, bool same_job, Console& console) {
+  const auto end = std::chrono::steady_clock::now() + kLongestLease;
+  std::optional<LockFile> lock = LockFile::try_acquire(path);
+  if (lock || !same_job) return lock;
+  console.fact("note", fmt::format("an earlier start of this job ({}) still has the lock of its "
+                                   "--output_dir; waiting up to {} s for it",
+                                   LockFile::text_of(path), kLongestLease.count()));
+  while (!lock && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    throw_if_interrupted();
+    lock = LockFile::try_acquire(path);
+  }
+  return lock;
+}
 
 // Nothing where the file system has no locks.
-std::optional<LockFile> lock_directory(const fs::path& directory, Console& console) {
+std::optional<LockFile> lock_directory(const fs::path& directory, bool same_job, Console& console) {
   const fs::path path = directory / kLockName;
   std::optional<LockFile> lock;
   try {
-    lock = LockFile::try_acquire(path);
+    lock = wait_for_lock(path, same_job, console);
+  } catch (const VolumeGone&) {
+    throw;
   } catch (const IoError& error) {
     console.warning(
         fmt::format("{}; nothing keeps a second job out of this --output_dir while this one runs",
@@ -176,13 +203,24 @@ PreparedOutput prepare_output(const trainer::TrainingArguments& training, const 
   PreparedOutput output;
   std::string resume;
   if (is_main) {
-    output.lock = lock_directory(training.output_dir, console);
+    output.lock = lock_directory(training.output_dir, place.same_job(), console);
     if (output.lock) remove_abandoned_files(training.output_dir);
     if (const auto path = find_resume_checkpoint(training, place, console)) resume = path->native();
   }
   resume = broadcast_text(communicator, resume, 0);
   if (!resume.empty()) output.resume = resume;
   return output;
+}
+
+void keep_locked(const fs::path& output_dir, std::optional<LockFile>& lock) {
+  if (lock) return;
+  try {
+    lock = LockFile::try_acquire(output_dir / kLockName);
+  } catch (const VolumeGone&) {
+    throw;
+  } catch (const IoError&) {  // no locks there, as was said at the start
+  }
+  if (lock) lock->remove_at_end();
 }
 
 void split_batch_sizes(int shards, trainer::TrainingArguments& training) {

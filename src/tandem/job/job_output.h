@@ -27,9 +27,15 @@ struct PreparedOutput {
 // `place`: of an earlier start of this job what lies there is its own, so a directory without a
 // checkpoint will do, too, and --overwrite_output_dir goes on from a checkpoint of its own.
 // Collective.
+// The lock of an earlier start of this job is waited for; that of another job is an error.
 // Throws ConfigError (the directory is not empty, another job has it), IoError.
 PreparedOutput prepare_output(const trainer::TrainingArguments& training, const OutputPlace& place,
                               comm::Communicator& communicator, Console& console);
+
+// Takes the lock of output_dir where nobody has it, for whoever writes there from now on: in an
+// elastic job the first to do so may have died. Nothing where another process has it. Throws
+// VolumeGone.
+void keep_locked(const std::filesystem::path& output_dir, std::optional<LockFile>& lock);
 
 // --split_batches: the batch sizes are those of all shards together. Throws ConfigError.
 void split_batch_sizes(int shards, trainer::TrainingArguments& training);

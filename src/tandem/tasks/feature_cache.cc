@@ -92,6 +92,8 @@ void FeatureCache::find_or_keep(std::string_view data_key, const Steps& steps) {
   steps.make();
   try {
     fs::create_directories(*folder_);
+    // What find() would not have. Another pod's of the same key, made meanwhile, stays.
+    if (replaces_) fs::remove(path);
     steps.write(path, key);
     remove_oldest();
     notes_.push_back(fmt::format("features are kept in {} for the next run", path.string()));
@@ -107,6 +109,7 @@ void FeatureCache::find_or_keep(std::string_view data_key, const Steps& steps) {
 bool FeatureCache::find(const fs::path& path, std::string_view key, const Steps& steps) {
   std::error_code error;
   const auto written = fs::last_write_time(path, error);
+  replaces_ = !error;
   if (error || (overwrite_ && written < begin_)) return false;
   try {
     if (!steps.read(path, key)) return false;

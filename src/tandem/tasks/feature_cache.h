@@ -101,6 +101,7 @@ class FeatureCache {
   const bool overwrite_;
   const std::filesystem::file_time_type begin_;
   std::vector<std::string> notes_;
+  bool replaces_ = false;  // a file that is damaged or too old
 };
 
 }  // namespace tandem::tasks

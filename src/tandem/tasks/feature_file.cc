@@ -78,10 +78,10 @@ void write_fields(const fs::path& path, std::string_view key, std::span<const Fi
   for (const FieldBytes part : std::span(parts).subspan(1)) sum = checksum(sum, part);
   header.checksum = sum;
   // A name of its own, so that ranks that write the same file at once do not disturb each other;
-  // the last rename wins.
+  // the first one stays.
   AtomicFile file(path);
   for (const FieldBytes part : parts) file.write(part);
-  file.publish();
+  file.publish_if_new();
 }
 
 std::optional<FeatureFields> FeatureFields::map(const fs::path& path, std::string_view key) {

@@ -13,6 +13,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/ordered_json.h"
 #include "tandem/core/python_json.h"
+#include "tandem/core/volume.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/weight_files.h"
 #include "tandem/trainer/checkpoint_manifest.h"
@@ -109,10 +110,9 @@ void load_tensor(const File& file, const std::string& name, const std::vector<st
 // Checkpoints of output_dir, oldest first.
 std::vector<std::pair<std::int64_t, fs::path>> list_checkpoints(const fs::path& output_dir) {
   std::vector<std::pair<std::int64_t, fs::path>> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(output_dir, error)) {
-    const auto step = checkpoint_step(entry.path());
-    if (step && entry.is_directory()) found.emplace_back(*step, entry.path());
+  for (const fs::path& path : list_directory(output_dir)) {
+    const auto step = checkpoint_step(path);
+    if (step && is_directory_there(path)) found.emplace_back(*step, path);
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -157,27 +157,22 @@ fs::path set_checkpoint_aside(const fs::path& checkpoint, std::string_view why) 
 
 void restore_replaced_checkpoints(const fs::path& output_dir) {
   constexpr std::string_view kReplaced = "-replaced";
-  std::error_code error;
   std::vector<std::pair<fs::path, fs::path>> found;
-  for (const auto& entry : fs::directory_iterator(output_dir, error)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& path : list_directory(output_dir)) {
+    const std::string name = path.filename().string();
     if (!name.starts_with(kTemporaryPrefix) || !name.ends_with(kReplaced)) continue;
     const std::size_t digits = name.size() - kTemporaryPrefix.size() - kReplaced.size();
     const fs::path target =
         output_dir / (std::string(kPrefix) + name.substr(kTemporaryPrefix.size(), digits));
-    if (!fs::exists(target)) found.emplace_back(entry.path(), target);
+    if (!fs::exists(target)) found.emplace_back(path, target);
   }
   for (const auto& [from, to] : found) rename_directory(from, to);
 }
 
 void remove_unfinished_checkpoints(const fs::path& output_dir) {
-  std::error_code error;
-  std::vector<fs::path> unfinished;
-  for (const auto& entry : fs::directory_iterator(output_dir, error)) {
-    if (entry.path().filename().string().starts_with(kTemporaryPrefix))
-      unfinished.push_back(entry.path());
+  for (const fs::path& path : list_directory(output_dir)) {
+    if (path.filename().string().starts_with(kTemporaryPrefix)) remove_tree(path);
   }
-  for (const fs::path& path : unfinished) remove_tree(path);
 }
 
 std::size_t checkpoint_bytes(const nn::ParameterLayout& layout, std::size_t optimizer_elements) {

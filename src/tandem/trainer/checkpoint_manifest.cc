@@ -2,8 +2,6 @@
 
 #include <zlib.h>
 
-#include <cerrno>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
+#include "tandem/core/volume.h"
 
 namespace tandem::trainer {
 namespace {
@@ -27,23 +26,18 @@ struct FileSum {
 
 // Read in pieces: a mapped file would count as memory of the job, as large as the checkpoint.
 FileSum sum_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::vector<char> piece(std::size_t{1} << 18);
+  std::vector<std::byte> piece(std::size_t{1} << 18);
   uLong crc = 0;
   std::uint64_t bytes = 0;
-  while (file) {
-    file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
-    const auto count = static_cast<std::size_t>(file.gcount());
-    crc = ::crc32_z(crc, reinterpret_cast<const Bytef*>(piece.data()), count);
-    bytes += count;
-  }
-  if (!file.eof()) throw io_error("cannot read", path.native(), errno);
+  read_in_pieces(path, piece, [&](std::span<const std::byte> part) {
+    crc = ::crc32_z(crc, reinterpret_cast<const Bytef*>(part.data()), part.size());
+    bytes += part.size();
+  });
   return {bytes, fmt::format("{:08x}", crc)};
 }
 
 std::optional<std::string> damage_of(const fs::path& path, const FileSum& written) {
-  std::error_code error;
-  if (!fs::exists(path, error)) return fmt::format("'{}' is missing", path.native());
+  if (!is_there(path)) return fmt::format("'{}' is missing", path.native());
   const FileSum found = sum_of(path);
   if (found.bytes != written.bytes) {
     return fmt::format("'{}' is damaged: it has {} bytes, {} were written", path.native(),

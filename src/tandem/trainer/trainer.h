@@ -11,6 +11,7 @@
 
 #include "tandem/comm/api/communicator.h"
 #include "tandem/core/profile.h"
+#include "tandem/core/volume.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/kernels/context.h"
 #include "tandem/optim/optimizer.h"
@@ -40,9 +41,10 @@ struct TrainerParts {
   Observer& observer;
   // Set by a signal handler: training ends after the current step, with a checkpoint.
   const std::atomic<bool>& stop_requested;
-  std::string arguments_json;    // for training_args.json
-  std::string data_fingerprint;  // of the training features; a resumed run must have the same
-  Keeper* keeper = nullptr;      // of an elastic job
+  std::string arguments_json;          // for training_args.json
+  std::string data_fingerprint;        // of the training features; a resumed run must have the same
+  Keeper* keeper = nullptr;            // of an elastic job
+  const VolumeMark* volume = nullptr;  // of output_dir: no checkpoint goes elsewhere
 };
 
 // Where this rank's time in the steps went, in seconds; what is neither part is forward and
@@ -145,6 +147,7 @@ class Trainer {
   // Before the first step: nothing that another run left in output_dir may pass for this one's.
   void tidy_output_dir(const std::optional<std::filesystem::path>& resume);
   void save();
+  void write_checkpoint();
   void load_best_model();
   bool agreed_to_stop();
   void count_tokens(const StepRecord& record);

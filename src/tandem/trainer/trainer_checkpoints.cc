@@ -163,6 +163,12 @@ void Trainer::save() {
   if (!writes_checkpoints()) return;
 
   parts_.observer.saving(directory);
+  if (parts_.volume == nullptr) return write_checkpoint();
+  parts_.volume->during([this] { write_checkpoint(); });
+}
+
+void Trainer::write_checkpoint() {
+  const TrainingArguments& arguments = parts_.arguments;
   const OptimizationState optimization = {
       .optimizer = optimizer_options(arguments),
       .step = state_.global_step,

@@ -1,0 +1,20 @@
+// Which files are mapped where, for a handler of SIGBUS: reading a mapping raises it when the
+// file's volume has gone, or the file has shrunk.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace tandem {
+
+// Of MappedFile. What is mapped beside some hundreds of other files is not noted.
+void note_mapping(const std::byte* begin, std::size_t size, const std::string& path);
+void forget_mapping(const std::byte* begin);
+
+// Whether the address is in the mapping of a file. For signal handlers, too.
+bool is_in_mapped_file(const void* address) noexcept;
+
+// The file that is mapped there; empty for none.
+std::string file_mapped_at(const void* address);
+
+}  // namespace tandem
