@@ -138,7 +138,10 @@ static int vol_open(const char* path, struct fuse_file_info* info) {
 }
 
 static int vol_create(const char* path, mode_t mode, struct fuse_file_info* info) {
-  return open_or_create(path, info->flags | O_CREAT, mode, info);
+  const int result = open_or_create(path, info->flags | O_CREAT, mode, info);
+  // libnfs creates so that one of several clients wins, also without O_EXCL.
+  if (result != -EEXIST || info->flags & O_EXCL) return result;
+  return open_or_create(path, info->flags & ~O_CREAT, mode, info);
 }
 
 static int vol_read(const char* path, char* to, size_t size, off_t offset,
