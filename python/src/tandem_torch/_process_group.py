@@ -17,7 +17,7 @@ from ._communicator import Communicator
 from ._members import Members
 from ._monitored_barrier import MonitoredBarrier
 from ._profiling import recorded
-from ._reduction import Reduction, move_type
+from ._reduction import Reduction, in_place, move_type
 
 _CPU_IS_KNOWN = (hasattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS")
                  or not hasattr(distributed_c10d, "FlightRecorderHook"))
@@ -157,6 +157,24 @@ class TandemProcessGroup(ProcessGroup):
         if communicator is not None:
             communicator.close()
 
+    # ---- memory ----
+
+    def share_memory(self, tensor):
+        """Collective: see tandem_torch.share_memory()."""
+        _check(tensor)
+        return self._communicator.shared.share(tensor, self._agree, self._communicator.replace_memory)
+
+    def share_memory_if_it_stays(self, tensor):
+        """share_memory() the second time that the ranks come with the tensor's storage; before and after, nothing."""
+        if not tensor.is_sparse and self._communicator.shared.is_second_sight(tensor):
+            self.share_memory(tensor)
+
+    def _agree(self, yes):
+        """Whether all ranks say so, when all are here."""
+        all_say_so = torch.tensor([yes], dtype=torch.int32)
+        self._all_reduce_all([all_say_so], dist.ReduceOp.MIN).wait()
+        return bool(all_say_so)
+
     # ---- other members (torch 2.15) ----
 
     supports_splitting = True
@@ -216,6 +234,10 @@ class TandemProcessGroup(ProcessGroup):
         return request, (flat, everything), fold
 
     def _all_reduce_one(self, tensor, op):
+        """(request, buffer, what to do when it has ended)"""
+        if (how := in_place(tensor, op)) is not None:
+            pointer = tensor.data_ptr()
+            return self._start("tdmIAllReduce", pointer, pointer, tensor.numel(), *how), tensor, None
         reduction = Reduction(_check(tensor), op)
         if reduction.fold is not None:
             return self._gather_and_fold(reduction, tensor.numel(),
@@ -253,7 +275,7 @@ class TandemProcessGroup(ProcessGroup):
     def _all_reduce_all(self, tensors, op):
         parts = [self._all_reduce_one(tensor, op) for tensor in tensors]
         return self._work([part[0] for part in parts], (tensors, [part[1] for part in parts]),
-                          [part[2] for part in parts], tensors)
+                          [part[2] for part in parts if part[2] is not None], tensors)
 
     @recorded("reduce")
     def reduce(self, tensors, opts):
