@@ -13,8 +13,8 @@ namespace {
 void write_all(const rendezvous::FileDescriptor& file, std::span<const std::byte> data) {
   std::size_t done = 0;
   while (done < data.size()) {
-    const ssize_t count = ::pwrite(file.get(), data.data() + done, data.size() - done,
-                                   static_cast<off_t>(done));
+    const ssize_t count =
+        ::pwrite(file.get(), data.data() + done, data.size() - done, static_cast<off_t>(done));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) throw io_error("cannot write", "memfd", errno);
     done += static_cast<std::size_t>(count);

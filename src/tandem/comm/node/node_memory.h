@@ -47,8 +47,8 @@ class SharedSegment {
   SharedSegment(const rendezvous::FileDescriptor& descriptor, std::size_t bytes)
       : SharedSegment(descriptor.get(), bytes) {}
   SharedSegment(int descriptor, std::size_t bytes);
-  // Maps it over `place`, whole pages that are mapped already and stay mapped when the segment ends.
-  // Throws IoError.
+  // Maps it over `place`, whole pages that are mapped already and stay mapped when the segment
+  // ends. Throws IoError.
   SharedSegment(const rendezvous::FileDescriptor& descriptor, std::span<std::byte> place);
   ~SharedSegment();
   SharedSegment(SharedSegment&& other) noexcept;
