@@ -61,7 +61,7 @@ def sums_have_the_same_bits(rank, size):
         shared.fill_(rank)
         dist.broadcast(view, root)
         assert (view == root).all() and (shared[:17] == rank).all()
-    assert not tandem_torch.share_memory(shared), "it is shared already"
+    assert tandem_torch.share_memory(shared), "it lies there already"
 
 
 def memory_ends_with_its_tensor(rank, size):
@@ -106,12 +106,14 @@ def gradients(net):
     return [parameter.grad for parameter in net.parameters()]
 
 
-def buckets_are_summed_where_they_lie(rank, as_view):
-    """Every step's gradients have the bits of the averages of each rank's own; then all memory goes."""
-    dist.barrier()
-    base = shared_bytes()
-    net = DistributedDataParallel(model(), bucket_cap_mb=0.5, gradient_as_bucket_view=as_view)
-    net.register_comm_hook(None, tandem_torch.average_hook)
+def buckets_are_summed_where_they_lie(rank, as_view, group=None):
+    """Every step's gradients have the bits of the averages of each rank's own; then all memory goes. With a `group`
+    DDP's own sums over it are compared, without the hook."""
+    dist.barrier(group)
+    base, size = shared_bytes(), dist.get_world_size()
+    net = DistributedDataParallel(model(), bucket_cap_mb=0.5, gradient_as_bucket_view=as_view, process_group=group)
+    if group is None:
+        net.register_comm_hook(None, tandem_torch.average_hook)
     alone = model()
     for step in range(5):
         rows = torch.randn(8, 600, generator=torch.Generator().manual_seed(100 * step + rank))
@@ -120,7 +122,11 @@ def buckets_are_summed_where_they_lie(rank, as_view):
         net(rows).square().mean().backward()
         alone(rows).square().mean().backward()
         for found, own in zip(gradients(net), gradients(alone)):
-            dist.all_reduce(own, dist.ReduceOp.AVG)
+            if group is None:
+                dist.all_reduce(own, dist.ReduceOp.AVG)
+            else:
+                own *= 1 / size  # as DDP does before it sums
+                dist.all_reduce(own)
             assert torch.equal(found, own), (step, as_view)
     assert shared_bytes() > base, "the buckets are shared"
     if as_view:
@@ -128,8 +134,8 @@ def buckets_are_summed_where_they_lie(rank, as_view):
     kept = gradients(net)[0] if as_view else None
     del net, found
     gc.collect()
-    dist.barrier()
-    dist.barrier()  # by now all ranks have forgotten theirs
+    dist.barrier(group)
+    dist.barrier(group)  # by now all ranks have forgotten theirs
     if kept is None:
         assert shared_bytes() == base, (shared_bytes(), base)
     return kept, own
@@ -139,9 +145,13 @@ def main():
     dist.init_process_group("tandem", timeout=timedelta(seconds=60))
     rank, size = dist.get_rank(), dist.get_world_size()
     sums_have_the_same_bits(rank, size)
+    dist.barrier()
+    assert shared_bytes() == 0, shared_bytes()
     memory_ends_with_its_tensor(rank, size)
     a_rank_that_cannot_share(rank)
     buckets_are_summed_where_they_lie(rank, as_view=False)
+    os.environ["TANDEM_TORCH_SHARE"] = "1"
+    buckets_are_summed_where_they_lie(rank, as_view=False, group=dist.new_group())
     kept, _ = buckets_are_summed_where_they_lie(rank, as_view=True)
     before = kept.clone()
     dist.destroy_process_group()

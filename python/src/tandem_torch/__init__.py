@@ -24,7 +24,7 @@ def share_memory(tensor, group=None):
     """Collective over the group, which is tandem's: moves the storage of a CPU tensor, in place, into memory that the
     ranks of a node map together. Collectives on it then work where it lies, without copies, until it is freed.
 
-    Returns whether that was possible. If it was not on some rank (the storage is shared already, or /dev/shm has not
+    Returns whether it lies there. If that was not possible on some rank (the storage is shared already, or /dev/shm has not
     the space that the move takes for a moment), collectives on it work as before, on all ranks. Whoever else uses the
     storage's old memory, as numpy may, does not move along. Started operations on the tensor have to have ended."""
     import torch.distributed as dist

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup, distributed_c10d
 
 from . import _library as lib
+from . import _settings
 from . import _sparse as sparse
 from ._communicator import Communicator
 from ._members import Members
@@ -22,6 +23,7 @@ from ._reduction import Reduction, in_place, move_type
 _CPU_IS_KNOWN = (hasattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS")
                  or not hasattr(distributed_c10d, "FlightRecorderHook"))
 _DEFAULT_TIMEOUT = timedelta(minutes=30)
+_LEAST_TO_SHARE = 1 << 16  # bytes; smaller tensors do not go through the staging ring, or hardly
 
 
 def creator(name):
@@ -76,6 +78,7 @@ class TandemProcessGroup(ProcessGroup):
         self._sequence = 0
         self._timeout = timeout
         self._members = Members()
+        self._shares = _settings.shares()
         communicator = Communicator(rank, size, timeout)
         self._become(communicator if enable_reconfigure else communicator.meet(store))
 
@@ -255,6 +258,8 @@ class TandemProcessGroup(ProcessGroup):
             tensors = [tensors]
         if len(tensors) == 1 and tensors[0].is_sparse:
             return self._all_reduce_sparse(tensors, op)
+        if self._shares and len(tensors) == 1 and tensors[0].nbytes >= _LEAST_TO_SHARE:
+            self.share_memory_if_it_stays(tensors[0])
         return self._all_reduce_all(tensors, op)
 
     def allreduce_coalesced(self, tensors, opts=None):

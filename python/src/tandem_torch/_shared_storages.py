@@ -5,10 +5,16 @@ DistributedDataParallel too. docs/design/0020-shared-buckets.md."""
 
 import os
 
-import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-_SEEN, _PRIVATE = "seen", "private"
+
+class _Known:
+    """A storage that the ranks have met."""
+
+    def __init__(self, storage):
+        self.weak = StorageWeakRef(storage)  # keeps the number of its StorageImpl from others
+        self.was_tried = False  # to share it
+        self.address = None  # where it lies in memory of the communicator
 
 
 def _own_pages(storage):
@@ -26,52 +32,49 @@ class SharedStorages:
     """What the ranks of one communicator have made of storages, as long as these live."""
 
     def __init__(self):
-        self._known = {}  # StorageImpl: (weak reference, which keeps that number from others; an address or a word)
-        self._weak = []
+        self._known = {}  # by the number of the StorageImpl
+        self._expired = []  # the same ones' functions that say so: asked before every operation
 
     def __bool__(self):
         return bool(self._known)
 
-    def of(self, tensor):
-        """The address of the tensor's storage in memory of the communicator, or a word, or None: not seen yet."""
-        found = self._known.get(tensor.untyped_storage()._cdata)
-        return found and found[1]
+    def _of(self, storage):
+        if storage._cdata not in self._known:
+            self._known[storage._cdata] = _Known(storage)
+            self._note_all()
+        return self._known[storage._cdata]
 
     def is_second_sight(self, tensor):
-        """Whether the tensor's storage was seen before and nobody has tried to share it. Remembers it."""
-        found = self.of(tensor)
-        if found is None:
-            self._note(tensor.untyped_storage(), _SEEN)
-        return found == _SEEN
+        """Whether the tensor's storage was seen before, and nobody has tried to share it. Remembers it."""
+        storage = tensor.untyped_storage()
+        was_seen = storage._cdata in self._known
+        return not self._of(storage).was_tried and was_seen
 
     def share(self, tensor, agree, replace):
-        """Collective. Moves the tensor's storage if all ranks can; returns whether they could. `agree(bool)`: whether
-        all ranks say so, and all are here. `replace(address, bytes)`: puts memory of the communicator there and returns
-        its descriptor."""
+        """Collective. Moves the tensor's storage if all ranks can; returns whether it lies in memory of the communicator.
+        `agree(bool)`: whether all ranks say so, and all are here. `replace(address, bytes)`: puts memory of the
+        communicator there and returns its descriptor."""
         storage = tensor.untyped_storage()
+        known = self._of(storage)
+        known.was_tried = True
         descriptor = _own_pages(storage)
-        if not agree(descriptor is not None):
-            self._note(storage, _PRIVATE)
-            return False
-        file = replace(storage.data_ptr(), storage.nbytes())
-        # Torch's descriptor becomes this file's: torch closes it with the storage, or passes it to other processes.
-        os.dup2(file, descriptor, inheritable=False)
-        os.close(file)
-        self._note(storage, storage.data_ptr())
-        return True
-
-    def _note(self, storage, what):
-        self._known[storage._cdata] = (StorageWeakRef(storage), what)
-        self._weak = [weak.cdata for weak, _ in self._known.values()]
+        if agree(descriptor is not None):
+            file = replace(storage.data_ptr(), storage.nbytes())
+            known.address = storage.data_ptr()
+            # Torch's descriptor becomes this file's: torch closes it with the storage, or passes it to other processes.
+            os.dup2(file, descriptor, inheritable=False)
+            os.close(file)
+        return known.address is not None
 
     def forget_dead(self, free):
         """free(address) for storages that have died since: other memory may lie there."""
-        expired = torch.UntypedStorage._expired
-        if not any(expired(weak) for weak in self._weak):
+        if not any(expired() for expired in self._expired):
             return
-        for storage, (weak, what) in list(self._known.items()):
-            if weak.expired():
-                del self._known[storage]
-                if isinstance(what, int):
-                    free(what)
-        self._weak = [weak.cdata for weak, _ in self._known.values()]
+        for number, known in list(self._known.items()):
+            # Another thread may be here, too: who takes it out of the table frees it.
+            if known.weak.expired() and self._known.pop(number, None) and known.address is not None:
+                free(known.address)
+        self._note_all()
+
+    def _note_all(self):
+        self._expired = [known.weak.expired for known in list(self._known.values())]
