@@ -3,9 +3,8 @@
     torchrun --nproc-per-node 2 python/bench/training_step.py [--model minilm|bert-base] [--json FILE]
 
 DistributedDataParallel (as it is, with tandem_torch's hook, and with the same hook but buckets in private memory), and
-FSDP2 where the version has it on CPUs. Per kind and backend: the median seconds of a step on the slowest rank, of which
-share its ranks spend on more than the same step without communication, and how much memory the process has grown by after
-three steps, where pages that ranks share count for each in part. Needs transformers."""
+FSDP2 where the version has it on CPUs. Per kind and backend: the median seconds of a step on the slowest rank, and which
+share of them is more than the same step without communication. Needs transformers."""
 
 import argparse
 import contextlib
@@ -31,11 +30,6 @@ def model_of(shape):
     return transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPES[shape]))
 
 
-def used_mb():
-    with open("/proc/self/smaps_rollup") as file:
-        return sum(int(line.split()[1]) for line in file if line.startswith("Pss:")) / 1024
-
-
 def private_hook(group, bucket):
     """tandem_torch.average_hook, but the bucket stays where DistributedDataParallel has allocated it."""
     work = dist.all_reduce(bucket.buffer(), dist.ReduceOp.AVG, group=group, async_op=True)
@@ -46,7 +40,6 @@ class Kind:
     """A model that is trained in one way over one group."""
 
     def __init__(self, make, arguments):
-        before = used_mb()
         self.net = make(model_of(arguments.model))
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-5)
         ids = torch.randint(1000, 20000, (arguments.batch, arguments.length))
@@ -54,7 +47,6 @@ class Kind:
         self.inputs = {"input_ids": ids, "start_positions": spots, "end_positions": spots}
         for _ in range(3):
             self.step()
-        self.grown_mb = used_mb() - before
 
     def step(self, without_communication=False):
         """Its seconds."""
@@ -119,8 +111,7 @@ def measure(groups, name, arguments):
         step = statistics.median(seconds[backend])
         share = max(0.0, 1 - statistics.median(bare[backend]) / step) if bare[backend] else None
         rows.append({"what": name, "backend": backend, "model": arguments.model, "ranks": dist.get_world_size(),
-                     "batch": arguments.batch, "length": arguments.length, "seconds": step, "communication": share,
-                     "grown_mb": slowest(kind.grown_mb)})
+                     "batch": arguments.batch, "length": arguments.length, "seconds": step, "communication": share})
     return rows
 
 
@@ -135,7 +126,6 @@ def main():
     dist.init_process_group("gloo", timeout=timedelta(minutes=10))
     everybody = list(range(dist.get_world_size()))
     groups = {name: dist.new_group(everybody, backend=name) for name in ("tandem", "gloo")}
-    Kind(kinds_of(groups["gloo"], "gloo")["ddp"], arguments)  # the heap's first growth is nobody's
     rows = [row for name in NAMES for row in measure(groups, name, arguments)]
     if dist.get_rank() == 0:
         for row in rows:
