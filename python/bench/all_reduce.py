@@ -2,8 +2,9 @@
 
     torchrun --nproc-per-node 2 python/bench/all_reduce.py [--json FILE]
 
-Prints, per size, the median microseconds of the slowest rank, and for 8 bytes what a call costs that waits for
-nobody (a group of one): what Python and the library take of every call."""
+Prints, per size, the median microseconds of the slowest rank, with tandem also of a tensor in memory of the communicator
+(tandem_torch.share_memory), and for 8 bytes what a call costs that waits for nobody (a group of one): what Python and
+the library take of every call."""
 
 import argparse
 import json
@@ -14,7 +15,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-import tandem_torch  # noqa: F401
+import tandem_torch
 
 SIZES = [8, 256, 4096, 65536, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
 TURNS = 5
@@ -31,12 +32,14 @@ def microseconds(group, data, times):
 
 
 def compare(groups, size):
-    """{backend: median over the turns of the slowest rank's microseconds}"""
-    data = torch.zeros(size // 4)
+    """{backend, or "shared": median over the turns of the slowest rank's microseconds}"""
+    data, shared = torch.zeros(size // 4), torch.zeros(size // 4)
+    assert tandem_torch.share_memory(shared, groups["tandem"])
+    ways = {**{name: (group, data) for name, group in groups.items()}, "shared": (groups["tandem"], shared)}
     times = max(5, min(200, (8 << 20) // size))
-    medians = {name: [] for name in groups}
+    medians = {name: [] for name in ways}
     for _ in range(TURNS):
-        for name, group in groups.items():
+        for name, (group, data) in ways.items():
             slowest = torch.tensor([microseconds(group, data, times)])
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
             medians[name].append(slowest.item())
@@ -65,10 +68,11 @@ def main():
     measured = [("all_reduce", size, compare(groups, size)) for size in SIZES]
     measured.append(("a call that waits for nobody", 8, {name: alone(name) for name in groups}))
     rows = [{"what": what, "ranks": len(everybody), "bytes": size, "tandem": found["tandem"], "gloo": found["gloo"],
-             "times": found["gloo"] / found["tandem"]} for what, size, found in measured]
+             "shared": found.get("shared"), "times": found["gloo"] / found["tandem"]} for what, size, found in measured]
     if dist.get_rank() == 0:
         for row in rows:
-            print(f"{row['what']}\t{row['bytes']} bytes\ttandem {row['tandem']:.1f} us\tgloo {row['gloo']:.1f} us\t"
+            print(f"{row['what']}\t{row['bytes']} bytes\ttandem {row['tandem']:.1f} us\t"
+                  f"shared {row['shared'] or 0:.1f} us\tgloo {row['gloo']:.1f} us\t"
                   f"{row['times']:.1f} times", flush=True)
         if arguments.json:
             with open(arguments.json, "w") as file:

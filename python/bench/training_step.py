@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node 2 python/bench/training_step.py [--model minilm|bert-base] [--json FILE]
 
-DistributedDataParallel (as it is, and with tandem_torch's hook), and FSDP2 where the version has it on CPUs. Per kind
-and backend: the median seconds of a step on the slowest rank, of which share its ranks spend on more than the same step
-without communication, and how much memory the process has grown by after a step. Needs transformers."""
+DistributedDataParallel (as it is, with tandem_torch's hook, and with the same hook but buckets in private memory), and
+FSDP2 where the version has it on CPUs. Per kind and backend: the median seconds of a step on the slowest rank, and which
+share of them is more than the same step without communication. Needs transformers."""
 
 import argparse
 import contextlib
@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tandem_torch
 
+NAMES = ("ddp", "ddp with hook", "ddp with hook, private buckets", "fsdp2")
 SHAPES = {"minilm": dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536),
           "bert-base": {}}
 
@@ -29,24 +30,23 @@ def model_of(shape):
     return transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPES[shape]))
 
 
-def resident_mb():
-    with open("/proc/self/status") as file:
-        return sum(int(line.split()[1]) for line in file if line.startswith("VmRSS")) / 1024
+def private_hook(group, bucket):
+    """tandem_torch.average_hook, but the bucket stays where DistributedDataParallel has allocated it."""
+    work = dist.all_reduce(bucket.buffer(), dist.ReduceOp.AVG, group=group, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
 
 
 class Kind:
     """A model that is trained in one way over one group."""
 
     def __init__(self, make, arguments):
-        before = resident_mb()
         self.net = make(model_of(arguments.model))
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-5)
         ids = torch.randint(1000, 20000, (arguments.batch, arguments.length))
         spots = torch.randint(0, arguments.length, (arguments.batch,))
         self.inputs = {"input_ids": ids, "start_positions": spots, "end_positions": spots}
-        self.step()
-        self.step()
-        self.grown_mb = resident_mb() - before
+        for _ in range(3):
+            self.step()
 
     def step(self, without_communication=False):
         """Its seconds."""
@@ -82,6 +82,7 @@ def kinds_of(group, backend):
     found = {"ddp": ddp, "fsdp2": fsdp}
     if backend == "tandem":
         found["ddp with hook"] = lambda net: ddp(net, tandem_torch.average_hook)
+        found["ddp with hook, private buckets"] = lambda net: ddp(net, private_hook)
     return found
 
 
@@ -110,8 +111,7 @@ def measure(groups, name, arguments):
         step = statistics.median(seconds[backend])
         share = max(0.0, 1 - statistics.median(bare[backend]) / step) if bare[backend] else None
         rows.append({"what": name, "backend": backend, "model": arguments.model, "ranks": dist.get_world_size(),
-                     "batch": arguments.batch, "length": arguments.length, "seconds": step, "communication": share,
-                     "grown_mb": slowest(kind.grown_mb)})
+                     "batch": arguments.batch, "length": arguments.length, "seconds": step, "communication": share})
     return rows
 
 
@@ -126,7 +126,7 @@ def main():
     dist.init_process_group("gloo", timeout=timedelta(minutes=10))
     everybody = list(range(dist.get_world_size()))
     groups = {name: dist.new_group(everybody, backend=name) for name in ("tandem", "gloo")}
-    rows = [row for name in ("ddp", "ddp with hook", "fsdp2") for row in measure(groups, name, arguments)]
+    rows = [row for name in NAMES for row in measure(groups, name, arguments)]
     if dist.get_rank() == 0:
         for row in rows:
             print(json.dumps(row), flush=True)

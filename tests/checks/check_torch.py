@@ -1,8 +1,8 @@
 """The wheel of python/ with a real torch: check_torch.py LIBRARY
 
-Runs python/tests/operations.py, groups.py, training.py, names.py and the quick cases of faults.py under torchrun, with LIBRARY in
-the place of the wheel's. Exits 77 where scripts/fetch_torch.sh has not been run and TORCH_PYTHON names no Python with
-torch."""
+Runs python/tests/operations.py, groups.py, shared_memory.py, training.py, names.py and the quick cases of faults.py under
+torchrun, with LIBRARY in the place of the wheel's. Exits 77 where scripts/fetch_torch.sh has not been run and TORCH_PYTHON
+names no Python with torch."""
 
 import os
 import shutil
@@ -32,6 +32,7 @@ def main():
     torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
     runs = [(torchrun + ["3", str(TESTS / "operations.py")], "all operations agree"),
             (torchrun + ["3", str(TESTS / "groups.py")], "all groups agree"),
+            (torchrun + ["3", str(TESTS / "shared_memory.py")], "all shared memory agrees"),
             (torchrun + ["2", str(TESTS / "training.py")], "ddp with hook: equal"),
             (torchrun + ["2", str(TESTS / "names.py")], "all names answer"),
             ([python, str(TESTS / "faults.py"), "killed", "order", "fork", "shrink", "exit",

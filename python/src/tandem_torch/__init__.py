@@ -6,7 +6,7 @@
 (or mpi) it also takes the place of that backend.
 """
 
-__all__ = ["autoload", "average_hook", "register"]
+__all__ = ["autoload", "average_hook", "register", "share_memory"]
 __version__ = "0.1.0"
 
 
@@ -20,15 +20,33 @@ def register(name):
         dist.Backend.register_backend(name, creator(name), extended_api=True, devices=["cpu"])
 
 
+def share_memory(tensor, group=None):
+    """Collective over the group, which is tandem's: moves the storage of a CPU tensor, in place, into memory that the
+    ranks of a node map together. Collectives on it then work where it lies, without copies, until it is freed.
+
+    Returns whether it lies there. If that was not possible on some rank (the storage is shared already, or /dev/shm has not
+    the space that the move takes for a moment), collectives on it work as before, on all ranks. Whoever else uses the
+    storage's old memory, as numpy may, does not move along. Started operations on the tensor have to have ended."""
+    import torch.distributed as dist
+
+    return (dist.group.WORLD if group is None else group).share_memory(tensor)
+
+
 def average_hook(group, bucket):
     """A hook of DistributedDataParallel: the bucket's gradients are averaged where they lie, by one reduction
-    (DDP's own divides first, in a pass over memory of its own, then sums).
+    (DDP's own divides first, in a pass over memory of its own, then sums). A bucket that comes a second time moves
+    into memory that the ranks of a node share, as by share_memory(), and is summed there.
 
         model.register_comm_hook(None, tandem_torch.average_hook)
     """
     import torch.distributed as dist
 
-    work = dist.all_reduce(bucket.buffer(), dist.ReduceOp.AVG, group=group, async_op=True)
+    from ._process_group import TandemProcessGroup
+
+    group, gradients = dist.group.WORLD if group is None else group, bucket.buffer()
+    if isinstance(group, TandemProcessGroup):
+        group.share_memory_if_it_stays(gradients)
+    work = dist.all_reduce(gradients, dist.ReduceOp.AVG, group=group, async_op=True)
     return work.get_future().then(lambda future: future.value()[0])
 
 

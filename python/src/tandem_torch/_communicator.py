@@ -11,11 +11,14 @@ import weakref
 import torch.distributed as dist
 
 from . import _library
+from ._shared_storages import SharedStorages
 from ._work import Completer, TandemWork
 
 _ID_KEY = "tandem/id"
 _DESTROYED = "the process group has been destroyed"
 _open = weakref.WeakSet()
+# Where the library writes whether an operation has ended; its request says the same, so nobody reads it.
+_ENDED = ctypes.byref(ctypes.c_int())
 _lib = _library.load()
 
 
@@ -56,10 +59,12 @@ class Communicator:
         self.incarnation = ""
         self.under_way = set()
         self.completer = Completer()
+        self.shared = SharedStorages()
         self._timeout = timeout
         self._absent = ("the process group was made with enable_reconfigure and has no members yet: "
                         "torch.distributed._reconfigure() gives it some")
         self._pid = os.getpid()
+        self._is_forked = False  # this is a child of the process whose communicator it is
         self._handle = ctypes.c_void_p()
         _open.add(self)
 
@@ -102,13 +107,15 @@ class Communicator:
     def _check_alive(self):
         if not self._handle:
             raise dist.DistBackendError(f"tandem: {self._absent}")
-        if os.getpid() != self._pid:
+        if self._is_forked:
             raise dist.DistBackendError(f"tandem: the process group belongs to process {self._pid}, and this one was "
                                         "forked from it; start processes first, then init_process_group in each")
 
     def start(self, function, *arguments):
         """Starts an operation; returns its request."""
         self._check_alive()
+        if self.shared:
+            self.shared.forget_dead(self._free_memory)
         request = ctypes.c_void_p()
         code = getattr(_lib, function)(*arguments, self._handle, ctypes.byref(request))
         if code:
@@ -121,12 +128,23 @@ class Communicator:
         return made
 
     def wait_for(self, request, patience_us, limit_ms):
+        """Whether the operation has ended, after so long at most."""
         self._check_alive()
-        ended = ctypes.c_int()
-        code = _lib.tdmWaitFor(ctypes.byref(request), patience_us, limit_ms, ctypes.byref(ended))
+        code = _lib.tdmWaitFor(ctypes.byref(request), patience_us, limit_ms, _ENDED)
         if code:
             check(code, self._handle)
-        return bool(ended.value)
+        return not request
+
+    def replace_memory(self, address, bytes):
+        """Collective, all ranks being here: puts memory of the communicator in the place of these whole pages, and
+        returns a descriptor of its file, which the caller closes."""
+        self._check_alive()
+        file = ctypes.c_int(-1)
+        check(_lib.tdmMemReplace(self._handle, address, bytes, ctypes.byref(file)), self._handle)
+        return file.value
+
+    def _free_memory(self, address):
+        check(_lib.tdmMemFree(self._handle, address), self._handle)
 
     def check(self):
         """Raises what the communicator has failed of, without waiting for anything."""
@@ -136,12 +154,12 @@ class Communicator:
         check(code or error.value, self._handle)
 
     def abort(self):
-        if self._handle and os.getpid() == self._pid:
+        if self._handle and not self._is_forked:
             _lib.tdmCommAbort(self._handle)
 
     def close(self):
         """Says goodbye and frees the communicator. Operations under way fail."""
-        if not self._handle or os.getpid() != self._pid:
+        if not self._handle or self._is_forked:
             return
         if any(not work.is_completed() for work in list(self.under_way)):
             self.abort()
@@ -149,6 +167,14 @@ class Communicator:
         handle, self._handle = self._handle, ctypes.c_void_p()
         self.under_way.clear()
         _lib.tdmCommDestroy(handle)
+
+
+def _say_forked():
+    for communicator in list(_open):
+        communicator._is_forked = True
+
+
+os.register_at_fork(after_in_child=_say_forked)
 
 
 @atexit.register

@@ -46,6 +46,8 @@ _SIGNATURES = {
     "tdmCommDestroy": [_P],
     "tdmCommAbort": [_P],
     "tdmCommGetAsyncError": [_P, ctypes.POINTER(_I)],
+    "tdmMemReplace": [_P, _P, _N, ctypes.POINTER(_I)],
+    "tdmMemFree": [_P, _P],
     "tdmAllGather": [_P, _P, _N, _I, _P],
     "tdmIBarrier": [_P, _REQUEST],
     "tdmIAllReduce": [_P, _P, _N, _I, _I, _P, _REQUEST],

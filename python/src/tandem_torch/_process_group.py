@@ -12,16 +12,18 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup, distributed_c10d
 
 from . import _library as lib
+from . import _settings
 from . import _sparse as sparse
 from ._communicator import Communicator
 from ._members import Members
 from ._monitored_barrier import MonitoredBarrier
 from ._profiling import recorded
-from ._reduction import Reduction, move_type
+from ._reduction import Reduction, in_place, move_type
 
 _CPU_IS_KNOWN = (hasattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS")
                  or not hasattr(distributed_c10d, "FlightRecorderHook"))
 _DEFAULT_TIMEOUT = timedelta(minutes=30)
+_LEAST_TO_SHARE = 1 << 16  # bytes; smaller tensors do not go through the staging ring, or hardly
 
 
 def creator(name):
@@ -76,6 +78,7 @@ class TandemProcessGroup(ProcessGroup):
         self._sequence = 0
         self._timeout = timeout
         self._members = Members()
+        self._shares = _settings.shares()
         communicator = Communicator(rank, size, timeout)
         self._become(communicator if enable_reconfigure else communicator.meet(store))
 
@@ -157,6 +160,24 @@ class TandemProcessGroup(ProcessGroup):
         if communicator is not None:
             communicator.close()
 
+    # ---- memory ----
+
+    def share_memory(self, tensor):
+        """Collective: see tandem_torch.share_memory()."""
+        _check(tensor)
+        return self._communicator.shared.share(tensor, self._agree, self._communicator.replace_memory)
+
+    def share_memory_if_it_stays(self, tensor):
+        """share_memory() the second time that the ranks come with the tensor's storage; before and after, nothing."""
+        if not tensor.is_sparse and self._communicator.shared.is_second_sight(tensor):
+            self.share_memory(tensor)
+
+    def _agree(self, yes):
+        """Whether all ranks say so, when all are here."""
+        all_say_so = torch.tensor([yes], dtype=torch.int32)
+        self._all_reduce_all([all_say_so], dist.ReduceOp.MIN).wait()
+        return bool(all_say_so)
+
     # ---- other members (torch 2.15) ----
 
     supports_splitting = True
@@ -216,6 +237,10 @@ class TandemProcessGroup(ProcessGroup):
         return request, (flat, everything), fold
 
     def _all_reduce_one(self, tensor, op):
+        """(request, buffer, what to do when it has ended)"""
+        if (how := in_place(tensor, op)) is not None:
+            pointer = tensor.data_ptr()
+            return self._start("tdmIAllReduce", pointer, pointer, tensor.numel(), *how), tensor, None
         reduction = Reduction(_check(tensor), op)
         if reduction.fold is not None:
             return self._gather_and_fold(reduction, tensor.numel(),
@@ -233,6 +258,8 @@ class TandemProcessGroup(ProcessGroup):
             tensors = [tensors]
         if len(tensors) == 1 and tensors[0].is_sparse:
             return self._all_reduce_sparse(tensors, op)
+        if self._shares and len(tensors) == 1 and tensors[0].nbytes >= _LEAST_TO_SHARE:
+            self.share_memory_if_it_stays(tensors[0])
         return self._all_reduce_all(tensors, op)
 
     def allreduce_coalesced(self, tensors, opts=None):
@@ -253,7 +280,7 @@ class TandemProcessGroup(ProcessGroup):
     def _all_reduce_all(self, tensors, op):
         parts = [self._all_reduce_one(tensor, op) for tensor in tensors]
         return self._work([part[0] for part in parts], (tensors, [part[1] for part in parts]),
-                          [part[2] for part in parts], tensors)
+                          [part[2] for part in parts if part[2] is not None], tensors)
 
     @recorded("reduce")
     def reduce(self, tensors, opts):

@@ -9,17 +9,26 @@ from . import _library as lib
 NATIVE = {torch.int8: lib.INT8, torch.uint8: lib.UINT8, torch.int32: lib.INT32, torch.int64: lib.INT64,
           torch.float16: lib.FLOAT16, torch.float32: lib.FLOAT32, torch.float64: lib.FLOAT64,
           torch.bfloat16: lib.BFLOAT16}
-_OPS = [(ReduceOp.SUM, lib.SUM), (ReduceOp.AVG, lib.AVG), (ReduceOp.PRODUCT, lib.PROD), (ReduceOp.MIN, lib.MIN),
-        (ReduceOp.MAX, lib.MAX)]
+_OPS = {ReduceOp.SUM: lib.SUM, ReduceOp.AVG: lib.AVG, ReduceOp.PRODUCT: lib.PROD, ReduceOp.MIN: lib.MIN,
+        ReduceOp.MAX: lib.MAX}
 # Of truth values, as bytes of 0 and 1.
-_BOOL_OPS = [(ReduceOp.SUM, lib.MAX), (ReduceOp.MAX, lib.MAX), (ReduceOp.BOR, lib.MAX), (ReduceOp.PRODUCT, lib.MIN),
-             (ReduceOp.MIN, lib.MIN), (ReduceOp.BAND, lib.MIN)]
+_BOOL_OPS = {ReduceOp.SUM: lib.MAX, ReduceOp.MAX: lib.MAX, ReduceOp.BOR: lib.MAX, ReduceOp.PRODUCT: lib.MIN,
+             ReduceOp.MIN: lib.MIN, ReduceOp.BAND: lib.MIN}
 # What the library has no reduction for: everybody gathers everything and folds it.
-_FOLDS = [(ReduceOp.BAND, torch.bitwise_and), (ReduceOp.BOR, torch.bitwise_or), (ReduceOp.BXOR, torch.bitwise_xor)]
+_FOLDS = {ReduceOp.BAND: torch.bitwise_and, ReduceOp.BOR: torch.bitwise_or, ReduceOp.BXOR: torch.bitwise_xor}
 
 
-def _find(table, op):
-    return next((value for key, value in table if op == key), None)
+def _kind(op):
+    """ReduceOp.SUM and its like, which can be looked up, of what torch hands over."""
+    return op if isinstance(op, ReduceOp.RedOpType) else op.op
+
+
+def in_place(tensor, op):
+    """(type, reduction) of the library for a tensor that it reduces where it lies; None for others."""
+    kind, reduction = NATIVE.get(tensor.dtype), _OPS.get(_kind(op))
+    if kind is None or reduction is None or not tensor.is_cpu or tensor.is_sparse or not tensor.is_contiguous():
+        return None
+    return kind, reduction
 
 
 def _factor(op):
@@ -46,17 +55,18 @@ class Reduction:
         if op == ReduceOp.PREMUL_SUM:
             factor = _factor(op)
             flat, op = flat * factor.to(flat.dtype) if isinstance(factor, torch.Tensor) else flat * factor, ReduceOp.SUM
+        op = _kind(op)
         if flat.is_complex():
             if not (op == ReduceOp.SUM or op == ReduceOp.AVG):
                 raise ValueError(f"tandem has no reduction {op} of {tensor.dtype}; sums and averages it has")
             flat = torch.view_as_real(flat)
         if flat.dtype == torch.bool:
-            flat, self.op = flat.view(torch.uint8), _find(_BOOL_OPS, op)
+            flat, self.op = flat.view(torch.uint8), _BOOL_OPS.get(op)
             self.fold = torch.bitwise_xor if op == ReduceOp.BXOR else None
         else:
-            self.op = _find(_OPS, op)
+            self.op = _OPS.get(op)
             if self.op is None:
-                self.fold = _find(_FOLDS, op)
+                self.fold = _FOLDS.get(op)
             elif self.fold is None and flat.dtype not in NATIVE:
                 flat = flat.to(torch.float32 if flat.is_floating_point() else torch.int64)
         if self.op is None and self.fold is None:

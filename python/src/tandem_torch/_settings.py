@@ -15,6 +15,14 @@ def replaced():
     return names
 
 
+def shares():
+    """TANDEM_TORCH_SHARE=1: what all_reduce meets a second time moves into memory that the ranks of a node share."""
+    text = os.environ.get("TANDEM_TORCH_SHARE", "0")
+    if text not in ("0", "1"):
+        raise ValueError(f"TANDEM_TORCH_SHARE is '{text}', expected 0 or 1")
+    return text == "1"
+
+
 def library():
     """TANDEM_TORCH_LIBRARY: a libtandem_comm.so instead of the wheel's; None: the wheel's."""
     return os.environ.get("TANDEM_TORCH_LIBRARY")

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
+_NO_TIME = timedelta(0)
 # A wait comes back to Python this often, so that Ctrl-C is heard.
 PATIENCE_US = 50_000
 
@@ -67,7 +68,7 @@ class TandemWork(Work):
 
     def wait(self, timeout=None):
         limit_ms = -1
-        if timeout is not None and timeout > timedelta(0):
+        if timeout is not None and timeout > _NO_TIME:
             limit_ms = max(1, int(timeout.total_seconds() * 1000))
         while True:
             with self._lock:
@@ -117,7 +118,17 @@ class TandemWork(Work):
                 self.complete_future()
             else:
                 self._communicator.completer.add(self)
+            if not self.is_success():
+                self._fail_in_backward()
         return self._future
+
+    def _fail_in_backward(self):
+        """A failure that reaches a backward pass through the future has lost its type on the way through C++. So the
+        pass, if this thread is in one, waits here at its end, before DistributedDataParallel waits for the future."""
+        try:
+            torch.autograd.Variable._execution_engine.queue_callback(self.wait)
+        except RuntimeError:  # no backward pass
+            pass
 
     getFuture = get_future
 
@@ -152,6 +163,7 @@ class Completer:
     def _run(self):
         while (work := self._queue.get()) is not None:
             work.complete_future()
+            del work  # and its tensors, which this thread would keep until the next
 
     def stop(self):
         if self._thread is not None and self._thread is not threading.current_thread():

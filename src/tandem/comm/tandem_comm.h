@@ -163,8 +163,15 @@ TDM_API tdmResult_t tdmCommUserRank(tdmComm_t comm, int* rank);
 // Page-aligned zeros that all ranks of the node have mapped; collectives inside a node work in it
 // without copies. Collective; ranks may ask for different sizes. Zero bytes: `*memory` is null.
 TDM_API tdmResult_t tdmMemAlloc(tdmComm_t comm, void** memory, size_t bytes);
-// Not collective. Null is allowed; anything else that tdmMemAlloc did not return is
-// tdmInvalidArgument.
+// Puts memory as tdmMemAlloc's in the place of [memory, memory + bytes): whole pages that the
+// caller has mapped by itself. Their contents stay; nobody writes to them meanwhile. `*file`
+// becomes a descriptor of the memory file that lies there; the caller closes it. The caller unmaps
+// the pages after tdmMemFree (or the communicator's end), which leaves them mapped. Collective;
+// ranks may give different sizes. Operations may be under way, but they do not move meanwhile.
+// Errors: tdmInvalidArgument (not the beginning of a page), tdmSystemError, tdmRemoteError.
+TDM_API tdmResult_t tdmMemReplace(tdmComm_t comm, void* memory, size_t bytes, int* file);
+// Not collective; operations may be under way on other memory. Null is allowed; anything else that
+// is not memory of tdmMemAlloc or tdmMemReplace is tdmInvalidArgument.
 TDM_API tdmResult_t tdmMemFree(tdmComm_t comm, void* memory);
 
 // ---- collectives ----

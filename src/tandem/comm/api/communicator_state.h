@@ -92,6 +92,7 @@ struct Communicator::State {
   void tune(Communicator& communicator);
   void open_node_streams();
   NodeMemory share_memory(std::size_t bytes);
+  NodeMemory share_file(const rendezvous::FileDescriptor& file, SharedSegment own);
   std::vector<DescriptorOfRank> exchange_descriptors(const rendezvous::FileDescriptor& own,
                                                      std::size_t bytes);
   const Peer& peer(int r) const {

@@ -1,8 +1,27 @@
 #include "tandem/comm/api/memory.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+
 #include "tandem/comm/api/communicator_state.h"
+#include "tandem/core/error.h"
 
 namespace tandem::comm {
+namespace {
+
+void write_all(const rendezvous::FileDescriptor& file, std::span<const std::byte> data) {
+  std::size_t done = 0;
+  while (done < data.size()) {
+    const ssize_t count =
+        ::pwrite(file.get(), data.data() + done, data.size() - done, static_cast<off_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) throw io_error("cannot write", "memfd", errno);
+    done += static_cast<std::size_t>(count);
+  }
+}
+
+}  // namespace
 
 struct CommunicatorMemory::Impl {
   NodeMemory memory;
@@ -25,9 +44,9 @@ std::span<std::byte> CommunicatorMemory::bytes() const {
   return impl_ ? impl_->own : std::span<std::byte>();
 }
 
-CommunicatorMemory mem_alloc(Communicator& communicator, std::size_t bytes) {
+// Collectives know `memory` from here on.
+CommunicatorMemory share_with_node(Communicator& communicator, NodeMemory memory) {
   Communicator::State& s = *communicator.state_;
-  NodeMemory memory = share_node_memory(communicator, bytes);
   std::vector<std::span<std::byte>> segments;
   for (int i = 0; i < communicator.local_size(); ++i) segments.push_back(memory.segment(i));
   auto impl = std::make_unique<CommunicatorMemory::Impl>(std::move(memory));
@@ -37,6 +56,24 @@ CommunicatorMemory mem_alloc(Communicator& communicator, std::size_t bytes) {
     impl->id = s.channel->add_allocation(std::move(segments));
   }
   return CommunicatorMemory(std::move(impl));
+}
+
+CommunicatorMemory mem_alloc(Communicator& communicator, std::size_t bytes) {
+  return share_with_node(communicator, share_node_memory(communicator, bytes));
+}
+
+CommunicatorMemory mem_replace(Communicator& communicator, std::span<std::byte> pages,
+                               rendezvous::FileDescriptor& file) {
+  Communicator::State& s = *communicator.state_;
+  s.check_open();
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  if (reinterpret_cast<std::uintptr_t>(pages.data()) % page != 0) {
+    raise<InvalidArgument>("the memory to replace begins at {}, expected the beginning of a page",
+                           static_cast<const void*>(pages.data()));
+  }
+  file = SharedSegment::create_file(pages.size());
+  write_all(file, pages);
+  return share_with_node(communicator, s.share_file(file, SharedSegment(file, pages)));
 }
 
 NodeMemory share_node_memory(Communicator& communicator, std::size_t bytes) {

@@ -27,7 +27,7 @@ class CommunicatorMemory {
   }
 
  private:
-  friend CommunicatorMemory mem_alloc(Communicator& communicator, std::size_t bytes);
+  friend CommunicatorMemory share_with_node(Communicator& communicator, NodeMemory memory);
   struct Impl;
   explicit CommunicatorMemory(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
@@ -36,6 +36,13 @@ class CommunicatorMemory {
 // Memory for buffers that collectives inside a node use in place; huge pages where the system gives
 // them. Collective; ranks may ask for different sizes. Throws CommError.
 CommunicatorMemory mem_alloc(Communicator& communicator, std::size_t bytes);
+
+// Puts such memory in the place of `pages`, whole pages that the caller has mapped and unmaps after
+// the end of the result, which leaves them mapped. Their contents stay; nobody writes to them
+// meanwhile. `file` becomes the memory file that lies there. Collective; ranks may give different
+// sizes. Throws CommError, IoError, InvalidArgument.
+CommunicatorMemory mem_replace(Communicator& communicator, std::span<std::byte> pages,
+                               rendezvous::FileDescriptor& file);
 
 // Collective over the ranks of this node: every rank contributes a zeroed segment of `bytes` (its
 // own wish, may be 0), which the others read and write by themselves. Throws CommError.

@@ -128,14 +128,20 @@ std::vector<DescriptorOfRank> Communicator::State::exchange_descriptors(
 }
 
 NodeMemory Communicator::State::share_memory(std::size_t bytes) {
-  const rendezvous::FileDescriptor own = SharedSegment::create_file(bytes);
-  const std::vector<DescriptorOfRank> received = exchange_descriptors(own, bytes);
+  const rendezvous::FileDescriptor file = SharedSegment::create_file(bytes);
+  return share_file(file, SharedSegment(file, bytes));
+}
+
+// Collective over the node: every rank gives a memory file, of which `own` is its mapping here.
+NodeMemory Communicator::State::share_file(const rendezvous::FileDescriptor& file,
+                                           SharedSegment own) {
+  const std::vector<DescriptorOfRank> received = exchange_descriptors(file, own.bytes().size());
   std::vector<SharedSegment> segments;
   for (const DescriptorOfRank& one : received) {
     if (one.file) {
       segments.emplace_back(one.file, one.bytes);
     } else {
-      segments.emplace_back(own, bytes);
+      segments.push_back(std::move(own));
     }
   }
   return NodeMemory(std::move(segments));

@@ -2,6 +2,8 @@
 // threads that meet at an id.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <functional>
@@ -171,6 +173,35 @@ TEST(CInterface, MemoryIsZeroedAndFreedOnce) {
     EXPECT_OK(tdmMemFree(comm, memory));
     EXPECT_EQ(tdmMemFree(comm, memory), tdmInvalidArgument);
     EXPECT_OK(tdmMemFree(comm, nullptr));
+  });
+}
+
+TEST(CInterface, MemoryOfTheCallerIsReplacedWhereItLies) {
+  run_ranks(2, [](tdmComm_t comm, int rank) {
+    constexpr std::size_t kCount = (1 << 17) + 3;  // the last page is not full
+    constexpr std::size_t kBytes = kCount * sizeof(std::int64_t);
+    void* memory =
+        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    auto* data = static_cast<std::int64_t*>(memory);
+    std::iota(data, data + kCount, rank);
+    int file = -1;
+    EXPECT_EQ(tdmMemReplace(comm, data + 1, 8, &file), tdmInvalidArgument);
+    EXPECT_THAT(tdmGetLastError(comm), HasSubstr("beginning of a page"));
+    EXPECT_OK(tdmMemReplace(comm, memory, kBytes, &file));
+    EXPECT_EQ(data[kCount - 1], static_cast<std::int64_t>(kCount) - 1 + rank);  // contents stay
+    EXPECT_OK(tdmAllReduce(data, data, kCount, tdmInt64, tdmSum, comm));
+    EXPECT_EQ(data[0], 1);
+    EXPECT_EQ(data[kCount - 1], 2 * static_cast<std::int64_t>(kCount) - 1);
+    std::int64_t last = 0;
+    EXPECT_EQ(::pread(file, &last, sizeof last, kBytes - sizeof last), ssize_t{sizeof last});
+    EXPECT_EQ(last, data[kCount - 1]);  // the file is what lies there
+    ::close(file);
+    EXPECT_OK(tdmMemFree(comm, memory));
+    EXPECT_EQ(data[kCount - 1], last);  // still mapped, and private for collectives
+    EXPECT_OK(tdmAllReduce(data, data, kCount, tdmInt64, tdmMax, comm));
+    EXPECT_EQ(data[kCount - 1], last);
+    ::munmap(memory, kBytes);
   });
 }
 

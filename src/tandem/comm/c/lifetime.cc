@@ -294,17 +294,33 @@ tdmResult_t tdmMemAlloc(tdmComm_t comm, void** memory, size_t bytes) {
   });
 }
 
+tdmResult_t tdmMemReplace(tdmComm_t comm, void* memory, size_t bytes, int* file) {
+  return guarded(comm, [&] {
+    auto& communicator = communicator_of(comm);
+    require_not_null(memory, "memory");
+    require_not_null(file, "file");
+    const Door::Entry inside(*comm->door);
+    require_no_group(comm, "tdmMemReplace");
+    comm->memory.reserve(comm->memory.size() + 1);
+    tandem::rendezvous::FileDescriptor made;
+    comm->memory.push_back(
+        mem_replace(communicator, {static_cast<std::byte*>(memory), bytes}, made));
+    *file = made.release();
+  });
+}
+
 tdmResult_t tdmMemFree(tdmComm_t comm, void* memory) {
   return guarded(comm, [&] {
     communicator_of(comm);
     if (memory == nullptr) return;
+    const Door::Entry inside(*comm->door);
     const auto found = std::find_if(comm->memory.begin(), comm->memory.end(), [&](const auto& one) {
       return !one.bytes().empty() && one.bytes().data() == memory;
     });
     if (found == comm->memory.end()) {
       tandem::raise<tandem::InvalidArgument>(
-          "tdmMemFree: {} was not returned by tdmMemAlloc of this communicator, or is freed "
-          "already",
+          "tdmMemFree: {} is not memory of tdmMemAlloc or tdmMemReplace of this communicator, or "
+          "is freed already",
           memory);
     }
     comm->memory.erase(found);

@@ -65,16 +65,32 @@ SharedSegment::SharedSegment(int descriptor, std::size_t bytes) : size_(bytes) {
   if (bytes >= 2 * kHugePage) ::madvise(address, bytes, MADV_HUGEPAGE);  // a wish
 }
 
+SharedSegment::SharedSegment(const rendezvous::FileDescriptor& descriptor,
+                             std::span<std::byte> place)
+    : size_(place.size()), unmaps_(false) {
+  if (place.empty()) return;
+  void* address = ::mmap(place.data(), place.size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                         descriptor.get(), 0);
+  if (address == MAP_FAILED) {
+    raise<IoError>("cannot map {} MiB of shared memory in the place of other memory: {}",
+                   place.size() >> 20, std::strerror(errno));
+  }
+  data_ = static_cast<std::byte*>(address);
+}
+
 SharedSegment::~SharedSegment() {
-  if (data_ != nullptr) ::munmap(data_, size_);
+  if (data_ != nullptr && unmaps_) ::munmap(data_, size_);
 }
 
 SharedSegment::SharedSegment(SharedSegment&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      unmaps_(other.unmaps_) {}
 
 SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(unmaps_, other.unmaps_);
   return *this;
 }
 

@@ -47,6 +47,9 @@ class SharedSegment {
   SharedSegment(const rendezvous::FileDescriptor& descriptor, std::size_t bytes)
       : SharedSegment(descriptor.get(), bytes) {}
   SharedSegment(int descriptor, std::size_t bytes);
+  // Maps it over `place`, whole pages that are mapped already and stay mapped when the segment
+  // ends. Throws IoError.
+  SharedSegment(const rendezvous::FileDescriptor& descriptor, std::span<std::byte> place);
   ~SharedSegment();
   SharedSegment(SharedSegment&& other) noexcept;
   SharedSegment& operator=(SharedSegment&& other) noexcept;
@@ -58,6 +61,7 @@ class SharedSegment {
  private:
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  bool unmaps_ = true;
 };
 
 // One segment per rank of the node, all of them mapped by all of them. Made by
