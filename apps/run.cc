@@ -9,6 +9,7 @@
 #include "apps/command/commands.h"
 #include "apps/command/own_path.h"
 #include "apps/command/voice.h"
+#include "apps/etcd/etcd_lock.h"
 #include "apps/manual/description.h"
 #include "apps/monitor/agent_metrics.h"
 #include "tandem/core/env.h"
@@ -154,6 +155,13 @@ int run(const Invocation& invocation) {
   if (parts.options.log_format == LogFormat::kJson)
     parts.inherited["TANDEM_LOG_FORMAT"] = enum_name(parts.options.log_format);
   parts.job_token = job_token(parts.options, environment);
+  if (parts.program.own_job && parts.options.max_nodes > 1) {
+    if (auto lock = etcd_lock_options(parts.options.rdzv_conf, environment, parts.options.rdzv_id,
+                                      parts.job_token)) {
+      lock->log = parts.log;
+      parts.lock = std::make_shared<EtcdLock>(std::move(*lock));
+    }
+  }
   parts.temporary = environment.get("TMPDIR").value_or("/tmp");
   parts.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
   parts.status_interval_s = status_interval(environment);
