@@ -20,6 +20,7 @@
 #include "apps/monitor/agent_metrics.h"
 #include "apps/monitor/metrics.h"
 #include "apps/monitor/trainjob_status.h"
+#include "apps/stand_in.h"
 #include "apps/stop_signals.h"
 #include "tandem/comm/api/communicator.h"
 #include "tandem/comm/failure/flight_recorder.h"
@@ -171,6 +172,9 @@ int run_job(const JobCommand& command, const Invocation& invocation,
   if (const auto identity = rendezvous::identify(environment); identity.distributed())
     voice.rank = identity.rank;
   if (voice.format == LogFormat::kJson) print_failed_checks_as_json();
+  if (const auto code =
+          stand_in_for_rank(command.name, invocation, request.arguments.training, voice))
+    return *code;
   StopSignals signals(voice);
   std::signal(SIGUSR1, handle_record_request);
   std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "apps/command/commands.h"
+#include "apps/command/own_path.h"
 #include "apps/command/voice.h"
 #include "apps/manual/description.h"
 #include "tandem/core/error.h"
@@ -59,12 +60,6 @@ std::string help() {
     text += fmt::format("  {} {}\n      {}\n", fmt::join(typed_names(flag), ", "), flag.value,
                         flag.help);
   return text;
-}
-
-std::string own_path() {
-  std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? "tandem" : path.string();
 }
 
 // Its stdin and stdout are the connection to mpirun; nothing else may write there.

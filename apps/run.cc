@@ -4,11 +4,12 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
 #include <memory>
 
 #include "apps/command/commands.h"
+#include "apps/command/own_path.h"
 #include "apps/command/voice.h"
+#include "apps/etcd/etcd_lock.h"
 #include "apps/manual/description.h"
 #include "apps/monitor/agent_metrics.h"
 #include "tandem/core/env.h"
@@ -65,12 +66,6 @@ bool asks_help(const std::vector<std::string>& words) {
   return !words.empty() && (words.front() == "--help" || words.front() == "-h");
 }
 
-std::string own_path() {
-  std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? "tandem" : path.string();
-}
-
 launch::ProgramPlaces places(const Environment& environment) {
   launch::ProgramPlaces places;
   places.self = own_path();
@@ -119,30 +114,6 @@ std::string job_token(const launch::RunOptions& options, const Environment& envi
   return fmt::format("{:02x}", fmt::join(rendezvous::make_nonce(), ""));
 }
 
-// One port for all that this agent starts, from before it looks for the others. A pod whose port
-// another one of its node has (hostNetwork) would be killed by its liveness probe: it ends with the
-// reason, and starts again.
-std::unique_ptr<MetricsServer> metrics_server(const AgentMetrics& metrics,
-                                              const Environment& environment,
-                                              const launch::Log& log_line) {
-  const auto port = environment.get_int("TANDEM_METRICS_PORT", 1, 65535);
-  if (!port) return nullptr;
-  try {
-    return std::make_unique<MetricsServer>(metrics, static_cast<std::uint16_t>(*port));
-  } catch (const ConfigError& error) {
-    if (environment.get("KUBERNETES_SERVICE_HOST")) {
-      raise<CommError>(
-          "TANDEM_METRICS_PORT={}: {}; the probes of this pod could not be answered. With "
-          "hostNetwork each pod of a node needs a port of its own, in TANDEM_METRICS_PORT and the "
-          "container's ports",
-          *port, error.what());
-    }
-    log_line(fmt::format("warning: TANDEM_METRICS_PORT={}: {}; the job goes on without", *port,
-                         error.what()));
-    return nullptr;
-  }
-}
-
 }  // namespace
 
 std::string why_own_agent(const Environment& environment) {
@@ -184,15 +155,20 @@ int run(const Invocation& invocation) {
   if (parts.options.log_format == LogFormat::kJson)
     parts.inherited["TANDEM_LOG_FORMAT"] = enum_name(parts.options.log_format);
   parts.job_token = job_token(parts.options, environment);
+  if (parts.program.own_job && parts.options.max_nodes > 1) {
+    if (auto lock = etcd_lock_options(parts.options.rdzv_conf, environment, parts.options.rdzv_id,
+                                      parts.job_token)) {
+      lock->log = parts.log;
+      parts.lock = std::make_shared<EtcdLock>(std::move(*lock));
+    }
+  }
   parts.temporary = environment.get("TMPDIR").value_or("/tmp");
   parts.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
-  constexpr long kDay = 86400;
-  parts.status_interval_s =
-      static_cast<int>(environment.get_int("TANDEM_STATUS_INTERVAL", 0, kDay).value_or(60));
+  parts.status_interval_s = status_interval(environment);
   std::signal(SIGPIPE, SIG_IGN);
   AgentMetrics metrics;
   std::unique_ptr<MetricsServer> server;
-  if (parts.program.own_job) server = metrics_server(metrics, environment, parts.log);
+  if (parts.program.own_job) server = agent_server(metrics, environment, parts.log);
   if (server)
     parts.publish = [&metrics](const launch::JobStatus& status) { metrics.publish(status); };
   return launch::run_agent(std::move(parts));

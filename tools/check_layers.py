@@ -55,6 +55,7 @@ LAYERS = {
     "apps/serve": ["apps/answering", "apps/command", "text"],
     "apps/monitor": ["apps/serve", "launch", "elastic", "hub", "trainer"],
     "apps/doctor": ["apps/command", "launch", "rendezvous"],
+    "apps/etcd": ["elastic", "hub", "text", "comm", "rendezvous"],
     "apps/manifest": ["apps/command", "flags"],
     "apps/bench": ["apps/command", "flags", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "rendezvous", "kernels"],
     "apps/plan": ["apps/bench", "apps/command", "dist", "membership", "comm", "models"],

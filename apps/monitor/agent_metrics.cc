@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "tandem/core/error.h"
+
 namespace tandem::apps {
 namespace {
 
@@ -68,6 +70,32 @@ void SeatMetrics::train_end() {
 void SeatMetrics::tell() {
   told_ = Clock::now();
   seat_.measured(metrics_.progress());
+}
+
+std::unique_ptr<MetricsServer> agent_server(const AgentMetrics& metrics,
+                                            const Environment& environment,
+                                            const launch::Log& log_line) {
+  const auto port = environment.get_int("TANDEM_METRICS_PORT", 1, 65535);
+  if (!port) return nullptr;
+  try {
+    return std::make_unique<MetricsServer>(metrics, static_cast<std::uint16_t>(*port));
+  } catch (const ConfigError& error) {
+    if (environment.get("KUBERNETES_SERVICE_HOST")) {
+      raise<CommError>(
+          "TANDEM_METRICS_PORT={}: {}; the probes of this pod could not be answered. With "
+          "hostNetwork each pod of a node needs a port of its own, in TANDEM_METRICS_PORT and the "
+          "container's ports",
+          *port, error.what());
+    }
+    log_line(fmt::format("warning: TANDEM_METRICS_PORT={}: {}; the job goes on without", *port,
+                         error.what()));
+    return nullptr;
+  }
+}
+
+int status_interval(const Environment& environment) {
+  constexpr long kDay = 86400;
+  return static_cast<int>(environment.get_int("TANDEM_STATUS_INTERVAL", 0, kDay).value_or(60));
 }
 
 }  // namespace tandem::apps

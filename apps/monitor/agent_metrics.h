@@ -3,11 +3,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 
 #include "apps/monitor/metrics.h"
+#include "tandem/core/env.h"
 #include "tandem/elastic/seat.h"
+#include "tandem/launch/job_link.h"
 #include "tandem/launch/job_status.h"
 
 namespace tandem::apps {
@@ -35,6 +38,17 @@ class AgentMetrics final : public Metrics {
   launch::JobStatus status_;
   Clock::time_point published_ = Clock::now();
 };
+
+// The agent's port, TANDEM_METRICS_PORT; null without one. One port for all that the agent starts,
+// from before it looks for the others. A port that cannot be had is worth a line only, but for a pod:
+// its liveness probe would kill it, so it ends with the reason (CommError) and starts again.
+std::unique_ptr<MetricsServer> agent_server(const AgentMetrics& metrics,
+                                            const Environment& environment,
+                                            const launch::Log& log_line);
+
+// TANDEM_STATUS_INTERVAL: seconds between the lines that say where the job stands. Throws
+// ConfigError.
+int status_interval(const Environment& environment);
 
 // A worker's side: what it measures goes to its agent, at most once a second while it trains.
 // Outlived by the seat.

@@ -101,6 +101,26 @@ TEST(Agent, InstallsWhenAllHaveAccepted) {
   EXPECT_EQ(orders_of<RunView>(agent).size(), 1u);
 }
 
+// With an external lock: another may have it from now on, so nothing is computed until it is back.
+TEST(Agent, WhoLosesTheLockComputesNothing) {
+  AgentOptions locked = options(1, {1, 4});
+  locked.external_lock = true;
+  Agent agent(locked, kRules, {0, true, 1, false}, kStart);
+  agent.wake(kStart);
+  EXPECT_EQ(orders_of<TakeLock>(agent).size(), 1u);
+  agent.lock(kStart, true);
+  EXPECT_EQ(orders_of<RunView>(agent).size(), 1u);
+  agent.lock(kStart, false);
+  EXPECT_EQ(orders_of<StopWorkers>(agent).size(), 1u);
+  EXPECT_THAT(agent.waiting_for(), HasSubstr("external lock"));
+  agent.stopped(kStart, 3);
+  EXPECT_TRUE(orders_of<RunView>(agent).empty());
+  agent.lock(kStart, true);
+  const std::vector<RunView> runs = orders_of<RunView>(agent);
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].view.step, 3u);
+}
+
 // A certain loss: stop, ask, at once; nobody waits for a limit.
 TEST(Agent, ProposesAtOnceWhenALossIsCertain) {
   Agent agent = leader_of_three();

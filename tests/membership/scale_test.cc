@@ -67,27 +67,20 @@ TEST(Goodput, OfTheSimplestCases) {
   EXPECT_THROW(steps_with_failures(speed, {}), InvalidArgument);
 }
 
-// Nodes that fail at random, event by event, with the view changes that the simulator measures.
-TEST(Goodput, IsWhatAJobOfFailingNodesMakes) {
-  constexpr std::size_t kNodes = 16;
-  NodeFailures failures{.mtbf_seconds = 2000, .absence_seconds = 300, .loss_seconds = 0};
-  failures.loss_seconds = lose_one(kNodes, {}).seconds + 2;
-  failures.join_seconds = lose_one(kNodes, {}).seconds;
-  failures.min_nodes = 8;
-  std::vector<double> speed;
-  for (std::size_t n = 1; n <= kNodes; ++n) speed.push_back(10.0 * static_cast<double>(n) / kNodes);
-
+// Nodes that fail at random, event by event, with the view changes that the simulator measures: the
+// steps per second that are left.
+double steps_of_failing_nodes(const std::vector<double>& speed, const NodeFailures& failures,
+                              double end) {
   std::mt19937_64 random(18);
   const auto after = [&](double mean) {
     return mean * -std::log1p(-std::uniform_real_distribution<>()(random));
   };
-  std::vector<bool> there(kNodes, true);
+  std::vector<bool> there(speed.size(), true);
   std::vector<double> next;
-  for (std::size_t i = 0; i < kNodes; ++i) next.push_back(after(failures.mtbf_seconds));
-  constexpr double kEnd = 2e6;
+  for (std::size_t i = 0; i < speed.size(); ++i) next.push_back(after(failures.mtbf_seconds));
   double now = 0, steps = 0, paused = 0;
-  std::size_t members = kNodes;
-  while (now < kEnd) {
+  std::size_t members = speed.size();
+  while (now < end) {
     const auto who =
         static_cast<std::size_t>(std::min_element(next.begin(), next.end()) - next.begin());
     const bool runs = members >= static_cast<std::size_t>(failures.min_nodes);
@@ -101,7 +94,24 @@ TEST(Goodput, IsWhatAJobOfFailingNodesMakes) {
     paused += there[who] ? failures.join_seconds : failures.loss_seconds;
     next[who] = now + after(there[who] ? failures.mtbf_seconds : failures.absence_seconds);
   }
-  EXPECT_NEAR(steps / now, steps_with_failures(speed, failures), 0.01 * steps / now);
+  return steps / now;
+}
+
+// A node fails every 125 s, however many there are.
+TEST(Goodput, IsWhatAJobOfFailingNodesMakes) {
+  for (const std::size_t nodes : {16, 256, 4096}) {
+    const double change = lose_one(nodes, {}).seconds;
+    NodeFailures failures{.mtbf_seconds = 125.0 * static_cast<double>(nodes),
+                          .absence_seconds = 300,
+                          .loss_seconds = change + 2,
+                          .join_seconds = change};
+    failures.min_nodes = static_cast<int>(nodes / 2);
+    std::vector<double> speed;
+    for (std::size_t n = 1; n <= nodes; ++n)
+      speed.push_back(10.0 * static_cast<double>(n) / static_cast<double>(nodes));
+    const double seen = steps_of_failing_nodes(speed, failures, 2e6);
+    EXPECT_NEAR(seen, steps_with_failures(speed, failures), 0.01 * seen) << nodes << " nodes";
+  }
 }
 
 }  // namespace

@@ -104,6 +104,13 @@ TEST_F(ElasticHosts, NobodyWaitsForEver) {
   EXPECT_THAT(end(0, 1).err, HasSubstr("2 nodes to begin; 1 are here"));
 }
 
+// A host without a network says so, and what to do.
+TEST_F(ElasticHosts, ALonelyHostSaysSo) {
+  cut();
+  agents_[1] = agent(1, {.count = "2", .conf = ",join_timeout=1"});
+  EXPECT_THAT(end(1, 200).err, HasSubstr("no network interface but loopback"));
+}
+
 // Who would compute something else is told why, and the job goes on.
 TEST_F(ElasticHosts, WhoComputesSomethingElseIsRefused) {
   agents_[0] = agent(0, {});

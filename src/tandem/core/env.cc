@@ -39,6 +39,10 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"DISABLE_KUBEFLOW_INTEGRATION", "true: no progress goes to KUBEFLOW_TRAINER_SERVER_URL"},
     {"FI_PROVIDER",
      "libfabric's choice of providers; libfabric itself reads this and its other FI_* variables"},
+    {"ETCDCTL_CACERT", "file of certificates for --rdzv-conf etcd=https://… (etcdctl's name)"},
+    {"ETCDCTL_CERT", "certificate that is shown to etcd (etcdctl's name)"},
+    {"ETCDCTL_KEY", "key of ETCDCTL_CERT (etcdctl's name)"},
+    {"ETCDCTL_USER", "NAME:PASSWORD of a user of etcd (etcdctl's name)"},
     {"GLOO_SOCKET_IFNAME", "network interfaces for connections between hosts (Gloo's name)"},
     {"HF_DATASETS_CACHE", "where Hugging Face datasets keeps its caches"},
     {"HF_DATASETS_OFFLINE", "no network connection is tried for data sets"},
@@ -83,6 +87,9 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"MASTER_ADDR", "host name or address of rank 0"},
     {"MASTER_PORT", "port at which rank 0 listens (default 29500)"},
     {"MPIEXEC_TIMEOUT", "seconds after which tandem mpirun ends the job (MPICH's name)"},
+    {"MPIR_CVAR_CH3_INTERFACE_HOSTNAME",
+     "name under which mpirun was told of this host (Hydra): under it the agents of an elastic job "
+     "find each other"},
     {"MPI_LOCALNRANKS", "number of ranks on this node (Hydra)"},
     {"MPI_LOCALRANKID", "rank of this process on its node (Hydra)"},
     {"MV2_COMM_WORLD_LOCAL_RANK", "rank of this process on its node (MVAPICH2)"},
@@ -153,6 +160,9 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"TANDEM_CPU_FEATURES",
      "hides what the CPU has beyond this list of avx2, avx512, avx512_vnni, avx512_bf16 and "
      "amx_bf16, or none; to see on one machine what another will do"},
+    {"TANDEM_ELASTIC",
+     "1: ranks that mpirun has started outlive each other, 0: they do not; unset: under tandem "
+     "mpirun, and on one host under mpirun -disable-auto-cleanup"},
     {"TANDEM_FEATURE_CACHE",
      "folder in which features are kept for the next run, or off; unset: tandem/features in "
      "XDG_CACHE_HOME or ~/.cache"},

@@ -35,6 +35,7 @@ membership::AgentOptions Node::agent_options(const NodeOptions& options) {
   result.bounds = options.place->bounds;
   result.contacts = options.place->contacts;
   result.founder = options.place->founder;
+  result.external_lock = options.place->lock != nullptr;
   return result;
 }
 
@@ -46,6 +47,7 @@ Node::Node(NodeOptions options)
                                                membership::Holding{}, now());
   if (!options_.place) return;
   NodePlace& place = *options_.place;
+  if (place.lock) place.lock->join(agent_->options().self.id, place.address);
   links_ = std::make_unique<AgentLinks>(
       std::move(place.listener),
       AgentLinksOptions{agent_->options().self, place.job, place.token, options_.log});
@@ -296,11 +298,13 @@ milliseconds Node::nap() const {
         nap, std::chrono::ceil<milliseconds>(stop_since_ + options_.leave_limit - Clock::now()));
   }
   if (links_) nap = std::min({nap, links_->nap(), milliseconds(500)});
+  if (options_.place && options_.place->lock) nap = std::min(nap, options_.place->lock->nap());
   return std::max(nap, milliseconds(0));
 }
 
 void Node::serve() {
   hear_others();
+  hear_lock();
   for (int worker = 0; worker < options_.workers; ++worker) {
     Seat& seat = seats_[static_cast<std::size_t>(worker)];
     if (seat.state == State::kGone || !seat.line.descriptor()) continue;

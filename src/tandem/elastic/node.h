@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "tandem/elastic/agent_links.h"
+#include "tandem/elastic/external_lock.h"
 #include "tandem/elastic/packet.h"
 #include "tandem/elastic/seat.h"
 #include "tandem/membership/agent.h"
@@ -40,6 +41,7 @@ struct NodePlace {
   bool founder = false;               // makes the first view, and decides what is decided once
   membership::Bounds bounds;
   std::chrono::milliseconds patience{600000};  // how long to wait for enough nodes
+  std::shared_ptr<ExternalLock> lock;          // null: the nodes are counted
 };
 
 struct NodeOptions {
@@ -159,6 +161,7 @@ class Node {
   std::uint64_t shown_view() const { return links_ ? view_.counter : serial_; }
   void run(const std::vector<int>& workers, const Ranks& ranks, const Briefing& briefing);
   void hear_others();
+  void hear_lock();
   void hear_stranger(const AgentLinks::News::Stranger& stranger);
   void hear_fact(const membership::Fact& fact);
   void send_place(const std::string& place);

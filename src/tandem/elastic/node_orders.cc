@@ -77,6 +77,9 @@ void Node::obey() {
               ask_boundary();
             } else if constexpr (std::is_same_v<O, membership::End>) {
               obey(o, saves);
+            } else if constexpr (std::is_same_v<O, membership::TakeLock> ||
+                                 std::is_same_v<O, membership::DropLock>) {
+              options_.place->lock->want(std::is_same_v<O, membership::TakeLock>);
             }
           },
           order);
@@ -213,7 +216,10 @@ void Node::fail(int code, const std::string& message) {
 void Node::hear_others() {
   if (!links_) return;
   AgentLinks::News news = links_->serve();
-  for (const membership::NodeId node : news.dead) agent_->peer_dead(now(), node);
+  for (const membership::NodeId node : news.dead) {
+    agent_->peer_dead(now(), node);
+    if (options_.place->lock) options_.place->lock->note_dead(node);
+  }
   for (const std::string& address : news.nobody_at) agent_->nobody_at(now(), address);
   for (const AgentLinks::News::Stranger& stranger : news.strangers) hear_stranger(stranger);
   for (const membership::Frame& frame : news.frames) {
@@ -230,6 +236,15 @@ void Node::hear_others() {
   const int asker = askers_.front();
   askers_.erase(askers_.begin());
   answer_asker(asker);
+}
+
+// The leader has it, so that nobody begins the job again beside it.
+void Node::hear_lock() {
+  if (!options_.place || !options_.place->lock) return;
+  ExternalLock& lock = *options_.place->lock;
+  if (agent_->leads()) lock.want(true);
+  agent_->lock(now(), lock.held());
+  obey();
 }
 
 // At an address where the job should be, before it was met, that is the end.

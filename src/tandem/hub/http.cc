@@ -76,6 +76,9 @@ void set_network(CURL* handle, const HttpRequest& request, const HttpOptions& op
   set(handle, CURLOPT_PROXY, (secure ? options.proxy_for_https : options.proxy_for_http).c_str());
   set(handle, CURLOPT_NOPROXY, options.no_proxy.c_str());
   if (!options.ca_bundle.empty()) set(handle, CURLOPT_CAINFO, options.ca_bundle.c_str());
+  if (!options.client_certificate.empty())
+    set(handle, CURLOPT_SSLCERT, options.client_certificate.c_str());
+  if (!options.client_key.empty()) set(handle, CURLOPT_SSLKEY, options.client_key.c_str());
 }
 
 std::string first_of(const Environment& environment, std::initializer_list<const char*> names) {

@@ -22,8 +22,9 @@ struct HttpOptions {
   long min_bytes_per_second = 1024;
   std::string proxy_for_http;  // empty: none
   std::string proxy_for_https;
-  std::string no_proxy;   // hosts, separated by commas
-  std::string ca_bundle;  // file of certificates; empty: the system's
+  std::string no_proxy;                        // hosts, separated by commas
+  std::string ca_bundle;                       // file of certificates; empty: the system's
+  std::string client_certificate, client_key;  // files, of who asks; empty: none
 };
 
 // Timeouts are HF_HUB_DOWNLOAD_TIMEOUT; http_proxy, https_proxy, all_proxy and no_proxy in either

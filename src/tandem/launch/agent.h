@@ -3,17 +3,31 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tandem/core/env.h"
+#include "tandem/elastic/external_lock.h"
 #include "tandem/launch/attempt_logs.h"
 #include "tandem/launch/job_link.h"
 #include "tandem/launch/job_status.h"
 #include "tandem/launch/placement.h"
 #include "tandem/launch/program.h"
 #include "tandem/launch/run_options.h"
+#include "tandem/rendezvous/socket.h"
 
 namespace tandem::launch {
+
+// Where the agents of a job meet, when somebody has told them.
+struct AgentMeeting {
+  rendezvous::FileDescriptor listener;  // at the port; only in the agent of the first host
+  std::vector<std::string> hosts;       // names and addresses of the first host
+  int port = 0;
+};
+
+class StandIns;
 
 struct AgentParts {
   RunOptions options;
@@ -25,6 +39,11 @@ struct AgentParts {
   std::string error_file;  // where this process should say why it failed; empty: nowhere
   Console console;
   Log log;  // a line for people
+  // Of elastic jobs.
+  std::optional<AgentMeeting> meeting;          // none: where the options say
+  std::shared_ptr<elastic::ExternalLock> lock;  // null: the nodes of several hosts are counted
+  std::shared_ptr<StandIns> stand_ins;          // null: the workers have this process's streams
+  int shards = 0;  // logical shards where the job's flags do not say; 0: a worker's each
   // Told where an elastic job of tandem's own stands, several times a second; by the thread of the
   // agent, which it must not hold up. May be empty.
   std::function<void(const JobStatus&)> publish;

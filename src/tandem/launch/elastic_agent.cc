@@ -15,8 +15,10 @@
 #include "tandem/launch/console_writer.h"
 #include "tandem/launch/control_socket.h"
 #include "tandem/launch/coordinator.h"
+#include "tandem/launch/elastic_member.h"
 #include "tandem/launch/elastic_place.h"
 #include "tandem/launch/signal_inbox.h"
+#include "tandem/launch/stand_ins.h"
 #include "tandem/launch/worker_group.h"
 #include "tandem/rendezvous/socket.h"
 
@@ -30,9 +32,7 @@ constexpr milliseconds kDrain{1000};
 constexpr milliseconds kGoodbye{1000};
 constexpr milliseconds kPublishEvery{200};
 constexpr milliseconds kLines{100};
-// A worker that ends before it was ready is started again after this long, twice as long each time.
-constexpr milliseconds kFirstPause{100};
-constexpr int kMostFalseStarts = 5;  // and no more
+constexpr int kMostFalseStarts = 5;  // ends of a worker before it was ready
 // A worker may be killed so often at one step that nobody gets done (docs/elastic.md says why).
 constexpr int kMostDeathsAtOneStep = 3;
 
@@ -48,11 +48,12 @@ class ElasticAgent {
         inbox_(parts_.options.signals),
         logs_(parts_.options, parts_.options.rdzv_id, parts_.temporary),
         several_(parts_.options.max_nodes > 1),
-        node_({.workers = num_workers(),
-               .shards = num_workers() * parts_.options.max_nodes,
-               .log = parts_.log,
-               .print = [this](int worker, const std::string& lines) { print(worker, lines); },
-               .place = find_place()}) {}
+        node_(
+            {.workers = num_workers(),
+             .shards = parts_.shards > 0 ? parts_.shards : num_workers() * parts_.options.max_nodes,
+             .log = parts_.log,
+             .print = [this](int worker, const std::string& lines) { print(worker, lines); },
+             .place = find_place()}) {}
 
   int run() {
     if (several_) parts_.inherited["TANDEM_NODE_ID"] = node_.key();
@@ -70,17 +71,7 @@ class ElasticAgent {
   }
 
  private:
-  struct Member {
-    std::optional<Worker> process;
-    rendezvous::FileDescriptor out;  // its stdout; none: this process's
-    std::filesystem::path error_file;
-    bool stuck = false;    // it was killed because it did not do what it was told
-    bool drained = false;  // somebody wants the job to go on without it
-    int false_starts = 0;
-    std::uint64_t death_step = 0;  // the last step that was applied when it died last
-    int deaths = 0;                // since then
-    Clock::time_point start_at = Clock::time_point::max();  // again
-  };
+  using Member = ElasticMember;
 
   int num_workers() const { return static_cast<int>(parts_.placement.workers.size()); }
 
@@ -113,21 +104,26 @@ class ElasticAgent {
     return place;
   }
 
+  Console console_of(int worker) const {
+    return parts_.stand_ins ? parts_.stand_ins->console(worker) : parts_.console;
+  }
+
   void start(int worker) {
     Member& member = members_[static_cast<std::size_t>(worker)];
     member.start_at = Clock::time_point::max();
     member.stuck = false;
     member.error_file = logs_.error_file(worker);
-    RunLogs::Ends ends = logs_.open(worker, worker, parts_.console, relay_);
+    const Console console = console_of(worker);
+    RunLogs::Ends ends = logs_.open(worker, worker, console, relay_);
     elastic::Node::Ticket ticket = node_.open_seat(worker);
     WorkerStart start;
     start.command = command_of(parts_.program, worker);
     start.environment = worker_environment(parts_, place(), worker, member.error_file.string());
     start.environment["TANDEM_AGENT"] = std::move(ticket.variable);
-    start.out = ends.out.get();
+    start.out = ends.out ? ends.out.get() : console.out;
     if (lines_.backlog() > 0) stale_.push_back(std::move(member.out));  // may be written to
     member.out = std::move(ends.out);
-    start.err = ends.err.get();
+    start.err = ends.err ? ends.err.get() : console.err;
     start.cpus = parts_.placement.workers[static_cast<std::size_t>(worker)].cpus;
     start.inherited = std::move(ticket.inherited);
     member.process.emplace(start);
@@ -138,13 +134,14 @@ class ElasticAgent {
   // the worker that waits for them does not long.
   void print(int worker, const std::string& lines) {
     const auto& out = members_[static_cast<std::size_t>(worker)].out;
-    lines_.write(out ? out.get() : parts_.console.out, lines);
+    lines_.write(out ? out.get() : console_of(worker).out, lines);
     lines_.drain(kLines);
   }
 
   void step() {
     wait();
     while (const auto number = inbox_.take()) take_signal(*number);
+    hear_stand_ins();
     look();
     if (exit_code_) return;
     start_due();
@@ -179,15 +176,40 @@ class ElasticAgent {
     const auto now = Clock::now();
     for (const Member& member : members_) {
       if (member.process) waits.push_back({member.process->end_signal().get(), POLLIN, 0});
-      if (member.start_at != Clock::time_point::max())
+      if (member.start_is_due())
         nap = std::min(nap, std::chrono::ceil<milliseconds>(member.start_at - now));
     }
     node_.add_to(waits);
     control_.add_to(waits);
+    if (parts_.stand_ins) parts_.stand_ins->add_to(waits);
     if (stopping_) nap = std::min(nap, milliseconds(20));
     if (leave_by_ != Clock::time_point::max()) nap = std::min(nap, milliseconds(200));
     if (parts_.publish) nap = std::min(nap, kPublishEvery);
     ::poll(waits.data(), waits.size(), static_cast<int>(std::max(milliseconds(0), nap).count()));
+  }
+
+  // What mpirun passes on, and whom it has ended.
+  void hear_stand_ins() {
+    if (!parts_.stand_ins) return;
+    const StandIns::News news = parts_.stand_ins->serve();
+    for (const int number : news.signals) take_signal(number);
+    for (const auto& [worker, number] : news.for_one) {
+      auto& process = members_[static_cast<std::size_t>(worker)].process;
+      if (process) process->signal(number);
+    }
+    for (const int worker : news.gone) lose_stand_in(worker);
+  }
+
+  // Who ends what mpirun has started wants its rank to end.
+  void lose_stand_in(int worker) {
+    Member& member = members_[static_cast<std::size_t>(worker)];
+    if (!member.takes_part() || stopping_ || node_.end()) return;
+    member.drain();
+    if (num_taking_part() > 0)
+      return parts_.log(fmt::format(
+          "the process that mpirun has started for worker {} is gone: the others go on", worker));
+    end_code_ = CommError("").exit_code();
+    stop(SIGKILL);
   }
 
   void take_signal(int number) {
@@ -251,12 +273,12 @@ class ElasticAgent {
     if (failure.ending.is_final()) return fail(failure, failure.ending.exit_code());
     if (failure.ending.code == kVolumeGone) return go_for_volume(failure);
     Member& member = members_[static_cast<std::size_t>(worker)];
-    if (node_.has_computed(worker) && dies_in_place(member)) {
+    if (node_.has_computed(worker) && member.count_death(node_.step()) >= kMostDeathsAtOneStep) {
       parts_.log(fmt::format(
           "{}: {} times at step {}, which nobody could apply meanwhile. That is no lost machine, "
           "so the job ends. Give it more memory, or a smaller --per_device_train_batch_size; the "
           "same command goes on from the newest checkpoint",
-          what_happened(member, failure), member.deaths, member.death_step + 1));
+          member.what_happened(failure), member.deaths, member.death_step + 1));
       return fail(failure, 1);
     }
     member.false_starts = was_ready ? 0 : member.false_starts + 1;
@@ -270,23 +292,9 @@ class ElasticAgent {
       if (num_running() == 0 && !any_start_due()) fail(failure, failure.ending.exit_code());
       return;
     }
-    const int pauses = std::max(0, member.false_starts - 1);
-    member.start_at =
-        Clock::now() + (member.false_starts == 0 ? milliseconds(0) : kFirstPause * (1 << pauses));
+    member.start_again();
     ++restarts_;
-    parts_.log(fmt::format("{}; it is started again", what_happened(member, failure)));
-  }
-
-  static std::string what_happened(const Member& member, const Failure& failure) {
-    if (!member.stuck) return describe(failure);
-    return fmt::format("worker {} was stopped or stuck", failure.local_rank);
-  }
-
-  // It has died as often as may be since the last step that anybody applied.
-  bool dies_in_place(Member& member) const {
-    if (member.death_step != node_.step()) member.deaths = 0;
-    member.death_step = node_.step();
-    return ++member.deaths >= kMostDeathsAtOneStep;
+    parts_.log(fmt::format("{}; it is started again", member.what_happened(failure)));
   }
 
   // ---- people ----
@@ -322,13 +330,9 @@ class ElasticAgent {
     return status;
   }
 
-  bool takes_part(const Member& member) const {
-    return !member.drained && (member.process || member.start_at != Clock::time_point::max());
-  }
-
   int num_taking_part() const {
     return static_cast<int>(std::count_if(members_.begin(), members_.end(),
-                                          [&](const Member& m) { return takes_part(m); }));
+                                          [](const Member& m) { return m.takes_part(); }));
   }
 
   // What it computes now is computed again by the others.
@@ -337,15 +341,13 @@ class ElasticAgent {
       raise<ConfigError>("there is no worker {}; this agent has 0 to {}", worker,
                          num_workers() - 1);
     Member& member = members_[static_cast<std::size_t>(worker)];
-    if (!takes_part(member)) raise<ConfigError>("worker {} does not take part", worker);
+    if (!member.takes_part()) raise<ConfigError>("worker {} does not take part", worker);
     if (num_taking_part() == 1)
       raise<ConfigError>("worker {} is the only one{}, send SIGTERM to agent {}", worker,
                          several_ ? " here; for the others to go on without this host"
                                   : "; to end the job after a checkpoint",
                          ::getpid());
-    member.drained = true;
-    member.start_at = Clock::time_point::max();
-    if (member.process) member.process->signal(SIGKILL);
+    member.drain();
     parts_.log(fmt::format("worker {} is drained: it ends and is not started again", worker));
     return fmt::format("worker {} is drained; {} go on", worker, num_taking_part());
   }
@@ -356,11 +358,11 @@ class ElasticAgent {
           "this host can have 1 to {} workers of the job, not {}: --nproc-per-node is the most",
           num_workers(), workers);
     for (int worker = num_workers() - 1; worker >= 0 && num_taking_part() > workers; --worker) {
-      if (takes_part(members_[static_cast<std::size_t>(worker)])) drain(worker);
+      if (members_[static_cast<std::size_t>(worker)].takes_part()) drain(worker);
     }
     for (Member& member : members_) {
       if (num_taking_part() >= workers) break;
-      if (takes_part(member) || member.process) continue;  // or it is about to end
+      if (member.takes_part() || member.process) continue;  // or it is about to end
       member.drained = false;
       member.false_starts = 0;
       member.start_at = Clock::now();
@@ -389,9 +391,8 @@ class ElasticAgent {
   }
 
   bool any_start_due() const {
-    return std::any_of(members_.begin(), members_.end(), [](const Member& member) {
-      return member.start_at != Clock::time_point::max();
-    });
+    return std::any_of(members_.begin(), members_.end(),
+                       [](const Member& member) { return member.start_is_due(); });
   }
 
   void start_due() {
@@ -478,8 +479,7 @@ class ElasticAgent {
   Clock::time_point told_at_ = Clock::now();
   std::uint64_t told_step_ = 0;
   bool stopping_ = false;
-  int stop_signal_ = 0;
-  int end_code_ = 0;
+  int stop_signal_ = 0, end_code_ = 0;
   Clock::time_point kill_at_;
   Clock::time_point leave_by_ = Clock::time_point::max();
   std::optional<int> exit_code_;

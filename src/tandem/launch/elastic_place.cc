@@ -1,11 +1,13 @@
 #include "tandem/launch/elastic_place.h"
 
 #include <cstring>
+#include <optional>
 
 #include "tandem/core/error.h"
 #include "tandem/launch/open_job.h"
 #include "tandem/rendezvous/address.h"
 #include "tandem/rendezvous/connect.h"
+#include "tandem/rendezvous/interfaces.h"
 #include "tandem/rendezvous/job_token.h"
 
 namespace tandem::launch {
@@ -15,6 +17,7 @@ using rendezvous::Deadline;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTry{5000};
+constexpr milliseconds kTryKnown{1000};
 constexpr double kNoticeEverySeconds = 30;
 
 std::uint64_t hash_of(const std::string& job) {
@@ -24,27 +27,53 @@ std::uint64_t hash_of(const std::string& job) {
   return hash;
 }
 
-// The address of this host on the way to the endpoint, once that answers.
-std::string address_towards(const HostAddress& endpoint, milliseconds limit,
-                            const AgentParts& parts, const std::function<void()>& check) {
+// The endpoint, once it answers at one of its addresses.
+struct Towards {
+  std::string own;    // address of this host on the way there
+  std::string there;  // "host:port" that answered
+};
+
+// One attempt.
+std::optional<Towards> try_at(const std::vector<std::string>& hosts, int port, milliseconds limit,
+                              const std::function<void()>& check, std::string& failure) {
   const rendezvous::Handshake handshake{
       .say = elastic::make_greeting(),
       .answer_bytes = elastic::kGreetingBytes,
       .accept = [](const std::string& answer) { return elastic::is_greeting(answer); },
       .check = check};
+  const rendezvous::Connected connected =
+      rendezvous::connect_first(hosts, port, handshake, Deadline(limit), failure);
+  if (!connected.socket) return std::nullopt;
+  return Towards{rendezvous::own_address(connected.socket),
+                 rendezvous::join_host(connected.address, port)};
+}
+
+// The endpoint may be gone for good: another agent of the job.
+std::optional<Towards> try_known(const AgentParts& parts, const std::function<void()>& check) {
+  if (!parts.lock) return std::nullopt;
+  for (const std::string& address : parts.lock->addresses()) {
+    const auto where = rendezvous::split_host(address);
+    std::string failure;
+    if (!where || !where->number) continue;
+    if (auto towards = try_at({where->host}, *where->number, kTryKnown, check, failure))
+      return towards;
+  }
+  return std::nullopt;
+}
+
+Towards find_towards(const std::vector<std::string>& hosts, int port, milliseconds limit,
+                     const AgentParts& parts, const std::function<void()>& check) {
   const Deadline deadline(limit);
   double told = -kNoticeEverySeconds + 5;
   std::string failure;
   while (true) {
-    const std::string hosts[] = {endpoint.host};
-    const Deadline attempt{milliseconds(deadline.remaining_ms(kTry))};
-    const rendezvous::Connected connected =
-        rendezvous::connect_first(hosts, endpoint.port, handshake, attempt, failure);
-    if (connected.socket) return rendezvous::own_address(connected.socket);
+    const milliseconds attempt{deadline.remaining_ms(kTry)};
+    if (const auto towards = try_at(hosts, port, attempt, check, failure)) return *towards;
+    if (const auto towards = try_known(parts, check)) return *towards;
     if (deadline.passed()) break;
     if (deadline.elapsed_seconds() - told >= kNoticeEverySeconds) {
       told = deadline.elapsed_seconds();
-      parts.log(fmt::format("waiting for the agent at {}:{} ({})", endpoint.host, endpoint.port,
+      parts.log(fmt::format("waiting for the agent at {}:{} ({})", fmt::join(hosts, " or "), port,
                             failure));
     }
     const Deadline pause{milliseconds(100)};
@@ -53,25 +82,59 @@ std::string address_towards(const HostAddress& endpoint, milliseconds limit,
       ::poll(nullptr, 0, 20);
     }
   }
-  raise<CommError>(
-      "no agent answered at {}:{} within {:.0f} s ({}); start tandem run with the same "
-      "--rdzv-endpoint or --master-addr there",
-      endpoint.host, endpoint.port, deadline.limit_seconds(), failure);
+  raise<CommError>("no agent answered at {}:{} within {:.0f} s ({}); {}", fmt::join(hosts, " or "),
+                   port, deadline.limit_seconds(), failure,
+                   parts.meeting
+                       ? "TANDEM_IFNAME chooses the interfaces that agents tell each other"
+                       : "start tandem run with the same --rdzv-endpoint or --master-addr there");
+}
+
+// Nobody elsewhere can reach such a host, and it reaches nobody.
+void warn_of_loneliness(const AgentParts& parts) {
+  if (parts.options.local_addr.starts_with("127.") || !rendezvous::own_addresses("").empty())
+    return;
+  parts.log(fmt::format(
+      "warning: of {} nodes this one has no network interface but loopback: agents on other hosts "
+      "cannot meet it. Give it a network (`ip addr` shows what is there; TANDEM_IFNAME chooses); "
+      "for agents of this machine only, write --rdzv-endpoint 127.0.0.1:PORT --local-addr "
+      "127.0.0.1 on all of them",
+      parts.options.max_nodes));
+}
+
+// As everybody has been told through mpirun.
+void place_at(AgentMeeting& meeting, const AgentParts& parts, const std::function<void()>& check,
+              elastic::NodePlace& place) {
+  place.founder = static_cast<bool>(meeting.listener);
+  if (place.founder) {
+    place.listener = std::move(meeting.listener);
+    place.address = rendezvous::join_host(meeting.hosts.front(), meeting.port);
+    return;
+  }
+  place.listener = rendezvous::listen_tcp(/*loopback_only=*/false, 0);
+  const Towards towards = find_towards(meeting.hosts, meeting.port, place.patience, parts, check);
+  place.address = rendezvous::join_host(towards.own, rendezvous::local_port(place.listener));
+  place.contacts = {towards.there};
 }
 
 }  // namespace
 
-elastic::NodePlace find_node_place(const AgentParts& parts, const std::function<void()>& check) {
+elastic::NodePlace find_node_place(AgentParts& parts, const std::function<void()>& check) {
   const RunOptions& options = parts.options;
-  const MeetingPlan plan = plan_meeting(options, names_of_this_machine());
   const auto number = [](int count) { return static_cast<std::uint32_t>(count); };
   elastic::NodePlace place;
   place.host_name = rendezvous::host_name();
   place.job = hash_of(options.rdzv_id);
   place.token = parts.job_token;
   place.patience = join_timeout(options);
+  place.lock = parts.lock;
   const bool fixed = options.backend == Backend::kStatic;
   place.bounds = {number(fixed ? options.max_nodes : options.min_nodes), number(options.max_nodes)};
+  warn_of_loneliness(parts);
+  if (parts.meeting) {
+    place_at(*parts.meeting, parts, check, place);
+    return place;
+  }
+  const MeetingPlan plan = plan_meeting(options, names_of_this_machine());
   if (plan.hosts) {
     try {
       place.listener = rendezvous::listen_tcp(/*loopback_only=*/false, plan.where.port);
@@ -79,6 +142,7 @@ elastic::NodePlace find_node_place(const AgentParts& parts, const std::function<
       const int port = rendezvous::local_port(place.listener);
       warn_of_open_port(parts, port);
       place.address = rendezvous::join_host(plan.where.host, port);
+      if (place.lock) place.contacts = place.lock->addresses();
       return place;
     } catch (const ConfigError&) {
       if (!plan.may_join) throw;  // else another agent of this machine is there
@@ -86,10 +150,12 @@ elastic::NodePlace find_node_place(const AgentParts& parts, const std::function<
   }
   place.listener = rendezvous::listen_tcp(/*loopback_only=*/false, 0);
   std::string host = options.local_addr;
-  const std::string seen = address_towards(plan.where, place.patience, parts, check);
-  if (host.empty()) host = seen;
+  const Towards towards =
+      find_towards({plan.where.host}, plan.where.port, place.patience, parts, check);
+  if (host.empty()) host = towards.own;
   place.address = rendezvous::join_host(host, rendezvous::local_port(place.listener));
   place.contacts = {rendezvous::join_host(plan.where.host, plan.where.port)};
+  if (towards.there != place.contacts.front()) place.contacts.push_back(towards.there);
   return place;
 }
 

@@ -8,10 +8,11 @@
 
 namespace tandem::launch {
 
-// Listens; unless this agent is the endpoint, waits until that answers, which also shows under
-// which address others reach this host. `check` is called several times a second meanwhile and
-// throws what ends the wait. Throws ConfigError (a port is taken), CommError (nobody answers within
+// Listens, or takes the listener of parts.meeting; unless this agent is the endpoint, waits until
+// that answers (or, with parts.lock, another agent of the job), which also shows under which
+// address others reach this host. `check` is called several times a second meanwhile and throws
+// what ends the wait. Throws ConfigError (a port is taken), CommError (nobody answers within
 // join_timeout).
-elastic::NodePlace find_node_place(const AgentParts& parts, const std::function<void()>& check);
+elastic::NodePlace find_node_place(AgentParts& parts, const std::function<void()>& check);
 
 }  // namespace tandem::launch

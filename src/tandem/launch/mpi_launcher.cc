@@ -63,6 +63,28 @@ bool is_own_job(const MpiLine& line, const std::vector<std::string>& job_command
   });
 }
 
+// Whether the ranks of tandem's own job stand in for workers that outlive each other (stand_in.h),
+// unless its user does not want it.
+bool may_be_elastic(const MpiLine& line, const EnvironmentMap& inherited) {
+  if (line.blocks.size() != 1) return false;
+  const MpiBlock& block = line.blocks.front();
+  EnvironmentMap all = line.environment.of(inherited);
+  if (block.environment) {
+    for (const auto& [name, value] : block.environment->set) all[name] = value;
+  }
+  const auto wish = all.find("TANDEM_ELASTIC");
+  if (wish != all.end() && !wish->second.empty()) return wish->second == "1";
+  // An MPI library needs the processes that mpirun has started.
+  std::string before;
+  for (const std::string& word : block.command) {
+    const bool asks = before == "--ddp_backend" || before == "--xpu_backend";
+    if ((asks && word == "mpi") || word == "--ddp_backend=mpi" || word == "--xpu_backend=mpi")
+      return false;
+    before = word;
+  }
+  return true;
+}
+
 std::vector<HostfileEntry> hosts_of(const MpiLine& line) {
   if (!line.hosts.empty()) return line.hosts;
   if (!line.host_file.empty()) return read_hostfile(line.host_file);
@@ -74,6 +96,7 @@ class MpiJob {
   explicit MpiJob(MpirunParts parts)
       : parts_(std::move(parts)),
         own_job_(is_own_job(parts_.line, parts_.job_commands)),
+        elastic_(own_job_ && may_be_elastic(parts_.line, parts_.inherited)),
         plan_(plan_ranks(parts_.line, hosts_of(parts_.line))),
         inbox_({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}),
         pmi_(pmi_rules()),
@@ -139,7 +162,14 @@ class MpiJob {
     start.bind_to = parts_.line.bind_to;
     start.map_by = parts_.line.map_by;
     start.input_rank = parts_.line.input_rank;
-    for (const MpiBlock& block : parts_.line.blocks) start.programs.push_back(program_of(block));
+    for (const MpiBlock& block : parts_.line.blocks) {
+      start.programs.push_back(program_of(block));
+      if (!elastic_) continue;
+      EnvironmentMap& environment = start.programs.back().environment;
+      environment["TANDEM_ELASTIC"] = "1";
+      // As Hydra says it.
+      environment["MPIR_CVAR_CH3_INTERFACE_HOSTNAME"] = plan_.hosts[static_cast<std::size_t>(host)];
+    }
     int local = 0;
     for (const int number : plan_.ranks_on(host)) {
       rank(number).local = local++;
@@ -300,10 +330,22 @@ class MpiJob {
     failure.message = message;
     failure.victim = is_victim(ending, message, own_job_);
     failures_.push_back(std::move(failure));
-    if (!parts_.line.auto_cleanup || stop_at_) return;
+    if (!parts_.line.auto_cleanup || stop_at_ || outlived(ending)) return;
     const Clock::duration patience =
         own_job_ ? Clock::duration(kOwnLastWords) : Clock::duration(kSameMoment);
     stop_at_ = Clock::now() + patience;
+  }
+
+  // The agents of an elastic job see to it that the others go on, or end.
+  bool outlived(const Ending& ending) const {
+    return elastic_ && !ending.ok() && !ending.is_final();
+  }
+
+  // Somebody has seen the end of the job.
+  bool finished() const {
+    return elastic_ && std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+             return rank.ending && rank.ending->ok();
+           });
   }
 
   // The first cause that is no rank's end.
@@ -326,7 +368,8 @@ class MpiJob {
     }
     note_cause(kHostLost, fmt::format("host {} with ranks {} is lost: {}", link.host(),
                                       fmt::join(ranks, ", "), link.lost()));
-    if (parts_.line.auto_cleanup) stop();
+    look_for_stuck();
+    if (parts_.line.auto_cleanup && !elastic_) stop();
   }
 
   void signal_all(int number) {
@@ -405,6 +448,12 @@ class MpiJob {
   int finish() {
     output_.drain(5s);
     if (parts_.line.print_exit_codes) print_exit_codes();
+    if (finished()) {
+      for (const Failure& failure : failures_) parts_.log("lost on the way: " + describe(failure));
+      if (!cause_.empty()) parts_.log("lost on the way: " + cause_);
+      if (!failures_.empty() || !cause_.empty()) parts_.log("the job has finished without them");
+      return 0;
+    }
     if (!cause_.empty()) {
       for (const Failure& failure : failures_) parts_.log("failed too: " + describe(failure));
       parts_.log(cause_);
@@ -423,6 +472,7 @@ class MpiJob {
 
   MpirunParts parts_;
   bool own_job_;
+  bool elastic_;  // a job whose ranks outlive each other
   RankPlan plan_;
   SignalInbox inbox_;
   PmiServer pmi_;

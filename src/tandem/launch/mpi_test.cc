@@ -14,6 +14,7 @@
 #include "tandem/launch/rank_output.h"
 #include "tandem/launch/rank_plan.h"
 #include "tandem/launch/rank_start.h"
+#include "tandem/launch/stand_ins.h"
 
 namespace tandem::launch {
 namespace {
@@ -123,6 +124,29 @@ TEST(RankPlan, TheMappingIsMpichs) {
   std::vector<int> ragged;
   for (int host = 0; host < 2000; ++host) ragged.insert(ragged.end(), 1u + host % 3u, host);
   EXPECT_EQ(process_mapping(ragged), "");
+}
+
+TEST(RankPlan, AMappingIsReadAsItIsWritten) {
+  for (const std::vector<int>& hosts :
+       {std::vector<int>{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0}, {0, 1, 1, 0, 1}, {0, 1, 1, 2}})
+    EXPECT_EQ(hosts_of_mapping(process_mapping(hosts), static_cast<int>(hosts.size())), hosts);
+  for (const char* const bad :
+       {"", "(vector", "(vector)", "(vector,(0,2))", "(vector,(0,1,1)", "(vector,(0,1,0))",
+        "(vector,(-1,1,1))", "(vector,(0,1,99999999))", "(vector,(0,65536,65536))", "(vector,(0,"})
+    EXPECT_THAT(hosts_of_mapping(bad, 4), IsEmpty()) << bad;
+}
+
+// What other processes of this user may say to an agent.
+TEST(StandIns, ACardIsReadAsItIsWritten) {
+  const StandInCard card{1, {.cpus = {0, 3}, .threads = 2}};
+  const StandInCard read = stand_in_card_from(to_line(card), 2);
+  EXPECT_EQ(read.worker, 1);
+  EXPECT_THAT(read.placement.cpus, ElementsAre(0, 3));
+  EXPECT_EQ(read.placement.threads, 2);
+  for (const char* const bad : {"", "[]", "{}", R"({"worker":2,"cpus":[]})",
+                                R"({"worker":-1,"cpus":[]})", R"({"worker":0,"cpus":[-1]})",
+                                R"({"worker":0,"cpus":[99999]})", R"({"worker":"0","cpus":[]})"})
+    EXPECT_THROW(stand_in_card_from(bad, 2), DataError) << bad;
 }
 
 PmiRules two_ranks() {

@@ -1,6 +1,8 @@
 #include "tandem/launch/rank_plan.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 
 #include "tandem/core/error.h"
 
@@ -100,6 +102,35 @@ RankPlan plan_ranks(const MpiLine& line, const std::vector<HostfileEntry>& hosts
     raise<ConfigError>("{} ranks are more than {}", plan.size(), kMaxRanks);
   forget_idle_hosts(plan);
   return plan;
+}
+
+std::vector<int> hosts_of_mapping(std::string_view mapping, int size) {
+  constexpr std::string_view kBegin = "(vector";
+  std::vector<int> period;
+  if (!mapping.starts_with(kBegin) || !mapping.ends_with(')')) return {};
+  mapping.remove_prefix(kBegin.size());
+  while (mapping.starts_with(",(")) {
+    std::array<int, 3> numbers{};  // first host, hosts, ranks on each
+    for (int& number : numbers) {
+      const std::size_t begin = &number == &numbers.front() ? 2 : 1;
+      const char* const last = mapping.data() + mapping.size();
+      if (mapping.size() <= begin) return {};
+      const auto [next, error] = std::from_chars(mapping.data() + begin, last, number);
+      if (error != std::errc() || number < 0 || number > kMaxRanks) return {};
+      mapping.remove_prefix(static_cast<std::size_t>(next - mapping.data()));
+    }
+    for (int host = 0; host < numbers[1]; ++host) {
+      if (period.size() + static_cast<std::size_t>(numbers[2]) > kMaxRanks) return {};
+      period.insert(period.end(), static_cast<std::size_t>(numbers[2]), numbers[0] + host);
+    }
+    if (!mapping.starts_with(')')) return {};
+    mapping.remove_prefix(1);
+  }
+  if (mapping != ")" || period.empty()) return {};
+  std::vector<int> host_of;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(size); ++rank)
+    host_of.push_back(period[rank % period.size()]);
+  return host_of;
 }
 
 std::string process_mapping(const std::vector<int>& host_of) {

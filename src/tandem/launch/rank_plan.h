@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tandem/launch/mpi_line.h"
@@ -26,5 +27,7 @@ RankPlan plan_ranks(const MpiLine& line, const std::vector<HostfileEntry>& hosts
 // repeats itself until all ranks are placed. Empty when it would be longer than a PMI value may be:
 // programs then find out for themselves.
 std::string process_mapping(const std::vector<int>& host_of);
+// The reverse: the host of each of `size` ranks. Empty for what is no such text.
+std::vector<int> hosts_of_mapping(std::string_view mapping, int size);
 
 }  // namespace tandem::launch

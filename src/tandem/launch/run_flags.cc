@@ -76,9 +76,10 @@ void set_backend(RunOptions& options, const std::string& value) {
 
 // Keys of torchrun's c10d and static backends. What has no counterpart here is noted.
 void set_conf(RunOptions& options, const std::string& value) {
-  constexpr std::string_view kKnown[] = {"join_timeout", "last_call_timeout",     "close_timeout",
-                                         "timeout",      "keep_alive_interval",   "is_host",
-                                         "read_timeout", "keep_alive_max_attempt"};
+  const std::vector<std::string> known = split(
+      "join_timeout,last_call_timeout,close_timeout,timeout,keep_alive_interval,"
+      "keep_alive_max_attempt,is_host,read_timeout,etcd,etcd_lease,etcd_prefix",
+      ',');
   if (value.empty()) return;
   for (const std::string& pair : split(value, ',')) {
     const std::size_t equals = pair.find('=');
@@ -87,10 +88,9 @@ void set_conf(RunOptions& options, const std::string& value) {
     }
     const std::string key = pair.substr(0, equals);
     options.rdzv_conf[key] = pair.substr(equals + 1);
-    if (std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown)) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
       options.notes.push_back(fmt::format("--rdzv-conf {}: has no effect here; the keys are {}",
-                                          key,
-                                          fmt::join(std::begin(kKnown), std::end(kKnown), ", ")));
+                                          key, fmt::join(known, ", ")));
     }
   }
 }
@@ -204,7 +204,9 @@ constexpr RunFlag kFlags[] = {
     {"rdzv-id", "", "NAME", "PET_RDZV_ID", "name of the job, the same on all nodes",
      [](RunOptions& options, const std::string& value) { options.rdzv_id = value; }},
     {"rdzv-conf", "", "KEY=VALUE,...", "PET_RDZV_CONF",
-     "join_timeout, last_call_timeout, keep_alive_interval and others, in seconds", set_conf},
+     "join_timeout, last_call_timeout, keep_alive_interval and others, in seconds; etcd=URL, "
+     "etcd_lease and etcd_prefix: the external lock of an elastic job",
+     set_conf},
     {"standalone", "", "", "PET_STANDALONE",
      "a job of this node alone, at a free port; other settings of the meeting do not count",
      [](RunOptions& options, const std::string&) { options.standalone = true; }},

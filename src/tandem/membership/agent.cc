@@ -311,7 +311,9 @@ void Agent::lock(Time now, bool held) {
   now_ = now;
   if (std::exchange(lock_held_, held) == held || phase_ == Phase::kEnded) return;
   if (held && phase_ == Phase::kWaiting) propose(now);
-  if (!held && phase_ == Phase::kRunning) propose(now);
+  if (held || phase_ != Phase::kRunning) return;
+  stop_workers();  // somebody else may go on from now on
+  propose(now);
 }
 
 void Agent::end_job(std::int32_t code, std::string message) {

@@ -10,7 +10,6 @@
 #include "tandem/rendezvous/interfaces.h"
 #include "tandem/rendezvous/job_token.h"
 #include "tandem/rendezvous/pmi.h"
-#include "tandem/rendezvous/siblings.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -64,23 +63,6 @@ std::string make_secret() {
   return text;
 }
 
-// Nobody knows yet where the others are, and the manager does not tell who has not come.
-void wait_for_all(PmiClient& pmi, const Identity& identity, const ExchangeOptions& options,
-                  SiblingWatch& watch, WaitingMark& mark) {
-  constexpr std::chrono::milliseconds kLook{500};
-  const Deadline deadline(options.timeout);
-  pmi.enter_barrier();
-  while (!pmi.passed_barrier(std::chrono::milliseconds(deadline.remaining_ms(kLook)))) {
-    watch.check([](const Sibling& rank) { return !rank.waits; });
-    if (!deadline.passed()) continue;
-    mark.stay();
-    const std::string missing = SiblingWatch::missing();
-    raise<CommError>("rank {} waited {:.1f} s until the process manager had seen all {} ranks: {}",
-                     identity.rank, deadline.elapsed_seconds(), identity.world_size,
-                     missing.empty() ? "one has not started, or is not tandem" : missing);
-  }
-}
-
 // What the manager's key-value space holds goes to the processes of the job only, so a secret may
 // travel there: a job without a token of its own is closed to strangers too.
 Meeting exchange_through_pmi(Identity identity, const std::string& card,
@@ -128,6 +110,22 @@ void warn_of_open_port(const Identity& identity, const ExchangeOptions& options)
 }
 
 }  // namespace
+
+void wait_for_all(PmiClient& pmi, const Identity& identity, const ExchangeOptions& options,
+                  SiblingWatch& watch, WaitingMark& mark) {
+  constexpr std::chrono::milliseconds kLook{500};
+  const Deadline deadline(options.timeout);
+  pmi.enter_barrier();
+  while (!pmi.passed_barrier(std::chrono::milliseconds(deadline.remaining_ms(kLook)))) {
+    watch.check([](const Sibling& rank) { return !rank.waits; });
+    if (!deadline.passed()) continue;
+    mark.stay();
+    const std::string missing = SiblingWatch::missing();
+    raise<CommError>("rank {} waited {:.1f} s until the process manager had seen all {} ranks: {}",
+                     identity.rank, deadline.elapsed_seconds(), identity.world_size,
+                     missing.empty() ? "one has not started, or is not tandem" : missing);
+  }
+}
 
 std::string_view silence_if(int error_number) {
   return error_number == ETIMEDOUT || error_number == EHOSTUNREACH ? ": its host is silent" : "";
@@ -186,7 +184,7 @@ Meeting exchange_cards_at(MeetingPlace place, int rank, int world_size, const st
   identity.world_size = world_size;
   identity.job_token = place.text.substr(0, comma);
   const MeetingPoint point = read_meeting_text(place.text.substr(comma + 1));
-  if (rank != 0) return join_rank_0(identity, card, options, point);
+  if (rank != 0) return join_rank_0(identity, card, options, point, options.check);
   if (!place.listener) raise<InvalidArgument>("rank 0 has to be who opened the meeting place");
   return receive_ranks(identity, card, options, std::move(place.listener), point.job);
 }

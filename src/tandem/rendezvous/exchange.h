@@ -65,8 +65,8 @@ struct ExchangeOptions {
   // How long a rank of this node may be stopped (SIGSTOP, a debugger) while the others wait for it,
   // under a process manager; 0: no limit.
   std::chrono::milliseconds stall_timeout{0};
-  // Asked by rank 0 twice a second while it waits for the others; throws CommError when waiting has
-  // become useless (the others are told). May be empty.
+  // Asked several times a second by rank 0, and at a meeting place by every rank, while it waits;
+  // throws CommError when waiting has become useless (rank 0 tells the others). May be empty.
   std::function<void()> check;
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tandem/rendezvous/exchange.h"
+#include "tandem/rendezvous/siblings.h"
 
 namespace tandem::rendezvous {
 
@@ -44,6 +45,12 @@ std::string_view silence_if(int error_number);
 // Asked several times a second for as long as a rank waits for others, until all are ready; throws
 // CommError when one of them will not come. May be empty.
 using LookAround = std::function<void()>;
+
+// A barrier of the process manager's, while nobody knows yet where the others are: the manager does
+// not tell who has not come, so the ranks of a host look at each other. Throws CommError after
+// options.timeout.
+void wait_for_all(PmiClient& pmi, const Identity& identity, const ExchangeOptions& options,
+                  SiblingWatch& watch, WaitingMark& mark);
 
 Meeting receive_ranks(const Identity& identity, const std::string& card,
                       const ExchangeOptions& options, FileDescriptor listener, std::uint64_t job,

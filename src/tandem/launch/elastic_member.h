@@ -1,0 +1,59 @@
+// What the agent of an elastic job knows of one worker, over all processes that it is.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "tandem/launch/failure.h"
+#include "tandem/launch/worker.h"
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::launch {
+
+struct ElasticMember {
+  using Clock = std::chrono::steady_clock;
+
+  std::optional<Worker> process;
+  rendezvous::FileDescriptor out;  // its stdout; none: the console's
+  std::filesystem::path error_file;
+  bool stuck = false;    // it was killed because it did not do what it was told
+  bool drained = false;  // somebody wants the job to go on without it
+  int false_starts = 0;
+  std::uint64_t death_step = 0;  // the last step that was applied when it died last
+  int deaths = 0;                // since then
+  Clock::time_point start_at = Clock::time_point::max();  // again
+
+  bool start_is_due() const { return start_at != Clock::time_point::max(); }
+  bool takes_part() const { return !drained && (process || start_is_due()); }
+
+  // It died while `step` was the last one applied. How often, since anybody applied one.
+  int count_death(std::uint64_t step) {
+    if (death_step != step) deaths = 0;
+    death_step = step;
+    return ++deaths;
+  }
+
+  // At once; before it was ever ready, after a pause that doubles each time.
+  void start_again() {
+    constexpr std::chrono::milliseconds kFirstPause{100};
+    const auto pause =
+        false_starts == 0 ? kFirstPause * 0 : kFirstPause * (1 << (false_starts - 1));
+    start_at = Clock::now() + pause;
+  }
+
+  std::string what_happened(const Failure& failure) const {
+    if (!stuck) return describe(failure);
+    return fmt::format("worker {} was stopped or stuck", failure.local_rank);
+  }
+
+  // The job goes on without it.
+  void drain() {
+    drained = true;
+    start_at = Clock::time_point::max();
+    if (process) process->signal(SIGKILL);
+  }
+};
+
+}  // namespace tandem::launch

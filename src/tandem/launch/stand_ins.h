@@ -1,0 +1,64 @@
+// The agent's side of stand_in.h: the processes that mpirun has started stand in for the workers,
+// which have their streams and CPUs.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tandem/launch/attempt_logs.h"
+#include "tandem/launch/line_socket.h"
+#include "tandem/launch/placement.h"
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::launch {
+
+// What a stand-in says first, beside the descriptors of its stdout and stderr.
+struct StandInCard {
+  int worker = 0;
+  WorkerPlacement placement;
+};
+std::string to_line(const StandInCard& card);
+// Throws DataError for what is no card of one of `count` workers.
+StandInCard stand_in_card_from(std::string_view line, int count);
+
+// One thread.
+class StandIns {
+ public:
+  // `count` processes of this user connect to `listener`. This process may run where they may.
+  // Throws CommError when one has not come within `limit`, DataError when one talks nonsense.
+  StandIns(rendezvous::FileDescriptor listener, int count, std::chrono::milliseconds limit);
+
+  Placement placement() const;
+  Console console(int worker) const;
+
+  struct News {
+    std::vector<int> signals;                  // to end the job; what all pass on counts once
+    std::vector<std::pair<int, int>> for_one;  // worker, signal
+    std::vector<int> gone;                     // workers, each once
+  };
+  void add_to(std::vector<pollfd>& waits) const;
+  News serve();  // after a wait
+  bool any_left() const;
+  // The job has ended here, with this exit code. Waits a second at most.
+  void end(int code) noexcept;
+
+ private:
+  struct Member {
+    StandInCard card;
+    rendezvous::FileDescriptor out, err;
+    std::optional<LineSocket> line;  // none: gone
+    std::size_t num_signals = 0;
+  };
+  void take_in(const rendezvous::FileDescriptor& listener, const rendezvous::Deadline& deadline);
+  void run_where_they_run() const;
+  void hear(Member& member, const std::string& line, News& news);
+
+  std::vector<Member> members_;  // by worker
+  std::size_t num_signals_ = 0;
+};
+
+}  // namespace tandem::launch

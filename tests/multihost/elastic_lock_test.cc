@@ -1,0 +1,112 @@
+// Elastic jobs on two hosts with a lock in etcd: it, and not the number of nodes, decides who goes
+// on, and who comes finds the others there. And such jobs under mpirun.
+#include <csignal>
+
+#include "multihost/elastic_hosts.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ElasticLock : public ElasticHosts {
+ protected:
+  void SetUp() override {
+    if (find_program("etcd").empty()) GTEST_SKIP() << "needs etcd (package etcd-server)";
+    ElasticHosts::SetUp();
+    if (!IsSkipped()) start_etcd();
+  }
+  // On node1, beside the agent that came second.
+  void start_etcd() {
+    etcd_ = std::make_unique<Process>(
+        host(1).inside({find_program("etcd"), "--data-dir", path("etcd").native(),
+                        "--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls",
+                        "http://node1:2379", "--listen-peer-urls", "http://127.0.0.1:2380"}));
+  }
+  static Nodes nodes() { return {.conf = ",etcd=http://node1:2379,etcd_lease=2"}; }
+
+  std::unique_ptr<Process> etcd_;
+};
+
+// The first node, which would go on without a lock, waits; the one that reaches etcd goes on.
+TEST_F(ElasticLock, WhoReachesEtcdGoesOn) {
+  begin(nodes());
+  ASSERT_TRUE(both_compute(1));
+  const std::size_t before = joins(1);
+  cut();
+  ASSERT_TRUE(printed(*agents_[1], "without the node at"));
+  hold(1);
+  ASSERT_TRUE(printed(*agents_[0], "waiting for the external lock"));
+  EXPECT_EQ(times(0, "without the node at"), 0u);
+  mend();
+  ASSERT_TRUE(printed(*agents_[0], "etcd answers again"));
+  release(1);
+  ASSERT_TRUE(sees_another_join(1, before));
+  end(0);
+  end(1);
+  expect_bits_of(*calm_job(kSteps));
+}
+
+// Nobody computes for longer than the lease; nothing is lost but the time.
+TEST_F(ElasticLock, WithoutEtcdTheJobWaits) {
+  begin(nodes());
+  ASSERT_TRUE(both_compute(0));
+  host(1).shell("pkill -KILL -x etcd");
+  etcd_->wait();
+  hold(1);  // or the job may be over before the lease is
+  ASSERT_TRUE(printed(*agents_[0], "etcd does not answer"));
+  ASSERT_TRUE(printed(*agents_[0], "waiting for the external lock"));
+  release(1);
+  start_etcd();
+  end(0);
+  end(1);
+  expect_bits_of(*calm_job(kSteps));
+}
+
+// The endpoint's host is gone for good.
+TEST_F(ElasticLock, WhoComesFindsTheOthersWithoutTheEndpoint) {
+  begin(nodes());
+  ASSERT_TRUE(both_compute(1));
+  lose(0);
+  ASSERT_TRUE(printed(*agents_[1], "without the node at"));
+  hold(1);
+  const std::size_t before = joins(1);
+  const auto another = agent(1, nodes());
+  ASSERT_TRUE(printed(*another, "1 worker"));
+  release(1);
+  ASSERT_TRUE(sees_another_join(1, before));
+  end(1);
+  const ProcessResult result = another->wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  expect_bits_of(*calm_job(kSteps));
+}
+
+class ElasticMpirunHosts : public ElasticHosts {
+ protected:
+  void SetUp() override {
+    const std::string reason = why_no_hosts(/*with_ssh=*/true);
+    if (!reason.empty()) GTEST_SKIP() << "two hosts on one machine: " << reason;
+    ElasticHosts::SetUp();
+  }
+};
+
+// A rank of the other host is started again; then that host is lost.
+TEST_F(ElasticMpirunHosts, RanksAndHostsAreMissedByNobody) {
+  hosts_->node0.start_sshd();
+  hosts_->node1.start_sshd();
+  write_file(path("hostfile"), "node0\nnode1\n");
+  const Words line = {kProgram, "mpirun", "-f",    path("hostfile").native(), "-n",     "2",
+                      "-ppn",   "1",      "-genv", "OMP_NUM_THREADS=1",       kProgram, "run_qa"};
+  agents_[0] = std::make_unique<Process>(host(0).inside(with(line, job_flags("job", kSteps))));
+  ASSERT_TRUE(printed(*agents_[0], "2 of 2 workers go on"));
+  ASSERT_TRUE(printed(*agents_[0], "/400 ["));
+  host(1).shell("pkill -KILL -n -f 'tandem run_q[a] '");  // the newest computes
+  ASSERT_TRUE(printed(*agents_[0], "worker 0 is back"));
+  lose(1);
+  ASSERT_TRUE(printed(*agents_[0], "without the node at"));
+  EXPECT_THAT(end(0).err, HasSubstr("the job has finished without them"));
+  expect_bits_of(*calm_job(kSteps));
+}
+
+}  // namespace
+}  // namespace tandem::testing
