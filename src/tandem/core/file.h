@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -17,10 +18,17 @@ std::string read_file(const std::filesystem::path& path);
 // Nothing when the file does not exist; throws IoError for any other failure.
 std::optional<std::string> read_file_if_exists(const std::filesystem::path& path);
 
+// Who may have written a file that is mapped.
+enum class Writers : std::uint8_t {
+  kAnybody,
+  kThisUser,  // or root: its owner is no other user, and not everybody may write to it
+};
+
 // A read-only private mapping of a file; unmapped on destruction. Throws IoError.
 class MappedFile {
  public:
-  explicit MappedFile(const std::filesystem::path& path);
+  explicit MappedFile(const std::filesystem::path& path);  // of kAnybody
+  MappedFile(const std::filesystem::path& path, Writers writers);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
