@@ -16,6 +16,11 @@
 #include <gloo/transport/tcp/device.h>
 #include <sys/stat.h>
 
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
 #include "rival_clock.h"
 
 namespace {
@@ -77,12 +82,46 @@ void slowest(const std::shared_ptr<gloo::Context>& context, std::vector<double>&
   gloo::allreduce(options);
 }
 
+// Makes the calls, one after the other, while whoever asks for one sleeps, as ProcessGroupGloo
+// does.
+class CallingThread {
+ public:
+  CallingThread() : thread_([this] { work(); }) {}
+  ~CallingThread() {
+    run(nullptr);
+    thread_.join();
+  }
+  void run(const std::function<void()>& call) {
+    std::unique_lock lock(mutex_);
+    call_ = &call;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return call_ == nullptr; });
+  }
+
+ private:
+  void work() {
+    for (bool more = true; more;) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return call_ != nullptr; });
+      more = static_cast<bool>(*call_);
+      if (more) (*call_)();
+      call_ = nullptr;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::function<void()>* call_ = nullptr;  // an empty one ends the thread
+  std::thread thread_;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const rival::Work work(argc, argv);
   // Not bound to a core: Gloo has threads of its own. comm_torch.py says whether the figures do it
-  // justice.
+  // justice; compare_comm.py starts this several times.
   mkdir((work.file + ".store").c_str(), 0700);
   gloo::rendezvous::FileStore store(work.file + ".store");
   gloo::transport::tcp::attr where;
@@ -91,8 +130,9 @@ int main(int argc, char** argv) {
   auto device = gloo::transport::tcp::CreateDevice(where);
   auto context = std::make_shared<gloo::rendezvous::Context>(work.rank, work.size);
   context->connectFullMesh(store, device);
+  CallingThread calls;
   rival::time_calls(
       work, rival::Start::kAsTheyCome,
-      [&](const rival::Buffers& buffers) { call(context, work, buffers); },
+      [&](const rival::Buffers& buffers) { calls.run([&] { call(context, work, buffers); }); },
       [&](std::vector<double>& times) { slowest(context, times); });
 }

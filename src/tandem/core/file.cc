@@ -36,6 +36,17 @@ std::size_t regular_file_size(int fd, const std::filesystem::path& path) {
   return static_cast<std::size_t>(info.st_size);
 }
 
+void require_own_file(int fd, const std::filesystem::path& path) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) throw io_error("cannot examine", path.native(), errno);
+  if (info.st_uid != ::geteuid() && info.st_uid != 0) {
+    raise<IoError>("'{}' belongs to another user (number {}) and is not trusted", path.native(),
+                   info.st_uid);
+  }
+  if ((info.st_mode & S_IWOTH) != 0)
+    raise<IoError>("'{}' can be written by everybody and is not trusted", path.native());
+}
+
 // What is between a file's name and 16 hexadecimal digits in the name of its temporary file.
 constexpr std::string_view kTemporaryMark = ".tmp-";
 
@@ -105,9 +116,12 @@ std::vector<std::filesystem::path> list_directory(const std::filesystem::path& d
   return entries;
 }
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
+MappedFile::MappedFile(const std::filesystem::path& path) : MappedFile(path, Writers::kAnybody) {}
+
+MappedFile::MappedFile(const std::filesystem::path& path, Writers writers) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) throw io_error("cannot open", path.native(), errno);
+  if (writers == Writers::kThisUser) require_own_file(file.get(), path);
   size_ = regular_file_size(file.get(), path);
   if (size_ == 0) return;
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);

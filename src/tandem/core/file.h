@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -27,11 +28,18 @@ void read_in_pieces(const std::filesystem::path& path, std::span<std::byte> piec
 // any other failure.
 std::vector<std::filesystem::path> list_directory(const std::filesystem::path& directory);
 
+// Who may have written a file that is mapped.
+enum class Writers : std::uint8_t {
+  kAnybody,
+  kThisUser,  // or root: its owner is no other user, and not everybody may write to it
+};
+
 // A read-only private mapping of a file; unmapped on destruction. Throws IoError. Where the volume
 // goes, or the file shrinks, reading the mapping raises SIGBUS; file_mapped_at() then knows it.
 class MappedFile {
  public:
-  explicit MappedFile(const std::filesystem::path& path);
+  explicit MappedFile(const std::filesystem::path& path);  // of kAnybody
+  MappedFile(const std::filesystem::path& path, Writers writers);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;

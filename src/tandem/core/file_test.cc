@@ -29,6 +29,21 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
+TEST(MappedFile, OfThisUserOnlyWhereThatIsAskedFor) {
+  const testing::TemporaryFolder folder;
+  const fs::path path = folder / "a";
+  write_file(path, "text");
+  EXPECT_EQ(MappedFile(path, Writers::kThisUser).bytes().size(), 4u);
+  fs::permissions(path, fs::perms::others_write, fs::perm_options::add);
+  EXPECT_THROW(MappedFile(path, Writers::kThisUser), IoError);
+  EXPECT_EQ(MappedFile(path).bytes().size(), 4u);
+  fs::permissions(path, fs::perms::others_write, fs::perm_options::remove);
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
+  ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
+  EXPECT_THROW(MappedFile(path, Writers::kThisUser), IoError);
+  EXPECT_EQ(MappedFile(path).bytes().size(), 4u);
+}
+
 TEST(AtomicFile, NobodyCanForeseeTheTemporaryName) {
   const testing::TemporaryFolder folder;
   std::string first;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tandem/comm/api/texts.h"
+#include "tandem/core/interruption.h"
 
 namespace tandem::job {
 namespace {
@@ -27,6 +28,8 @@ void run_alike(comm::Communicator& communicator, const std::function<void()>& wo
     work();
   } catch (const CommError&) {
     throw;
+  } catch (const Interrupted&) {
+    throw;  // who was told to stop has found nothing
   } catch (const Error& error) {
     if (all_say(communicator, error.what())) throw SharedError(error);
     throw;

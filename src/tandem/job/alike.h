@@ -23,7 +23,7 @@ class SharedError : public Error {
 // Runs `work`, which calls no collective and throws on every rank or on some. Where it throws a
 // tandem::Error with the same words on all ranks, each throws SharedError with them. An error of
 // some ranks passes as it is, and the others return. Collective: a rank that fails waits for the
-// others. Throws CommError.
+// others. Throws CommError, and Interrupted at once where `work` does: a signal is no finding.
 void run_alike(comm::Communicator& communicator, const std::function<void()>& work);
 
 }  // namespace tandem::job

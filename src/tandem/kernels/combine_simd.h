@@ -36,25 +36,29 @@ requires(std::is_integral_v<T> && (kCombine == Combine::kSum ||
   using Type = std::make_unsigned_t<T>;
 };
 
-// Two cache lines of each operand at a time in registers: the compiler's own vectors, which it cuts
-// to the widths that the instruction set has.
+// As many bytes at a time as V has, four times: the compiler's own vectors, no wider than the
+// registers. It puts wider ones together on the stack, in halves that a load of the whole waits
+// for.
 template <class V, class T, Combine kCombine>
 void pair(std::size_t count, const void* a, const void* b, void* dst) {
   using Number = typename Computed<T, kCombine>::Type;
-  typedef Number Vector __attribute__((vector_size(64)));
+  typedef Number Vector __attribute__((vector_size(V::kLanes * sizeof(float))));
   constexpr std::size_t kLanes = sizeof(Vector) / sizeof(Number);
+  constexpr std::size_t kVectors = 4;
   const auto* x = static_cast<const Number*>(a);
   const auto* y = static_cast<const Number*>(b);
   auto* z = static_cast<Number*>(dst);
   std::size_t i = 0;
-  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
-    Vector left[2];
-    Vector right[2];
-    std::memcpy(left, x + i, sizeof left);
-    std::memcpy(right, y + i, sizeof right);
-    combine_into<kCombine>(left[0], right[0]);
-    combine_into<kCombine>(left[1], right[1]);
-    std::memcpy(z + i, left, sizeof left);
+  for (; i + kVectors * kLanes <= count; i += kVectors * kLanes) {
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      Vector left;
+      Vector right;
+      std::memcpy(&left, x + i + v * kLanes, sizeof left);
+      std::memcpy(&right, y + i + v * kLanes, sizeof right);
+      combine_into<kCombine>(left, right);
+      std::memcpy(z + i + v * kLanes, &left, sizeof left);
+    }
   }
   for (; i < count; ++i) {
     // Small integers are promoted to int, whose product does not overflow.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -87,14 +88,24 @@ void write_fields(const fs::path& path, std::string_view key, std::span<const Fi
 std::optional<FeatureFields> FeatureFields::map(const fs::path& path, std::string_view key) {
   std::error_code error;
   if (!fs::exists(path, error) && !error) return std::nullopt;
+  auto file = std::make_shared<const MappedFile>(path, Writers::kThisUser);
+  const FieldBytes bytes = file->bytes();
+  return parse(bytes, std::move(file), key, path.native());
+}
+
+FeatureFields FeatureFields::parse(FieldBytes bytes, std::shared_ptr<const void> memory,
+                                   std::string_view key, std::string_view name) {
   const auto fail = [&](std::string_view problem) {
-    raise<DataError>("file of features '{}': {}", path.string(), problem);
+    raise<DataError>("file of features '{}': {}", name, problem);
   };
-  auto file = std::make_shared<const MappedFile>(path);
-  const std::span bytes = file->bytes();
+  std::size_t at = 0;
+  const auto take = [&](std::uint64_t size) {
+    if (at > bytes.size() || size > bytes.size() - at) fail("a size in it is wrong");
+    return bytes.subspan(std::exchange(at, at + size), size);
+  };
   Header header;
   if (bytes.size() < sizeof(header)) fail("cut off");
-  std::memcpy(&header, bytes.data(), sizeof(header));
+  std::memcpy(&header, take(sizeof(header)).data(), sizeof(header));
   if (header.magic != kMagic) fail("another format");
   if (header.file_bytes != bytes.size()) {
     fail(fmt::format("{} bytes, expected {}", bytes.size(), header.file_bytes));
@@ -102,20 +113,20 @@ std::optional<FeatureFields> FeatureFields::map(const fs::path& path, std::strin
   if (checksum(0, bytes.subspan(kChecksumEnd)) != header.checksum) {
     fail("its checksum is wrong: it was changed, or not written to its end");
   }
-  // From here on the file is what write_fields() wrote.
+  // A checksum is no seal: sizes may still be anything.
+  if (header.num_fields > bytes.size() / sizeof(std::uint64_t)) fail("a size in it is wrong");
   std::vector<std::uint64_t> sizes(header.num_fields);
-  const std::size_t key_begin = sizeof(header) + sizes.size() * sizeof(std::uint64_t);
-  std::memcpy(sizes.data(), bytes.data() + sizeof(header), key_begin - sizeof(header));
-  const std::string_view own_key(reinterpret_cast<const char*>(bytes.data()) + key_begin,
-                                 header.key_bytes);
-  if (own_key != key) fail("features of another key");
+  const FieldBytes listed = take(sizes.size() * sizeof(std::uint64_t));
+  if (!sizes.empty()) std::memcpy(sizes.data(), listed.data(), listed.size());
+  const FieldBytes own_key = take(header.key_bytes);
+  if (std::string_view(reinterpret_cast<const char*>(own_key.data()), own_key.size()) != key)
+    fail("features of another key");
   FeatureFields fields;
-  std::size_t at = aligned(key_begin + key.size());
   for (const std::uint64_t size : sizes) {
-    fields.fields_.push_back(bytes.subspan(at, size));
-    at += aligned(size);
+    at = aligned(at);
+    fields.fields_.push_back(take(size));
   }
-  fields.memory_ = std::move(file);
+  fields.memory_ = std::move(memory);
   return fields;
 }
 

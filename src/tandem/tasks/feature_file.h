@@ -35,8 +35,13 @@ void write_fields(const std::filesystem::path& path, std::string_view key,
 class FeatureFields {
  public:
   // Nothing when there is no file. Throws DataError for a file of another format or key, and one
-  // that is cut off or changed, and IoError.
+  // that is cut off or changed, and IoError, also for a file that another user wrote or may have
+  // written: what the fields say of each other is not checked.
   static std::optional<FeatureFields> map(const std::filesystem::path& path, std::string_view key);
+  // The bytes of such a file, which `memory` keeps; `name` is for messages. Whatever they are, no
+  // field lies outside of them. Throws DataError as map() does.
+  static FeatureFields parse(FieldBytes bytes, std::shared_ptr<const void> memory,
+                             std::string_view key, std::string_view name);
 
   // Each takes the next field; throws DataError when it is none of this type.
   template <class T>

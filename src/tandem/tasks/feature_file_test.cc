@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <zlib.h>
 
 #include "support/sanitizers.h"
 #include "support/test_support.h"
@@ -168,6 +169,35 @@ TEST_F(FeatureFileTest, AnythingElseIsRefused) {
     write_file(path_, changed);
     EXPECT_THAT(error(), HasSubstr("its checksum is wrong")) << at;
   }
+}
+
+// Whoever can write a file can make its checksum right, too.
+TEST_F(FeatureFileTest, SizesThatLieAreRefusedThoughTheChecksumIsRight) {
+  write_feature_file(path_, "key", build(20));
+  const std::string whole = read_file(path_);
+  constexpr std::size_t kChecksum = 16;
+  constexpr std::size_t kKeyBytes = 24;
+  constexpr std::size_t kNumFields = 32;
+  constexpr std::size_t kFirstField = 40;
+  for (const std::size_t at : {kKeyBytes, kNumFields, kFirstField}) {
+    for (const std::uint64_t size :
+         {std::uint64_t{1} << 20, std::uint64_t{1} << 61, ~std::uint64_t{0}}) {
+      std::string changed = whole;
+      std::memcpy(changed.data() + at, &size, sizeof(size));
+      const std::uint64_t sum = crc32(0, reinterpret_cast<const Bytef*>(changed.data() + kKeyBytes),
+                                      static_cast<uInt>(changed.size() - kKeyBytes));
+      std::memcpy(changed.data() + kChecksum, &sum, sizeof(sum));
+      write_file(path_, changed);
+      EXPECT_THAT(error(), HasSubstr("a size in it is wrong")) << at << " " << size;
+    }
+  }
+}
+
+// What the fields of a file say of each other is believed.
+TEST_F(FeatureFileTest, AFileThatOthersMayWriteIsNotTrusted) {
+  write_feature_file(path_, "key", build(20));
+  fs::permissions(path_, fs::perms::others_write, fs::perm_options::add);
+  EXPECT_THROW(read_feature_file<FeatureSet>(path_, "key"), IoError);
 }
 
 TEST_F(FeatureFileTest, AFolderThatCannotBeWrittenIsAnIoError) {

@@ -1,0 +1,37 @@
+#include "tandem/job/alike.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tandem/comm/api/test_ranks.h"
+#include "tandem/core/interruption.h"
+
+namespace tandem::job {
+namespace {
+
+using ::testing::Each;
+
+// Two ranks do it alike, and each leaves with an Expected.
+template <class Expected>
+void expect_both_throw(const std::function<void(int rank)>& work) {
+  const auto errors = comm::testing::run_threads(2, [&](comm::Communicator& communicator) {
+    EXPECT_THROW(run_alike(communicator, [&] { work(communicator.rank()); }), Expected);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST(RunAlike, WhatAllFindIsShared) {
+  expect_both_throw<SharedError>([](int) { raise<DataError>("row 7 is broken"); });
+}
+
+TEST(RunAlike, WhatTheyFindApartIsTheirs) {
+  expect_both_throw<DataError>([](int rank) { raise<DataError>("row {} is broken", rank); });
+}
+
+// SIGTERM while a model is read says nothing of the model: the job ends with 143, not with 1.
+TEST(RunAlike, ARequestToStopPassesAsItIs) {
+  expect_both_throw<Interrupted>([](int) { raise<Interrupted>("told to stop"); });
+}
+
+}  // namespace
+}  // namespace tandem::job

@@ -1,0 +1,65 @@
+// A file of features, as somebody could leave it in a cache. Size and checksum in its header are
+// made right, so that mutations get further: they protect from accidents only.
+#include <zlib.h>
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fuzz/memory.h"
+#include "tandem/core/error.h"
+#include "tandem/tasks/feature_file.h"
+
+namespace {
+
+using namespace tandem;
+using namespace tandem::tasks;
+
+constexpr std::size_t kSizeAt = 8;
+constexpr std::size_t kChecksumAt = 16;
+constexpr std::size_t kSummedFrom = 24;
+
+void seal(std::string& file) {
+  if (file.size() < kSummedFrom) return;
+  const std::uint64_t size = file.size();
+  std::memcpy(file.data() + kSizeAt, &size, sizeof(size));
+  const std::uint64_t sum = crc32(0, reinterpret_cast<const Bytef*>(file.data() + kSummedFrom),
+                                  static_cast<uInt>(size - kSummedFrom));
+  std::memcpy(file.data() + kChecksumAt, &sum, sizeof(sum));
+}
+
+// Reads the fields as the tasks do: an array, texts, a number, an array again; and every byte of
+// them.
+std::uint64_t sum_of(std::string_view file) {
+  const FieldBytes bytes = std::as_bytes(std::span(file));
+  FeatureFields fields = FeatureFields::parse(bytes, nullptr, "key", "input");
+  StoredArray<std::int32_t> first;
+  std::vector<std::string> texts;
+  std::uint64_t sum = 0;
+  StoredArray<std::uint16_t> last;
+  fields.take(first);
+  fields.take(texts);
+  fields.take(sum);
+  fields.take(last);
+  for (const std::int32_t value : first.view()) sum += static_cast<std::uint64_t>(value);
+  for (const std::uint16_t value : last.view()) sum += value;
+  for (const std::string& text : texts) sum += text.size();
+  return sum;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  std::string file(reinterpret_cast<const char*>(data), size);
+  seal(file);
+  // A text of one byte takes a string, and a list that grows is there twice.
+  const fuzz::MemoryLimit limit(100 * size + 10'000);
+  try {
+    [[maybe_unused]] const volatile std::uint64_t sum = sum_of(file);
+  } catch (const DataError&) {
+  }
+  return 0;
+}
