@@ -40,8 +40,8 @@ class AgentMetrics final : public Metrics {
 };
 
 // The agent's port, TANDEM_METRICS_PORT; null without one. One port for all that the agent starts,
-// from before it looks for the others. A port that cannot be had is worth a line only, but for a pod:
-// its liveness probe would kill it, so it ends with the reason (CommError) and starts again.
+// from before it looks for the others. A port that cannot be had is worth a line only, but for a
+// pod: its liveness probe would kill it, so it ends with the reason (CommError) and starts again.
 std::unique_ptr<MetricsServer> agent_server(const AgentMetrics& metrics,
                                             const Environment& environment,
                                             const launch::Log& log_line);
