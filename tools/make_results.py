@@ -265,6 +265,10 @@ PAGES = {
     "elastic_cost": Page("A step of an elastic job that loses nobody", "Jobs of 12 × 384 tokens a step, in turns: ranks of a build from before elastic jobs, ranks of the build that was measured, and the same under `tandem run`. Seconds are those of training over its steps; the ratio is turn by turn, above 1 is slower.",
                          [("model", "model", text), ("type", "type", text), ("ranks", "ranks", whole), ("form", "form", text), ("before, s", "old", four_digits), ("s", "seconds", four_digits), ("ratio", "ratio", four_digits)],
                          ("model", "type", "ranks", "form"), "ratio", False),
+    "elastic_soak": Page("Elastic jobs under kills", "`bench/elastic_soak.py`: every few seconds a worker, or agent and workers of a host, is killed and starts again. Seconds from the last step before a change of the view to the first one after it, the step itself included, "
+                         "whose time in a job that nobody disturbed stands beside it; the aim is for what goes beyond the step.",
+                         [("hosts", "hosts", whole), ("workers of each", "workers", whole), ("what changed", "event", text), ("times", "times", whole), ("median, s", "median", number), ("worst, s", "worst", number), ("a step, s", "step", four_digits),
+                          ("aim", "aim", text), ("same weights", "same", text)], ("hosts", "workers", "event"), "worst", False),
     "schedules": Page("Simulated elastic jobs", "Jobs of the [membership](../elastic.md#the-simulator) in worlds made of a seed: nodes die, stop, are cut off and come back, messages are late, lost and repeated; the invariants are checked after every event. Levelled: as `tandem run` does, "
                       "nodes get the state inside their first view. Learners: before it.",
                       [("rules", "rules", text), ("first seed", "from", whole), ("schedules", "schedules", whole), ("events", "events", whole), ("views", "views", whole), ("deaths", "deaths", whole),

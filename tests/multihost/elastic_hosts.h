@@ -25,9 +25,10 @@ class ElasticHosts : public TwoHostsJob {
     words.erase(words.begin(), words.begin() + 2);
     return with(words, more);
   }
+  std::string program() const { return train_command("job").at(1) + ".py"; }
   // A job on one host that nobody disturbs. It has two logical shards as those on two hosts have.
   std::unique_ptr<Process> calm_job(int steps, const Words& flags = {}) const {
-    Words words = {kProgram, "run", "--standalone", "--nproc-per-node", "2", "run_qa.py"};
+    Words words = {kProgram, "run", "--standalone", "--nproc-per-node", "2", program()};
     return std::make_unique<Process>(with(words, job_flags("calm", steps, flags)),
                                      Variables{{"OMP_NUM_THREADS", "1"}});
   }
@@ -45,7 +46,7 @@ class ElasticHosts : public TwoHostsJob {
     Words words = {kProgram,         "run",  "--nnodes",        nodes.count,
                    "--rdzv-backend", "c10d", "--rdzv-endpoint", "node0:29400",
                    "--rdzv-conf",    conf};
-    words = with(with(words, nodes.agent_flags), {"run_qa.py"});
+    words = with(with(words, nodes.agent_flags), {program()});
     Variables variables = {{"OMP_NUM_THREADS", "1"}, {"TANDEM_JOB_TOKEN", "of this test"}};
     variables.insert(nodes.variables.begin(), nodes.variables.end());
     words = with(words, job_flags("job", nodes.steps, nodes.flags));
@@ -62,7 +63,7 @@ class ElasticHosts : public TwoHostsJob {
 
   const Host& host(int node) const { return node == 0 ? hosts_->node0 : hosts_->node1; }
   void signal_worker(int node, const std::string& name) const {
-    host(node).shell(fmt::format("pkill -{} -o -f 'tandem run_qa '", name));
+    host(node).shell(fmt::format("pkill -{} -o -f 'tandem run_[a-z]* '", name));
   }
   void signal_agent(int node, const std::string& name) const {
     host(node).shell(fmt::format("pkill -{} -o -f 'tandem run --nnodes'", name));
@@ -83,6 +84,10 @@ class ElasticHosts : public TwoHostsJob {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     ADD_FAILURE() << "node" << node << " is not prepared: " << answer << said(*agents_[node]);
+  }
+  // As many workers as are to compute on `node`.
+  void resize(int node, int workers) const {
+    host(node).shell(fmt::format("{} resize {}", kProgram, workers));
   }
   // Nothing passes between the hosts.
   void cut() const { hosts_->node1.shell("ip link set wire down"); }
@@ -106,6 +111,18 @@ class ElasticHosts : public TwoHostsJob {
     std::size_t count = 0;
     for (std::size_t at = all.find(text); at != all.npos; at = all.find(text, at + 1)) ++count;
     return count;
+  }
+
+  // The node whose agent is the first to say it; -1 where none does.
+  int who_says(const std::string& text) const {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (std::chrono::steady_clock::now() < limit) {
+      for (const int node : {0, 1})
+        if (times(node, text) > 0) return node;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    ADD_FAILURE() << "nobody said '" << text << "': " << said(*agents_[0]) << said(*agents_[1]);
+    return -1;
   }
 
   // How often a node has come to the job, as `node` has said.

@@ -44,8 +44,7 @@ TEST_P(LostHost, IsMissedByNobodyAndComesBack) {
   expect_bits_of(*calm_job(kSteps));
 }
 
-// Not node 0, the endpoint's: one of 40 such runs failed, and why is not known.
-INSTANTIATE_TEST_SUITE_P(Node, LostHost, ::testing::Values(1));
+INSTANTIATE_TEST_SUITE_P(Node, LostHost, ::testing::Values(0, 1));
 
 // Nothing of a job is there yet when an agent is lost.
 TEST_F(ElasticHosts, AHostIsLostBeforeTheFirstView) {
@@ -58,23 +57,29 @@ TEST_F(ElasticHosts, AHostIsLostBeforeTheFirstView) {
   expect_bits_of(*calm_job(kSteps));
 }
 
-// SIGTERM to an agent: its node leaves after a step, and may come back.
-TEST_F(ElasticHosts, AHostIsDrained) {
+class DrainedHost : public ElasticHosts, public ::testing::WithParamInterface<int> {};
+
+// SIGTERM to an agent, the endpoint's too: its node leaves after a step, and may come back.
+TEST_P(DrainedHost, LeavesAfterAStepAndComesBack) {
+  const int drained = GetParam();
+  const int left = 1 - drained;
   begin({});
-  ASSERT_TRUE(both_compute(0));
-  const std::size_t before = joins(0);
-  signal_agent(1, "TERM");
-  EXPECT_THAT(end(1, 128 + SIGTERM).err, HasSubstr("leaves the job after a step"));
-  ASSERT_TRUE(printed(*agents_[0], "without the node at"));
-  hold(0);
-  agents_[1] = agent(1, {});
-  prepared(1);
-  release(0);
-  ASSERT_TRUE(sees_another_join(0, before));
+  ASSERT_TRUE(both_compute(left));
+  const std::size_t before = joins(left);
+  signal_agent(drained, "TERM");
+  EXPECT_THAT(end(drained, 128 + SIGTERM).err, HasSubstr("leaves the job after a step"));
+  ASSERT_TRUE(printed(*agents_[left], "without the node at"));
+  hold(left);
+  agents_[drained] = agent(drained, {});
+  prepared(drained);
+  release(left);
+  ASSERT_TRUE(sees_another_join(left, before));
   end(0);
   end(1);
   expect_bits_of(*calm_job(kSteps));
 }
+
+INSTANTIATE_TEST_SUITE_P(Node, DrainedHost, ::testing::Values(0, 1));
 
 // Fewer than MIN: a checkpoint, and who is left waits with its process as it is.
 TEST_F(ElasticHosts, BelowMinTheJobIsSavedAndWaits) {

@@ -127,18 +127,48 @@ bool GradientEngine::finish_update(const kernels::Context& context, optim::Optim
 
 namespace {
 
+// No account comes near it: a log of a million entries takes about 100 MB.
+constexpr std::uint64_t kLongestAccount = std::uint64_t{1} << 30;
+
 // Notices what a network changes; nobody who means harm.
-std::uint64_t checksum(std::span<const float> values, std::uint64_t sum) {
-  constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
-  for (const float value : values)
-    sum = std::rotl((sum ^ std::bit_cast<std::uint32_t>(value)) * kOdd, 29);
-  return sum;
-}
+class Checksum {
+ public:
+  explicit Checksum(std::uint64_t start) : sum_(start) {}
+  void add(std::span<const float> values) {
+    for (const float value : values) add(std::bit_cast<std::uint32_t>(value));
+  }
+  void add(std::span<const double> values) {
+    for (const double value : values) add(std::bit_cast<std::uint64_t>(value));
+  }
+  void add(const std::string& text) {
+    for (const char letter : text) add(static_cast<unsigned char>(letter));
+  }
+  std::uint64_t value() const { return sum_; }
+
+ private:
+  void add(std::uint64_t value) {
+    constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
+    sum_ = std::rotl((sum_ ^ value) * kOdd, 29);
+  }
+  std::uint64_t sum_;
+};
 
 }  // namespace
 
+std::string GradientEngine::State::send_text_to_nodes(std::string text, int source) {
+  std::uint64_t length = text.size();
+  send_to_nodes(std::span(&length, 1), source);
+  if (length > kLongestAccount)
+    raise<CommError>("an account of {} bytes was announced: different versions, or damage", length);
+  text.resize(length);
+  if (length > 0) send_to_nodes(std::span(text), source);
+  return text;
+}
+
 // All leaders hold the state of node `source` afterwards.
-void GradientEngine::State::replace_state(int source, std::uint64_t step) {
+void GradientEngine::State::replace_state(int source, std::uint64_t step,
+                                          const std::string& account,
+                                          const std::function<void(const std::string&)>& arrives) {
   std::vector<double> record = model.record();
   const bool is_source = communicator->node().index == source;
   const bool keeps = !is_source && model.step() > 0;
@@ -150,14 +180,20 @@ void GradientEngine::State::replace_state(int source, std::uint64_t step) {
   send_to_nodes(weights, source);
   send_to_nodes(moments, source);
   send_to_nodes(std::span(record), source);
-  const std::uint64_t own = checksum(moments, checksum(weights, step));
-  std::uint64_t expected = own;
+  const std::string text = send_text_to_nodes(is_source ? account : "", source);
+  Checksum own(step);
+  own.add(weights);
+  own.add(moments);
+  own.add(record);
+  own.add(text);
+  std::uint64_t expected = own.value();
   send_to_nodes(std::span(&expected, 1), source);
-  if (own != expected) {
+  if (own.value() != expected) {
     raise<CommError>("the state of step {} arrived damaged (checksum {:016x} instead of {:016x})",
-                     step, own, expected);
+                     step, own.value(), expected);
   }
   if (is_source) return;
+  if (arrives) arrives(text);
   if (keeps) {
     model.begin_replacing();
     std::copy(weights.begin(), weights.end(), model.weights().begin());
@@ -166,10 +202,11 @@ void GradientEngine::State::replace_state(int source, std::uint64_t step) {
   const std::span<bfloat16> copy = model.bf16_weights();
   tandem::kernels::convert(kernels, copy.size(), model.weights().data(), copy.data());
   model.set_step(step, record);
-  model.set_filled();
+  model.set_filled();  // from here on it counts
 }
 
-std::uint64_t GradientEngine::level() {
+std::uint64_t GradientEngine::level(const std::string& account,
+                                    const std::function<void(const std::string&)>& arrives) {
   State& s = *state_;
   const std::uint64_t own = s.model.step();
   if (s.communicator == nullptr || s.communicator->nodes().size() == 1) return own;
@@ -179,7 +216,7 @@ std::uint64_t GradientEngine::level() {
   if (std::all_of(steps.begin(), steps.end(), [&](auto step) { return step == *newest; }))
     return own;
   const int source = s.communicator->node_of(static_cast<int>(newest - steps.begin())).index;
-  if (node_leader()) s.replace_state(source, *newest);
+  if (node_leader()) s.replace_state(source, *newest, account, arrives);
   s.node_barrier("the state of another node");
   return *newest;
 }

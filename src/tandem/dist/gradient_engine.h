@@ -51,8 +51,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tandem/comm/api/communicator.h"
@@ -138,11 +140,14 @@ class GradientEngine {
   // pieces).
   bool finish_update(const kernels::Context& context, optim::Optimizer& optimizer);
   // Collective over all ranks, after finish_update(): nodes that are behind the newest get its
-  // weights, optimizer state and record. Returns the step that all have now. What a node has is
-  // kept until the newer state has come whole and its checksum is right: that takes memory for
-  // another copy meanwhile, unless it has nothing but initial weights. Throws CommError when the
-  // checksum is wrong.
-  std::uint64_t level();
+  // weights, optimizer state, record, and its leader's `account`: what belongs to this state and is
+  // kept elsewhere, opaque here. Returns the step that all have now. What a node has is kept until
+  // the newer state has come whole and its checksum is right: that takes memory for another copy
+  // meanwhile, unless it has nothing but initial weights. `arrives` is called on the leaders of
+  // these nodes with the account, before the new state counts: who keeps it there has both or can
+  // tell by the step which one it has. Throws CommError when the checksum is wrong.
+  std::uint64_t level(const std::string& account = {},
+                      const std::function<void(const std::string&)>& arrives = {});
 
   // Puts together what the ranks say of their shards, the same number n of values of each:
   // all[L · n], in the order of the shards. Collective. Later calls with the same n allocate

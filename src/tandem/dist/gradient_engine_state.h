@@ -134,7 +134,9 @@ struct GradientEngine::State {
   void plan_sums();
   void plan_remote(const std::vector<comm::Subtree>& node_partials);
 
-  void replace_state(int source, std::uint64_t step);
+  void replace_state(int source, std::uint64_t step, const std::string& account,
+                     const std::function<void(const std::string&)>& arrives);
+  std::string send_text_to_nodes(std::string text, int source);
   template <class T>
   void send_to_nodes(std::span<T> values, int root);
 

@@ -124,12 +124,14 @@ void ModelState::set_step(std::uint64_t step, std::span<const double> record) {
 
 void ModelState::begin_replacing() {
   header_->filled.store(kBeingReplaced, std::memory_order_release);
-  set_step(0);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // before anything is overwritten
 }
 
 void ModelState::clear_remains() {
-  if (header_->filled.load(std::memory_order_acquire) != kBeingReplaced) return;
+  if (!being_replaced()) return;
+  set_step(0);
   std::fill(optimizer_state_.begin(), optimizer_state_.end(), 0.0f);
+  for (std::atomic<std::uint64_t>& piece : progress_) piece.store(0);  // its steps come again
 }
 
 void ModelState::begin_update(const optim::OptimizerStep& update, std::span<const double> record) {
@@ -151,7 +153,7 @@ void ModelState::end_update(std::uint64_t step) {
 }
 
 std::optional<optim::OptimizerStep> ModelState::unfinished_update() const {
-  const std::uint64_t begun = header_->step.load(std::memory_order_acquire);
+  const std::uint64_t begun = reachable_step();
   if (begun == step()) return std::nullopt;
   return optim::OptimizerStep{.step = begun,
                               .learning_rate = header_->learning_rate.load(),

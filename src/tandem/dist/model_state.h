@@ -79,8 +79,8 @@ class ModelState {
 
   // ---- the newest update ----
 
-  // The last step whose update is complete, counted from 1; 0: the initial weights.
-  std::uint64_t step() const { return header_->applied.load(std::memory_order_acquire); }
+  // The last step whose update is complete, counted from 1; 0: the initial weights, or nothing.
+  std::uint64_t step() const { return unless_replaced(header_->applied); }
   // The arrays hold the state after `step`, from a checkpoint or another node. By the node leader,
   // while nobody updates.
   void set_step(std::uint64_t step, std::span<const double> record = {});
@@ -88,12 +88,13 @@ class ModelState {
   bool filled() const { return header_->filled.load(std::memory_order_acquire) == kWhole; }
   void set_filled() { header_->filled.store(kWhole, std::memory_order_release); }
   // What is here is about to be overwritten with another node's state. Until set_filled() it is
-  // nothing: step 0, not filled.
+  // nothing: step 0, not filled. The new state counts from set_filled() on, with the set_step()
+  // before it.
   void begin_replacing();
   // Before it is filled: what an interrupted replacement has left is cleared.
   void clear_remains();
   // The last step that this node has, or can finish: step(), or that of unfinished_update().
-  std::uint64_t reachable_step() const { return header_->step.load(std::memory_order_acquire); }
+  std::uint64_t reachable_step() const { return unless_replaced(header_->step); }
   // The gradient of update.step is whole and its update begins: every rank of the node says so with
   // the same values. `record` (options.record_values): what the job counts in this step.
   void begin_update(const optim::OptimizerStep& update, std::span<const double> record);
@@ -125,6 +126,12 @@ class ModelState {
 
  private:
   enum : std::uint64_t { kEmpty, kWhole, kBeingReplaced };  // of UpdateHeader::filled
+  bool being_replaced() const {
+    return header_->filled.load(std::memory_order_acquire) == kBeingReplaced;
+  }
+  std::uint64_t unless_replaced(const std::atomic<std::uint64_t>& step) const {
+    return being_replaced() ? 0 : step.load(std::memory_order_acquire);
+  }
   std::size_t place(std::byte* memory);
   void write_record(std::span<const double> values);
   std::size_t kept_slots() const;

@@ -210,10 +210,13 @@ void Node::hear(int worker, const Packet& packet) {
       if (!current) return;
       step_ = packet.first;
       note_progress(step_);
-      records_.push_back(record_from(packet.text));
+      account_.records.push_back(record_from(packet.text));
       return agent_->applied(now(), view_, step_, /*boundary=*/false);
     case PacketKind::kProgress:
       return keep(worker, packet);
+    case PacketKind::kArrives:
+      if (current) arrived_ = account_from(packet.text);
+      return;
     case PacketKind::kMeasured:
       if (worker == keeper_) measured_ = packet.text;
       return;
@@ -242,8 +245,8 @@ void Node::keep(int worker, const Packet& progress) {
     raise<CommError>("{} bytes of lines in a text of {}", progress.first, progress.text.size());
   if (progress.view == serial_) {
     const std::size_t own = progress.text.size() - progress.first;
-    progress_ = progress.text.substr(0, own);
-    records_.clear();
+    account_ = {.progress = progress.text.substr(0, own)};
+    arrived_ = {};
     if (progress.first > 0 && options_.print) options_.print(worker, progress.text.substr(own));
   }
   if (progress.first > 0) say(worker, {.kind = PacketKind::kPrinted, .view = progress.view});

@@ -211,8 +211,8 @@ class Node {
   int decider_ = -1;
   std::vector<int> askers_;
   std::map<membership::NodeId, membership::Peer> heard_askers_;  // until something is decided
-  std::string progress_;
-  std::vector<std::vector<double>> records_;
+  Account account_;
+  Account arrived_;  // since, with another state
   std::optional<int> done_code_;
   std::vector<int> stuck_;
   std::optional<End> end_;

@@ -191,8 +191,8 @@ void Node::run(const std::vector<int>& workers, const Ranks& ranks, const Briefi
     own.keeps = i == 0;
     if (own.keeps) {
       keeper_ = workers[i];
-      own.progress = progress_;
-      own.records = records_;
+      own.account = account_;
+      own.arrived = arrived_;
     }
     say(workers[i], {PacketKind::kRun, serial_, static_cast<std::uint64_t>(seat.rank),
                      static_cast<std::uint64_t>(ranks.all), to_text(own)});

@@ -86,13 +86,28 @@ Computes computes_from(std::string_view text) {
   return computes;
 }
 
+std::string to_text(const Account& account) {
+  std::string text;
+  append_text(text, account.progress);
+  for (const auto& record : account.records) append_text(text, record_text(record));
+  return text;
+}
+
+Account account_from(std::string_view text) {
+  Reader reader(text);
+  Account account;
+  account.progress = reader.text();
+  while (!reader.empty()) account.records.push_back(record_from(reader.text()));
+  return account;
+}
+
 std::string to_text(const Briefing& briefing) {
   std::string text;
   for (const bool flag : {briefing.keeps, briefing.paused, briefing.one_node})
     append(text, static_cast<std::uint64_t>(flag ? 1 : 0));
   append_text(text, briefing.why);
-  append_text(text, briefing.progress);
-  for (const auto& record : briefing.records) append_text(text, record_text(record));
+  append_text(text, to_text(briefing.account));
+  append_text(text, to_text(briefing.arrived));
   return text;
 }
 
@@ -102,8 +117,8 @@ Briefing briefing_from(std::string_view text) {
   for (bool* flag : {&briefing.keeps, &briefing.paused, &briefing.one_node})
     *flag = reader.value<std::uint64_t>() != 0;
   briefing.why = reader.text();
-  briefing.progress = reader.text();
-  while (!reader.empty()) briefing.records.push_back(record_from(reader.text()));
+  briefing.account = account_from(reader.text());
+  briefing.arrived = account_from(reader.text());
   return briefing;
 }
 

@@ -24,6 +24,8 @@ enum class PacketKind : std::uint32_t {
   kApplied,   // first: a step; text: its record. From the first worker of the node
   kProgress,  // text: where the job is, and behind it the lines that are to be printed with it, of
               // which `first` bytes are. From the first worker of the node
+  kArrives,   // text: the Account of the state that is about to replace the node's. From the first
+              // worker of the node
   kMeasured,  // text: what it has measured, for who watches the job; opaque here
   kLeft,    // the view, after a step as its header said, or because of kStop. first: the step that
             // its node has or can finish; second: 1 if by the header
@@ -48,14 +50,24 @@ struct Packet {
   std::string text = {};
 };
 
+// What led to the weights of a step: as they do, it outlives workers.
+struct Account {
+  std::string progress = {};                      // where the job was; empty: at its beginning
+  std::vector<std::vector<double>> records = {};  // of the steps since
+};
+std::string to_text(const Account& account);
+Account account_from(std::string_view text);  // Throws CommError.
+
 // What a worker is told with a view.
 struct Briefing {
   std::string why = {};  // the view was needed; for people
   bool keeps = false;    // is the first worker of its node, which tells the agent where the job is
   bool paused = false;   // too few nodes: save a checkpoint and leave
   bool one_node = true;  // all ranks of the view are on this node
-  std::string progress = {};                      // what was kept here last; empty: nothing yet
-  std::vector<std::vector<double>> records = {};  // of the steps since
+  // To the first worker of a node: what was kept here last, and what arrived with another state
+  // since. Which one counts is for who sees the memory to say: the one that led to what lies there.
+  Account account = {};
+  Account arrived = {};
 };
 std::string to_text(const Briefing& briefing);
 Briefing briefing_from(std::string_view text);  // Throws CommError.

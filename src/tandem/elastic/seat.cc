@@ -191,6 +191,10 @@ void Seat::progress(std::uint64_t view, std::string text, const std::string& lin
   changed_.wait_for(lock, kPrinting, [&] { return prints_ == 0; });
 }
 
+void Seat::arrives(std::uint64_t view, const std::string& account) {
+  send({.kind = PacketKind::kArrives, .view = view, .text = account});
+}
+
 void Seat::measured(std::string text) {
   send({.kind = PacketKind::kMeasured, .text = std::move(text)});
 }

@@ -83,6 +83,9 @@ class Seat {
   // `lines` are printed by the agent, with this worker's stdout; waits until they are, or a second.
   // An agent that has the one has the other, so lines of a log are printed once, whoever dies.
   void progress(std::uint64_t view, std::string text, const std::string& lines);
+  // `account` belongs to the state that is about to replace the node's: told before it does, it
+  // comes to whoever finds that state there.
+  void arrives(std::uint64_t view, const std::string& account);
   // For who watches the job; the newest text of the node's first worker counts. Any thread.
   void measured(std::string text);
   void failed(std::uint64_t view, const std::string& why);

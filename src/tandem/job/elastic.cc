@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <tuple>
+#include <compare>
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
@@ -26,33 +26,60 @@ std::string to_text(const Progress& progress) {
   return json.dump();
 }
 
-Progress progress_from(const elastic::Briefing& briefing) {
+Progress progress_from(const elastic::Account& account) {
   Progress progress;
-  if (briefing.progress.empty()) return progress;
+  if (account.progress.empty()) return progress;
   try {
-    const ordered_json json = ordered_json::parse(briefing.progress);
+    const ordered_json json = ordered_json::parse(account.progress);
     progress.stage = static_cast<Stage>(json.at("stage").get<int>());
     progress.trainer = json.at("trainer").get<std::string>();
     progress.results = json.at("results").get<Results>();
   } catch (const ordered_json::exception& error) {
     raise<CommError>("where the job is cannot be read: {}", error.what());
   }
-  progress.records = briefing.records;
+  progress.records = account.records;
   return progress;
 }
 
-// The later, the larger.
-std::tuple<int, std::int64_t, int> place_of(const Progress& progress) {
-  if (progress.trainer.empty()) return {static_cast<int>(progress.stage), -1, 0};
-  const ordered_json trainer = ordered_json::parse(progress.trainer);
-  const ordered_json state = ordered_json::parse(trainer.at("state").get<std::string>());
-  const ordered_json resume = ordered_json::parse(trainer.at("resume").get<std::string>());
-  const int finished = trainer.contains("final_metrics") ? 2 : 0;
-  const int evaluated = resume.value("evaluation_due", false) ? 0 : 1;
-  return {static_cast<int>(progress.stage),
-          state.at("global_step").get<std::int64_t>() +
-              static_cast<std::int64_t>(progress.records.size()),
-          finished + evaluated};
+// How far a job is. The later, the larger.
+struct Place {
+  int stage = 0;
+  std::int64_t step = 0;
+  int done_after_step = 0;
+  auto operator<=>(const Place&) const = default;
+};
+
+Place place_of(const Progress& progress) {
+  Place place{.stage = static_cast<int>(progress.stage)};
+  if (progress.trainer.empty()) return place;
+  try {
+    const ordered_json trainer = ordered_json::parse(progress.trainer);
+    const ordered_json state = ordered_json::parse(trainer.at("state").get<std::string>());
+    const ordered_json resume = ordered_json::parse(trainer.at("resume").get<std::string>());
+    place.step = state.at("global_step").get<std::int64_t>() +
+                 static_cast<std::int64_t>(progress.records.size());
+    place.done_after_step = 1 + (resume.value("evaluation_due", false) ? 0 : 1) +
+                            (trainer.contains("final_metrics") ? 2 : 0);
+  } catch (const ordered_json::exception& error) {
+    raise<CommError>("where the job is cannot be read: {}", error.what());
+  }
+  return place;
+}
+
+// The later of two. Each is true of the step whose weights it came with.
+elastic::Account later(elastic::Account a, elastic::Account b) {
+  return place_of(progress_from(b)) > place_of(progress_from(a)) ? std::move(b) : std::move(a);
+}
+
+// What led to the weights of `step`: only they say which of the two that the agent keeps did. The
+// record of the newest step may still lie beside them.
+elastic::Account account_of(const elastic::Briefing& briefing, std::uint64_t step) {
+  elastic::Account found;
+  for (const elastic::Account* one : {&briefing.account, &briefing.arrived}) {
+    const auto counted = static_cast<std::uint64_t>(place_of(progress_from(*one)).step);
+    if (counted == step || counted + 1 == step) found = later(std::move(found), *one);
+  }
+  return found;
 }
 
 }  // namespace
@@ -141,29 +168,20 @@ elastic::Seat::Ready ready_to_compute(std::uint64_t step, int shards, std::strin
                        .fingerprint = std::string(print.begin(), print.end())}};
 }
 
-Progress agree_on_progress(comm::Communicator& communicator, const elastic::Briefing& briefing) {
-  const std::vector<std::string> texts =
-      comm::all_gather_texts(communicator, briefing.keeps ? elastic::to_text(briefing) : "");
-  Progress latest;
-  try {
-    for (const std::string& text : texts) {
-      if (text.empty()) continue;
-      Progress one = progress_from(elastic::briefing_from(text));
-      if (place_of(one) > place_of(latest)) latest = std::move(one);
-    }
-  } catch (const ordered_json::exception& error) {
-    raise<CommError>("where the job is cannot be read: {}", error.what());
-  }
-  return latest;
-}
-
-void require_progress(const Progress& progress, std::uint64_t step, bool resumes) {
-  if (step == 0 || resumes || !progress.trainer.empty()) return;
-  raise<Error>(
-      "this node has the weights of step {}, but everybody who knew where the job was is lost: it "
-      "cannot go on from there. Start the job again: it goes on from its newest checkpoint, if "
-      "there is one",
-      step);
+Progress level(elastic::Seat& seat, const elastic::Assignment& assignment,
+               const dist::ModelState& model, dist::GradientEngine& gradients,
+               comm::Communicator& communicator) {
+  std::string own;
+  if (assignment.briefing.keeps)
+    own = elastic::to_text(account_of(assignment.briefing, model.step()));
+  gradients.level(own, [&](const std::string& arrived) {
+    seat.arrives(assignment.view, arrived);
+    own = arrived;
+  });
+  elastic::Account latest;
+  for (const std::string& text : comm::all_gather_texts(communicator, own))
+    if (!text.empty()) latest = later(std::move(latest), elastic::account_from(text));
+  return progress_from(latest);
 }
 
 }  // namespace tandem::job

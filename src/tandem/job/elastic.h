@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tandem/comm/api/communicator.h"
+#include "tandem/dist/gradient_engine.h"
 #include "tandem/elastic/seat.h"
 #include "tandem/job/world.h"
 #include "tandem/trainer/keeper.h"
@@ -98,11 +99,11 @@ class EnteredView {
 elastic::Seat::Ready ready_to_compute(std::uint64_t step, int shards, std::string kernels,
                                       const std::string& lines);
 
-// What the ranks know of the job, the most of it. Collective. Throws CommError.
-Progress agree_on_progress(comm::Communicator& communicator, const elastic::Briefing& briefing);
-// Weights after `step` are of use only to who knows what led there: a joiner that has received them
-// may lose everybody else before it has heard. `resumes`: the job begins with a checkpoint, which
-// replaces them. Throws Error.
-void require_progress(const Progress& progress, std::uint64_t step, bool resumes);
+// All ranks of a view get on the newest step that one of them has (GradientEngine::level), and know
+// where the job was then. A node keeps both or neither, whoever dies meanwhile. Collective, after
+// finish_update(). Throws CommError.
+Progress level(elastic::Seat& seat, const elastic::Assignment& assignment,
+               const dist::ModelState& model, dist::GradientEngine& gradients,
+               comm::Communicator& communicator);
 
 }  // namespace tandem::job

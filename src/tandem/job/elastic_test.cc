@@ -1,21 +1,251 @@
+// State and account of a job move together: whoever is lost while a node gets them, it has both or
+// what it had.
 #include "tandem/job/elastic.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "tandem/comm/api/test_ranks.h"
 #include "tandem/core/error.h"
+#include "tandem/elastic/node.h"
+#include "tandem/kernels/kernel_set.h"
+#include "tandem/kernels/scratch.h"
 
 namespace tandem::job {
 namespace {
 
-// Weights that a joiner received, and nobody left who knows what they are.
-TEST(ElasticProgress, WeightsOfAStepNeedWhatLedThere) {
-  Progress known;
-  known.trainer = "{}";
-  EXPECT_THROW(require_progress({}, 12, false), Error);
-  EXPECT_NO_THROW(require_progress(known, 12, false));
-  EXPECT_NO_THROW(require_progress({}, 0, false));  // the job begins
-  EXPECT_NO_THROW(require_progress({}, 12, true));  // a checkpoint will replace them
+using comm::Communicator;
+using nlohmann::ordered_json;
+
+constexpr std::size_t kElements = 3 * dist::ModelState::kChunk + 5;
+constexpr std::uint64_t kOldStep = 7;
+constexpr std::uint64_t kNewStep = 12;
+
+void require(bool condition, std::string_view what) {
+  if (!condition) throw DataError(std::string(what));
 }
+
+// An agent with one worker, which is a thread of this process. What the agent keeps stays when the
+// worker begins again.
+class Host {
+ public:
+  Host() : node_({.log = [](const std::string&) {}}) {
+    start_worker();
+    thread_ = std::thread([this] {
+      while (!over_) {
+        {
+          const std::lock_guard lock(mutex_);
+          node_.serve();
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  }
+  ~Host() {
+    over_ = true;
+    thread_.join();
+  }
+  void restart_worker() {
+    const std::lock_guard lock(mutex_);
+    model_.reset();
+    seat_.reset();
+    node_.worker_ended(0, "was killed by SIGKILL", false);
+    start_worker();
+  }
+  elastic::Assignment next_view() {
+    return seat_->next_view(
+        {.step = model_->reachable_step(), .shards = 2, .computes = {"kernels", "fingerprint"}});
+  }
+  elastic::Seat& seat() { return *seat_; }
+  dist::ModelState& model() { return *model_; }
+
+ private:
+  void start_worker() {
+    const elastic::Node::Ticket ticket = node_.open_seat(0);
+    const elastic::SeatCard card{.line = ::dup(ticket.inherited[0]), .memory = ticket.inherited[1]};
+    node_.seat_taken(0);
+    seat_.emplace(card, [] {});
+    model_.emplace(
+        dist::KeptMemory{.descriptor = card.memory},
+        dist::ModelStateOptions{
+            .elements = kElements, .optimizer_state_elements = 2 * kElements, .record_values = 2});
+  }
+
+  std::mutex mutex_;  // of node_
+  elastic::Node node_;
+  std::optional<elastic::Seat> seat_;
+  std::optional<dist::ModelState> model_;
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
+struct Machine {
+  ThreadPool threads{1};
+  kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures::detect(), "");
+  kernels::Scratch scratch{1};
+  kernels::Context context{threads, kernels, scratch};
+};
+
+// Where the job was after `step`, without the last two records.
+std::string progress_at(std::uint64_t step) {
+  const ordered_json state = {{"global_step", step - 2}};
+  const ordered_json trainer = {{"state", state.dump()}, {"resume", "{}"}};
+  return trainer.dump();
+}
+
+void put_state(dist::ModelState& model, std::uint64_t step) {
+  std::fill(model.weights().begin(), model.weights().end(), float(step));
+  std::fill(model.optimizer_state().begin(), model.optimizer_state().end(), 0.5f);
+  model.set_step(step, std::vector<double>(2, double(step)));
+  model.set_filled();
+}
+
+// This host has computed up to `step`.
+void compute_to(Host& host, std::uint64_t step) {
+  const elastic::Assignment view = host.next_view();
+  put_state(host.model(), step);
+  ViewKeeper keeper(host.seat(), view, {});
+  keeper.progress(progress_at(step));
+  for (const std::uint64_t applied : {step - 1, step})
+    keeper.step_applied(applied, std::vector<double>(2, double(applied)));
+}
+
+void require_at(std::uint64_t step, const Progress& progress, dist::ModelState& model) {
+  require(model.filled() && model.step() == step, "the step of the weights");
+  const auto is = [](float value) { return [=](float other) { return other == value; }; };
+  require(std::all_of(model.weights().begin(), model.weights().end(), is(float(step))), "weights");
+  require(progress.trainer == progress_at(step), "where the job was");
+  const std::vector<std::vector<double>> records = {std::vector<double>(2, double(step - 1)),
+                                                    std::vector<double>(2, double(step))};
+  require(progress.records == records, "the records since");
+}
+
+Progress level_in(Host& host, const elastic::Assignment& view, Communicator& communicator) {
+  Machine machine;
+  dist::GradientEngine gradients(&communicator, machine.context, host.model(),
+                                 {.logical_shards = 2});
+  return level(host.seat(), view, host.model(), gradients, communicator);
+}
+
+// Alone, after its worker was started again.
+Progress go_on_alone(Host& host) {
+  host.restart_worker();
+  const elastic::Assignment view = host.next_view();
+  const auto alone = Communicator::create(0, 1, {}, /*loopback_only=*/true, {});
+  return level_in(host, view, *alone);
+}
+
+// Rank 0 has the newest state, rank 1 gets it.
+void run_transfer(const comm::testing::Body& source, const comm::testing::Body& receiver,
+                  bool source_dies) {
+  const auto ended = comm::testing::run_processes(
+      2,
+      [&](Communicator& communicator) {
+        (communicator.rank() == 0 ? source : receiver)(communicator);
+      },
+      [](int rank) {
+        comm::Options options = comm::testing::test_options(rank);
+        options.node_id = rank == 0 ? "a" : "b";
+        return options;
+      });
+  EXPECT_EQ(WIFSIGNALED(ended[0].status), source_dies) << ended[0].output;
+  EXPECT_TRUE(ended[1].exited_with(0)) << ended[1].output;
+}
+
+class MovesTogether : public ::testing::TestWithParam<std::uint64_t> {};
+
+// The receiver has nothing, or an older step. All others die when the state has moved, before
+// anything else is said.
+TEST_P(MovesTogether, TheSourceDiesBehindTheWeights) {
+  const std::uint64_t has = GetParam();
+  int moved[2];  // by the receiver, when the weights count
+  ASSERT_EQ(::pipe(moved), 0);
+  run_transfer(
+      [&](Communicator& communicator) {
+        Host host;
+        compute_to(host, kNewStep);
+        host.restart_worker();
+        const elastic::Assignment view = host.next_view();
+        Machine machine;
+        dist::GradientEngine gradients(&communicator, machine.context, host.model(), {});
+        gradients.level(elastic::to_text(view.briefing.account));
+        char byte;
+        require(::read(moved[0], &byte, 1) == 1, "the receiver says when");
+        ::raise(SIGKILL);
+      },
+      [&](Communicator& communicator) {
+        Host host;
+        if (has > 0) {
+          compute_to(host, has);
+          host.restart_worker();
+        }
+        const elastic::Assignment view = host.next_view();
+        host.model().set_filled();
+        std::jthread watcher([&](const std::stop_token& over) {
+          while (!over.stop_requested() && host.model().step() != kNewStep)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          require(::write(moved[1], "", 1) == 1, "the source hears when");
+        });
+        try {
+          level_in(host, view, communicator);
+          throw DataError("nobody noticed that the source is lost");
+        } catch (const CommError&) {
+        }
+        watcher.join();
+        require_at(kNewStep, go_on_alone(host), host.model());
+      },
+      true);
+  for (const int end : moved) ::close(end);
+}
+
+// The account has been told, and the weights do not come to count.
+TEST_P(MovesTogether, TheReceiverIsInterruptedBeforeTheyCount) {
+  const std::uint64_t has = GetParam();
+  run_transfer(
+      [](Communicator& communicator) {
+        Host host;
+        compute_to(host, kNewStep);
+        host.restart_worker();
+        try {
+          level_in(host, host.next_view(), communicator);
+        } catch (const CommError&) {
+        }
+      },
+      [&](Communicator& communicator) {
+        Host host;
+        if (has > 0) {
+          compute_to(host, has);
+          host.restart_worker();
+        }
+        const elastic::Assignment view = host.next_view();
+        host.model().set_filled();
+        Machine machine;
+        dist::GradientEngine gradients(&communicator, machine.context, host.model(), {});
+        struct Death {};
+        try {
+          gradients.level("", [&](const std::string& account) {
+            host.seat().arrives(view.view, account);
+            throw Death();
+          });
+        } catch (const Death&) {
+          communicator.life().abort("the view changes");
+        }
+        const Progress progress = go_on_alone(host);
+        if (has > 0) return require_at(has, progress, host.model());
+        require(host.model().step() == 0 && !host.model().filled(), "a state in pieces counts");
+        require(progress.trainer.empty(), "an account without its weights");
+      },
+      false);
+}
+
+INSTANTIATE_TEST_SUITE_P(Has, MovesTogether, ::testing::Values(0, kOldStep));
 
 }  // namespace
 }  // namespace tandem::job

@@ -388,9 +388,9 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   }
   communicator.barrier();
   if (weights.optimizer) gradients.finish_update(context, *weights.optimizer);
-  gradients.level();
-  const Progress progress = agree_on_progress(communicator, assignment.briefing);
-  require_progress(progress, weights.state->step(), job.settings.output.resume.has_value());
+  const Progress progress = level(seat, assignment, *weights.state, gradients, communicator);
+  TANDEM_CHECK(!progress.trainer.empty() || job.settings.output.resume || !weights.state->step(),
+               "weights of step {} whose past nobody knows", weights.state->step());
   // Whoever was the main process goes on with what it has; another one begins its own.
   if (!reports || reports->is_main() != view.is_main()) {
     reports.reset();
