@@ -25,8 +25,9 @@ namespace tandem::tasks {
 
 using FieldBytes = std::span<const std::byte>;
 
-// Writes the fields under a temporary name and renames it. The file is not synced: what a crash
-// leaves of it is noticed by its checksum. `key` names what the features were made of, see
+// Writes the fields under a temporary name and gives it this one, unless there is such a file: that
+// one stays, for others may have mapped it. The file is not synced: what a crash leaves of it is
+// noticed by its checksum. `key` names what the features were made of, see
 // FeatureFields. Throws IoError.
 void write_fields(const std::filesystem::path& path, std::string_view key,
                   std::span<const FieldBytes> fields);

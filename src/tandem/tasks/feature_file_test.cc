@@ -109,8 +109,9 @@ TEST_F(FeatureFileTest, HoldsTexts) {
         text::Tokenizer::load(demo("model")), first,
         pairs ? std::span(second) : std::span<const std::string_view>(), 6, threads_,
         [](std::size_t) { return ""; });
-    write_feature_file(path_, "key", features);
-    const auto read = read_feature_file<TextFeatures>(path_, "key");
+    const fs::path path = folder_ / (pairs ? "pairs.features" : "texts.features");
+    write_feature_file(path, "key", features);
+    const auto read = read_feature_file<TextFeatures>(path, "key");
     ASSERT_TRUE(read.has_value());
     EXPECT_EQ(tokens_of(*read), tokens_of(features));
     EXPECT_EQ(read->num_truncated(), 100u);
@@ -211,6 +212,7 @@ TEST_F(FeatureFileTest, MemoryPerFeature) {
     const struct mallinfo2 info = ::mallinfo2();
     return info.uordblks + info.hblkhd;
   };
+  build(FeatureOptions::kAll);  // what is allocated once, and what allocators keep of it
   const std::size_t before = heap();
   const FeatureSet features = build(FeatureOptions::kAll);
   const std::size_t used = heap() - before;
