@@ -96,6 +96,19 @@ TEST(Agent, DoesNotFoundWhileAnAddressMayKnowOfAJob) {
   EXPECT_EQ(orders_of<RunView>(agent).size(), 1u);
 }
 
+TEST(Agent, BeginsWithAsManyWorkersAsItIsTold) {
+  Bounds bounds{1, 2};
+  bounds.first_workers = 3;
+  Agent agent(options(1, bounds), kRules, {0, true, 2, false}, kStart);
+  agent.wake(kStart);
+  EXPECT_TRUE(orders_of<RunView>(agent).empty());
+  EXPECT_THAT(agent.waiting_for(), HasSubstr("3 workers to begin; 2 are ready"));
+  agent.receive(kStart, kTwo, Ask{{"x", {"amx"}, {}, 4}, {0, true, 0, false}});
+  EXPECT_TRUE(sent<Propose>(agent).empty());
+  agent.receive(kStart, kTwo, Ask{{"x", {"amx"}, {}, 4}, {0, true, 1, false}});
+  EXPECT_EQ(sent<Propose>(agent).size(), 1u);
+}
+
 TEST(Agent, InstallsWhenAllHaveAccepted) {
   Agent agent = leader_of_three();
   EXPECT_EQ(orders_of<RunView>(agent).size(), 1u);

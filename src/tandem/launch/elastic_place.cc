@@ -101,9 +101,12 @@ void warn_of_loneliness(const AgentParts& parts) {
       parts.options.max_nodes));
 }
 
-// As everybody has been told through mpirun.
+// As everybody has been told through mpirun. Who asks that for ranks gets a job that begins with
+// all of them.
 void place_at(AgentMeeting& meeting, const AgentParts& parts, const std::function<void()>& check,
               elastic::NodePlace& place) {
+  place.host = parts.options.node_rank;
+  place.bounds.first_workers = static_cast<std::uint32_t>(parts.shards);
   place.founder = static_cast<bool>(meeting.listener);
   if (place.founder) {
     place.listener = std::move(meeting.listener);

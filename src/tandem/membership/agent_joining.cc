@@ -56,12 +56,18 @@ void Agent::nobody_at(Time now, const std::string& address) {
 // The first view is the endpoint's to make, once no agent that it can reach knows of one.
 void Agent::found(Time now) {
   if (!options_.founder || (!unsettled_.empty() && now < started_ + options_.limits.found)) return;
-  const auto here = std::count_if(askers_.begin(), askers_.end(), [&](const auto& entry) {
-    return fresh(entry.second, now) && entry.second.ask.holding.workers > 0;
-  });
-  const std::size_t nodes = static_cast<std::size_t>(here) + 1;
-  if (nodes >= options_.bounds.min_nodes && holding_.workers > 0) return propose(now);
-  why_waiting_ = fmt::format("{} nodes to begin; {} are here", options_.bounds.min_nodes, nodes);
+  std::size_t nodes = 1, workers = holding_.workers;
+  for (const auto& [id, asker] : askers_) {
+    if (!fresh(asker, now) || asker.ask.holding.workers == 0) continue;
+    ++nodes;
+    workers += asker.ask.holding.workers;
+  }
+  const Bounds& bounds = options_.bounds;
+  if (nodes >= bounds.min_nodes && workers >= bounds.first_workers && holding_.workers > 0)
+    return propose(now);
+  why_waiting_ = fmt::format("{} nodes to begin; {} are here", bounds.min_nodes, nodes);
+  if (nodes >= bounds.min_nodes)
+    why_waiting_ = fmt::format("{} workers to begin; {} are ready", bounds.first_workers, workers);
 }
 
 void Agent::on(Time now, const Peer& from, const Told& m) {

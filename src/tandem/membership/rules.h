@@ -26,6 +26,7 @@ using Answers = std::map<NodeId, Heard>;
 struct Bounds {
   std::uint32_t min_nodes = 1;
   std::uint32_t max_nodes = 1;
+  std::uint32_t first_workers = 1;  // over all nodes: the job does not begin with fewer
 };
 
 class Rules {
