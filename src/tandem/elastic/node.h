@@ -39,8 +39,8 @@ struct NodePlace {
   std::string token;
   std::vector<std::string> contacts;  // addresses of agents that may be there; not this one
   bool founder = false;               // makes the first view, and decides what is decided once
-  int host =
-      -1;  // its number among the hosts of mpirun, the order of the first view; -1: any order
+  // Its number among the hosts that mpirun was given, which orders the first view; -1: any order.
+  int host = -1;
   membership::Bounds bounds;
   std::chrono::milliseconds patience{600000};  // how long to wait for enough nodes
   std::shared_ptr<ExternalLock> lock;          // null: the nodes are counted

@@ -117,6 +117,17 @@ void compute_to(Host& host, std::uint64_t step) {
     keeper.step_applied(applied, std::vector<double>(2, double(applied)));
 }
 
+// The view of a host that holds step `has`, or nothing but initial weights, and is to receive more.
+elastic::Assignment receiver_with(std::uint64_t has, Host& host) {
+  if (has > 0) {
+    compute_to(host, has);
+    host.restart_worker();
+  }
+  const elastic::Assignment view = host.next_view();
+  host.model().set_filled();
+  return view;
+}
+
 void require_at(std::uint64_t step, const Progress& progress, dist::ModelState& model) {
   require(model.filled() && model.step() == step, "the step of the weights");
   const auto is = [](float value) { return [=](float other) { return other == value; }; };
@@ -182,12 +193,7 @@ TEST_P(MovesTogether, TheSourceDiesBehindTheWeights) {
       },
       [&](Communicator& communicator) {
         Host host;
-        if (has > 0) {
-          compute_to(host, has);
-          host.restart_worker();
-        }
-        const elastic::Assignment view = host.next_view();
-        host.model().set_filled();
+        const elastic::Assignment view = receiver_with(has, host);
         std::jthread watcher([&](const std::stop_token& over) {
           while (!over.stop_requested() && host.model().step() != kNewStep)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -220,12 +226,7 @@ TEST_P(MovesTogether, TheReceiverIsInterruptedBeforeTheyCount) {
       },
       [&](Communicator& communicator) {
         Host host;
-        if (has > 0) {
-          compute_to(host, has);
-          host.restart_worker();
-        }
-        const elastic::Assignment view = host.next_view();
-        host.model().set_filled();
+        const elastic::Assignment view = receiver_with(has, host);
         Machine machine;
         dist::GradientEngine gradients(&communicator, machine.context, host.model(), {});
         struct Death {};
