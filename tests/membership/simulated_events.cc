@@ -1,0 +1,153 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "membership/simulated_world.h"
+#include "tandem/membership/wire.h"
+
+namespace tandem::simulation {
+
+void World::happen(Host& host, Packet& packet) {
+  if (!host.power) return;
+  if (!host.agent || (packet.to.id != 0 && packet.to.id != host.self.id)) {
+    return refuse(packet, host);
+  }
+  deliver(host, packet);
+}
+
+// What is for a process that is not there comes back: its kernel says so, or who is there now.
+void World::refuse(const Packet& packet, const Host& by) {
+  const std::size_t from = static_cast<std::size_t>(packet.from.address[1] - '0');
+  if (!reach_[by.index][from] || chance(loss_)) return;
+  const Time when = now_ + delay();
+  if (packet.to.id != 0) return at(when, from, HearDeath{packet.from.id, packet.to.id});
+  at(when, from, HearNobody{packet.from.id, by.self.address});
+}
+
+void World::deliver(Host& host, const Packet& packet) {
+  if (const auto* message = std::get_if<Message>(&packet.payload)) {
+    if (const auto* fetch = std::get_if<Fetch>(message)) {
+      if (!host.ended) serve(host, packet.from, *fetch);
+      return;
+    }
+    host.agent->receive(now_, packet.from, *message);
+  } else if (host.ended) {
+    return;
+  } else if (const auto* frame = std::get_if<Frame>(&packet.payload)) {
+    host.workers->receive(now_, packet.from, *frame);
+  } else if (const auto* chunk = std::get_if<ChunkData>(&packet.payload)) {
+    if (!host.learning ||
+        !host.learner->take_chunk(now_, chunk->header.index, chunk->header.step)) {
+      return;
+    }
+    host.workers->store_chunk(chunk->header.index, chunk->header.step, chunk->value);
+    tell_learned(host);
+    ask_for_chunks(host);
+  } else if (const auto* gradient = std::get_if<GradientData>(&packet.payload)) {
+    const Gradient& header = gradient->header;
+    if (!host.learning || !host.learner->take_gradient(now_, header.index, header.step)) return;
+    host.workers->apply_gradient(header.index, header.step, gradient->value);
+    tell_learned(host);
+  }
+}
+
+void World::happen(Host& host, WakeAgent& wake) {
+  if (!host.agent || wake.id != host.self.id) return;
+  host.wakes_at = kNever;
+  host.agent->wake(now_);
+}
+
+void World::happen(Host& host, WakeWorkers& wake) {
+  if (host.agent && wake.id == host.self.id && !host.ended) host.workers->wake(now_);
+}
+
+void World::happen(Host& host, WakeLearner& wake) {
+  if (host.agent && wake.id == host.self.id && host.learning) ask_for_chunks(host);
+}
+
+void World::happen(Host& host, Stopped& stopped) {
+  if (!host.agent || stopped.id != host.self.id) return;
+  const std::uint64_t step = host.workers->stop();
+  outcome_.last_step = std::max(outcome_.last_step, step);
+  host.agent->stopped(now_, step);
+}
+
+void World::happen(Host& host, HearDeath& news) {
+  if (!host.agent || news.id != host.self.id) return;
+  note(&host, fmt::format("hears that {} is dead", news.dead % 1000));
+  host.agent->peer_dead(now_, news.dead);
+}
+
+void World::happen(Host& host, HearNobody& news) {
+  if (host.agent && news.id == host.self.id) host.agent->nobody_at(now_, news.address);
+}
+
+void World::happen(Host& host, WorkersBack& back) {
+  if (host.agent && back.id == host.self.id) host.agent->workers_changed(now_, 1);
+}
+
+void World::happen(Host& host, Start&) {
+  if (host.agent || host.gone) return;
+  host.power = true;
+  host.self = {random_() | 1, fmt::format("n{}", host.index)};
+  AgentOptions options;
+  options.self = host.self;
+  options.job = {"amx", {}, kShards};
+  options.who = {host.self.address, {"avx2", "amx"}, {}, kShards};
+  if (host.foreign) options.who.files[0] = 1;
+  options.bounds = bounds_;
+  options.last_step = steps_;
+  options.founder = host.index == 0;
+  options.external_lock = lock_;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (i != host.index) options.contacts.push_back(fmt::format("n{}", i));
+  }
+  Holding holding;
+  holding.step = schedule_.levelled ? 0 : checkpoint_;  // `tandem run` reads it in the first view
+  holding.workers = 1;
+  host.agent = std::make_unique<Agent>(options, rules_, holding, now_);
+  host.workers = std::make_unique<Workers>(host.self, reference_[holding.step], holding.step,
+                                           host.foreign ? 7 : 0, schedule_.levelled, breaks_, host);
+  host.learner.reset();
+  host.learning = false;
+  host.subscribers.clear();
+  host.wakes_at = kNever;
+  host.ended.reset();
+  note(&host, fmt::format("starts with step {}", holding.step));
+}
+
+void World::post(Host& from, const Peer& to, Payload payload) {
+  const std::size_t index = static_cast<std::size_t>(to.address[1] - '0');
+  if (!reach_[from.index][index]) return;
+  if (schedule_.wire && std::holds_alternative<Message>(payload)) {
+    const Prove prove = [](auto) { return WireProof{}; };
+    Channel channel{.job = 1, .own_nonce = {}, .other_nonce = {}, .prove = prove};
+    Channel back = channel;
+    const std::string bytes = encode(channel, {from.self, to.id, std::get<Message>(payload)});
+    payload = decode(back, bytes).message;
+  }
+  const int copies = (chance(loss_) ? 0 : 1) + (chance(twice_) ? 1 : 0);
+  for (int i = 0; i < copies; ++i) at(now_ + delay(), index, Packet{from.self, to, payload});
+}
+
+// The lease: lost by who does not reach the service for a second.
+void World::happen(Host&, LockCheck&) {
+  at(now_ + Time(100), lock_side_, LockCheck{});
+  Host* holder = nullptr;
+  for (const auto& host : hosts_) {
+    if (host->agent && host->self.id == lock_holder_) holder = host.get();
+  }
+  if (lock_holder_ == 0 || (holder && reach_[holder->index][lock_side_])) {
+    lock_lost_ = kNever;
+    return;
+  }
+  if (lock_lost_ == kNever) lock_lost_ = now_ + Time(1000);
+  if (now_ < lock_lost_) return;
+  lock_holder_ = 0;
+  lock_lost_ = kNever;
+  if (!holder) return;
+  holder->agent->lock(now_, false);
+  obey(*holder);
+}
+
+}  // namespace tandem::simulation

@@ -1,0 +1,231 @@
+// The world of simulation.h: its hosts, what happens to them, and what the seed lets go wrong.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "membership/simulation.h"
+#include "membership/toy_workers.h"
+#include "tandem/membership/agent.h"
+#include "tandem/membership/catch_up.h"
+
+namespace tandem::simulation {
+
+using namespace membership;
+
+struct ChunkData {
+  Chunk header;
+  std::uint64_t value = 0;
+};
+struct GradientData {
+  Gradient header;
+  std::uint64_t value = 0;
+};
+using Payload = std::variant<Message, Frame, ChunkData, GradientData>;
+
+// ---- what happens ----
+
+struct Packet {
+  Peer from, to;
+  Payload payload;
+};
+struct WakeAgent {
+  NodeId id = 0;
+};
+struct WakeWorkers {
+  NodeId id = 0;
+};
+struct WakeLearner {
+  NodeId id = 0;
+};
+struct Stopped {
+  NodeId id = 0;
+};
+struct HearDeath {
+  NodeId id = 0, dead = 0;
+};
+struct HearNobody {
+  NodeId id = 0;
+  std::string address;
+};
+struct WorkersBack {
+  NodeId id = 0;
+};
+struct Start {};  // an agent process on the host
+struct LockCheck {};
+using Happening = std::variant<Packet, WakeAgent, WakeWorkers, WakeLearner, Stopped, HearDeath,
+                               HearNobody, WorkersBack, Start, LockCheck>;
+
+struct Event {
+  Time at{};
+  std::uint64_t order = 0;
+  std::size_t host = 0;
+  Happening what;
+};
+
+enum class Trouble {
+  kKill,
+  kPowerOff,
+  kCut,
+  kCutOneLink,
+  kJoinNets,
+  kPause,
+  kWorkerDies,
+  kLeave,
+  kFalseAlarm
+};
+
+class World;
+
+// A machine, and the agent process on it, if there is one.
+struct Host final : Surroundings {
+  Host(World& w, std::size_t i) : world(w), index(i) {}
+  void send(const Peer& to, const Frame& frame) override;
+  void wake_after(Time delay) override;
+  Time random_delay(int least, int most) override;
+  bool poisoned(std::uint64_t step, std::uint32_t begin, std::uint32_t end) override;
+  void worker_failed(std::uint64_t step) override;
+  void applied(ViewNumber view, std::uint64_t step, bool boundary) override;
+  void step_failed(ViewNumber view, const std::vector<NodeId>& silent) override;
+  void violation(const std::string& what) override;
+  void end_process();
+
+  struct Subscriber {
+    Peer peer;
+    std::vector<std::uint32_t> chunks;
+    Time until{};
+  };
+
+  World& world;
+  std::size_t index;
+  bool power = true;
+  bool foreign = false;
+  bool leaving = false;
+  bool gone = false;  // has left for good
+  Time paused_until{};
+  // Of the process:
+  Peer self;
+  std::unique_ptr<Agent> agent;
+  std::unique_ptr<Workers> workers;
+  std::unique_ptr<CatchUp> learner;
+  std::map<NodeId, Subscriber> subscribers;
+  bool learning = false;
+  Time wakes_at = kNever;
+  Time learner_wakes_at{};
+  std::optional<int> ended;
+};
+
+class World {
+ public:
+  World(const Schedule& schedule, const Rules& rules, const Breaks& breaks);
+  Outcome run();
+
+ private:
+  friend struct Host;
+
+  // ---- chance ----
+  std::uint64_t random(std::uint64_t below) { return random_() % below; }
+  bool chance(double p) { return static_cast<double>(random_() >> 11) * 0x1p-53 < p; }
+  Time delay();
+
+  // ---- events ----
+  void at(Time when, std::size_t host, Happening what);
+  void step();
+  void happen(Host& host, Packet& packet);
+  void happen(Host& host, WakeAgent& wake);
+  void happen(Host& host, WakeWorkers& wake);
+  void happen(Host& host, WakeLearner& wake);
+  void happen(Host& host, Stopped& stopped);
+  void happen(Host& host, HearDeath& news);
+  void happen(Host& host, HearNobody& news);
+  void happen(Host& host, WorkersBack& back);
+  void happen(Host& host, Start& start);
+  void happen(Host& host, LockCheck& check);
+  void post(Host& from, const Peer& to, Payload payload);
+  void refuse(const Packet& packet, const Host& by);
+  void deliver(Host& host, const Packet& packet);
+
+  // ---- trouble ----
+  std::vector<Trouble> kinds_of_trouble() const;
+  void trouble();
+  void heal();
+  bool can_act(const Host& host) const;
+  void die(Host& host, bool power_off);
+  void cut();
+  void cut_one_link(Host& host);
+  void join_nets();
+  void pause(Host& host);
+  void lose_workers(Host& host);
+  void suspect_falsely(Host& host);
+  void leave(Host& host);
+
+  // ---- orders: what a host's agent asks for ----
+  void obey(Host& host);
+  void on(Host& host, Send& order);
+  void on(Host& host, StopWorkers&);
+  void on(Host& host, RunView& order);
+  void on(Host& host, AskBoundary&) { host.workers->ask_boundary(); }
+  void on(Host& host, Learn& order);
+  void on(Host& host, StopLearning&) { host.learning = false; }
+  void on(Host& host, SaveCheckpoint& order);
+  void on(Host& host, LoadCheckpoint&);
+  void on(Host& host, TakeLock&);
+  void on(Host& host, DropLock&);
+  void on(Host& host, End& order);
+  void serve(Host& host, const Peer& to, const Fetch& fetch);
+  void ask_for_chunks(Host& host);
+  void tell_learned(Host& host);
+  void log_step(std::uint64_t step, std::uint64_t loss);
+
+  // ---- invariants ----
+  void violation(const Host* host, const std::string& what);
+  void check_installed(const Host& host, const View& view);
+  void check_bits(const Host& host);
+  void check_after(const Host& host);
+  bool finished() const;
+  std::string waits() const;  // what every agent waits for
+  void note(const Host* host, const std::string& what);
+
+  Schedule schedule_;
+  const Rules& rules_;
+  const Breaks& breaks_;
+  std::mt19937_64 random_;
+  Time now_{1};
+  std::uint64_t order_ = 0;
+  std::priority_queue<std::pair<std::pair<Time, std::uint64_t>, std::size_t>,
+                      std::vector<std::pair<std::pair<Time, std::uint64_t>, std::size_t>>,
+                      std::greater<>>
+      queue_;
+  std::vector<Event> slots_;
+  std::vector<std::size_t> free_slots_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+  std::vector<std::vector<char>> reach_;
+  std::map<ViewNumber, View> installed_;
+  std::vector<Values> reference_;
+  std::map<std::uint64_t, std::pair<std::uint64_t, int>> log_;  // by step: loss, entries
+  std::uint64_t steps_ = 0;
+  Bounds bounds_;
+  std::uint64_t checkpoint_ = 0;
+  double loss_ = 0;
+  double twice_ = 0;
+  int longest_delay_ = 1;
+  std::optional<std::uint64_t> poison_;
+  bool lock_ = false;
+  NodeId lock_holder_ = 0;
+  std::size_t lock_side_ = 0;  // the host beside which the lock's service runs
+  Time lock_lost_ = kNever;
+  std::vector<std::uint64_t> troubles_;  // at these numbers of events
+  std::vector<Time> timed_troubles_;
+  bool healed_ = false;
+  Outcome outcome_;
+};
+
+}  // namespace tandem::simulation
