@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <memory>
 
+#include "apps/agent_process.h"
 #include "apps/command/commands.h"
 #include "apps/command/own_path.h"
 #include "apps/command/voice.h"
 #include "apps/etcd/etcd_lock.h"
 #include "apps/manual/description.h"
-#include "apps/monitor/agent_metrics.h"
 #include "tandem/core/env.h"
 #include "tandem/core/error.h"
 #include "tandem/launch/agent.h"
@@ -139,39 +138,28 @@ int run(const Invocation& invocation) {
     return 0;
   }
   const Environment& environment = invocation.environment;
-  launch::AgentParts parts;
-  parts.options = launch::parse_run_line(invocation.words, environment);
-  parts.program = launch::worker_program(parts.options, places(environment));
+  launch::RunOptions options = launch::parse_run_line(invocation.words, environment);
+  const launch::WorkerProgram program = launch::worker_program(options, places(environment));
   // A job's own flag says it as well as the agent's.
-  if (const auto of_job = find_log_format(parts.options.script_arguments);
-      of_job && parts.program.own_job)
-    parts.options.log_format = *of_job;
-  const Voice voice{parts.options.log_format, "tandem run", {}};
-  parts.log = [voice](const std::string& line) { say(voice, line); };
-  for (const std::string& note : parts.options.notes) parts.log(note);
-  name_job(parts.options);
-  parts.placement = place(parts.options, environment, parts.program.own_job, parts.log);
-  parts.inherited = inherited_environment();
-  if (parts.options.log_format == LogFormat::kJson)
-    parts.inherited["TANDEM_LOG_FORMAT"] = enum_name(parts.options.log_format);
-  parts.job_token = job_token(parts.options, environment);
-  if (parts.program.own_job && parts.options.max_nodes > 1) {
-    if (auto lock = etcd_lock_options(parts.options.rdzv_conf, environment, parts.options.rdzv_id,
-                                      parts.job_token)) {
+  if (const auto of_job = find_log_format(options.script_arguments); of_job && program.own_job)
+    options.log_format = *of_job;
+  launch::AgentParts parts = agent_parts(environment, {options.log_format, "tandem run", {}});
+  for (const std::string& note : options.notes) parts.log(note);
+  name_job(options);
+  parts.placement = place(options, environment, program.own_job, parts.log);
+  if (options.log_format == LogFormat::kJson)
+    parts.inherited["TANDEM_LOG_FORMAT"] = enum_name(options.log_format);
+  parts.job_token = job_token(options, environment);
+  if (program.own_job && options.max_nodes > 1) {
+    if (auto lock =
+            etcd_lock_options(options.rdzv_conf, environment, options.rdzv_id, parts.job_token)) {
       lock->log = parts.log;
       parts.lock = std::make_shared<EtcdLock>(std::move(*lock));
     }
   }
-  parts.temporary = environment.get("TMPDIR").value_or("/tmp");
-  parts.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
-  parts.status_interval_s = status_interval(environment);
-  std::signal(SIGPIPE, SIG_IGN);
-  AgentMetrics metrics;
-  std::unique_ptr<MetricsServer> server;
-  if (parts.program.own_job) server = agent_server(metrics, environment, parts.log);
-  if (server)
-    parts.publish = [&metrics](const launch::JobStatus& status) { metrics.publish(status); };
-  return launch::run_agent(std::move(parts));
+  parts.program = program;
+  parts.options = std::move(options);
+  return run_agent_process(std::move(parts), environment);
 }
 
 }  // namespace tandem::apps

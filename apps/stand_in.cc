@@ -5,8 +5,8 @@
 #include <csignal>
 #include <sstream>
 
+#include "apps/agent_process.h"
 #include "apps/command/own_path.h"
-#include "apps/monitor/agent_metrics.h"
 #include "tandem/core/file.h"
 #include "tandem/launch/run_flags.h"
 #include "tandem/launch/stand_in.h"
@@ -24,21 +24,15 @@ std::vector<std::string> own_command() {
   return words;
 }
 
-launch::AgentParts agent_parts(std::string_view command, const Invocation& invocation,
-                               const Voice& voice) {
-  const Environment& environment = invocation.environment;
-  launch::AgentParts parts;
+launch::AgentParts agent_of(std::string_view command, const Invocation& invocation,
+                            const Voice& voice) {
+  launch::AgentParts parts = agent_parts(invocation.environment, voice);
   std::vector<std::string> line = {fmt::format("{}.py", command)};
   line.insert(line.end(), invocation.words.begin(), invocation.words.end());
   parts.options = launch::parse_run_line(line, Environment());
   parts.options.log_format = voice.format;
   parts.program.command = own_command();
   parts.program.own_job = true;
-  parts.inherited = inherited_environment();
-  parts.temporary = environment.get("TMPDIR").value_or("/tmp");
-  parts.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
-  parts.status_interval_s = status_interval(environment);
-  parts.log = [voice](const std::string& text) { say(voice, text); };
   return parts;
 }
 
@@ -61,14 +55,10 @@ std::optional<int> stand_in_for_rank(std::string_view command, const Invocation&
   parts.patience = std::chrono::seconds(training.ddp_timeout);
   parts.stall_timeout =
       std::chrono::seconds(environment.get_int("TANDEM_STALL_TIMEOUT", 0, 86400).value_or(10));
-  parts.agent = agent_parts(command, invocation, agents);
+  parts.agent = agent_of(command, invocation, agents);
   parts.log = parts.agent.log;
   parts.run_agent = [&environment](launch::AgentParts agent) {
-    AgentMetrics metrics;
-    const auto server = agent_server(metrics, environment, agent.log);
-    if (server)
-      agent.publish = [&metrics](const launch::JobStatus& status) { metrics.publish(status); };
-    return launch::run_agent(std::move(agent));
+    return run_agent_process(std::move(agent), environment);
   };
   std::signal(SIGPIPE, SIG_IGN);
   return launch::stand_in(std::move(parts));

@@ -185,15 +185,21 @@ void ArrowBatch::read_texts(const ArrowField& field, Column& column) {
   }
 }
 
+CheckedBytes ArrowBatch::next_values(const ArrowField& field, std::size_t count,
+                                     std::size_t width) {
+  const CheckedBytes data = next_buffer();
+  if (count > data.size() / width) {
+    raise<DataError>("column \"{}\": {} values, but data for {}", field.name, count,
+                     data.size() / width);
+  }
+  return data;
+}
+
 void ArrowBatch::read_integers(const ArrowField& field, Column& column) {
   column.kind = Column::Kind::kInteger;
   read_validity(next_node(), column);
-  const CheckedBytes data = next_buffer();
   const auto width = static_cast<std::size_t>(field.bit_width / 8);
-  if (column.size > data.size() / width) {
-    raise<DataError>("column \"{}\": {} values, but data for {}", field.name, column.size,
-                     data.size() / width);
-  }
+  const CheckedBytes data = next_values(field, column.size, width);
   column.integers.resize(column.size);
   for (std::size_t i = 0; i < column.size; ++i) {
     // The sign goes to the top and comes down again with an arithmetic shift, or does not.
@@ -209,12 +215,8 @@ void ArrowBatch::read_integers(const ArrowField& field, Column& column) {
 void ArrowBatch::read_numbers(const ArrowField& field, Column& column) {
   column.kind = Column::Kind::kNumber;
   read_validity(next_node(), column);
-  const CheckedBytes data = next_buffer();
   const auto width = static_cast<std::size_t>(field.bit_width / 8);
-  if (column.size > data.size() / width) {
-    raise<DataError>("column \"{}\": {} values, but data for {}", field.name, column.size,
-                     data.size() / width);
-  }
+  const CheckedBytes data = next_values(field, column.size, width);
   column.numbers.resize(column.size);
   for (std::size_t i = 0; i < column.size; ++i) {
     column.numbers[i] = width == 2   ? to_float(float16{data.read<std::uint16_t>(2 * i)})

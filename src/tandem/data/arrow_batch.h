@@ -32,6 +32,8 @@ class ArrowBatch {
 
   Node next_node();
   CheckedBytes next_buffer();
+  // The next buffer, which must hold `count` values of `width` bytes.
+  CheckedBytes next_values(const ArrowField& field, std::size_t count, std::size_t width);
   CheckedBytes decompress(CheckedBytes buffer);
   Column read_column(const ArrowField& field);
   void read_validity(const Node& node, Column& column);

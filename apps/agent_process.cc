@@ -1,0 +1,30 @@
+#include "apps/agent_process.h"
+
+#include <csignal>
+#include <memory>
+
+#include "apps/monitor/agent_metrics.h"
+
+namespace tandem::apps {
+
+launch::AgentParts agent_parts(const Environment& environment, const Voice& voice) {
+  launch::AgentParts parts;
+  parts.log = [voice](const std::string& line) { say(voice, line); };
+  parts.inherited = inherited_environment();
+  parts.temporary = environment.get("TMPDIR").value_or("/tmp");
+  parts.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
+  parts.status_interval_s = status_interval(environment);
+  return parts;
+}
+
+int run_agent_process(launch::AgentParts parts, const Environment& environment) {
+  std::signal(SIGPIPE, SIG_IGN);
+  AgentMetrics metrics;
+  std::unique_ptr<MetricsServer> server;
+  if (parts.program.own_job) server = agent_server(metrics, environment, parts.log);
+  if (server)
+    parts.publish = [&metrics](const launch::JobStatus& status) { metrics.publish(status); };
+  return launch::run_agent(std::move(parts));
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,19 @@
+// This process as the agent of a job's workers: what `tandem run` and a rank that stands in for a
+// worker take from it alike.
+#pragma once
+
+#include "apps/command/voice.h"
+#include "tandem/core/env.h"
+#include "tandem/launch/agent.h"
+
+namespace tandem::apps {
+
+// What the agent takes from the environment; its lines for people go to `voice`. Throws ConfigError
+// for a value that is none.
+launch::AgentParts agent_parts(const Environment& environment, const Voice& voice);
+
+// launch::run_agent(), with the port for metrics and probes where the job is tandem's own. SIGPIPE
+// is ignored from here on. Throws ConfigError and CommError.
+int run_agent_process(launch::AgentParts parts, const Environment& environment);
+
+}  // namespace tandem::apps
