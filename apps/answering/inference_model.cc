@@ -135,8 +135,11 @@ void InferenceModel::round_weights() {
                    bf16.data());
 }
 
-nn::Weights InferenceModel::weights() const {
-  return {weights_.as<const float>(), bf16_.as<const bfloat16>(), int8_ ? &*int8_ : nullptr};
+nn::Weights InferenceModel::weights() {
+  return {.f32 = weights_.as<const float>(),
+          .bf16 = bf16_.as<const bfloat16>(),
+          .int8 = int8_ ? &*int8_ : nullptr,
+          .packed = &packed_};
 }
 
 void print_warnings(const InferenceModel& model) {
