@@ -32,10 +32,10 @@ void keeps_what_gather_takes() {
   const Sequences sequences = kBatch.sequences();
   auto x = random_values<T>(kBatch.rows() * kColumns, 1);
   std::vector<float> all(x.size()), want(sequences.count() * kColumns);
-  for (std::size_t i = 0; i < x.size(); ++i) all[i] = static_cast<float>(x[i]);
+  for (std::size_t i = 0; i < x.size(); ++i) all[i] = to_float(x[i]);
   gather_first_rows(runtime.context(), sequences, kColumns, all.data(), want.data());
   keep_first_rows(sequences, kColumns, x.data());
-  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_EQ(static_cast<float>(x[i]), want[i]) << i;
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_EQ(to_float(x[i]), want[i]) << i;
 }
 
 TEST(FirstRows, KeepIsGatherInPlace) {

@@ -44,9 +44,10 @@ void linear_forward(const Pass& pass, const Linear& linear, std::span<const T> x
   const T* const weight = weights.matrix<T>(linear.weight);
   const float* const bias = weights.vector(linear.bias);
   if (weights.packed != nullptr) {
-    kernels::linear_forward<T>(pass.context, rows, weights.packed->of(pass.context, linear, weight),
-                               x.data(), bias, y.data());
-    return;
+    if (const auto* packed = weights.packed->use(pass.context, linear, weight)) {
+      kernels::linear_forward<T>(pass.context, rows, *packed, x.data(), bias, y.data());
+      return;
+    }
   }
   kernels::linear_forward<T>(pass.context, rows, linear.out_features, linear.in_features, x.data(),
                              weight, bias, y.data());
