@@ -121,10 +121,12 @@ def rows_of_rivals(run):
 
 
 def rows_of_predict(run):
-    ours = {result["dtype"]: result["rate"] for result in run["results"] if result["side"] == "tandem"}
+    ours = {result["dtype"]: result for result in run["results"] if result["side"] == "tandem"}
     for result in run["results"]:
         if result["side"] != "tandem":
-            yield {"what": run["what"], "model": run["model"], "type": result["dtype"], "rival": result["side"], "allocator": result["allocator"], "tandem": three(ours[result["dtype"]]), "rate": three(result["rate"])}
+            tandem = ours[result["dtype"]]
+            alike = {name: tandem[name]["median"] / result[name]["median"] for name in ("with_start", "without_start") if name in result}
+            yield {**alike, "what": run["what"], "model": run["model"], "type": result["dtype"], "rival": result["side"], "allocator": result["allocator"], "tandem": three(tandem["rate"]), "rate": three(result["rate"])}
 
 
 def rows_of_comm(run):
@@ -200,9 +202,10 @@ PAGES = {
                          "Memory of the rival: as in [training steps](rivals.md).",
                          [("task", "task", text), *MODEL, ("rival", "rival", text), ("form", "form", text), ("it pads", "padding", text), ("memory", "allocator", text), ("tandem, s", "tandem", number), ("rival, s", "seconds", number),
                           ("times as fast", "ratio", factor)], ("task", "model", "type", "lengths", "rival", "form", "padding", "allocator"), "ratio", rows=rows_of_rivals, derive=with_ratio),
-    "predict": Page("Labels for texts against transformers and onnxruntime", "Sentences of SST-2 per second, in turns. predict: `tandem predict`, its start counted, against transformers' pipeline and onnxruntime with the model exported and fused, their start not counted. evaluate: what "
+    "predict": Page("Labels for texts against transformers and onnxruntime", "Sentences of SST-2 per second, in turns. predict: `tandem predict`, its start counted, against transformers' pipeline and onnxruntime with the model exported and fused, their start not counted; the last two columns count the start of both sides, or of neither (tandem's is the time of a command with one text). evaluate: what "
                     "`tandem run_glue` and the Trainer print for an evaluation. Memory of the rival: as in [training steps](rivals.md).",
-                    [("", "what", text), ("model", "model", text), ("type", "type", text), ("rival", "rival", text), ("memory", "allocator", text), ("tandem, per second", "tandem", number), ("rival, per second", "rate", number), ("times as fast", "ratio", factor)],
+                    [("", "what", text), ("model", "model", text), ("type", "type", text), ("rival", "rival", text), ("memory", "allocator", text), ("tandem, per second", "tandem", number), ("rival, per second", "rate", number), ("times as fast", "ratio", factor),
+                     ("both starts counted", "with_start", factor), ("no start counted", "without_start", factor)],
                     ("what", "model", "type", "rival", "allocator"), "ratio", rows=rows_of_predict, derive=with_rate_ratio),
     "collectives": Page("Collectives against MPI, oneCCL and Gloo", "Two ranks on two cores of one machine, one core each (Gloo, which has threads of its own, is not bound, and its calls follow each other without a barrier), f32, microseconds: medians over the rounds of the slowest rank's median. Private is memory that the program allocated, in pages of "
                         "4 KiB; communicator memory comes from `mem_alloc`. all_reduce and broadcast are in place; the bytes of all_gather and gather are those of the gathered buffer. A ratio is the fastest rival's time over tandem's.",

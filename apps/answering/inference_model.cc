@@ -38,6 +38,16 @@ int thread_count(const Environment& environment) {
   return asked > 0 ? static_cast<int>(asked) : available_cores();
 }
 
+// The kernel clears pages when they are first touched, which takes longer than reading a model: all
+// threads share it.
+void touch(ThreadPool& threads, const Buffer& buffer) {
+  constexpr std::size_t kPiece = std::size_t{2} << 20;
+  threads.parallel_for(num_chunks(buffer.size(), kPiece), [&](std::size_t piece, int) {
+    const std::size_t end = std::min(buffer.size(), (piece + 1) * kPiece);
+    for (std::size_t at = piece * kPiece; at < end; at += 4096) buffer.data()[at] = {};
+  });
+}
+
 hub::ModelLocation locate(const hub::ModelArguments& arguments, const Environment& environment) {
   DownloadProgress downloads;
   return hub::resolve_model(arguments, environment, &downloads);
@@ -86,6 +96,7 @@ InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
         "the tokenizer has {} tokens but the model's vocab_size is {}: they do not belong together",
         tokenizer_.vocab_size(), model_.config().vocab_size);
   }
+  touch(threads_, weights_);
   quant::LoadedModel loaded =
       quant::load_model(found.location.model.directory, model_.config(), model_.layout(),
                         {threads_, kernels_, scratch_}, weights_.as<float>(), {});
@@ -135,8 +146,11 @@ void InferenceModel::round_weights() {
                    bf16.data());
 }
 
-nn::Weights InferenceModel::weights() const {
-  return {weights_.as<const float>(), bf16_.as<const bfloat16>(), int8_ ? &*int8_ : nullptr};
+nn::Weights InferenceModel::weights() {
+  return {.f32 = weights_.as<const float>(),
+          .bf16 = bf16_.as<const bfloat16>(),
+          .int8 = int8_ ? &*int8_ : nullptr,
+          .packed = &packed_};
 }
 
 void print_warnings(const InferenceModel& model) {

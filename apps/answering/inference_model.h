@@ -20,6 +20,7 @@
 #include "tandem/kernels/scratch.h"
 #include "tandem/models/encoder_model.h"
 #include "tandem/nn/int8_linear.h"
+#include "tandem/nn/packed_linear.h"
 #include "tandem/text/tokenizer.h"
 
 namespace CLI {
@@ -77,7 +78,7 @@ class InferenceModel {
 
  private:
   void round_weights();
-  nn::Weights weights() const;
+  nn::Weights weights();
   void forward(const nn::PackedBatch& batch, std::span<float> logits);
 
   ThreadPool threads_;
@@ -88,6 +89,7 @@ class InferenceModel {
   Buffer weights_;
   Buffer bf16_;                          // what products read; empty in f32
   std::optional<nn::Int8Linears> int8_;  // of an int8 model
+  nn::PackedLinears packed_;             // the others, as products read them
   std::vector<std::string> warnings_;
   std::optional<models::Activations> activations_;  // for the largest batch so far
   std::unique_ptr<WindowScheduler> scheduler_;      // uses all of the above

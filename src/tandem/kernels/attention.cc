@@ -74,6 +74,20 @@ void point_to_qkv(AttentionHead<T>& head, const T* qkv, std::size_t row, std::si
   head.v = head.k + head.ld_out;
 }
 
+// The first `queries` rows of each sequence, as far as it has them.
+template <class T>
+void forward(const Context& ctx, const Heads& all, std::size_t queries, const T* qkv, T* out,
+             float* log_sum_exp) {
+  all.for_each<T>([&](std::size_t row, std::size_t index, AttentionHead<T>& head) {
+    const std::size_t column = index * head.head_dim;
+    point_to_qkv(head, qkv, row, column);
+    head.rows = std::min(head.rows, queries);
+    head.out = out + row * all.hidden() + column;
+    head.log_sum_exp = log_sum_exp + index * all.rows() + row;
+    of<T>(*ctx.kernels.attention)->forward(head);
+  });
+}
+
 }  // namespace
 
 template <class T>
@@ -81,13 +95,15 @@ void attention_forward(const Context& ctx, const Sequences& sequences, std::size
                        std::size_t head_dim, const Dropout& dropout, const T* qkv, T* out,
                        float* log_sum_exp) {
   const Heads all(ctx, sequences, heads, head_dim, dropout);
-  all.for_each<T>([&](std::size_t row, std::size_t index, AttentionHead<T>& head) {
-    const std::size_t column = index * head_dim;
-    point_to_qkv(head, qkv, row, column);
-    head.out = out + row * all.hidden() + column;
-    head.log_sum_exp = log_sum_exp + index * all.rows() + row;
-    of<T>(*ctx.kernels.attention)->forward(head);
-  });
+  forward(ctx, all, all.rows(), qkv, out, log_sum_exp);
+}
+
+template <class T>
+void attention_forward_first_rows(const Context& ctx, const Sequences& sequences, std::size_t heads,
+                                  std::size_t head_dim, const Dropout& dropout, const T* qkv,
+                                  T* out, float* log_sum_exp) {
+  const Heads all(ctx, sequences, heads, head_dim, dropout);
+  forward(ctx, all, 1, qkv, out, log_sum_exp);
 }
 
 template <class T>
@@ -116,6 +132,12 @@ template void attention_forward(const Context&, const Sequences&, std::size_t, s
                                 const Dropout&, const float*, float*, float*);
 template void attention_forward(const Context&, const Sequences&, std::size_t, std::size_t,
                                 const Dropout&, const bfloat16*, bfloat16*, float*);
+template void attention_forward_first_rows(const Context&, const Sequences&, std::size_t,
+                                           std::size_t, const Dropout&, const float*, float*,
+                                           float*);
+template void attention_forward_first_rows(const Context&, const Sequences&, std::size_t,
+                                           std::size_t, const Dropout&, const bfloat16*, bfloat16*,
+                                           float*);
 template void attention_backward(const Context&, const Sequences&, std::size_t, std::size_t,
                                  const Dropout&, const float*, const float*, const float*,
                                  const float*, float*);

@@ -29,6 +29,13 @@ void attention_forward(const Context& ctx, const Sequences& sequences, std::size
                        std::size_t head_dim, const Dropout& dropout, const T* qkv, T* out,
                        float* log_sum_exp);
 
+// The same bits for the first row of each sequence alone. The other rows of out and of log_sum_exp
+// are not written.
+template <class T>
+void attention_forward_first_rows(const Context& ctx, const Sequences& sequences, std::size_t heads,
+                                  std::size_t head_dim, const Dropout& dropout, const T* qkv,
+                                  T* out, float* log_sum_exp);
+
 // grad_qkv: [rows, 3H] T, overwritten (zeros for the keys and values of pad rows).   grad_out:
 // [rows, H] T. qkv, out, log_sum_exp, dropout: as in forward.
 template <class T>

@@ -282,6 +282,34 @@ TEST(Attention, SequencesDoNotDependOnPackingOrPadding) {
   }
 }
 
+template <class T>
+void first_rows_alone(const std::string& implementation) {
+  Runtime runtime("attention=" + implementation, 2, kPrecisionOf<T>);
+  for (const Shape& shape : kShapes) {
+    const Case<T> c(shape, 0.1f);
+    const Results<T> all = run(runtime.context(), c);
+    const T untouched = to_storage<T>(7.0f);
+    std::vector<T> want(all.out.size(), untouched), out = want;
+    std::vector<float> log_sum_exp(all.log_sum_exp.size());
+    attention_forward_first_rows(runtime.context(), c.batch.sequences(), shape.heads,
+                                 shape.head_dim, c.dropout, c.qkv.data(), out.data(),
+                                 log_sum_exp.data());
+    for (std::size_t i = 0; i < shape.lengths.size(); ++i) {
+      const std::size_t begin = c.batch.sequences().row_begin[i] * c.hidden;
+      std::copy_n(all.out.begin() + begin, c.hidden, want.begin() + begin);
+    }
+    EXPECT_TRUE(same_bits(out, want)) << implementation << " " << shape.head_dim;
+  }
+}
+
+TEST(Attention, FirstRowsAloneHaveTheSameBits) {
+  for (const std::string& name : fast_implementations("attention", Precision::kFloat32))
+    first_rows_alone<float>(name);
+  for (const std::string& name : fast_implementations("attention", Precision::kBfloat16))
+    first_rows_alone<bfloat16>(name);
+  first_rows_alone<float>("reference");
+}
+
 TEST(Attention, SameBitsForAnyNumberOfThreads) {
   for (const auto& row : implementations("attention", CpuFeatures::detect())) {
     if (!row.reason.empty()) continue;

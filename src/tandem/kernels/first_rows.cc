@@ -15,6 +15,19 @@ void gather_first_rows(const Context&, const Sequences& sequences, std::size_t c
   }
 }
 
+template <class T>
+void keep_first_rows(const Sequences& sequences, std::size_t columns, T* x) {
+  check_sequences(sequences);
+  // Row i is behind none of those that are still to move: a sequence has at least one row.
+  for (std::size_t i = 0; i < sequences.count(); ++i) {
+    const T* const from = x + sequences.row_begin[i] * columns;
+    std::copy(from, from + columns, x + i * columns);
+  }
+}
+
+template void keep_first_rows(const Sequences&, std::size_t, float*);
+template void keep_first_rows(const Sequences&, std::size_t, bfloat16*);
+
 void scatter_first_rows(const Context& ctx, const Sequences& sequences, std::size_t columns,
                         const float* grad_y, float* grad_x) {
   check_sequences(sequences);

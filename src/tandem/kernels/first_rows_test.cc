@@ -26,6 +26,23 @@ TEST(FirstRows, GatherTakesThemAndScatterIsItsTranspose) {
   EXPECT_EQ(grad_x[kColumns], 0.0f);
 }
 
+template <class T>
+void keeps_what_gather_takes() {
+  Runtime runtime;
+  const Sequences sequences = kBatch.sequences();
+  auto x = random_values<T>(kBatch.rows() * kColumns, 1);
+  std::vector<float> all(x.size()), want(sequences.count() * kColumns);
+  for (std::size_t i = 0; i < x.size(); ++i) all[i] = to_float(x[i]);
+  gather_first_rows(runtime.context(), sequences, kColumns, all.data(), want.data());
+  keep_first_rows(sequences, kColumns, x.data());
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_EQ(to_float(x[i]), want[i]) << i;
+}
+
+TEST(FirstRows, KeepIsGatherInPlace) {
+  keeps_what_gather_takes<float>();
+  keeps_what_gather_takes<bfloat16>();
+}
+
 // The mask is that of the same rows in the whole batch.
 TEST(FirstRows, DropoutIsThatOfRowZeroOfEachSequence) {
   Runtime runtime;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tandem/kernels/packed_weight.h"
 #include "tandem/kernels/simd_kernels.h"
 
 namespace tandem::kernels {
@@ -31,6 +32,9 @@ std::size_t part_of(std::size_t size, std::size_t limit, std::size_t granule) {
   return round_up(std::max<std::size_t>(1, num_chunks(size, parts)), granule);
 }
 
+// Few rows are one tile of them; their columns are then cut so that several threads have work.
+constexpr std::size_t kLeastTiles = 4;
+
 template <class T>
 Plan plan_of(const PackedGemmOf<T>& kernel, const GemmTiles& tiles, std::size_t m, std::size_t n,
              std::size_t k, bool a_is_rows) {
@@ -41,8 +45,10 @@ Plan plan_of(const PackedGemmOf<T>& kernel, const GemmTiles& tiles, std::size_t 
   const GemmBlocks& blocks = plan.b_packed_ahead ? kernel.blocks_b_ahead : kernel.blocks_b_staged;
   const GemmTile& tile = plan.b_packed_ahead ? tiles.b_ahead : tiles.b_staged;
   plan.tile_rows = part_of(m, tile.rows != 0 ? tile.rows : blocks.tile_rows, 2 * kernel.mr);
-  plan.tile_columns = part_of(n, tile.columns != 0 ? tile.columns : blocks.tile_columns, kernel.nr);
   plan.row_tiles = num_chunks(m, plan.tile_rows);
+  const std::size_t columns = tile.columns != 0 ? tile.columns : blocks.tile_columns;
+  const std::size_t few = std::max(2 * kernel.nr, num_chunks(n, kLeastTiles));
+  plan.tile_columns = part_of(n, plan.row_tiles == 1 ? std::min(columns, few) : columns, kernel.nr);
   plan.column_tiles = num_chunks(n, plan.tile_columns);
   plan.slice = part_of(units, blocks.slice_units, kernel.slice_granule) * kernel.reduced_per_unit;
   plan.slices = std::max<std::size_t>(1, num_chunks(k, plan.slice));
@@ -71,17 +77,20 @@ class Product {
 
   std::size_t tiles() const { return plan_.row_tiles * plan_.column_tiles; }
 
-  void pack_ahead(const Context& ctx) {
-    if (!plan_.b_packed_ahead) return;
-    ahead_stride_ = plan_.slices * slice_units_ * kernel_.nr;
-    const std::size_t panels = num_chunks(n_, kernel_.nr);
-    ahead_ = ctx.scratch.shared<GemmUnit>(panels * ahead_stride_).data();
-    ctx.threads.parallel_for(panels, [&](std::size_t panel, int) {
+  // Units of B's panels when it is packed ahead, else 0. Whatever m is.
+  std::size_t ahead_units() const {
+    return plan_.b_packed_ahead ? num_chunks(n_, kernel_.nr) * ahead_stride() : 0;
+  }
+  // to: [ahead_units()].
+  void pack_ahead(const Context& ctx, GemmUnit* to) const {
+    ctx.threads.parallel_for(num_chunks(n_, kernel_.nr), [&](std::size_t panel, int) {
       const std::size_t column = panel * kernel_.nr;
-      kernel_.pack_b(b_, column, std::min(kernel_.nr, n_ - column), 0, k_, ahead_stride_,
-                     ahead_ + panel * ahead_stride_);
+      kernel_.pack_b(b_, column, std::min(kernel_.nr, n_ - column), 0, k_, ahead_stride(),
+                     to + panel * ahead_stride());
     });
   }
+  // Before compute(): what pack_ahead() made.
+  void use_packed(const GemmUnit* panels) { ahead_ = panels; }
 
   // The sums of one tile, in memory of the thread; valid until the thread's next tile.
   struct Tile {
@@ -202,8 +211,8 @@ class Product {
   GemmBlockB block_b(const Tile& tile, const Slice& slice) const {
     if (!plan_.b_packed_ahead) return {.data = slice.staged_b, .panel_stride = b_panel_stride()};
     const std::size_t unit = slice.begin / kernel_.reduced_per_unit;
-    return {.data = ahead_ + tile.column / kernel_.nr * ahead_stride_ + unit * kernel_.nr,
-            .panel_stride = ahead_stride_};
+    return {.data = ahead_ + tile.column / kernel_.nr * ahead_stride() + unit * kernel_.nr,
+            .panel_stride = ahead_stride()};
   }
   template <class Out>
   GemmLines lines_of(const Out* c, std::size_t rows, std::size_t columns) const {
@@ -214,6 +223,7 @@ class Product {
             .rows = rows,
             .lines = (into_line + columns * sizeof(Out) + kLine - 1) / kLine};
   }
+  std::size_t ahead_stride() const { return plan_.slices * slice_units_ * kernel_.nr; }
   std::size_t b_panel_stride() const { return slice_units_ * kernel_.nr; }
 
   const PackedGemmOf<T>& kernel_;
@@ -225,18 +235,35 @@ class Product {
   std::size_t a_units_ = 0;
   std::size_t b_units_ = 0;
   std::size_t buffers_ = 1;  // of staged operands: 2 if one is packed while the other is multiplied
-  GemmUnit* ahead_ = nullptr;
-  std::size_t ahead_stride_ = 0;
+  const GemmUnit* ahead_ = nullptr;
 };
+
+template <class T>
+Product<T> product_of(const KernelSet& kernels, const GemmOperand<T>& a, const GemmOperand<T>& b,
+                      std::size_t m, std::size_t n, std::size_t k) {
+  const GemmTiles& tiles =
+      std::is_same_v<T, float> ? kernels.gemm_tiles_f32 : kernels.gemm_tiles_bf16;
+  return Product<T>(*of<T>(*kernels.gemm->packed), tiles, a, b, m, n, k);
+}
+
+// B in panels, where it is to be packed ahead: given, or made now.
+template <class T, class Out>
+void bring_b(const Context& ctx, const Gemm<T, Out>& gemm, Product<T>& product) {
+  const std::size_t units = product.ahead_units();
+  if (units == 0) return;
+  if (gemm.b_panels != nullptr)
+    return product.use_packed(reinterpret_cast<const GemmUnit*>(gemm.b_panels));
+  GemmUnit* const panels = ctx.scratch.shared<GemmUnit>(units).data();
+  product.pack_ahead(ctx, panels);
+  product.use_packed(panels);
+}
 
 template <class T, class Out>
 void packed_gemm(const Context& ctx, const Gemm<T, Out>& gemm) {
   if (gemm.m == 0 || gemm.n == 0) return;
   const PackedGemmOf<T>& kernel = *of<T>(*ctx.kernels.gemm->packed);
-  const GemmTiles& tiles =
-      std::is_same_v<T, float> ? ctx.kernels.gemm_tiles_f32 : ctx.kernels.gemm_tiles_bf16;
-  Product<T> product(kernel, tiles, gemm.a, gemm.b, gemm.m, gemm.n, gemm.k);
-  product.pack_ahead(ctx);
+  Product<T> product = product_of(ctx.kernels, gemm.a, gemm.b, gemm.m, gemm.n, gemm.k);
+  bring_b(ctx, gemm, product);
   ctx.threads.parallel_for(product.tiles(), [&](std::size_t index, int thread) {
     const auto tile = product.compute(ctx, index, thread, gemm.c);
     Out* c = gemm.c + tile.row * gemm.n + tile.column;
@@ -249,6 +276,17 @@ void packed_gemm(const Context& ctx, const Gemm<T, Out>& gemm) {
                         gemm.n);
     }
   });
+}
+
+template <class T>
+Buffer pack_panels(const Context& ctx, std::size_t n, std::size_t k, const T* weight) {
+  if (ctx.kernels.gemm->packed == nullptr || n == 0) return {};
+  const GemmOperand<T> a{.data = nullptr, .ld = k, .reduction_is_row = true};
+  const GemmOperand<T> b{.data = weight, .ld = k, .reduction_is_row = true};
+  const Product<T> product = product_of(ctx.kernels, a, b, 1, n, k);
+  Buffer panels(product.ahead_units() * sizeof(GemmUnit));
+  if (panels.size() > 0) product.pack_ahead(ctx, panels.as<GemmUnit>().data());
+  return panels;
 }
 
 // Nobody asks how fast an emulation is: the rate of plain C++.
@@ -286,6 +324,13 @@ const GemmKernels& emulation_of() {
 }
 
 }  // namespace
+
+template <class T>
+PackedWeight<T>::PackedWeight(const Context& ctx, std::size_t N, std::size_t K, const T* weight)
+    : out_features_(N), in_features_(K), weight_(weight), panels_(pack_panels(ctx, N, K, weight)) {}
+
+template class PackedWeight<float>;
+template class PackedWeight<bfloat16>;
 
 #if defined(__x86_64__)
 constinit const GemmKernels kGemmAvx2 =

@@ -29,6 +29,21 @@ void linear_forward(const Context& ctx, std::size_t M, std::size_t N, std::size_
                       .accumulate = false});
 }
 
+template <class T>
+void linear_forward(const Context& ctx, std::size_t M, const PackedWeight<T>& weight, const T* x,
+                    const float* bias, T* y) {
+  const std::size_t K = weight.in_features();
+  run(ctx, Gemm<T, T>{.m = M,
+                      .n = weight.out_features(),
+                      .k = K,
+                      .a = {.data = x, .ld = K, .reduction_is_row = true},
+                      .b = {.data = weight.weight(), .ld = K, .reduction_is_row = true},
+                      .b_panels = weight.panels(),
+                      .bias = bias,
+                      .c = y,
+                      .accumulate = false});
+}
+
 template <class T, class Out>
 void linear_backward_input(const Context& ctx, std::size_t M, std::size_t N, std::size_t K,
                            const T* grad_out, const T* weight, Out* grad_input, bool accumulate) {
@@ -60,6 +75,10 @@ void linear_backward_weight(const Context& ctx, std::size_t M, std::size_t N, st
 template void linear_forward(const Context&, std::size_t, std::size_t, std::size_t, const float*,
                              const float*, const float*, float*);
 template void linear_forward(const Context&, std::size_t, std::size_t, std::size_t, const bfloat16*,
+                             const bfloat16*, const float*, bfloat16*);
+template void linear_forward(const Context&, std::size_t, const PackedWeight<float>&, const float*,
+                             const float*, float*);
+template void linear_forward(const Context&, std::size_t, const PackedWeight<bfloat16>&,
                              const bfloat16*, const float*, bfloat16*);
 template void linear_backward_input(const Context&, std::size_t, std::size_t, std::size_t,
                                     const float*, const float*, float*, bool);

@@ -10,6 +10,7 @@
 
 #include "tandem/core/bfloat16.h"
 #include "tandem/kernels/context.h"
+#include "tandem/kernels/packed_weight.h"
 
 namespace tandem::kernels {
 
@@ -18,6 +19,11 @@ namespace tandem::kernels {
 template <class T>
 void linear_forward(const Context& ctx, std::size_t M, std::size_t N, std::size_t K, const T* x,
                     const T* weight, const float* bias, T* y);
+
+// The same bits.   x: [M, weight.in_features()] T.   y: [M, weight.out_features()] T.
+template <class T>
+void linear_forward(const Context& ctx, std::size_t M, const PackedWeight<T>& weight, const T* x,
+                    const float* bias, T* y);
 
 // grad_input = grad_out weight, or += when `accumulate`.   grad_out: [M, N] T.   weight: [N, K] T.
 // grad_input: [M, K] Out. (T, Out) is (float, float), (bfloat16, bfloat16) or (bfloat16, float).

@@ -104,6 +104,32 @@ TEST(Linear, ReferenceMultipliesSmallMatricesByHand) {
   EXPECT_EQ(grad_bias, (std::vector<float>{4, 6}));
 }
 
+// Weights that are packed once, in passes of any number of rows.
+template <class T>
+void compare_packed(const std::string& implementation) {
+  Runtime runtime("gemm=" + implementation, 2, kPrecisionOf<T>);
+  const Context ctx = runtime.context();
+  for (const Shape& s : kShapes) {
+    const Operands<T> in(s);
+    const PackedWeight<T> packed(ctx, s.N, s.K, in.weight.data());
+    for (const std::size_t rows : {s.M, s.M / 2 + 1}) {
+      std::vector<T> want(rows * s.N), got(rows * s.N);
+      linear_forward(ctx, rows, s.N, s.K, in.x.data(), in.weight.data(), in.bias.data(),
+                     want.data());
+      linear_forward(ctx, rows, packed, in.x.data(), in.bias.data(), got.data());
+      EXPECT_TRUE(same_bits(got, want)) << implementation << " " << rows << "x" << s.N;
+    }
+  }
+}
+
+TEST(Linear, PackedWeightsGiveTheSameBits) {
+  for (const std::string& name : fast_implementations("gemm", Precision::kFloat32))
+    compare_packed<float>(name);
+  for (const std::string& name : fast_implementations("gemm", Precision::kBfloat16))
+    compare_packed<bfloat16>(name);
+  compare_packed<float>("reference");
+}
+
 template <class T>
 void compare_threads(const std::string& implementation) {
   for (const Shape& s : {Shape{389, 96, 40}, Shape{60, 400, 333}}) {

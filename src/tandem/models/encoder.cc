@@ -180,17 +180,22 @@ void Encoder::embeddings_backward(const nn::Pass& pass, const nn::PackedBatch& b
 
 template <class T>
 void Encoder::layers_forward(const nn::Pass& pass, const nn::PackedBatch& batch,
-                             const EncoderTensors<T>& tensors) const {
+                             const EncoderTensors<T>& tensors, const nn::Pass* first_rows) const {
   embeddings_forward(pass, batch, tensors);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const nn::TransformerLayer<T> layer(pass, layers_[l].options, layers_[l].parameters);
-    layer.forward(tensors.hidden[l], tensors.layers[l], tensors.scratch, tensors.hidden[l + 1]);
+    const nn::Hidden<T>&x = tensors.hidden[l], &y = tensors.hidden[l + 1];
+    if (first_rows != nullptr && l + 1 == layers_.size()) {
+      layer.forward_first_rows(x, tensors.layers[l], tensors.scratch, *first_rows, y);
+    } else {
+      layer.forward(x, tensors.layers[l], tensors.scratch, y);
+    }
   }
 }
 
 void Encoder::forward(const nn::Pass& pass, const nn::PackedBatch& batch,
-                      const EncoderActivations& activations) const {
-  std::visit([&](const auto& tensors) { layers_forward(pass, batch, tensors); },
+                      const EncoderActivations& activations, const nn::Pass* first_rows) const {
+  std::visit([&](const auto& tensors) { layers_forward(pass, batch, tensors, first_rows); },
              activations.tensors);
 }
 

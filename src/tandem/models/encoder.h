@@ -74,8 +74,10 @@ class Encoder {
   void plan(Arena& arena, std::size_t rows, PassKind kind, EncoderActivations& activations) const;
 
   // Fills `activations` (planned for pass.rows()).
+  // first_rows: not null, in inference only: the pass of the first row of each sequence, as
+  // sequences of one row each. Then the output is these rows, [sequences, H], the same bits.
   void forward(const nn::Pass& pass, const nn::PackedBatch& batch,
-               const EncoderActivations& activations) const;
+               const EncoderActivations& activations, const nn::Pass* first_rows) const;
 
   // activations.grad holds the gradient of output and is overwritten. gradient_ready(end) is called
   // after each layer and after the embeddings, when grads [0, end) are final.
@@ -98,7 +100,7 @@ class Encoder {
                  std::size_t l) const;
   template <class T>
   void layers_forward(const nn::Pass& pass, const nn::PackedBatch& batch,
-                      const EncoderTensors<T>& tensors) const;
+                      const EncoderTensors<T>& tensors, const nn::Pass* first_rows) const;
   template <class T>
   void layers_backward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
                        std::span<float> grad, const nn::Gradients& grads,

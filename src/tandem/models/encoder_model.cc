@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <utility>
 
 #include "tandem/core/error.h"
@@ -82,7 +83,21 @@ Activations EncoderModel::make_activations(const BatchShape& capacity, nn::Preci
   if (memory.arena.capacity() < measure.used()) memory.arena = Arena(measure.used());
   memory.arena.reset();
   plan(memory.arena, capacity, activations);
+  if (head_->shape().reads_first_rows && !is_training(kind)) {
+    activations.first_row_begin_.resize(capacity.sequences + 1);
+    std::iota(activations.first_row_begin_.begin(), activations.first_row_begin_.end(), 0u);
+    activations.first_key_count_.assign(capacity.sequences, 1);
+  }
   return activations;
+}
+
+// The first row of each sequence of the batch, as sequences of one row.
+kernels::Sequences EncoderModel::first_rows(const nn::PackedBatch& batch,
+                                            const Activations& activations) const {
+  const std::size_t count = batch.num_sequences();
+  return {.row_begin = std::span(activations.first_row_begin_).first(count + 1),
+          .key_count = std::span(activations.first_key_count_).first(count),
+          .sample = batch.sample};
 }
 
 void EncoderModel::check_pass(const nn::Weights& weights, const nn::PackedBatch& batch,
@@ -146,8 +161,16 @@ void EncoderModel::forward(const kernels::Context& context, const nn::Weights& w
   activations.pass_ = ++memory.passes;
   memory.arena.reset();
   plan(memory.arena, {batch.rows(), batch.num_sequences()}, activations);
-  encoder_.forward(pass, batch, activations.encoder_);
-  head_->forward(pass, activations.encoder_.output, activations.head_, logits);
+  // Whoever observes linear layers is to see what they read of all rows.
+  if (activations.first_key_count_.empty() || weights.observer != nullptr) {
+    encoder_.forward(pass, batch, activations.encoder_, nullptr);
+    head_->forward(pass, activations.encoder_.output, activations.head_, logits);
+    return;
+  }
+  const nn::Pass first{context, weights, first_rows(batch, activations), dropout};
+  encoder_.forward(pass, batch, activations.encoder_, &first);
+  head_->forward(first, activations.encoder_.output.first(first.rows() * config_.hidden_size),
+                 activations.head_, logits);
 }
 
 void EncoderModel::backward(const kernels::Context& context, const nn::Weights& weights,

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "tandem/core/buffer.h"
 #include "tandem/core/thread_pool.h"
@@ -50,7 +51,8 @@ class Activations {
   // The rows [R, H] between layers after the last forward: k = 0 the embeddings' output, k = l + 1
   // the output of layer l. T is what products read: float for kFloat32, bfloat16 for kBfloat16.
   // Every k > 0 is the last layer's output unless EncoderTensors<T>::keeps_hidden(kind()), and so
-  // is k = 0 in inference.
+  // is k = 0 in inference. Of a head that reads first rows an inference has these alone, [sequences,
+  // H], at the beginning.
   template <class T>
   std::span<const T> hidden_state(std::size_t k) const {
     return std::get<EncoderTensors<T>>(encoder_.tensors).hidden.at(k).operand;
@@ -70,6 +72,8 @@ class Activations {
   std::uint64_t pass_ = 0;  // memory_->passes when forward began the last one
   EncoderActivations encoder_;
   std::span<float> head_;  // Head::memory()
+  // For heads that read first rows: 0, 1, 2, … and 1, 1, 1, …, the Sequences of these rows alone.
+  std::vector<std::uint32_t> first_row_begin_, first_key_count_;
 };
 
 class EncoderModel {
@@ -126,6 +130,7 @@ class EncoderModel {
 
  private:
   void plan(Arena& arena, const BatchShape& batch, Activations& activations) const;
+  kernels::Sequences first_rows(const nn::PackedBatch& batch, const Activations& activations) const;
   void check_pass(const nn::Weights& weights, const nn::PackedBatch& batch,
                   const Activations& activations, std::size_t logits_size) const;
   void check_backward(const nn::Weights& weights, const Activations& activations,

@@ -30,6 +30,9 @@ struct Hidden {
     }
   }
 
+  // The first `size` values.
+  Hidden first(std::size_t size) const { return {residual.first(size), operand.first(size)}; }
+
   // `stream`: [rows·hidden_size], from allocate_stream().
   static Hidden allocate(Arena& arena, std::size_t rows, std::size_t hidden_size,
                          std::span<float> stream) {

@@ -8,6 +8,7 @@
 #include "tandem/core/profile.h"
 #include "tandem/kernels/linear.h"
 #include "tandem/nn/int8_linear.h"
+#include "tandem/nn/packed_linear.h"
 #include "tandem/nn/pass.h"
 #include "tandem/nn/weights.h"
 
@@ -40,9 +41,16 @@ void linear_forward(const Pass& pass, const Linear& linear, std::span<const T> x
       return;
     }
   }
+  const T* const weight = weights.matrix<T>(linear.weight);
+  const float* const bias = weights.vector(linear.bias);
+  if (weights.packed != nullptr) {
+    if (const auto* packed = weights.packed->use(pass.context, linear, weight)) {
+      kernels::linear_forward<T>(pass.context, rows, *packed, x.data(), bias, y.data());
+      return;
+    }
+  }
   kernels::linear_forward<T>(pass.context, rows, linear.out_features, linear.in_features, x.data(),
-                             weights.matrix<T>(linear.weight), weights.vector(linear.bias),
-                             y.data());
+                             weight, bias, y.data());
 }
 
 // Gradients of W and b, which go to `grads`.

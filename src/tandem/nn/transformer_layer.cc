@@ -4,6 +4,7 @@
 
 #include "tandem/core/profile.h"
 #include "tandem/kernels/attention.h"
+#include "tandem/kernels/first_rows.h"
 #include "tandem/nn/layer_norm.h"
 #include "tandem/nn/linear.h"
 
@@ -53,31 +54,37 @@ TransformerLayer<T>::TransformerLayer(const Pass& pass, const TransformerLayerOp
       feed_forward_dropout_(pass.dropout.at(options.index, DropoutPlace::kFeedForwardOutput,
                                             options.feed_forward_dropout)) {}
 
-// Up to the activation: all that backward reads, the last LayerNorm apart.
+template <class T>
+void TransformerLayer<T>::project(const Hidden<T>& x, const Activations& saved) const {
+  linear_forward<T>(pass_, parameters_.qkv, x.operand, saved.qkv);
+}
+
+// Every row reads the real rows of its sequence.
+template <class T>
+void TransformerLayer<T>::attend(const Hidden<T>& x, const Activations& saved) const {
+  project(x, saved);
+  const StageTimer timer(pass_.context.profile, "attention", "forward");
+  kernels::attention_forward<T>(pass_.context, pass_.sequences, options_.num_heads,
+                                options_.head_dim(), attention_dropout_, saved.qkv.data(),
+                                saved.context.data(), saved.log_sum_exp.data());
+}
+
+// From here on every row is transformed on its own. Up to the activation: all that backward reads,
+// the last LayerNorm apart.
 template <class T>
 void TransformerLayer<T>::forward_to_activation(const Hidden<T>& x, const Activations& saved,
                                                 const Scratch& scratch) const {
-  // Attention: every row reads the real rows of its sequence.
-  linear_forward<T>(pass_, parameters_.qkv, x.operand, saved.qkv);
-  {
-    const StageTimer timer(pass_.context.profile, "attention", "forward");
-    kernels::attention_forward<T>(pass_.context, pass_.sequences, options_.num_heads,
-                                  options_.head_dim(), attention_dropout_, saved.qkv.data(),
-                                  saved.context.data(), saved.log_sum_exp.data());
-  }
   linear_forward<T>(pass_, parameters_.attention_output, saved.context, scratch.projected);
   dropout_add_layer_norm_forward<T>(pass_, parameters_.attention_norm, options_.layer_norm_eps,
                                     attention_output_dropout_, scratch.projected, x.residual,
                                     saved.attention_norm, scratch.attended);
-
-  // Feed-forward: every row is transformed on its own.
   linear_forward<T>(pass_, parameters_.intermediate, scratch.attended.operand,
                     saved.pre_activation);
 }
 
 template <class T>
-void TransformerLayer<T>::forward(const Hidden<T>& x, const Activations& saved,
-                                  const Scratch& scratch, const Hidden<T>& y) const {
+void TransformerLayer<T>::finish(const Hidden<T>& x, const Activations& saved,
+                                 const Scratch& scratch, const Hidden<T>& y) const {
   forward_to_activation(x, saved, scratch);
   {
     const StageTimer timer(pass_.context.profile, "activation", "forward");
@@ -88,6 +95,39 @@ void TransformerLayer<T>::forward(const Hidden<T>& x, const Activations& saved,
   dropout_add_layer_norm_forward<T>(pass_, parameters_.output_norm, options_.layer_norm_eps,
                                     feed_forward_dropout_, scratch.projected,
                                     scratch.attended.residual, saved.output_norm, y);
+}
+
+template <class T>
+void TransformerLayer<T>::forward(const Hidden<T>& x, const Activations& saved,
+                                  const Scratch& scratch, const Hidden<T>& y) const {
+  attend(x, saved);
+  finish(x, saved, scratch, y);
+}
+
+template <class T>
+void TransformerLayer<T>::forward_first_rows(const Hidden<T>& x, const Activations& saved,
+                                             const Scratch& scratch, const Pass& first,
+                                             const Hidden<T>& y) const {
+  const std::size_t H = options_.hidden_size;
+  const std::size_t narrow = first.rows() * H, wide = first.rows() * options_.intermediate_size;
+  project(x, saved);
+  {
+    const StageTimer timer(pass_.context.profile, "attention", "forward");
+    kernels::attention_forward_first_rows<T>(pass_.context, pass_.sequences, options_.num_heads,
+                                             options_.head_dim(), attention_dropout_,
+                                             saved.qkv.data(), saved.context.data(),
+                                             saved.log_sum_exp.data());
+  }
+  kernels::keep_first_rows(pass_.sequences, H, saved.context.data());
+  kernels::keep_first_rows(pass_.sequences, H, x.residual.data());
+  Activations of_first = saved;
+  of_first.context = saved.context.first(narrow);
+  of_first.pre_activation = saved.pre_activation.first(wide);
+  Scratch scratch_of_first = scratch;
+  scratch_of_first.attended = scratch.attended.first(narrow);
+  scratch_of_first.activated = scratch.activated.first(wide);
+  scratch_of_first.projected = scratch.projected.first(narrow);
+  TransformerLayer(first, options_, parameters_).finish(x, of_first, scratch_of_first, y);
 }
 
 template <class T>

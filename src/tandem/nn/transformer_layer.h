@@ -91,6 +91,11 @@ class TransformerLayer {
   void forward(const Hidden<T>& x, const Activations& saved, const Scratch& scratch,
                const Hidden<T>& y) const;
 
+  // The same bits for the first row of each sequence alone, in a pass that no backward follows.
+  // first: the pass of these rows, as sequences of one row each.   y: [sequences, H]. x is used up.
+  void forward_first_rows(const Hidden<T>& x, const Activations& saved, const Scratch& scratch,
+                          const Pass& first, const Hidden<T>& y) const;
+
   // Before backward, one of these two recomputes `attended` of `scratch`, bit for bit.
   // From the sums that forward saved:
   void recompute_from_sums(const Activations& saved, const Scratch& scratch) const;
@@ -98,6 +103,7 @@ class TransformerLayer {
   // part that must still be this layer's, takes over.
   void recompute_from_input(const Hidden<T>& x, const Activations& saved,
                             const Scratch& scratch) const {
+    attend(x, saved);
     forward_to_activation(x, saved, scratch);
   }
 
@@ -107,6 +113,10 @@ class TransformerLayer {
                 std::span<float> grad, const Gradients& grads) const;
 
  private:
+  void project(const Hidden<T>& x, const Activations& saved) const;
+  void attend(const Hidden<T>& x, const Activations& saved) const;
+  void finish(const Hidden<T>& x, const Activations& saved, const Scratch& scratch,
+              const Hidden<T>& y) const;
   void forward_to_activation(const Hidden<T>& x, const Activations& saved,
                              const Scratch& scratch) const;
 

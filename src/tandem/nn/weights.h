@@ -15,6 +15,7 @@ using kernels::Precision;
 
 class Int8Linears;     // int8_linear.h
 class LinearObserver;  // int8_linear.h
+class PackedLinears;   // packed_linear.h
 
 // The weights of one step: the f32 masters and, when products are to run in bf16, their rounded
 // copy. `int8` and `observer` are for forward passes without bf16 that no backward follows.
@@ -23,6 +24,8 @@ struct Weights {
   std::span<const bfloat16> bf16;      // [layout.bf16_size()], or empty
   const Int8Linears* int8 = nullptr;   // the layers in it run on 8-bit integers; or null
   LinearObserver* observer = nullptr;  // sees what the linear layers read; or null
+  // Not null: keeps what products read from pass to pass, and no weight changes between them.
+  PackedLinears* packed = nullptr;
 
   Precision precision() const { return bf16.empty() ? Precision::kFloat32 : Precision::kBfloat16; }
   // The operand of a product at `offset`.
