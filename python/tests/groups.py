@@ -6,6 +6,7 @@ ranks that a launcher started:
 Prints a line per kind on rank 0, and "all groups agree"."""
 
 import os
+import time
 import types
 from datetime import timedelta
 
@@ -92,6 +93,26 @@ def reconfigured(group, store):
     say("reconfigure orders, shrinks and grows")
 
 
+def limited():
+    """A call's own timeout, and one that the group is given later: each far below what the group was made with."""
+    soon = timedelta(seconds=0.3)
+    for is_of_call in (True, False):
+        group = dist.new_group(list(range(3)), timeout=timedelta(seconds=100), backend="tandem")
+        opts = dist.BarrierOptions()
+        if is_of_call:
+            opts.timeout = soon
+        elif hasattr(dist, "set_timeout"):
+            dist.set_timeout(soon, group)
+        else:
+            group.set_timeout(soon)
+        if RANK == 0:
+            start = time.monotonic()
+            refused(lambda: group.barrier(opts).wait(), "as long as the timeout allows")
+            assert time.monotonic() - start < 50
+        dist.barrier()
+    say("timeouts of a call and of set_timeout() hold")
+
+
 def ended():
     everybody = list(range(3))
     first, second, third = (dist.new_group(everybody, backend="tandem") for _ in range(3))
@@ -122,6 +143,7 @@ def main():
     observed(group, store)
     split(group)
     reconfigured(group, store)
+    limited()
     ended()
     say("all groups agree")
 

@@ -18,6 +18,11 @@ MOVED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8
          torch.int32, torch.int64, torch.bool, torch.complex64]
 
 
+# Moved as bytes only; the older the torch, the fewer there are.
+BYTES = [getattr(torch, name) for name in ("complex32", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn",
+                                           "float8_e5m2", "float8_e8m0fnu") if hasattr(torch, name)]
+
+
 def of(rank, shape, dtype):
     """Numbers that differ between ranks and places."""
     numbers = (torch.arange(int(torch.tensor(shape).prod()) if shape else 1) * 3 + rank * 5) % 7
@@ -102,6 +107,80 @@ def moves(rank, n):
         same(output, torch.cat([of(r + i, (2,), torch.float32) for r in range(n)]), "all_gather, coalesced")
 
 
+def as_bytes(tensor):
+    return tensor.contiguous().view(torch.uint8)
+
+
+def moves_of_bytes(rank, n):
+    """Types with which torch itself can hardly compute, in each of the ways in which tensors travel."""
+    for dtype in BYTES:
+        size = torch.empty((), dtype=dtype).element_size()
+        blocks = [(torch.arange(4 * size) * 11 + r).to(torch.uint8).view(dtype) for r in range(n)]
+        everything = torch.stack([as_bytes(block) for block in blocks])
+
+        def empty(count=4):
+            return torch.zeros(count * size, dtype=torch.uint8).view(dtype)
+
+        found = as_bytes(blocks[rank]).clone().view(dtype)
+        dist.broadcast(found, n - 1)
+        same(as_bytes(found), everything[n - 1], f"broadcast of {dtype}")
+        found = [empty() for _ in range(n)]
+        dist.all_gather(found, blocks[rank])
+        same(torch.stack([as_bytes(one) for one in found]), everything, f"all_gather of {dtype}")
+        dist.gather(blocks[rank], found if rank == 0 else None)
+        found = empty()
+        dist.scatter(found, blocks if rank == 0 else None)
+        same(as_bytes(found), everything[rank], f"scatter of {dtype}")
+        found = [empty() for _ in range(n)]
+        dist.all_to_all(found, [blocks[rank]] * n)
+        same(torch.stack([as_bytes(one) for one in found]), everything, f"all_to_all of {dtype}")
+        found, before = empty(), (rank - 1) % n
+        sent = dist.isend(blocks[rank], (rank + 1) % n)
+        dist.recv(found, before)
+        sent.wait()
+        same(as_bytes(found), everything[before], f"recv of {dtype}")
+
+
+def gathers_in_one(rank, n):
+    """What newer versions of torch have beside gather()."""
+    if not hasattr(dist, "gather_single"):
+        return
+    own = of(rank, (2, 3), torch.float32)
+    expected = torch.stack([of(r, (2, 3), torch.float32) for r in range(n)])
+    for gather in (dist.gather_single, dist.gather_into_tensor):
+        for found in (torch.zeros((n, 2, 3)), torch.zeros((2, 3, n)).permute(2, 0, 1)):
+            gather(own, found if rank == n - 1 else None, dst=n - 1)
+            if rank == n - 1:
+                same(found, expected, gather.__name__)
+
+
+def coalesced(rank, n):
+    several = [of(rank, (i + 1,), torch.float32) for i in range(3)]
+    dist.all_reduce_coalesced(several)
+    for i, one in enumerate(several):
+        same(one, sum(of(r, (i + 1,), torch.float32) for r in range(n)), "all_reduce_coalesced")
+    found = [[torch.zeros(i + 1) for i in range(2)] for _ in range(n)]
+    dist.all_gather_coalesced(found, [of(rank, (i + 1,), torch.float32) for i in range(2)])
+    for r, ones in enumerate(found):
+        for i, one in enumerate(ones):
+            same(one, of(r, (i + 1,), torch.float32), "all_gather_coalesced")
+
+
+def functional(rank, n):
+    """What torch.compile, DTensor and FSDP2 call; these go through C++."""
+    from torch.distributed import _functional_collectives as calls
+
+    group, own = dist.group.WORLD, of(rank, (n, 2), torch.float32)
+    everybody = [of(r, (n, 2), torch.float32) for r in range(n)]
+    same(calls.all_reduce(own, "sum", group) + 0, sum(everybody), "functional all_reduce")
+    same(calls.all_gather_tensor(own, 0, group) + 0, torch.cat(everybody), "functional all_gather_tensor")
+    same(calls.reduce_scatter_tensor(own, "sum", 0, group) + 0, sum(everybody)[rank:rank + 1],
+         "functional reduce_scatter_tensor")
+    same(calls.all_to_all_single(own, None, None, group) + 0, torch.stack([one[rank] for one in everybody]),
+         "functional all_to_all_single")
+    same(calls.broadcast(own, n - 1, group) + 0, everybody[n - 1], "functional broadcast")
+
+
 def scattered_sums(rank, n):
     for sizes in ([4] * n, [r + 1 for r in range(n)]):
         inputs = [of(rank + r, (size,), torch.float32) for r, size in enumerate(sizes)]
@@ -179,13 +258,20 @@ def rest(rank, n):
     objects = [rank, "x" * rank]
     dist.broadcast_object_list(objects, n - 1)
     assert objects == [n - 1, "x" * (n - 1)], objects
+    objects = [None] * n if rank == 1 else None
+    dist.gather_object(("of", rank), objects, dst=1)
+    assert rank != 1 or objects == [("of", r) for r in range(n)], objects
+    objects = [None]
+    dist.scatter_object_list(objects, [f"for {r}" for r in range(n)] if rank == 0 else None, src=0)
+    assert objects == [f"for {rank}"], objects
     dist.barrier()
 
 
 def main():
     dist.init_process_group("tandem", timeout=timedelta(seconds=60))
     rank, n = dist.get_rank(), dist.get_world_size()
-    for part in (reductions, moves, scattered_sums, exchanges, messages, rest):
+    for part in (reductions, moves, moves_of_bytes, gathers_in_one, coalesced, functional, scattered_sums, exchanges,
+                 messages, rest):
         part(rank, n)
     if rank == 0:
         print("all operations agree", flush=True)

@@ -1,8 +1,8 @@
-"""The wheel of python/ with a real torch: check_torch.py LIBRARY
+"""The wheel of python/ with a real torch: check_torch.py TANDEM LIBRARY
 
-Runs python/tests/operations.py, groups.py, shared_memory.py, training.py, names.py and the quick cases of faults.py under
-torchrun, with LIBRARY in the place of the wheel's. Exits 77 where scripts/fetch_torch.sh has not been run and TORCH_PYTHON
-names no Python with torch."""
+Runs python/tests/operations.py, shared_memory.py, training.py and names.py under torchrun, groups.py under `tandem run`,
+launched.py under each mpirun that there is, and the quick cases of faults.py, with LIBRARY in the place of the wheel's.
+Exits 77 where scripts/fetch_torch.sh has not been run and TORCH_PYTHON names no Python with torch."""
 
 import os
 import shutil
@@ -27,18 +27,21 @@ def main():
     if python is None:
         print("skipped: no Python with torch; scripts/fetch_torch.sh makes one, or TORCH_PYTHON names it")
         return 77
-    environment = {**os.environ, "TANDEM_TORCH_LIBRARY": sys.argv[1], "OMP_NUM_THREADS": "1",
+    tandem, library = sys.argv[1:]
+    environment = {**os.environ, "TANDEM_TORCH_LIBRARY": library, "OMP_NUM_THREADS": "1",
                    "PYTHONPATH": f"{ROOT / 'python' / 'src'}:{ROOT / 'python' / 'ccl' / 'src'}"}
     torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
     runs = [(torchrun + ["3", str(TESTS / "operations.py")], "all operations agree"),
-            (torchrun + ["3", str(TESTS / "groups.py")], "all groups agree"),
+            ([tandem, "run", "--standalone", "--nproc-per-node", "3", "--no-python", python, str(TESTS / "groups.py")],
+             "all groups agree"),
             (torchrun + ["3", str(TESTS / "shared_memory.py")], "all shared memory agrees"),
             (torchrun + ["2", str(TESTS / "training.py")], "ddp with hook: equal"),
             (torchrun + ["2", str(TESTS / "names.py")], "all names answer"),
             ([python, str(TESTS / "faults.py"), "killed", "order", "fork", "shrink", "exit",
               "backward-killed", "backward-order"], "exit: as expected")]
-    if mpirun := shutil.which("mpirun.mpich"):
-        runs.append(([mpirun, "-n", "2", python, str(TESTS / "launched.py")], "2 ranks met"))
+    for name, flags in (("mpirun.mpich", []), ("mpirun.openmpi", ["--allow-run-as-root", "--oversubscribe"])):
+        if mpirun := shutil.which(name):
+            runs.append(([mpirun, *flags, "-n", "2", python, str(TESTS / "launched.py")], "2 ranks met"))
     for command, expected in runs:
         replaced = {"TANDEM_TORCH_REPLACE": "gloo"} if command[-1].endswith("names.py") else {}
         done = subprocess.run(command, env={**environment, **replaced}, capture_output=True, text=True, timeout=200)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from . import _library
 from ._shared_storages import SharedStorages
-from ._work import Completer, TandemWork
+from ._work import Completer, TandemWork, milliseconds
 
 _ID_KEY = "tandem/id"
 _DESTROYED = "the process group has been destroyed"
@@ -102,7 +102,7 @@ class Communicator:
         return smaller
 
     def _config(self):
-        return _library.Config(min(max(1, int(self._timeout.total_seconds() * 1000)), 2**31 - 1))
+        return _library.Config(milliseconds(self._timeout))
 
     def _check_alive(self):
         if not self._handle:
@@ -122,8 +122,8 @@ class Communicator:
             check(code, self._handle)
         return request
 
-    def work(self, requests, buffers, finish=(), result=()):
-        made = TandemWork(self, requests, buffers, finish, result)
+    def work(self, requests, buffers, finish=(), result=(), limit_ms=-1):
+        made = TandemWork(self, requests, buffers, finish, result, limit_ms)
         self.under_way.add(made)
         return made
 

@@ -19,6 +19,7 @@ from ._members import Members
 from ._monitored_barrier import MonitoredBarrier
 from ._profiling import recorded
 from ._reduction import Reduction, in_place, move_type
+from ._work import NO_TIME, milliseconds
 
 _CPU_IS_KNOWN = (hasattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS")
                  or not hasattr(distributed_c10d, "FlightRecorderHook"))
@@ -77,6 +78,7 @@ class TandemProcessGroup(ProcessGroup):
         self._name = self._description = ""
         self._sequence = 0
         self._timeout = timeout
+        self._limit_ms = lib.UNDEFINED  # of waits, once set_timeout() has said something else than `timeout`
         self._members = Members()
         self._shares = _settings.shares()
         communicator = Communicator(rank, size, timeout)
@@ -146,8 +148,10 @@ class TandemProcessGroup(ProcessGroup):
     def _get_sequence_number_for_group(self):
         return self._sequence
 
-    def _set_default_timeout(self, timeout):
-        self._timeout = timeout
+    def set_timeout(self, timeout):
+        self._timeout, self._limit_ms = timeout, milliseconds(timeout)
+
+    _set_default_timeout = set_timeout
 
     def shutdown(self):
         self._communicator.close()
@@ -218,8 +222,11 @@ class TandemProcessGroup(ProcessGroup):
         self._sequence += 1
         return self._communicator.start(function, *arguments)
 
-    def _work(self, requests, buffers, finish=(), result=()):
-        return self._communicator.work(requests, buffers, finish, result)
+    def _work(self, requests, buffers, finish=(), result=(), opts=None):
+        """The call's own timeout, if `opts` has one, is that of its waits; else the group's."""
+        timeout = getattr(opts, "timeout", None)
+        limit_ms = self._limit_ms if timeout is None or timeout <= NO_TIME else milliseconds(timeout)
+        return self._communicator.work(requests, buffers, finish, result, limit_ms)
 
     def _gather_and_fold(self, reduction, count, fold_into):
         """Everybody gathers the ranks' first `count` numbers; afterwards fold_into(folded)."""
@@ -257,30 +264,30 @@ class TandemProcessGroup(ProcessGroup):
         if isinstance(tensors, torch.Tensor):
             tensors = [tensors]
         if len(tensors) == 1 and tensors[0].is_sparse:
-            return self._all_reduce_sparse(tensors, op)
+            return self._all_reduce_sparse(tensors, op, opts)
         if self._shares and len(tensors) == 1 and tensors[0].nbytes >= _LEAST_TO_SHARE:
             self.share_memory_if_it_stays(tensors[0])
-        return self._all_reduce_all(tensors, op)
+        return self._all_reduce_all(tensors, op, opts)
 
     def allreduce_coalesced(self, tensors, opts=None):
-        return self._all_reduce_all(tensors, opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
+        return self._all_reduce_all(tensors, opts.reduceOp if opts is not None else dist.ReduceOp.SUM, opts)
 
     @recorded("sparse_all_reduce")
-    def _all_reduce_sparse(self, tensors, op):
+    def _all_reduce_sparse(self, tensors, op, opts):
         """How many entries each rank has is waited for; the rest is started."""
         sparse.check(op)
         tensor = tensors[0]
         own = tensor.coalesce()
         counts = torch.empty(self._size, dtype=torch.int64)
-        self._all_gather_single([counts], [torch.tensor([own._nnz()])]).wait()
+        self._all_gather_single([counts], [torch.tensor([own._nnz()])], opts).wait()
         entries, mine = sparse.gathered_entries(own, counts.tolist())
-        return self._all_gather_lists(entries, mine, lambda: sparse.add_up(tensor, entries, op), tensors)
+        return self._all_gather_lists(entries, mine, opts, lambda: sparse.add_up(tensor, entries, op), tensors)
 
     @recorded("all_reduce")
-    def _all_reduce_all(self, tensors, op):
+    def _all_reduce_all(self, tensors, op, opts=None):
         parts = [self._all_reduce_one(tensor, op) for tensor in tensors]
         return self._work([part[0] for part in parts], (tensors, [part[1] for part in parts]),
-                          [part[2] for part in parts if part[2] is not None], tensors)
+                          [part[2] for part in parts if part[2] is not None], tensors, opts)
 
     @recorded("reduce")
     def reduce(self, tensors, opts):
@@ -296,7 +303,7 @@ class TandemProcessGroup(ProcessGroup):
             request = self._start("tdmIReduce", pointer, pointer if is_root else None, data.numel(), reduction.type,
                                   reduction.op, opts.rootRank)
             finish = (lambda: reduction.restore(data, tensor)) if is_root else (lambda: None)
-        return self._work([request], (tensors, data), [finish], tensors)
+        return self._work([request], (tensors, data), [finish], tensors, opts)
 
     @recorded("broadcast")
     def broadcast(self, tensors, opts):
@@ -309,18 +316,19 @@ class TandemProcessGroup(ProcessGroup):
             buffers.append(data)
             if data is not tensor:
                 finish.append(lambda tensor=tensor, data=data: tensor.copy_(data))
-        return self._work(requests, (tensors, buffers), finish, tensors)
+        return self._work(requests, (tensors, buffers), finish, tensors, opts)
 
     @recorded("all_gather", _second)
     def allgather(self, output_lists, inputs, opts=None):
-        return self._all_gather_lists(output_lists, inputs)
+        return self._all_gather_lists(output_lists, inputs, opts)
 
     @recorded("all_gather", _second)
     def allgather_coalesced(self, output_lists, inputs, opts=None):
         # One list per rank, of one tensor per input.
-        return self._all_gather_lists([[outputs[i] for outputs in output_lists] for i in range(len(inputs))], inputs)
+        return self._all_gather_lists([[outputs[i] for outputs in output_lists] for i in range(len(inputs))], inputs,
+                                      opts)
 
-    def _all_gather_lists(self, output_lists, inputs, then=None, result=None):
+    def _all_gather_lists(self, output_lists, inputs, opts, then=None, result=None):
         """Afterwards then()."""
         requests, buffers, finish = [], [], []
         for outputs, own in zip(output_lists, inputs):
@@ -350,16 +358,16 @@ class TandemProcessGroup(ProcessGroup):
             finish.append(then)
         if result is None:
             result = [output for outputs in output_lists for output in outputs]
-        return self._work(requests, (output_lists, inputs, buffers), finish, result)
+        return self._work(requests, (output_lists, inputs, buffers), finish, result, opts)
 
     def _allgather_base(self, output, input, opts=None):
-        return self.allgather_into_tensor_coalesced([output], [input])
+        return self.allgather_into_tensor_coalesced([output], [input], opts)
 
     @recorded("all_gather_into_tensor", _second)
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
-        return self._all_gather_single(outputs, inputs)
+        return self._all_gather_single(outputs, inputs, opts)
 
-    def _all_gather_single(self, outputs, inputs):
+    def _all_gather_single(self, outputs, inputs, opts):
         requests, buffers, finish = [], [], []
         for output, input in zip(outputs, inputs):
             _same_type([output], _check(input).dtype)
@@ -373,7 +381,7 @@ class TandemProcessGroup(ProcessGroup):
             buffers.append((data, everything))
             if everything is not output:
                 finish.append(lambda output=output, everything=everything: output.copy_(everything))
-        return self._work(requests, (outputs, inputs, buffers), finish, outputs)
+        return self._work(requests, (outputs, inputs, buffers), finish, outputs, opts)
 
     all_gather_single = _allgather_base
     all_gather_single_coalesced = allgather_into_tensor_coalesced
@@ -410,7 +418,7 @@ class TandemProcessGroup(ProcessGroup):
             parts.append(self._reduce_scatter_one(output, _flat(inputs), [one.numel() for one in inputs],
                                                   opts.reduceOp))
         return self._work([part[0] for part in parts], (outputs, input_lists, [part[1] for part in parts]),
-                          [part[2] for part in parts], outputs)
+                          [part[2] for part in parts], outputs, opts)
 
     def _reduce_scatter_base(self, output, input, opts):
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
@@ -425,7 +433,7 @@ class TandemProcessGroup(ProcessGroup):
                                  f"times the output's {output.numel()}")
             parts.append(self._reduce_scatter_one(output, input, [output.numel()] * self._size, opts.reduceOp))
         return self._work([part[0] for part in parts], (outputs, inputs, [part[1] for part in parts]),
-                          [part[2] for part in parts], outputs)
+                          [part[2] for part in parts], outputs, opts)
 
     reduce_scatter_single = _reduce_scatter_base
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
@@ -450,7 +458,28 @@ class TandemProcessGroup(ProcessGroup):
         request = self._start("tdmIGather", data.data_ptr(), everything.data_ptr() if everything is not None else None,
                               data.numel() * width, kind, opts.rootRank)
         return self._work([request], (output_lists, inputs, data, everything), finish,
-                          output_lists[0] if finish else ())
+                          output_lists[0] if finish else (), opts)
+
+    @recorded("gather", lambda output, input, *_: [input])
+    def gather_single(self, output, input, opts=None):
+        """The root's `output` is everybody's `input`, one after the other; the others' is not looked at."""
+        kind, width = move_type(_check(input).dtype)
+        data, everything, finish = input.contiguous(), None, []
+        root = opts.rootRank if opts is not None else 0
+        if self._rank == root:
+            _same_type([output], input.dtype)
+            if output.numel() != self._size * input.numel():
+                raise ValueError(f"gather: the output has {output.numel()} elements, expected {self._size} times the "
+                                 f"input's {input.numel()}")
+            everything = output.contiguous()
+            if everything is not output:
+                finish = [lambda: output.copy_(everything)]
+        request = self._start("tdmIGather", data.data_ptr(), everything.data_ptr() if everything is not None else None,
+                              data.numel() * width, kind, root)
+        return self._work([request], (output, input, data, everything), finish,
+                          [output] if everything is not None else (), opts)
+
+    gather_into_tensor = gather_single
 
     @recorded("scatter", lambda outputs, inputs, *_: inputs[0] if inputs else outputs)
     def scatter(self, outputs, input_lists, opts):
@@ -467,7 +496,7 @@ class TandemProcessGroup(ProcessGroup):
         request = self._start("tdmIScatter", everything.data_ptr() if everything is not None else None,
                               data.data_ptr(), data.numel() * width, kind, opts.rootRank)
         finish = [lambda: output.copy_(data)] if data is not output else []
-        return self._work([request], (outputs, input_lists, data, everything), finish, outputs)
+        return self._work([request], (outputs, input_lists, data, everything), finish, outputs, opts)
 
     @recorded("all_to_all", lambda output, input, *_: [input])
     def alltoall_base(self, output, input, output_splits, input_splits, opts=None):
@@ -484,7 +513,7 @@ class TandemProcessGroup(ProcessGroup):
         else:
             request = self._start("tdmIAllToAllV", data.data_ptr(), self._blocks(input, input_splits, width), None,
                                   out.data_ptr(), self._blocks(output, output_splits, width), None, kind)
-        return self._work([request], (output, input, data, out), finish, [output])
+        return self._work([request], (output, input, data, out), finish, [output], opts)
 
     all_to_all_single = alltoall_base
 
@@ -513,11 +542,11 @@ class TandemProcessGroup(ProcessGroup):
             for output, block in zip(outputs, everything.split(sizes)):
                 output.copy_(block.view(output.shape))
 
-        return self._work([request], (outputs, inputs, data, everything), [copy_out], outputs)
+        return self._work([request], (outputs, inputs, data, everything), [copy_out], outputs, opts)
 
     @recorded("barrier", lambda *_: [])
     def barrier(self, opts=None):
-        return self._work([self._start("tdmIBarrier")], ())
+        return self._work([self._start("tdmIBarrier")], (), opts=opts)
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
         """A barrier whose error names the ranks that do not come, and after which the group still works."""

@@ -9,23 +9,30 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
-_NO_TIME = timedelta(0)
+NO_TIME = timedelta(0)
 # A wait comes back to Python this often, so that Ctrl-C is heard.
 PATIENCE_US = 50_000
+
+
+def milliseconds(timeout):
+    """Of a timedelta, for the library: 1 at least, at most what its int holds."""
+    return min(max(1, int(timeout.total_seconds() * 1000)), 2**31 - 1)
 
 
 class TandemWork(Work):
     """An operation under way on `communicator`: `requests` of the library, then `finish()` once.
 
-    `buffers` are kept until it has ended. Any thread may wait, several at once."""
+    `buffers` are kept until it has ended. `limit_ms`: how long all waits for it together may take, where wait() is told
+    nothing else; -1: the communicator's timeout. Any thread may wait, several at once."""
 
-    def __init__(self, communicator, requests, buffers, finish=(), result=()):
+    def __init__(self, communicator, requests, buffers, finish=(), result=(), limit_ms=-1):
         super().__init__()
         self._communicator = communicator
         self._requests = requests
         self._buffers = buffers
         self._finish = finish
         self._result = result
+        self._limit_ms = limit_ms
         self._lock = threading.Lock()
         self._done = False
         self._error = None
@@ -67,9 +74,7 @@ class TandemWork(Work):
         call()
 
     def wait(self, timeout=None):
-        limit_ms = -1
-        if timeout is not None and timeout > _NO_TIME:
-            limit_ms = max(1, int(timeout.total_seconds() * 1000))
+        limit_ms = self._limit_ms if timeout is None or timeout <= NO_TIME else milliseconds(timeout)
         while True:
             with self._lock:
                 if self._advance(PATIENCE_US, limit_ms):
