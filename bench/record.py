@@ -109,8 +109,14 @@ def alone(command, work):
     return run
 
 
+def is_tandem(command):
+    """Whether it is tandem itself that runs: `env NAME=VALUE… tandem …` is."""
+    words = [word for word in command[1:] if "=" not in word] if command[0] == "env" else command
+    return pathlib.Path(words[0]).name == "tandem"
+
+
 def run_once(command):
-    if pathlib.Path(command[0]).name == "tandem":
+    if is_tandem(command):
         done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, text=True)
         text = done.stdout
     elif command[0].endswith("test.sh"):
