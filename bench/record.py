@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 CLASSES = (("amx", "amx_bf16"), ("avx512bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"))
 LEAST_SHARE_OF_CORES = 0.9
 # Their counts, scores and bounds depend on no neighbour.
-UNTIMED = (".sh", "membership_schedules", "quality_of_labels.py", "torch_own_tests.py", "faults.py")
+UNTIMED = ("test.sh", "fuzz.sh", "quality.sh", "elastic_soak.sh", "membership_schedules", "quality_of_labels.py", "torch_own_tests.py", "faults.py")
 
 
 def output_of(*command):
@@ -109,8 +109,14 @@ def alone(command, work):
     return run
 
 
+def is_tandem(command):
+    """Whether it is tandem itself that runs: `env NAME=VALUE… tandem …` is."""
+    words = [word for word in command[1:] if "=" not in word] if command[0] == "env" else command
+    return pathlib.Path(words[0]).name == "tandem"
+
+
 def run_once(command):
-    if pathlib.Path(command[0]).name == "tandem":
+    if is_tandem(command):
         done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, text=True)
         text = done.stdout
     elif command[0].endswith("test.sh"):

@@ -42,6 +42,7 @@ ArrowBatch::ArrowBatch(const FlatTable& header, CheckedBytes body, ReadBudget& b
 
 Table ArrowBatch::read(std::span<const ArrowField> fields, std::span<const std::size_t> columns) {
   Table table;
+  if (columns.empty()) budget_.take_values(num_rows_);  // no column tells whether they are there
   table.num_rows = num_rows_;
   table.columns.resize(columns.size());
   for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -137,6 +138,7 @@ Column ArrowBatch::read_column(const ArrowField& field) {
       column.size =
           node_ < nodes_.size() ? static_cast<std::size_t>(nodes_.number(node_, 0, 2)) : 0;
       skip_column(field);
+      budget_.take_values(column.size);
   }
   return column;
 }

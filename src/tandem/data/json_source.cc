@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/data/read_budget.h"
 #include "tandem/text/json_text.h"
 
 namespace tandem::data {
@@ -144,7 +145,8 @@ class ColumnWriter {
 
 class JsonSource final : public TableSource {
  public:
-  explicit JsonSource(std::string_view text) : text_(text) {
+  explicit JsonSource(std::string_view text)
+      : text_(text), budget_(text.size(), "leave out the columns that few rows have") {
     if (text_.starts_with("\xef\xbb\xbf")) text_.erase(0, 3);  // byte order mark
     text_.reserve(text_.size() + simdjson::SIMDJSON_PADDING);
     if (is_blank(text_)) raise<DataError>("the file is empty");
@@ -234,6 +236,7 @@ class JsonSource final : public TableSource {
       raise<DataError>("{}: {}", place(num_rows_), error.what());
     }
     ++num_rows_;
+    budget_.take_values(columns_.size());  // what a row lacks is null
     for (Column& column : columns_) {
       if (column.size < num_rows_) writer_.add_null(column);
     }
@@ -242,6 +245,7 @@ class JsonSource final : public TableSource {
   std::size_t column_of(std::string_view key) {
     const auto [found, is_new] = index_.try_emplace(std::string(key), columns_.size());
     if (!is_new) return found->second;
+    budget_.take_values(num_rows_);
     Column& column = columns_.emplace_back();
     column.name = key;
     column.type = name_of(Kind::kOther);
@@ -251,6 +255,7 @@ class JsonSource final : public TableSource {
   }
 
   std::string text_;
+  ReadBudget budget_;
   dom::parser parser_;
   std::deque<std::string> texts_;
   ColumnWriter writer_{texts_};

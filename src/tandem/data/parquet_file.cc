@@ -215,6 +215,7 @@ class ParquetFile final : public TableSource {
     if (next_group_ == metadata_.row_groups.size()) return false;
     const ParquetRowGroup& group = metadata_.row_groups[next_group_++];
     memory_.clear();
+    if (columns.empty()) memory_.budget.take_values(group.num_rows);
     for (const std::size_t i : columns) {
       const ParquetNode& node = metadata_.root.children[i];
       try {
@@ -240,7 +241,11 @@ class ParquetFile final : public TableSource {
     std::vector<ParquetLeaf> leaves(metadata_.num_leaves);
     read_leaves(group, node, leaves);
     Column column = Assembler(leaves).assemble(node, 0, 0);
-    if (structure_leaf(node) != kNoLeaf && column.size != group.num_rows) {
+    if (structure_leaf(node) == kNoLeaf) {  // its rows are not read, but claimed
+      memory_.budget.take_values(group.num_rows);
+      column.size = group.num_rows;
+    }
+    if (column.size != group.num_rows) {
       raise<DataError>("{} values for {} rows", column.size, group.num_rows);
     }
     return column;

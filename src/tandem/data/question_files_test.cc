@@ -1,5 +1,6 @@
 // Tests of the Arrow, Parquet and CSV readers on files that the official packages wrote
 // (tests/parity/make_dataset_files.py), and on the same files broken.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,11 +13,13 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/data/read_questions.h"
+#include "tandem/data/read_rows.h"
 
 namespace tandem::data {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 fs::path golden(std::string_view name) {
@@ -298,9 +301,11 @@ std::string repeated(const std::string& text, std::int64_t count) {
          page(0, run, static_cast<std::int64_t>(run.size()), count, kDictionaryEncoding);
 }
 
+constexpr int kInt96 = 3, kByteArray = 6;  // types of columns
+
 // A Parquet file of the columns question and context, `groups` times the same rows.
 std::string parquet(const std::string& question, const std::string& context, std::int64_t rows,
-                    std::size_t groups = 1, int codec = 0) {
+                    std::size_t groups = 1, int codec = 0, int type = kByteArray) {
   const auto chunk = [&](const std::string& pages, std::size_t offset) {
     return Thrift().structure(3, Thrift()
                                      .integer(4, codec)
@@ -310,8 +315,8 @@ std::string parquet(const std::string& question, const std::string& context, std
   };
   const Thrift group =
       Thrift().list(1, {chunk(question, 4), chunk(context, 4 + question.size())}).integer(3, rows);
-  const auto leaf = [](const std::string& name) {
-    return Thrift().integer(1, 6).integer(3, 0).text(4, name);
+  const auto leaf = [&](const std::string& name) {
+    return Thrift().integer(1, type).integer(3, 0).text(4, name);
   };
   const Thrift root = Thrift().text(4, "schema").integer(5, 2);
   const std::string footer = Thrift()
@@ -387,6 +392,36 @@ TEST(SmallFiles, CannotClaimLargePages) {
   EXPECT_THAT(error_of_parquet(parquet(page(0, snappy, kSize, 1, kPlain), repeated("c", 1), 1, 1,
                                        /*codec=*/1)),
               HasSubstr("(of text or decompressed)"));
+}
+
+Rows rows_of(std::string_view name, std::string_view file) {
+  return read_rows(name, std::as_bytes(std::span(file)));
+}
+
+TEST(SmallFiles, KeepATextThatRepeatsOnce) {
+  const std::string context(1000, 'x');
+  const Rows rows = rows_of("a.parquet", parquet(repeated("q", 99), repeated(context, 99), 99, 1));
+  const auto& texts = rows.texts("context").texts;
+  ASSERT_EQ(texts.size(), 99u);
+  EXPECT_EQ(texts.front(), context);
+  EXPECT_EQ(texts.front().data(), texts.back().data());
+}
+
+TEST(SmallFiles, CannotClaimRowsOfAColumnThatIsNotRead) {
+  constexpr std::int64_t kRows = 1 << 24;
+  const std::string file = parquet("", "", kRows, 1, /*codec=*/0, kInt96);
+  EXPECT_THAT(error_of([&] { rows_of("a.parquet", file); }),
+              HasSubstr("more bytes or values (values) than a file of"));
+  EXPECT_EQ(rows_of("a.parquet", parquet("", "", 5, 1, /*codec=*/0, kInt96)).columns()[0].size, 5u);
+}
+
+// Each row has a column of its own, which all others lack.
+TEST(SmallFiles, CannotBeAsWideAsLong) {
+  std::string lines;
+  for (int i = 0; i < 2000; ++i) lines += fmt::format("{{\"{}\": 1}}\n", i);
+  EXPECT_THAT(error_of([&] { rows_of("a.jsonl", lines); }),
+              AllOf(HasSubstr("more bytes or values (values) than a file of"),
+                    HasSubstr("leave out the columns that few rows have")));
 }
 
 }  // namespace

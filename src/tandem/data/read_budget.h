@@ -18,8 +18,10 @@ class ReadBudget {
   static constexpr std::uint64_t kBytesPerByte = 256, kFreeBytes = std::uint64_t{64} << 20;
   static constexpr std::uint64_t kValuesPerByte = 8, kFreeValues = std::uint64_t{1} << 18;
 
-  explicit ReadBudget(std::uint64_t file_bytes)
+  // `advice`: what to do about a file that is no attack.
+  explicit ReadBudget(std::uint64_t file_bytes, std::string_view advice = "write it as JSON lines")
       : file_bytes_(file_bytes),
+        advice_(advice),
         unread_(file_bytes),
         bytes_(kFreeBytes + kBytesPerByte * file_bytes),
         values_(kFreeValues + kValuesPerByte * file_bytes) {}
@@ -40,13 +42,14 @@ class ReadBudget {
     if (count > left) {
       raise<DataError>(
           "more bytes or values ({}) than a file of {} bytes may become; it is broken or made to "
-          "exhaust memory; if it is neither, write it as JSON lines",
-          what, file_bytes_);
+          "exhaust memory; if it is neither, {}",
+          what, file_bytes_, advice_);
     }
     left -= count;
   }
 
   std::uint64_t file_bytes_;
+  std::string_view advice_;
   std::uint64_t unread_, bytes_, values_;
 };
 

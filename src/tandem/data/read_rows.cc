@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <unordered_map>
 #include <utility>
 
 #include "tandem/core/error.h"
@@ -162,21 +163,32 @@ class RowCollector {
     while (source.next(columns, table)) {
       for (std::size_t row = 0; row < table.num_rows; ++row)
         rows_.lines_.push_back(static_cast<std::uint32_t>(source.line(row)));
-      if (rows_.columns_.empty()) rows_.columns_.resize(chosen_.size());
+      if (rows_.columns_.empty()) begin_columns(table);
       for (std::size_t c = 0; c < chosen_.size(); ++c) append(table.columns[c], rows_.columns_[c]);
       rows_.size_ += table.num_rows;
     }
   }
 
+  void begin_columns(const Table& table) {
+    for (const Column& from : table.columns) {
+      Column& to = rows_.columns_.emplace_back();
+      to.name = from.name;
+      to.type = from.type;
+    }
+  }
+
+  // Of several columns of a name the first.
   std::vector<std::size_t> find(std::span<const std::string> names) const {
+    std::unordered_map<std::string_view, std::size_t> places;
+    for (std::size_t i = 0; i < names.size(); ++i) places.try_emplace(names[i], i);
     std::vector<std::size_t> columns;
     for (const std::string& name : chosen_) {
-      const auto found = std::find(names.begin(), names.end(), name);
-      if (found == names.end()) {
+      const auto found = places.find(name);
+      if (found == places.end()) {
         raise<DataError>("there is no column \"{}\", found \"{}\"", name,
                          fmt::join(names, "\", \""));
       }
-      columns.push_back(static_cast<std::size_t>(found - names.begin()));
+      columns.push_back(found->second);
     }
     return columns;
   }
@@ -217,20 +229,20 @@ class RowCollector {
   // Appends `from`, which is used up, to `to`; texts are copied.
   void append(Column& from, Column& to) {
     if (from.kind == Kind::kStruct) from.kind = Kind::kOther;
-    if (to.name.empty() && to.size == 0) {
-      to.name = from.name;
-      to.type = from.type;
-      to.kind = from.kind;
-      if (to.kind == Kind::kList) to.begins.push_back(0);
-      for (const Column& child : from.children) to.children.emplace_back().name = child.name;
-    }
     agree(from, to);
     append_validity(from, to);
-    for (const std::string_view text : from.texts) to.texts.push_back(rows_.storage_->store(text));
+    for (const std::string_view text : from.texts) to.texts.push_back(kept(text, to));
     to.integers.insert(to.integers.end(), from.integers.begin(), from.integers.end());
     to.numbers.insert(to.numbers.end(), from.numbers.begin(), from.numbers.end());
     if (to.kind == Kind::kList) append_lists(from, to);
     to.size += from.size;
+  }
+
+  // A text that is the one before it again is not kept twice: a dictionary of a small file may name
+  // a large text often (ReadBudget).
+  std::string_view kept(std::string_view text, const Column& column) {
+    const bool again = !column.texts.empty() && column.texts.back() == text;
+    return again ? column.texts.back() : rows_.storage_->store(text);
   }
 
   static void append_validity(const Column& from, Column& to) {

@@ -17,6 +17,15 @@ std::int64_t decimal(const std::string& key, const std::string& text) {
   return value;
 }
 
+std::size_t bytes_of(const std::string& key, const std::string& value) {
+  return KeyValueStore::kEntryBytes + key.size() + value.size();
+}
+
+// In the list of the client and in that of the key.
+std::size_t bytes_of_awaited(const std::string& key) {
+  return KeyValueStore::kAwaitedBytes + 2 * key.size();
+}
+
 }  // namespace
 
 // Bytes of a key count once for its value and once for a queue of that name.
@@ -38,7 +47,7 @@ bool KeyValueStore::has_all(std::span<const std::string> keys) const {
 
 void KeyValueStore::set(const std::string& key, std::string value) {
   const auto found = values_.find(key);
-  charge(key.size() + value.size(), found == values_.end() ? 0 : key.size() + found->second.size());
+  charge(bytes_of(key, value), found == values_.end() ? 0 : bytes_of(key, found->second));
   values_[key] = std::move(value);
   wake(key, true);
 }
@@ -72,17 +81,21 @@ std::int64_t KeyValueStore::add(const std::string& key, std::int64_t amount) {
 bool KeyValueStore::remove(const std::string& key) {
   const auto found = values_.find(key);
   if (found == values_.end()) return false;
-  charge(0, key.size() + found->second.size());
+  charge(0, bytes_of(key, found->second));
   values_.erase(found);
   return true;
 }
 
 void KeyValueStore::append(const std::string& key, const std::string& value) {
-  set(key, get(key) + value);
+  const auto found = values_.find(key);
+  if (found == values_.end()) return set(key, value);
+  charge(value.size(), 0);
+  found->second += value;
+  wake(key, true);
 }
 
 void KeyValueStore::queue_push(const std::string& key, std::string value) {
-  charge(key.size() + value.size(), 0);
+  charge(bytes_of(key, value), 0);
   queues_[key].push_back(std::move(value));
   wake(key, false);
 }
@@ -93,7 +106,7 @@ std::size_t KeyValueStore::queue_pop(const std::string& key, std::string& value)
   const std::size_t count = found->second.size();
   value = std::move(found->second.front());
   found->second.pop_front();
-  charge(0, key.size() + value.size());
+  charge(0, bytes_of(key, value));
   if (count == 1) queues_.erase(found);
   return count;
 }
@@ -103,9 +116,9 @@ std::size_t KeyValueStore::queue_length(const std::string& key) const {
   return found == queues_.end() ? 0 : found->second.size();
 }
 
-std::vector<std::string> KeyValueStore::keys() const {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : values_) keys.push_back(key);
+std::vector<std::string_view> KeyValueStore::keys() const {
+  std::vector<std::string_view> keys;
+  for (const auto& [key, value] : values_) keys.emplace_back(key);
   return keys;
 }
 
@@ -113,25 +126,33 @@ bool KeyValueStore::wait(Client client, std::span<const std::string> keys) {
   forget(client);
   std::set<std::string> missing;
   for (const std::string& key : keys) {
-    if (!has(key) && missing.insert(key).second) waiting_for_[key].push_back(client);
+    if (!has(key)) missing.insert(key);
   }
   if (missing.empty()) return true;
-  awaited_[client] = std::move(missing);
+  await(client, std::move(missing));
   return false;
+}
+
+void KeyValueStore::await(Client client, std::set<std::string> missing) {
+  std::size_t bytes = 0;
+  for (const std::string& key : missing) bytes += bytes_of_awaited(key);
+  charge(bytes, 0);
+  for (const std::string& key : missing) waiting_for_[key].push_back(client);
+  awaited_[client] = std::move(missing);
 }
 
 bool KeyValueStore::barrier(Client client, const std::string& key, std::int64_t world_size) {
   const auto found = values_.find(key);
   const std::int64_t count = found == values_.end() ? 1 : decimal(key, found->second) + 1;
-  charge(key.size() + 20, found == values_.end() ? 0 : key.size() + 20);
-  values_[key] = std::to_string(count);
+  std::string text = std::to_string(count);
+  charge(bytes_of(key, text), found == values_.end() ? 0 : bytes_of(key, found->second));
+  values_[key] = std::move(text);
   if (count >= world_size) {
     wake(key, true);
     return true;
   }
   forget(client);
-  awaited_[client] = {key};
-  waiting_for_[key].push_back(client);
+  await(client, {key});
   return false;
 }
 
@@ -146,6 +167,7 @@ void KeyValueStore::wake(const std::string& key, bool all) {
     clients.pop_front();
     auto& missing = awaited_[client];
     missing.erase(key);
+    charge(0, bytes_of_awaited(key));
     if (!missing.empty()) continue;
     awaited_.erase(client);
     released_.push_back(client);
@@ -158,6 +180,7 @@ void KeyValueStore::forget(Client client) {
   const auto found = awaited_.find(client);
   if (found == awaited_.end()) return;
   for (const std::string& key : found->second) {
+    charge(0, bytes_of_awaited(key));
     const auto waiting = waiting_for_.find(key);
     if (waiting == waiting_for_.end()) continue;
     std::erase(waiting->second, client);

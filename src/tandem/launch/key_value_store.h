@@ -9,6 +9,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -18,7 +19,10 @@ class KeyValueStore {
  public:
   using Client = int;  // any number that names a connection
 
-  // Throws DataError when there would be more than max_bytes of keys and values.
+  // What an entry takes beside its key and value, and what a key takes that somebody waits for.
+  static constexpr std::size_t kEntryBytes = 128, kAwaitedBytes = 1024;
+
+  // Throws DataError when there would be more than max_bytes of keys, values and who waits.
   explicit KeyValueStore(std::size_t max_bytes) : max_bytes_(max_bytes) {}
 
   void set(const std::string& key, std::string value);
@@ -37,7 +41,8 @@ class KeyValueStore {
   // How many there were before; the first of them is moved to `value`.
   std::size_t queue_pop(const std::string& key, std::string& value);
   std::size_t queue_length(const std::string& key) const;
-  std::vector<std::string> keys() const;
+  // Valid until something changes.
+  std::vector<std::string_view> keys() const;
 
   // True: nothing to wait for. False: take_released() names the client once all keys are there.
   bool wait(Client client, std::span<const std::string> keys);
@@ -50,6 +55,7 @@ class KeyValueStore {
   bool has(const std::string& key) const;
   void charge(std::size_t added, std::size_t removed);
   void wake(const std::string& key, bool all);
+  void await(Client client, std::set<std::string> missing);
 
   std::size_t max_bytes_;
   std::size_t bytes_ = 0;

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -22,6 +23,10 @@ using rendezvous::view_of;
 constexpr std::size_t kMaxRequestBytes = std::size_t{64} << 20;
 // A client that leaves this much of its answers unread is not read from.
 constexpr std::size_t kMaxUnread = std::size_t{16} << 20;
+// An answer may be many values, or one value many times.
+constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
+// Of all clients, requests that are not complete and answers that are not read.
+constexpr std::size_t kMaxBuffered = std::size_t{256} << 20;
 
 // Not all of a request has arrived: `bytes` of it are needed before it is worth looking again.
 struct Incomplete {
@@ -49,9 +54,15 @@ class Arguments {
   }
   std::vector<std::string> keys() {
     std::vector<std::string> keys;
-    for (std::size_t left = count(); left > 0; --left) keys.push_back(key());
+    for (std::size_t left = count(); left > 0; --left) {
+      need_texts(left);
+      keys.push_back(key());
+    }
     return keys;
   }
+  // So many texts follow: with the size of each at the least. Who sends many of them a few bytes at
+  // a time does not have the request read again for each.
+  void need_texts(std::size_t count) { need(count * sizeof(std::uint64_t)); }
   std::size_t used() const { return at_; }
 
  private:
@@ -75,18 +86,20 @@ class Arguments {
 // What the answer to a request is.
 class Answer {
  public:
-  explicit Answer(std::string& to) : to_(to) {}
+  explicit Answer(std::string& to) : to_(to), limit_(to.size() + kMaxAnswerBytes) {}
   template <class T>
   void number(T value) {
     to_ += view_of(value);
   }
-  void text(const std::string& text) {
+  void text(std::string_view text) {
+    if (to_.size() + text.size() > limit_) raise<DataError>("an answer of more than 64 MiB");
     number<std::uint64_t>(text.size());
     to_ += text;
   }
 
  private:
   std::string& to_;
+  std::size_t limit_;
 };
 
 void answer_queue_pop(KeyValueStore& store, const std::string& key, Answer& answer) {
@@ -99,13 +112,14 @@ void answer_queue_pop(KeyValueStore& store, const std::string& key, Answer& answ
 void answer_list(KeyValueStore& store, Answer& answer) {
   const auto keys = store.keys();
   answer.number(static_cast<std::int64_t>(keys.size()));
-  for (const std::string& key : keys) answer.text(key);
+  for (const std::string_view key : keys) answer.text(key);
 }
 
 // All arguments are read before anything is changed: an incomplete request leaves no trace.
 void set_many(KeyValueStore& store, Arguments& arguments) {
   std::vector<std::pair<std::string, std::string>> pairs;
   for (std::size_t left = arguments.count(); left > 0; --left) {
+    arguments.need_texts(2 * left);
     std::string key = arguments.key();
     pairs.emplace_back(std::move(key), arguments.value());
   }
@@ -185,12 +199,14 @@ struct StoreServer::Client {
   std::string unsent;
 
   bool reads() const { return unsent.size() < kMaxUnread; }
+  std::size_t buffered() const { return received.size() + unsent.size(); }
   // Performs the requests that have arrived. Throws DataError for what is none.
   void perform_all(KeyValueStore& store) {
-    std::size_t at = 0;
+    std::size_t at = 0, answered = unsent.size();
     wanted = 1;
     try {
       while (at < received.size() && reads()) {
+        answered = unsent.size();
         const auto rest = std::string_view(received).substr(at);
         Arguments arguments(rest.substr(1));
         Answer answer(unsent);
@@ -199,6 +215,9 @@ struct StoreServer::Client {
       }
     } catch (const Incomplete& missing) {
       wanted = 1 + missing.bytes;
+    } catch (const DataError&) {
+      unsent.resize(answered);  // no half of an answer
+      throw;
     }
     received.erase(0, at);
   }
@@ -274,9 +293,25 @@ void StoreServer::serve() {
   for (const auto& [number, client] : clients_) {
     if (!write(*client)) gone.push_back(number);
   }
-  for (const int number : gone) {
-    store_.forget(number);
-    clients_.erase(number);
+  for (const int number : gone) show_out(number);
+  show_out_the_greediest();
+}
+
+void StoreServer::show_out(int number) {
+  store_.forget(number);
+  clients_.erase(number);
+}
+
+// Programs of a job say little: whoever fills the memory is none of them.
+void StoreServer::show_out_the_greediest() {
+  std::size_t buffered = 0;
+  for (const auto& [number, client] : clients_) buffered += client->buffered();
+  while (buffered > kMaxBuffered) {
+    const auto greediest = std::max_element(
+        clients_.begin(), clients_.end(),
+        [](const auto& a, const auto& b) { return a.second->buffered() < b.second->buffered(); });
+    buffered -= greediest->second->buffered();
+    show_out(greediest->first);
   }
 }
 

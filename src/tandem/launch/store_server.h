@@ -16,8 +16,9 @@
 namespace tandem::launch {
 
 // Whatever arrives is taken as hostile: lengths are checked before memory is given, a client that
-// breaks the protocol or does not read its answers loses its connection, and all clients together
-// hold at most kMaxStoreBytes. It never interprets a value. One thread.
+// breaks the protocol loses its connection, and so does the one that holds most when unfinished
+// requests and unread answers fill the memory. What all clients together store is at most
+// kMaxStoreBytes. It never interprets a value. One thread.
 class StoreServer {
  public:
   static constexpr std::size_t kMaxStoreBytes = std::size_t{1} << 30;
@@ -39,6 +40,8 @@ class StoreServer {
   bool read(Client& client);
   bool write(Client& client);
   void answer_released();
+  void show_out(int number);
+  void show_out_the_greediest();
 
   KeyValueStore store_{kMaxStoreBytes};
   std::map<int, std::unique_ptr<Client>> clients_;  // by a number of their own

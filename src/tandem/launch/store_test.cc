@@ -8,7 +8,9 @@
 
 #include "tandem/core/error.h"
 #include "tandem/launch/job_link.h"
+#include "tandem/launch/store_server.h"
 #include "tandem/rendezvous/connect.h"
+#include "tandem/rendezvous/plain_bytes.h"
 #include "tandem/rendezvous/torch_store.h"
 
 namespace tandem::launch {
@@ -212,14 +214,73 @@ TEST(TcpStore, WhoAsksWithoutAPauseKeepsItFromNobody) {
   EXPECT_EQ(heard, "1");
 }
 
+TEST(TcpStore, DoesNotRepeatAValueUntilTheMemoryIsFull) {
+  const Server server;
+  TorchStore store = server.client();
+  store.set("k", std::string(8 << 20, 'x'));
+  EXPECT_EQ(store.multi_get(std::vector<std::string>(3, "k")).size(), 3u);
+  const FileDescriptor socket = server.raw();
+  std::string request = kHello + bytes({10, 16, 0, 0, 0, 0, 0, 0, 0});  // MULTI_GET of 16 keys
+  for (int i = 0; i < 16; ++i) request += bytes({1, 0, 0, 0, 0, 0, 0, 0, 'k'});
+  say(socket, request);
+  EXPECT_TRUE(is_closed(socket));
+  EXPECT_EQ(store.ping(1), 1U);
+}
+
+// 40 requests of which all but the last byte has come.
+TEST(StoreServer, ShowsOutWhoFillsTheMemory) {
+  constexpr std::size_t kClients = 40;
+  constexpr std::uint64_t kSize = 8 << 20;
+  StoreServer server;
+  std::vector<FileDescriptor> ends;
+  for (std::size_t i = 0; i < kClients; ++i) {
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+    ends.emplace_back(pair[0]);
+    const std::string key = bytes({1, 1, 0, 0, 0, 0, 0, 0, 0, 'k'});
+    server.adopt(FileDescriptor(pair[1]), i == 0 ? kHello
+                                                 : kHello + key +
+                                                       std::string(rendezvous::view_of(kSize)) +
+                                                       std::string(kSize - 1, 'x'));
+  }
+  server.serve();
+  EXPECT_EQ(server.num_clients(), std::size_t{1} + (std::size_t{256} << 20) / kSize - 1)
+      << "those that together hold less than 256 MB, and the one that holds nothing";
+}
+
+TEST(KeyValueStore, CountsWhatHasNoBytes) {
+  KeyValueStore store(1 << 20);
+  const auto push_nothing = [&] {
+    for (int i = 0; i < 10000; ++i) store.queue_push("", "");
+  };
+  EXPECT_THROW(push_nothing(), DataError);
+}
+
+TEST(KeyValueStore, CountsWhoWaits) {
+  KeyValueStore store(1 << 20);
+  std::vector<std::string> keys;
+  for (int i = 0; i < 500; ++i) keys.push_back(std::to_string(i));
+  for (int round = 0; round < 100; ++round) EXPECT_FALSE(store.wait(1, keys)) << "one client";
+  EXPECT_THROW(
+      [&] {
+        for (int client = 2; client < 10; ++client) store.wait(client, keys);
+      }(),
+      DataError);
+  for (int client = 1; client < 10; ++client) store.forget(client);
+  for (const std::string& key : keys) store.set(key, "x");
+  EXPECT_TRUE(store.wait(1, keys));
+}
+
 TEST(KeyValueStore, KeepsNoMoreThanItsLimit) {
-  KeyValueStore store(100);
+  KeyValueStore store(100 + KeyValueStore::kEntryBytes);
   store.set("k", std::string(90, 'x'));
   EXPECT_THROW(store.set("l", std::string(20, 'x')), DataError);
   EXPECT_THROW(store.queue_push("q", std::string(20, 'x')), DataError);
+  EXPECT_THROW(store.append("k", std::string(20, 'x')), DataError);
   store.set("k", "short");
-  store.set("l", std::string(20, 'x'));
-  EXPECT_THROW(store.add("l", 1), DataError);
+  store.append("k", "er");
+  EXPECT_EQ(store.get("k"), "shorter");
+  EXPECT_THROW(store.add("k", 1), DataError);
 }
 
 }  // namespace
