@@ -1,10 +1,10 @@
 #include "tandem/dist/gradient_engine.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 
 #include "tandem/core/error.h"
+#include "tandem/dist/checksum.h"
 #include "tandem/dist/gradient_engine_state.h"
 #include "tandem/kernels/reduce.h"
 
@@ -130,28 +130,17 @@ namespace {
 // No account comes near it: a log of a million entries takes about 100 MB.
 constexpr std::uint64_t kLongestAccount = std::uint64_t{1} << 30;
 
-// Notices what a network changes; nobody who means harm.
-class Checksum {
- public:
-  explicit Checksum(std::uint64_t start) : sum_(start) {}
-  void add(std::span<const float> values) {
-    for (const float value : values) add(std::bit_cast<std::uint32_t>(value));
-  }
-  void add(std::span<const double> values) {
-    for (const double value : values) add(std::bit_cast<std::uint64_t>(value));
-  }
-  void add(const std::string& text) {
-    for (const char letter : text) add(static_cast<unsigned char>(letter));
-  }
-  std::uint64_t value() const { return sum_; }
-
- private:
-  void add(std::uint64_t value) {
-    constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
-    sum_ = std::rotl((sum_ ^ value) * kOdd, 29);
-  }
-  std::uint64_t sum_;
-};
+// The same value on any number of threads.
+void add_pieces(Checksum& sum, ThreadPool& threads, std::span<const float> values) {
+  std::vector<std::uint64_t> pieces(num_chunks(values.size(), ModelState::kChunk));
+  threads.parallel_for(pieces.size(), [&](std::size_t piece, int) {
+    const std::size_t begin = piece * ModelState::kChunk;
+    Checksum one;
+    one.add(values.subspan(begin, std::min(ModelState::kChunk, values.size() - begin)));
+    pieces[piece] = one.value();
+  });
+  for (const std::uint64_t piece : pieces) sum.add(piece);
+}
 
 }  // namespace
 
@@ -182,8 +171,8 @@ void GradientEngine::State::replace_state(int source, std::uint64_t step,
   send_to_nodes(std::span(record), source);
   const std::string text = send_text_to_nodes(is_source ? account : "", source);
   Checksum own(step);
-  own.add(weights);
-  own.add(moments);
+  add_pieces(own, threads, weights);
+  add_pieces(own, threads, moments);
   own.add(record);
   own.add(text);
   std::uint64_t expected = own.value();

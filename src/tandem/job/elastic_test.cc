@@ -117,15 +117,13 @@ void compute_to(Host& host, std::uint64_t step) {
     keeper.step_applied(applied, std::vector<double>(2, double(applied)));
 }
 
-// The view of a host that holds step `has`, or nothing but initial weights, and is to receive more.
+// The view of a host that holds step `has`, or nothing at all, and is to receive more.
 elastic::Assignment receiver_with(std::uint64_t has, Host& host) {
   if (has > 0) {
     compute_to(host, has);
     host.restart_worker();
   }
-  const elastic::Assignment view = host.next_view();
-  host.model().set_filled();
-  return view;
+  return host.next_view();
 }
 
 void require_at(std::uint64_t step, const Progress& progress, dist::ModelState& model) {

@@ -382,13 +382,16 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   if (!reports) console.fact("ranks", communicator.describe());
   dist::GradientEngine gradients(&communicator, context, *weights.state,
                                  engine_options(job.settings.training, communicator.size()));
+  if (gradients.node_leader()) weights.state->clear_remains();
+  communicator.barrier();
+  if (weights.optimizer) gradients.finish_update(context, *weights.optimizer);
+  const Progress progress = level(seat, assignment, *weights.state, gradients, communicator);
+  // Who joins has got the job's weights by now and reads none: the others would wait for it.
   if (gradients.node_leader() && !weights.state->filled()) {
     fill_weights(job.request.arguments, job.settings.training, job.model, job.task, job.machine,
                  weights, console);
   }
   communicator.barrier();
-  if (weights.optimizer) gradients.finish_update(context, *weights.optimizer);
-  const Progress progress = level(seat, assignment, *weights.state, gradients, communicator);
   TANDEM_CHECK(!progress.trainer.empty() || job.settings.output.resume || !weights.state->step(),
                "weights of step {} whose past nobody knows", weights.state->step());
   // Whoever was the main process goes on with what it has; another one begins its own.

@@ -114,7 +114,6 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
 void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
                   const Model& model, const tasks::JobTask& task, const Machine& machine,
                   Weights& weights, Console& console) {
-  weights.state->clear_remains();
   const quant::LoadedModel loaded = quant::load_model(
       model.directory, task.model_config(), model.task.layout(), machine.context(),
       weights.state->weights(), load_options(arguments, training));
