@@ -3,6 +3,7 @@
 
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -17,7 +18,7 @@ class Checksum {
     for (const double value : values) add(std::bit_cast<std::uint64_t>(value));
   }
   void add(std::string_view text) {
-    for (const char letter : text) add(static_cast<std::uint64_t>(static_cast<unsigned char>(letter)));
+    for (const char letter : text) add(std::uint64_t{static_cast<unsigned char>(letter)});
   }
   // Several chains side by side: each product waits for the one before it in its own.
   void add(std::span<const float> values) {
