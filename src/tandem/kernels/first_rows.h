@@ -15,8 +15,8 @@ namespace tandem::kernels {
 void gather_first_rows(const Context& ctx, const Sequences& sequences, std::size_t columns,
                        const float* x, float* y);
 
-// The same in place: x[i] becomes the first row of sequence i, and what lies behind these rows means
-// nothing.   x: [rows, columns] T, float or bfloat16. Serial.
+// The same in place: x[i] becomes the first row of sequence i, and what lies behind these rows
+// means nothing.   x: [rows, columns] T, float or bfloat16. Serial.
 template <class T>
 void keep_first_rows(const Sequences& sequences, std::size_t columns, T* x);
 

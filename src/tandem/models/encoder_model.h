@@ -51,8 +51,8 @@ class Activations {
   // The rows [R, H] between layers after the last forward: k = 0 the embeddings' output, k = l + 1
   // the output of layer l. T is what products read: float for kFloat32, bfloat16 for kBfloat16.
   // Every k > 0 is the last layer's output unless EncoderTensors<T>::keeps_hidden(kind()), and so
-  // is k = 0 in inference. Of a head that reads first rows an inference has these alone, [sequences,
-  // H], at the beginning.
+  // is k = 0 in inference. Of a head that reads first rows an inference has these
+  // alone, [sequences, H], at the beginning.
   template <class T>
   std::span<const T> hidden_state(std::size_t k) const {
     return std::get<EncoderTensors<T>>(encoder_.tensors).hidden.at(k).operand;

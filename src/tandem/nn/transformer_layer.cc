@@ -113,10 +113,9 @@ void TransformerLayer<T>::forward_first_rows(const Hidden<T>& x, const Activatio
   project(x, saved);
   {
     const StageTimer timer(pass_.context.profile, "attention", "forward");
-    kernels::attention_forward_first_rows<T>(pass_.context, pass_.sequences, options_.num_heads,
-                                             options_.head_dim(), attention_dropout_,
-                                             saved.qkv.data(), saved.context.data(),
-                                             saved.log_sum_exp.data());
+    kernels::attention_forward_first_rows<T>(
+        pass_.context, pass_.sequences, options_.num_heads, options_.head_dim(), attention_dropout_,
+        saved.qkv.data(), saved.context.data(), saved.log_sum_exp.data());
   }
   kernels::keep_first_rows(pass_.sequences, H, saved.context.data());
   kernels::keep_first_rows(pass_.sequences, H, x.residual.data());
