@@ -108,8 +108,8 @@ void name_job(launch::RunOptions& options) {
 
 // Jobs of one host have a secret of their own, so that nobody else's process can meet them.
 std::string job_token(const launch::RunOptions& options, const Environment& environment) {
-  const auto given = environment.get("TANDEM_JOB_TOKEN");
-  if (given || options.max_nodes > 1) return given.value_or("");
+  std::string given = rendezvous::job_token_of(environment);
+  if (!given.empty() || options.max_nodes > 1) return given;
   return fmt::format("{:02x}", fmt::join(rendezvous::make_nonce(), ""));
 }
 

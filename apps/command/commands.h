@@ -21,7 +21,7 @@ struct Invocation {
 int run(const Invocation& invocation);
 int mpirun(const Invocation& invocation);
 int show_status(const Invocation& invocation);
-int drain_worker(const Invocation& invocation);
+int drain(const Invocation& invocation);
 int resize_job(const Invocation& invocation);
 int ask(const Invocation& invocation);
 int predict(const Invocation& invocation);

@@ -61,7 +61,24 @@ class ElasticHosts : public TwoHostsJob {
     agents_[node] = agent(node, nodes);
   }
 
-  const Host& host(int node) const { return node == 0 ? hosts_->node0 : hosts_->node1; }
+  const Host& host(int node) const {
+    if (node == 2) return *third_;
+    return node == 0 ? hosts_->node0 : hosts_->node1;
+  }
+  // A host "node2" that reaches both others, each over a cable of its own.
+  void add_third_host() {
+    third_.emplace(path(""), "node2");
+    connect({hosts_->node0, "wire2", "10.77.0.10/32"}, {*third_, "wire0", "10.77.0.12/32"});
+    connect({hosts_->node1, "wire2", "10.77.0.11/32"}, {*third_, "wire1", "10.77.0.12/32"});
+    for (const int node : {0, 1}) {
+      host(node).shell("ip route add 10.77.0.12/32 dev wire2");
+      third_->shell(fmt::format("ip route add 10.77.0.1{0}/32 dev wire{0}", node));
+    }
+    for (const int node : {0, 1, 2}) {
+      host(node).set_names(
+          "127.0.0.1 localhost\n10.77.0.10 node0\n10.77.0.11 node1\n10.77.0.12 node2\n");
+    }
+  }
   void signal_worker(int node, const std::string& name) const {
     host(node).shell(fmt::format("pkill -{} -o -f 'tandem run_[a-z]* '", name));
   }
@@ -156,7 +173,8 @@ class ElasticHosts : public TwoHostsJob {
   }
 
   std::optional<TwoHosts> hosts_;
-  std::unique_ptr<Process> agents_[2];
+  std::optional<Host> third_;
+  std::unique_ptr<Process> agents_[3];
 };
 
 }  // namespace tandem::testing

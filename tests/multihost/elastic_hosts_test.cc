@@ -81,6 +81,38 @@ TEST_P(DrainedHost, LeavesAfterAStepAndComesBack) {
 
 INSTANTIATE_TEST_SUITE_P(Node, DrainedHost, ::testing::Values(0, 1));
 
+// Any agent answers for the whole job: on its own host whose user asks it, and from anywhere who
+// knows the job's token.
+TEST_F(ElasticHosts, AnyAgentTellsAndDoesWhatConcernsOthers) {
+  begin({});
+  ASSERT_TRUE(both_compute(0));
+  const auto tandem = [&](int node, const std::string& words) {
+    return host(node).shell(fmt::format("{} {} 2>&1 || true", kProgram, words));
+  };
+  const std::string at = " --at node0:29400";
+  EXPECT_THAT(tandem(1, "status" + at), HasSubstr("--at needs the job's secret"));
+  const std::string asked = "TANDEM_JOB_TOKEN=another " + std::string(kProgram) + " status" + at;
+  EXPECT_THAT(host(1).shell(asked + " 2>&1 || true"), HasSubstr("another TANDEM_JOB_TOKEN"));
+  write_file(path("token"), "of this test\n");
+  const auto with_token = [&](int node, const std::string& words) {
+    return host(node).shell(fmt::format("TANDEM_JOB_TOKEN_FILE={} {} {} 2>&1 || true",
+                                        path("token").native(), kProgram, words));
+  };
+  for (const std::string& status : {tandem(0, "status"), with_token(1, "status" + at)}) {
+    EXPECT_THAT(status, HasSubstr("on node0 (node0:29400): view "));
+    EXPECT_THAT(status, HasSubstr("on node1 (10.77.0.11:"));
+    EXPECT_THAT(status.substr(status.find("on node1")), HasSubstr("  worker 0 "));
+  }
+  EXPECT_THAT(tandem(0, "drain nowhere"), HasSubstr("the job has no agent on 'nowhere'; it has:"));
+  EXPECT_THAT(tandem(0, "drain node1/7"), HasSubstr("there is no worker 7"));
+  EXPECT_THAT(tandem(0, "resize node1/1"), HasSubstr("1 of 1 workers take part"));
+  EXPECT_THAT(with_token(1, "drain node1" + at), HasSubstr("node1 leaves after a step; 1 go on"));
+  EXPECT_THAT(end(1).err, HasSubstr("drained: this node leaves the job after a step"));
+  EXPECT_THAT(tandem(0, "drain node0"), HasSubstr("no other host computes"));
+  end(0);
+  expect_bits_of(*calm_job(kSteps));
+}
+
 // Fewer than MIN: a checkpoint, and who is left waits with its process as it is.
 TEST_F(ElasticHosts, BelowMinTheJobIsSavedAndWaits) {
   begin({.count = "2"});

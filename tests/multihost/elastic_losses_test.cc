@@ -61,6 +61,19 @@ INSTANTIATE_TEST_SUITE_P(
                       Loss{"Rank0sWhileSaving", "Saving model checkpoint to", true}),
     [](const auto& test) { return test.param.name; });
 
+// Of three hosts two are lost for good, at once and with certainty: the third one brings the job to
+// its end.
+TEST_F(ElasticHosts, TwoOfThreeAreLostAtOnce) {
+  add_third_host();
+  const Nodes nodes{.count = "1:3", .flags = {"--logical_shards", "4"}};
+  for (const int node : {0, 1, 2}) agents_[node] = agent(node, nodes);
+  ASSERT_TRUE(printed(*agents_[2], "3 of 3 workers go on"));
+  lose(0);
+  lose(1);
+  EXPECT_THAT(end(2).err, ::testing::HasSubstr("1 of 3 workers go on"));
+  expect_bits_of(*calm_job(kSteps, nodes.flags));
+}
+
 // No process is left that computes. What both hosts hold is mapped by those who come.
 TEST_F(ElasticHosts, AllWorkersDieAtOnce) {
   begin({.count = "2"});

@@ -176,6 +176,7 @@ constexpr EnvironmentVariable kRegistry[] = {
      "network interfaces for connections between hosts, for example ib0,eth0 or ^docker0; comes "
      "before CCL_KVS_IFACE and GLOO_SOCKET_IFNAME"},
     {"TANDEM_JOB_TOKEN", "a secret that every rank of the job must know; empty: none"},
+    {"TANDEM_JOB_TOKEN_FILE", "file with the secret, read where TANDEM_JOB_TOKEN is not set"},
     {"TANDEM_KERNELS", "forces kernels, for example gemm=reference,attention=avx2"},
     {"TANDEM_LOG_FORMAT",
      "what --log_format says when it is not given: text, or json for one JSON object a line"},

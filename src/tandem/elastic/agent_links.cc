@@ -31,9 +31,11 @@ using std::chrono::milliseconds;
 using Clock = AgentLinks::Clock;
 
 constexpr std::string_view kProtocol{"TNDMAGT1", 8};
+constexpr std::string_view kVisitorProtocol{"TNDMASK1", 8};
 constexpr std::string_view kRefusal{"TNDMAGNO", 8};  // in the place of a frame
 constexpr std::size_t kNonceBytes = 16;
 static_assert(kProtocol.size() + kNonceBytes == kGreetingBytes);
+static_assert(kVisitorProtocol.size() == kProtocol.size());
 constexpr std::size_t kMostFirstFrame = 4096;
 constexpr std::size_t kMostIncoming = 20000;
 constexpr std::size_t kMostWaiting = 256;                   // messages before a connection is open
@@ -125,18 +127,24 @@ class Lookup {
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
-}  // namespace
-
-std::string make_greeting() {
+std::string greeting_of(std::string_view protocol) {
   const rendezvous::Nonce nonce = rendezvous::make_nonce();
-  std::string text(kProtocol);
+  std::string text(protocol);
   text.append(nonce.begin(), nonce.end());
   return text;
 }
 
-bool is_greeting(std::string_view bytes) {
-  return bytes.size() >= kGreetingBytes && bytes.substr(0, kProtocol.size()) == kProtocol;
+bool is_greeting_of(std::string_view protocol, std::string_view bytes) {
+  return bytes.size() >= kGreetingBytes && bytes.starts_with(protocol);
 }
+
+}  // namespace
+
+std::string make_greeting() { return greeting_of(kProtocol); }
+
+std::string make_visitor_greeting() { return greeting_of(kVisitorProtocol); }
+
+bool is_greeting(std::string_view bytes) { return is_greeting_of(kProtocol, bytes); }
 
 struct AgentLinks::Incoming {
   FileDescriptor socket;
@@ -370,6 +378,7 @@ void AgentLinks::let_in() {
   const auto wanted = [&](const std::string& received) -> std::size_t {
     const std::size_t header = kGreetingBytes + membership::kHeaderBytes;
     if (received.size() < kGreetingBytes) return kGreetingBytes;
+    if (is_greeting_of(kVisitorProtocol, received)) return kGreetingBytes;
     if (!is_greeting(received)) return 0;
     if (received.size() < header) return header;
     try {
@@ -397,6 +406,8 @@ void AgentLinks::tell_of_stranger(const std::string& text) {
 }
 
 void AgentLinks::admit(rendezvous::Guest guest) {
+  if (is_greeting_of(kVisitorProtocol, guest.received))
+    return news_.visitors.push_back(std::move(guest));
   if (incoming_.size() >= kMostIncoming) return;
   auto incoming = std::make_unique<Incoming>();
   incoming->channel = channel(guest.greeting, guest.received.substr(0, kGreetingBytes));

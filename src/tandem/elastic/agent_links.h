@@ -5,6 +5,7 @@
 // Each agent listens at one port; what it says goes over connections that it has opened, one to
 // each address. Both ends begin with a random number, and every frame after it proves that its
 // sender knows the job's token (membership/wire.h). Strangers are shown out.
+// Programs of people, who have a greeting of their own, are handed to whoever answers them.
 //
 // It also learns who is dead for certain: nobody listens at a dead agent's address, which its
 // host's kernel says, or another agent does. A host that answers nothing is only silent.
@@ -33,6 +34,8 @@ namespace tandem::elastic {
 inline constexpr std::size_t kGreetingBytes = 24;
 std::string make_greeting();
 bool is_greeting(std::string_view bytes);
+// What a person's program says in the place of an agent's greeting: as long, with a random number.
+std::string make_visitor_greeting();
 
 struct AgentLinksOptions {
   membership::Peer self;  // "host:port", as others reach it
@@ -63,6 +66,7 @@ class AgentLinks {
       std::string why;  // it is none of this job's agents
     };
     std::vector<Stranger> strangers;
+    std::vector<rendezvous::Guest> visitors;  // have said the greeting of a person's program
   };
   News serve();
   // Nothing is left to be sent to anybody who can be reached.

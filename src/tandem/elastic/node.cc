@@ -56,6 +56,7 @@ Node::Node(NodeOptions options)
                                                membership::Holding{}, now());
   if (!options_.place) return;
   NodePlace& place = *options_.place;
+  address_ = place.address;
   if (place.lock) place.lock->join(agent_->options().self.id, place.address);
   links_ = std::make_unique<AgentLinks>(
       std::move(place.listener),

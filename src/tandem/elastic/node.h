@@ -100,6 +100,19 @@ class Node {
   // Nothing is left to be said to the others.
   bool said_all() const { return !links_ || links_->flushed(); }
 
+  // ---- questions of people ----
+  // Who computes in the newest view besides this node.
+  std::vector<membership::Peer> others() const;
+  // Where others reach it; empty: nobody does.
+  const std::string& address() const { return address_; }
+  void tell(const membership::Peer& to, const membership::Fact& fact);
+  struct Said {
+    membership::Peer from;
+    membership::Fact fact;  // kQuestion or kReply
+  };
+  std::vector<Said> take_said() { return std::exchange(said_, {}); }
+  std::vector<rendezvous::Guest> take_visitors() { return std::exchange(visitors_, {}); }
+
   // ---- the loop ----
   void add_to(std::vector<pollfd>& waits) const;
   std::chrono::milliseconds nap() const;
@@ -165,7 +178,7 @@ class Node {
   void hear_others();
   void hear_lock();
   void hear_stranger(const AgentLinks::News::Stranger& stranger);
-  void hear_fact(const membership::Fact& fact);
+  void hear_fact(const membership::Peer& from, const membership::Fact& fact);
   void send_place(const std::string& place);
   void share_decision(const membership::Peer& to);
   bool may_decide() const;
@@ -220,6 +233,9 @@ class Node {
   std::optional<End> end_;
   std::optional<End> ending_;  // as soon as the workers are through
   Clock::time_point ending_since_;
+  std::string address_;
+  std::vector<Said> said_;
+  std::vector<rendezvous::Guest> visitors_;
   std::optional<Clock::time_point> idle_since_;
   Clock::time_point told_idle_;
 };

@@ -22,6 +22,7 @@ constexpr milliseconds kExistingJob{1500};
 // A wait is told after so long, and again.
 constexpr seconds kFirstNotice{5};
 constexpr seconds kNoticeEvery{60};
+constexpr std::size_t kMostSaid = 65536;  // questions and replies that nobody has taken
 
 bool has(const std::vector<membership::Member>& members, membership::NodeId id) {
   return std::any_of(members.begin(), members.end(),
@@ -222,9 +223,10 @@ void Node::hear_others() {
   }
   for (const std::string& address : news.nobody_at) agent_->nobody_at(now(), address);
   for (const AgentLinks::News::Stranger& stranger : news.strangers) hear_stranger(stranger);
+  for (rendezvous::Guest& visitor : news.visitors) visitors_.push_back(std::move(visitor));
   for (const membership::Frame& frame : news.frames) {
     if (const auto* fact = std::get_if<membership::Fact>(&frame.message)) {
-      hear_fact(*fact);
+      hear_fact(frame.from, *fact);
     } else {
       if (std::holds_alternative<membership::Ask>(frame.message)) share_decision(frame.from);
       agent_->receive(now(), frame.from, frame.message);
@@ -257,7 +259,7 @@ void Node::hear_stranger(const AgentLinks::News::Stranger& stranger) {
                            stranger.address, stranger.why)};
 }
 
-void Node::hear_fact(const membership::Fact& fact) {
+void Node::hear_fact(const membership::Peer& from, const membership::Fact& fact) {
   switch (fact.kind) {
     case membership::FactKind::kHello:
       return;
@@ -269,7 +271,23 @@ void Node::hear_fact(const membership::Fact& fact) {
     case membership::FactKind::kPlace:
       if (fact.number == view_) return tell_place(fact.text, -1);
       if (!meeting_ || meeting_->number < fact.number) meeting_ = fact;
+      return;
+    case membership::FactKind::kQuestion:
+    case membership::FactKind::kReply:
+      if (said_.size() < kMostSaid) said_.push_back({from, fact});
   }
+}
+
+std::vector<membership::Peer> Node::others() const {
+  std::vector<membership::Peer> others;
+  for (const membership::Member& member : members_) {
+    if (member.peer.id != agent_->options().self.id) others.push_back(member.peer);
+  }
+  return others;
+}
+
+void Node::tell(const membership::Peer& to, const membership::Fact& fact) {
+  if (links_) links_->send(to, fact);
 }
 
 void Node::send_place(const std::string& place) {

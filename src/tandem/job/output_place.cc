@@ -1,19 +1,22 @@
 #include "tandem/job/output_place.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <chrono>
 #include <climits>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/rendezvous/socket.h"
 #include "tandem/trainer/checkpoint.h"
 
 namespace tandem::job {
@@ -21,6 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using rendezvous::FileDescriptor;
 
 // After its end a job is remembered for pods that are started again meanwhile.
 constexpr std::chrono::minutes kRemembered{10};
@@ -96,16 +100,41 @@ struct Record {
 fs::file_time_type now_beside(const fs::path& file) {
   const fs::path probe = file.native() + ".clock";
   std::error_code error;
-  { std::ofstream(probe) << '\n'; }
+  fs::remove(probe, error);
+  {
+    const FileDescriptor made(
+        ::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (!made) return fs::file_time_type::clock::now();
+  }
   const auto now = fs::last_write_time(probe, error);
   const bool known = !error;
   fs::remove(probe, error);
   return known ? now : fs::file_time_type::clock::now();
 }
 
+// The text of a file that others may have put there: nothing for a link, a pipe, a device, or more
+// than a record has.
+std::optional<std::string> read_small_file(const fs::path& path) {
+  constexpr std::size_t kMost = 1 << 20;
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+      status.st_size > static_cast<off_t>(kMost))
+    return std::nullopt;
+  std::string text(static_cast<std::size_t>(status.st_size), '\0');
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = ::read(file.get(), text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return std::nullopt;
+    done += static_cast<std::size_t>(count);
+  }
+  return text;
+}
+
 std::optional<Record> read_record(const fs::path& file) {
   try {
-    const auto text = read_file_if_exists(file);
+    const auto text = read_small_file(file);
     if (!text) return std::nullopt;
     const json values = json::parse(*text);
     Record record{values.at("output_dir"), values.at("arguments"),

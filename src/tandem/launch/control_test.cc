@@ -1,4 +1,6 @@
-// The agent's control socket with good, bad and silent visitors.
+// Where an agent takes questions, with good, bad and silent guests: of its host and of others.
+#include "tandem/launch/control.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -7,16 +9,21 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
+#include <stdexcept>
 #include <thread>
 
+#include "support/stranger.h"
 #include "tandem/core/error.h"
-#include "tandem/launch/control_socket.h"
+#include "tandem/elastic/agent_links.h"
+#include "tandem/rendezvous/address.h"
 
 namespace tandem::launch {
 namespace {
 
 using std::chrono::milliseconds;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -27,6 +34,7 @@ JobStatus example() {
   status.job = "job \x1b[31m";
   status.host = "node0";
   status.agent = ::getpid();
+  status.address = "node0:29400";
   status.program = "run_qa.py";
   status.view = 3;
   status.step = 58;
@@ -39,17 +47,29 @@ JobStatus example() {
   return status;
 }
 
-// An agent in a thread, until the end of the test.
+using Answer = std::function<std::string(const ControlRequest&)>;
+
+// An agent in a thread, until the end of the test. Its job has no other, so it answers for itself.
 class Agent {
  public:
-  explicit Agent(ControlSocket::Answer answer) : answer_(std::move(answer)) {
-    EXPECT_EQ(socket_.failure(), "");
+  explicit Agent(Answer answer, const std::string& token = "a secret")
+      : desk_(::getpid(), token), answer_(std::move(answer)) {
+    EXPECT_EQ(desk_.failure(), "");
     thread_ = std::thread([this] {
       while (!stop_.load()) {
         std::vector<pollfd> waits;
-        socket_.add_to(waits);
+        desk_.add_to(waits);
+        links_.add_to(waits);
         ::poll(waits.data(), waits.size(), 5);
-        socket_.serve(answer_);
+        for (auto& visitor : links_.serve().visitors) desk_.welcome(std::move(visitor));
+        for (const auto& question : desk_.serve()) {
+          try {
+            desk_.answer(question.guest, answer_(question.request));
+          } catch (const Error& error) {
+            desk_.answer(question.guest, fmt::format(R"({{"error":"{}"}})", error.what()));
+          }
+          desk_.finish(question.guest);
+        }
       }
     });
   }
@@ -57,13 +77,25 @@ class Agent {
     stop_.store(true);
     thread_.join();
   }
+  AgentPlace place(const std::string& token = "a secret") const {
+    return {.address = rendezvous::join_host("127.0.0.1", port_), .token = token};
+  }
+  int port() const { return port_; }
 
  private:
-  ControlSocket socket_{::getpid()};
-  ControlSocket::Answer answer_;
+  ControlDesk desk_;
+  rendezvous::FileDescriptor listener_ = rendezvous::listen_tcp(/*loopback_only=*/true, 0);
+  int port_ = rendezvous::local_port(listener_);
+  elastic::AgentLinks links_{
+      std::move(listener_),
+      {.self = {1, "here"}, .job = 0, .token = "", .log = [](const auto&) {}}};
+  Answer answer_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
+
+AgentPlace here() { return {.pid = ::getpid()}; }
+std::string status_line() { return R"({"status":)" + to_json(example()) + "}"; }
 
 std::string what(const std::function<void()>& action) {
   try {
@@ -74,48 +106,52 @@ std::string what(const std::function<void()>& action) {
   return "nothing was thrown";
 }
 
-TEST(ControlSocket, TellsTheStatusAndDoesWhatItIsTold) {
-  int drained = -1;
+TEST(Control, TellsTheStatusAndDoesWhatItIsTold) {
+  std::vector<std::string> done;
   {
     const Agent agent([&](const ControlRequest& request) -> std::string {
-      if (request.kind == ControlRequest::Kind::kStatus) return to_json(example());
+      if (request.kind == ControlRequest::Kind::kStatus) return status_line();
       if (request.kind == ControlRequest::Kind::kResize) raise<ConfigError>("not so many");
-      drained = request.number;
-      return "worker 2 is drained";
+      done.push_back(to_line(request));
+      return R"({"done":"worker 2 is drained"})";
     });
     EXPECT_THAT(running_agents(), Contains(::getpid()));
-    const JobStatus status = ask_status(::getpid(), kLimit);
-    EXPECT_EQ(for_people(status),
-              fmt::format("job job ?[31m (run_qa.py), agent {} on node0: view 3: 1 of 2 workers "
-                          "compute, step 58 is applied, 1 worker lost so far\n"
-                          "  worker 0 computes as rank 1 (pid 17)\n  worker 1 is drained\n",
-                          ::getpid()));
-    EXPECT_EQ(to_json(status), to_json(job_status_from(to_json(status))));
-    EXPECT_EQ(status.restarts * 100 + status.nodes * 10 + status.ranks, 234);
-    EXPECT_EQ(status.seconds_lost, 0.5);
-    EXPECT_EQ(ask_change(::getpid(), {ControlRequest::Kind::kDrain, 2}, kLimit),
-              "worker 2 is drained");
-    EXPECT_THAT(what([] {
-                  ask_change(::getpid(), {ControlRequest::Kind::kResize, 9}, kLimit);
-                }),
-                HasSubstr("not so many"));
+    for (const AgentPlace& place : {here(), agent.place()}) {
+      const JobStatus status = ask_status(place, kLimit).agents.at(0);
+      EXPECT_EQ(for_people(status),
+                fmt::format("job job ?[31m (run_qa.py), agent {} on node0 (node0:29400): view 3: 1 "
+                            "of 2 workers compute, step 58 is applied, 1 worker lost so far\n"
+                            "  worker 0 computes as rank 1 (pid 17)\n  worker 1 is drained\n",
+                            ::getpid()));
+      EXPECT_EQ(to_json(status), to_json(job_status_from(to_json(status))));
+      EXPECT_EQ(status.restarts * 100 + status.nodes * 10 + status.ranks, 234);
+      EXPECT_EQ(status.seconds_lost, 0.5);
+      EXPECT_EQ(ask_change(place, {ControlRequest::Kind::kDrain, 2, "node1:9"}, kLimit),
+                "worker 2 is drained");
+      EXPECT_THAT(what([&] {
+                    ask_change(place, {ControlRequest::Kind::kResize, 9}, kLimit);
+                  }),
+                  HasSubstr("not so many"));
+    }
   }
-  EXPECT_EQ(drained, 2);
+  EXPECT_THAT(done, ElementsAre("drain 2 at node1:9", "drain 2 at node1:9"));
   EXPECT_THAT(running_agents(), Not(Contains(::getpid())));
-  EXPECT_THAT(what([] { ask_status(::getpid(), kLimit); }), HasSubstr("cannot be reached"));
+  EXPECT_THAT(what([] { ask_status(here(), kLimit); }), HasSubstr("cannot be reached"));
 }
 
-TEST(ControlSocket, RefusesWhatItDoesNotKnow) {
-  for (const char* line : {"", "drain", "drain x", "drain 1 2", "stop 1", "resize 99999999999"})
+TEST(Control, RefusesWhatItDoesNotKnow) {
+  for (const char* line : {"", "drain", "drain x", "drain 1 2", "stop 1", "resize 99999999999",
+                           "leave 1", "resize", " at node1:9"})
     EXPECT_THROW(control_request_from(line), DataError) << line;
-  EXPECT_EQ(control_request_from("resize 3").number, 3);
+  for (const char* line : {"status", "status at a:1", "leave at [::1]:2", "drain 4", "resize 3"})
+    EXPECT_EQ(to_line(control_request_from(line)), line);
   EXPECT_THROW(job_status_from("{}"), DataError);
   EXPECT_THROW(job_status_from("[1"), DataError);
 }
 
 // More than it lets in, who say nothing: the next one is answered when they are gone.
-TEST(ControlSocket, SilentVisitorsKeepNobodyOutForEver) {
-  const Agent agent([](const ControlRequest&) { return to_json(example()); });
+TEST(Control, SilentGuestsKeepNobodyOutForEver) {
+  const Agent agent([](const ControlRequest&) { return status_line(); });
   const std::string name = fmt::format("tandem-run/{}/{}", ::geteuid(), ::getpid());
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -127,7 +163,46 @@ TEST(ControlSocket, SilentVisitorsKeepNobodyOutForEver) {
     ASSERT_EQ(::connect(silent.back().get(), reinterpret_cast<sockaddr*>(&address), length), 0);
   }
   silent.erase(silent.begin());
-  EXPECT_EQ(ask_status(::getpid(), kLimit).step, 58u);
+  EXPECT_EQ(ask_status(here(), kLimit).agents.at(0).step, 58u);
+}
+
+// Over the network the token is needed: that of the job, which must have one.
+TEST(Control, VisitorsProveTheToken) {
+  const auto never = [](const ControlRequest&) -> std::string { throw std::logic_error("asked"); };
+  {
+    const Agent agent(never);
+    for (const char* token : {"another", ""}) {
+      EXPECT_THAT(what([&] { ask_status(agent.place(token), kLimit); }),
+                  HasSubstr("another TANDEM_JOB_TOKEN"));
+    }
+  }
+  const Agent open(never, "");
+  for (const char* token : {"a secret", ""}) {
+    EXPECT_THAT(what([&] { ask_status(open.place(token), kLimit); }),
+                HasSubstr("without TANDEM_JOB_TOKEN"));
+  }
+}
+
+// Those who have proved nothing make room for who comes.
+TEST(Control, StrangersAtThePortKeepNobodyOut) {
+  int asked = 0;
+  const Agent agent([&](const ControlRequest&) {
+    ++asked;
+    return status_line();
+  });
+  const std::string greeting = elastic::make_visitor_greeting();
+  std::vector<rendezvous::FileDescriptor> strangers;
+  for (int i = 0; i < 40; ++i) {
+    strangers.emplace_back(testing::connect_to_port(agent.port()));
+    const int stranger = strangers.back().get();
+    ASSERT_EQ(testing::hear(stranger, kLimit, elastic::kGreetingBytes).bytes.size(),
+              elastic::kGreetingBytes);
+    testing::say(stranger, greeting);
+    if (i % 3 == 1) testing::say(stranger, "status\n");
+    if (i % 3 == 2) testing::say(stranger, std::string(64, '0') + " status\n");
+  }
+  EXPECT_EQ(ask_status(agent.place(), kLimit).agents.at(0).step, 58u);
+  EXPECT_EQ(asked, 1);
 }
 
 }  // namespace

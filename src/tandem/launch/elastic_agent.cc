@@ -13,10 +13,10 @@
 #include "tandem/core/volume.h"
 #include "tandem/elastic/node.h"
 #include "tandem/launch/console_writer.h"
-#include "tandem/launch/control_socket.h"
 #include "tandem/launch/coordinator.h"
 #include "tandem/launch/elastic_member.h"
 #include "tandem/launch/elastic_place.h"
+#include "tandem/launch/job_control.h"
 #include "tandem/launch/signal_inbox.h"
 #include "tandem/launch/stand_ins.h"
 #include "tandem/launch/worker_group.h"
@@ -35,6 +35,7 @@ constexpr milliseconds kLines{100};
 constexpr int kMostFalseStarts = 5;  // ends of a worker before it was ready
 // A worker may be killed so often at one step that nobody gets done (docs/elastic.md says why).
 constexpr int kMostDeathsAtOneStep = 3;
+constexpr int kHasLeft = 143;  // elastic::Node::End::code after leave()
 
 // Thrown out of waits that a signal ends.
 struct StoppedBySignal {
@@ -157,8 +158,7 @@ class ElasticAgent {
       stop(SIGKILL);
     }
     if (node_.end() && !stopping_) {
-      end_code_ =
-          stop_signal_ != 0 && node_.end()->code != 0 ? 128 + stop_signal_ : node_.end()->code;
+      end_code_ = end_code_of(node_.end()->code);
       if (!node_.end()->message.empty()) parts_.log(node_.end()->message);
       stop(SIGTERM);
     }
@@ -168,6 +168,12 @@ class ElasticAgent {
     control_.serve([this](const ControlRequest& request) { return answer(request); });
     if (publication_due()) parts_.publish(status());
     tell_progress();
+  }
+
+  // Who was asked to leave has done so; a signal is told from that by its number.
+  int end_code_of(int code) const {
+    if (code == 0 || stop_signal_ == 0) return drained_ && code == kHasLeft ? 0 : code;
+    return 128 + stop_signal_;
   }
 
   void wait() {
@@ -220,7 +226,7 @@ class ElasticAgent {
     }
     stop_signal_ = number;
     end_code_ = 128 + number;
-    if (several_) return leave(number);
+    if (several_) return leave(signal_name(number));
     parts_.log(
         fmt::format("{}: passed on to {} workers, which have {} s to end (--shutdown-timeout)",
                     signal_name(number), num_running(), parts_.options.shutdown_timeout_s));
@@ -228,10 +234,10 @@ class ElasticAgent {
   }
 
   // The others go on without this node.
-  void leave(int number) {
+  void leave(std::string_view why) {
     parts_.log(fmt::format(
-        "{}: this node leaves the job after a step; it has {} s to do so (--shutdown-timeout)",
-        signal_name(number), parts_.options.shutdown_timeout_s));
+        "{}: this node leaves the job after a step; it has {} s to do so (--shutdown-timeout)", why,
+        parts_.options.shutdown_timeout_s));
     leave_by_ = Clock::now() + std::chrono::seconds(parts_.options.shutdown_timeout_s);
     node_.leave();
   }
@@ -301,6 +307,7 @@ class ElasticAgent {
   std::string answer(const ControlRequest& request) {
     if (request.kind == ControlRequest::Kind::kStatus) return to_json(status());
     if (stopping_ || node_.end()) raise<ConfigError>("the job is ending");
+    if (request.kind == ControlRequest::Kind::kLeave) return drain_all();
     return request.kind == ControlRequest::Kind::kDrain ? drain(request.number)
                                                         : resize(request.number);
   }
@@ -310,6 +317,7 @@ class ElasticAgent {
     status.job = parts_.options.rdzv_id;
     status.host = rendezvous::host_name();
     status.agent = ::getpid();
+    status.address = node_.address();
     status.program = std::filesystem::path(parts_.options.script).filename().string();
     status.view = node_.view();
     status.step = node_.step();
@@ -333,6 +341,22 @@ class ElasticAgent {
   int num_taking_part() const {
     return static_cast<int>(std::count_if(members_.begin(), members_.end(),
                                           [](const Member& m) { return m.takes_part(); }));
+  }
+
+  // This host goes; its agent ends.
+  std::string drain_all() {
+    const int others = static_cast<int>(node_.others().size());
+    if (others == 0) {
+      raise<ConfigError>("no other host computes; SIGTERM to agent {} ends the job{}", ::getpid(),
+                         several_ ? " after a checkpoint" : "");
+    }
+    drained_ = true;
+    leave("drained");
+    const bool fixed = parts_.options.backend == Backend::kStatic;
+    const int least = fixed ? parts_.options.max_nodes : parts_.options.min_nodes;
+    return fmt::format(
+        "{} leaves after a step; {} go on{}", rendezvous::host_name(), others,
+        others < least ? fmt::format(" when there are at least {} again (--nnodes)", least) : "");
   }
 
   // What it computes now is computed again by the others.
@@ -471,7 +495,7 @@ class ElasticAgent {
   Clock::time_point published_at_{};  // before the node is there, too
   const bool several_;                // hosts
   elastic::Node node_;
-  ControlSocket control_{::getpid()};
+  JobControl control_{::getpid(), parts_.job_token, node_};
   std::vector<Member> members_;
   std::vector<Failure> failures_;
   std::optional<Failure> root_;
@@ -479,6 +503,7 @@ class ElasticAgent {
   Clock::time_point told_at_ = Clock::now();
   std::uint64_t told_step_ = 0;
   bool stopping_ = false;
+  bool drained_ = false;
   int stop_signal_ = 0, end_code_ = 0;
   Clock::time_point kill_at_;
   Clock::time_point leave_by_ = Clock::time_point::max();

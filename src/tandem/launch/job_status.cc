@@ -18,6 +18,7 @@ std::string to_json(const JobStatus& status) {
   ordered_json json = {{"job", status.job},
                        {"host", status.host},
                        {"agent", status.agent},
+                       {"address", status.address},
                        {"program", status.program},
                        {"view", status.view},
                        {"step", status.step},
@@ -44,6 +45,7 @@ JobStatus job_status_from(const std::string& text) {
     status.job = printable(json.at("job").get<std::string>());
     status.host = printable(json.at("host").get<std::string>());
     status.agent = json.at("agent").get<int>();
+    status.address = printable(json.at("address").get<std::string>());
     status.program = printable(json.at("program").get<std::string>());
     status.view = json.at("view").get<std::uint64_t>();
     status.step = json.at("step").get<std::uint64_t>();
@@ -75,8 +77,10 @@ std::string progress_line(const JobStatus& status) {
 }
 
 std::string for_people(const JobStatus& status) {
+  const std::string where =
+      status.address.empty() ? status.host : fmt::format("{} ({})", status.host, status.address);
   std::string text = fmt::format("job {} ({}), agent {} on {}: {}\n", status.job, status.program,
-                                 status.agent, status.host, progress_line(status));
+                                 status.agent, where, progress_line(status));
   for (const auto& member : status.members) {
     text += fmt::format("  worker {} {}", member.worker, member.doing);
     if (member.rank >= 0) text += fmt::format(" as rank {}", member.rank);

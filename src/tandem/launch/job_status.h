@@ -16,9 +16,10 @@ struct JobStatus {
     int pid = 0;        // 0: no process
     std::string doing;  // "computes", "starts", "waits", "is done", "is drained", "is not running"
   };
-  std::string job;   // --rdzv-id
-  std::string host;  // of this agent
-  int agent = 0;     // its process
+  std::string job;      // --rdzv-id
+  std::string host;     // of this agent
+  int agent = 0;        // its process
+  std::string address;  // "host:port", where others reach it; empty: the job is on one host
   std::string program;
   std::uint64_t view = 0;   // 0: there has been none
   std::uint64_t step = 0;   // the last one that is known to be applied

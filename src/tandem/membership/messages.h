@@ -131,6 +131,8 @@ enum class FactKind : std::uint8_t {
   kHello,     // the connection is authentic; nothing else
   kDecision,  // what was decided once for the whole job
   kPlace,     // where the workers of view `number` meet
+  kQuestion,  // of a person, passed on; number: who passes it on, and its how manieth
+  kReply,     // to the kQuestion with this number
 };
 
 // The agent (agent.h) ignores it.

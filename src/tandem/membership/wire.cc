@@ -183,7 +183,7 @@ class Reader {
     } else if constexpr (std::is_same_v<T, Verdict>) {
       value = choice(Verdict::kRefuse, "verdict");
     } else if constexpr (std::is_same_v<T, FactKind>) {
-      value = choice(FactKind::kPlace, "fact");
+      value = choice(FactKind::kReply, "fact");
     } else if constexpr (std::is_integral_v<T>) {
       std::uint64_t bits = 0;
       int shift = 0;

@@ -29,7 +29,7 @@ namespace tandem::membership {
 inline constexpr std::uint32_t kWireMagic = 0x4d444e54;  // "TNDM"
 inline constexpr std::uint16_t kWireVersion = 1;
 inline constexpr std::size_t kMostMembers = 16384;
-inline constexpr std::size_t kMostText = 4096;  // bytes of a text
+inline constexpr std::size_t kMostText = 32768;  // bytes of a text
 inline constexpr std::size_t kMostBody = std::size_t{16} << 20;
 inline constexpr std::size_t kHeaderBytes = 20;  // up to `job`
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -202,6 +203,8 @@ void read_master(const Environment& environment, Identity& identity) {
         static_cast<int>(environment.get_int("TANDEM_PORT", 1, 65535)
                              .value_or(derived < 1024 ? derived + 1024 : derived));
     identity.master_port_given = true;
+    // Ranks of an elastic agent meet elsewhere.
+    if (environment.get("TANDEM_AGENT")) return;
     identity.note = fmt::format(
         "torchrun's agent holds port {}; rank 0 listens at port {} (TANDEM_PORT sets it)",
         port.value_or(kDefaultMasterPort), identity.master_port);
@@ -252,6 +255,24 @@ std::string interface_choice(const Environment& environment) {
   return "";
 }
 
+std::string job_token_of(const Environment& environment) {
+  if (const auto token = environment.get("TANDEM_JOB_TOKEN")) return *token;
+  const auto path = environment.get("TANDEM_JOB_TOKEN_FILE");
+  if (!path) return "";
+  constexpr std::string_view kBlanks = " \t\r\n";
+  std::string text;
+  try {
+    text = read_file(*path);
+  } catch (const IoError& error) {
+    raise<ConfigError>("TANDEM_JOB_TOKEN_FILE: {}", error.what());
+  }
+  text.erase(text.find_last_not_of(kBlanks) + 1);
+  text.erase(0, text.find_first_not_of(kBlanks));
+  if (text.empty() || text.find('\n') != std::string::npos)
+    raise<ConfigError>("TANDEM_JOB_TOKEN_FILE={} does not have one line with a secret", *path);
+  return text;
+}
+
 Identity identify(const Environment& environment) {
   Identity identity;
   std::string note;
@@ -268,7 +289,7 @@ Identity identify(const Environment& environment) {
     if (auto slurm = read_slurm(environment, note)) identity = *slurm;
   }
   identity.interface = interface_choice(environment);
-  identity.job_token = environment.get("TANDEM_JOB_TOKEN").value_or("");
+  identity.job_token = job_token_of(environment);
   if (!identity.distributed()) {
     identity.note = note;
     return identity;

@@ -54,6 +54,11 @@ Identity identify(const Environment& environment);
 // set; empty: none.
 std::string interface_choice(const Environment& environment);
 
+// The job's secret: TANDEM_JOB_TOKEN, else what the file TANDEM_JOB_TOKEN_FILE has without white
+// space around it; empty: neither is set. Throws ConfigError for a file that has none, or more than
+// a line.
+std::string job_token_of(const Environment& environment);
+
 // One line for the start-up print: "rank 1 of 4 (Hydra), local 1 of 2, meeting at …".
 std::string describe(const Identity& identity);
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::rendezvous {
@@ -209,6 +210,32 @@ TEST(Identity, SlurmsProcessManagerTellsOfSeveralNodes) {
   EXPECT_EQ(identity.local_size, 2);
   EXPECT_EQ(identity.pmi_fd, open.get());
   EXPECT_FALSE(identity.loopback()) << "rank 0 would listen where the other node cannot reach it";
+}
+
+// Ranks of an elastic agent meet where it tells them.
+TEST(Identity, AnElasticAgentsPortIsNobodysBusiness) {
+  const Identity identity = identify({{"RANK", "0"},
+                                      {"WORLD_SIZE", "2"},
+                                      {"MASTER_PORT", "29500"},
+                                      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                      {"TANDEM_AGENT", "3:4:0:2:2:1"}});
+  EXPECT_EQ(identity.note, "");
+}
+
+TEST(Identity, TheTokenIsInTheEnvironmentOrInAFile) {
+  const auto token = [](const Variables& variables) {
+    return job_token_of(Environment(variables));
+  };
+  const std::string path = ::testing::TempDir() + "token_of_job";
+  write_file(path, "  of a file \n");
+  EXPECT_EQ(token({}), "");
+  EXPECT_EQ(token({{"TANDEM_JOB_TOKEN_FILE", path}}), "of a file");
+  EXPECT_EQ(token({{"TANDEM_JOB_TOKEN_FILE", path}, {"TANDEM_JOB_TOKEN", "first"}}), "first");
+  for (const char* text : {"", "\n", "two\nlines\n"}) {
+    write_file(path, text);
+    EXPECT_THROW(token({{"TANDEM_JOB_TOKEN_FILE", path}}), ConfigError) << text;
+  }
+  EXPECT_THROW(token({{"TANDEM_JOB_TOKEN_FILE", path + ".none"}}), ConfigError);
 }
 
 TEST(Identity, TorchrunsAgentKeepsItsPort) {

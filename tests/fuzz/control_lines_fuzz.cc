@@ -1,0 +1,57 @@
+// What somebody at the port of a job's agents says instead of a person's program, before and behind
+// the greeting of one: with the wrong token, and with the right one. The first byte chooses.
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "fuzz/require.h"
+#include "tandem/core/error.h"
+#include "tandem/elastic/agent_links.h"
+#include "tandem/launch/control.h"
+
+namespace {
+
+using namespace tandem;
+
+std::pair<rendezvous::FileDescriptor, rendezvous::FileDescriptor> ends() {
+  int both[2];
+  fuzz::require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0);
+  return {rendezvous::FileDescriptor(both[0]), rendezvous::FileDescriptor(both[1])};
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0 || size > 100000) return 0;
+  const bool proves = data[0] % 2 != 0;
+  const std::string said(reinterpret_cast<const char*>(data) + 1, size - 1);
+  static launch::ControlDesk desk(1, "a secret");  // listens at no agent's number
+  auto [own, other] = ends();
+  const std::string greeting = elastic::make_greeting(), visitor = elastic::make_visitor_greeting();
+  using Side = launch::ControlLine::Side;
+  launch::ControlLine line(launch::LineSocket(std::move(other)),
+                           {Side::kVisitor, "a secret", greeting, visitor});
+  if (proves) {
+    desk.welcome({std::move(own), greeting, visitor});
+    line.send(said);
+  } else {
+    desk.welcome({std::move(own), greeting, visitor + said});
+  }
+  for (int i = 0; i < 3; ++i) {
+    for (const auto& question : desk.serve()) {
+      fuzz::require(proves);
+      fuzz::require(to_line(launch::control_request_from(to_line(question.request))) ==
+                    to_line(question.request));
+      desk.finish(question.guest);
+    }
+    line.serve();
+  }
+  try {
+    while (line.take_line()) {
+    }
+  } catch (const CommError&) {  // it is shown out, and hears why
+  }
+  return 0;
+}
