@@ -286,8 +286,8 @@ PAGES = {
                         [("what", "what", text), ("backend", "backend", text), ("model", "model", text), ("ranks", "ranks", whole), ("batch", "batch", whole), ("length", "length", whole), ("s per step", "seconds", number), ("communication", "communication", percent)], ("what", "backend", "model", "ranks", "batch", "length"), "seconds", False),
     "torch_faults": Page("Failures under PyTorch", "What each survivor of three ranks is told with tandem-torch, and after how many seconds (`python/tests/faults.py`).",
                          [("case", "case", text), ("rank", "rank", whole), ("s", "seconds", number), ("message", "message", text)], ("case", "rank"), "seconds", False),
-    "torch_tests": Page("PyTorch's own tests", "The test body of torch.distributed that its wheel ships, with tandem in another backend's place (`python/tests/torch_own_tests.py`). Tests for GPUs by name are left out; of the rest those that ask for devices, or for another backend, skip themselves.",
-                        [("torch", "torch", text), ("in the place of", "asked_for", text), ("ranks", "ranks", whole), ("outcome", "outcome", text), ("tests", "tests", whole), ("reason", "reason", text), ("which", "which", text)], ("torch", "asked_for", "outcome", "reason")),
+    "torch_tests": Page("PyTorch's own tests", "The test body of torch.distributed that its wheel ships, with tandem as the backend (`python/tests/torch_own_tests.py`): by its own name, with which the tests then do what gloo or mpi can, or in gloo's place. Tests for GPUs by name are left out; of the rest those that ask for devices, or for another backend, skip themselves.",
+                        [("torch", "torch", text), ("backend", "asked_for", text), ("ranks", "ranks", whole), ("outcome", "outcome", text), ("tests", "tests", whole), ("reason", "reason", text), ("which", "which", text)], ("torch", "asked_for", "outcome", "reason")),
     "tests": Page("Tests", "The last line of `scripts/test.sh`.", [("passed", "passed", whole), ("failed", "failed", whole), ("skipped", "skipped", whole)], (), "passed"),
 }
 

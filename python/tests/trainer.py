@@ -3,7 +3,8 @@ where transformers and Accelerate know it, with --ddp_backend ccl. The losses mu
 
     python python/tests/trainer.py [run_qa.py's flags]
 
-Needs transformers and accelerate beside torch. Without flags: the demo's model and questions of this tree."""
+Needs transformers and accelerate beside torch, and the wheels of python/ and python/ccl installed. Without flags: the
+demo's model and questions of this tree."""
 
 import argparse
 import json
@@ -81,7 +82,8 @@ def main():
     good = True
     for name, (words, environment) in runs.items():
         ours, said = run(words, environment)
-        equal = ours["losses"] == theirs["losses"] and ours["tandem"]
+        assert ours["tandem"], f"{name}: the group is not tandem's; are the wheels of python/ and python/ccl installed?"
+        equal = ours["losses"] == theirs["losses"]
         print(f"{name}: {len(ours['losses'])} losses {'equal to' if equal else 'NOT'} gloo's, backend {ours['backend']}: "
               f"{ours['losses'][0]} to {ours['losses'][-1]}")
         good = good and equal
