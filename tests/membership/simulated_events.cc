@@ -116,16 +116,27 @@ void World::happen(Host& host, Start&) {
   note(&host, fmt::format("starts with step {}", holding.step));
 }
 
-void World::post(Host& from, const Peer& to, Payload payload) {
+namespace {
+
+// What arrives of a message that is sent as bytes.
+Message through_bytes(const membership::Frame& frame) {
+  const Prove prove = [](auto) { return WireProof{}; };
+  Channel channel{.job = 1, .own_nonce = {}, .other_nonce = {}, .prove = prove};
+  Channel back = channel;
+  const std::string bytes = encode(channel, frame);
+  return decode(back, bytes).message;
+}
+
+}  // namespace
+
+void World::say(Host& from, const Peer& to, const Message& message) {
+  if (!schedule_.wire) return post(from, to, message);
+  post(from, to, through_bytes({from.self, to.id, message}));
+}
+
+void World::post(Host& from, const Peer& to, const Payload& payload) {
   const std::size_t index = static_cast<std::size_t>(to.address[1] - '0');
   if (!reach_[from.index][index]) return;
-  if (schedule_.wire && std::holds_alternative<Message>(payload)) {
-    const Prove prove = [](auto) { return WireProof{}; };
-    Channel channel{.job = 1, .own_nonce = {}, .other_nonce = {}, .prove = prove};
-    Channel back = channel;
-    const std::string bytes = encode(channel, {from.self, to.id, std::get<Message>(payload)});
-    payload = decode(back, bytes).message;
-  }
   const int copies = (chance(loss_) ? 0 : 1) + (chance(twice_) ? 1 : 0);
   for (int i = 0; i < copies; ++i) at(now_ + delay(), index, Packet{from.self, to, payload});
 }

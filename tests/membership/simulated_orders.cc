@@ -48,7 +48,7 @@ void World::on(Host& host, Send& order) {
       note(&host, fmt::format("→ {} {}", order.to.address, names[order.message.index()]));
     }
   }
-  post(host, order.to, std::move(order.message));
+  say(host, order.to, order.message);
 }
 
 void World::on(Host& host, StopWorkers&) {
@@ -85,7 +85,7 @@ void World::on(Host& host, Learn& order) {
 
 void World::ask_for_chunks(Host& host) {
   for (CatchUp::Request& request : host.learner->requests(now_)) {
-    post(host, request.to, Message(std::move(request.fetch)));
+    say(host, request.to, request.fetch);
   }
   const Time wake = std::max(host.learner->next_wake(), now_ + Time(1));
   if (host.learner_wakes_at > now_ && host.learner_wakes_at <= wake) return;

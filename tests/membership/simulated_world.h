@@ -149,7 +149,8 @@ class World {
   void happen(Host& host, WorkersBack& back);
   void happen(Host& host, Start& start);
   void happen(Host& host, LockCheck& check);
-  void post(Host& from, const Peer& to, Payload payload);
+  void say(Host& from, const Peer& to, const Message& message);
+  void post(Host& from, const Peer& to, const Payload& payload);
   void refuse(const Packet& packet, const Host& by);
   void deliver(Host& host, const Packet& packet);
 
