@@ -202,8 +202,7 @@ class Agent {
 
   void keep_error_file(const Failure& root) {
     error_text_ = group_->error_text(root.local_rank);
-    if (error_text_.empty())
-      error_text_ = error_file_text(describe(root), "", static_cast<long>(root.time));
+    if (error_text_.empty()) error_text_ = error_file_text(root);
   }
 
   // All workers have ended.

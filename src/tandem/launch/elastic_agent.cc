@@ -163,7 +163,7 @@ class ElasticAgent {
       stop(SIGTERM);
     }
     // All have ended well without ever computing together: there was nothing to do.
-    if (!stopping_ && num_running() == 0 && !any_start_due()) exit_code_ = 0;
+    if (!stopping_ && num_running(members_) == 0 && !is_any_start_due(members_)) exit_code_ = 0;
     if (stopping_) finish_stop();
     control_.serve([this](const ControlRequest& request) { return answer(request); });
     if (publication_due()) parts_.publish(status());
@@ -211,7 +211,7 @@ class ElasticAgent {
     Member& member = members_[static_cast<std::size_t>(worker)];
     if (!member.takes_part() || stopping_ || node_.end()) return;
     member.drain();
-    if (num_taking_part() > 0)
+    if (num_taking_part(members_) > 0)
       return parts_.log(fmt::format(
           "the process that mpirun has started for worker {} is gone: the others go on", worker));
     end_code_ = CommError("").exit_code();
@@ -222,14 +222,14 @@ class ElasticAgent {
     if (stop_signal_ != 0) {
       parts_.log(fmt::format("{} again: the workers are killed", signal_name(number)));
       if (!std::exchange(stopping_, true)) kill_at_ = Clock::now();
-      return kill_all();
+      return signal_all(members_, SIGKILL);
     }
     stop_signal_ = number;
     end_code_ = 128 + number;
     if (several_) return leave(signal_name(number));
     parts_.log(
         fmt::format("{}: passed on to {} workers, which have {} s to end (--shutdown-timeout)",
-                    signal_name(number), num_running(), parts_.options.shutdown_timeout_s));
+                    signal_name(number), num_running(members_), parts_.options.shutdown_timeout_s));
     stop(number);
   }
 
@@ -295,7 +295,8 @@ class ElasticAgent {
                              none_left
                                  ? fmt::format("--max-restarts {}", parts_.options.max_restarts)
                                  : "it has never come far enough to compute"));
-      if (num_running() == 0 && !any_start_due()) fail(failure, failure.ending.exit_code());
+      if (num_running(members_) == 0 && !is_any_start_due(members_))
+        fail(failure, failure.ending.exit_code());
       return;
     }
     member.start_again();
@@ -338,11 +339,6 @@ class ElasticAgent {
     return status;
   }
 
-  int num_taking_part() const {
-    return static_cast<int>(std::count_if(members_.begin(), members_.end(),
-                                          [](const Member& m) { return m.takes_part(); }));
-  }
-
   // This host goes; its agent ends.
   std::string drain_all() {
     const int others = static_cast<int>(node_.others().size());
@@ -366,14 +362,14 @@ class ElasticAgent {
                          num_workers() - 1);
     Member& member = members_[static_cast<std::size_t>(worker)];
     if (!member.takes_part()) raise<ConfigError>("worker {} does not take part", worker);
-    if (num_taking_part() == 1)
+    if (num_taking_part(members_) == 1)
       raise<ConfigError>("worker {} is the only one{}, send SIGTERM to agent {}", worker,
                          several_ ? " here; for the others to go on without this host"
                                   : "; to end the job after a checkpoint",
                          ::getpid());
     member.drain();
     parts_.log(fmt::format("worker {} is drained: it ends and is not started again", worker));
-    return fmt::format("worker {} is drained; {} go on", worker, num_taking_part());
+    return fmt::format("worker {} is drained; {} go on", worker, num_taking_part(members_));
   }
 
   std::string resize(int workers) {
@@ -381,19 +377,20 @@ class ElasticAgent {
       raise<ConfigError>(
           "this host can have 1 to {} workers of the job, not {}: --nproc-per-node is the most",
           num_workers(), workers);
-    for (int worker = num_workers() - 1; worker >= 0 && num_taking_part() > workers; --worker) {
+    for (int worker = num_workers() - 1; worker >= 0 && num_taking_part(members_) > workers;
+         --worker) {
       if (members_[static_cast<std::size_t>(worker)].takes_part()) drain(worker);
     }
     for (Member& member : members_) {
-      if (num_taking_part() >= workers) break;
+      if (num_taking_part(members_) >= workers) break;
       if (member.takes_part() || member.process) continue;  // or it is about to end
       member.drained = false;
       member.false_starts = 0;
       member.start_at = Clock::now();
     }
-    if (num_taking_part() < workers)
+    if (num_taking_part(members_) < workers)
       raise<ConfigError>("only {} workers could be started: others are about to end; ask again",
-                         num_taking_part());
+                         num_taking_part(members_));
     parts_.log(fmt::format("resized: {} workers take part here", workers));
     return fmt::format("{} of {} workers take part", workers, num_workers());
   }
@@ -412,11 +409,6 @@ class ElasticAgent {
     told_at_ = Clock::now();
     told_step_ = node_.step();
     parts_.log(progress_line(status()));
-  }
-
-  bool any_start_due() const {
-    return std::any_of(members_.begin(), members_.end(),
-                       [](const Member& member) { return member.start_is_due(); });
   }
 
   void start_due() {
@@ -446,30 +438,17 @@ class ElasticAgent {
   void stop(int number) {
     if (!std::exchange(stopping_, true))
       kill_at_ = Clock::now() + std::chrono::seconds(parts_.options.shutdown_timeout_s);
-    for (Member& member : members_) {
-      if (member.process && !node_.end()) member.process->signal(number);
-    }
-  }
-
-  void kill_all() {
-    for (Member& member : members_) {
-      if (member.process) member.process->signal(SIGKILL);
-    }
-  }
-
-  int num_running() const {
-    return static_cast<int>(std::count_if(members_.begin(), members_.end(),
-                                          [](const Member& m) { return m.process.has_value(); }));
+    if (!node_.end()) signal_all(members_, number);
   }
 
   void finish_stop() {
-    if (num_running() > 0) {
+    if (num_running(members_) > 0) {
       // Those who are late for the job have nothing to do any more.
       for (int worker = 0; node_.end() && worker < num_workers(); ++worker) {
         auto& process = members_[static_cast<std::size_t>(worker)].process;
         if (process && !node_.is_done(worker)) process->signal(SIGKILL);
       }
-      if (Clock::now() >= kill_at_) kill_all();
+      if (Clock::now() >= kill_at_) signal_all(members_, SIGKILL);
       return;
     }
     exit_code_ = end_code_;
@@ -479,11 +458,9 @@ class ElasticAgent {
   void report() {
     for (const std::string& line : failure_report({*root_})) parts_.log(line);
     if (parts_.error_file.empty()) return;
-    const auto file =
-        read_error_file(members_[static_cast<std::size_t>(root_->local_rank)].error_file);
-    write_file(
-        parts_.error_file,
-        file ? file->text : error_file_text(describe(*root_), "", static_cast<long>(root_->time)));
+    const Member& member = members_[static_cast<std::size_t>(root_->local_rank)];
+    const auto file = read_error_file(member.error_file);
+    write_file(parts_.error_file, file ? file->text : error_file_text(*root_));
   }
 
   AgentParts parts_;
@@ -502,11 +479,9 @@ class ElasticAgent {
   int restarts_ = 0;
   Clock::time_point told_at_ = Clock::now();
   std::uint64_t told_step_ = 0;
-  bool stopping_ = false;
-  bool drained_ = false;
+  bool stopping_ = false, drained_ = false;
   int stop_signal_ = 0, end_code_ = 0;
-  Clock::time_point kill_at_;
-  Clock::time_point leave_by_ = Clock::time_point::max();
+  Clock::time_point kill_at_, leave_by_ = Clock::time_point::max();
   std::optional<int> exit_code_;
 };
 

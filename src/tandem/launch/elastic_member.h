@@ -1,10 +1,12 @@
 // What the agent of an elastic job knows of one worker, over all processes that it is.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 
 #include "tandem/launch/failure.h"
 #include "tandem/launch/worker.h"
@@ -55,5 +57,25 @@ struct ElasticMember {
     if (process) process->signal(SIGKILL);
   }
 };
+
+inline int num_running(std::span<const ElasticMember> members) {
+  return static_cast<int>(std::ranges::count_if(
+      members, [](const auto& member) { return member.process.has_value(); }));
+}
+
+inline int num_taking_part(std::span<const ElasticMember> members) {
+  return static_cast<int>(
+      std::ranges::count_if(members, [](const auto& member) { return member.takes_part(); }));
+}
+
+inline bool is_any_start_due(std::span<const ElasticMember> members) {
+  return std::ranges::any_of(members, [](const auto& member) { return member.start_is_due(); });
+}
+
+inline void signal_all(std::span<ElasticMember> members, int number) {
+  for (ElasticMember& member : members) {
+    if (member.process) member.process->signal(number);
+  }
+}
 
 }  // namespace tandem::launch

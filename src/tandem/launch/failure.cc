@@ -90,6 +90,10 @@ std::string error_file_text(const std::string& message, const std::string& detai
   return text.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+std::string error_file_text(const Failure& failure) {
+  return error_file_text(describe(failure), "", static_cast<long>(failure.time));
+}
+
 bool is_victim(const Ending& ending, const std::string& message, bool own_job) {
   if (own_job) return ending.code == kPeerFailed;
   constexpr std::array kWords = {"Connection closed by peer",

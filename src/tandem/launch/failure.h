@@ -34,6 +34,8 @@ std::optional<ErrorFile> read_error_file(const std::filesystem::path& path);
 
 // The text of such a file, as torch writes them.
 std::string error_file_text(const std::string& message, const std::string& details, long seconds);
+// For a worker that left none.
+std::string error_file_text(const Failure& failure);
 
 // tandem's own jobs say with exit code 200 that a peer failed; other programs say it in words
 // (Gloo's and torch's messages about connections).
