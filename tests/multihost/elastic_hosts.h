@@ -155,7 +155,7 @@ class ElasticHosts : public TwoHostsJob {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < limit) {
       for (const auto& agent : agents_)
-        if (said(*agent).find(progress) != std::string::npos) return true;
+        if (agent && said(*agent).find(progress) != std::string::npos) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     ADD_FAILURE() << "no step was shown: " << said(*agents_[0]) << said(*agents_[1]);
