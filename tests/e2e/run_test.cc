@@ -126,6 +126,9 @@ TEST_F(TandemRun, RefusesWithTheReason) {
   const auto missing = run({kProgram, "run", "no_such_script.py"});
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_THAT(missing.err, HasSubstr("there is no script 'no_such_script.py'"));
+  const auto binary = run({kProgram, "run", kProgram, "run_qa"});
+  EXPECT_EQ(binary.exit_code, 1);
+  EXPECT_THAT(binary.err, HasSubstr("is a program, not a Python script: put --no-python"));
   EXPECT_THAT(run({kProgram, "run", "--help"}).out, HasSubstr("PET_RDZV_ENDPOINT"));
 }
 

@@ -45,18 +45,17 @@ bool continues(const HttpHeaders& headers, std::uint64_t begin, std::optional<st
   return range && range->first == begin && (!range->total || !size || *range->total == *size);
 }
 
+[[noreturn]] void too_many_redirects(const std::string& url) {
+  raise<IoError>("{}: more than {} redirects", url, kMaxRedirects);
+}
+
 // Where the answer redirects to, if it does; counts them in `redirects`.
 std::optional<std::string> redirected(const std::string& url, const HttpAnswer& answer,
                                       int& redirects) {
   const int status = answer.headers.status;
   if (!answer.problem.empty() || status < 300 || status >= 400) return std::nullopt;
-  const std::string location = answer.headers.find("location").value_or("");
-  auto target = resolve_location(url, location);
-  if (!target || ++redirects > kMaxRedirects) {
-    raise<IoError>("{}: a redirect that leads nowhere, or from https to http: '{}'", url,
-                   location.substr(0, 200));
-  }
-  return target;
+  if (++redirects > kMaxRedirects) too_many_redirects(url);
+  return redirect_target(url, answer.headers.find("location").value_or(""));
 }
 
 }  // namespace
@@ -187,15 +186,15 @@ HubClient::FileAnswer HubClient::ask(const RemoteRepository& repository,
     // A renamed repository redirects within the Hub, without saying anything of the file yet.
     const auto location = answer.headers.find("location");
     if (location && !answer.headers.find("x-repo-commit")) {
-      const auto target = resolve_location(request.url, *location);
-      if (target && origin_of(*target) == hub) {
-        request.url = *target;
+      const std::string target = redirect_target(request.url, *location);
+      if (origin_of(target) == hub) {
+        request.url = target;
         continue;
       }
     }
     return {true, parse_remote_file(answer.headers, request.url)};
   }
-  raise<IoError>("{}: more than {} redirects", request.url, kMaxRedirects);
+  too_many_redirects(request.url);
 }
 
 // One request for what is missing of a file.
@@ -307,12 +306,11 @@ RepositoryListing HubClient::list(const RemoteRepository& repository, const std:
              request.url);
     const auto location = answer.headers.find("location");
     if (!location) return parse_listing(answer.body, request.url);
-    const auto target = resolve_location(request.url, *location);
-    if (!target || origin_of(*target) != hub)
-      raise<IoError>("{}: a redirect away from the Hub", request.url);
-    request.url = *target;
+    const std::string target = redirect_target(request.url, *location);
+    if (origin_of(target) != hub) raise<IoError>("{}: a redirect away from the Hub", request.url);
+    request.url = target;
   }
-  raise<IoError>("{}: more than {} redirects", request.url, kMaxRedirects);
+  too_many_redirects(request.url);
 }
 
 // The branches and tags there are, for who asked for another one.

@@ -53,6 +53,17 @@ std::string escape_path(std::string_view text) {
   return escaped;
 }
 
+std::string redirect_target(const std::string& url, std::string_view location) {
+  if (auto target = resolve_location(url, location)) return *target;
+  if (origin_of(location).value_or("").starts_with("http:"))
+    raise<IoError>(
+        "{}: a redirect from https to '{}', where anybody in between could send what they like; "
+        "expected https (does HF_ENDPOINT, or a proxy in between, lead astray?)",
+        url, shown(location));
+  raise<IoError>("{}: a redirect to '{}'; expected an address of http or https", url,
+                 shown(location));
+}
+
 RemoteFile parse_remote_file(const HttpHeaders& headers, const std::string& url) {
   const auto not_a_hub = [&](std::string_view what) {
     raise<DataError>(
@@ -79,11 +90,7 @@ RemoteFile parse_remote_file(const HttpHeaders& headers, const std::string& url)
     if (!file.size) not_a_hub("the size '" + shown(*size) + "'");
   }
   file.url = url;
-  if (location) {
-    const auto target = resolve_location(url, *location);
-    if (!target) not_a_hub("a redirect to '" + shown(*location) + "'");
-    file.url = *target;
-  }
+  if (location) file.url = redirect_target(url, *location);
   return file;
 }
 

@@ -20,7 +20,12 @@ struct RemoteFile {
   std::string url;  // where its bytes are: the Hub, or the store of large files it points to
 };
 
-// `url` is what was asked. Throws DataError when the answer is not one of a Hub.
+// Where a redirect from `url` leads: resolve_location() of http_headers.h. Throws IoError that says
+// why it is not followed.
+std::string redirect_target(const std::string& url, std::string_view location);
+
+// `url` is what was asked. Throws DataError when the answer is not one of a Hub, IoError for a
+// redirect that is not followed.
 RemoteFile parse_remote_file(const HttpHeaders& headers, const std::string& url);
 
 enum class HubProblem {

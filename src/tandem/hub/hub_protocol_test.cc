@@ -117,8 +117,17 @@ TEST(HubProtocol, RefusesWhatIsNoHub) {
   refused({{"x-repo-commit", kCommit}}, "no ETag");
   refused({{"x-repo-commit", kCommit}, {"etag", "\"../x\""}}, "the ETag '\"../x\"'");
   refused({{"x-repo-commit", kCommit}, {"etag", "e"}, {"content-length", "-1"}}, "the size '-1'");
-  refused({{"x-repo-commit", kCommit}, {"etag", "e"}, {"location", "file:///etc/passwd"}},
-          "a redirect to 'file:///etc/passwd'");
+}
+
+TEST(HubProtocol, SaysWhyARedirectIsNotFollowed) {
+  const auto refused = [](const std::string& location, const std::string& message) {
+    EXPECT_THAT([&] { redirect_target("https://hub/x", location); },
+                ThrowsMessage<IoError>(HasSubstr(message)));
+  };
+  refused("http://hub/y", "https://hub/x: a redirect from https to 'http://hub/y'");
+  refused("file:///etc/passwd", "https://hub/x: a redirect to 'file:///etc/passwd'; expected");
+  refused("", "a redirect to ''; expected an address");
+  EXPECT_EQ(redirect_target("https://hub/x", "/y"), "https://hub/y");
 }
 
 TEST(HubProtocol, Problems) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <fstream>
 
 #include "tandem/core/error.h"
 
@@ -68,6 +69,26 @@ std::string find_program(const std::string& name, const ProgramPlaces& places) {
   return path;
 }
 
+// Whether Linux would start the file itself: Python would read such a file as text and fail with a
+// SyntaxError.
+bool is_binary(const fs::path& path) {
+  std::string begin(4, '\0');
+  std::ifstream(path, std::ios::binary).read(begin.data(), std::ssize(begin));
+  return begin == "\177ELF";
+}
+
+// For a script that Python is to read.
+void check_script(const std::string& script, const ProgramPlaces& places) {
+  if (!fs::exists(script))
+    raise<ConfigError>("there is no script '{}'; tandem's own jobs are {}", script,
+                       fmt::join(places.job_commands, ", "));
+  if (is_binary(script))
+    raise<ConfigError>(
+        "'{}' is a program, not a Python script: put --no-python before it, or for tandem's own "
+        "jobs name one of {} instead of it",
+        script, fmt::join(places.job_commands, ", "));
+}
+
 // sys.argv and the name "__main__" as in torchrun's own run_path.
 constexpr std::string_view kRunPath =
     "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], "
@@ -103,10 +124,7 @@ WorkerProgram worker_program(const RunOptions& options, const ProgramPlaces& pla
     if (options.module) command.emplace_back("-m");
   }
   if (!options.no_python || options.run_path) {
-    if (!options.module && !fs::exists(options.script)) {
-      raise<ConfigError>("there is no script '{}'; tandem's own jobs are {}", options.script,
-                         fmt::join(places.job_commands, ", "));
-    }
+    if (!options.module) check_script(options.script, places);
     command.push_back(options.script);
   }
   command.insert(command.end(), options.script_arguments.begin(), options.script_arguments.end());

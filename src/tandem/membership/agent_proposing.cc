@@ -36,7 +36,8 @@ void Agent::propose(Time now) {
       std::max({promised_.counter, view_.number.counter, seen_counter_}) + 1;
   promised_ = {counter, self()};
   debt_.reset();
-  proposal_.emplace().number = promised_;
+  proposal_ = Proposal();  // emplace() of a nested class without arguments is an error of clang 14
+  proposal_->number = promised_;
   std::map<NodeId, Peer>& asked = proposal_->asked;
   const auto ask_members = [&](const View& view) {
     for (const Member& member : view.members) asked.emplace(member.peer.id, member.peer);
