@@ -99,10 +99,15 @@ void Node::seat_taken(int worker) {
 void Node::worker_ended(int worker, const std::string& how, bool fault) {
   Seat& seat = seats_[static_cast<std::size_t>(worker)];
   // What it said last may be that it is done.
-  seat.line.read();
-  while (auto packet = seat.line.take()) hear(worker, *packet);
+  read_line(worker);
   if (seat.state == State::kDone) return check_done();
   if (fault) agent_->worker_fault(now(), step_ + 1, how);
+  seat.vacate_at = Clock::time_point::max();
+  if (seat.state != State::kGone) lose(worker, seat.killed_as.empty() ? how : seat.killed_as);
+  obey();
+}
+
+void Node::lose(int worker, const std::string& how) {
   why_ = fmt::format("worker {} {}", worker, how);
   vacate(worker);
   obey();
@@ -306,46 +311,73 @@ milliseconds Node::nap() const {
   const membership::Time due = agent_->next_wake();
   milliseconds nap =
       due == membership::kNever ? std::chrono::minutes(1) : std::max(milliseconds(0), due - now());
-  if (stopping_) {
-    nap = std::min(
-        nap, std::chrono::ceil<milliseconds>(stop_since_ + options_.leave_limit - Clock::now()));
-  }
+  Clock::time_point limit =
+      stopping_ ? stop_since_ + options_.leave_limit : Clock::time_point::max();
+  for (const Seat& seat : seats_) limit = std::min(limit, seat.vacate_at);
+  if (limit != Clock::time_point::max())
+    nap = std::min(nap, std::chrono::ceil<milliseconds>(limit - Clock::now()));
   if (links_) nap = std::min({nap, links_->nap(), milliseconds(500)});
   if (options_.place && options_.place->lock) nap = std::min(nap, options_.place->lock->nap());
   return std::max(nap, milliseconds(0));
 }
 
+// The kernel closes a process's descriptors before it says how the process has ended.
+void Node::read_line(int worker) {
+  Seat& seat = seats_[static_cast<std::size_t>(worker)];
+  if (!seat.line.descriptor()) return;
+  bool alive = seat.line.read();
+  try {
+    while (auto packet = seat.line.take()) hear(worker, *packet);
+  } catch (const CommError& error) {
+    options_.log(fmt::format("worker {}: {}", worker, error.what()));
+    kill(worker, "said what makes no sense");
+    alive = false;
+  }
+  if (!alive) {
+    seat.line = PacketSocket();
+    seat.vacate_at = Clock::now() + options_.leave_limit;
+  }
+  obey();
+}
+
+// worker_ended() follows.
+void Node::kill(int worker, std::string as) {
+  stuck_.push_back(worker);
+  seats_[static_cast<std::size_t>(worker)].killed_as = std::move(as);
+}
+
+void Node::vacate_cut_off() {
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    Seat& seat = seats_[static_cast<std::size_t>(worker)];
+    if (Clock::now() < seat.vacate_at) continue;
+    seat.vacate_at = Clock::time_point::max();
+    if (seat.state != State::kDone) lose(worker, "has ended its line");
+  }
+}
+
+void Node::kill_late() {
+  const auto now = Clock::now();
+  if (!stopping_ || now < stop_since_ + options_.leave_limit) return;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    if (seats_[static_cast<std::size_t>(worker)].state != State::kRunning) continue;
+    options_.log(fmt::format("worker {} has not left view {} within {} ms: it is killed", worker,
+                             serial_, options_.leave_limit.count()));
+    kill(worker, "was stopped or stuck");
+  }
+  stop_since_ = now;
+}
+
 void Node::serve() {
   hear_others();
   hear_lock();
-  for (int worker = 0; worker < options_.workers; ++worker) {
-    Seat& seat = seats_[static_cast<std::size_t>(worker)];
-    if (seat.state == State::kGone || !seat.line.descriptor()) continue;
-    bool alive = seat.line.read();
-    try {
-      while (auto packet = seat.line.take()) hear(worker, *packet);
-    } catch (const CommError& error) {
-      options_.log(fmt::format("worker {}: {}", worker, error.what()));
-      stuck_.push_back(worker);
-      alive = false;
-    }
-    if (!alive) vacate(worker);
-    obey();
-  }
+  for (int worker = 0; worker < options_.workers; ++worker) read_line(worker);
   agent_->wake(now());
   obey();
   watch_patience();
   const bool through = count(State::kRunning) == 0 || Clock::now() > ending_since_ + kLastWork;
   if (ending_ && through) end_ = std::exchange(ending_, std::nullopt);
-  if (!stopping_ || Clock::now() < stop_since_ + options_.leave_limit) return;
-  for (int worker = 0; worker < options_.workers; ++worker) {
-    if (seats_[static_cast<std::size_t>(worker)].state != State::kRunning) continue;
-    options_.log(fmt::format("worker {} has not left view {} within {} ms: it is killed", worker,
-                             serial_, options_.leave_limit.count()));
-    stuck_.push_back(worker);
-    why_ = fmt::format("worker {} is stopped or stuck", worker);
-  }
-  stop_since_ = Clock::now();
+  vacate_cut_off();
+  kill_late();
 }
 
 }  // namespace tandem::elastic

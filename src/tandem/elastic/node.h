@@ -72,7 +72,8 @@ class Node {
   Ticket open_seat(int worker);
   void seat_taken(int worker);  // the process has been started
   // Its process has ended: "was killed by SIGKILL". `fault`: in a way that is its own and not the
-  // world's.
+  // world's. Until then it counts as there, though its line has ended: so the view without it says
+  // what happened.
   void worker_ended(int worker, const std::string& how, bool fault);
   // Whether it has ever been ready, since open_seat().
   bool was_ready(int worker) const { return seats_[static_cast<std::size_t>(worker)].was_ready; }
@@ -143,12 +144,15 @@ class Node {
   enum class State { kGone, kStarting, kReady, kRunning, kLeft, kDone };
   struct Seat {
     State state = State::kGone;
-    PacketSocket line;
+    PacketSocket line;                       // without a descriptor once it has ended
     rendezvous::FileDescriptor workers_end;  // until the process has been started
     bool was_ready = false;
     bool has_computed = false;
     std::uint64_t since = 0;  // ready: the older, the lower its rank
     int rank = -1;
+    // Its line has ended, so its process is about to; the others wait no longer to hear how.
+    Clock::time_point vacate_at = Clock::time_point::max();
+    std::string killed_as;  // "was stopped or stuck", where it was killed by this node's word
   };
 
   static membership::AgentOptions agent_options(const NodeOptions& options);
@@ -157,6 +161,11 @@ class Node {
   bool any_line() const;
   void hear(int worker, const Packet& packet);
   void answer_asker(int worker);
+  void read_line(int worker);
+  void kill(int worker, std::string as);
+  void lose(int worker, const std::string& how);
+  void vacate_cut_off();
+  void kill_late();
   void vacate(int worker);
   void recount();
   void check_left();
