@@ -12,7 +12,7 @@ namespace tandem::membership {
 
 void Agent::look(Time now) {
   proposal_.reset();
-  if (holding_.leaving) return end(143, "left while it was not a member");
+  if (holding_.leaving) return end(kHasLeft, "left while it was not a member");
   if (std::exchange(lock_held_, false)) order(DropLock{});
   why_waiting_ = "an answer of an agent of the job";
   enter(Phase::kLooking, kNever);
