@@ -118,6 +118,8 @@ void Node::vacate(int worker) {
   Seat& seat = seats_[static_cast<std::size_t>(worker)];
   if (seat.state == State::kGone || seat.state == State::kDone) return;
   lost_since_step_ = lost_since_step_ || seat.state == State::kRunning;
+  in_vain_ = 0;
+  failed_.reset();
   seat.state = State::kGone;
   if (decider_ == worker && !decision_) {
     decider_ = -1;
@@ -135,10 +137,38 @@ void Node::vacate(int worker) {
 
 // Before the first view all that were started are waited for: they come at about the same time.
 void Node::recount() {
-  if (!begun_ && count(State::kStarting) > 0) return;
+  if (!begun_ && is_any_awaited()) return;
   const std::size_t here = count(State::kReady) + count(State::kRunning) + count(State::kLeft);
   agent_->workers_changed(now(), static_cast<std::uint32_t>(here));
   if (!begun_ && here > 0) agent_->nobody_at(now(), "");  // this may have been waited for
+}
+
+bool Node::is_any_awaited() const {
+  return std::any_of(seats_.begin(), seats_.end(),
+                     [](const Seat& seat) { return seat.state == State::kStarting && !seat.late; });
+}
+
+std::optional<Node::Clock::time_point> Node::late_at() const {
+  if (begun_ || !first_ready_at_ || !is_any_awaited()) return std::nullopt;
+  const auto taken = *first_ready_at_ - started_;
+  return *first_ready_at_ + std::max<Clock::duration>(options_.late_limit, 2 * taken);
+}
+
+void Node::look_for_late() {
+  const auto limit = late_at();
+  if (!limit || Clock::now() < *limit) return;
+  const auto waited =
+      std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - *first_ready_at_);
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    Seat& seat = seats_[static_cast<std::size_t>(worker)];
+    if (seat.state != State::kStarting || std::exchange(seat.late, true)) continue;
+    options_.log(fmt::format(
+        "worker {} is not ready {} s after the first one of this host, which does not wait for it "
+        "any longer; it joins when it is ready. What it says last shows what it is at",
+        worker, waited.count()));
+  }
+  recount();
+  obey();
 }
 
 // All workers of the view have left it or are dead: what the membership waits for.
@@ -211,6 +241,7 @@ void Node::hear(int worker, const Packet& packet) {
       if (seat.state != State::kRunning) seat.state = State::kReady;  // or a view has come first
       if (!std::exchange(seat.was_ready, true)) {
         seat.since = ++arrivals_;
+        if (!first_ready_at_) first_ready_at_ = Clock::now();
         if (begun_) why_ = fmt::format("worker {} is back", worker);
       }
       step_ = std::max(step_, packet.first);
@@ -236,8 +267,9 @@ void Node::hear(int worker, const Packet& packet) {
       if (worker == keeper_) measured_ = packet.text;
       return;
     case PacketKind::kFailed:
-      if (current) agent_->step_failed(now(), view_, {}, {});
-      return;
+      if (!current) return;
+      if (!failed_) failed_ = fmt::format("worker {} said: {}", worker, packet.text);
+      return agent_->step_failed(now(), view_, {}, {});
     case PacketKind::kLeft:
       if (seat.state != State::kRunning) return;
       seat.state = State::kLeft;
@@ -260,6 +292,7 @@ void Node::keep(int worker, const Packet& progress) {
     raise<CommError>("{} bytes of lines in a text of {}", progress.first, progress.text.size());
   if (progress.view == serial_) {
     const std::size_t own = progress.text.size() - progress.first;
+    in_vain_ = 0;
     account_ = {.progress = progress.text.substr(0, own)};
     arrived_ = {};
     if (progress.first > 0 && options_.print) options_.print(worker, progress.text.substr(own));
@@ -280,6 +313,8 @@ void Node::note_progress(std::uint64_t step) {
   }
   if (!first) seconds_per_step_ = pause;
   lost_since_step_ = false;
+  in_vain_ = 0;
+  proven_ = true;
   newest_applied_ = step;
   applied_at_ = now;
 }
@@ -314,6 +349,7 @@ milliseconds Node::nap() const {
   Clock::time_point limit =
       stopping_ ? stop_since_ + options_.leave_limit : Clock::time_point::max();
   for (const Seat& seat : seats_) limit = std::min(limit, seat.vacate_at);
+  limit = std::min(limit, late_at().value_or(limit));
   if (limit != Clock::time_point::max())
     nap = std::min(nap, std::chrono::ceil<milliseconds>(limit - Clock::now()));
   if (links_) nap = std::min({nap, links_->nap(), milliseconds(500)});
@@ -378,6 +414,7 @@ void Node::serve() {
   if (ending_ && through) end_ = std::exchange(ending_, std::nullopt);
   vacate_cut_off();
   kill_late();
+  look_for_late();
 }
 
 }  // namespace tandem::elastic

@@ -215,8 +215,10 @@ class ElasticAgent {
                              none_left
                                  ? fmt::format("--max-restarts {}", parts_.options.max_restarts)
                                  : "it has never come far enough to compute"));
-      if (num_running(members_) == 0 && !is_any_start_due(members_))
-        fail(failure, failure.ending.exit_code());
+      const bool none_here = num_running(members_) == 0 && !is_any_start_due(members_);
+      // A job of mpirun's on several hosts begins with all of its ranks.
+      const bool needed = several_ && parts_.meeting && !node_.begun();
+      if (none_here || needed) fail(failure, failure.ending.exit_code());
       return;
     }
     workers_.start_again(worker);
