@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """What it costs a step that a job could lose ranks and go on: the same job in turns on this machine, nobody is killed.
 
-    bench/compare_elastic.py OLD [NEW] [--ranks 1,2] [--model minilm|bert-base|DIR] [--turns 5] …
-    bench/compare_elastic.py ../old/build/release build/release --model bert-base
+    bench/compare_elastic.py [BUILD] [--old BUILD] [--ranks 1,2] [--model minilm|bert-base|DIR] [--turns 5] …
+    bench/compare_elastic.py build/release --old ../old/build/release --model bert-base
 
-OLD is a build from before elastic jobs, NEW this one (build/release); programs or build directories. Columns: `old`, ranks of OLD started with torchrun's variables; `new`, those of NEW started the
-same way, which are not elastic; `elastic`, NEW under `tandem run --standalone`. Each trains --steps steps of --batch sequences a rank with the machine's cores dealt to the ranks. A figure is
-train_runtime over the steps, of a whole job: the median over the turns with its spread, and the ratio to `old` turn by turn (above 1: slower). The weights of all three must be the same bytes where
-the builds compute the same bits; the last line says whether they are. bert-base needs a Python with torch and transformers, which make a model of that size with random weights.
+BUILD is a program or a build directory (build/release). Its ranks started with torchrun's variables, which are not elastic (`plain`), and the same under `tandem run --standalone` (`elastic`); with
+--old, those of a build from before elastic jobs, too (`old`). Each trains --steps steps of --batch sequences, dealt to the ranks, with the machine's cores dealt to the ranks. A figure is
+train_runtime over the steps, of a whole job: the median over the turns with its spread, and the ratio to the first of the three that is there, turn by turn (above 1: slower). The weights of plain and
+elastic must be the same bytes; the last line says whether those of old are. bert-base needs a Python with torch and transformers, which make a model of that size with random weights.
 """
 
 import argparse
@@ -28,8 +28,8 @@ import rivals
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("old")
-    parser.add_argument("new", nargs="?", default="build/release")
+    parser.add_argument("build", nargs="?", default="build/release")
+    parser.add_argument("--old", metavar="BUILD", help="from before elastic jobs")
     parser.add_argument("--ranks", default="1,2", type=lambda text: [int(word) for word in text.split(",")])
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--tokenizer", default="build/test-data/minilm", metavar="DIR", help="of a BERT model with 30,522 tokens; of minilm the model, too")
@@ -98,22 +98,26 @@ def measure(options, side, ranks, model, kind):
 
 
 def compare_jobs(options, ranks, model, kind):
-    old, new = compare.program(options.old), compare.program(options.new)
-    sides = {"old": (by_hand, old), "new": (by_hand, new), "elastic": (elastic, new)}
+    build = compare.program(options.build)
+    sides = {"plain": (by_hand, build), "elastic": (elastic, build)}
+    if options.old:
+        sides = {"old": (by_hand, compare.program(options.old)), **sides}
     times, weights = {name: [] for name in sides}, {}
     for turn in range(options.turns):
         for name in rivals.rotated(list(sides), turn):
             seconds, weights[name] = measure(options, sides[name], ranks, model, kind)
             times[name].append(seconds)
     rows = []
-    for name in ("new", "elastic"):
-        ratios = [b / a for a, b in zip(times["old"], times[name])]
-        three = lambda values: [statistics.median(values), min(values), max(values)]
-        row = {"model": options.model, "type": kind, "ranks": ranks, "form": name, "old": three(times["old"]), "seconds": three(times[name]), "ratio": three(ratios)}
-        print(f"{options.model} {kind} {ranks} ranks {name:8} {row['seconds'][0]:.4f} s a step, old {row['old'][0]:.4f}: {row['ratio'][0]:.4f} ({row['ratio'][1]:.4f} - {row['ratio'][2]:.4f})", flush=True)
+    base, *others = sides
+    three = lambda values: [statistics.median(values), min(values), max(values)]
+    for name in others:
+        row = {"model": options.model, "type": kind, "ranks": ranks, "form": name, "against": base, "base": three(times[base]), "seconds": three(times[name]),
+               "ratio": three([b / a for a, b in zip(times[base], times[name])])}
+        print(f"{options.model} {kind} {ranks} ranks {name:8} {row['seconds'][0]:.4f} s a step, {base} {row['base'][0]:.4f}: {row['ratio'][0]:.4f} ({row['ratio'][1]:.4f} - {row['ratio'][2]:.4f})", flush=True)
         rows.append(row)
-    print(f"weights of new and elastic: {'the same' if weights['new'] == weights['elastic'] else 'DIFFER'}; of old: {'the same' if weights['old'] == weights['new'] else 'others'}")
-    if weights["new"] != weights["elastic"]:
+    for name in sides:
+        print(f"weights of {name}: {'the same as plain' if weights[name] == weights['plain'] else 'OTHERS than plain'}")
+    if weights["plain"] != weights["elastic"]:
         sys.exit(1)
     return rows
 

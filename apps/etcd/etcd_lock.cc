@@ -55,6 +55,15 @@ std::string keys_of(const std::string& id, const std::string& token) {
   return text.substr(0, 32);
 }
 
+constexpr std::string_view kCertificates =
+    " ETCDCTL_CACERT is to name who has signed etcd's certificate, ETCDCTL_CERT and ETCDCTL_KEY "
+    "what it wants to see here";
+
+bool speaks_tls(const EtcdOptions& options) {
+  return std::any_of(options.urls.begin(), options.urls.end(),
+                     [](const std::string& url) { return url.starts_with("https:"); });
+}
+
 }  // namespace
 
 std::optional<EtcdLockOptions> etcd_lock_options(
@@ -113,8 +122,9 @@ void EtcdLock::first_answer() {
     } catch (const EtcdSilent& error) {
       tell(error.what());
       if (Clock::now() + kAgain >= limit) {
-        raise<ConfigError>("{} within {} s; is --rdzv-conf etcd=URL right?", error.what(),
-                           options_.patience.count() / 1000);
+        raise<ConfigError>("{} within {} s; is --rdzv-conf etcd=URL right?{}", error.what(),
+                           options_.patience.count() / 1000,
+                           speaks_tls(options_.etcd) ? kCertificates : "");
       }
       std::this_thread::sleep_for(kAgain);
     }

@@ -1,6 +1,7 @@
 // `--output_dir output_$(date …)`: one place for all pods of a job and for their restarts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "e2e/job.h"
 
@@ -67,6 +68,26 @@ TEST_F(OutputPlaceOfAJob, IsFoundAgainByARestartedPod) {
   EXPECT_TRUE(fs::exists(path("output_20260103_080000")));
   run_ok(train_command("output_20260104_080000", {"--seed", "7"}), named(one_rank_));
   EXPECT_TRUE(fs::exists(path("output_20260104_080000")));
+}
+
+// On a shared volume anybody may put something into the record's place.
+TEST_F(OutputPlaceOfAJob, ARecordThatIsALinkOrAPipeIsNotRead) {
+  run_ok(train_command("output_20260101_120000"), named(one_rank_));
+  set_unfinished("qa");
+  const fs::path record = path(".tandem-job-qa");
+  fs::rename(record, path("elsewhere"));
+  fs::create_symlink(path("elsewhere"), record);
+  const std::string before = read_file(path("elsewhere"));
+  const auto linked = run_ok(train_command("output_20260102_080000"), named(one_rank_));
+  EXPECT_THAT(linked.out + linked.err, Not(HasSubstr("this job goes on in")));
+  EXPECT_TRUE(fs::exists(path("output_20260102_080000")));
+  EXPECT_EQ(read_file(path("elsewhere")), before);
+  EXPECT_FALSE(fs::is_symlink(record));
+
+  fs::remove(record);
+  ASSERT_EQ(::mkfifo(record.c_str(), 0600), 0);
+  run_ok(train_command("output_20260103_080000"), named(one_rank_));
+  EXPECT_TRUE(fs::exists(path("output_20260103_080000")));
 }
 
 // A pod's command line has --overwrite_output_dir at every start.

@@ -142,7 +142,7 @@ void World::on(Host& host, End& order) {
     violation(&host, "joining: " + order.message);
   }
   if (order.code == 1 && !host.foreign && !poison_) violation(&host, "ended: " + order.message);
-  if (order.code == 143 || host.foreign) {
+  if (order.code == membership::kHasLeft || host.foreign) {
     host.gone = true;
     host.end_process();
     ++outcome_.deaths;

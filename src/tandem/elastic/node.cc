@@ -99,10 +99,15 @@ void Node::seat_taken(int worker) {
 void Node::worker_ended(int worker, const std::string& how, bool fault) {
   Seat& seat = seats_[static_cast<std::size_t>(worker)];
   // What it said last may be that it is done.
-  seat.line.read();
-  while (auto packet = seat.line.take()) hear(worker, *packet);
+  read_line(worker);
   if (seat.state == State::kDone) return check_done();
   if (fault) agent_->worker_fault(now(), step_ + 1, how);
+  seat.vacate_at = Clock::time_point::max();
+  if (seat.state != State::kGone) lose(worker, seat.killed_as.empty() ? how : seat.killed_as);
+  obey();
+}
+
+void Node::lose(int worker, const std::string& how) {
   why_ = fmt::format("worker {} {}", worker, how);
   vacate(worker);
   obey();
@@ -113,6 +118,8 @@ void Node::vacate(int worker) {
   Seat& seat = seats_[static_cast<std::size_t>(worker)];
   if (seat.state == State::kGone || seat.state == State::kDone) return;
   lost_since_step_ = lost_since_step_ || seat.state == State::kRunning;
+  in_vain_ = 0;
+  failed_.reset();
   seat.state = State::kGone;
   if (decider_ == worker && !decision_) {
     decider_ = -1;
@@ -130,10 +137,38 @@ void Node::vacate(int worker) {
 
 // Before the first view all that were started are waited for: they come at about the same time.
 void Node::recount() {
-  if (!begun_ && count(State::kStarting) > 0) return;
+  if (!begun_ && is_any_awaited()) return;
   const std::size_t here = count(State::kReady) + count(State::kRunning) + count(State::kLeft);
   agent_->workers_changed(now(), static_cast<std::uint32_t>(here));
   if (!begun_ && here > 0) agent_->nobody_at(now(), "");  // this may have been waited for
+}
+
+bool Node::is_any_awaited() const {
+  return std::any_of(seats_.begin(), seats_.end(),
+                     [](const Seat& seat) { return seat.state == State::kStarting && !seat.late; });
+}
+
+std::optional<Node::Clock::time_point> Node::late_at() const {
+  if (begun_ || !first_ready_at_ || !is_any_awaited()) return std::nullopt;
+  const auto taken = *first_ready_at_ - started_;
+  return *first_ready_at_ + std::max<Clock::duration>(options_.late_limit, 2 * taken);
+}
+
+void Node::look_for_late() {
+  const auto limit = late_at();
+  if (!limit || Clock::now() < *limit) return;
+  const auto waited =
+      std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - *first_ready_at_);
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    Seat& seat = seats_[static_cast<std::size_t>(worker)];
+    if (seat.state != State::kStarting || std::exchange(seat.late, true)) continue;
+    options_.log(fmt::format(
+        "worker {} is not ready {} s after the first one of this host, which does not wait for it "
+        "any longer; it joins when it is ready. What it says last shows what it is at",
+        worker, waited.count()));
+  }
+  recount();
+  obey();
 }
 
 // All workers of the view have left it or are dead: what the membership waits for.
@@ -206,6 +241,7 @@ void Node::hear(int worker, const Packet& packet) {
       if (seat.state != State::kRunning) seat.state = State::kReady;  // or a view has come first
       if (!std::exchange(seat.was_ready, true)) {
         seat.since = ++arrivals_;
+        if (!first_ready_at_) first_ready_at_ = Clock::now();
         if (begun_) why_ = fmt::format("worker {} is back", worker);
       }
       step_ = std::max(step_, packet.first);
@@ -231,8 +267,9 @@ void Node::hear(int worker, const Packet& packet) {
       if (worker == keeper_) measured_ = packet.text;
       return;
     case PacketKind::kFailed:
-      if (current) agent_->step_failed(now(), view_, {}, {});
-      return;
+      if (!current) return;
+      if (!failed_) failed_ = fmt::format("worker {} said: {}", worker, packet.text);
+      return agent_->step_failed(now(), view_, {}, {});
     case PacketKind::kLeft:
       if (seat.state != State::kRunning) return;
       seat.state = State::kLeft;
@@ -255,6 +292,7 @@ void Node::keep(int worker, const Packet& progress) {
     raise<CommError>("{} bytes of lines in a text of {}", progress.first, progress.text.size());
   if (progress.view == serial_) {
     const std::size_t own = progress.text.size() - progress.first;
+    in_vain_ = 0;
     account_ = {.progress = progress.text.substr(0, own)};
     arrived_ = {};
     if (progress.first > 0 && options_.print) options_.print(worker, progress.text.substr(own));
@@ -275,6 +313,8 @@ void Node::note_progress(std::uint64_t step) {
   }
   if (!first) seconds_per_step_ = pause;
   lost_since_step_ = false;
+  in_vain_ = 0;
+  proven_ = true;
   newest_applied_ = step;
   applied_at_ = now;
 }
@@ -306,46 +346,75 @@ milliseconds Node::nap() const {
   const membership::Time due = agent_->next_wake();
   milliseconds nap =
       due == membership::kNever ? std::chrono::minutes(1) : std::max(milliseconds(0), due - now());
-  if (stopping_) {
-    nap = std::min(
-        nap, std::chrono::ceil<milliseconds>(stop_since_ + options_.leave_limit - Clock::now()));
-  }
+  Clock::time_point limit =
+      stopping_ ? stop_since_ + options_.leave_limit : Clock::time_point::max();
+  for (const Seat& seat : seats_) limit = std::min(limit, seat.vacate_at);
+  limit = std::min(limit, late_at().value_or(limit));
+  if (limit != Clock::time_point::max())
+    nap = std::min(nap, std::chrono::ceil<milliseconds>(limit - Clock::now()));
   if (links_) nap = std::min({nap, links_->nap(), milliseconds(500)});
   if (options_.place && options_.place->lock) nap = std::min(nap, options_.place->lock->nap());
   return std::max(nap, milliseconds(0));
 }
 
+// The kernel closes a process's descriptors before it says how the process has ended.
+void Node::read_line(int worker) {
+  Seat& seat = seats_[static_cast<std::size_t>(worker)];
+  if (!seat.line.descriptor()) return;
+  bool alive = seat.line.read();
+  try {
+    while (auto packet = seat.line.take()) hear(worker, *packet);
+  } catch (const CommError& error) {
+    options_.log(fmt::format("worker {}: {}", worker, error.what()));
+    kill(worker, "said what makes no sense");
+    alive = false;
+  }
+  if (!alive) {
+    seat.line = PacketSocket();
+    seat.vacate_at = Clock::now() + options_.leave_limit;
+  }
+  obey();
+}
+
+// worker_ended() follows.
+void Node::kill(int worker, std::string as) {
+  stuck_.push_back(worker);
+  seats_[static_cast<std::size_t>(worker)].killed_as = std::move(as);
+}
+
+void Node::vacate_cut_off() {
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    Seat& seat = seats_[static_cast<std::size_t>(worker)];
+    if (Clock::now() < seat.vacate_at) continue;
+    seat.vacate_at = Clock::time_point::max();
+    if (seat.state != State::kDone) lose(worker, "has ended its line");
+  }
+}
+
+void Node::kill_late() {
+  const auto now = Clock::now();
+  if (!stopping_ || now < stop_since_ + options_.leave_limit) return;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    if (seats_[static_cast<std::size_t>(worker)].state != State::kRunning) continue;
+    options_.log(fmt::format("worker {} has not left view {} within {} ms: it is killed", worker,
+                             serial_, options_.leave_limit.count()));
+    kill(worker, "was stopped or stuck");
+  }
+  stop_since_ = now;
+}
+
 void Node::serve() {
   hear_others();
   hear_lock();
-  for (int worker = 0; worker < options_.workers; ++worker) {
-    Seat& seat = seats_[static_cast<std::size_t>(worker)];
-    if (seat.state == State::kGone || !seat.line.descriptor()) continue;
-    bool alive = seat.line.read();
-    try {
-      while (auto packet = seat.line.take()) hear(worker, *packet);
-    } catch (const CommError& error) {
-      options_.log(fmt::format("worker {}: {}", worker, error.what()));
-      stuck_.push_back(worker);
-      alive = false;
-    }
-    if (!alive) vacate(worker);
-    obey();
-  }
+  for (int worker = 0; worker < options_.workers; ++worker) read_line(worker);
   agent_->wake(now());
   obey();
   watch_patience();
   const bool through = count(State::kRunning) == 0 || Clock::now() > ending_since_ + kLastWork;
   if (ending_ && through) end_ = std::exchange(ending_, std::nullopt);
-  if (!stopping_ || Clock::now() < stop_since_ + options_.leave_limit) return;
-  for (int worker = 0; worker < options_.workers; ++worker) {
-    if (seats_[static_cast<std::size_t>(worker)].state != State::kRunning) continue;
-    options_.log(fmt::format("worker {} has not left view {} within {} ms: it is killed", worker,
-                             serial_, options_.leave_limit.count()));
-    stuck_.push_back(worker);
-    why_ = fmt::format("worker {} is stopped or stuck", worker);
-  }
-  stop_since_ = Clock::now();
+  vacate_cut_off();
+  kill_late();
+  look_for_late();
 }
 
 }  // namespace tandem::elastic

@@ -42,8 +42,11 @@ struct NodePlace {
   // Its number among the hosts that mpirun was given, which orders the first view; -1: any order.
   int host = -1;
   membership::Bounds bounds;
-  std::chrono::milliseconds patience{600000};  // how long to wait for enough nodes
-  std::shared_ptr<ExternalLock> lock;          // null: the nodes are counted
+  std::chrono::milliseconds patience{600000};  // how long to wait for enough nodes and workers
+  // What to do when that was in vain.
+  std::string advice =
+      "start the missing agents, or give them more time (--rdzv-conf join_timeout=SECONDS)";
+  std::shared_ptr<ExternalLock> lock;  // null: the nodes are counted
 };
 
 struct NodeOptions {
@@ -52,6 +55,9 @@ struct NodeOptions {
   std::function<void(const std::string&)> log;  // a line for people
   // Prints lines of worker's, where its stdout goes.
   std::function<void(int worker, const std::string& lines)> print = {};
+  // Before the first view, who is not ready for so long after the first of this host (or twice as
+  // long as that one took, if that is more) is not waited for.
+  std::chrono::milliseconds late_limit{60000};
   // Who has not left a view for so long after it was told is stopped or stuck, and killed.
   std::chrono::milliseconds leave_limit{5000};
   std::optional<NodePlace> place = {};  // none: all of the job is on this host
@@ -72,7 +78,8 @@ class Node {
   Ticket open_seat(int worker);
   void seat_taken(int worker);  // the process has been started
   // Its process has ended: "was killed by SIGKILL". `fault`: in a way that is its own and not the
-  // world's.
+  // world's. Until then it counts as there, though its line has ended: so the view without it says
+  // what happened.
   void worker_ended(int worker, const std::string& how, bool fault);
   // Whether it has ever been ready, since open_seat().
   bool was_ready(int worker) const { return seats_[static_cast<std::size_t>(worker)].was_ready; }
@@ -122,6 +129,8 @@ class Node {
     std::string message;
   };
   const std::optional<End>& end() const { return end_; }
+  // There has been a view, so the job does not wait for all of its workers any more.
+  bool begun() const { return begun_; }
   // For people: the view that the workers have, what one of them does, its rank while it computes.
   std::uint64_t view() const { return serial_; }
   std::string_view doing(int worker) const;
@@ -143,12 +152,16 @@ class Node {
   enum class State { kGone, kStarting, kReady, kRunning, kLeft, kDone };
   struct Seat {
     State state = State::kGone;
-    PacketSocket line;
+    PacketSocket line;                       // without a descriptor once it has ended
     rendezvous::FileDescriptor workers_end;  // until the process has been started
     bool was_ready = false;
     bool has_computed = false;
+    bool late = false;        // to be ready
     std::uint64_t since = 0;  // ready: the older, the lower its rank
     int rank = -1;
+    // Its line has ended, so its process is about to; the others wait no longer to hear how.
+    Clock::time_point vacate_at = Clock::time_point::max();
+    std::string killed_as;  // "was stopped or stuck", where it was killed by this node's word
   };
 
   static membership::AgentOptions agent_options(const NodeOptions& options);
@@ -157,8 +170,16 @@ class Node {
   bool any_line() const;
   void hear(int worker, const Packet& packet);
   void answer_asker(int worker);
+  void read_line(int worker);
+  void kill(int worker, std::string as);
+  void lose(int worker, const std::string& how);
+  void vacate_cut_off();
+  void kill_late();
   void vacate(int worker);
   void recount();
+  bool is_any_awaited() const;
+  std::optional<Clock::time_point> late_at() const;
+  void look_for_late();
   void check_left();
   void check_done();
   void obey();
@@ -171,6 +192,8 @@ class Node {
     int own = 0;
     int all = 0;
   };
+  bool is_in_vain(const membership::View& view);
+  void give_up_in_vain();
   Ranks ranks_of(const membership::View& view) const;
   std::string changes_to(const membership::View& view) const;
   std::uint64_t shown_view() const { return links_ ? view_.counter : serial_; }
@@ -197,6 +220,7 @@ class Node {
   std::unique_ptr<membership::Agent> agent_;
   std::vector<Seat> seats_;
   Clock::time_point started_ = Clock::now();
+  std::optional<Clock::time_point> first_ready_at_;
   std::uint64_t serial_ = 0;  // of the view that the workers have, on this node
   membership::ViewNumber view_;
   std::vector<membership::Member> members_;
@@ -219,7 +243,10 @@ class Node {
   bool as_agreed_ = false;  // the workers have left after a step
   bool stopping_ = false;
   Clock::time_point stop_since_;
-  std::string why_;  // the next view is needed
+  std::string why_;                    // the next view is needed
+  std::optional<std::string> failed_;  // the view of the workers, and who said why
+  int in_vain_ = 0;  // views one after another that failed without a step, though nobody was lost
+  bool proven_ = false;  // a step has been applied in a view of this node
   std::uint64_t arrivals_ = 0;
   bool begun_ = false;  // there has been a view
   std::optional<std::string> decision_;

@@ -23,6 +23,10 @@ constexpr milliseconds kExistingJob{1500};
 constexpr seconds kFirstNotice{5};
 constexpr seconds kNoticeEvery{60};
 constexpr std::size_t kMostSaid = 65536;  // questions and replies that nobody has taken
+// Views that may fail in vain one after another: first a node that has never helped to a step gives
+// up, so that the others go on; then the job.
+constexpr int kMostInVain = 5;
+constexpr int kMostInVainOfJob = 10;
 
 bool has(const std::vector<membership::Member>& members, membership::NodeId id) {
   return std::any_of(members.begin(), members.end(),
@@ -146,8 +150,34 @@ std::string Node::changes_to(const membership::View& view) const {
   return fmt::format("{}", fmt::join(changes, "; "));
 }
 
+// The same workers have failed to get to a step once more.
+bool Node::is_in_vain(const membership::View& view) {
+  const bool same = std::equal(
+      view.members.begin(), view.members.end(), members_.begin(), members_.end(),
+      [](const auto& a, const auto& b) { return a.peer == b.peer && a.workers == b.workers; });
+  if (!same) in_vain_ = 0;
+  if (!same || !failed_) return false;
+  ++in_vain_;
+  return in_vain_ >= (proven_ ? kMostInVainOfJob : kMostInVain);
+}
+
+// Neither a lost machine nor a bug that shows itself: what connects the workers, say.
+void Node::give_up_in_vain() {
+  const std::string message = fmt::format(
+      "{} views one after another have failed before a step was applied, though nobody was lost: "
+      "{}; so {}. Look for what cuts or damages connections between these workers (network cards, "
+      "switches, proxies, firewalls), then start {} again",
+      in_vain_, failed_.value_or(""), proven_ ? "the job ends" : "this node gives up",
+      proven_ ? "the same command" : "it");
+  const int code = CommError("").exit_code();
+  if (proven_) return agent_->fail(now(), code, message);
+  end_ = {code, message};
+}
+
 void Node::obey(const membership::RunView& order) {
   const membership::View& view = order.view;
+  if (is_in_vain(view)) return give_up_in_vain();
+  failed_.reset();
   ++serial_;
   step_of_view_ = view.step;
   view_ = view.number;
@@ -335,7 +365,7 @@ void Node::identify(int worker, const Packet& packet) {
 void Node::watch_patience() {
   if (!links_ || end_ || ending_) return;
   const bool computes = agent_->phase() == membership::Agent::Phase::kRunning && !paused_;
-  const bool prepares = count(State::kStarting) > 0 && askers_.empty();
+  const bool prepares = is_any_awaited() && askers_.empty();
   if (computes || prepares) return idle_since_.reset();
   const auto now = Clock::now();
   if (!idle_since_) {
@@ -346,9 +376,7 @@ void Node::watch_patience() {
   const std::string what =
       decision_ ? agent_->waiting_for() : "the agent of the endpoint, where the job begins";
   if (now - *idle_since_ >= options_.place->patience) {
-    end_ = {1, fmt::format("waited {} s for {}; start the missing agents, or give them more time "
-                           "(--rdzv-conf join_timeout=SECONDS)",
-                           waited.count(), what)};
+    end_ = {1, fmt::format("waited {} s for {}; {}", waited.count(), what, options_.place->advice)};
   } else if (now - told_idle_ >= kNoticeEvery) {
     told_idle_ = now;
     options_.log(fmt::format("waiting for {}", what));

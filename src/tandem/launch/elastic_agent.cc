@@ -5,21 +5,19 @@
 
 #include <algorithm>
 #include <csignal>
-#include <ctime>
 #include <optional>
+#include <span>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/volume.h"
 #include "tandem/elastic/node.h"
-#include "tandem/launch/console_writer.h"
-#include "tandem/launch/coordinator.h"
 #include "tandem/launch/elastic_member.h"
 #include "tandem/launch/elastic_place.h"
+#include "tandem/launch/elastic_workers.h"
 #include "tandem/launch/job_control.h"
 #include "tandem/launch/signal_inbox.h"
 #include "tandem/launch/stand_ins.h"
-#include "tandem/launch/worker_group.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::launch {
@@ -28,14 +26,11 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kDrain{1000};
 constexpr milliseconds kGoodbye{1000};
 constexpr milliseconds kPublishEvery{200};
-constexpr milliseconds kLines{100};
 constexpr int kMostFalseStarts = 5;  // ends of a worker before it was ready
 // A worker may be killed so often at one step that nobody gets done (docs/elastic.md says why).
 constexpr int kMostDeathsAtOneStep = 3;
-constexpr int kHasLeft = 143;  // elastic::Node::End::code after leave()
 
 // Thrown out of waits that a signal ends.
 struct StoppedBySignal {
@@ -47,26 +42,21 @@ class ElasticAgent {
   explicit ElasticAgent(AgentParts parts)
       : parts_(std::move(parts)),
         inbox_(parts_.options.signals),
-        logs_(parts_.options, parts_.options.rdzv_id, parts_.temporary),
         several_(parts_.options.max_nodes > 1),
         node_(
             {.workers = num_workers(),
              .shards = parts_.shards > 0 ? parts_.shards : num_workers() * parts_.options.max_nodes,
              .log = parts_.log,
-             .print = [this](int worker, const std::string& lines) { print(worker, lines); },
+             .print = [this](int worker,
+                             const std::string& lines) { workers_.print(worker, lines); },
              .place = find_place()}) {}
 
   int run() {
     if (several_) parts_.inherited["TANDEM_NODE_ID"] = node_.key();
     if (!control_.failure().empty()) parts_.log(control_.failure());
-    if (logs_.wanted()) parts_.log(fmt::format("logs: {}", logs_.folder().string()));
-    logs_.begin_attempt(0);
-    members_.resize(static_cast<std::size_t>(num_workers()));
-    for (int worker = 0; worker < num_workers(); ++worker) start(worker);
+    workers_.start_all();
     while (!exit_code_) step();
-    lines_.drain(kDrain);
-    for (Member& member : members_) member.out = {};
-    relay_.drain(kDrain);
+    workers_.finish_output();
     say_goodbye();
     return *exit_code_;
   }
@@ -95,57 +85,13 @@ class ElasticAgent {
     }
   }
 
-  Place place() const {
-    Place place;
-    place.restart_count = restarts_;
-    place.group_size = parts_.options.max_nodes;
-    place.world_size = place.role_world_size = num_workers() * place.group_size;
-    place.master_addr = "127.0.0.1";  // for programs that look: the ranks meet elsewhere
-    place.master_port = 29500;
-    return place;
-  }
-
-  Console console_of(int worker) const {
-    return parts_.stand_ins ? parts_.stand_ins->console(worker) : parts_.console;
-  }
-
-  void start(int worker) {
-    Member& member = members_[static_cast<std::size_t>(worker)];
-    member.start_at = Clock::time_point::max();
-    member.stuck = false;
-    member.error_file = logs_.error_file(worker);
-    const Console console = console_of(worker);
-    RunLogs::Ends ends = logs_.open(worker, worker, console, relay_);
-    elastic::Node::Ticket ticket = node_.open_seat(worker);
-    WorkerStart start;
-    start.command = command_of(parts_.program, worker);
-    start.environment = worker_environment(parts_, place(), worker, member.error_file.string());
-    start.environment["TANDEM_AGENT"] = std::move(ticket.variable);
-    start.out = ends.out ? ends.out.get() : console.out;
-    if (lines_.backlog() > 0) stale_.push_back(std::move(member.out));  // may be written to
-    member.out = std::move(ends.out);
-    start.err = ends.err ? ends.err.get() : console.err;
-    start.cpus = parts_.placement.workers[static_cast<std::size_t>(worker)].cpus;
-    start.inherited = std::move(ticket.inherited);
-    member.process.emplace(start);
-    node_.seat_taken(worker);
-  }
-
-  // Lines that go with what the node keeps. They do not wait for a console that stands still, and
-  // the worker that waits for them does not long.
-  void print(int worker, const std::string& lines) {
-    const auto& out = members_[static_cast<std::size_t>(worker)].out;
-    lines_.write(out ? out.get() : console_of(worker).out, lines);
-    lines_.drain(kLines);
-  }
-
   void step() {
     wait();
     while (const auto number = inbox_.take()) take_signal(*number);
     hear_stand_ins();
-    look();
+    for (const Failure& failure : workers_.take_ended()) ended(failure);
     if (exit_code_) return;
-    start_due();
+    if (!stopping_) workers_.start_due();
     node_.serve();
     for (const int worker : node_.take_stuck()) {
       Member& member = members_[static_cast<std::size_t>(worker)];
@@ -172,7 +118,7 @@ class ElasticAgent {
 
   // Who was asked to leave has done so; a signal is told from that by its number.
   int end_code_of(int code) const {
-    if (code == 0 || stop_signal_ == 0) return drained_ && code == kHasLeft ? 0 : code;
+    if (code == 0 || stop_signal_ == 0) return drained_ && code == membership::kHasLeft ? 0 : code;
     return 128 + stop_signal_;
   }
 
@@ -242,34 +188,8 @@ class ElasticAgent {
     node_.leave();
   }
 
-  // Who ended, and why.
-  void look() {
-    for (int worker = 0; worker < num_workers(); ++worker) {
-      Member& member = members_[static_cast<std::size_t>(worker)];
-      if (!member.process) continue;
-      const std::optional<Ending> ending = member.process->poll();
-      if (!ending) continue;
-      const Failure failure = describe_end(worker, *ending);
-      member.process.reset();
-      ended(worker, failure);
-    }
-  }
-
-  Failure describe_end(int worker, const Ending& ending) const {
-    const Member& member = members_[static_cast<std::size_t>(worker)];
-    Failure failure;
-    failure.rank = node_.rank(worker) < 0 ? worker : node_.rank(worker);
-    failure.local_rank = worker;
-    failure.pid = member.process->pid();
-    failure.host = rendezvous::host_name();
-    failure.ending = ending;
-    failure.time = static_cast<double>(std::time(nullptr));
-    if (const auto file = read_error_file(member.error_file)) failure.message = file->message;
-    failure.victim = is_victim(ending, failure.message, /*own_job=*/true);
-    return failure;
-  }
-
-  void ended(int worker, const Failure& failure) {
+  void ended(const Failure& failure) {
+    const int worker = failure.local_rank;
     const bool was_ready = node_.was_ready(worker);
     const bool drained = members_[static_cast<std::size_t>(worker)].drained;
     node_.worker_ended(worker, drained ? "was drained" : failure.ending.text(),
@@ -289,18 +209,19 @@ class ElasticAgent {
     }
     member.false_starts = was_ready ? 0 : member.false_starts + 1;
     const bool none_left =
-        parts_.options.max_restarts_given && restarts_ >= parts_.options.max_restarts;
+        parts_.options.max_restarts_given && workers_.restarts() >= parts_.options.max_restarts;
     if (none_left || member.false_starts >= kMostFalseStarts) {
       parts_.log(fmt::format("{}; it is not started again ({})", describe(failure),
                              none_left
                                  ? fmt::format("--max-restarts {}", parts_.options.max_restarts)
                                  : "it has never come far enough to compute"));
-      if (num_running(members_) == 0 && !is_any_start_due(members_))
-        fail(failure, failure.ending.exit_code());
+      const bool none_here = num_running(members_) == 0 && !is_any_start_due(members_);
+      // A job of mpirun's on several hosts begins with all of its ranks.
+      const bool needed = several_ && parts_.meeting && !node_.begun();
+      if (none_here || needed) fail(failure, failure.ending.exit_code());
       return;
     }
-    member.start_again();
-    ++restarts_;
+    workers_.start_again(worker);
     parts_.log(fmt::format("{}; it is started again", member.what_happened(failure)));
   }
 
@@ -323,7 +244,7 @@ class ElasticAgent {
     status.view = node_.view();
     status.step = node_.step();
     status.losses = static_cast<int>(failures_.size());
-    status.restarts = restarts_;
+    status.restarts = workers_.restarts();
     status.nodes = node_.num_nodes();
     status.ranks = node_.num_ranks();
     status.seconds_lost = node_.seconds_lost();
@@ -411,15 +332,6 @@ class ElasticAgent {
     parts_.log(progress_line(status()));
   }
 
-  void start_due() {
-    if (stopping_) return;
-    for (int worker = 0; worker < num_workers(); ++worker) {
-      if (members_[static_cast<std::size_t>(worker)].start_at > Clock::now()) continue;
-      logs_.begin_attempt(restarts_);  // what the one before has written stays
-      start(worker);
-    }
-  }
-
   // The job ends because of it.
   void fail(const Failure& failure, int code) {
     root_ = failure;
@@ -465,18 +377,14 @@ class ElasticAgent {
 
   AgentParts parts_;
   SignalInbox inbox_;
-  RunLogs logs_;
-  OutputRelay relay_;
-  ConsoleWriter lines_;
-  std::vector<rendezvous::FileDescriptor> stale_;
   Clock::time_point published_at_{};  // before the node is there, too
   const bool several_;                // hosts
   elastic::Node node_;
   JobControl control_{::getpid(), parts_.job_token, node_};
-  std::vector<Member> members_;
+  ElasticWorkers workers_{parts_, node_};
+  const std::span<Member> members_ = workers_.members();
   std::vector<Failure> failures_;
   std::optional<Failure> root_;
-  int restarts_ = 0;
   Clock::time_point told_at_ = Clock::now();
   std::uint64_t told_step_ = 0;
   bool stopping_ = false, drained_ = false;

@@ -1,8 +1,11 @@
 // What the agent of an elastic job knows of one worker, over all processes that it is.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <optional>

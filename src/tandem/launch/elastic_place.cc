@@ -107,6 +107,8 @@ void place_at(AgentMeeting& meeting, const AgentParts& parts, const std::functio
               elastic::NodePlace& place) {
   place.host = parts.options.node_rank;
   place.bounds.first_workers = static_cast<std::uint32_t>(parts.shards);
+  place.advice =
+      "see what the ranks say that are not ready, or leave their host out of the hostfile";
   place.founder = static_cast<bool>(meeting.listener);
   if (place.founder) {
     place.listener = std::move(meeting.listener);

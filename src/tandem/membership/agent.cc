@@ -297,7 +297,7 @@ void Agent::worker_fault(Time now, std::uint64_t step, std::string how) {
 void Agent::leave(Time now) {
   now_ = now;
   if (phase_ == Phase::kEnded || std::exchange(holding_.leaving, true)) return;
-  if (phase_ == Phase::kLooking) return end(143, "left before it was a member");
+  if (phase_ == Phase::kLooking) return end(kHasLeft, "left before it was a member");
   if (phase_ == Phase::kRunning) want_boundary(now);
 }
 

@@ -94,6 +94,8 @@ struct SaveCheckpoint {
 struct LoadCheckpoint {};
 struct TakeLock {};
 struct DropLock {};
+// End::code of a node that has left, as it was told to; the others go on.
+constexpr std::int32_t kHasLeft = 143;
 // Exit with the code, after a while in which the others can still hear that the job has ended.
 struct End {
   std::int32_t code = 0;

@@ -12,7 +12,7 @@ namespace tandem::membership {
 
 void Agent::look(Time now) {
   proposal_.reset();
-  if (holding_.leaving) return end(143, "left while it was not a member");
+  if (holding_.leaving) return end(kHasLeft, "left while it was not a member");
   if (std::exchange(lock_held_, false)) order(DropLock{});
   why_waiting_ = "an answer of an agent of the job";
   enter(Phase::kLooking, kNever);
@@ -57,17 +57,22 @@ void Agent::nobody_at(Time now, const std::string& address) {
 void Agent::found(Time now) {
   if (!options_.founder || (!unsettled_.empty() && now < started_ + options_.limits.found)) return;
   std::size_t nodes = 1, workers = holding_.workers;
+  std::string whose = fmt::format("{} here", workers);
   for (const auto& [id, asker] : askers_) {
-    if (!fresh(asker, now) || asker.ask.holding.workers == 0) continue;
+    if (!fresh(asker, now)) continue;
+    const std::uint32_t count = asker.ask.holding.workers;
+    whose += fmt::format(", {} at {}", count, asker.peer.address);
+    if (count == 0) continue;
     ++nodes;
-    workers += asker.ask.holding.workers;
+    workers += count;
   }
   const Bounds& bounds = options_.bounds;
   if (nodes >= bounds.min_nodes && workers >= bounds.first_workers && holding_.workers > 0)
     return propose(now);
   why_waiting_ = fmt::format("{} nodes to begin; {} are here", bounds.min_nodes, nodes);
   if (nodes >= bounds.min_nodes)
-    why_waiting_ = fmt::format("{} workers to begin; {} are ready", bounds.first_workers, workers);
+    why_waiting_ =
+        fmt::format("{} workers to begin; {} are ready ({})", bounds.first_workers, workers, whose);
 }
 
 void Agent::on(Time now, const Peer& from, const Told& m) {

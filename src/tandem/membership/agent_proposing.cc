@@ -176,7 +176,7 @@ void Agent::decide(Time now) {
 void Agent::nobody_computes(Time now) {
   if (holding_.leaving) {
     if (holding_.whole) order(SaveCheckpoint{holding_.step});
-    return end(143, "left; nobody else is there to go on");
+    return end(kHasLeft, "left; nobody else is there to go on");
   }
   const bool lost = !rules_.highest_step(proposal_->answers);
   wait(now, lost ? "a checkpoint, because nobody is left who holds the state"
@@ -339,7 +339,7 @@ void Agent::install(Time now, const View& view) {
   doubtful_.clear();
   boundary_ = boundary_asked_ = false;
   if (!in_view()) {
-    if (holding_.leaving) return end(143, "left the job, which goes on without this node");
+    if (holding_.leaving) return end(kHasLeft, "left the job, which goes on without this node");
     return look(now);
   }
   if (std::exchange(learning_, false)) order(StopLearning{});

@@ -1,0 +1,197 @@
+// An agent that hears of one end in several ways, in every order.
+#include "tandem/elastic/node.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <thread>
+
+namespace tandem::elastic {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using std::chrono::milliseconds;
+
+struct Limits {
+  milliseconds leave = std::chrono::hours(1);
+  milliseconds late = std::chrono::hours(1);
+};
+
+// A node of two workers, whose processes are the test's to play.
+class Pair {
+ public:
+  explicit Pair(Limits limits = {}, bool both_ready = true)
+      : node({.workers = 2,
+              .shards = 2,
+              .log = [this](const std::string& line) { log.push_back(line); },
+              .late_limit = limits.late,
+              .leave_limit = limits.leave}) {
+    for (const int worker : {0, 1}) start(worker);
+    say(0, ready());
+    if (!both_ready) return;
+    say(1, ready());
+    EXPECT_EQ(view_of(0), 1u);
+    EXPECT_EQ(view_of(1), 1u);
+  }
+
+  static Packet ready() {
+    return {.kind = PacketKind::kReady,
+            .second = 2,
+            .text = ready_text({"kernels", std::string(32, 'f')})};
+  }
+  void start(int worker) {
+    const Node::Ticket ticket = node.open_seat(worker);
+    lines_[worker] = PacketSocket(rendezvous::FileDescriptor(::dup(ticket.inherited[0])));
+    node.seat_taken(worker);
+  }
+  void say(int worker, const Packet& packet) {
+    lines_[worker].send(packet);
+    node.serve();
+  }
+  // It leaves a view that cannot go on.
+  void leave_failed(int worker, std::uint64_t view) {
+    say(worker, {.kind = PacketKind::kFailed, .view = view, .text = "the state arrived damaged"});
+    say(worker, {.kind = PacketKind::kLeft, .view = view});
+  }
+  void close_line(int worker) {
+    lines_[worker] = PacketSocket();
+    node.serve();
+  }
+  void write(int worker, const std::string& bytes) {
+    ASSERT_GT(::write(lines_[worker].descriptor().get(), bytes.data(), bytes.size()), 0);
+  }
+  // That the worker was given last, since it was asked; 0: none.
+  std::uint64_t view_of(int worker) {
+    lines_[worker].read();
+    std::uint64_t view = 0;
+    while (const auto packet = lines_[worker].take()) {
+      if (packet->kind == PacketKind::kRun) view = packet->view;
+    }
+    return view;
+  }
+  // Both fail in one view after another until they get none; how many they had.
+  int fail_until_the_end() {
+    int failed = 0;
+    for (std::uint64_t view = view_of(0); view != 0 && failed < 100; view = view_of(0)) {
+      for (const int worker : {0, 1}) leave_failed(worker, view);
+      ++failed;
+    }
+    return failed;
+  }
+
+  std::vector<std::string> log;
+  Node node;
+
+ private:
+  PacketSocket lines_[2];
+};
+
+// A peer's report comes first, then the kernel closes the line, and last it says how it ended.
+TEST(NodeTest, AViewWaitsToHearHowAWorkerHasEnded) {
+  Pair pair;
+  pair.leave_failed(0, 1);
+  pair.close_line(1);
+  EXPECT_EQ(pair.view_of(0), 0u);
+  pair.node.worker_ended(1, "was drained", false);
+  EXPECT_EQ(pair.view_of(0), 2u);
+  EXPECT_THAT(pair.log,
+              ElementsAre(HasSubstr("1 of 2 workers go on after step 0: worker 1 was drained")));
+
+  pair.start(1);
+  pair.say(1, Pair::ready());
+  pair.say(0, {.kind = PacketKind::kLeft, .view = 2, .second = 1});
+  EXPECT_EQ(pair.view_of(1), 3u);
+  EXPECT_THAT(pair.log.back(), HasSubstr("after step 0: worker 1 is back"));
+}
+
+TEST(NodeTest, ALineThatHasEndedIsNotPolled) {
+  Pair pair;
+  pair.close_line(1);
+  std::vector<pollfd> waits;
+  pair.node.add_to(waits);
+  EXPECT_EQ(waits.size(), 1u);
+  EXPECT_GT(pair.node.nap(), std::chrono::milliseconds(0));
+}
+
+// Its process lives on.
+TEST(NodeTest, AWorkerWithoutALineIsNotWaitedForForEver) {
+  Pair pair({.leave = milliseconds(20)});
+  pair.close_line(1);
+  std::this_thread::sleep_for(pair.node.nap());
+  pair.leave_failed(0, 1);
+  EXPECT_EQ(pair.view_of(0), 2u);
+  EXPECT_THAT(pair.log.back(), HasSubstr("worker 1 has ended its line"));
+  pair.node.worker_ended(1, "was killed by SIGKILL", false);
+  EXPECT_EQ(pair.view_of(0), 0u);
+}
+
+TEST(NodeTest, AWorkerThatSaysNonsenseIsKilledAndTheViewSaysSo) {
+  Pair pair;
+  pair.write(1, std::string(64, 'x'));
+  pair.node.serve();
+  EXPECT_THAT(pair.node.take_stuck(), ElementsAre(1));
+  pair.leave_failed(0, 1);
+  pair.node.worker_ended(1, "was killed by SIGKILL", false);
+  EXPECT_EQ(pair.view_of(0), 2u);
+  EXPECT_THAT(pair.log.back(), HasSubstr("worker 1 said what makes no sense"));
+}
+
+// What it said last may be anything.
+TEST(NodeTest, NonsenseAtTheEndIsTheWorkersAlone) {
+  Pair pair;
+  pair.leave_failed(0, 1);
+  pair.write(1, std::string(64, 'x'));
+  pair.node.worker_ended(1, "was killed by SIGKILL", false);
+  EXPECT_EQ(pair.view_of(0), 2u);
+}
+
+TEST(NodeTest, TheFirstViewDoesNotWaitForWhoIsLate) {
+  Pair patient({}, /*both_ready=*/false);
+  EXPECT_EQ(patient.view_of(0), 0u);
+
+  Pair pair({.late = milliseconds(20)}, /*both_ready=*/false);
+  std::this_thread::sleep_for(pair.node.nap());
+  pair.node.serve();
+  EXPECT_EQ(pair.view_of(0), 1u);
+  EXPECT_THAT(pair.log, ElementsAre(HasSubstr("worker 1 is not ready"), HasSubstr("1 of 2")));
+  pair.say(1, Pair::ready());
+  pair.say(0, {.kind = PacketKind::kLeft, .view = 1, .second = 1});
+  EXPECT_EQ(pair.view_of(1), 2u);
+}
+
+TEST(NodeTest, ViewsThatFailInVainEndTheJobAndSayWhatWasSaid) {
+  Pair pair;
+  pair.leave_failed(0, 1);
+  pair.leave_failed(1, 1);
+  EXPECT_EQ(pair.fail_until_the_end(), 4);
+  ASSERT_TRUE(pair.node.end());
+  EXPECT_EQ(pair.node.end()->code, 200);
+  EXPECT_THAT(pair.node.end()->message,
+              AllOf(HasSubstr("5 views one after another"),
+                    HasSubstr("worker 0 said: the state arrived damaged; so this node gives up")));
+}
+
+TEST(NodeTest, AStepOrALossBeginsTheCountOfViewsInVainAgain) {
+  Pair pair;
+  pair.say(0, {.kind = PacketKind::kApplied, .view = 1, .first = 1, .text = record_text({})});
+  for (const int worker : {0, 1}) pair.leave_failed(worker, 1);
+  for (std::uint64_t view = 2; view < 9; ++view) {
+    for (const int worker : {0, 1}) pair.leave_failed(worker, view);
+  }
+  pair.leave_failed(0, 9);
+  pair.node.worker_ended(1, "was killed by SIGKILL", false);
+  pair.start(1);
+  pair.say(1, Pair::ready());
+  pair.say(0, {.kind = PacketKind::kLeft, .view = 10, .second = 1});
+  EXPECT_EQ(pair.fail_until_the_end(), 10);
+  ASSERT_TRUE(pair.node.end());
+  EXPECT_THAT(pair.node.end()->message,
+              AllOf(HasSubstr("10 views one after another"), HasSubstr("so the job ends")));
+}
+
+}  // namespace
+}  // namespace tandem::elastic
