@@ -71,13 +71,13 @@ struct ExampleSet {
 ExampleSet make_examples(RawExamples raw, const LabelSet& labels, std::string_view delimiter,
                          bool pairs, bool need_labels);
 
-// The problem that the labels are of. Throws DataError and ConfigError that name the file, for labels
-// that the script or --do_regression cannot use.
+// The problem that the labels are of. Throws DataError and ConfigError that name the file, for
+// labels that the script or --do_regression cannot use.
 Problem problem_of(const RawExamples& raw, const ClassificationArguments& arguments);
 // Throws DataError that names the file and row of the first example without a label.
 void require_labels(const RawExamples& raw);
-// The labels of the examples that `known` has not, in the order of the examples, each with its first
-// place: "'dev.csv', row 2 (line 3)".
+// The labels of the examples that `known` has not, in the order of the examples, each with its
+// first place: "'dev.csv', row 2 (line 3)".
 struct PlacedLabel {
   std::string label, place;
 };

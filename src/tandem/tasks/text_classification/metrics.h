@@ -29,8 +29,8 @@ Metrics class_metrics(MetricSet set, std::span<const std::int32_t> predictions,
 Metrics value_metrics(MetricSet set, std::span<const float> predictions,
                       std::span<const float> labels);
 
-// Counts of a table of texts and labels of which several may be right, taken text by text: the table
-// itself may be too large to keep.
+// Counts of a table of texts and labels of which several may be right, taken text by text: the
+// table itself may be too large to keep.
 struct CellCounts {
   std::size_t texts = 0, equal_texts = 0;  // equal: in every cell
   std::size_t right = 0, predicted = 0, labelled = 0;
