@@ -1,5 +1,6 @@
 #include "tandem/data/arrow_batch.h"
 
+#include <fmt/format.h>
 #include <zstd.h>
 
 #include <algorithm>
@@ -183,7 +184,8 @@ void ArrowBatch::read_texts(const ArrowField& field, Column& column) {
   column.texts.resize(column.size);
   for (std::size_t i = 0; i < column.size; ++i) {
     column.texts[i] = data.part(offsets[i], offsets[i + 1] - offsets[i]).text();
-    require_utf8(column.texts[i], field.name, i);
+    require_utf8(column.texts[i],
+                 [&] { return fmt::format("column \"{}\", value {}", field.name, i + 1); });
   }
 }
 

@@ -25,7 +25,7 @@ class CsvSource final : public TableSource {
     if (text_.starts_with("\xef\xbb\xbf")) text_.remove_prefix(3);
     if (!next_record()) raise<DataError>("the file is empty");
     for (std::size_t i = 0; i < fields_.size(); ++i) {
-      require_utf8(fields_[i].text, fmt::format("number {} of the header", i + 1), 0);
+      require_utf8(fields_[i].text, [&] { return fmt::format("column {} of the header", i + 1); });
       names_.emplace_back(fields_[i].text);
     }
   }
@@ -54,7 +54,9 @@ class CsvSource final : public TableSource {
       for (std::size_t c = 0; c < columns.size(); ++c) {
         const Field& field = fields_[columns[c]];
         Column& column = table.columns[c];
-        require_utf8(field.text, column.name, num_rows_before_ + table.num_rows);
+        require_utf8(field.text, [&] {
+          return fmt::format("{}, column \"{}\"", place(table.num_rows), column.name);
+        });
         column.texts.push_back(field.text);
         column.valid.push_back(field.quoted || !field.text.empty() ? 1 : 0);
         ++column.size;

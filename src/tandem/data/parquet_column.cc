@@ -1,5 +1,6 @@
 #include "tandem/data/parquet_column.h"
 
+#include <fmt/format.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -178,7 +179,8 @@ class LeafReader {
 
   void check_texts(const ParquetLeaf& values, std::size_t before) const {
     for (std::size_t i = before; i < values.texts.size(); ++i) {
-      require_utf8(values.texts[i], node_.name, i);
+      require_utf8(values.texts[i],
+                   [&] { return fmt::format("column \"{}\", value {}", node_.name, i + 1); });
     }
   }
 

@@ -218,8 +218,9 @@ TEST_F(Csv, ErrorsNameRowAndColumn) {
   EXPECT_THAT(error(head + "2,\"q"), HasSubstr("row 2 (line 3), column \"question\": the quote "
                                                "that opens the field is never closed"));
   EXPECT_THAT(error(head + "2,\"q\"x,c,[]\n"), HasSubstr("text behind the closing quote"));
-  EXPECT_THAT(error(head + "2,q\xff,c,[]\n"),
-              HasSubstr("column \"question\", value 2: not UTF-8: byte 1 of the text is 0xff"));
+  EXPECT_THAT(
+      error(head + "2,q\xff,c,[]\n"),
+      HasSubstr("row 2 (line 3), column \"question\": not UTF-8: byte 1 of the text is 0xff"));
   EXPECT_THAT(error(head + "2,q,c,\n"),
               HasSubstr("row 2 (line 3) (id '2'): column \"answers\" is null"));
   EXPECT_THAT(error(head + "2,,c,[]\n"), HasSubstr("column \"question\" is null"));

@@ -15,11 +15,11 @@ const Column* Column::field(std::string_view field_name) const {
   return found == children.end() ? nullptr : &*found;
 }
 
-void require_utf8(std::string_view text, std::string_view column, std::size_t row) {
+void require_utf8(std::string_view text, FunctionRef<std::string()> where) {
   if (simdjson::validate_utf8(text.data(), text.size())) return;
   const std::size_t byte = text::find_invalid_utf8(text).value_or(0);
-  raise<DataError>("column \"{}\", value {}: not UTF-8: byte {} of the text is 0x{:02x}", column,
-                   row + 1, byte, static_cast<unsigned char>(text[byte]));
+  raise<DataError>("{}: not UTF-8: byte {} of the text is 0x{:02x}", where(), byte,
+                   static_cast<unsigned char>(text[byte]));
 }
 
 }  // namespace tandem::data

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/core/thread_pool.h"
+
 namespace tandem::data {
 
 // One column of a batch of rows, or a part of one: nested types are trees of columns, laid out as
@@ -64,7 +66,7 @@ class TableSource {
 };
 
 // Checks a text that goes into a column, once, where it enters the program. Throws DataError that
-// names the column and the byte.
-void require_utf8(std::string_view text, std::string_view column, std::size_t row);
+// begins with where(), and names the byte.
+void require_utf8(std::string_view text, FunctionRef<std::string()> where);
 
 }  // namespace tandem::data

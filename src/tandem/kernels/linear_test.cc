@@ -104,12 +104,18 @@ TEST(Linear, ReferenceMultipliesSmallMatricesByHand) {
   EXPECT_EQ(grad_bias, (std::vector<float>{4, 6}));
 }
 
+// What packing depends on: outputs and reductions of no, one and several panels and slices. Few
+// rows are enough.
+const Shape kPackedShapes[] = {{1, 1, 1},      {1, 32, 48},    {7, 2, 384},  {17, 48, 33},
+                               {65, 390, 17},  {33, 100, 777}, {3, 5, 1500}, {9, 176, 80},
+                               {61, 192, 384}, {389, 96, 40}};
+
 // Weights that are packed once, in passes of any number of rows.
 template <class T>
 void compare_packed(const std::string& implementation) {
   Runtime runtime("gemm=" + implementation, 2, kPrecisionOf<T>);
   const Context ctx = runtime.context();
-  for (const Shape& s : kShapes) {
+  for (const Shape& s : kPackedShapes) {
     const Operands<T> in(s);
     const PackedWeight<T> packed(ctx, s.N, s.K, in.weight.data());
     for (const std::size_t rows : {s.M, s.M / 2 + 1}) {

@@ -52,8 +52,8 @@ void check_fits(const TensorView& tensor, const nn::ParameterSpec& parameter,
     const std::string_view advice =
         parameter.name.starts_with(base_prefix)
             ? "do config.json and these weights belong together?"
-            : "the head was trained for another number of labels; --ignore_mismatched_sizes draws "
-              "it anew";
+            : "the head was trained for another number of labels; a job draws it anew with "
+              "--ignore_mismatched_sizes";
     raise<DataError>("{}: tensor '{}' has shape {}; the model needs {} for {} ({})", file.string(),
                      tensor.name, shape_to_string(tensor.shape), shape_to_string(parameter.shape),
                      parameter.name, advice);

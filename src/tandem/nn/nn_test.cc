@@ -6,6 +6,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/nn/layer_norm.h"
+#include "tandem/nn/linear.h"
 #include "tandem/nn/packed_batch.h"
 #include "tandem/nn/parameter_layout.h"
 #include "tandem/nn/pass.h"
@@ -98,6 +99,79 @@ void expect_recomputed_layer_norm_has_the_same_bits(const kernels::KernelSet& ke
     }
   }
   EXPECT_EQ(std::memcmp(sum.data(), saved.sum.data(), saved.sum.size_bytes()), 0);
+}
+
+// Two layers of one arena; the second is used less often.
+template <class T>
+void expect_packed_after_some_passes() {
+  constexpr std::size_t kRows = 5, kOut = 40, kIn = 24, kSize = kOut * kIn;
+  constexpr int kUnpacked = PackedLinears::kPassesUnpacked;
+  ThreadPool threads(2);
+  const kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures::detect());
+  kernels::Scratch scratch(2);
+  const kernels::Context context{threads, kernels, scratch};
+  std::vector<T> matrices(2 * kSize), x(kRows * kIn);
+  for (std::size_t i = 0; i < matrices.size(); ++i)
+    matrices[i] = to_storage<T>(static_cast<float>(i * 7 % 113) / 50 - 1);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = to_storage<T>(static_cast<float>(i * 5 % 89) / 40 - 1);
+  const std::vector<float> biases(kOut, 0.5f);
+  const auto layer = [&](std::size_t weight) {
+    return Linear{
+        .weight = weight, .bias = 0, .out_features = kOut, .in_features = kIn, .name = "layer"};
+  };
+  PackedLinears packed;
+  for (int pass = 0; pass < kUnpacked; ++pass)
+    EXPECT_EQ(packed.use(context, layer(0), matrices.data()), nullptr) << pass;
+  const kernels::PackedWeight<T>* first = packed.use(context, layer(0), matrices.data());
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(packed.use(context, layer(0), matrices.data()), first);
+  for (int pass = 0; pass < kUnpacked; ++pass)
+    EXPECT_EQ(packed.use(context, layer(kSize), matrices.data() + kSize), nullptr) << pass;
+  const auto* second = packed.use(context, layer(kSize), matrices.data() + kSize);
+  ASSERT_NE(second, nullptr);
+
+  std::vector<T> want(kRows * kOut), got(kRows * kOut);
+  kernels::linear_forward<T>(context, kRows, kOut, kIn, x.data(), matrices.data() + kSize,
+                             biases.data(), want.data());
+  kernels::linear_forward<T>(context, kRows, *second, x.data(), biases.data(), got.data());
+  EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(T)), 0);
+}
+
+// Whoever is asked once has not packed for nothing; who is asked often gets the same bits sooner.
+TEST(PackedLinears, LayersArePackedAfterSomePasses) {
+  expect_packed_after_some_passes<float>();
+  expect_packed_after_some_passes<bfloat16>();
+}
+
+// What a model's layers do with it.
+TEST(PackedLinears, ALayerSwitchesOverWithTheSameBits) {
+  constexpr std::size_t kRows = 3, kOut = 32, kIn = 48;
+  ThreadPool threads(2);
+  const kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures::detect());
+  kernels::Scratch scratch(2);
+  const kernels::Context context{threads, kernels, scratch};
+  std::vector<float> weights(kOut * kIn + kOut), x(kRows * kIn);
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    weights[i] = static_cast<float>(i * 7 % 113) / 50 - 1;
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 5 % 89) / 40 - 1;
+  const Linear linear{
+      .weight = 0, .bias = kOut * kIn, .out_features = kOut, .in_features = kIn, .name = "layer"};
+  PackedLinears packed;
+  Weights read{weights, {}};
+  read.packed = &packed;
+  std::vector<std::vector<float>> outputs;
+  for (int pass = 0; pass < PackedLinears::kPassesUnpacked + 2; ++pass) {
+    outputs.emplace_back(kRows * kOut);
+    linear_forward<float>({context, read, {}, {}}, linear, x, outputs.back());
+    EXPECT_EQ(outputs.back(), outputs.front()) << pass;
+  }
+  const auto* panels = packed.use(context, linear, weights.data());
+  ASSERT_NE(panels, nullptr);
+  if (panels->panels() == nullptr) return;  // kernels that read weights as they are
+  std::fill(weights.begin(), weights.begin() + kOut * kIn, 7.0f);
+  linear_forward<float>({context, read, {}, {}}, linear, x, outputs.back());
+  EXPECT_EQ(outputs.back(), outputs.front()) << "the panels are read, not the weights";
 }
 
 TEST(LayerNorm, RecomputeGivesTheSameBits) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "tandem/core/error.h"
 #include "tandem/tasks/text_classification/numpy_permutation.h"
@@ -94,14 +95,16 @@ class Labeller {
 
   // The list may be empty.
   void add_cells(std::size_t row) {
-    const std::size_t begin = set_.values.size();
-    set_.values.resize(begin + labels_.names.size(), 0.0f);
-    if (raw_.labels.kind == Column::Kind::kOther || raw_.labels.is_null(row)) return;
-    if (raw_.labels.kind != Column::Kind::kList)
-      fail(row, "the label has the type {}, expected a list of labels", raw_.labels.type);
-    for (std::size_t cell = raw_.labels.begins[row]; cell < raw_.labels.begins[row + 1]; ++cell)
-      set_.values[begin +
-                  static_cast<std::size_t>(id_of(raw_.labels.children.front(), cell, row))] = 1.0f;
+    if (set_.begins.empty()) set_.begins.push_back(0);
+    std::set<std::int32_t> classes;
+    if (raw_.labels.kind != Column::Kind::kOther && !raw_.labels.is_null(row)) {
+      if (raw_.labels.kind != Column::Kind::kList)
+        fail(row, "the label has the type {}, expected a list of labels", raw_.labels.type);
+      for (std::size_t cell = raw_.labels.begins[row]; cell < raw_.labels.begins[row + 1]; ++cell)
+        classes.insert(id_of(raw_.labels.children.front(), cell, row));
+    }
+    set_.classes.insert(set_.classes.end(), classes.begin(), classes.end());
+    set_.begins.push_back(set_.classes.size());
   }
 
   const RawExamples& raw_;
@@ -226,6 +229,25 @@ ExampleSet make_examples(RawExamples raw, const LabelSet& labels, std::string_vi
   return set;
 }
 
+Problem problem_of(const RawExamples& raw, const ClassificationArguments& arguments) {
+  const Column& labels = raw.labels;
+  const bool numbers = labels.kind == Column::Kind::kNumber;
+  const bool lists = labels.kind == Column::Kind::kList;
+  const bool regression = arguments.do_regression.value_or(numbers);
+  if (regression && !numbers && labels.kind != Column::Kind::kInteger) {
+    raise<ConfigError>("--do_regression true: {}: the labels have the type {}, expected numbers",
+                       raw.rows.place(0), labels.type);
+  }
+  if (regression) return Problem::kRegression;
+  if (lists && arguments.script == Script::kGlue) {
+    raise<DataError>(
+        "{}: the labels are lists, which run_glue cannot use; tandem run_classification trains on "
+        "several labels per text",
+        raw.rows.place(0));
+  }
+  return lists ? Problem::kMultiLabel : Problem::kSingleLabel;
+}
+
 void require_labels(const RawExamples& raw) {
   for (const std::uint32_t row : raw.used) {
     if (raw.labels.kind == Column::Kind::kOther || raw.labels.is_null(row))
@@ -233,19 +255,23 @@ void require_labels(const RawExamples& raw) {
   }
 }
 
-std::optional<std::string> place_of_label(const RawExamples& raw, std::string_view label) {
+std::vector<PlacedLabel> other_labels(const RawExamples& raw, const LabelSet& known) {
   const Column& column = raw.labels;
   const bool lists = column.kind == Column::Kind::kList;
+  const Column& cells = lists ? column.children.front() : column;
+  std::vector<PlacedLabel> others;
+  std::set<std::string> seen;
   for (const std::uint32_t row : raw.used) {
     if (column.kind == Column::Kind::kOther || column.is_null(row)) continue;
     const std::size_t begin = lists ? column.begins[row] : row;
     const std::size_t end = lists ? column.begins[row + 1] : row + 1;
     for (std::size_t cell = begin; cell < end; ++cell) {
-      if (label_text(lists ? column.children.front() : column, cell) == label)
-        return raw.rows.place(row);
+      const auto text = label_text(cells, cell);
+      if (!text || is_no_label(cells, cell) || known.ids.contains(*text)) continue;
+      if (seen.insert(*text).second) others.push_back({*text, raw.rows.place(row)});
     }
   }
-  return std::nullopt;
+  return others;
 }
 
 std::optional<std::string> first_fraction(const RawExamples& raw) {

@@ -50,14 +50,19 @@ struct ExampleSet {
   std::vector<std::string_view> first;   // per example
   std::vector<std::string_view> second;  // empty: single texts
   // Labels; all empty when the part has none.
-  std::vector<std::int32_t> classes;  // kSingleLabel
-  std::vector<float> values;  // kRegression [examples]; kMultiLabel [examples, labels], 0 or 1
+  std::vector<std::int32_t> classes;  // kSingleLabel; kMultiLabel: those of all examples
+  std::vector<std::size_t> begins;    // kMultiLabel: of each example in classes, and the end
+  std::vector<float> values;          // kRegression
   data::Rows rows;
   std::vector<std::uint32_t> used;  // row of each example
   std::deque<std::string> joined;   // texts of several columns
 
   std::size_t size() const { return first.size(); }
-  bool labelled() const { return !classes.empty() || !values.empty(); }
+  bool labelled() const { return !classes.empty() || !begins.empty() || !values.empty(); }
+  // kMultiLabel: in ascending order, each once.
+  std::span<const std::int32_t> classes_of(std::size_t i) const {
+    return std::span(classes).subspan(begins[i], begins[i + 1] - begins[i]);
+  }
 };
 
 // `need_labels`: training and evaluation; else rows without labels make a set without. Throws
@@ -66,10 +71,17 @@ struct ExampleSet {
 ExampleSet make_examples(RawExamples raw, const LabelSet& labels, std::string_view delimiter,
                          bool pairs, bool need_labels);
 
+// The problem that the labels are of. Throws DataError and ConfigError that name the file, for
+// labels that the script or --do_regression cannot use.
+Problem problem_of(const RawExamples& raw, const ClassificationArguments& arguments);
 // Throws DataError that names the file and row of the first example without a label.
 void require_labels(const RawExamples& raw);
-// "'dev.csv', row 2 (line 3)": the first example with this label; nothing when there is none.
-std::optional<std::string> place_of_label(const RawExamples& raw, std::string_view label);
+// The labels of the examples that `known` has not, in the order of the examples, each with its
+// first place: "'dev.csv', row 2 (line 3)".
+struct PlacedLabel {
+  std::string label, place;
+};
+std::vector<PlacedLabel> other_labels(const RawExamples& raw, const LabelSet& known);
 // "'dev.csv', row 2 (line 3): 0.5": the first example whose label is a number and not a whole one;
 // nothing when there is none.
 std::optional<std::string> first_fraction(const RawExamples& raw);

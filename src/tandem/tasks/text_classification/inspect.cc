@@ -18,9 +18,10 @@ namespace {
 nlohmann::ordered_json label_of(const ExampleSet& examples, const LabelSet& labels, std::size_t i) {
   if (labels.problem == Problem::kSingleLabel) return examples.classes[i];
   if (labels.problem == Problem::kRegression) return examples.values[i];
-  const std::size_t width = labels.num_outputs();
-  const auto cells = std::span(examples.values).subspan(i * width, width);
-  return std::vector<int>(cells.begin(), cells.end());
+  std::vector<int> cells(labels.num_outputs());
+  for (const std::int32_t label : examples.classes_of(i))
+    cells[static_cast<std::size_t>(label)] = 1;
+  return cells;
 }
 
 LabelSet labels_of(const RawExamples& raw, const ClassificationArguments& arguments) {
@@ -29,7 +30,7 @@ LabelSet labels_of(const RawExamples& raw, const ClassificationArguments& argume
     return glue_labels(*find_glue_task(*arguments.task_name), {}, differs);
   }
   const data::Column* column = &raw.labels;
-  return collect_labels(problem_of(raw.labels, arguments), std::span(&column, 1), arguments.script);
+  return collect_labels(problem_of(raw, arguments), std::span(&column, 1), arguments.script);
 }
 
 }  // namespace

@@ -68,28 +68,6 @@ bool is_no_label(const Column& column, std::size_t i) {
   return column.kind == Column::Kind::kNumber && column.numbers[i] == -1;
 }
 
-Problem problem_of(const Column& column, const ClassificationArguments& arguments) {
-  const bool numbers = column.kind == Column::Kind::kNumber;
-  if (arguments.do_regression) {
-    if (!*arguments.do_regression && !numbers) {
-      return column.kind == Column::Kind::kList ? Problem::kMultiLabel : Problem::kSingleLabel;
-    }
-    if (*arguments.do_regression && !numbers && column.kind != Column::Kind::kInteger) {
-      raise<ConfigError>("--do_regression true: the labels have the type {}, expected numbers",
-                         column.type);
-    }
-    return *arguments.do_regression ? Problem::kRegression : Problem::kSingleLabel;
-  }
-  if (numbers) return Problem::kRegression;
-  const bool lists = column.kind == Column::Kind::kList;
-  if (lists && arguments.script == Script::kGlue) {
-    raise<DataError>(
-        "the labels are lists, which run_glue cannot use; tandem run_classification trains on "
-        "several labels per text");
-  }
-  return lists ? Problem::kMultiLabel : Problem::kSingleLabel;
-}
-
 LabelSet collect_labels(Problem problem, std::span<const Column* const> columns, Script script) {
   LabelSet labels;
   labels.problem = problem;

@@ -41,9 +41,6 @@ std::optional<std::string> label_text(const data::Column& column, std::size_t i)
 // A number that stands for no label, as GLUE's test sets have.
 bool is_no_label(const data::Column& column, std::size_t i);
 
-// The problem that a label column is of.
-Problem problem_of(const data::Column& column, const ClassificationArguments& arguments);
-
 // Labels of single sentences, pairs or numbers as run_glue and run_classification order them:
 // integers by value (run_glue) or as text (run_classification), texts by code point.
 LabelSet collect_labels(Problem problem, std::span<const data::Column* const> columns,

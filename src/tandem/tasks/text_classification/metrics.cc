@@ -189,26 +189,29 @@ Metrics value_metrics(MetricSet set, std::span<const float> predictions,
        {"spearmanr", correlation(std::span<const double>(x), std::span<const double>(y))}});
 }
 
-Metrics cell_metrics(MetricSet set, std::span<const std::uint8_t> predictions,
-                     std::span<const std::uint8_t> labels, std::size_t num_labels) {
-  check_sizes(predictions.size(), labels.size());
+void CellCounts::add(std::span<const float> logits, std::span<const std::int32_t> labels) {
+  const auto is_predicted = [](float logit) { return logit > 0; };
+  const auto found =
+      static_cast<std::size_t>(std::count_if(logits.begin(), logits.end(), is_predicted));
+  const auto both =
+      static_cast<std::size_t>(std::count_if(labels.begin(), labels.end(), [&](std::int32_t label) {
+        return is_predicted(logits[static_cast<std::size_t>(label)]);
+      }));
+  ++texts;
+  equal_texts += both == found && both == labels.size();
+  right += both;
+  predicted += found;
+  labelled += labels.size();
+}
+
+Metrics cell_metrics(MetricSet set, const CellCounts& counts) {
+  TANDEM_CHECK(counts.texts > 0, "no texts were counted");
   if (set == MetricSet::kAccuracy) {
-    std::size_t equal = 0;
-    for (std::size_t at = 0; at < labels.size(); at += num_labels) {
-      const auto a = predictions.subspan(at, num_labels), b = labels.subspan(at, num_labels);
-      equal += std::equal(a.begin(), a.end(), b.begin());
-    }
     return {
-        {"accuracy", static_cast<double>(equal) / static_cast<double>(labels.size() / num_labels)}};
+        {"accuracy", static_cast<double>(counts.equal_texts) / static_cast<double>(counts.texts)}};
   }
   TANDEM_CHECK(set == MetricSet::kMicroF1, "no metric of cells");
-  std::size_t right = 0, predicted = 0, labelled = 0;
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    right += predictions[i] != 0 && labels[i] != 0;
-    predicted += predictions[i] != 0;
-    labelled += labels[i] != 0;
-  }
-  return {{"f1", f1_of_counts(right, predicted, labelled)}};
+  return {{"f1", f1_of_counts(counts.right, counts.predicted, counts.labelled)}};
 }
 
 std::int32_t argmax(std::span<const float> logits) {

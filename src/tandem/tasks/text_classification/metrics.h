@@ -29,10 +29,19 @@ Metrics class_metrics(MetricSet set, std::span<const std::int32_t> predictions,
 Metrics value_metrics(MetricSet set, std::span<const float> predictions,
                       std::span<const float> labels);
 
-// kMicroF1: over all cells of two tables of 0 and 1; 0 when nothing is predicted and nothing true.
-// kAccuracy: the share of rows (of `num_labels` cells) that are equal in every cell.
-Metrics cell_metrics(MetricSet set, std::span<const std::uint8_t> predictions,
-                     std::span<const std::uint8_t> labels, std::size_t num_labels);
+// Counts of a table of texts and labels of which several may be right, taken text by text: the
+// table itself may be too large to keep.
+struct CellCounts {
+  std::size_t texts = 0, equal_texts = 0;  // equal: in every cell
+  std::size_t right = 0, predicted = 0, labelled = 0;
+
+  // A label is predicted where its logit is above 0; `labels`: the right ones, each once.
+  void add(std::span<const float> logits, std::span<const std::int32_t> labels);
+};
+
+// kMicroF1: over all cells; 0 when nothing is predicted and nothing true. kAccuracy: the share of
+// texts that are equal in every cell.
+Metrics cell_metrics(MetricSet set, const CellCounts& counts);
 
 // The first of equal maxima.
 std::int32_t argmax(std::span<const float> logits);

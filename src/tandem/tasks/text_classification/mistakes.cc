@@ -66,20 +66,23 @@ Mistake judge(const ExampleSet& examples, const LabelSet& labels, std::span<cons
     mistake.rightness = 1 / (1 + error);
     if (!(error <= 0.5)) mistake.expected = fmt::format("{:.3f}", examples.values[i]);
   } else {
-    const std::size_t width = labels.names.size();
-    std::size_t wrong = 0;
-    const auto is_expected = [&](std::size_t k) { return examples.values[i * width + k] != 0; };
-    for (std::size_t k = 0; k < width; ++k) wrong += is_expected(k) != (logits[k] > 0);
+    const auto expected = examples.classes_of(i);
+    CellCounts counts;
+    counts.add(logits, expected);
+    const std::size_t wrong = counts.predicted + counts.labelled - 2 * counts.right;
     mistake.rightness = 1 / (1 + static_cast<double>(wrong));
-    if (wrong > 0) mistake.expected = list_text(labels, is_expected);
+    if (wrong > 0) {
+      mistake.expected = list_text(labels, [&](std::size_t k) {
+        return std::binary_search(expected.begin(), expected.end(), static_cast<std::int32_t>(k));
+      });
+    }
   }
   return mistake;
 }
 
 std::string matrix_html(const Mistakes& mistakes) {
-  constexpr std::size_t kMost = 30;  // labels
   const std::size_t n = mistakes.labels.size();
-  if (mistakes.confusion.empty() || n > kMost) return "";
+  if (mistakes.confusion.empty()) return "";
   std::string text = "<table class=\"confusion\">\n<tr><th>expected \\ predicted</th>";
   for (const std::string& label : mistakes.labels)
     text += fmt::format("<th>{}</th>", escape_html(label));
@@ -131,7 +134,7 @@ std::string prediction_text(const LabelSet& labels, std::span<const float> logit
 }
 
 Mistakes find_mistakes(const ExampleSet& examples, const LabelSet& labels,
-                       std::span<const float> logits, std::size_t limit) {
+                       std::span<const std::span<const float>> logits, std::size_t limit) {
   const std::size_t width = labels.num_outputs();
   Mistakes mistakes{.problem = labels.problem,
                     .num_texts = examples.size(),
@@ -139,10 +142,11 @@ Mistakes find_mistakes(const ExampleSet& examples, const LabelSet& labels,
                     .labels = labels.names,
                     .confusion = {},
                     .shown = {}};
-  if (labels.problem == Problem::kSingleLabel) mistakes.confusion.resize(width * width);
+  if (labels.problem == Problem::kSingleLabel && width <= kMostOfMatrix)
+    mistakes.confusion.resize(width * width);
   for (std::size_t i = 0; i < examples.size(); ++i) {
-    const auto own = logits.subspan(i * width, width);
-    if (labels.problem == Problem::kSingleLabel) {
+    const auto own = logits[i];
+    if (!mistakes.confusion.empty()) {
       ++mistakes.confusion[static_cast<std::size_t>(examples.classes[i]) * width +
                            static_cast<std::size_t>(argmax(own))];
     }

@@ -20,19 +20,22 @@ struct Mistake {
   std::string place;
 };
 
+// Of a matrix that people can read.
+inline constexpr std::size_t kMostOfMatrix = 30;
+
 struct Mistakes {
   Problem problem = Problem::kSingleLabel;
   std::size_t num_texts = 0;
   std::size_t num_wrong = 0;        // kRegression: those that are off by more than half
   std::vector<std::string> labels;  // of the matrix, by id
-  // [expected, predicted] counts of texts; kSingleLabel only.
+  // [expected, predicted] counts of texts; kSingleLabel with at most kMostOfMatrix labels only.
   std::vector<std::size_t> confusion;
   std::vector<Mistake> shown;  // the first ones in order; kRegression: the worst ones
 };
 
-// Of a set with labels and the model's logits [texts, outputs].
+// Of a set with labels and the model's logits of each text, [outputs].
 Mistakes find_mistakes(const ExampleSet& examples, const LabelSet& labels,
-                       std::span<const float> logits, std::size_t limit);
+                       std::span<const std::span<const float>> logits, std::size_t limit);
 
 // A confusion matrix, and a list that report.js searches.
 tasks::ReportSection mistakes_section(const Mistakes& mistakes);

@@ -39,8 +39,7 @@ inline GoldenRows read_golden_rows(const GoldenTask& task) {
   RawExamples raw = reader.read(files, std::nullopt, "train", 64);
   const data::Column* column = &raw.labels;
   GoldenRows rows;
-  rows.labels =
-      collect_labels(problem_of(raw.labels, arguments), std::span(&column, 1), arguments.script);
+  rows.labels = collect_labels(problem_of(raw, arguments), std::span(&column, 1), arguments.script);
   rows.examples = make_examples(std::move(raw), rows.labels, " ", task.pairs, true);
   return rows;
 }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "tandem/core/error.h"
 #include "tandem/data/read_rows.h"
@@ -97,7 +98,7 @@ LabelSet TextClassificationJob::choose_labels(std::span<const std::string> of_mo
     const bool one = of_model.size() == 1;
     return model_labels(one ? Problem::kRegression : Problem::kSingleLabel, of_model);
   }
-  const Problem problem = problem_of(first->labels, arguments_);
+  const Problem problem = problem_of(*first, arguments_);
   if (!train_) {
     if (problem == Problem::kRegression && !tasks::are_default_names(of_model)) {
       raise<DataError>("{}: the labels are numbers, but the model has classes: {}",
@@ -122,9 +123,7 @@ LabelSet TextClassificationJob::labels_of_data(Problem problem) {
     }
   }
   LabelSet labels = collect_labels(problem, columns, arguments_.script);
-  for (const std::string& name : labels.names) {
-    if (of_train.ids.find(name) == of_train.ids.end()) note_unlearnt(name);
-  }
+  if (columns.size() > 1) note_unlearnt(of_train);
   if (problem != Problem::kRegression && labels.names.size() < 2) {
     raise<DataError>(
         "{}: {} in column \"{}\", and classification needs two labels or more; for numbers to "
@@ -138,17 +137,26 @@ LabelSet TextClassificationJob::labels_of_data(Problem problem) {
   return labels;
 }
 
-// The model has an output for it, as run_classification.py's has.
-void TextClassificationJob::note_unlearnt(const std::string& label) {
+// The model has outputs for them, as run_classification.py's has.
+void TextClassificationJob::note_unlearnt(const LabelSet& of_train) {
+  constexpr std::size_t kShown = 20;
+  std::map<std::string, std::string> places;  // of each label the first
   for (const auto* parts : {&eval_, &test_}) {
     for (const RawExamples& raw : *parts) {
-      if (const auto place = place_of_label(raw, label)) {
-        notes_.push_back(
-            fmt::format("{}: the label '{}' is not in the training data, so it cannot be learnt",
-                        *place, label));
-        return;
-      }
+      if (raw.labels.kind != train_->labels.kind) continue;
+      for (PlacedLabel& other : other_labels(raw, of_train))
+        places.emplace(std::move(other.label), std::move(other.place));
     }
+  }
+  std::size_t shown = 0;
+  for (const auto& [label, place] : places) {
+    if (++shown > kShown) break;
+    notes_.push_back(fmt::format(
+        "{}: the label '{}' is not in the training data, so it cannot be learnt", place, label));
+  }
+  if (places.size() > kShown) {
+    notes_.push_back(fmt::format("{} further labels are not in the training data, either",
+                                 places.size() - kShown));
   }
 }
 
@@ -284,7 +292,8 @@ std::size_t TextClassificationJob::result_bytes(const tasks::Stages& stages) con
   std::size_t texts = 0;
   if (stages.eval) texts = task_->num_features(Split::kEval);
   if (stages.predict) texts = std::max(texts, task_->num_features(Split::kPredict));
-  return texts * (task_->labels().num_outputs() * 2 * sizeof(float) + 64);
+  const std::size_t cells = texts * task_->labels().num_outputs();
+  return texts * 64 + std::min(cells, TextClassificationTask::kCellsAtOnce) * 2 * sizeof(float);
 }
 
 std::vector<std::string> TextClassificationJob::result_files(Split split) const {

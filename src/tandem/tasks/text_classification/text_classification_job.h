@@ -45,7 +45,7 @@ class TextClassificationJob final
   }
   LabelSet choose_labels(std::span<const std::string> of_model);
   LabelSet labels_of_data(Problem problem);
-  void note_unlearnt(const std::string& label);
+  void note_unlearnt(const LabelSet& of_train);
   void note_regression();
   MetricSet choose_metrics(const LabelSet& labels) const;
   LabelledTexts with_features(RawExamples raw, tasks::StartLog& log, tasks::FeatureMaker& maker,

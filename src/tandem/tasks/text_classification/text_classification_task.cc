@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "tandem/core/error.h"
@@ -23,30 +25,34 @@ models::MakeHead head_of(std::size_t num_outputs) {
   };
 }
 
+// The logits of each text.
+using Logits = std::span<const std::span<const float>>;
+
 // The file of a prediction: a header, then a line per text.
-std::string prediction_file(const LabelSet& labels, std::span<const float> logits) {
-  const std::size_t width = labels.num_outputs();
+std::string prediction_file(const LabelSet& labels, Logits logits) {
   std::string text = "index\tprediction\n";
-  for (std::size_t i = 0; i * width < logits.size(); ++i)
-    text += fmt::format("{}\t{}\n", i, prediction_text(labels, logits.subspan(i * width, width)));
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    text += fmt::format("{}\t{}\n", i, prediction_text(labels, logits[i]));
   return text;
 }
 
-Metrics metrics_of(const ClassifierOptions& classifier, const ExampleSet& examples,
-                   std::span<const float> logits) {
-  const LabelSet& labels = classifier.labels;
-  const std::size_t width = labels.num_outputs();
-  if (labels.problem == Problem::kRegression)
-    return value_metrics(classifier.metrics, logits, examples.values);
-  if (labels.problem == Problem::kMultiLabel) {
-    std::vector<std::uint8_t> predicted, expected;
-    for (const float logit : logits) predicted.push_back(logit > 0 ? 1 : 0);
-    for (const float value : examples.values) expected.push_back(value != 0 ? 1 : 0);
-    return cell_metrics(classifier.metrics, predicted, expected, width);
+Metrics metrics_of(const ClassifierOptions& classifier, const ExampleSet& examples, Logits logits) {
+  switch (classifier.labels.problem) {
+    case Problem::kRegression: {
+      std::vector<float> predicted;
+      for (const auto& own : logits) predicted.push_back(own[0]);
+      return value_metrics(classifier.metrics, predicted, examples.values);
+    }
+    case Problem::kMultiLabel: {
+      CellCounts counts;
+      for (std::size_t i = 0; i < logits.size(); ++i) counts.add(logits[i], examples.classes_of(i));
+      return cell_metrics(classifier.metrics, counts);
+    }
+    case Problem::kSingleLabel:
+      break;
   }
   std::vector<std::int32_t> predicted;
-  for (std::size_t at = 0; at < logits.size(); at += width)
-    predicted.push_back(argmax(logits.subspan(at, width)));
+  for (const auto& own : logits) predicted.push_back(argmax(own));
   return class_metrics(classifier.metrics, predicted, examples.classes);
 }
 
@@ -69,6 +75,7 @@ TextClassificationTask::TextClassificationTask(models::ModelConfig config,
 std::string TextClassificationTask::fingerprint(const LabelledTexts& texts) const {
   return tasks::Fingerprint(texts.features, options().padding)
       .add(texts.examples.classes)
+      .add(texts.examples.begins)
       .add(texts.examples.values)
       .text();
 }
@@ -76,44 +83,56 @@ std::string TextClassificationTask::fingerprint(const LabelledTexts& texts) cons
 // --- labels and loss ---
 
 void TextClassificationTask::reserve_labels(std::size_t sequences, std::size_t) {
-  classes_.reserve(sequences);
-  values_.reserve(sequences * value_width());
+  batch_.classes.reserve(sequences);
+  if (classifier_.labels.problem != Problem::kSingleLabel)
+    batch_.values.reserve(sequences * classifier_.labels.num_outputs());
 }
 
 void TextClassificationTask::load_labels(std::span<const std::uint32_t> features,
                                          const nn::PackedBatch&) {
-  const ExampleSet& examples = train().examples;
-  classes_.clear();
-  values_.clear();
-  const std::size_t width = value_width();
+  load_labels_of(train().examples, features, batch_);
+}
+
+void TextClassificationTask::load_labels_of(const ExampleSet& examples,
+                                            std::span<const std::uint32_t> features,
+                                            BatchLabels& batch) const {
+  batch.classes.clear();
+  batch.values.clear();
   for (const std::uint32_t i : features) {
-    if (classifier_.labels.problem == Problem::kSingleLabel) {
-      classes_.push_back(examples.classes[i]);
-    } else {
-      const auto own = std::span(examples.values).subspan(i * width, width);
-      values_.insert(values_.end(), own.begin(), own.end());
+    switch (classifier_.labels.problem) {
+      case Problem::kSingleLabel:
+        batch.classes.push_back(examples.classes[i]);
+        break;
+      case Problem::kRegression:
+        batch.values.push_back(examples.values[i]);
+        break;
+      case Problem::kMultiLabel: {
+        const std::size_t begin = batch.values.size();
+        batch.values.resize(begin + classifier_.labels.num_outputs(), 0.0f);
+        for (const std::int32_t label : examples.classes_of(i))
+          batch.values[begin + static_cast<std::size_t>(label)] = 1.0f;
+      }
     }
   }
 }
 
-double TextClassificationTask::loss_of(const kernels::Context& context,
-                                       std::span<const std::int32_t> classes,
-                                       std::span<const float> values, std::span<const float> logits,
-                                       float scale, float* grad_logits) const {
+double TextClassificationTask::loss_of(const kernels::Context& context, const BatchLabels& batch,
+                                       std::span<const float> logits, float scale,
+                                       float* grad_logits) const {
   switch (classifier_.labels.problem) {
     case Problem::kSingleLabel:
       return kernels::cross_entropy(context,
-                                    {.rows = classes.size(),
+                                    {.rows = batch.classes.size(),
                                      .classes = classifier_.labels.names.size(),
-                                     .target = classes.data(),
+                                     .target = batch.classes.data(),
                                      .smoothing = classifier_.label_smoothing},
                                     logits.data(), scale, grad_logits);
     case Problem::kRegression:
-      return kernels::squared_error(context, values.size(), logits.data(), values.data(), scale,
-                                    grad_logits);
+      return kernels::squared_error(context, batch.values.size(), logits.data(),
+                                    batch.values.data(), scale, grad_logits);
     case Problem::kMultiLabel:
-      return kernels::binary_cross_entropy(context, values.size(), logits.data(), values.data(),
-                                           scale, grad_logits);
+      return kernels::binary_cross_entropy(context, batch.values.size(), logits.data(),
+                                           batch.values.data(), scale, grad_logits);
   }
   return 0;
 }
@@ -121,32 +140,51 @@ double TextClassificationTask::loss_of(const kernels::Context& context,
 double TextClassificationTask::loss(const kernels::Context& context, const nn::PackedBatch&,
                                     std::span<const float> logits, float scale,
                                     float* grad_logits) {
-  return loss_of(context, classes_, values_, logits, scale, grad_logits);
+  return loss_of(context, batch_, logits, scale, grad_logits);
 }
 
 // --- evaluation ---
 
+// Some texts at a time: the cells of all together may be too many to keep twice.
+double TextClassificationTask::loss_of_set(ThreadPool& threads, const ExampleSet& examples,
+                                           Logits logits) const {
+  const std::size_t at_once =
+      std::max<std::size_t>(1, kCellsAtOnce / classifier_.labels.num_outputs());
+  // Losses need no fast kernels.
+  const kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures{});
+  kernels::Scratch scratch(threads.num_threads());
+  BatchLabels batch;
+  std::vector<float> cells;
+  std::vector<std::uint32_t> indices;
+  double loss = 0;
+  for (std::size_t begin = 0; begin < logits.size(); begin += indices.size()) {
+    const auto some = logits.subspan(begin, std::min(at_once, logits.size() - begin));
+    indices.resize(some.size());
+    std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(begin));
+    load_labels_of(examples, indices, batch);
+    cells.clear();
+    for (const auto& own : some) cells.insert(cells.end(), own.begin(), own.end());
+    const double share = static_cast<double>(some.size()) / static_cast<double>(logits.size());
+    loss += share * loss_of({threads, kernels, scratch}, batch, cells, 1.0f, nullptr);
+  }
+  return loss;
+}
+
 tasks::Evaluation TextClassificationTask::evaluate_set(const LabelledTexts& texts,
                                                        const tasks::EvaluationInput& input) {
-  std::vector<float> logits;
-  for (const auto& own : input.logits) logits.insert(logits.end(), own.begin(), own.end());
   const bool first_set = selected_set(input.split) == 0;
   const std::string& file =
       first_set ? classifier_.prediction_file : classifier_.prediction_file_of_second;
   if (input.split == tasks::Split::kPredict && !input.directory.empty() && !file.empty())
-    write_file(input.directory / file, prediction_file(classifier_.labels, logits));
+    write_file(input.directory / file, prediction_file(classifier_.labels, input.logits));
 
   tasks::Evaluation evaluation{.metrics = nlohmann::ordered_json::object(), .warnings = {}};
   if (!texts.examples.labelled() || texts.examples.size() == 0) return evaluation;
-  // Losses need no fast kernels.
-  const kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures{});
-  kernels::Scratch scratch(input.threads.num_threads());
-  evaluation.metrics["loss"] = loss_of({input.threads, kernels, scratch}, texts.examples.classes,
-                                       texts.examples.values, logits, 1.0f, nullptr);
-  for (const auto& [name, value] : metrics_of(classifier_, texts.examples, logits))
+  evaluation.metrics["loss"] = loss_of_set(input.threads, texts.examples, input.logits);
+  for (const auto& [name, value] : metrics_of(classifier_, texts.examples, input.logits))
     evaluation.metrics[name] = value;
   if (input.split == tasks::Split::kEval && first_set)
-    mistakes_ = find_mistakes(texts.examples, classifier_.labels, logits, kMistakesShown);
+    mistakes_ = find_mistakes(texts.examples, classifier_.labels, input.logits, kMistakesShown);
   return evaluation;
 }
 

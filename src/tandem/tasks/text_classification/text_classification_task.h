@@ -30,6 +30,9 @@ struct ClassifierOptions {
 
 class TextClassificationTask final : public tasks::ExampleTask<LabelledTexts> {
  public:
+  // Logits and labels of so many cells are side by side in an evaluation's loss.
+  static constexpr std::size_t kCellsAtOnce = std::size_t{1} << 22;
+
   // `tokenizer` must outlive the task. Throws ConfigError for label smoothing without classes.
   TextClassificationTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
                          const tasks::EncoderTaskOptions& options, ClassifierOptions classifier);
@@ -47,17 +50,20 @@ class TextClassificationTask final : public tasks::ExampleTask<LabelledTexts> {
   void load_labels(std::span<const std::uint32_t> features, const nn::PackedBatch& batch) override;
   double loss(const kernels::Context& context, const nn::PackedBatch& batch,
               std::span<const float> logits, float scale, float* grad_logits) override;
-  double loss_of(const kernels::Context& context, std::span<const std::int32_t> classes,
-                 std::span<const float> values, std::span<const float> logits, float scale,
-                 float* grad_logits) const;
-  // Values of the labels per text, in ExampleSet::values.
-  std::size_t value_width() const {
-    return classifier_.labels.problem == Problem::kMultiLabel ? classifier_.labels.names.size() : 1;
-  }
+  // What the losses compare logits with: one of a text, or a cell for each text and label.
+  struct BatchLabels {
+    std::vector<std::int32_t> classes;  // kSingleLabel [texts]
+    std::vector<float> values;          // kRegression [texts]; kMultiLabel [texts, labels]
+  };
+  void load_labels_of(const ExampleSet& examples, std::span<const std::uint32_t> features,
+                      BatchLabels& batch) const;
+  double loss_of(const kernels::Context& context, const BatchLabels& batch,
+                 std::span<const float> logits, float scale, float* grad_logits) const;
+  double loss_of_set(ThreadPool& threads, const ExampleSet& examples,
+                     std::span<const std::span<const float>> logits) const;
 
   ClassifierOptions classifier_;
-  std::vector<std::int32_t> classes_;  // of the batch
-  std::vector<float> values_;
+  BatchLabels batch_;
   Mistakes mistakes_;
 };
 

@@ -25,6 +25,7 @@ using nlohmann::json;
 using tandem::testing::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 fs::path task_goldens() { return tandem::testing::shared_data() / "golden" / "tasks"; }
 
@@ -41,19 +42,23 @@ MetricSet metrics_of_case(const json& one) {
 
 Metrics compute(MetricSet set, const json& one) {
   std::vector<float> logits, values;
-  std::vector<std::uint8_t> cells, expected;
   std::vector<std::int32_t> predicted, classes;
+  CellCounts counts;
   for (const json& row : one.at("logits")) {
     const auto own = row.get<std::vector<float>>();
     predicted.push_back(argmax(own));
-    for (const float logit : own) cells.push_back(logit > 0);
     logits.insert(logits.end(), own.begin(), own.end());
   }
   if (set == MetricSet::kMicroF1) {
-    for (const json& row : one.at("labels")) {
-      for (const json& cell : row) expected.push_back(cell.get<double>() != 0);
+    const std::size_t width = one.at("logits")[0].size();
+    for (std::size_t i = 0; i * width < logits.size(); ++i) {
+      std::vector<std::int32_t> labels;
+      for (std::size_t k = 0; k < width; ++k)
+        if (one.at("labels")[i][k].get<double>() != 0)
+          labels.push_back(static_cast<std::int32_t>(k));
+      counts.add(std::span(logits).subspan(i * width, width), labels);
     }
-    return cell_metrics(set, cells, expected, one.at("logits")[0].size());
+    return cell_metrics(set, counts);
   }
   if (set == MetricSet::kMse || set == MetricSet::kCorrelations)
     return value_metrics(set, logits, one.at("labels").get<std::vector<float>>());
@@ -121,7 +126,7 @@ TEST(LabelGolden, FeaturesAndLabels) {
     RawExamples raw = reader.read(std::vector{folder / "rows.json"}, std::nullopt, "train", {});
     const data::Column* column = &raw.labels;
     const LabelSet labels =
-        collect_labels(problem_of(raw.labels, arguments), std::span(&column, 1), arguments.script);
+        collect_labels(problem_of(raw, arguments), std::span(&column, 1), arguments.script);
     EXPECT_EQ(labels.names, task.at("labels").get<std::vector<std::string>>());
     const ExampleSet examples = make_examples(std::move(raw), labels, " ", true, true);
     const TextFeatures features = build_text_features(
@@ -171,8 +176,7 @@ class Examples : public ::testing::Test {
 
   LabelSet labels_of(const RawExamples& raw) const {
     const data::Column* column = &raw.labels;
-    return collect_labels(problem_of(raw.labels, arguments_), std::span(&column, 1),
-                          arguments_.script);
+    return collect_labels(problem_of(raw, arguments_), std::span(&column, 1), arguments_.script);
   }
 
   std::string error_of(std::string_view train, std::string_view validation) {
@@ -214,7 +218,19 @@ TEST_F(Examples, KindsOfLabels) {
   const LabelSet bools = labels_of(read("b.csv", "sentence,label\na,true\nb,False\n"));
   EXPECT_THAT(bools.names, ElementsAre("False", "True"));
   EXPECT_THAT(bools.config_names(), ElementsAre("false", "true"));
-  EXPECT_THROW(labels_of(read("l.json", "{\"sentence\": \"a\", \"label\": [\"x\"]}")), DataError);
+  const auto refused = [&](const RawExamples& raw) -> std::string {
+    try {
+      labels_of(raw);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(refused(read("l.json", "{\"sentence\": \"a\", \"label\": [\"x\"]}")),
+              HasSubstr("l.json', row 1 (line 1): the labels are lists"));
+  arguments_.do_regression = true;
+  EXPECT_THAT(refused(read("t.csv", "sentence,label\na,good\n")),
+              HasSubstr("t.csv', row 1 (line 2): the labels have the type text, expected numbers"));
 }
 
 TEST_F(Examples, SeveralLabelsPerText) {
@@ -225,11 +241,14 @@ TEST_F(Examples, SeveralLabelsPerText) {
   const LabelSet labels = labels_of(raw);
   ASSERT_EQ(labels.problem, Problem::kMultiLabel);
   EXPECT_THAT(labels.names, ElementsAre("x", "y"));
-  const ExampleSet set = make_examples(read("n.json",
-                                            "{\"sentence\": \"a\", \"label\": [\"y\"]}\n"
-                                            "{\"sentence\": \"b\", \"label\": []}\n"),
-                                       labels, " ", false, true);
-  EXPECT_THAT(set.values, ElementsAre(0, 1, 0, 0));
+  const ExampleSet set =
+      make_examples(read("n.json",
+                         "{\"sentence\": \"a\", \"label\": [\"y\", \"x\", \"y\"]}\n"
+                         "{\"sentence\": \"b\", \"label\": []}\n"),
+                    labels, " ", false, true);
+  EXPECT_THAT(set.classes_of(0), ElementsAre(0, 1));
+  EXPECT_THAT(set.classes_of(1), IsEmpty());
+  EXPECT_TRUE(set.labelled());
   EXPECT_EQ(prediction_text(labels, std::vector<float>{0.0f, 0.1f}), "['y']");
   EXPECT_EQ(prediction_text(labels, std::vector<float>{-1.0f, 0.0f}), "[]");
 }
@@ -277,8 +296,12 @@ TEST_F(Examples, AWholeNumberIsAClass) {
 
 TEST_F(Examples, LabelsAndTheirPlaces) {
   const RawExamples raw = read("t.csv", "sentence,label\na,good\nb,bad\nc,\n");
-  EXPECT_THAT(place_of_label(raw, "bad").value_or(""), HasSubstr("t.csv', row 2 (line 3)"));
-  EXPECT_FALSE(place_of_label(raw, "ugly").has_value());
+  LabelSet known;
+  known.ids = {{"good", 0}};
+  const auto others = other_labels(raw, known);
+  ASSERT_EQ(others.size(), 1u);
+  EXPECT_EQ(others[0].label, "bad");
+  EXPECT_THAT(others[0].place, HasSubstr("t.csv', row 2 (line 3)"));
   try {
     require_labels(raw);
     ADD_FAILURE() << "row 3 has no label";
@@ -289,7 +312,27 @@ TEST_F(Examples, LabelsAndTheirPlaces) {
   const RawExamples lists = read("m.json",
                                  "{\"sentence\": \"a\", \"label\": [\"x\"]}\n"
                                  "{\"sentence\": \"b\", \"label\": [\"x\", \"y\"]}\n");
-  EXPECT_THAT(place_of_label(lists, "y").value_or(""), HasSubstr("m.json', row 2"));
+  known.ids = {{"x", 0}};
+  ASSERT_EQ(other_labels(lists, known).size(), 1u);
+  EXPECT_THAT(other_labels(lists, known)[0].place, HasSubstr("m.json', row 2"));
+}
+
+// A small file may have as many labels as texts: a table of both would take gigabytes, and a search
+// for each label hours.
+TEST_F(Examples, AsManyLabelsAsTexts) {
+  constexpr std::size_t kTexts = 100'000;
+  std::string rows, other_rows;
+  for (std::size_t i = 0; i < kTexts; ++i) {
+    rows += fmt::format("{{\"sentence\": \"a\", \"label\": [\"{}\"]}}\n", i);
+    other_rows += fmt::format("{{\"sentence\": \"a\", \"label\": [\"{}\"]}}\n", i + kTexts);
+  }
+  arguments_.script = Script::kClassification;
+  const LabelSet labels = labels_of(read("many.json", rows));
+  ASSERT_EQ(labels.names.size(), kTexts);
+  EXPECT_EQ(other_labels(read("other.json", other_rows), labels).size(), kTexts);
+  const ExampleSet set = make_examples(read("many.json", rows), labels, " ", false, true);
+  EXPECT_EQ(set.classes.size(), kTexts);
+  EXPECT_EQ(labels.names[static_cast<std::size_t>(set.classes_of(4711)[0])], "4711");
 }
 
 TEST_F(Examples, TheFirstFractionMakesNumbersOfClasses) {
@@ -366,11 +409,9 @@ TEST_P(TextFeaturesGolden, AreThoseOfTheScripts) {
     } else if (labels.problem == Problem::kRegression) {
       ASSERT_EQ(set.values[i], row.at("label").get<float>()) << i;
     } else {
-      const std::size_t n = labels.names.size();
-      ASSERT_EQ(json(std::vector<float>(set.values.begin() + static_cast<long>(i * n),
-                                        set.values.begin() + static_cast<long>((i + 1) * n))),
-                row.contains("labels") ? row.at("labels") : row.at("label"))
-          << i;
+      std::vector<float> cells(labels.names.size());
+      for (const std::int32_t label : set.classes_of(i)) cells[static_cast<std::size_t>(label)] = 1;
+      ASSERT_EQ(json(cells), row.contains("labels") ? row.at("labels") : row.at("label")) << i;
     }
   }
 }
