@@ -3,7 +3,8 @@ losses that the same script has with gloo:
 
     DS_ACCELERATOR=cpu torchrun --nproc-per-node 2 python/tests/deepspeed_zero.py [--losses FILE]
 
-Without TANDEM_TORCH_REPLACE it writes its losses to FILE, with it compares them. Needs deepspeed."""
+Without TANDEM_TORCH_REPLACE it writes its losses to FILE, with it compares them. Needs deepspeed, and no oneccl_bind_pt
+(docs/pytorch.md says why)."""
 
 import argparse
 import json

@@ -4,6 +4,7 @@ Starts the ranks itself, over a FileStore. Each case prints a line per survivor 
 if a survivor saw no error, one that names no rank, or saw it too late."""
 
 import argparse
+import atexit
 import importlib.metadata
 import json
 import os
@@ -36,12 +37,17 @@ CASES = {
     "backward-order": ("broadcast", SOON),
     "backward-absent": ("rank 1", LIMIT + 4),
     "interrupt": ("KeyboardInterrupt", SOON),
-    "fork": ("forked", SOON),
+    "start-interrupt": ("KeyboardInterrupt", SOON),
+    "backward-interrupt": ("KeyboardInterrupt", SOON),
+    "fork": ("forked", 60),  # the child ends first, for which torch takes seconds on a busy machine
     "shrink": ("went on with 2 ranks", SOON),
+    # The end of Python without destroy_process_group; the seconds are those until its last exit handler.
     "exit": ("", SOON),
+    "exit-under-way": ("", SOON),
 }
 # What the survivors see it as, where that is no DistBackendError.
-KINDS = {"interrupt": "KeyboardInterrupt", "exit": "no error"}
+KINDS = {**{case: "KeyboardInterrupt" for case in CASES if case.endswith("interrupt")},
+         **{case: "no error" for case in CASES if case.startswith("exit")}}
 
 
 def loss_of(case, rank, torch, dist):
@@ -54,6 +60,44 @@ def loss_of(case, rank, torch, dist):
     return net(torch.ones(2, 300)).sum(), net
 
 
+def press_ctrl_c_soon():
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+
+
+def interrupt(rank, call):
+    """Rank 0 is interrupted in call(), in which it waits for another rank."""
+    if rank == VICTIM:
+        time.sleep(LIMIT + 20)
+    if rank == 0:
+        press_ctrl_c_soon()
+    call()
+
+
+def in_child(code):
+    """What the child of a fork says in code(writing), after it has ended as Python does."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code(writing)
+        sys.exit(0)
+    os.close(writing)
+    said = os.read(reading, 4096).decode()
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+    return said
+
+
+def use_in_child(torch, dist):
+    def use(writing):
+        try:
+            dist.all_reduce(torch.ones(4))
+        except dist.DistBackendError as error:
+            os.write(writing, str(error).encode())
+
+    return in_child(use)
+
+
 def backward(case, rank, loss, torch, dist):
     if rank == VICTIM:
         if case == "backward-killed":
@@ -64,6 +108,8 @@ def backward(case, rank, loss, torch, dist):
             dist.broadcast(torch.ones(7), 0)
         elif case == "backward-absent":
             time.sleep(LIMIT + 20)
+    if case == "backward-interrupt":
+        return interrupt(rank, loss.backward)
     loss.backward()
 
 
@@ -116,46 +162,52 @@ def fault(case, rank, loss, torch, dist):
     elif case.startswith("backward-"):
         backward(case, rank, loss, torch, dist)
     elif case == "interrupt":
-        if rank == VICTIM:
-            time.sleep(LIMIT + 20)
-        if rank == 0:
-            signal.setitimer(signal.ITIMER_REAL, 0.5)
-            signal.signal(signal.SIGALRM, signal.default_int_handler)
-        dist.all_reduce(ones)
+        interrupt(rank, lambda: dist.all_reduce(ones))
     elif case == "fork":
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                dist.all_reduce(ones)
-            except dist.DistBackendError as error:
-                os.write(writing, str(error).encode())
-            os._exit(0)
-        os.waitpid(child, 0)
+        message = use_in_child(torch, dist)
         dist.all_reduce(ones)  # the parent goes on
-        raise dist.DistBackendError(os.read(reading, 4096).decode())
+        raise dist.DistBackendError(message)
     elif case == "shrink":
         shrink(rank, torch, dist)
     elif case == "exit":
-        dist.all_reduce(ones)  # and then the end of Python, without destroy_process_group
+        dist.all_reduce(ones)
+    elif case == "exit-under-way":
+        if rank == VICTIM:
+            time.sleep(LIMIT + 20)
+        dist.all_reduce(ones, async_op=True).get_future()  # a thread waits for it
 
 
 def run_rank(case, rank, store):
+    start, process = time.monotonic(), os.getpid()
+
+    def say(what):
+        print(f"{time.monotonic() - start:.2f} {what}".replace("\n", " "), flush=True)
+
+    if case.startswith("exit"):  # before the wheel's own handler, so that it is called after that
+        atexit.register(lambda: os.getpid() == process and say("no error"))
     import torch
     import torch.distributed as dist
 
     import tandem_torch  # noqa: F401
 
-    dist.init_process_group("tandem", store=dist.FileStore(store, RANKS), rank=rank, world_size=RANKS,
-                            timeout=timedelta(seconds=LIMIT))
-    loss, _net = loss_of(case, rank, torch, dist) if case.startswith("backward-") else (None, None)
-    dist.barrier()
+    def meet():
+        dist.init_process_group("tandem", store=dist.FileStore(store, RANKS), rank=rank, world_size=RANKS,
+                                timeout=timedelta(seconds=LIMIT))
+
+    loss = None
+    if case != "start-interrupt":
+        meet()
+        loss, _net = loss_of(case, rank, torch, dist) if case.startswith("backward-") else (None, None)
+        dist.barrier()
     start = time.monotonic()
     try:
-        fault(case, rank, loss, torch, dist)
-        print(f"{time.monotonic() - start:.2f} no error", flush=True)
+        if case == "start-interrupt":
+            interrupt(rank, meet)
+        else:
+            fault(case, rank, loss, torch, dist)
+        say("no error")
     except (RuntimeError, ValueError, KeyboardInterrupt) as error:
-        print(f"{time.monotonic() - start:.2f} {type(error).__name__}: {error}".replace("\n", " "), flush=True)
+        say(f"{type(error).__name__}: {error}")
 
 
 def run_case(case, rows):
@@ -167,7 +219,7 @@ def run_case(case, rows):
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(RANKS)]
         good = True
         symmetric = case in ("shapes", "order", "fork", "exit", "backward-shapes", "backward-order")
-        survivors = [r for r in range(RANKS) if symmetric or (r != VICTIM and not (case == "interrupt" and r != 0))]
+        survivors = [r for r in range(RANKS) if symmetric or (r != VICTIM and not (case.endswith("interrupt") and r != 0))]
         for rank in survivors:
             try:
                 out, err = ranks[rank].communicate(timeout=60)

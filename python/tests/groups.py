@@ -32,10 +32,10 @@ def total(group):
     return number.item()
 
 
-def refused(call, text):
+def refused(call, text, kind=RuntimeError):
     try:
         call()
-    except RuntimeError as error:
+    except kind as error:
         assert text in str(error), error
     else:
         raise AssertionError(f"no error that says '{text}'")
@@ -63,6 +63,55 @@ def split(group):
     assert (part.rank(), part.size(), total(part)) == {0: (1, 2, 101), 1: (0, 1, 10), 2: (0, 2, 101)}[RANK]
     assert total(group) == 111
     say("split_group keeps the order that it is given")
+
+
+def merged(group, store):
+    """Two groups become one, and the third process joins a bigger one; the old ones work on."""
+    pair = group.split_group([0, 2], group_name="pair")
+    alone = group.split_group([1], group_name="alone")
+    own = alone if RANK == 1 else pair
+    whole = own.merge_remote_group(dist.PrefixStore("merge", store), 3, timedelta(seconds=60), "whole")
+    assert (whole.size(), whole.group_name, total(whole)) == (3, "whole", 111)
+    ranks = [torch.zeros(1, dtype=torch.int64) for _ in range(3)]
+    whole.allgather([ranks], [torch.tensor([whole.rank()])]).wait()
+    assert sorted(int(rank) for rank in ranks) == [0, 1, 2]
+    assert total(group) == 111 and total(own) == (10 if RANK == 1 else 101)
+    refused(lambda: own.merge_remote_group(dist.PrefixStore("merge", store), 3), "a store of its own", ValueError)
+    if RANK == 0:
+        late = dist.PrefixStore("late", store)
+        refused(lambda: own.merge_remote_group(late, 2, timedelta(seconds=1)), "1 of 2")
+    say("merge_remote_group makes one group of several")
+
+
+def short(group):
+    """The group's own methods without lists and options, as torch 2.15 has them."""
+    one, sums = torch.tensor([float(RANK)]), torch.tensor([float(RANK)])
+    group.broadcast(one, 2).wait()
+    group.reduce(sums, root=1).wait()
+    highest = torch.tensor([float(RANK)])
+    group.reduce(highest, 0, dist.ReduceOp.MAX).wait()
+    assert one.item() == 2 and (RANK != 1 or sums.item() == 3) and (RANK != 0 or highest.item() == 2)
+    blocks = [torch.zeros(1) for _ in range(3)]
+    group.allgather(blocks, torch.tensor([float(RANK)]), timedelta(seconds=60)).wait()
+    assert [block.item() for block in blocks] == [0, 1, 2]
+    own = torch.zeros(1)
+    group.scatter(own, [torch.tensor([10.0 * rank]) for rank in range(3)] if RANK == 1 else [], 1).wait()
+    assert own.item() == 10 * RANK
+    group.gather(blocks if RANK == 2 else [], own, root=2, timeout=timedelta(seconds=60)).wait()
+    assert RANK != 2 or [block.item() for block in blocks] == [0, 10, 20]
+    group.reduce_scatter(own, [torch.tensor([float(rank)]) for rank in range(3)]).wait()
+    assert own.item() == 3 * RANK
+    say("short forms of a group's methods")
+
+
+def absent(group):
+    assert not group.supports_window and not group.supports_abort_hooks
+    refused(lambda: group.new_window(torch.ones(1)), "no one-sided windows")
+    refused(lambda: group.register_pre_hook(1, print), "no hooks before or after operations")
+    refused(lambda: group.register_post_hook(1, print), "no hooks before or after operations")
+    refused(lambda: group.register_abort_hook(1, print), "no hooks of abort")
+    refused(lambda: group._register_on_completion_hook(print), "no hooks of completion")
+    say("what a group has not is refused by name")
 
 
 def handles_of(group, store, ranks, name):
@@ -142,6 +191,9 @@ def main():
         change(group, 0, handles_of(group, store, range(3), "first"))
     observed(group, store)
     split(group)
+    merged(group, store)
+    short(group)
+    absent(group)
     reconfigured(group, store)
     limited()
     ended()

@@ -37,8 +37,8 @@ def main():
             (torchrun + ["3", str(TESTS / "shared_memory.py")], "all shared memory agrees"),
             (torchrun + ["2", str(TESTS / "training.py")], "ddp with hook: equal"),
             (torchrun + ["2", str(TESTS / "names.py")], "all names answer"),
-            ([python, str(TESTS / "faults.py"), "killed", "order", "fork", "shrink", "exit",
-              "backward-killed", "backward-order"], "exit: as expected")]
+            ([python, str(TESTS / "faults.py"), "killed", "order", "fork", "shrink", "backward-killed",
+              "backward-order", "interrupt", "backward-interrupt", "exit-under-way", "exit"], "exit: as expected")]
     for name, flags in (("mpirun.mpich", []), ("mpirun.openmpi", ["--allow-run-as-root", "--oversubscribe"])):
         if mpirun := shutil.which(name):
             runs.append(([mpirun, *flags, "-n", "2", python, str(TESTS / "launched.py")], "2 ranks met"))

@@ -9,16 +9,19 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 from torch.distributed import ProcessGroup, distributed_c10d
 
 from . import _library as lib
 from . import _settings
 from . import _sparse as sparse
+from ._absent import AbsentParts
 from ._communicator import Communicator
 from ._members import Members
 from ._monitored_barrier import MonitoredBarrier
 from ._profiling import recorded
 from ._reduction import Reduction, in_place, move_type
+from ._short_forms import with_short_form
 from ._work import NO_TIME, milliseconds
 
 _CPU_IS_KNOWN = (hasattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS")
@@ -70,7 +73,7 @@ def _second(_, tensors, *rest):
     return tensors
 
 
-class TandemProcessGroup(ProcessGroup):
+class TandemProcessGroup(AbsentParts, ProcessGroup):
     def __init__(self, store, rank, size, timeout=_DEFAULT_TIMEOUT, backend="tandem", enable_reconfigure=False):
         """With `enable_reconfigure` it has no members until reconfigure() is called."""
         super().__init__(rank, size)
@@ -196,6 +199,18 @@ class TandemProcessGroup(ProcessGroup):
         part._set_group_desc(group_desc or f"{self._description}:split")
         return part
 
+    def merge_remote_group(self, store, size, timeout=_DEFAULT_TIMEOUT, group_name=None, group_desc=None):
+        """A group of `size` processes, whichever groups they are in; collective over them. They meet in `store`, which
+        serves one merge, and have ranks in the order in which they come. This group works on."""
+        rank = store.add("mergeGroupRank", 1) - 1
+        if rank >= size:
+            raise ValueError(f"merge_remote_group: {rank + 1} processes have come to this store, expected {size}; each "
+                             "merge takes a store of its own, such as PrefixStore(name, store)")
+        merged = TandemProcessGroup(store, rank, size, timeout, self._backend)
+        merged._set_group_name(group_name or f"{self._name}:merge")
+        merged._set_group_desc(group_desc or f"{self._description}:merge")
+        return merged
+
     supports_reconfigure = True
 
     def get_reconfigure_handle(self):
@@ -289,6 +304,7 @@ class TandemProcessGroup(ProcessGroup):
         return self._work([part[0] for part in parts], (tensors, [part[1] for part in parts]),
                           [part[2] for part in parts if part[2] is not None], tensors, opts)
 
+    @with_short_form(c10d.ReduceOptions, 1, "root", "op", "timeout")
     @recorded("reduce")
     def reduce(self, tensors, opts):
         tensor = _one(tensors)
@@ -305,6 +321,7 @@ class TandemProcessGroup(ProcessGroup):
             finish = (lambda: reduction.restore(data, tensor)) if is_root else (lambda: None)
         return self._work([request], (tensors, data), [finish], tensors, opts)
 
+    @with_short_form(c10d.BroadcastOptions, 1, "root", "timeout")
     @recorded("broadcast")
     def broadcast(self, tensors, opts):
         requests, buffers, finish = [], [], []
@@ -318,6 +335,7 @@ class TandemProcessGroup(ProcessGroup):
                 finish.append(lambda tensor=tensor, data=data: tensor.copy_(data))
         return self._work(requests, (tensors, buffers), finish, tensors, opts)
 
+    @with_short_form(c10d.AllgatherOptions, 2, "timeout")
     @recorded("all_gather", _second)
     def allgather(self, output_lists, inputs, opts=None):
         return self._all_gather_lists(output_lists, inputs, opts)
@@ -407,6 +425,7 @@ class TandemProcessGroup(ProcessGroup):
         finish = (lambda: None) if direct else (lambda: reduction.restore(out, output))
         return request, (own, out), finish
 
+    @with_short_form(c10d.ReduceScatterOptions, 2, "op", "timeout")
     @recorded("reduce_scatter", lambda outputs, inputs, *_: inputs[0])
     def reduce_scatter(self, outputs, input_lists, opts):
         parts = []
@@ -438,6 +457,7 @@ class TandemProcessGroup(ProcessGroup):
     reduce_scatter_single = _reduce_scatter_base
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
+    @with_short_form(c10d.GatherOptions, 2, "root", "timeout")
     @recorded("gather", _second)
     def gather(self, output_lists, inputs, opts):
         own = _one(inputs)
@@ -481,6 +501,7 @@ class TandemProcessGroup(ProcessGroup):
 
     gather_into_tensor = gather_single
 
+    @with_short_form(c10d.ScatterOptions, 2, "root", "timeout")
     @recorded("scatter", lambda outputs, inputs, *_: inputs[0] if inputs else outputs)
     def scatter(self, outputs, input_lists, opts):
         output = _one(outputs)
