@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Measures how large the parts of tandem are: lines, files and functions of every folder, the longest functions, include cycles.
+"""Measures how large the parts of tandem are: lines, files and functions of every folder, the longest functions, the
+widest classes, include cycles.
 
     tools/measure_sources.py [ROOT] [--longer-than N]
     tools/measure_sources.py --check      # changes nothing; names what is larger than it may be and exits with 1
@@ -41,6 +42,8 @@ LONG = {
     "src/tandem/trainer/train_step.cc train_step": "the algorithm of a step",
 }
 KEYWORDS = re.compile(r"^\s*(?:namespace|class|struct|enum|union|extern|if|for|while|switch|do|else|try|catch|return|case|default)\b")
+CLASS = re.compile(r"^(\s*)class (\w+)(?: final)?(?: : [^;]*)?\s*\{$")
+NO_MEMBER = re.compile(r"^\s*(?:template <.*>|friend .*|using .*|enum .*|struct .*|class .*)$")
 ACCESS = re.compile(r"^(?:public|protected|private):$")
 ONE_LINE = re.compile(r"^(?:[^(]*[\s*&])?([~\w:]+|operator\S+)\s*\([^{}]*\)(?:\s*(?:const|noexcept|override|final|&+|->.*|:.*))*\s*$")
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
@@ -98,6 +101,27 @@ def functions(text):
         index += 1
 
 
+def public_members(text):
+    """(class, how many functions and fields it shows) of every class; a struct is all public and mostly data, so it does not count."""
+    lines = text.split("\n")
+    for first, line in enumerate(lines):
+        opening = CLASS.match(line)
+        if not opening or not line.endswith("{"):
+            continue
+        member = opening[1] + "  "
+        count, public, begins = 0, False, True
+        for line in lines[first + 1 :]:
+            if line.startswith(opening[1] + "}"):
+                break
+            if access := ACCESS.match(line.strip()):
+                public = access[0] == "public:"
+            elif public and begins and line.startswith(member) and line[len(member)] not in " /}" and not NO_MEMBER.match(line):
+                count += 1
+            if not line.strip().startswith(("//", "template <")) or line.endswith(";"):
+                begins = not line.strip() or line.endswith((";", "}", "{", ":")) or line.strip().startswith("//")
+        yield opening[2], count
+
+
 def cycles(root, paths):
     """Cycles of includes between folders, as sorted tuples of folders (strongly connected components of more than one)."""
     edges = {}
@@ -130,7 +154,7 @@ class Measured:
     """What a tree holds: a row for each folder, the length of each function of the product, and what is long."""
 
     def __init__(self, root):
-        self.rows, self.lengths, self.long_functions, self.long_files = {}, [], [], []
+        self.rows, self.lengths, self.long_functions, self.long_files, self.classes = {}, [], [], [], []
         paths = sorted(p for folder in FOLDERS for p in (root / folder).rglob("*") if p.suffix in (".h", ".cc"))
         for path in paths:
             self.add(root, path)
@@ -152,6 +176,7 @@ class Measured:
             row["lengths"].append(length)
             self.lengths.append(length)
             self.long_functions.append((length, str(path.relative_to(root)), line, name))
+        self.classes += [(count, name, str(path.relative_to(root))) for name, count in public_members(text)]
 
     def sum(self, key):
         return sum(row[key] for row in self.rows.values())
@@ -166,6 +191,7 @@ class Measured:
             "functions": len(self.lengths),
             "lines of a function, median": statistics.median(self.lengths),
             "lines of a function, 90th percentile": percentile(self.lengths, 0.9),
+            "public members of the widest class": max(self.classes, default=(0,))[0],
         }
 
 
@@ -204,6 +230,9 @@ def print_report(measured, longer_than):
     print()
     print(table(measured.sums()))
     print("cycles between folders: " + ("; ".join(", ".join(cycle) for cycle in measured.cycles) or "none"))
+    print("\nclasses with the most public members:")
+    for count, name, path in sorted(measured.classes, reverse=True)[:5]:
+        print(f"{count:4d}  {path}  {name}")
     print(f"\nfunctions of more than {longer_than} lines:")
     for length, path, line, name in sorted(measured.long_functions, reverse=True):
         if length > longer_than:
@@ -217,6 +246,8 @@ def self_test():
     held = "  int size() const { return size_; }\n  explicit Box(int x) : size_(x) {}\n  Box box{f(1), 2};\n  if (x) { y(); }\n  auto f = [](int x) { return x; };\n"
     assert [name for name, *_ in functions(held)] == ["size", "Box"], list(functions(held))
     assert [(name, length) for name, _, length in functions(long)] == [("Box::fill", 62)], list(functions(long))
+    shown = "class A : public B {\n public:\n  A();\n  // why\n  template <class T>\n  void f(int a,\n         int b) {\n    g();\n  }\n  int x = 0;\n\n private:\n  int y_;\n};\n"
+    assert list(public_members(shown)) == [("A", 3)], list(public_members(shown))
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         for name, text in {"src/tandem/a/x.cc": long + '#include "tandem/b/y.h"\n', "src/tandem/b/y.h": '#include "tandem/a/z.h"\n',
