@@ -6,13 +6,13 @@
 #include <csignal>
 #include <iostream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "apps/answering/answering.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/command/line_output.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::apps {

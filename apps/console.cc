@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "apps/command/progress_line.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/core/text_layout.h"
 

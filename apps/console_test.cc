@@ -9,7 +9,6 @@
 
 #include <array>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
@@ -17,6 +16,7 @@
 #include "apps/command/error_text.h"
 #include "apps/command/progress_line.h"
 #include "apps/monitor/agent_metrics.h"
+#include "tandem/core/json.h"
 #include "tandem/core/text_layout.h"
 #include "tandem/trainer/training_plan.h"
 

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/rendezvous/address.h"
 #include "tandem/rendezvous/identity.h"
 

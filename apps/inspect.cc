@@ -11,13 +11,13 @@
 #include <iostream>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/command/download_progress.h"
 #include "apps/command/line_output.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/core/thread_pool.h"
 #include "tandem/data/read_questions.h"

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "apps/answering/answering.h"
@@ -18,6 +17,7 @@
 #include "apps/command/commands.h"
 #include "apps/command/line_output.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/text/utf8.h"
 

@@ -5,8 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release}
 shift || true
-options=()
-command -v ccache > /dev/null && options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+# ccache and precompiled headers exclude each other.
+options=(-DCMAKE_DISABLE_PRECOMPILE_HEADERS=OFF)
+command -v ccache > /dev/null && options=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 [ "${TANDEM_WERROR:-0}" = 1 ] && options+=(-DCMAKE_COMPILE_WARNING_AS_ERROR=ON)
 targets=()
 [ $# -gt 0 ] && targets=(--target "$@")

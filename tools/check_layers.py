@@ -12,6 +12,7 @@ Rules:
   folders    the same between the folders of a library that has some (FOLDERS)
   tasks      nothing under src/ but its own folder, and tests, includes a header of one task: tandem/tasks/<task>/x.h
   apps       nothing under src/ includes a header of apps/ or tests/ (tests may use tests/support)
+  json       nlohmann/json.hpp is included by src/tandem/core/json.h only, which keeps its templates from being compiled again
   header     every header begins with `#pragma once`
   getenv     the environment is read in src/tandem/core/env.cc only
   printing   libraries neither print nor end the process; they throw (docs/errors.md)
@@ -140,6 +141,8 @@ def check_includes(name, lines):
         if name.startswith("src/") and target.startswith(("apps/", "tests/")) or "../" in target:
             yield number, f"a library includes \"{target}\"; name headers of libraries from src, as \"tandem/…\""
             continue
+        if target == "nlohmann/json.hpp" and name != "src/tandem/core/json.h":
+            yield number, "include \"tandem/core/json.h\" instead, or nlohmann/json_fwd.hpp where a name is enough"
         if target.startswith("tandem/tasks/") and target.count("/") > 2 and name.startswith("src/") and not is_test(name):
             if not name.startswith("src/" + target[:target.rindex("/") + 1]):
                 yield number, f"\"{target}\" is one task's; {folder} knows what all tasks share"
@@ -287,6 +290,8 @@ def self_test():
         "src/tandem/trainer/t.cc": ('#include "tandem/tasks/task.h"\n#include "tandem/tasks/toy/toy.h"\n', ["trainer/t.cc:2: \"tandem/tasks/toy/toy.h\" is one"]),
         "src/tandem/trainer/t_test.cc": ('#include "tandem/tasks/toy/toy.h"\n', []),
         "src/tandem/tasks/toy/toy.cc": ('#include "tandem/tasks/toy/toy.h"\n', []),
+        "src/tandem/core/json.h": ("#pragma once\n#include <nlohmann/json.hpp>\n", []),
+        "src/tandem/optim/o.cc": ("#include <nlohmann/json.hpp>\n", ["optim/o.cc:1: include \"tandem/core/json.h\" instead"]),
         "apps/toys/x.cc": ("", ["apps/toys: the folder is not in the table"]),
     }
     with tempfile.TemporaryDirectory() as scratch:

@@ -2,10 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "apps/command/download_progress.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/kernels/reduce.h"
 #include "tandem/models/row_head.h"
 #include "tandem/models/sequence_head.h"

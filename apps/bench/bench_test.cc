@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "apps/bench/data.h"
 #include "apps/bench/measure.h"
@@ -14,6 +13,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/kernels/tuned_tiles.h"
 
 namespace tandem::apps::bench {

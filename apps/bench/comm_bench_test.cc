@@ -5,10 +5,10 @@
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "support/process.h"
 #include "support/sanitizers.h"
+#include "tandem/core/json.h"
 
 namespace tandem::apps::bench {
 namespace {

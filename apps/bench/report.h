@@ -1,11 +1,11 @@
 // What a bench prints: a table as it goes, or one JSON object at the end.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
 
 #include "apps/bench/measure.h"
+#include "tandem/core/json.h"
 
 namespace tandem::apps::bench {
 

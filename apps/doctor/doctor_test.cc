@@ -3,14 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "apps/doctor/program.h"
 #include "apps/doctor/report.h"
 #include "support/process.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/launch/host_file.h"
 #include "tandem/rendezvous/socket.h"
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 
+#include "tandem/core/json.h"
 #include "tandem/text/base64.h"
 
 namespace tandem::apps {

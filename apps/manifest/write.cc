@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::apps::manifest {
 namespace {

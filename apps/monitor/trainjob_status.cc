@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cctype>
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 
 namespace tandem::apps {
 namespace {

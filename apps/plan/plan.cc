@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "apps/bench/data.h"
 #include "apps/bench/random_batch.h"
@@ -14,6 +13,7 @@
 #include "apps/plan/profile.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/core/thread_pool.h"
 
 namespace tandem::apps {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "apps/plan/cost_model.h"
 #include "apps/plan/profile.h"
@@ -11,6 +10,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 
 namespace tandem::apps::plan {
 namespace {

@@ -6,13 +6,13 @@
 #include <chrono>
 #include <cmath>
 #include <future>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "apps/bench/measure.h"
 #include "apps/bench/session.h"
 #include "apps/bench/training.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/core/profile.h"
 #include "tandem/core/python_json.h"
 

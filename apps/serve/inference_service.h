@@ -3,13 +3,13 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "apps/serve/http_server.h"
+#include "tandem/core/json.h"
 
 namespace tandem::apps {
 

@@ -4,10 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "apps/serve/question_endpoint.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::apps {
 namespace {

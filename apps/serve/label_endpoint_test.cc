@@ -4,9 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::apps {
 namespace {

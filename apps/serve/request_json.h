@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::apps {
 

@@ -8,13 +8,13 @@
 #include <unistd.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "support/browser.h"
 #include "support/process.h"
 #include "support/test_support.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 
 namespace tandem {
 namespace {

@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
 
 #include "e2e/job.h"
+#include "tandem/core/json.h"
 #include "tandem/kernels/cpu_features.h"
 #include "tandem/trainer/checkpoint.h"
 

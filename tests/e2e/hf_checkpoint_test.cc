@@ -1,10 +1,10 @@
 // A run begun by the Hugging Face Trainer goes on here: tests/parity/make_hf_checkpoint.py made the
 // checkpoint and the losses that the Trainer had behind it.
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "e2e/job.h"
+#include "tandem/core/json.h"
 #include "tandem/models/torch_file.h"
 
 namespace tandem::testing {

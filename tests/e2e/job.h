@@ -7,7 +7,6 @@
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "support/process.h"
 #include "support/test_support.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/trainer/trainer_state.h"
 
 namespace tandem::testing {

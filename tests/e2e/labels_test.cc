@@ -1,9 +1,8 @@
 // Jobs that label texts: GLUE's tasks by name, splits and columns by name, heads of other sizes.
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
 #include "e2e/job.h"
+#include "tandem/core/json.h"
 #include "tandem/models/weight_files.h"
 
 namespace tandem::testing {

@@ -1,11 +1,11 @@
 // When a job logs, evaluates and saves, who says it and where it is kept.
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "e2e/job.h"
+#include "tandem/core/json.h"
 
 namespace tandem::testing {
 namespace {

@@ -5,11 +5,11 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "e2e/job.h"
 #include "support/sanitizers.h"
+#include "tandem/core/json.h"
 
 namespace tandem::testing {
 namespace {

@@ -1,8 +1,8 @@
 // Optimizers, schedules and orders of data in whole jobs: the same bits from one rank and from two,
 // and across a resume (docs/training.md).
-#include <nlohmann/json.hpp>
 
 #include "e2e/job.h"
+#include "tandem/core/json.h"
 
 namespace tandem::testing {
 namespace {

@@ -2,12 +2,12 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "e2e/job.h"
 #include "support/browser.h"
+#include "tandem/core/json.h"
 #include "tandem/core/lock_file.h"
 
 namespace tandem::testing {

@@ -2,10 +2,10 @@
 // ranks change nothing.
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "e2e/job.h"
+#include "tandem/core/json.h"
 
 namespace tandem::testing {
 namespace {

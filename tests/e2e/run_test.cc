@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <nlohmann/json.hpp>
 
 #include "e2e/job.h"
+#include "tandem/core/json.h"
 
 namespace tandem::testing {
 namespace {

@@ -8,13 +8,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "apps/serve/label_endpoint.h"
 #include "apps/serve/question_endpoint.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/text/utf8.h"
 
 namespace {

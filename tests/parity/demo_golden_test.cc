@@ -7,10 +7,10 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "parity/training_run.h"
+#include "tandem/core/json.h"
 #include "tandem/kernels/cross_entropy.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/tasks/question_answering/metrics.h"

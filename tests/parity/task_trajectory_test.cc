@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "parity/training_run.h"
 #include "support/golden_files.h"
 #include "support/sanitizers.h"
 #include "support/test_support.h"
+#include "tandem/core/json.h"
 #include "tandem/tasks/text_classification/test_data.h"
 #include "tandem/tasks/text_classification/text_classification_task.h"
 #include "tandem/tasks/token_classification/labels.h"

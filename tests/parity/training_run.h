@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "support/test_support.h"
 #include "tandem/comm/api/communicator.h"
+#include "tandem/core/json.h"
 #include "tandem/data/read_questions.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/kernels/context.h"

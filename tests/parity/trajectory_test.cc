@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "parity/training_run.h"
 #include "support/gzip.h"
 #include "support/sanitizers.h"
 #include "support/test_support.h"
 #include "tandem/core/env.h"
+#include "tandem/core/json.h"
 
 namespace tandem::testing {
 namespace {

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -12,6 +11,7 @@
 
 #include "support/process.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 
 namespace tandem::testing {
 

@@ -4,10 +4,11 @@
 #include <zlib.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "tandem/core/json.h"
 
 namespace tandem::testing {
 

@@ -2,10 +2,10 @@
 // resumes and runs in int8 like the others.
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "e2e/job.h"
+#include "tandem/core/json.h"
 #include "tandem/models/encoder_model.h"
 #include "tandem/models/pretrained.h"
 #include "toy/toy_family.h"

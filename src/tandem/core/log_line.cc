@@ -3,9 +3,9 @@
 #include <fmt/chrono.h>
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem {
 namespace {

@@ -8,10 +8,10 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem {
 namespace {

@@ -5,12 +5,12 @@
 
 #include <array>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "support/fake_hub.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/hub/dataset_files.h"
 #include "tandem/hub/file_hash.h"
 #include "tandem/hub/model_files.h"

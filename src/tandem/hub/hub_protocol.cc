@@ -1,10 +1,10 @@
 #include "tandem/hub/hub_protocol.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::hub {
 namespace {

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/hub/file_hash.h"
 
 namespace tandem::job {

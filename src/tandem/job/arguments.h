@@ -1,10 +1,10 @@
 // What a command line asks of a job, whatever its task.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "tandem/core/json.h"
 #include "tandem/hub/model_arguments.h"
 #include "tandem/quant/quantization_arguments.h"
 #include "tandem/tasks/job_task.h"

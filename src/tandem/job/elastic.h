@@ -4,12 +4,12 @@
 
 #include <atomic>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tandem/comm/api/communicator.h"
+#include "tandem/core/json.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/elastic/seat.h"
 #include "tandem/job/world.h"

@@ -4,13 +4,13 @@
 
 #include <chrono>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/file.h"
 #include "tandem/core/interruption.h"
+#include "tandem/core/json.h"
 #include "tandem/core/volume.h"
 #include "tandem/job/agreed_inputs.h"
 #include "tandem/job/elastic.h"

@@ -11,11 +11,11 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
-#include <nlohmann/json.hpp>
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/rendezvous/socket.h"
 #include "tandem/trainer/checkpoint.h"
 

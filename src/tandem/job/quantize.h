@@ -2,11 +2,11 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 
 #include "tandem/comm/api/communicator.h"
+#include "tandem/core/json.h"
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"
 #include "tandem/kernels/context.h"

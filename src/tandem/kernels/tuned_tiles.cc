@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cctype>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::kernels {

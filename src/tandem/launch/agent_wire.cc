@@ -1,6 +1,7 @@
 #include "tandem/launch/agent_wire.h"
 
 #include "tandem/core/error.h"
+#include "tandem/launch/json_fields.h"
 
 namespace tandem::launch::wire {
 namespace {
@@ -13,31 +14,39 @@ void bound(const std::string& text) {
   if (text.size() > kMaxText) raise<DataError>("a text of {} bytes", text.size());
 }
 
+template <class Fields, class M>
+void each_field_of_place(Fields&& fields, M& place) {
+  fields("round", place.round);
+  fields("restart_count", place.restart_count);
+  fields("group_rank", place.group_rank);
+  fields("group_size", place.group_size);
+  fields("first_rank", place.first_rank);
+  fields("world_size", place.world_size);
+  fields("first_role_rank", place.first_role_rank);
+  fields("role_world_size", place.role_world_size);
+  fields("master_addr", place.master_addr);
+  fields("master_port", place.master_port);
+}
+
+template <class Fields, class M>
+void each_field_of_card(Fields&& fields, M& card) {
+  fields("run_id", card.run_id);
+  fields("host", card.host);
+  fields("pid", card.pid);
+  fields("workers", card.workers);
+  fields("role", card.role);
+  fields("node_rank", card.node_rank);
+}
+
 json place_json(const Place& place) {
-  return {{"round", place.round},
-          {"restart_count", place.restart_count},
-          {"group_rank", place.group_rank},
-          {"group_size", place.group_size},
-          {"first_rank", place.first_rank},
-          {"world_size", place.world_size},
-          {"first_role_rank", place.first_role_rank},
-          {"role_world_size", place.role_world_size},
-          {"master_addr", place.master_addr},
-          {"master_port", place.master_port}};
+  JsonWriter writer;
+  each_field_of_place(writer, place);
+  return writer.data;
 }
 
 Place place_from(const json& data) {
   Place place;
-  data.at("round").get_to(place.round);
-  data.at("restart_count").get_to(place.restart_count);
-  data.at("group_rank").get_to(place.group_rank);
-  data.at("group_size").get_to(place.group_size);
-  data.at("first_rank").get_to(place.first_rank);
-  data.at("world_size").get_to(place.world_size);
-  data.at("first_role_rank").get_to(place.first_role_rank);
-  data.at("role_world_size").get_to(place.role_world_size);
-  data.at("master_addr").get_to(place.master_addr);
-  data.at("master_port").get_to(place.master_port);
+  each_field_of_place(JsonReader{data}, place);
   bound(place.master_addr);
   return place;
 }
@@ -49,19 +58,15 @@ std::string hex(std::span<const unsigned char> bytes) {
 }
 
 json to_json(const AgentCard& card) {
-  return {{"run_id", card.run_id},   {"host", card.host}, {"pid", card.pid},
-          {"workers", card.workers}, {"role", card.role}, {"node_rank", card.node_rank}};
+  JsonWriter writer;
+  each_field_of_card(writer, card);
+  return writer.data;
 }
 
 AgentCard card_from(const json& data) {
   try {
     AgentCard card;
-    data.at("run_id").get_to(card.run_id);
-    data.at("host").get_to(card.host);
-    data.at("pid").get_to(card.pid);
-    data.at("workers").get_to(card.workers);
-    data.at("role").get_to(card.role);
-    data.at("node_rank").get_to(card.node_rank);
+    each_field_of_card(JsonReader{data}, card);
     for (const std::string* text : {&card.run_id, &card.host, &card.role}) bound(*text);
     if (card.workers < 1 || card.workers > kMaxWorkers)
       raise<DataError>("an agent of {} workers", card.workers);

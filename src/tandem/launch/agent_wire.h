@@ -4,9 +4,9 @@
 // refused. After that agents send words and the host sends orders.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "tandem/core/json.h"
 #include "tandem/launch/coordinator.h"
 #include "tandem/rendezvous/job_token.h"
 

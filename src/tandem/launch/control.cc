@@ -10,11 +10,11 @@
 #include <charconv>
 #include <cstddef>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/elastic/agent_links.h"
 #include "tandem/rendezvous/address.h"
 #include "tandem/rendezvous/connect.h"

@@ -4,9 +4,10 @@
 #include <array>
 #include <csignal>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
+#include "tandem/launch/json_fields.h"
 
 namespace tandem::launch {
 namespace {
@@ -16,6 +17,19 @@ using nlohmann::json;
 constexpr std::size_t kMaxErrorFile = 1 << 20;
 constexpr std::size_t kMaxMessage = 4096;
 constexpr int kPeerFailed = 200;  // docs/errors.md
+
+template <class Fields, class M>
+void each_field(Fields&& fields, M& failure) {
+  fields("rank", failure.rank);
+  fields("local_rank", failure.local_rank);
+  fields("pid", failure.pid);
+  fields("host", failure.host);
+  fields("code", failure.ending.code);
+  fields("signal", failure.ending.signal);
+  fields("time", failure.time);
+  fields("message", failure.message);
+  fields("victim", failure.victim);
+}
 
 // A text of several lines in one, at most 400 bytes of it.
 std::string one_line(const std::string& text) {
@@ -134,24 +148,15 @@ std::vector<std::string> failure_report(const std::vector<Failure>& failures) {
 }
 
 json to_json(const Failure& failure) {
-  return {
-      {"rank", failure.rank}, {"local_rank", failure.local_rank}, {"pid", failure.pid},
-      {"host", failure.host}, {"code", failure.ending.code},      {"signal", failure.ending.signal},
-      {"time", failure.time}, {"message", failure.message},       {"victim", failure.victim}};
+  JsonWriter writer;
+  each_field(writer, failure);
+  return writer.data;
 }
 
 Failure failure_from_json(const json& data) {
   try {
     Failure failure;
-    data.at("rank").get_to(failure.rank);
-    data.at("local_rank").get_to(failure.local_rank);
-    data.at("pid").get_to(failure.pid);
-    data.at("host").get_to(failure.host);
-    data.at("code").get_to(failure.ending.code);
-    data.at("signal").get_to(failure.ending.signal);
-    data.at("time").get_to(failure.time);
-    data.at("message").get_to(failure.message);
-    data.at("victim").get_to(failure.victim);
+    each_field(JsonReader{data}, failure);
     return failure;
   } catch (const json::exception&) {
     raise<DataError>("a failure is not described as agents do");

@@ -1,9 +1,9 @@
 #include "tandem/launch/job_control.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::launch {
 namespace {

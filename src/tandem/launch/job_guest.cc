@@ -1,8 +1,7 @@
 #include <poll.h>
 
-#include <nlohmann/json.hpp>
-
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/launch/agent_wire.h"
 #include "tandem/launch/job_link.h"
 #include "tandem/rendezvous/connect.h"

@@ -1,8 +1,7 @@
 #include "tandem/launch/rank_start.h"
 
-#include <nlohmann/json.hpp>
-
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::launch {
 namespace {

@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/launch/job_status.h"
 
 namespace tandem::launch {

@@ -5,10 +5,10 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "support/test_support.h"
+#include "tandem/core/json.h"
 #include "tandem/kernels/cross_entropy.h"
 #include "tandem/models/encoder_model.h"
 #include "tandem/models/pretrained.h"

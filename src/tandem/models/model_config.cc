@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <variant>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/core/ordered_json.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::models {

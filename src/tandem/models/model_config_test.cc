@@ -3,10 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "support/test_support.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::models {
 namespace {

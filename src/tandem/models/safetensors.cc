@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/models/unique_json.h"
 
 namespace tandem::models {

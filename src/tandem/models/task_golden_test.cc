@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "support/golden_files.h"
 #include "support/test_support.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/kernels/cross_entropy.h"
 #include "tandem/kernels/squared_error.h"
 #include "tandem/models/encoder_model.h"

@@ -2,12 +2,12 @@
 
 #include <array>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::models {
 namespace {

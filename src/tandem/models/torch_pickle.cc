@@ -4,11 +4,11 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/models/torch_names.h"
 #include "tandem/models/torch_rebuild.h"
 

@@ -2,9 +2,10 @@
 // which of the two would count). For sources of this library.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+
+#include "tandem/core/json.h"
 
 namespace tandem::models {
 

@@ -3,10 +3,10 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/optim/schedule.h"
 
 namespace tandem::optim {
@@ -15,6 +15,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array<std::string_view, 3> kRampNames = {"linear", "cosine", "1-sqrt"};
+constexpr std::array<std::string_view, 2> kModes = {"min", "max"};
+constexpr std::array<std::string_view, 2> kThresholdModes = {"rel", "abs"};
 
 // The settings that are given, taken out one by one: what is left in the end is nobody's.
 class Settings {
@@ -154,6 +156,20 @@ void read_warmup_stable_decay(Settings& settings, ScheduleOptions& options) {
   }
 }
 
+// What both schedules that follow a metric take.
+template <class Options>
+void read_metric_schedule(Settings& settings, Options& options, double least_factor) {
+  if (const auto mode = settings.choice("mode", kModes)) options.greater_is_better = *mode == 1;
+  settings.number("factor", options.factor, least_factor, 0.9999999999);
+  settings.count("patience", options.patience);
+  settings.number("threshold", options.threshold, 0, 1e308);
+  if (const auto mode = settings.choice("threshold_mode", kThresholdModes))
+    options.relative = *mode == 0;
+  settings.count("cooldown", options.cooldown);
+  settings.number("min_lr", options.min_lr, 0, 1e308);
+  settings.number("eps", options.eps, 0, 1e308);
+}
+
 }  // namespace
 
 ScheduleOptions parse_schedule_options(ScheduleType type, const json& kwargs,
@@ -188,17 +204,7 @@ ScheduleOptions parse_schedule_options(ScheduleType type, const json& kwargs,
 PlateauOptions parse_plateau_options(const json& kwargs) {
   Settings settings(ScheduleType::kReduceLrOnPlateau, kwargs);
   PlateauOptions options;
-  if (const auto mode = settings.choice("mode", std::array<std::string_view, 2>{"min", "max"}))
-    options.greater_is_better = *mode == 1;
-  settings.number("factor", options.factor, 0, 0.9999999999);
-  settings.count("patience", options.patience);
-  settings.number("threshold", options.threshold, 0, 1e308);
-  if (const auto mode =
-          settings.choice("threshold_mode", std::array<std::string_view, 2>{"rel", "abs"}))
-    options.relative = *mode == 0;
-  settings.count("cooldown", options.cooldown);
-  settings.number("min_lr", options.min_lr, 0, 1e308);
-  settings.number("eps", options.eps, 0, 1e308);
+  read_metric_schedule(settings, options, 0);
   settings.require_empty();
   return options;
 }
@@ -206,19 +212,9 @@ PlateauOptions parse_plateau_options(const json& kwargs) {
 GreedyOptions parse_greedy_options(const json& kwargs) {
   Settings settings(ScheduleType::kGreedy, kwargs);
   GreedyOptions options;
-  if (const auto mode = settings.choice("mode", std::array<std::string_view, 2>{"min", "max"}))
-    options.greater_is_better = *mode == 1;
-  settings.number("factor", options.factor, 1e-300, 0.9999999999);
-  settings.count("patience", options.patience);
-  settings.number("threshold", options.threshold, 0, 1e308);
-  if (const auto mode =
-          settings.choice("threshold_mode", std::array<std::string_view, 2>{"rel", "abs"}))
-    options.relative = *mode == 0;
-  settings.count("cooldown", options.cooldown);
+  read_metric_schedule(settings, options, 1e-300);
   settings.count("warmup", options.warmup);
-  settings.number("min_lr", options.min_lr, 0, 1e308);
   settings.number("max_lr", options.max_lr, 0, 1e308);
-  settings.number("eps", options.eps, 0, 1e308);
   bool verbose = false;  // the log has the rate anyway
   settings.flag("verbose", verbose);
   settings.flag("smooth", options.smooth);

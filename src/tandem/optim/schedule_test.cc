@@ -5,9 +5,9 @@
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::optim {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "tandem/core/json.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/optim/optimizer.h"
 #include "tandem/optim/schedule.h"

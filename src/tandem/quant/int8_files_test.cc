@@ -6,11 +6,11 @@
 #include <cstring>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/test_models.h"
 #include "tandem/quant/quantization_config.h"

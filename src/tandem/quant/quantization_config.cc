@@ -1,8 +1,7 @@
 #include "tandem/quant/quantization_config.h"
 
-#include <nlohmann/json.hpp>
-
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::quant {

@@ -3,9 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/models/test_models.h"
 
 namespace tandem::quant {

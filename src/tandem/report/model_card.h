@@ -2,11 +2,12 @@
 // for the Hub.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "tandem/core/json.h"
 
 namespace tandem::report {
 

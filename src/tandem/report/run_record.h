@@ -2,11 +2,11 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tandem/core/json.h"
 #include "tandem/report/chart.h"
 #include "tandem/tasks/report_section.h"
 

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::report {
 

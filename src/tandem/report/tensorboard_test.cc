@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "support/test_support.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 
 namespace tandem::report {
 namespace {

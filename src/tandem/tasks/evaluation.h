@@ -1,9 +1,10 @@
 // What an evaluation found, for those who make or read it: task.h only names it.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "tandem/core/json.h"
 
 namespace tandem::tasks {
 

@@ -1,9 +1,9 @@
 #include "tandem/tasks/inspect_sequences.h"
 
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <vector>
 
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::tasks {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include "tandem/core/json.h"
 
 namespace tandem::tasks {
 

@@ -133,12 +133,8 @@ void read_pre_tokenizer(const Path& path, TokenizerDefinition& d) {
   d.bpe.use_regex = value_or(section, "use_regex", true, path);
 }
 
-void apply_post_processor(const Path& path, TokenizerDefinition& d) {
-  const PostProcessor read = read_post_processor(member(d.tokenizer_json, "post_processor"), path);
-  d.cls_token = read.cls;
-  d.sep_token = read.sep;
-  d.frame.num_separators = read.num_separators;
-  d.frame.second_type_id = read.second_type_id;
+void read_trimming(const Path& path, TokenizerDefinition& d) {
+  const PostProcessor read = apply_post_processor(path, d);
   d.bpe.trim_offsets = read.trims_with_prefix_space.has_value();
   d.bpe.trim_with_prefix_space = read.trims_with_prefix_space.value_or(false);
 }
@@ -183,7 +179,7 @@ bool is_bpe(std::string_view named, const Json&, const dom::object& model) {
 void read_bpe_json(const TokenizerJsonSource& source, TokenizerDefinition& definition) {
   read_model(source, definition);
   read_pre_tokenizer(source.path, definition);
-  apply_post_processor(source.path, definition);
+  read_trimming(source.path, definition);
 }
 
 void read_vocab_json(std::string_view text, const Path& path, TokenizerDefinition& d) {

@@ -7,7 +7,6 @@
 #include <array>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
@@ -15,6 +14,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/text/bpe.h"
 #include "tandem/text/charsmap.h"
 #include "tandem/text/tokenizer.h"

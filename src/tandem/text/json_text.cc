@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "tandem/core/json.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::text {

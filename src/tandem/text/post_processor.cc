@@ -1,5 +1,6 @@
 #include "tandem/text/post_processor.h"
 
+#include "tandem/text/tokenizer_files.h"
 #include "tandem/text/tokenizer_json.h"
 
 namespace tandem::text {
@@ -74,8 +75,6 @@ bool read_section(const Json& section, const std::filesystem::path& path, PostPr
   return parts.is_array();
 }
 
-}  // namespace
-
 PostProcessor read_post_processor(const Json& section, const std::filesystem::path& path) {
   PostProcessor out;
   bool understood = false;
@@ -90,6 +89,19 @@ PostProcessor read_post_processor(const Json& section, const std::filesystem::pa
         path.string(), value_or<std::string>(section, "type", "none", path));
   }
   return out;
+}
+
+}  // namespace
+
+PostProcessor apply_post_processor(const std::filesystem::path& path,
+                                   TokenizerDefinition& definition) {
+  PostProcessor read =
+      read_post_processor(member(definition.tokenizer_json, "post_processor"), path);
+  definition.cls_token = read.cls;
+  definition.sep_token = read.sep;
+  definition.frame.num_separators = read.num_separators;
+  definition.frame.second_type_id = read.second_type_id;
+  return read;
 }
 
 Json template_processing(const std::string& cls, std::int32_t cls_id, const std::string& sep,

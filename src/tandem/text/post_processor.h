@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "tandem/core/json.h"
+
 namespace tandem::text {
+
+struct TokenizerDefinition;
 
 struct PostProcessor {
   std::string cls, sep;
@@ -18,10 +21,11 @@ struct PostProcessor {
   std::optional<bool> trims_with_prefix_space;
 };
 
-// Of BertProcessing, RobertaProcessing, TemplateProcessing, or a Sequence of ByteLevel and one of
-// them. Throws DataError that names `path` for anything else.
-PostProcessor read_post_processor(const nlohmann::ordered_json& section,
-                                  const std::filesystem::path& path);
+// Reads that of definition.tokenizer_json, and sets what frames a sequence. It is BertProcessing,
+// RobertaProcessing, TemplateProcessing, or a Sequence of ByteLevel and one of them; throws
+// DataError that names `path` for anything else.
+PostProcessor apply_post_processor(const std::filesystem::path& path,
+                                   TokenizerDefinition& definition);
 
 // TemplateProcessing's section.
 nlohmann::ordered_json template_processing(const std::string& cls, std::int32_t cls_id,

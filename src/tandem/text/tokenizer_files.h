@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "tandem/core/json.h"
 #include "tandem/text/added_tokens.h"
 #include "tandem/text/bpe.h"
 #include "tandem/text/charsmap.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tandem/core/file.h"
-#include "tandem/core/ordered_json.h"
+#include "tandem/core/json.h"
 #include "tandem/text/json_text.h"
 
 namespace tandem::text {

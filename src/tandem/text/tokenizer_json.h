@@ -4,13 +4,13 @@
 #include <simdjson.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::text {
 

@@ -11,13 +11,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tandem/core/json.h"
 #include "tandem/text/tokenizer.h"
 #include "tandem/text/tokenizer_files.h"
 

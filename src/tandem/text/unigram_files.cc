@@ -71,7 +71,7 @@ ReplaceStep read_replace(const Json& step, const Path& path) {
   const Json& pattern = member(step, "pattern");
   ReplaceStep replace;
   replace.content = characters_of(value_or<std::string>(step, "content", "", path));
-  if (member(pattern, "Regex") == " {2,}") return replace;
+  if (value_or<std::string>(pattern, "Regex", "", path) == " {2,}") return replace;
   const auto text = value_or<std::string>(pattern, "String", "", path);
   if (text.empty()) {
     raise<DataError>(
@@ -188,12 +188,7 @@ void read_unigram_json(const TokenizerJsonSource& source, TokenizerDefinition& d
   read_model(source, d);
   read_normalizer(member(d.tokenizer_json, "normalizer"), source.path, d);
   read_pre_tokenizer(member(d.tokenizer_json, "pre_tokenizer"), source.path, d);
-  const PostProcessor read =
-      read_post_processor(member(d.tokenizer_json, "post_processor"), source.path);
-  d.cls_token = read.cls;
-  d.sep_token = read.sep;
-  d.frame.num_separators = read.num_separators;
-  d.frame.second_type_id = read.second_type_id;
+  apply_post_processor(source.path, d);
 }
 
 // XLM-R's ids: four special tokens, SentencePiece's pieces from the third on, "<mask>".

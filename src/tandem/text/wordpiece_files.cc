@@ -62,14 +62,6 @@ void check_pre_tokenizer(const Path& path, const TokenizerDefinition& d) {
   expect_type(section, "pre_tokenizer", "BertPreTokenizer", path);
 }
 
-void apply_post_processor(const Path& path, TokenizerDefinition& d) {
-  const PostProcessor read = read_post_processor(member(d.tokenizer_json, "post_processor"), path);
-  d.cls_token = read.cls;
-  d.sep_token = read.sep;
-  d.frame.num_separators = read.num_separators;
-  d.frame.second_type_id = read.second_type_id;
-}
-
 Json optional_json(std::optional<bool> value) { return value ? Json(*value) : Json(nullptr); }
 
 }  // namespace

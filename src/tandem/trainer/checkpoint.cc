@@ -11,7 +11,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/core/ordered_json.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/core/volume.h"
 #include "tandem/models/safetensors.h"

@@ -198,7 +198,10 @@ class CheckpointFaults : public ::testing::Test {
   static fs::path demo() { return fs::path(TANDEM_SOURCE_DIR) / "examples" / "demo"; }
   static models::ModelConfig config() {
     models::ModelConfig config = models::ModelConfig::load(demo() / "model");
+    // As few numbers as there can be: each state is written some three thousand times.
     config.num_hidden_layers = 1;
+    config.hidden_size = config.intermediate_size = 16;
+    config.num_attention_heads = 1;
     return config;
   }
 

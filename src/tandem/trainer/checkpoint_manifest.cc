@@ -3,11 +3,11 @@
 #include <zlib.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/core/volume.h"
 

@@ -4,12 +4,12 @@
 
 #include <atomic>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tandem/comm/api/communicator.h"
+#include "tandem/core/json.h"
 #include "tandem/kernels/context.h"
 #include "tandem/tasks/task.h"
 #include "tandem/trainer/observer.h"

@@ -10,10 +10,11 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
+
+#include "tandem/core/json.h"
 
 namespace tandem::trainer {
 

@@ -1,6 +1,6 @@
 #include "tandem/trainer/optimization.h"
 
-#include <nlohmann/json.hpp>
+#include "tandem/core/json.h"
 
 namespace tandem::trainer {
 

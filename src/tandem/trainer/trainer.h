@@ -5,11 +5,11 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "tandem/comm/api/communicator.h"
+#include "tandem/core/json.h"
 #include "tandem/core/profile.h"
 #include "tandem/core/volume.h"
 #include "tandem/dist/gradient_engine.h"

@@ -1,7 +1,7 @@
 // Going on where others of an elastic job have been.
-#include <nlohmann/json.hpp>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/trainer/trainer.h"
 
 namespace tandem::trainer {

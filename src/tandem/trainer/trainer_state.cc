@@ -1,7 +1,7 @@
 #include "tandem/trainer/trainer_state.h"
 
 #include "tandem/core/error.h"
-#include "tandem/core/ordered_json.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::trainer {

@@ -5,11 +5,11 @@
 #include <array>
 #include <cmath>
 #include <istream>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::question_answering {

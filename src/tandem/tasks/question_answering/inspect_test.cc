@@ -4,11 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "support/golden_files.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/data/read_questions.h"
 #include "tandem/tasks/question_answering/test_data.h"
 

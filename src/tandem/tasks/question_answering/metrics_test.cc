@@ -6,10 +6,10 @@
 
 #include <deque>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "support/golden_files.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/data/read_questions.h"
 #include "tandem/tasks/question_answering/test_data.h"
 

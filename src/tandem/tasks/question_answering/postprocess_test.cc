@@ -9,11 +9,11 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "support/golden_files.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/data/read_questions.h"
 #include "tandem/tasks/question_answering/result_files.h"
 #include "tandem/tasks/question_answering/test_data.h"

@@ -1,11 +1,11 @@
 #include "tandem/tasks/text_classification/inspect.h"
 
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/tasks/inspect_sequences.h"
 #include "tandem/tasks/text_classification/examples.h"
 #include "tandem/tasks/text_classification/glue_tasks.h"

@@ -4,12 +4,12 @@
 #include <zlib.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "support/golden_files.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/tasks/text_classification/examples.h"
 #include "tandem/tasks/text_classification/metrics.h"
 #include "tandem/tasks/text_classification/mistakes.h"

@@ -4,10 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "support/golden_files.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/tasks/token_classification/labels.h"
 #include "tandem/tasks/token_classification/test_data.h"
 

@@ -1,10 +1,10 @@
 #include "tandem/tasks/token_classification/inspect.h"
 
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tandem/core/json.h"
 #include "tandem/kernels/cross_entropy.h"
 #include "tandem/tasks/inspect_sequences.h"
 #include "tandem/tasks/token_classification/labels.h"

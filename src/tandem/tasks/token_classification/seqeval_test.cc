@@ -5,10 +5,10 @@
 
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "support/test_support.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::token_classification {
 namespace {

@@ -2,13 +2,13 @@
 // place.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "support/test_support.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/tasks/token_classification/sentences.h"
 #include "tandem/text/tokenizer.h"
 

@@ -1,4 +1,4 @@
-#include "tandem/core/ordered_json.h"
+#include "tandem/core/json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tandem/core/ordered_json.h"
+#include "tandem/core/json.h"
 
 #include <string>
 #include <unordered_map>
@@ -91,3 +91,12 @@ Json parse_ordered_json(std::string_view text) {
 }
 
 }  // namespace tandem
+
+template class nlohmann::basic_json<>;
+template class nlohmann::basic_json<nlohmann::ordered_map>;
+template class nlohmann::detail::parser<nlohmann::json, tandem::JsonStringInput>;
+template class nlohmann::detail::parser<nlohmann::ordered_json, tandem::JsonStringInput>;
+template class nlohmann::detail::lexer<nlohmann::json, tandem::JsonStringInput>;
+template class nlohmann::detail::lexer<nlohmann::ordered_json, tandem::JsonStringInput>;
+template class nlohmann::detail::serializer<nlohmann::json>;
+template class nlohmann::detail::serializer<nlohmann::ordered_json>;
