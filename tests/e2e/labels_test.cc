@@ -85,6 +85,15 @@ TEST_F(Labels, MnliHasTwoSetsOfEach) {
   EXPECT_EQ(read("mnli", "config.json").at("id2label"),
             json::parse(R"({"0": "entailment", "1": "neutral", "2": "contradiction"})"));
 
+  // The card has the last set's, by the names of the log.
+  const std::string card = read_file(path("mnli") / "README.md");
+  EXPECT_THAT(card, HasSubstr("language:\n- en\n"));
+  EXPECT_THAT(card, HasSubstr("metrics:\n- accuracy\n"));
+  EXPECT_THAT(card, HasSubstr("name: GLUE MNLI\n      type: glue\n      args: mnli\n"));
+  EXPECT_THAT(card, HasSubstr(fmt::format("      type: accuracy\n      value: {}\n",
+                                          results.at("eval_accuracy_mm").dump())));
+  EXPECT_THAT(card, Not(HasSubstr("Mm")));
+
   // Each set alone has the same results.
   const fs::path sets = path("home/hub/datasets--nyu-mll--glue/snapshots") / std::string(40, 'a');
   run_ok({kProgram, "run_glue", "--model_name_or_path", path("mnli").native(), "--task_name",
