@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/test_support.h"
+#include "support/trajectory.h"
 #include "tandem/comm/api/communicator.h"
 #include "tandem/core/json.h"
 #include "tandem/data/read_questions.h"
@@ -52,10 +53,6 @@ class StepRecorder final : public trainer::Observer {
  private:
   std::int64_t steps_;
   std::atomic<bool>& stop_;
-};
-
-struct TrainingRecord {
-  std::vector<double> losses, learning_rates, grad_norms;  // one per step
 };
 
 // (step, layout, weights): before the first step as step 0, and after every step.
@@ -136,6 +133,28 @@ inline TrainingRecord record_training(const TrainingRunOptions& options, const O
                       .bf16 = options.bf16,
                       .steps = options.steps},
                      task, {threads, kernels, scratch}, on_step);
+}
+
+// The parameters that are not where the golden has them after a step, and how far from there: none.
+// `golden`: a list of parameters with their name, or an object of them.
+inline std::vector<std::string> other_ways(const nlohmann::json& golden,
+                                           const nn::ParameterLayout& layout, const Way& all,
+                                           const WayError& tolerance,
+                                           bool (*skipped)(std::string_view name)) {
+  std::vector<std::string> others;
+  for (const auto& [key, values] : golden.items()) {
+    const std::string name = golden.is_array() ? values.at("name").get<std::string>() : key;
+    if (skipped(name)) continue;
+    const nn::ParameterSpec* parameter = layout.find(name);
+    const std::string other =
+        parameter == nullptr
+            ? "not there"
+            : other_way({.from = all.from.subspan(parameter->offset, parameter->size),
+                         .to = all.to.subspan(parameter->offset, parameter->size)},
+                        values, tolerance);
+    if (!other.empty()) others.push_back(name + ": " + other);
+  }
+  return others;
 }
 
 }  // namespace tandem::testing

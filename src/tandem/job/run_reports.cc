@@ -38,6 +38,13 @@ fs::path tensorboard_directory(const trainer::TrainingArguments& training,
   return fs::path(training.output_dir) / default_run_folder();
 }
 
+ordered_json without_suffix(const ordered_json& metrics, std::string_view suffix) {
+  ordered_json plain = ordered_json::object();
+  for (const auto& [key, value] : metrics.items())
+    plain[key.ends_with(suffix) ? key.substr(0, key.size() - suffix.size()) : key] = value;
+  return plain;
+}
+
 // The evaluations during training, which log `metric`, each with the training loss logged last.
 std::vector<ordered_json> evaluations(const trainer::TrainerState& state,
                                       const std::string& metric) {
@@ -191,7 +198,8 @@ std::string RunReports::model_card(const trainer::TrainerState& state) const {
       .listed_metrics = task.metrics,
       .dataset_name = data.dataset,
       .dataset_config = data.config,
-      .language = std::nullopt,
+      .dataset_title = data.title,
+      .language = data.language,
       .license = std::nullopt,
       .eval_metrics = ordered_json::object(),
       .hyperparameters = hyperparameters(arguments.training, parts_.world_size),
@@ -205,6 +213,9 @@ std::string RunReports::model_card(const trainer::TrainerState& state) const {
   for (const auto& [stage, metrics] : results_) {
     if (stage == "eval") card.eval_metrics = metrics;
   }
+  // The last set's, whose names the log has without its suffix.
+  card.eval_metrics =
+      without_suffix(card.eval_metrics, parts_.task.set_suffixes(tasks::Split::kEval).back());
   return report::model_card_markdown(card);
 }
 

@@ -62,6 +62,7 @@ std::vector<std::pair<std::string, ordered_json>> metrics_of(const ordered_json&
 
 // "squad", "squad plain_text".
 std::string dataset_title(const ModelCard& card) {
+  if (card.dataset_title) return *card.dataset_title;
   return fmt::format("{}{}{}", *card.dataset_name, card.dataset_config ? " " : "",
                      card.dataset_config.value_or(""));
 }
@@ -106,13 +107,12 @@ std::string metadata(const ModelCard& card) {
   text += fmt::format("base_model: {}\ntags:\n- generated_from_trainer\n",
                       yaml_scalar(card.base_model));
   if (card.dataset_name) text += fmt::format("datasets:\n- {}\n", yaml_scalar(*card.dataset_name));
-  if (const auto metrics = metrics_of(card.eval_metrics); !metrics.empty()) {
-    text += "metrics:\n";
-    for (const auto& [name, value] : metrics) {
-      if (std::count(card.listed_metrics.begin(), card.listed_metrics.end(), name) > 0)
-        text += fmt::format("- {}\n", name);
-    }
+  std::string listed;
+  for (const auto& [name, value] : metrics_of(card.eval_metrics)) {
+    if (std::count(card.listed_metrics.begin(), card.listed_metrics.end(), name) > 0)
+      listed += fmt::format("- {}\n", name);
   }
+  if (!listed.empty()) text += "metrics:\n" + listed;
   return text + model_index(card) + "---\n";
 }
 

@@ -19,7 +19,8 @@ struct ModelCard {
   std::string task_name, task_type;
   std::vector<std::string> listed_metrics;
   std::optional<std::string> dataset_name, dataset_config;  // --dataset_name and its configuration
-  std::optional<std::string> language, license;             // from a card that was there before
+  std::optional<std::string> dataset_title;                 // for people; nothing: both of these
+  std::optional<std::string> language, license;
   // With the prefix eval_; empty: not evaluated.
   nlohmann::ordered_json eval_metrics = nlohmann::ordered_json::object();
   std::vector<std::pair<std::string, std::string>> hyperparameters;

@@ -19,6 +19,7 @@ ModelCard squad_card() {
           .listed_metrics = {"f1", "exact_match"},
           .dataset_name = "squad",
           .dataset_config = std::nullopt,
+          .dataset_title = std::nullopt,
           .language = std::nullopt,
           .license = std::nullopt,
           .eval_metrics = {{"eval_exact_match", 81.22043},
@@ -51,6 +52,21 @@ TEST(ModelCard, HasTheMetadataOfTheHub) {
                  "    - name: Exact Match\n      type: exact_match\n      value: 81.22043\n"
                  "    - name: F1\n      type: f1\n      value: 88.5\n"
                  "---\n"));
+}
+
+TEST(ModelCard, ATaskOfGlue) {
+  ModelCard card = squad_card();
+  card.dataset_name = "glue";
+  card.dataset_config = "stsb";
+  card.dataset_title = "GLUE STSB";
+  card.language = "en";
+  card.listed_metrics = {"spearmanr"};
+  card.eval_metrics = {{"eval_pearson", 0.5}};
+  const std::string text = model_card_markdown(card);
+  EXPECT_THAT(text, HasSubstr("language:\n- en\n"));
+  EXPECT_THAT(text, HasSubstr("datasets:\n- glue\nmodel-index:\n"));  // no list without entries
+  EXPECT_THAT(text, HasSubstr("name: GLUE STSB\n      type: glue\n      args: stsb\n"));
+  EXPECT_THAT(text, HasSubstr("on the GLUE STSB dataset.\n"));
 }
 
 TEST(ModelCard, HasTheHeadingsOfTransformers) {

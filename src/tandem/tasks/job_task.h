@@ -59,6 +59,8 @@ struct DataParts {
 struct DataName {
   std::optional<std::string> dataset, config;  // --dataset_name and its configuration
   std::string text;  // for people: the data set, or the files and their use
+  // On the model card; nothing: the data set and its configuration, and no language.
+  std::optional<std::string> title = std::nullopt, language = std::nullopt;
 };
 
 // How the Hub names a task on a model card.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -14,6 +15,8 @@
 
 namespace tandem::text_classification {
 namespace {
+
+constexpr std::size_t kMostOfList = 20;  // labels that a text has in the report
 
 // repr() of a Python string: in single quotes unless it holds one and no double quote.
 std::string python_quoted(const std::string& text) {
@@ -35,12 +38,16 @@ std::string python_quoted(const std::string& text) {
   return out + quote;
 }
 
-std::string list_text(const LabelSet& labels, const auto& is_on) {
+// As Python prints a list. Of more than `most` labels the number of those left out is said.
+std::string list_text(const LabelSet& labels, const auto& is_on,
+                      std::size_t most = std::numeric_limits<std::size_t>::max()) {
   std::string text = "[";
+  std::size_t count = 0;
   for (std::size_t i = 0; i < labels.names.size(); ++i) {
-    if (is_on(i)) text += (text.size() > 1 ? ", " : "") + python_quoted(labels.names[i]);
+    if (is_on(i) && ++count <= most)
+      text += (text.size() > 1 ? ", " : "") + python_quoted(labels.names[i]);
   }
-  return text + "]";
+  return text + (count > most ? fmt::format(", {} more]", count - most) : "]");
 }
 
 double probability(std::span<const float> logits, std::size_t of) {
@@ -54,7 +61,7 @@ double probability(std::span<const float> logits, std::size_t of) {
 Mistake judge(const ExampleSet& examples, const LabelSet& labels, std::span<const float> logits,
               std::size_t i) {
   Mistake mistake;
-  mistake.predicted = prediction_text(labels, logits);
+  if (labels.problem != Problem::kMultiLabel) mistake.predicted = prediction_text(labels, logits);
   if (labels.problem == Problem::kSingleLabel) {
     const auto predicted = static_cast<std::size_t>(argmax(logits));
     const auto expected = static_cast<std::size_t>(examples.classes[i]);
@@ -71,11 +78,13 @@ Mistake judge(const ExampleSet& examples, const LabelSet& labels, std::span<cons
     counts.add(logits, expected);
     const std::size_t wrong = counts.predicted + counts.labelled - 2 * counts.right;
     mistake.rightness = 1 / (1 + static_cast<double>(wrong));
-    if (wrong > 0) {
-      mistake.expected = list_text(labels, [&](std::size_t k) {
-        return std::binary_search(expected.begin(), expected.end(), static_cast<std::int32_t>(k));
-      });
-    }
+    if (wrong == 0) return mistake;
+    const auto is_expected = [&](std::size_t k) {
+      return std::binary_search(expected.begin(), expected.end(), static_cast<std::int32_t>(k));
+    };
+    const auto is_predicted = [&](std::size_t k) { return logits[k] > 0; };
+    mistake.expected = list_text(labels, is_expected, kMostOfList);
+    mistake.predicted = list_text(labels, is_predicted, kMostOfList);
   }
   return mistake;
 }

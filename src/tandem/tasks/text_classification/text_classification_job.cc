@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 
 #include "tandem/core/error.h"
@@ -321,15 +322,22 @@ std::string TextClassificationJob::title() const {
 }
 
 tasks::DataName TextClassificationJob::data_name(const tasks::Stages& stages) const {
-  if (const GlueTask* task = glue_task())
-    return {"glue", std::string(task->name), fmt::format("{} of GLUE", task->name)};
+  if (const GlueTask* task = glue_task()) {
+    std::string upper(task->name);
+    for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    return {.dataset = "glue",
+            .config = std::string(task->name),
+            .text = fmt::format("{} of GLUE", task->name),
+            .title = "GLUE " + upper,
+            .language = "en"};
+  }
   return EncoderJob::data_name(stages);
 }
 
 tasks::CardTask TextClassificationJob::card_task() const {
   return {"Text Classification",
           "text-classification",
-          {"accuracy", "f1", "matthews_correlation", "pearson", "spearmanr", "mse"}};
+          {"accuracy", "f1", "matthews_correlation", "spearmanr", "mse"}};
 }
 
 tasks::ReportSection TextClassificationJob::report_section() const {

@@ -335,6 +335,24 @@ TEST_F(Examples, AsManyLabelsAsTexts) {
   EXPECT_EQ(labels.names[static_cast<std::size_t>(set.classes_of(4711)[0])], "4711");
 }
 
+// A model that has not learnt yet gives a text half of all labels.
+TEST_F(Examples, AReportNamesSomeLabelsOfAText) {
+  std::string list;
+  for (int i = 10; i < 40; ++i) list += fmt::format("{}\"l{}\"", list.empty() ? "" : ", ", i);
+  const std::string rows = fmt::format("{{\"sentence\": \"a\", \"label\": [{}]}}\n", list) +
+                           "{\"sentence\": \"b\", \"label\": [\"l11\"]}\n";
+  arguments_.script = Script::kClassification;
+  const LabelSet labels = labels_of(read("m.json", rows));
+  const ExampleSet set = make_examples(read("m.json", rows), labels, " ", false, true);
+  const std::vector<float> all(30, 1.0f);
+  const Mistakes mistakes =
+      find_mistakes(set, labels, std::vector<std::span<const float>>{all, all}, 5);
+  ASSERT_EQ(mistakes.num_wrong, 1u);
+  EXPECT_EQ(mistakes.shown[0].expected, "['l11']");
+  EXPECT_THAT(mistakes.shown[0].predicted, HasSubstr("['l10', 'l11', "));
+  EXPECT_THAT(mistakes.shown[0].predicted, HasSubstr("'l29', 10 more]"));
+}
+
 TEST_F(Examples, TheFirstFractionMakesNumbersOfClasses) {
   const RawExamples raw = read("t.csv", "sentence,label\na,0\nb,1\nc,0.5\n");
   EXPECT_THAT(first_fraction(raw).value_or(""), HasSubstr("t.csv', row 3 (line 4): 0.5"));
