@@ -63,6 +63,10 @@ def bytes_of(value):
     return f"{value} B"
 
 
+def mebibytes(value):
+    return f"{value / 2**20:,.0f}"
+
+
 def text(value):
     return "" if value is None else NAMES.get(value, str(value))
 
@@ -284,6 +288,8 @@ PAGES = {
                               [("what", "what", text), ("ranks", "ranks", whole), ("size", "bytes", bytes_of), ("tandem µs", "tandem", number), ("in shared memory µs", "shared", number), ("Gloo µs", "gloo", number), ("Gloo / tandem", "times", number)], ("what", "ranks", "bytes"), "times"),
     "torch_steps": Page("Training steps with PyTorch", "PyTorch's own training, with tandem-torch and Gloo in turns (`python/bench/training_step.py`). With hook: `tandem_torch.average_hook`, which moves the gradient buckets into shared memory; private buckets: the same without that. Communication: the share of a step that is not there without it.",
                         [("what", "what", text), ("backend", "backend", text), ("model", "model", text), ("ranks", "ranks", whole), ("batch", "batch", whole), ("length", "length", whole), ("s per step", "seconds", number), ("communication", "communication", percent)], ("what", "backend", "model", "ranks", "batch", "length"), "seconds", False),
+    "torch_memory": Page("Memory of training with PyTorch", "What two ranks hold together after some steps (`python/bench/step_memory.py`), in MiB; memory that they share counts once. In use: when glibc has given back what is free in its heap, which is another amount in every run. Before the model: Python, PyTorch and the backend.",
+                         [("what", "what", text), ("backend", "backend", text), ("model", "model", text), ("ranks", "ranks", whole), ("batch", "batch", whole), ("length", "length", whole), ("held", "memory", mebibytes), ("in use", "in_use", mebibytes), ("before the model", "before", mebibytes)], ("what", "backend", "model", "ranks", "batch", "length"), "in_use", False),
     "torch_faults": Page("Failures under PyTorch", "What each survivor of three ranks is told with tandem-torch, and after how many seconds (`python/tests/faults.py`).",
                          [("case", "case", text), ("rank", "rank", whole), ("s", "seconds", number), ("message", "message", text)], ("case", "rank"), "seconds", False),
     "torch_tests": Page("PyTorch's own tests", "The test body of torch.distributed that its wheel ships, with tandem as the backend (`python/tests/torch_own_tests.py`): by its own name, with which the tests then do what gloo or mpi can, or in gloo's place. Tests for GPUs by name are left out; of the rest those that ask for devices, or for another backend, skip themselves.",

@@ -3,9 +3,11 @@
     python python/bench/step_memory.py [--model minilm|bert-base] [--json FILE]
 
 Prints the sum over two ranks of what a rank holds after some steps: parameters, the optimizer's state, gradients or
-their buckets, and the backend's own. Memory that ranks share counts once (Pss). Needs transformers."""
+their buckets, and the backend's own; and of what is left when glibc has given its free memory back, which is some
+hundred MiB and another amount in every run. Memory that ranks share counts once (Pss). Needs transformers."""
 
 import argparse
+import ctypes
 import json
 import os
 import re
@@ -36,12 +38,16 @@ def run_rank(arguments):
     before = held()
     make = training_step.kinds_of(dist.group.WORLD, arguments.backend)[arguments.what]
     kind = training_step.Kind(make, arguments)
-    found = torch.tensor([held(), before], dtype=torch.int64)
+    after = held()
+    dist.barrier()  # what others have is part of what this one shares with them
+    ctypes.CDLL(None).malloc_trim(0)
+    dist.barrier()
+    found = torch.tensor([after, held(), before], dtype=torch.int64)
     dist.all_reduce(found)  # after all have looked
     if dist.get_rank() == 0:
         print(json.dumps({"what": arguments.what, "backend": arguments.backend, "model": arguments.model,
                           "ranks": RANKS, "batch": arguments.batch, "length": arguments.length,
-                          "memory": found[0].item(), "before": found[1].item()}), flush=True)
+                          "memory": found[0].item(), "in_use": found[1].item(), "before": found[2].item()}), flush=True)
     del kind
     dist.destroy_process_group()
 
@@ -65,8 +71,8 @@ def main():
              "--length", str(arguments.length)],
             check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         rows.append(json.loads(done.stdout.splitlines()[-1]))
-        print(f"{what}, {backend}: {rows[-1]['memory'] / 2**20:.0f} MiB, {rows[-1]['before'] / 2**20:.0f} of them "
-              "before the model", flush=True)
+        memory, in_use, before = (rows[-1][name] / 2**20 for name in ("memory", "in_use", "before"))
+        print(f"{what}, {backend}: {memory:.0f} MiB, {in_use:.0f} in use, {before:.0f} before the model", flush=True)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump({"versions": {"torch": torch.__version__, "transformers": transformers.__version__},
