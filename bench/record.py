@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 CLASSES = (("amx", "amx_bf16"), ("avx512bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"))
 LEAST_SHARE_OF_CORES = 0.9
 # Their counts, scores and bounds depend on no neighbour.
-UNTIMED = ("test.sh", "fuzz.sh", "quality.sh", "elastic_soak.sh", "membership_schedules", "quality_of_labels.py", "torch_own_tests.py", "faults.py", "step_memory.py")
+UNTIMED = ("test.sh", "fuzz.sh", "quality.sh", "elastic_soak.py", "membership_schedules", "quality_of_labels.py", "torch_own_tests.py", "faults.py", "step_memory.py")
 
 
 def output_of(*command):
