@@ -27,9 +27,9 @@ WAYS = [("ddp", "tandem"), ("ddp", "gloo"), ("ddp with hook", "tandem"), ("fsdp2
 
 
 def held():
-    """This process's bytes."""
+    """This process's bytes, without those of files such as libraries, whose share depends on who else has them open."""
     with open("/proc/self/smaps_rollup") as file:
-        return 1024 * int(re.search(r"^Pss:\s+(\d+)", file.read(), re.M)[1])
+        return 1024 * sum(map(int, re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+)", file.read(), re.M)))
 
 
 def run_rank(arguments):

@@ -44,7 +44,7 @@ def main():
             runs.append(([mpirun, *flags, "-n", "2", python, str(TESTS / "launched.py")], "2 ranks met"))
     for command, expected in runs:
         replaced = {"TANDEM_TORCH_REPLACE": "gloo"} if command[-1].endswith("names.py") else {}
-        done = subprocess.run(command, env={**environment, **replaced}, capture_output=True, text=True, timeout=200)
+        done = subprocess.run(command, env={**environment, **replaced}, capture_output=True, text=True, timeout=600)
         print(done.stdout)
         if done.returncode != 0 or expected not in done.stdout:
             print(f"{' '.join(command)}: exit code {done.returncode}, expected 0 and '{expected}'\n{done.stderr[-4000:]}")
