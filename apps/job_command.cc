@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "apps/arguments/job_command_line.h"
 #include "apps/command/communication_log.h"
@@ -76,8 +78,12 @@ job::World join_world(const Environment& environment, const trainer::TrainingArg
                           }});
 }
 
-// Rank 0 says it, and no rank ends before: a launcher ends all ranks as soon as one has.
-void say_once(comm::Communicator& communicator, const Voice& voice, const std::string& message) {
+// Rank 0 says it, and no rank ends before: a launcher ends all ranks as soon as one has. Each
+// worker of an elastic job has found it out alone.
+void say_once(const job::World& world, const Environment& environment, const StopSignals& signals,
+              const Voice& voice, const std::string& message) {
+  if (world.seat && !let_rank_0_speak(environment, &signals.requested())) return;
+  comm::Communicator& communicator = *world.communicator;
   if (communicator.rank() == 0) say(voice, message, "ERROR");
   try {
     communicator.barrier();
@@ -150,6 +156,24 @@ job::Outcome run_in(const job::World& world, const job::Request& request, tasks:
 
 }  // namespace
 
+bool let_rank_0_speak(const Environment& environment, const std::atomic<bool>* ended) {
+  constexpr std::chrono::milliseconds kRank0AndItsLauncher{3000};
+  constexpr std::chrono::milliseconds kLook{20};
+  long rank = 0;
+  try {
+    // A worker of an elastic job has no rank yet, only its place on its host.
+    const bool elastic = environment.get("TANDEM_AGENT").has_value();
+    rank = elastic ? environment.get_int("RANK", 0, 1 << 20).value_or(0)
+                   : rendezvous::identify(environment).rank;
+  } catch (const Error&) {  // who this process is cannot be known either: it speaks at once
+  }
+  for (auto waited = kLook * 0; rank > 0 && waited < kRank0AndItsLauncher; waited += kLook) {
+    if (ended != nullptr && ended->load()) return false;
+    std::this_thread::sleep_for(kLook);
+  }
+  return true;
+}
+
 void leave_reason(const Environment& environment, std::string_view reason) {
   const auto path = environment.get("TORCHELASTIC_ERROR_FILE");
   if (!path || !environment.get("RANK")) return;
@@ -193,7 +217,7 @@ int run_job(const JobCommand& command, const Invocation& invocation,
     throw;
   } catch (const job::SharedError& error) {
     signals.let_end();
-    say_once(*world.communicator, voice, error.what());
+    say_once(world, environment, signals, voice, error.what());
     throw;
   } catch (const Interrupted&) {
     signals.let_end();

@@ -3,6 +3,7 @@
 // command line, signals, the console, exit codes.
 #pragma once
 
+#include <atomic>
 #include <span>
 #include <string_view>
 
@@ -11,6 +12,12 @@
 #include "tandem/models/family.h"
 
 namespace tandem::apps {
+
+// A command line that is wrong is so on every rank of a job, and so is a model that is missing:
+// rank 0 says it. The others give the launcher time to end them on its account; where they are
+// still here, it is theirs alone, or nobody ends them, and they say it as well. Returns early, with
+// false, when `ended` says that the launcher has asked for the end.
+bool let_rank_0_speak(const Environment& environment, const std::atomic<bool>* ended = nullptr);
 
 // Runs the job that the words ask for and returns the process's exit code: 0; 1 when no int8 model
 // is good enough; 128 + the signal that stopped it. `families`: those that a model may be of.

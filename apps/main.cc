@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <new>
 #include <system_error>
-#include <thread>
 
 #include "apps/arguments/job_commands.h"
 #include "apps/command/commands.h"
@@ -133,18 +131,6 @@ std::string usage(const Command& command) {
       command.name);
 }
 
-// A command line that is wrong is so on every rank of a job, and rank 0 says it. The others give
-// the launcher time to end them on its account; where they are still here, it is theirs alone, or
-// nobody ends them, and they say it as well.
-void let_rank_0_speak(const Environment& environment) {
-  constexpr std::chrono::seconds kRank0AndItsLauncher{3};
-  try {
-    if (rendezvous::identify(environment).rank > 0)
-      std::this_thread::sleep_for(kRank0AndItsLauncher);
-  } catch (const Error&) {  // who this process is cannot be known either: it speaks at once
-  }
-}
-
 // Says what went wrong, in a catch block, and returns the exit code. `usage` is printed before
 // usage errors.
 int explain_current_error(const Command& command, const Environment& environment) {
@@ -160,8 +146,11 @@ int explain_current_error(const Command& command, const Environment& environment
   } catch (const job::SharedError& error) {
     return error.exit_code();  // run_job() has said it
   } catch (const Error& error) {
+    // Workers of an elastic job begin it each alone, and the first end is the job's.
+    const bool alike = error.exit_code() == kExitUsage ||
+                       (error.exit_code() == kExitInput && environment.get("TANDEM_AGENT"));
+    if (alike && is_job(command)) let_rank_0_speak(environment);
     if (error.exit_code() == kExitUsage) {
-      if (is_job(command)) let_rank_0_speak(environment);
       if (voice.format == LogFormat::kText) fmt::print(stderr, "usage: {}\n", usage(command));
     }
     print_error(error.what());

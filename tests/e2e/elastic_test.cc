@@ -224,6 +224,18 @@ TEST_F(ElasticTest, WorkersAreDrainedAndComeBack) {
   EXPECT_THAT(tell("status", {agent}), HasSubstr("no job of `tandem run` with the name"));
 }
 
+// All of them find it out, each alone, and the job ends with the first.
+TEST_F(ElasticTest, WhatIsMissingIsSaidOnce) {
+  Words words = command("job", 3);
+  *(std::find(words.begin(), words.end(), "--model_name_or_path") + 1) = "/nowhere";
+  const ProcessResult result = Process(words).wait();
+  EXPECT_EQ(result.exit_code, 1);
+  const std::string said = "error: the model '/nowhere' was not found";
+  EXPECT_THAT(result.err, HasSubstr(said));
+  EXPECT_EQ(result.err.find(said), result.err.rfind(said)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("root failure: "));
+}
+
 // Where memory runs out at the same step whenever it is tried, a worker is killed there for ever.
 TEST_F(ElasticTest, AWorkerThatIsKilledAtOneStepAgainAndAgainEndsTheJob) {
   Words words =

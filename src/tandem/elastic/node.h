@@ -159,7 +159,7 @@ class Node {
     bool late = false;        // to be ready
     std::uint64_t since = 0;  // ready: the older, the lower its rank
     int rank = -1;
-    // Its line has ended, so its process is about to; the others wait no longer to hear how.
+    // Its line has ended, so its process is about to: until then it is waited for to hear how.
     Clock::time_point vacate_at = Clock::time_point::max();
     std::string killed_as;  // "was stopped or stuck", where it was killed by this node's word
   };
