@@ -9,14 +9,15 @@ import subprocess
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 import tandem_torch  # noqa: F401
 import oneccl_bindings_for_pytorch
 import torch_ccl
 
 
-def answers(name):
-    dist.init_process_group(name)
+def answers(name, store, rank, size):
+    dist.init_process_group(name, store=dist.PrefixStore(name, store), rank=rank, world_size=size)
     found = torch.ones(3)
     dist.all_reduce(found)
     assert found.tolist() == [dist.get_world_size()] * 3, found
@@ -27,8 +28,9 @@ def answers(name):
 
 
 def main():
-    answers("ccl")
-    answers("gloo")
+    world = next(rendezvous("env://"))  # of both: a second store at the same port may meet who still asks the first one
+    answers("ccl", *world)
+    answers("gloo", *world)
     for file in ("setvars.sh", "vars.sh"):
         subprocess.run(["sh", "-euc", f". {torch_ccl.cwd}/env/{file}"], check=True)
     assert oneccl_bindings_for_pytorch.oneccl_bindings_for_pytorch_path == oneccl_bindings_for_pytorch.cwd

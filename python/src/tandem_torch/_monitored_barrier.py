@@ -5,6 +5,7 @@ import time
 import torch.distributed as dist
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
+_FAREWELL = 1.0  # seconds
 
 
 class MonitoredBarrier:
@@ -17,11 +18,11 @@ class MonitoredBarrier:
     def _key(self, round, what):
         return f"tandem/monitored_barrier/{round}/{what}"
 
-    def _wait(self, ready, seconds):
+    def _wait(self, ready, seconds, check=None):
         """Asks ready() until it is true, at most so long; returns the last answer."""
         end, pause = time.monotonic() + seconds, _FIRST_PAUSE
         while not ready():
-            self._check()
+            (check or self._check)()
             left = end - time.monotonic()
             if left <= 0:
                 return False
@@ -51,6 +52,8 @@ class MonitoredBarrier:
             if seconds <= 0:
                 verdict = f"Rank 0 timed out in monitoredBarrier after 0 ms: {verdict}"
         self._store.set(self._key(self._round, "verdict"), verdict)
+        # The store may be this process's, which may end now: not before the others have read the verdict.
+        self._wait(lambda: len(self._missing()) == self._size - 1, _FAREWELL, check=lambda: None)
         self._forget(verdict == "passed")
         if verdict != "passed":
             raise dist.DistBackendError(f"tandem: {verdict}")
@@ -70,6 +73,7 @@ class MonitoredBarrier:
             came = self._store.check([self._key(self._round, 0)])
             heard = self._wait(lambda: self._store.check([key]), seconds if came else 0)
         verdict = self._store.get(key).decode() if heard else f"no word from it in {seconds * 1000:.0f} ms"
+        self._store.delete_key(self._key(self._round, self._rank))
         if verdict != "passed":
             raise dist.DistBackendError(
                 f"tandem: Rank {self._rank} successfully reached monitoredBarrier, but received errors while waiting "
