@@ -167,7 +167,8 @@ bool let_rank_0_speak(const Environment& environment, const std::atomic<bool>* e
                    : rendezvous::identify(environment).rank;
   } catch (const Error&) {  // who this process is cannot be known either: it speaks at once
   }
-  for (auto waited = kLook * 0; rank > 0 && waited < kRank0AndItsLauncher; waited += kLook) {
+  for (std::chrono::milliseconds waited{0}; rank > 0 && waited < kRank0AndItsLauncher;
+       waited += kLook) {
     if (ended != nullptr && ended->load()) return false;
     std::this_thread::sleep_for(kLook);
   }

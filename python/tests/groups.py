@@ -6,6 +6,7 @@ ranks that a launcher started:
 Prints a line per kind on rank 0, and "all groups agree"."""
 
 import os
+import threading
 import time
 import types
 from datetime import timedelta
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 import tandem_torch  # noqa: F401
+from tandem_torch._monitored_barrier import MonitoredBarrier
 
 RANK = int(os.environ["RANK"])
 IN_TORCH = hasattr(distributed_c10d, "_reconfigure")  # 2.15: the functions around the group's methods
@@ -53,6 +55,34 @@ def observed(group, store):
         refused(lambda: group.monitored_barrier(timedelta(seconds=60)), "Rank 1 failed to pass monitoredBarrier")
     assert total(group) == 111
     say("monitored_barrier names who does not come, and the group works on")
+
+
+class SlowReader:
+    """A store that answers get() late, as another process may that has to wait for a core."""
+
+    def __init__(self, store):
+        self._store, self.has_read = store, False
+
+    def get(self, key):
+        time.sleep(0.3)
+        self.has_read = True
+        return self._store.get(key)
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+
+def outlived():
+    """Rank 0 may end after the barrier, and the store with it."""
+    store = dist.HashStore()
+    reader = SlowReader(store)
+    barrier = lambda store, rank: MonitoredBarrier(store, rank, 2, lambda: None).run(timedelta(seconds=60), False)
+    other = threading.Thread(target=barrier, args=(reader, 1))
+    other.start()
+    barrier(store, 0)
+    assert reader.has_read
+    other.join()
+    say("monitored_barrier ends on rank 0 when the others have read its verdict")
 
 
 def split(group):
@@ -190,6 +220,7 @@ def main():
         refused(lambda: total(group), "no members yet")
         change(group, 0, handles_of(group, store, range(3), "first"))
     observed(group, store)
+    outlived()
     split(group)
     merged(group, store)
     short(group)

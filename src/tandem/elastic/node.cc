@@ -80,6 +80,7 @@ Node::Ticket Node::open_seat(int worker) {
   auto [own, other] = socket_pair();
   Seat& seat = seats_[static_cast<std::size_t>(worker)];
   seat = Seat();
+  std::erase(stuck_, worker);  // its process has ended, and the next one is not to be killed
   seat.state = State::kStarting;
   seat.line = PacketSocket(std::move(own));
   seat.workers_end = std::move(other);

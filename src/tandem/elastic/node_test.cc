@@ -13,6 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 using std::chrono::milliseconds;
 
@@ -147,6 +148,8 @@ TEST(NodeTest, NonsenseAtTheEndIsTheWorkersAlone) {
   pair.write(1, std::string(64, 'x'));
   pair.node.worker_ended(1, "was killed by SIGKILL", false);
   EXPECT_EQ(pair.view_of(0), 2u);
+  pair.start(1);
+  EXPECT_THAT(pair.node.take_stuck(), IsEmpty()) << "its successor would be killed";
 }
 
 TEST(NodeTest, TheFirstViewDoesNotWaitForWhoIsLate) {
