@@ -7,8 +7,9 @@
 
 namespace tandem::kernels {
 
-void gather_first_rows(const Context&, const Sequences& sequences, std::size_t columns,
-                       const float* x, float* y) {
+template <class T>
+void gather_first_rows(const Context&, const Sequences& sequences, std::size_t columns, const T* x,
+                       T* y) {
   check_sequences(sequences);
   for (std::size_t i = 0; i < sequences.count(); ++i) {
     std::copy_n(x + sequences.row_begin[i] * columns, columns, y + i * columns);
@@ -16,27 +17,24 @@ void gather_first_rows(const Context&, const Sequences& sequences, std::size_t c
 }
 
 template <class T>
-void keep_first_rows(const Sequences& sequences, std::size_t columns, T* x) {
+void spread_first_rows(const Sequences& sequences, std::size_t columns, T* grad) {
   check_sequences(sequences);
-  // Row i is behind none of those that are still to move: a sequence has at least one row.
-  for (std::size_t i = 0; i < sequences.count(); ++i) {
-    const T* const from = x + sequences.row_begin[i] * columns;
-    std::copy(from, from + columns, x + i * columns);
+  // From the last to the first: a sequence has at least one row, so row i goes behind none of those
+  // that are still to move, and the zeros behind it cover none of them.
+  for (std::size_t i = sequences.count(); i-- > 0;) {
+    T* const rows = grad + sequences.row_begin[i] * columns;
+    const T* const from = grad + i * columns;
+    std::copy_backward(from, from + columns, rows + columns);
+    std::fill_n(rows + columns, (sequences.rows_of(i) - 1) * columns, T(0.0f));
   }
 }
 
-template void keep_first_rows(const Sequences&, std::size_t, float*);
-template void keep_first_rows(const Sequences&, std::size_t, bfloat16*);
-
-void scatter_first_rows(const Context& ctx, const Sequences& sequences, std::size_t columns,
-                        const float* grad_y, float* grad_x) {
-  check_sequences(sequences);
-  ctx.threads.parallel_for(sequences.count(), [&](std::size_t i, int) {
-    float* const rows = grad_x + sequences.row_begin[i] * columns;
-    std::copy_n(grad_y + i * columns, columns, rows);
-    std::fill_n(rows + columns, (sequences.rows_of(i) - 1) * columns, 0.0f);
-  });
-}
+template void gather_first_rows(const Context&, const Sequences&, std::size_t, const float*,
+                                float*);
+template void gather_first_rows(const Context&, const Sequences&, std::size_t, const bfloat16*,
+                                bfloat16*);
+template void spread_first_rows(const Sequences&, std::size_t, float*);
+template void spread_first_rows(const Sequences&, std::size_t, bfloat16*);
 
 void dropout_first_rows(const Context& ctx, const Sequences& sequences, std::size_t columns,
                         const Dropout& dropout, const float* x, float* y) {

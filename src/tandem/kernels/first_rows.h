@@ -10,20 +10,19 @@
 
 namespace tandem::kernels {
 
-// y = the first rows of x, overwritten.   x: [rows, columns] f32.   y: [sequences, columns] f32,
-// other memory. Throws InvalidArgument as check_sequences().
-void gather_first_rows(const Context& ctx, const Sequences& sequences, std::size_t columns,
-                       const float* x, float* y);
+// T is float or bfloat16.
 
-// The same in place: x[i] becomes the first row of sequence i, and what lies behind these rows
-// means nothing.   x: [rows, columns] T, float or bfloat16. Serial.
+// y = the first rows of x, overwritten.   x: [rows, columns] T.   y: [sequences, columns] T, other
+// memory. Throws InvalidArgument as check_sequences().
 template <class T>
-void keep_first_rows(const Sequences& sequences, std::size_t columns, T* x);
+void gather_first_rows(const Context& ctx, const Sequences& sequences, std::size_t columns,
+                       const T* x, T* y);
 
-// Its backward: grad_x is grad_y in the first rows and 0 in all others, overwritten.
-//   grad_y: [sequences, columns] f32.   grad_x: [rows, columns] f32, other memory.
-void scatter_first_rows(const Context& ctx, const Sequences& sequences, std::size_t columns,
-                        const float* grad_y, float* grad_x);
+// Its backward: grad_x is grad_y in the first rows and 0 in all others, in place.
+//   grad: [rows, columns] T; its first `sequences` rows are grad_y on entry, and it is grad_x on
+//   return. Serial: it is bound by memory.
+template <class T>
+void spread_first_rows(const Sequences& sequences, std::size_t columns, T* grad);
 
 // dropout_forward() (dropout.h) over a matrix with one row per sequence: the mask of row 0 of each.
 //   x, y: [sequences, columns] f32; y may be x.

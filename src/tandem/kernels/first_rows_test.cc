@@ -1,5 +1,6 @@
 #include "tandem/kernels/first_rows.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "tandem/kernels/kernel_test_support.h"
@@ -10,37 +11,33 @@ namespace {
 constexpr std::size_t kColumns = 37;
 const Batch kBatch({5, 1, 9}, /*pads=*/2);
 
-TEST(FirstRows, GatherTakesThemAndScatterIsItsTranspose) {
-  Runtime runtime;
-  const Sequences sequences = kBatch.sequences();
-  const auto x = random_values(kBatch.rows() * kColumns, 1);
-  const auto grad_y = random_values(sequences.count() * kColumns, 2);
-  std::vector<float> y(grad_y.size()), grad_x(x.size(), 7.0f);
-  gather_first_rows(runtime.context(), sequences, kColumns, x.data(), y.data());
-  for (std::size_t i = 0; i < sequences.count(); ++i) {
-    EXPECT_EQ(y[i * kColumns + 3], x[sequences.row_begin[i] * kColumns + 3]);
-  }
-  scatter_first_rows(runtime.context(), sequences, kColumns, grad_y.data(), grad_x.data());
-  // <gather x, grad_y> = <x, scatter grad_y>; the other rows are 0, so the sums have equal terms.
-  EXPECT_EQ(weighted_sum(y, grad_y), weighted_sum(x, grad_x));
-  EXPECT_EQ(grad_x[kColumns], 0.0f);
-}
-
 template <class T>
-void keeps_what_gather_takes() {
+void expect_gather_and_its_transpose() {
   Runtime runtime;
   const Sequences sequences = kBatch.sequences();
-  auto x = random_values<T>(kBatch.rows() * kColumns, 1);
-  std::vector<float> all(x.size()), want(sequences.count() * kColumns);
-  for (std::size_t i = 0; i < x.size(); ++i) all[i] = to_float(x[i]);
-  gather_first_rows(runtime.context(), sequences, kColumns, all.data(), want.data());
-  keep_first_rows(sequences, kColumns, x.data());
-  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_EQ(to_float(x[i]), want[i]) << i;
+  const auto x = random_values<T>(kBatch.rows() * kColumns, 1);
+  const auto grad_y = random_values<T>(sequences.count() * kColumns, 2);
+  std::vector<T> y(grad_y.size()), grad_x(x.size(), T(7.0f));
+  gather_first_rows<T>(runtime.context(), sequences, kColumns, x.data(), y.data());
+  std::copy(grad_y.begin(), grad_y.end(), grad_x.begin());
+  spread_first_rows<T>(sequences, kColumns, grad_x.data());
+  for (std::size_t i = 0; i < sequences.count(); ++i) {
+    for (std::size_t row = sequences.row_begin[i]; row < sequences.row_begin[i + 1]; ++row) {
+      for (std::size_t c = 0; c < kColumns; ++c) {
+        const bool first = row == sequences.row_begin[i];
+        const float grad = first ? to_float(grad_y[i * kColumns + c]) : 0.0f;
+        ASSERT_EQ(to_float(grad_x[row * kColumns + c]), grad) << row;
+        if (first) {
+          ASSERT_EQ(to_float(y[i * kColumns + c]), to_float(x[row * kColumns + c]));
+        }
+      }
+    }
+  }
 }
 
-TEST(FirstRows, KeepIsGatherInPlace) {
-  keeps_what_gather_takes<float>();
-  keeps_what_gather_takes<bfloat16>();
+TEST(FirstRows, GatherTakesThemAndSpreadIsItsTranspose) {
+  expect_gather_and_its_transpose<float>();
+  expect_gather_and_its_transpose<bfloat16>();
 }
 
 // The mask is that of the same rows in the whole batch.
@@ -51,8 +48,8 @@ TEST(FirstRows, DropoutIsThatOfRowZeroOfEachSequence) {
   const auto x = random_values(kBatch.rows() * kColumns, 1);
   std::vector<float> all(x.size()), want(sequences.count() * kColumns), y(want.size());
   dropout_forward<float>(runtime.context(), sequences, kColumns, dropout, x.data(), all.data());
-  gather_first_rows(runtime.context(), sequences, kColumns, all.data(), want.data());
-  gather_first_rows(runtime.context(), sequences, kColumns, x.data(), y.data());
+  gather_first_rows<float>(runtime.context(), sequences, kColumns, all.data(), want.data());
+  gather_first_rows<float>(runtime.context(), sequences, kColumns, x.data(), y.data());
   const auto before = y;
   dropout_first_rows(runtime.context(), sequences, kColumns, dropout, y.data(), y.data());
   EXPECT_EQ(y, want);

@@ -96,7 +96,7 @@ Encoder::Layer Encoder::make_layer(const ModelConfig& config, std::size_t index,
 }
 
 template <class T>
-void Encoder::plan_tensors(Arena& arena, std::size_t rows, PassKind kind,
+void Encoder::plan_tensors(Arena& arena, std::size_t rows, std::size_t first_rows, PassKind kind,
                            EncoderTensors<T>& tensors) const {
   using Hidden = nn::Hidden<T>;
   using TransformerLayer = nn::TransformerLayer<T>;
@@ -122,23 +122,25 @@ void Encoder::plan_tensors(Arena& arena, std::size_t rows, PassKind kind,
       training && !keeps_hidden ? Hidden::allocate(arena, rows, H, stream) : tensors.hidden[0];
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const bool own_memory = kind == PassKind::kTraining || l == 0;
-    tensors.layers[l] = own_memory ? TransformerLayer::allocate(arena, layers_[l].options, rows)
+    const bool narrow = first_rows > 0 && kind == PassKind::kTraining && l + 1 == layers_.size();
+    tensors.layers[l] = own_memory ? TransformerLayer::allocate(arena, layers_[l].options,
+                                                                {rows, narrow ? first_rows : rows})
                                    : tensors.layers[0];
     if (kind == PassKind::kCheckpointed && l > 0) {
       tensors.layers[l].output_norm = nn::LayerNormActivations::allocate(arena, rows, H);
     }
     tensors.hidden[l + 1] = keeps_hidden ? Hidden::allocate(arena, rows, H, stream) : shared;
   }
-  tensors.scratch =
-      TransformerLayer::allocate_scratch(arena, layers_[0].options, rows, stream, training);
+  tensors.scratch = TransformerLayer::allocate_scratch(arena, layers_[0].options, rows, first_rows,
+                                                       stream, training);
 }
 
-void Encoder::plan(Arena& arena, std::size_t rows, PassKind kind,
+void Encoder::plan(Arena& arena, std::size_t rows, std::size_t first_rows, PassKind kind,
                    EncoderActivations& activations) const {
   activations.kind = kind;
   std::visit(
       [&](auto& tensors) {
-        plan_tensors(arena, rows, kind, tensors);
+        plan_tensors(arena, rows, first_rows, kind, tensors);
         activations.output = tensors.hidden.back().residual;
       },
       activations.tensors);
@@ -178,18 +180,21 @@ void Encoder::embeddings_backward(const nn::Pass& pass, const nn::PackedBatch& b
                           grads);
 }
 
+// The last layer alone may go on with first rows only: the others' rows all read each other.
+template <class T>
+nn::TransformerLayer<T> Encoder::layer(const nn::Pass& pass, const nn::Pass* first_rows,
+                                       std::size_t l) const {
+  return {pass, l + 1 == layers_.size() ? first_rows : nullptr, layers_[l].options,
+          layers_[l].parameters};
+}
+
 template <class T>
 void Encoder::layers_forward(const nn::Pass& pass, const nn::PackedBatch& batch,
                              const EncoderTensors<T>& tensors, const nn::Pass* first_rows) const {
   embeddings_forward(pass, batch, tensors);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    const nn::TransformerLayer<T> layer(pass, layers_[l].options, layers_[l].parameters);
-    const nn::Hidden<T>&x = tensors.hidden[l], &y = tensors.hidden[l + 1];
-    if (first_rows != nullptr && l + 1 == layers_.size()) {
-      layer.forward_first_rows(x, tensors.layers[l], tensors.scratch, *first_rows, y);
-    } else {
-      layer.forward(x, tensors.layers[l], tensors.scratch, y);
-    }
+    layer<T>(pass, first_rows, l)
+        .forward(tensors.hidden[l], tensors.layers[l], tensors.scratch, tensors.hidden[l + 1]);
   }
 }
 
@@ -199,11 +204,10 @@ void Encoder::forward(const nn::Pass& pass, const nn::PackedBatch& batch,
              activations.tensors);
 }
 
-// What layer l's backward reads and forward did not keep.
+// What the backward of `layer`, the one with index l, reads and forward did not keep.
 template <class T>
 void Encoder::recompute(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
-                        std::size_t l) const {
-  const nn::TransformerLayer<T> layer(pass, layers_[l].options, layers_[l].parameters);
+                        const nn::TransformerLayer<T>& layer, std::size_t l) const {
   const bool checkpointed = kind == PassKind::kCheckpointed;
   if (!checkpointed) layer.recompute_from_sums(tensors.layers[l], tensors.scratch);
   if (l > 0 && !EncoderTensors<T>::keeps_hidden(kind)) {
@@ -218,22 +222,25 @@ void Encoder::recompute(const nn::Pass& pass, const EncoderTensors<T>& tensors, 
 
 template <class T>
 void Encoder::layers_backward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
-                              std::span<float> grad, const nn::Gradients& grads,
+                              const nn::Pass* first_rows, std::span<float> grad,
+                              const nn::Gradients& grads,
                               FunctionRef<void(std::size_t end)> gradient_ready) const {
   for (std::size_t l = layers_.size(); l-- > 0;) {
-    recompute(pass, tensors, kind, l);
-    const nn::TransformerLayer<T> layer(pass, layers_[l].options, layers_[l].parameters);
+    const nn::TransformerLayer<T> layer = this->layer<T>(pass, first_rows, l);
+    recompute(pass, tensors, kind, layer, l);
     layer.backward(tensors.hidden[l], tensors.layers[l], tensors.scratch, grad, grads);
     gradient_ready(layers_[l].end);
   }
 }
 
 void Encoder::backward(const nn::Pass& pass, const nn::PackedBatch& batch,
-                       const EncoderActivations& activations, const nn::Gradients& grads,
+                       const EncoderActivations& activations, const nn::Pass* first_rows,
+                       const nn::Gradients& grads,
                        FunctionRef<void(std::size_t end)> gradient_ready) const {
   std::visit(
       [&](const auto& tensors) {
-        layers_backward(pass, tensors, activations.kind, activations.grad, grads, gradient_ready);
+        layers_backward(pass, tensors, activations.kind, first_rows, activations.grad, grads,
+                        gradient_ready);
         embeddings_backward(pass, batch, tensors, activations.grad, grads);
       },
       activations.tensors);

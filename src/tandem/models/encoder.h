@@ -55,7 +55,7 @@ struct EncoderTensors {
 struct EncoderActivations {
   PassKind kind = PassKind::kInference;
   std::variant<EncoderTensors<float>, EncoderTensors<bfloat16>> tensors;
-  std::span<float> output;  // [R, H] what the encoder gives to a head
+  std::span<float> output;  // [R, H] what the encoder gives to a head, or the first rows alone
   std::span<float> grad;    // [R, H] gradient of the residual stream; training only
 
   nn::Precision precision() const {
@@ -71,18 +71,22 @@ class Encoder {
 
   // Lays the activations for `rows` rows of a pass of `kind` out in `arena`, in the precision that
   // `activations` has; allocates from the system only when `activations` is first used.
-  void plan(Arena& arena, std::size_t rows, PassKind kind, EncoderActivations& activations) const;
+  // first_rows: of a head that reads first rows, the sequences; else 0.
+  void plan(Arena& arena, std::size_t rows, std::size_t first_rows, PassKind kind,
+            EncoderActivations& activations) const;
 
   // Fills `activations` (planned for pass.rows()).
-  // first_rows: not null, in inference only: the pass of the first row of each sequence, as
-  // sequences of one row each. Then the output is these rows, [sequences, H], the same bits.
+  // first_rows: null, or the pass of the first row of each sequence, as sequences of one row each,
+  // if planned for. Then the output is these rows, [sequences, H], the same bits.
   void forward(const nn::Pass& pass, const nn::PackedBatch& batch,
                const EncoderActivations& activations, const nn::Pass* first_rows) const;
 
-  // activations.grad holds the gradient of output and is overwritten. gradient_ready(end) is called
-  // after each layer and after the embeddings, when grads [0, end) are final.
+  // activations.grad begins with the gradient of output and is overwritten. first_rows as in the
+  // forward pass before. gradient_ready(end) is called after each layer and after the embeddings,
+  // when grads [0, end) are final.
   void backward(const nn::Pass& pass, const nn::PackedBatch& batch,
-                const EncoderActivations& activations, const nn::Gradients& grads,
+                const EncoderActivations& activations, const nn::Pass* first_rows,
+                const nn::Gradients& grads,
                 FunctionRef<void(std::size_t end)> gradient_ready) const;
 
  private:
@@ -93,17 +97,21 @@ class Encoder {
   };
   Layer make_layer(const ModelConfig& config, std::size_t index, nn::ParameterLayout& layout) const;
   template <class T>
-  void plan_tensors(Arena& arena, std::size_t rows, PassKind kind,
+  nn::TransformerLayer<T> layer(const nn::Pass& pass, const nn::Pass* first_rows,
+                                std::size_t l) const;
+  template <class T>
+  void plan_tensors(Arena& arena, std::size_t rows, std::size_t first_rows, PassKind kind,
                     EncoderTensors<T>& tensors) const;
   template <class T>
   void recompute(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
-                 std::size_t l) const;
+                 const nn::TransformerLayer<T>& layer, std::size_t l) const;
   template <class T>
   void layers_forward(const nn::Pass& pass, const nn::PackedBatch& batch,
                       const EncoderTensors<T>& tensors, const nn::Pass* first_rows) const;
   template <class T>
   void layers_backward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
-                       std::span<float> grad, const nn::Gradients& grads,
+                       const nn::Pass* first_rows, std::span<float> grad,
+                       const nn::Gradients& grads,
                        FunctionRef<void(std::size_t end)> gradient_ready) const;
 
   template <class T>

@@ -40,11 +40,15 @@ std::string EncoderModel::architecture() const {
 double EncoderModel::training_flops(double rows, double sequences, double query_key_pairs) const {
   const auto hidden = static_cast<double>(config_.hidden_size);
   const auto layers = static_cast<double>(config_.num_hidden_layers);
-  const double linear_weights =
-      layers * (4 * hidden * hidden + 2 * hidden * static_cast<double>(config_.intermediate_size));
+  const double qkv = 3 * hidden * hidden;
+  const double behind_attention =
+      hidden * hidden + 2 * hidden * static_cast<double>(config_.intermediate_size);
+  const double last_rows = head_->shape().reads_first_rows ? sequences : rows;
+  const double linear =
+      (layers * qkv + (layers - 1) * behind_attention) * rows + behind_attention * last_rows;
   const double projection_weights =
       config_.has_projection() ? hidden * static_cast<double>(config_.embedding_width()) : 0;
-  const double multiply_adds = (linear_weights + projection_weights) * rows +
+  const double multiply_adds = linear + projection_weights * rows +
                                head_weights_ * head_->units(rows, sequences) +
                                2 * hidden * layers * query_key_pairs;
   return 3 * (2 * multiply_adds);
@@ -62,7 +66,8 @@ double EncoderModel::training_flops(const nn::PackedBatch& batch) const {
 
 void EncoderModel::plan(Arena& arena, const BatchShape& batch, Activations& activations) const {
   const PassKind kind = activations.kind_;
-  encoder_.plan(arena, batch.rows, kind, activations.encoder_);
+  encoder_.plan(arena, batch.rows, head_->shape().reads_first_rows ? batch.sequences : 0, kind,
+                activations.encoder_);
   const std::size_t memory = head_->memory(batch.rows, batch.sequences, is_training(kind));
   activations.head_ = memory == 0 ? std::span<float>() : arena.allocate<float>(memory);
 }
@@ -83,7 +88,7 @@ Activations EncoderModel::make_activations(const BatchShape& capacity, nn::Preci
   if (memory.arena.capacity() < measure.used()) memory.arena = Arena(measure.used());
   memory.arena.reset();
   plan(memory.arena, capacity, activations);
-  if (head_->shape().reads_first_rows && !is_training(kind)) {
+  if (head_->shape().reads_first_rows) {
     activations.first_row_begin_.resize(capacity.sequences + 1);
     std::iota(activations.first_row_begin_.begin(), activations.first_row_begin_.end(), 0u);
     activations.first_key_count_.assign(capacity.sequences, 1);
@@ -91,13 +96,15 @@ Activations EncoderModel::make_activations(const BatchShape& capacity, nn::Preci
   return activations;
 }
 
-// The first row of each sequence of the batch, as sequences of one row.
-kernels::Sequences EncoderModel::first_rows(const nn::PackedBatch& batch,
-                                            const Activations& activations) const {
-  const std::size_t count = batch.num_sequences();
-  return {.row_begin = std::span(activations.first_row_begin_).first(count + 1),
-          .key_count = std::span(activations.first_key_count_).first(count),
-          .sample = batch.sample};
+// The pass of the first row of each sequence, as sequences of one row.
+nn::Pass EncoderModel::first_rows(const nn::Pass& pass, const Activations& activations) const {
+  const std::size_t count = pass.sequences.count();
+  return {pass.context,
+          pass.weights,
+          {.row_begin = std::span(activations.first_row_begin_).first(count + 1),
+           .key_count = std::span(activations.first_key_count_).first(count),
+           .sample = pass.sequences.sample},
+          pass.dropout};
 }
 
 void EncoderModel::check_pass(const nn::Weights& weights, const nn::PackedBatch& batch,
@@ -125,6 +132,9 @@ void EncoderModel::check_pass(const nn::Weights& weights, const nn::PackedBatch&
   if ((weights.int8 != nullptr || weights.observer != nullptr) && !weights.bf16.empty()) {
     raise<InvalidArgument>(
         "int8 layers and observers of linear layers need f32; found bf16 weights");
+  }
+  if (weights.observer != nullptr && is_training(activations.kind())) {
+    raise<InvalidArgument>("an observer of linear layers needs activations of an inference");
   }
   if (weights.precision() != activations.precision()) {
     raise<InvalidArgument>("the activations were made for another precision than the weights have");
@@ -162,12 +172,12 @@ void EncoderModel::forward(const kernels::Context& context, const nn::Weights& w
   memory.arena.reset();
   plan(memory.arena, {batch.rows(), batch.num_sequences()}, activations);
   // Whoever observes linear layers is to see what they read of all rows.
-  if (activations.first_key_count_.empty() || weights.observer != nullptr) {
+  if (!head_->shape().reads_first_rows || weights.observer != nullptr) {
     encoder_.forward(pass, batch, activations.encoder_, nullptr);
     head_->forward(pass, activations.encoder_.output, activations.head_, logits);
     return;
   }
-  const nn::Pass first{context, weights, first_rows(batch, activations), dropout};
+  const nn::Pass first = first_rows(pass, activations);
   encoder_.forward(pass, batch, activations.encoder_, &first);
   head_->forward(first, activations.encoder_.output.first(first.rows() * config_.hidden_size),
                  activations.head_, logits);
@@ -183,9 +193,14 @@ void EncoderModel::backward(const kernels::Context& context, const nn::Weights& 
   const nn::Pass pass{context, weights, batch.sequences(), dropout};
   const nn::Gradients gradients{grads, accumulate};
   const EncoderActivations& encoder = activations.encoder_;
-  head_->backward(pass, encoder.output, activations.head_, grad_logits, encoder.grad, gradients);
+  const bool reads_first_rows = head_->shape().reads_first_rows;
+  const nn::Pass given = reads_first_rows ? first_rows(pass, activations) : pass;
+  const std::size_t size = given.rows() * config_.hidden_size;
+  head_->backward(given, encoder.output.first(size), activations.head_, grad_logits,
+                  encoder.grad.first(size), gradients);
   gradient_ready(head_end_);
-  encoder_.backward(pass, batch, encoder, gradients, gradient_ready);
+  encoder_.backward(pass, batch, encoder, reads_first_rows ? &given : nullptr, gradients,
+                    gradient_ready);
 }
 
 }  // namespace tandem::models

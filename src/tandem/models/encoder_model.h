@@ -51,7 +51,7 @@ class Activations {
   // The rows [R, H] between layers after the last forward: k = 0 the embeddings' output, k = l + 1
   // the output of layer l. T is what products read: float for kFloat32, bfloat16 for kBfloat16.
   // Every k > 0 is the last layer's output unless EncoderTensors<T>::keeps_hidden(kind()), and so
-  // is k = 0 in inference. Of a head that reads first rows an inference has these
+  // is k = 0 in inference. The last layer's output for a head that reads first rows has these
   // alone, [sequences, H], at the beginning.
   template <class T>
   std::span<const T> hidden_state(std::size_t k) const {
@@ -123,14 +123,14 @@ class EncoderModel {
                 FunctionRef<void(std::size_t end)> gradient_ready) const;
 
   // Operations of the matrix products of one training pass, 2 per multiply-add: per row every
-  // weight of the linear layers once, per query row and key the score and the weighted sum.
-  // Backward costs twice the forward pass.
+  // weight of the linear layers that it goes through once, per query row and key the score and the
+  // weighted sum. Backward costs twice the forward pass.
   double training_flops(double rows, double sequences, double query_key_pairs) const;
   double training_flops(const nn::PackedBatch& batch) const;
 
  private:
   void plan(Arena& arena, const BatchShape& batch, Activations& activations) const;
-  kernels::Sequences first_rows(const nn::PackedBatch& batch, const Activations& activations) const;
+  nn::Pass first_rows(const nn::Pass& pass, const Activations& activations) const;
   void check_pass(const nn::Weights& weights, const nn::PackedBatch& batch,
                   const Activations& activations, std::size_t logits_size) const;
   void check_backward(const nn::Weights& weights, const Activations& activations,

@@ -28,8 +28,9 @@ struct HeadShape {
   // The class of transformers is the family's prefix and this: "ForQuestionAnswering".
   std::string class_suffix;
   Unit unit = Unit::kSequence;
-  // Of each sequence the head reads its first row alone. Then an inference computes no other row
-  // behind the attention of the last layer, and the head gets these rows as sequences of one row.
+  // Of each sequence the head reads its first row alone. Then no other row is computed behind the
+  // attention of the last layer, and the head gets these rows as sequences of one row; but all rows
+  // in a forward pass that somebody observes (Weights::observer).
   bool reads_first_rows = false;
   std::size_t num_labels = 0;  // logits
   // f32 values that a pass needs room for from forward to backward, and how many more in training.
@@ -60,7 +61,8 @@ class Head {
   virtual void forward(const nn::Pass& pass, std::span<const float> hidden, std::span<float> memory,
                        std::span<float> logits) const = 0;
   // From the gradient of the logits: grad_hidden [R, H], overwritten, and the gradients of the
-  // head's parameters, which go to `grads`. The rest as in the forward pass before.
+  // head's parameters, which go to `grads`. The rest as in the forward pass before. R counts the
+  // rows that the head gets.
   virtual void backward(const nn::Pass& pass, std::span<const float> hidden,
                         std::span<float> memory, std::span<const float> grad_logits,
                         std::span<float> grad_hidden, const nn::Gradients& grads) const = 0;

@@ -46,10 +46,9 @@ class SequenceHead final : public Head {
     nn::linear_backward<float, float>(pass, output_, rows.active, grad_logits, rows.grad,
                                       /*accumulate_grad_x=*/false, grads);
     activate_backward(pass, rows);
-    const std::span<float> grad_first = rows.active;  // which nobody reads any more
-    nn::linear_backward<float, float>(pass, dense_, rows.first, rows.grad, grad_first,
+    nn::linear_backward<float, float>(pass, dense_, rows.first, rows.grad, grad_hidden,
                                       /*accumulate_grad_x=*/false, grads);
-    scatter(pass, grad_first, grad_hidden);
+    drop(pass, input_dropout(pass), grad_hidden);
   }
 
  private:
@@ -81,16 +80,9 @@ class SequenceHead final : public Head {
 
   void gather(const nn::Pass& pass, std::span<const float> hidden, std::span<float> first) const {
     const StageTimer timer(pass.context.profile, "pooler", "first rows");
-    kernels::gather_first_rows(pass.context, pass.sequences, hidden_size_, hidden.data(),
-                               first.data());
+    kernels::gather_first_rows<float>(pass.context, pass.sequences, hidden_size_, hidden.data(),
+                                      first.data());
     drop(pass, input_dropout(pass), first);
-  }
-  void scatter(const nn::Pass& pass, std::span<float> grad_first,
-               std::span<float> grad_hidden) const {
-    const StageTimer timer(pass.context.profile, "pooler", "first rows backward");
-    drop(pass, input_dropout(pass), grad_first);
-    kernels::scatter_first_rows(pass.context, pass.sequences, hidden_size_, grad_first.data(),
-                                grad_hidden.data());
   }
   void activate(const nn::Pass& pass, const Rows& rows) const {
     const StageTimer timer(pass.context.profile, "pooler", "activation");

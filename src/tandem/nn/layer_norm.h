@@ -23,6 +23,12 @@ struct LayerNormActivations {
     return {arena.allocate<float>(rows * hidden_size), arena.allocate<float>(rows),
             arena.allocate<float>(rows)};
   }
+
+  // Those of the first `rows` rows.
+  LayerNormActivations first(std::size_t rows) const {
+    const std::size_t hidden_size = sum.size() / mean.size();
+    return {sum.first(rows * hidden_size), mean.first(rows), rstd.first(rows)};
+  }
 };
 
 // x: [R, H] T.   residual: [R, H] f32, may be y.residual.   y: overwritten.

@@ -10,6 +10,10 @@
 // sequences, H hidden size, A heads, D = H/A, I intermediate size. T is the type that matrix
 // products read: float, or bfloat16 (then sums, LayerNorm, softmax and the residual stream are
 // still f32). All matrices are row-major.
+//
+// Behind the attention each row is computed on its own. So where a head reads the first row of each
+// sequence alone, a last layer computes no other there: B rows go on, the sequences' number; else
+// B = R.
 #pragma once
 
 #include <cstddef>
@@ -52,11 +56,11 @@ struct TransformerLayerParameters {
 // over memory each.
 template <class T>
 struct TransformerLayerActivations {
-  std::span<T> qkv;              // [R, 3H]
-  std::span<float> log_sum_exp;  // [A, R] of the attention scores
-  std::span<T> context;          // [R, H]
-  LayerNormActivations attention_norm;
-  std::span<T> pre_activation;  // [R, I]
+  std::span<T> qkv;                     // [R, 3H]
+  std::span<float> log_sum_exp;         // [A, R] of the attention scores
+  std::span<T> context;                 // [R, H]
+  LayerNormActivations attention_norm;  // of B rows, like the rest
+  std::span<T> pre_activation;          // [B, I]
   LayerNormActivations output_norm;
 };
 
@@ -68,33 +72,42 @@ struct TransformerLayerScratch {
   std::span<T> projected;  // [R, H] a product on its way into LayerNorm; in backward its gradient
   std::span<T> grad_context;  // [R, H]; training only
   std::span<T> grad_wide;     // [R, max(I, 3H)] of the activation, then of qkv; training only
+  // [sequences, H] what the first rows read; of heads that read first rows only.
+  std::span<T> first_context;
+  std::span<float> first_residual;
+
+  bool training() const { return !grad_context.empty(); }
 };
 
-// One layer in one pass. Keeps references to its three arguments.
+// What a layer with R rows has memory for.
+struct LayerRows {
+  std::size_t all = 0;               // R
+  std::size_t behind_attention = 0;  // B
+};
+
+// One layer in one pass. Keeps references to its arguments.
 template <class T>
 class TransformerLayer {
  public:
   using Activations = TransformerLayerActivations<T>;
   using Scratch = TransformerLayerScratch<T>;
 
-  static Activations allocate(Arena& arena, const TransformerLayerOptions& options,
-                              std::size_t rows);
-  // `stream`: the residual stream (hidden.h).
+  static Activations allocate(Arena& arena, const TransformerLayerOptions& options, LayerRows rows);
+  // `stream`: the residual stream (hidden.h).   first_rows: sequences whose first rows alone go on
+  // behind the last attention; 0: all rows do.
   static Scratch allocate_scratch(Arena& arena, const TransformerLayerOptions& options,
-                                  std::size_t rows, std::span<float> stream, bool training);
+                                  std::size_t rows, std::size_t first_rows, std::span<float> stream,
+                                  bool training);
 
-  TransformerLayer(const Pass& pass, const TransformerLayerOptions& options,
+  // first: null, or the pass of the first row of each sequence, as sequences of one row each: these
+  // rows alone go on behind the attention.
+  TransformerLayer(const Pass& pass, const Pass* first, const TransformerLayerOptions& options,
                    const TransformerLayerParameters& parameters);
 
-  // y = layer(x), overwritten, together with the activations. x and y may be the same memory if no
-  // backward follows.
+  // y = layer(x), overwritten, together with the activations. y: [B, H], the same bits for any B; it
+  // may be x's memory if no backward follows.
   void forward(const Hidden<T>& x, const Activations& saved, const Scratch& scratch,
                const Hidden<T>& y) const;
-
-  // The same bits for the first row of each sequence alone, in a pass that no backward follows.
-  // first: the pass of these rows, as sequences of one row each.   y: [sequences, H]. x is used up.
-  void forward_first_rows(const Hidden<T>& x, const Activations& saved, const Scratch& scratch,
-                          const Pass& first, const Hidden<T>& y) const;
 
   // Before backward, one of these two recomputes `attended` of `scratch`, bit for bit.
   // From the sums that forward saved:
@@ -102,25 +115,34 @@ class TransformerLayer {
   // From x alone: `saved` is overwritten by another forward, which ends where output_norm, the one
   // part that must still be this layer's, takes over.
   void recompute_from_input(const Hidden<T>& x, const Activations& saved,
-                            const Scratch& scratch) const {
-    attend(x, saved);
-    forward_to_activation(x, saved, scratch);
-  }
+                            const Scratch& scratch) const;
 
-  // grad: [R, H] f32, the gradient of y on entry and of x on return. Parameter gradients go to
-  // `grads` (overwrite or += as it says). x (its operand) and saved as in forward.
+  // grad: [R, H] f32; on entry its first B rows are the gradient of y, on return it is that of x.
+  // Parameter gradients go to `grads` (overwrite or += as it says). x (its operand) and saved as in
+  // forward.
   void backward(const Hidden<T>& x, const Activations& saved, const Scratch& scratch,
                 std::span<float> grad, const Gradients& grads) const;
 
  private:
-  void project(const Hidden<T>& x, const Activations& saved) const;
-  void attend(const Hidden<T>& x, const Activations& saved) const;
-  void finish(const Hidden<T>& x, const Activations& saved, const Scratch& scratch,
-              const Hidden<T>& y) const;
-  void forward_to_activation(const Hidden<T>& x, const Activations& saved,
-                             const Scratch& scratch) const;
+  // Views of the rows that go on behind the attention.
+  struct Behind {
+    std::span<const T> context;       // [B, H]
+    std::span<const float> residual;  // [B, H] forward only
+    Activations saved;                // all but qkv, log_sum_exp and context
+    Scratch scratch;                  // all but what first rows read; grad_wide is [B, I]
+  };
+  bool first_rows_only() const { return &behind_ != &pass_; }
+  Behind behind(const Activations& saved, const Scratch& scratch) const;
+  Behind behind(const Hidden<T>& x, const Activations& saved, const Scratch& scratch) const;
+
+  void attend(const Hidden<T>& x, const Activations& saved, bool training) const;
+  void forward_to_activation(const Behind& rows) const;
+  void rows_backward(const Behind& rows, std::span<float> grad, const Gradients& grads) const;
+  void attention_backward(const Hidden<T>& x, const Activations& saved, const Scratch& scratch,
+                          std::span<float> grad, const Gradients& grads) const;
 
   const Pass& pass_;
+  const Pass& behind_;  // of the rows that go on behind the attention: pass_, or the first rows'
   const TransformerLayerOptions& options_;
   const TransformerLayerParameters& parameters_;
   // The three places that drop; forward and backward ask alike.
