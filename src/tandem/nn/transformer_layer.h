@@ -104,8 +104,8 @@ class TransformerLayer {
   TransformerLayer(const Pass& pass, const Pass* first, const TransformerLayerOptions& options,
                    const TransformerLayerParameters& parameters);
 
-  // y = layer(x), overwritten, together with the activations. y: [B, H], the same bits for any B; it
-  // may be x's memory if no backward follows.
+  // y = layer(x), overwritten, together with the activations. y: [B, H], the same bits for any B;
+  // it may be x's memory if no backward follows.
   void forward(const Hidden<T>& x, const Activations& saved, const Scratch& scratch,
                const Hidden<T>& y) const;
 
