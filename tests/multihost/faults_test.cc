@@ -206,11 +206,14 @@ TEST_F(SlowLink, WithADeepQueueIsNoFailure) {
   if (const std::string reason = SlowCable::why_not(); !reason.empty()) GTEST_SKIP() << reason;
   const TwoHosts hosts(folder());
   hosts.node0.shell("ip link del wire");
-  // Senders that do not slow down when answers take longer.
-  for (const Host* host : {&hosts.node0, &hosts.node1})
-    host->shell("echo reno > /proc/sys/net/ipv4/tcp_congestion_control");
   const SlowCable cable({hosts.node0, "wire", "10.77.0.10/24"},
                         {hosts.node1, "wire", "10.77.0.11/24"}, 1e6);
+  // The queue is there at once, without a word between: senders do not wait for the first answers.
+  for (const Host* host : {&hosts.node0, &hosts.node1}) {
+    host->shell(
+        "for of in r w; do echo 4096 4000000 6000000 > /proc/sys/net/ipv4/tcp_${of}mem; done\n"
+        "ip route replace 10.77.0.0/24 dev wire initcwnd 1000 initrwnd 1000");
+  }
   ProbeJob job(hosts.node0, hosts.node1, {"sum", "200000"}, {{"TANDEM_STALL_TIMEOUT", "10"}});
   for (const std::string& said : job.wait_for_success()) EXPECT_THAT(said, HasSubstr("summed in "));
   EXPECT_GT(cable.longest_wait().count(), 3) << "the queue was not deep";
