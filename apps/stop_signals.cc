@@ -71,11 +71,16 @@ int StopSignals::exit_code() { return 128 + (g_signal.load() == SIGINT ? SIGINT 
 
 // A job that is already ending has this long, counted from the signal or the end of training.
 void StopSignals::watch() {
-  milliseconds waited{0};
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point limit = Clock::time_point::max();
   std::unique_lock lock(mutex_);
   while (!ended_.wait_for(lock, kLook, [this] { return end_; })) {
-    waited = g_requested.load() && watching_.load() ? waited + kLook : milliseconds(0);
-    if (waited < kPatience) continue;
+    if (!g_requested.load() || !watching_.load()) {
+      limit = Clock::time_point::max();
+    } else if (limit == Clock::time_point::max()) {
+      limit = Clock::now() + kPatience;  // by the clock: looks are late on a busy machine
+    }
+    if (Clock::now() < limit) continue;
     say(voice_, fmt::format("stopped by {}", name()), "WARNING");
     std::fflush(nullptr);
     ::_exit(exit_code());

@@ -178,10 +178,27 @@ def with_comm_ratios(row):
 
 
 class Page:
-    """title, what stands above the table, columns (heading, field, form), the fields that say what was measured, which field judges and whether less of it is worse."""
+    """title, what stands above the table, columns (heading, field, form), the fields that say what was measured, which field judges and whether less of it is worse; `more` makes a second table of all documents."""
 
-    def __init__(self, title, about, columns, keys, judge=None, less_is_worse=True, rows=None, derive=None):
-        self.title, self.about, self.columns, self.keys, self.judge, self.less_is_worse, self.rows, self.derive = title, about, columns, keys, judge, less_is_worse, rows, derive
+    def __init__(self, title, about, columns, keys, judge=None, less_is_worse=True, rows=None, derive=None, more=None):
+        self.title, self.about, self.columns, self.keys, self.judge, self.less_is_worse, self.rows, self.derive, self.more = title, about, columns, keys, judge, less_is_worse, rows, derive, more
+
+
+def means_over_seeds(documents):
+    """Of each form of the job with three seeds or more, how many ranks it had not counted; of two runs of a seed the one with the lower F1."""
+    seeds = {}
+    for document in documents:
+        for entry in least_favourable(PAGES["quality"], document):
+            row = entry["row"]
+            of_form = seeds.setdefault((document["name"], row["program"], row["type"], row["padding"]), {})
+            if row["seed"] not in of_form or row["f1"] < of_form[row["seed"]]["f1"]:
+                of_form[row["seed"]] = row
+    lines = []
+    for form, of_form in seeds.items():
+        if len(of_form) >= 3:
+            ems, f1s = ([row[field] for row in of_form.values()] for field in ("em", "f1"))
+            lines.append([*form, ", ".join(map(str, sorted(of_form))), f"{statistics.mean(ems):.2f}", f"{statistics.mean(f1s):.2f}", f"{min(f1s):.2f} to {max(f1s):.2f}"])
+    return table(["machine", "program", "type", "`--pad_to_max_length`", "seeds", "mean EM", "mean F1", "F1, lowest to highest"], lines)
 
 
 MODEL = [("model", "model", text), ("type", "type", text), ("lengths", "lengths", text)]
@@ -247,7 +264,7 @@ PAGES = {
                         [("model", "model", text), ("computed in", "form", text), ("F1", "f1", factor), ("seconds", "seconds", number), ("model.safetensors, MB", "megabytes", number)], ("model", "form"), "f1"),
     "quality": Page("Quality of a fine-tuned model", "`scripts/quality.sh`: MiniLM's encoder after two epochs on 4,370 questions of SQuAD, evaluated on the 1,190 English questions of XQuAD.",
                     [("program", "program", text), ("ranks", "ranks", whole), ("type", "type", text), ("`--pad_to_max_length`", "padding", text), ("seed", "seed", whole), ("EM", "em", factor), ("F1", "f1", factor)],
-                    ("program", "ranks", "type", "padding", "seed"), "f1"),
+                    ("program", "ranks", "type", "padding", "seed"), "f1", more=means_over_seeds),
     "quality_labels": Page("Quality of texts and words that get labels", "`bench/quality_of_labels.py`: MiniLM's encoder trained on SST-2's sentences and WNUT-17's tags as the official run_glue.py and run_ner.py did, the mean over seeds. Within the spread: the means are no further apart than the larger "
                            "of both ranges over seeds.",
                            [("setting", "setting", text), ("metric", "metric", text), ("seeds", "seeds", whole), ("tandem", "tandem", four_digits), ("lowest to highest", "tandem_range", four_digits), ("seeds", "hf_seeds", whole), ("Hugging Face", "hf", four_digits),
@@ -367,7 +384,7 @@ def page_text(subject, documents):
             how = "transcribed" if record.get("transcribed") else f"{valid} of {len(record['runs'])} runs valid"
             sources.append(f"- {document['name']}, {record['date'] or 'no date'}, {how}" + (f", {record['isa']}" if record.get("isa") else "") + f": `{record['command']}`" + (f" ({versions})" if versions else "") + (f". {record['note']}" if record.get("note") else ""))
     headings = ["machine", *(heading for heading, _, _ in page.columns), "runs", "date"]
-    return "\n".join([f"# {page.title}", "", "<!-- made by tools/make_results.py of docs/results/data: change it there -->", "", page.about, "Of several valid runs the least favourable is shown.", "", table(headings, lines), "", *machines, "",
+    return "\n".join([f"# {page.title}", "", "<!-- made by tools/make_results.py of docs/results/data: change it there -->", "", page.about, "Of several valid runs the least favourable is shown.", "", table(headings, lines), "", *([page.more(documents), ""] if page.more else []), *machines, "",
                       "Commands:", "", *sources, ""])
 
 

@@ -36,7 +36,8 @@ THINGS = {
     "python-packages": "the official Python packages, build/test-data/venv",
     "trainer-packages": "torch, transformers and accelerate, in build/test-data/venv or around TANDEM_PARITY_PYTHON",
     "intel-mpi": "Intel MPI, build/test-data/venv/bin/mpirun",
-    "two-hosts": "the right to make network namespaces",
+    "two-hosts": "the right to make network namespaces, which root has",
+    "tun": "network interfaces of programs, /dev/net/tun",
     "no-sanitizer": "a build without sanitizers",
 }
 
@@ -109,6 +110,7 @@ def machine(build_folder):
         "trainer-packages": has_trainer(pathlib.Path(os.environ.get("TANDEM_PARITY_PYTHON", python))),
         "intel-mpi": (TEST_DATA / "venv" / "bin" / "mpirun").exists(),
         "two-hosts": can_make_hosts(),
+        "tun": os.access("/dev/net/tun", os.R_OK | os.W_OK),
         "no-sanitizer": "-fsanitize" not in cached(build_folder, "CMAKE_CXX_FLAGS"),
     }
     return x86_classes(build_folder) | {name for name, there in things.items() if there}
@@ -126,11 +128,20 @@ def has(machine_names, need):
     return need in machine_names
 
 
+def is_built(needs, machine_names):
+    """Whether tests of this heading are listed here, skipped or not: some are no part of builds with sanitizers, or for other processors."""
+    if "no-sanitizer" in needs - machine_names:
+        return False
+    return needs.isdisjoint(CPU_CLASSES) or not machine_names.isdisjoint(CPU_CLASSES)
+
+
 class Requirements:
     """The patterns of a list that hold on one machine."""
 
     def __init__(self, text, machine_names):
-        self.rows = [(needs, pattern) for needs, pattern in parse(text) if all(has(machine_names, need) for need in needs)]
+        rows = parse(text)
+        self.rows = [(needs, pattern) for needs, pattern in rows if all(has(machine_names, need) for need in needs)]
+        self.built = [pattern for needs, pattern in rows if is_built(needs, machine_names)]
 
     def why(self, test):
         """What the machine has that makes the test required, or nothing."""
@@ -140,8 +151,8 @@ class Requirements:
         return None
 
     def unmatched(self, tests):
-        """Patterns that no test of a whole run has: the list, or the suite, has lost something."""
-        return [pattern.pattern for _, pattern in self.rows if not any(pattern.fullmatch(test) for test in tests)]
+        """Patterns, of any machine, that no test of a whole run has: the list, or the suite, has lost something."""
+        return [pattern.pattern for pattern in self.built if not any(pattern.fullmatch(test) for test in tests)]
 
 
 def missing_things():
@@ -160,13 +171,14 @@ def missing_things():
 
 
 def self_test():
-    text = "# why\n[any]\nA\\..*\n\n[avx2]\nB\\.x\n[avx512 minilm]\nC\\.y\n[program:no-such-program]\nD\\.z\n"
+    text = "# why\n[any]\nA\\..*\n\n[avx2]\nB\\.x\n[avx512 minilm]\nC\\.y\n[program:no-such-program]\nD\\.z\n[no-sanitizer]\nE\n"
     zen3, server = Requirements(text, {"avx2"}), Requirements(text, {"avx2", "avx512", "minilm"})
     flags = "processor : 0\nflags\t\t: fpu fma avx2 f16c avx512f avx512bw avx512dq avx512vl avx512_vnni\n"
     expectations = [
         (zen3.why("A.b"), "any machine"), (zen3.why("B.x"), "avx2"), (zen3.why("B.xx"), None), (zen3.why("C.y"), None),
         (server.why("C.y"), "avx512, minilm"), (server.why("D.z"), None),
-        (zen3.unmatched(["A.b"]), ["B\\.x"]), (server.unmatched(["A.b", "B.x", "C.y"]), []),
+        (zen3.unmatched(["A.b"]), ["B\\.x", "C\\.y", "D\\.z"]), (server.unmatched(["A.b", "B.x", "C.y", "D.z"]), []),
+        (Requirements(text, {"no-sanitizer"}).unmatched(["A.b"]), ["D\\.z", "E"]),
         (cpu_classes(flags), {"avx2", "avx512", "avx512vnni"}), (cpu_classes(""), set()),
     ]
     wrong = 0

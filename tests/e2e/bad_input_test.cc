@@ -53,10 +53,14 @@ class BadInput : public JobTest {
     expect_failure({"--model_name_or_path", model.native()}, 1, needles);
   }
   // Two ranks of one job, each with a command of its own.
-  static std::array<ProcessResult, 2> run_two(const Words& zero, const Words& one) {
+  // `of_one` are further variables of rank 1.
+  static std::array<ProcessResult, 2> run_two(const Words& zero, const Words& one,
+                                              const Variables& of_one = {}) {
     const int port = free_port();
+    Variables variables = rank_variables(1, 2, port);
+    variables.insert(of_one.begin(), of_one.end());
     Process first(zero, rank_variables(0, 2, port));
-    Process second(one, rank_variables(1, 2, port));
+    Process second(one, variables);
     return {first.wait(), second.wait()};
   }
   void expect_data_failure(const std::string& content, const std::vector<std::string>& needles,
@@ -224,6 +228,36 @@ TEST_F(BadInput, RanksWithOtherFilesAreToldBeforeTheFirstStep) {
                       "config.json layer_norm_eps: 1e-12 on rank 0");
   expect_disagreement("held_out.json", "\"question\": \"", "\"question\": \"so ",
                       "validation data: ");
+}
+
+// Two builds of one version may compute differently.
+TEST_F(BadInput, RanksOfAnotherProgramAreToldBeforeTheFirstStep) {
+  const Words zero = train_command("out");
+  Words one = zero;
+  one[0] = path("tandem").native();
+  fs::copy_file(kProgram, one[0]);
+  std::ofstream(one[0], std::ios::binary | std::ios::app) << "x";
+  for (const ProcessResult& result : run_two(zero, one)) {
+    EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("the ranks disagree on the inputs"),
+                                  HasSubstr("program: tandem "), HasSubstr("on rank 1 (host ")));
+  }
+  EXPECT_FALSE(fs::exists(path("out") / "model.safetensors"));
+}
+
+// What carries the sums, and in which order they are added.
+TEST_F(BadInput, RanksThatWouldCommunicateDifferentlyAreToldWhenTheyMeet) {
+  const std::pair<Variables, std::string> cases[] = {
+      {{{"CCL_ALLREDUCE", "ring"}}, "algorithms (CCL_ALLREDUCE …): "},
+      {{{"TANDEM_KERNELS", "reference"}}, "the ranks disagree on the choice of kernels"}};
+  for (const auto& [variables, needle] : cases) {
+    const Words command = train_command("out");
+    for (const ProcessResult& result : run_two(command, command, variables)) {
+      EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+      EXPECT_THAT(result.err, AllOf(HasSubstr("the ranks disagree on the "), HasSubstr(needle),
+                                    HasSubstr("on rank 1 (host ")));
+    }
+  }
 }
 
 TEST_F(BadInput, KernelsThatCannotRunTheJob) {

@@ -238,24 +238,39 @@ TEST_F(Bits, TerminatedRunsWriteACheckpointAndGoOn) {
   expect_equal_results("whole", "stopped");
 }
 
-// Ctrl-C is not lost work either; whoever is in a hurry presses it twice.
+// Ctrl-C is not lost work either.
 TEST_F(Bits, InterruptedByHandLeavesACheckpoint) {
-  const Words long_run = {"--max_steps", "100000", "--save_strategy", "no"};
-  const auto start = [&] {
-    auto process = std::make_unique<Process>(train_command("out", long_run),
-                                             Variables{{"OMP_NUM_THREADS", "1"}});
-    while (process->running() && process->out_so_far().find("{'loss'") == std::string::npos)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    return process;
-  };
-  auto once = start();
-  once->signal(SIGINT);
-  const ProcessResult stopped = once->wait();
+  Process process(train_command("out", {"--max_steps", "100000", "--save_strategy", "no"}),
+                  {{"OMP_NUM_THREADS", "1"}});
+  while (process.running() && process.out_so_far().find("{'loss'") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  process.signal(SIGINT);
+  const ProcessResult stopped = process.wait();
   EXPECT_EQ(stopped.exit_code, 128 + SIGINT) << stopped.err;
   EXPECT_THAT(stopped.err, ::testing::HasSubstr("stopped by SIGINT after step"));
   const auto checkpoint = trainer::last_checkpoint(path("out"));
   ASSERT_TRUE(checkpoint.has_value());
   EXPECT_TRUE(fs::exists(*checkpoint / "model.safetensors"));
+}
+
+// Whoever is in a hurry asks twice: the step, which takes minutes here, is not waited for.
+TEST_F(Bits, ASecondSignalEndsTrainingAtOnce) {
+  for (const int number : {SIGINT, SIGTERM}) {
+    Process process(
+        train_command("out", {"--max_train_samples", "6000", "--gradient_accumulation_steps",
+                              "1000", "--pad_to_max_length", "true", "--save_strategy", "no"}),
+        {{"OMP_NUM_THREADS", "1"}, {"TANDEM_KERNELS", "reference"}});
+    while (process.running() && process.err_so_far().find("Total optim") == std::string::npos)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    process.signal(number);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_TRUE(process.running()) << process.err_so_far();
+    process.signal(number);
+    const ProcessResult ended = process.wait(std::chrono::seconds(20));
+    EXPECT_EQ(ended.exit_code, 128 + number) << ended.err;
+    EXPECT_THAT(ended.err, ::testing::HasSubstr("ended by a second signal"));
+    EXPECT_FALSE(trainer::last_checkpoint(path("out")).has_value());
+  }
 }
 
 // Evaluation, and all else outside of training, does not hold up whoever wants the machine back.

@@ -47,6 +47,30 @@ TEST_F(Names, AskDownloadsOnceAndAnswersTheSame) {
   EXPECT_EQ(server_->requests().size(), asked);
 }
 
+// A server that sends a byte now and then holds nobody up, and the next run goes on with what came.
+TEST_F(Names, TerminatedDuringADownloadEndsAtOnce) {
+  write_file(path("hub/faults.json"), R"([{"path": "/lfs/", "drip": 0.05}])");
+  Words command = train_command("out");
+  *(std::find(command.begin(), command.end(), "--model_name_or_path") + 1) = "org/demo";
+  Process process(command, variables());
+  const auto arriving = [&] {
+    for (const fs::path& file : list_directory(path("home/hub/models--org--demo/blobs")))
+      if (file.extension() == ".incomplete") return true;
+    return false;
+  };
+  while (process.running() && !arriving())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  process.signal(SIGTERM);
+  const auto asked = std::chrono::steady_clock::now();
+  const ProcessResult ended = process.wait(std::chrono::seconds(20));
+  const std::chrono::duration<double> delay = std::chrono::steady_clock::now() - asked;
+  EXPECT_EQ(ended.exit_code, 128 + SIGTERM) << ended.out << ended.err;
+  EXPECT_LT(delay.count(), 5) << "the promise is a second, on a machine with nothing else to do";
+  EXPECT_THAT(ended.err, HasSubstr("stopped by SIGTERM"));
+  write_file(path("hub/faults.json"), "[]");
+  run_ok(command, variables());
+}
+
 TEST_F(Names, TwoRanksTrainOnWhatOneOfThemDownloaded) {
   const auto job = [&](const std::string& output, const std::string& model) {
     Words command = train_command(output, {"--token", "hf_other"});

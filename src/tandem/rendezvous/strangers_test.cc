@@ -36,9 +36,11 @@ struct Outcome {
 class Rank {
  public:
   Rank(int rank, int world_size, int port, const std::string& token = "",
-       milliseconds timeout = kPatience, milliseconds late_ranks = {}) {
-    identity_.rank = identity_.local_rank = rank;
-    identity_.world_size = identity_.local_size = world_size;
+       milliseconds timeout = kPatience, milliseconds late_ranks = {}, int local_size = 0) {
+    identity_.rank = rank;
+    identity_.world_size = world_size;
+    identity_.local_size = local_size != 0 ? local_size : world_size;
+    identity_.local_rank = rank % identity_.local_size;
     identity_.master_port = port;
     identity_.job_token = token;
     thread_ = std::thread([this, timeout, late_ranks] { run(timeout, late_ranks); });
@@ -230,6 +232,25 @@ TEST(JobToken, RanksThatKnowItMeet) {
   Rank one(1, 2, port, "correct horse");
   EXPECT_EQ(zero.wait().error, "");
   EXPECT_EQ(one.wait().error, "");
+}
+
+// Who has taken no precaution reads what to do, once, on rank 0.
+TEST(JobToken, AJobBetweenHostsWithoutOneIsWarned) {
+  for (const std::string token : {"", "secret"}) {
+    const int port = free_port();
+    Rank zero(0, 2, port, token, kPatience, {}, /*local_size=*/1);
+    Rank one(1, 2, port, token, kPatience, {}, /*local_size=*/1);
+    EXPECT_EQ(one.wait().log, "");
+    const Outcome outcome = zero.wait();
+    EXPECT_EQ(outcome.error, "");
+    if (!token.empty()) {
+      EXPECT_EQ(outcome.log, "");
+      continue;
+    }
+    EXPECT_THAT(outcome.log,
+                AllOf(HasSubstr(fmt::format("no TANDEM_JOB_TOKEN: whoever reaches port {}", port)),
+                      HasSubstr("export TANDEM_JOB_TOKEN=$(openssl rand -hex 16)")));
+  }
 }
 
 struct Tokens {

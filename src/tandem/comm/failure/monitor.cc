@@ -307,14 +307,25 @@ void Monitor::beat() {
               std::string(reinterpret_cast<const char*>(&activity), sizeof activity));
 }
 
+std::chrono::milliseconds Monitor::since_answer_of(std::size_t rank) const {
+  const auto on_control = path_state(watched_[rank].control.get()).since_answer;
+  if (!options_.data_paths) return on_control;
+  return std::min(on_control, options_.data_paths->since_answer(rank));
+}
+
+// A host is silent if none of its ranks' connections has an answer: what another one of them gets
+// fills the queue, too, behind which the rest waits.
 Monitor::Silence Monitor::silence_of(std::size_t rank) const {
   const PathState path = path_state(watched_[rank].control.get());
   const auto patience =
       std::min<std::chrono::milliseconds>(kRoundTrips * path.round_trip, kLongestSilence);
-  return {.so_far = std::min(path.since_answer, options_.data_paths
-                                                    ? options_.data_paths->since_answer(rank)
-                                                    : path.since_answer),
-          .limit = std::max(options_.host_timeout, patience)};
+  Silence silence{since_answer_of(rank), std::max(options_.host_timeout, patience)};
+  for (std::size_t other = 0; other < watched_.size(); ++other) {
+    const bool beside = watched_[other].control_open && other != rank &&
+                        peers_[other].node_key == peers_[rank].node_key;
+    if (beside) silence.so_far = std::min(silence.so_far, since_answer_of(other));
+  }
+  return silence;
 }
 
 void Monitor::judge_silence() {

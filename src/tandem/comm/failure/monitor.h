@@ -3,8 +3,8 @@
 //
 // A rank that ends in order says goodbye first. A connection that closes without one is a death; so
 // is a process that ends without one (pidfd: covers a connection kept open by a child). A host
-// whose kernel acknowledges nothing for `host_timeout`, on this connection or on that of the data,
-// has gone. A process that is stopped (SIGSTOP, a debugger) sends no heartbeats though its host
+// whose kernel acknowledges nothing for `host_timeout`, on no connection to one of its ranks, has
+// gone. A process that is stopped (SIGSTOP, a debugger) sends no heartbeats though its host
 // answers: after `stall_timeout` it counts as failed. Whoever knows of a failure first sends it to
 // all.
 //
@@ -129,6 +129,7 @@ class Monitor {
     std::chrono::milliseconds so_far;
     std::chrono::milliseconds limit;
   };
+  std::chrono::milliseconds since_answer_of(std::size_t rank) const;
   Silence silence_of(std::size_t rank) const;
   void judge_silence();
   void take_heartbeat(std::size_t rank, const std::string& text);

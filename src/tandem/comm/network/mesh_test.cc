@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <barrier>
@@ -55,6 +57,15 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+// Where rank 0 listens for its neighbours, by the number that its card gives the listener.
+std::pair<sockaddr_un, socklen_t> local_address(std::uint64_t listener) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = fmt::format("tandem-{:016x}-0", listener);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
+}
+
 // The abstract names of this process's UNIX sockets are for all users of the machine to read.
 TEST(Mesh, NoNameOfASocketTellsASecret) {
   EXPECT_TRUE(connect_two_ranks([](const std::vector<Met>& met) {
@@ -77,14 +88,10 @@ TEST(Mesh, AStrangerAtTheLocalSocketIsLeftOut) {
   std::vector<FileDescriptor> strangers;
   EXPECT_TRUE(connect_two_ranks([&](const std::vector<Met>& met) {
     const auto listener = std::stoull(lines_of(met[0].card)[7]);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const std::string name = fmt::format("tandem-{:016x}-0", listener);
-    std::memcpy(address.sun_path + 1, name.data(), name.size());
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const auto [address, length] = local_address(listener);
     for (const std::uint64_t guess : {std::uint64_t{0}, std::uint64_t{listener}}) {
       FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-      ASSERT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+      ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
       rendezvous::RankHello hello;
       hello.kind = rendezvous::ConnectionKind::kLocal;
       hello.rank = 1;
@@ -97,6 +104,50 @@ TEST(Mesh, AStrangerAtTheLocalSocketIsLeftOut) {
     char byte;
     EXPECT_EQ(::recv(stranger.get(), &byte, 1, 0), 0) << "the stranger was let in";
   }
+}
+
+// A process of another user that knows the secret: its exit code is 0 if it was shown out. It has
+// said its hello when this returns.
+pid_t visit_as_another_user(const sockaddr_un& address, socklen_t length,
+                            const rendezvous::RankHello& hello) {
+  int said[2];
+  if (::pipe(said) != 0) return -1;
+  const pid_t child = ::fork();
+  char byte = 0;
+  if (child != 0) {
+    ::close(said[1]);
+    EXPECT_EQ(::read(said[0], &byte, 1), 1) << "it could not ask";
+    ::close(said[0]);
+    return child;
+  }
+  // Nothing but system calls: the other threads are not there. Whose listener it kept would seem
+  // alive.
+  ::dup2(said[1], 3);
+  ::close_range(4, ~0u, 0);
+  const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  const bool asked = ::setresuid(65534, 65534, 65534) == 0 &&
+                     ::connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+                     ::send(socket, &hello, sizeof hello, 0) == ssize_t{sizeof hello} &&
+                     ::write(3, &byte, 1) == 1;
+  ::_exit(asked && ::recv(socket, &byte, 1, 0) == 0 ? 0 : 1);
+}
+
+// A secret that has leaked opens nothing to other users of the machine.
+TEST(Mesh, AnotherUserWhoKnowsTheSecretIsLeftOut) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  pid_t visitor = -1;
+  EXPECT_TRUE(connect_two_ranks([&](const std::vector<Met>& met) {
+    const std::vector<std::string> card = lines_of(met[0].card);
+    rendezvous::RankHello hello;
+    hello.kind = rendezvous::ConnectionKind::kLocal;
+    hello.rank = 1;
+    hello.secret = {std::stoull(card[8]), std::stoull(card[9])};
+    const auto [address, length] = local_address(std::stoull(card[7]));
+    visitor = visit_as_another_user(address, length, hello);
+  }));
+  int status = -1;
+  ASSERT_EQ(::waitpid(visitor, &status, 0), visitor);
+  EXPECT_EQ(status, 0) << "it was let in";
 }
 
 }  // namespace

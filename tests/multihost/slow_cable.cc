@@ -1,0 +1,107 @@
+#include "multihost/slow_cable.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <linux/if.h>
+#include <linux/if_tun.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tandem::testing {
+namespace {
+
+using rendezvous::FileDescriptor;
+using std::chrono::milliseconds;
+
+// An interface of the calling thread's network whose packets this process sends and receives.
+FileDescriptor make_interface(const std::string& name) {
+  FileDescriptor tunnel(::open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (!tunnel) return tunnel;
+  ifreq request{};
+  request.ifr_flags = IFF_TUN | IFF_NO_PI;
+  name.copy(request.ifr_name, sizeof request.ifr_name - 1);
+  if (::ioctl(tunnel.get(), TUNSETIFF, &request) != 0) tunnel.reset();
+  return tunnel;
+}
+
+FileDescriptor make_end(const CableEnd& end) {
+  FileDescriptor made;
+  // Threads have networks of their own.
+  std::thread([&] {
+    const FileDescriptor network(
+        ::open(fmt::format("/proc/{}/ns/net", end.host.init()).c_str(), O_RDONLY | O_CLOEXEC));
+    if (network && ::setns(network.get(), CLONE_NEWNET) == 0) made = make_interface(end.interface);
+    if (!made) ADD_FAILURE() << "no " << end.interface << ": " << std::strerror(errno);
+  }).join();
+  if (!made) return made;
+  end.host.shell(fmt::format("ip addr add {0} dev {1} nodad && ip link set {1} up", end.address,
+                             end.interface));
+  return made;
+}
+
+}  // namespace
+
+std::string SlowCable::why_not() {
+  const FileDescriptor tunnel(::open("/dev/net/tun", O_RDWR | O_CLOEXEC));
+  return tunnel ? "" : fmt::format("needs /dev/net/tun: {}", std::strerror(errno));
+}
+
+SlowCable::SlowCable(const CableEnd& a, const CableEnd& b, double bits_per_second)
+    : seconds_per_byte_(8 / bits_per_second), ends_{make_end(a), make_end(b)} {
+  thread_ = std::thread([this] { carry(); });
+}
+
+SlowCable::~SlowCable() {
+  stop_ = true;
+  thread_.join();
+}
+
+std::chrono::duration<double> SlowCable::longest_wait() const {
+  return std::chrono::duration<double>(longest_wait_);
+}
+
+void SlowCable::carry() {
+  std::array<pollfd, 2> events{pollfd{ends_[0].get(), POLLIN, 0},
+                               pollfd{ends_[1].get(), POLLIN, 0}};
+  while (!stop_) {
+    // Packets of 1 Mbit/s take 12 ms.
+    ::poll(events.data(), events.size(), 1);
+    for (const std::size_t end : {0u, 1u}) {
+      take_in(end);
+      deliver(end, Clock::now());
+    }
+  }
+}
+
+void SlowCable::take_in(std::size_t end) {
+  Way& way = ways_[end];
+  std::string bytes(65536, '\0');
+  while (true) {
+    const ssize_t size = ::read(ends_[end].get(), bytes.data(), bytes.size());
+    if (size <= 0) return;
+    const Clock::time_point now = Clock::now();
+    const std::chrono::duration<double> takes(seconds_per_byte_ * static_cast<double>(size));
+    way.free = std::max(way.free, now) + std::chrono::duration_cast<Clock::duration>(takes);
+    const std::chrono::duration<double> waits = way.free - now;
+    longest_wait_ = std::max(longest_wait_.load(), waits.count());
+    way.queue.push_back({way.free, bytes.substr(0, static_cast<std::size_t>(size))});
+  }
+}
+
+void SlowCable::deliver(std::size_t end, Clock::time_point now) {
+  std::deque<Packet>& queue = ways_[end].queue;
+  for (; !queue.empty() && queue.front().arrives <= now; queue.pop_front()) {
+    const std::string& bytes = queue.front().bytes;
+    // A packet that the other end does not take is lost, as on any cable.
+    [[maybe_unused]] const ssize_t sent = ::write(ends_[1 - end].get(), bytes.data(), bytes.size());
+  }
+}
+
+}  // namespace tandem::testing

@@ -1,0 +1,55 @@
+// A cable that is slow and never full: what it has no time for waits in its queue, however much
+// that becomes. Not made of the kernel's queueing disciplines, which many kernels come without.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <string>
+#include <thread>
+
+#include "multihost/hosts.h"
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::testing {
+
+class SlowCable {
+ public:
+  // Why this machine has none; empty if it has.
+  static std::string why_not();
+
+  // Both ends get a name and an address and are up, as those of connect().
+  SlowCable(const CableEnd& a, const CableEnd& b, double bits_per_second);
+  ~SlowCable();
+  SlowCable(const SlowCable&) = delete;
+  SlowCable& operator=(const SlowCable&) = delete;
+
+  // The longest that a packet has waited.
+  std::chrono::duration<double> longest_wait() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Packet {
+    Clock::time_point arrives;
+    std::string bytes;
+  };
+  // What goes from one end to the other.
+  struct Way {
+    std::deque<Packet> queue;
+    Clock::time_point free;  // when all of the queue is through
+  };
+
+  void carry();
+  void take_in(std::size_t end);
+  void deliver(std::size_t end, Clock::time_point now);
+
+  const double seconds_per_byte_;
+  std::array<rendezvous::FileDescriptor, 2> ends_;
+  std::array<Way, 2> ways_;
+  std::atomic<double> longest_wait_{0};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace tandem::testing
