@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <csignal>
+#include <set>
 #include <thread>
 
 #include "e2e/job.h"
@@ -118,6 +119,24 @@ TEST_P(ElasticLaunchers, RanksThatDieAreStartedAgain) {
   const auto result = job.wait();
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_THAT(result.err, HasSubstr("was killed by SIGKILL"));
+  expect_equal_results("calm", "job");
+}
+
+// A rank that ends whenever it is started, before the job has begun, is missed by nobody.
+TEST_P(ElasticLaunchers, ARankThatNeverComesIsGivenUp) {
+  run_calm();
+  Process job(this->job(launcher(), "job"));
+  std::set<pid_t> killed;
+  const auto limit = Clock::now() + 60s;
+  while (killed.size() < 5 && Clock::now() < limit && job.running()) {
+    const auto workers = processes("job", true);
+    if (workers.contains(1) && killed.insert(workers.at(1)).second) ::kill(workers.at(1), SIGKILL);
+    std::this_thread::sleep_for(2ms);
+  }
+  const auto result = job.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(unwrapped(result.err), HasSubstr("it is not started again (it has ended 5 times "));
+  EXPECT_THAT(result.err, HasSubstr("2 of 3 workers go on after step 0"));
   expect_equal_results("calm", "job");
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
 
 #include "e2e/job.h"
@@ -59,6 +60,30 @@ class ElasticTest : public JobTest {
     }
     ADD_FAILURE() << "'" << text << "' was not printed: " << job.out_so_far() << job.err_so_far();
     return false;
+  }
+  // `words` with so many workers, and more flags of the agent.
+  static Words with_workers(Words words, const std::string& workers, const Words& more = {}) {
+    const auto at = std::find(words.begin(), words.end(), "3");
+    *at = workers;
+    words.insert(at + 1, more.begin(), more.end());
+    return words;
+  }
+  // Until then it is a copy of the agent, which waits for it.
+  static bool is_started(pid_t worker) {
+    const auto words = read_file_if_exists(fmt::format("/proc/{}/cmdline", worker)).value_or("");
+    return words.find(std::string("\0run_qa\0", 8)) != words.npos;
+  }
+  // A process that the agent has started and that is not in `old`, once it is tandem's own.
+  static pid_t new_worker(Process& job, const std::vector<pid_t>& old) {
+    const auto limit = steady_clock::now() + std::chrono::seconds(30);
+    while (job.running() && steady_clock::now() < limit) {
+      for (const pid_t worker : children(job.pid())) {
+        if (std::find(old.begin(), old.end(), worker) == old.end() && is_started(worker))
+          return worker;
+      }
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    throw std::runtime_error("no worker was started: " + job.out_so_far() + job.err_so_far());
   }
   static ProcessResult end(Process& job) {
     ProcessResult result = job.wait();
@@ -126,6 +151,20 @@ INSTANTIATE_TEST_SUITE_P(
               60,
               "run_classification"}),
     [](const auto& test) { return test.param.name; });
+
+TEST_F(ElasticTest, TheCalibrationOfAnInt8ModelIsDoneAgain) {
+  const Words flags = {"--apply_quantization",      "--train_before_quantization",
+                       "--quantization_approach",   "static",
+                       "--num_calibration_samples", "300",
+                       "--tolerance_criterion",     "1"};
+  Process calm(command("calm", 20, flags));
+  end(calm);
+  Process job(command("job", 20, flags));
+  ASSERT_TRUE(printed(job, "calibration: 300 of"));
+  ::kill(three_workers(job).at(1), SIGKILL);
+  EXPECT_THAT(end(job).err, HasSubstr("of 3 workers go on after step 20"));
+  expect_equal_results("calm", "job");
+}
 
 std::vector<std::string> log_entries(const std::string& out) {
   std::vector<std::string> entries;
@@ -238,10 +277,9 @@ TEST_F(ElasticTest, WhatIsMissingIsSaidOnce) {
 
 // Where memory runs out at the same step whenever it is tried, a worker is killed there for ever.
 TEST_F(ElasticTest, AWorkerThatIsKilledAtOneStepAgainAndAgainEndsTheJob) {
-  Words words =
-      command("job", 3, {"--max_train_samples", "5000", "--gradient_accumulation_steps", "100000"});
-  *std::find(words.begin(), words.end(), "3") = "1";  // worker
-  Process job(words);
+  Process job(with_workers(
+      command("job", 3, {"--max_train_samples", "5000", "--gradient_accumulation_steps", "100000"}),
+      "1"));
   for (const char* computes : {"Running training", "view 2: ", "view 3: "}) {
     ASSERT_TRUE(printed(job, computes));
     const std::vector<pid_t> workers = children(job.pid());
@@ -252,6 +290,62 @@ TEST_F(ElasticTest, AWorkerThatIsKilledAtOneStepAgainAndAgainEndsTheJob) {
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_THAT(result.err, HasSubstr("3 times at step 1, which nobody could apply"));
   EXPECT_THAT(result.err, HasSubstr("root failure: rank 0"));
+}
+
+// Rank 0 hangs while it decides where the job begins: another one does it.
+TEST_F(ElasticTest, AWorkerThatHangsBeforeItIsReadyIsStartedAgain) {
+  constexpr int kSteps = 60;
+  Process calm(command("calm", kSteps));
+  end(calm);
+  Process job(with_workers(command("job", kSteps), "3", {"--rdzv-conf", "join_timeout=6"}));
+  ::kill(new_worker(job, {}), SIGSTOP);
+  const ProcessResult result = end(job);
+  EXPECT_THAT(unwrapped(result.err),
+              HasSubstr("has used no processor for 3 s before it was ready"));
+  EXPECT_THAT(result.err, HasSubstr("was stopped or stuck; it is started again"));
+  expect_equal_results("calm", "job");
+}
+
+TEST_F(ElasticTest, WorkersThatHangAgainEndTheJob) {
+  Process job(with_workers(command("job", 20), "1", {"--rdzv-conf", "join_timeout=6"}));
+  std::vector<pid_t> stopped;
+  for (int i = 0; i < 2; ++i) {
+    stopped.push_back(new_worker(job, stopped));
+    ::kill(stopped.back(), SIGSTOP);
+  }
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL) << result.err;
+  EXPECT_THAT(unwrapped(result.err), HasSubstr("look at those of --output_dir"));
+  EXPECT_THAT(unwrapped(result.err), HasSubstr("hung twice before they were ready"));
+  EXPECT_THAT(result.err, HasSubstr("root failure: rank 0"));
+}
+
+// Each of its processes is killed in its first step (memory that is enough for the others, say),
+// and the others get on meanwhile: without it.
+TEST_F(ElasticTest, AWorkerThatNeverHelpsIsGivenUp) {
+  Process job(with_workers(
+      command("job", 1000, {"--max_train_samples", "5000", "--gradient_accumulation_steps", "10"}),
+      "2"));
+  ASSERT_TRUE(printed(job, "Running training"));
+  const std::string given_up = "times without ever helping to a step";
+  std::vector<pid_t> seen = children(job.pid());
+  ASSERT_EQ(seen.size(), 2u);
+  ::kill(seen[1], SIGKILL);
+  // Where this process was late a step has been applied, and the count begins again.
+  const auto limit = steady_clock::now() + std::chrono::seconds(60);
+  for (std::string said; said.find(given_up) == said.npos && steady_clock::now() < limit;) {
+    const std::size_t before = job.err_so_far().size();
+    seen.push_back(new_worker(job, seen));
+    while (job.running() && job.err_so_far().find("2 of 2 workers go on", before) == said.npos)
+      std::this_thread::sleep_for(milliseconds(1));
+    ::kill(seen.back(), SIGKILL);
+    std::this_thread::sleep_for(milliseconds(50));
+    said = job.err_so_far();
+  }
+  ASSERT_TRUE(printed(job, given_up));
+  ASSERT_TRUE(printed(job, "1 of 2 workers go on"));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait().exit_code, 128 + SIGTERM);
 }
 
 // Bad data or flags are the same again: nobody goes on.

@@ -144,6 +144,11 @@ void Node::recount() {
   if (!begun_ && here > 0) agent_->nobody_at(now(), "");  // this may have been waited for
 }
 
+bool Node::prepares(int worker) const {
+  return seats_[static_cast<std::size_t>(worker)].state == State::kStarting &&
+         std::find(askers_.begin(), askers_.end(), worker) == askers_.end();
+}
+
 bool Node::is_any_awaited() const {
   return std::any_of(seats_.begin(), seats_.end(),
                      [](const Seat& seat) { return seat.state == State::kStarting && !seat.late; });
@@ -293,7 +298,7 @@ void Node::keep(int worker, const Packet& progress) {
     raise<CommError>("{} bytes of lines in a text of {}", progress.first, progress.text.size());
   if (progress.view == serial_) {
     const std::size_t own = progress.text.size() - progress.first;
-    in_vain_ = 0;
+    if (progress.second != 0) in_vain_ = 0;
     account_ = {.progress = progress.text.substr(0, own)};
     arrived_ = {};
     if (progress.first > 0 && options_.print) options_.print(worker, progress.text.substr(own));
@@ -315,9 +320,15 @@ void Node::note_progress(std::uint64_t step) {
   if (!first) seconds_per_step_ = pause;
   lost_since_step_ = false;
   in_vain_ = 0;
-  proven_ = true;
   newest_applied_ = step;
   applied_at_ = now;
+  if (step > step_of_view_) note_help();
+}
+
+// Who comes is told of steps that others have applied: they prove nothing.
+void Node::note_help() {
+  proven_ = true;
+  for (Seat& seat : seats_) seat.has_helped = seat.has_helped || seat.state == State::kRunning;
 }
 
 std::optional<double> Node::seconds_since_step() const {

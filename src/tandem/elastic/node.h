@@ -81,12 +81,15 @@ class Node {
   // world's. Until then it counts as there, though its line has ended: so the view without it says
   // what happened.
   void worker_ended(int worker, const std::string& how, bool fault);
-  // Whether it has ever been ready, since open_seat().
-  bool was_ready(int worker) const { return seats_[static_cast<std::size_t>(worker)].was_ready; }
+  // Whether it reads model and data, or decides where the job begins: it has not been ready since
+  // open_seat(), and waits for nobody's word.
+  bool prepares(int worker) const;
   // Whether it has been in a view that computes, since open_seat().
   bool has_computed(int worker) const {
     return seats_[static_cast<std::size_t>(worker)].has_computed;
   }
+  // Whether a step has been applied in a view that it was in, since open_seat().
+  bool has_helped(int worker) const { return seats_[static_cast<std::size_t>(worker)].has_helped; }
   // It said that it has done all of the job.
   bool is_done(int worker) const {
     return seats_[static_cast<std::size_t>(worker)].state == State::kDone;
@@ -102,7 +105,8 @@ class Node {
   // ---- the job ----
   // This node is to leave it; the others go on. end() says when it has.
   void leave();
-  // The job fails everywhere.
+  // The job fails everywhere. One that has not begun fails here only, unless it begins with all of
+  // its workers.
   void fail(int code, const std::string& message);
   // Nothing is left to be said to the others.
   bool said_all() const { return !links_ || links_->flushed(); }
@@ -156,6 +160,7 @@ class Node {
     rendezvous::FileDescriptor workers_end;  // until the process has been started
     bool was_ready = false;
     bool has_computed = false;
+    bool has_helped = false;
     bool late = false;        // to be ready
     std::uint64_t since = 0;  // ready: the older, the lower its rank
     int rank = -1;
@@ -203,12 +208,15 @@ class Node {
   void hear_stranger(const AgentLinks::News::Stranger& stranger);
   void hear_fact(const membership::Peer& from, const membership::Fact& fact);
   void send_place(const std::string& place);
+  void welcome(const membership::Peer& comer);
   void share_decision(const membership::Peer& to);
+  void tell_it_cannot_begin(int code, const std::string& message);
   bool may_decide() const;
   void identify(int worker, const Packet& packet);
   void watch_patience();
   void stop_workers();
   void note_progress(std::uint64_t step);
+  void note_help();
   void keep(int worker, const Packet& progress);
   void tell_place(const std::string& place, int except);
   void say(int worker, Packet packet);
@@ -246,13 +254,14 @@ class Node {
   std::string why_;                    // the next view is needed
   std::optional<std::string> failed_;  // the view of the workers, and who said why
   int in_vain_ = 0;  // views one after another that failed without a step, though nobody was lost
-  bool proven_ = false;  // a step has been applied in a view of this node
+  bool proven_ = false;  // a step has been applied in a view of this node, since it had the state
   std::uint64_t arrivals_ = 0;
   bool begun_ = false;  // there has been a view
   std::optional<std::string> decision_;
   int decider_ = -1;
   std::vector<int> askers_;
   std::map<membership::NodeId, membership::Peer> heard_askers_;  // until something is decided
+  std::map<membership::NodeId, membership::Peer> comers_;        // until there is a view
   Account account_;
   Account arrived_;  // since, with another state
   std::optional<int> done_code_;

@@ -180,6 +180,7 @@ void Node::obey(const membership::RunView& order) {
   failed_.reset();
   ++serial_;
   step_of_view_ = view.step;
+  proven_ = proven_ && step_ + 1 >= view.step;
   view_ = view.number;
   paused_ = view.paused;
   begun_ = true;
@@ -238,8 +239,17 @@ void Node::leave() {
 }
 
 void Node::fail(int code, const std::string& message) {
+  if (!begun_ && links_ && options_.place->bounds.first_workers > 0)
+    tell_it_cannot_begin(code, message);
   agent_->fail(now(), code, message);
   obey();
+}
+
+// With all of its workers, or not at all: the others wait for this node's, and are in no view yet.
+void Node::tell_it_cannot_begin(int code, const std::string& message) {
+  for (const std::string& address : options_.place->contacts)
+    links_->send({0, address}, membership::Ended{code, message});
+  for (const auto& [id, peer] : comers_) links_->send(peer, membership::Ended{code, message});
 }
 
 // ---- the other nodes ----
@@ -258,7 +268,7 @@ void Node::hear_others() {
     if (const auto* fact = std::get_if<membership::Fact>(&frame.message)) {
       hear_fact(frame.from, *fact);
     } else {
-      if (std::holds_alternative<membership::Ask>(frame.message)) share_decision(frame.from);
+      if (std::holds_alternative<membership::Ask>(frame.message)) welcome(frame.from);
       agent_->receive(now(), frame.from, frame.message);
     }
   }
@@ -324,6 +334,11 @@ void Node::send_place(const std::string& place) {
   if (!links_ || closing_) return;
   for (const membership::Member& member : members_)
     links_->send(member.peer, membership::Fact{membership::FactKind::kPlace, view_, place});
+}
+
+void Node::welcome(const membership::Peer& comer) {
+  if (!begun_) comers_[comer.id] = comer;
+  share_decision(comer);
 }
 
 void Node::share_decision(const membership::Peer& to) {

@@ -1,6 +1,7 @@
 // An agent that hears of one end in several ways, in every order.
 #include "tandem/elastic/node.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -194,6 +195,154 @@ TEST(NodeTest, AStepOrALossBeginsTheCountOfViewsInVainAgain) {
   ASSERT_TRUE(pair.node.end());
   EXPECT_THAT(pair.node.end()->message,
               AllOf(HasSubstr("10 views one after another"), HasSubstr("so the job ends")));
+}
+
+// Each view begins with where the job is, as the one before did.
+TEST(NodeTest, WhereAViewBeginsIsNoProgress) {
+  const auto failures = [](Pair& pair, std::uint64_t got_on) {
+    int failed = 0;
+    for (std::uint64_t view = 1; view != 0 && failed < 20; view = pair.view_of(0)) {
+      pair.say(0, {PacketKind::kProgress, view, 0, got_on, "after step 7"});
+      for (const int worker : {0, 1}) pair.leave_failed(worker, view);
+      ++failed;
+    }
+    return failed;
+  };
+  Pair in_vain, gets_on;
+  EXPECT_EQ(failures(in_vain, 0), 5);
+  EXPECT_TRUE(in_vain.node.end());
+  EXPECT_EQ(failures(gets_on, 1), 20);
+}
+
+TEST(NodeTest, WhoIsStartedAgainHasNotHelpedYet) {
+  Pair pair;
+  const auto apply = [&](std::uint64_t view, std::uint64_t step) {
+    pair.say(0, {PacketKind::kApplied, view, step, 0, record_text({})});
+  };
+  EXPECT_FALSE(pair.node.has_helped(1));
+  apply(1, 1);
+  EXPECT_TRUE(pair.node.has_helped(0) && pair.node.has_helped(1));
+  pair.leave_failed(0, 1);
+  pair.node.worker_ended(1, "was killed by SIGKILL", false);
+  pair.start(1);
+  apply(2, 2);
+  pair.say(1, Pair::ready());
+  pair.say(0, {.kind = PacketKind::kLeft, .view = 2, .first = 2, .second = 1});
+  EXPECT_FALSE(pair.node.has_helped(1));
+  apply(3, 3);
+  EXPECT_TRUE(pair.node.has_helped(1));
+}
+
+// A node of several, with one worker that the test plays: it leaves views when it is told to.
+class Lone {
+ public:
+  explicit Lone(const Lone* founder)
+      : node_({.workers = 1, .shards = 2, .log = [](const auto&) {}, .place = place(founder)}) {
+    start();
+  }
+  void start() {
+    const Node::Ticket ticket = node_.open_seat(0);
+    line_ = PacketSocket(rendezvous::FileDescriptor(::dup(ticket.inherited[0])));
+    node_.seat_taken(0);
+    ranks = 0;
+  }
+  void be_ready() {
+    if (decides_) line_.send({.kind = PacketKind::kDecided});
+    Packet ready = Pair::ready();
+    ready.first = step_;
+    line_.send(ready);
+  }
+  void apply(std::uint64_t step) {
+    step_ = step;
+    line_.send({PacketKind::kApplied, view, step, 0, record_text({})});
+  }
+  // One that cannot go on.
+  void fail() {
+    line_.send({.kind = PacketKind::kFailed, .view = view, .text = "the state arrived damaged"});
+    leave(false);
+  }
+  void serve() {
+    node_.serve();
+    line_.read();
+    while (const auto packet = line_.take()) hear(*packet);
+  }
+
+  std::uint64_t view = 0;  // of the node's views, the newest
+  int ranks = 0;           // its size; 0: it has been left
+  Node& node() { return node_; }
+
+ private:
+  void hear(const Packet& packet) {
+    if (packet.kind == PacketKind::kRun) {
+      view = packet.view;
+      ranks = static_cast<int>(packet.second);
+    } else if (packet.view == view && ranks > 0) {
+      leave(packet.kind == PacketKind::kChange);
+    }
+  }
+  void leave(bool as_agreed) {
+    ranks = 0;
+    line_.send({PacketKind::kLeft, view, step_, as_agreed ? 1u : 0u, ""});
+    be_ready();
+  }
+  NodePlace place(const Lone* founder) {
+    NodePlace place;
+    place.listener = rendezvous::listen_tcp(/*loopback_only=*/true, 0);
+    place.address = fmt::format("127.0.0.1:{}", rendezvous::local_port(place.listener));
+    place.token = "of this test";
+    place.founder = decides_ = founder == nullptr;
+    if (founder != nullptr) place.contacts = {founder->node_.address()};
+    place.bounds = {1, 2};
+    return place;
+  }
+
+  bool decides_ = false;
+  std::uint64_t step_ = 0;
+  Node node_;
+  PacketSocket line_;
+};
+
+class TwoNodes : public ::testing::Test {
+ protected:
+  template <typename Condition>
+  void until(Condition condition) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), limit);
+      for (Lone* lone : {&first, &second}) lone->serve();
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  }
+  void until_both_compute() {
+    until([&] { return first.ranks == 2 && second.ranks == 2; });
+  }
+
+  Lone first{nullptr}, second{&first};
+};
+
+// It has helped before, and is told of steps that the other has applied meanwhile. But now no view
+// with it gets to a step: it gives up, and the job goes on without it.
+TEST_F(TwoNodes, WhoComesBackProvesItselfAgain) {
+  first.be_ready();
+  second.be_ready();
+  until_both_compute();
+  for (Lone* lone : {&first, &second}) lone->apply(1);
+  second.node().worker_ended(0, "was killed by SIGKILL", false);
+  until([&] { return first.ranks == 1; });
+  for (std::uint64_t step = 2; step < 6; ++step) first.apply(step);
+  second.start();
+  second.be_ready();
+  int failed = 0;
+  for (; !second.node().end() && failed < 20; ++failed) {
+    until_both_compute();
+    second.apply(5);
+    first.fail();
+    second.fail();
+    until([&] { return second.node().end() || (first.ranks == 2 && second.ranks == 2); });
+  }
+  EXPECT_EQ(failed, 5);
+  EXPECT_THAT(second.node().end()->message, HasSubstr("so this node gives up"));
+  EXPECT_FALSE(first.node().end());
 }
 
 }  // namespace

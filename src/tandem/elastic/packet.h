@@ -23,7 +23,8 @@ enum class PacketKind : std::uint32_t {
   kPlace,     // of `view`, whose rank 0 it is: text is where the others meet it
   kApplied,   // first: a step; text: its record. From the first worker of the node
   kProgress,  // text: where the job is, and behind it the lines that are to be printed with it, of
-              // which `first` bytes are. From the first worker of the node
+              // which `first` bytes are; second: 1 if that is further than where the view began.
+              // From the first worker of the node
   kArrives,   // text: the Account of the state that is about to replace the node's. From the first
               // worker of the node
   kMeasured,  // text: what it has measured, for who watches the job; opaque here

@@ -177,7 +177,7 @@ void Seat::applied(std::uint64_t view, std::uint64_t step, const std::vector<dou
   send({.kind = PacketKind::kApplied, .view = view, .first = step, .text = record_text(record)});
 }
 
-void Seat::progress(std::uint64_t view, std::string text, const std::string& lines) {
+void Seat::progress(std::uint64_t view, std::string text, const std::string& lines, bool got_on) {
   if (!lines.empty()) {
     const std::lock_guard lock(mutex_);
     ++prints_;
@@ -185,6 +185,7 @@ void Seat::progress(std::uint64_t view, std::string text, const std::string& lin
   send({.kind = PacketKind::kProgress,
         .view = view,
         .first = lines.size(),
+        .second = got_on ? 1u : 0u,
         .text = std::move(text) + lines});
   if (lines.empty()) return;
   std::unique_lock lock(mutex_);

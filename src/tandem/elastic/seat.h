@@ -82,7 +82,8 @@ class Seat {
   void applied(std::uint64_t view, std::uint64_t step, const std::vector<double>& record);
   // `lines` are printed by the agent, with this worker's stdout; waits until they are, or a second.
   // An agent that has the one has the other, so lines of a log are printed once, whoever dies.
-  void progress(std::uint64_t view, std::string text, const std::string& lines);
+  // `got_on`: the job is further than where the view began.
+  void progress(std::uint64_t view, std::string text, const std::string& lines, bool got_on);
   // `account` belongs to the state that is about to replace the node's: told before it does, it
   // comes to whoever finds that state there.
   void arrives(std::uint64_t view, const std::string& account);

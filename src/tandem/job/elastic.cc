@@ -107,7 +107,7 @@ void ViewKeeper::step_applied(std::uint64_t step, const std::vector<double>& rec
 
 void ViewKeeper::progress(std::string text) {
   progress_.trainer = std::move(text);
-  tell();
+  tell(/*got_on=*/!std::exchange(repeats_, false));
 }
 
 void ViewKeeper::add_result(std::string stage, const ordered_json& metrics) {
@@ -118,11 +118,11 @@ void ViewKeeper::stage_is_over(Stage stage) {
   progress_.stage = static_cast<Stage>(static_cast<int>(stage) + 1);
   for (auto& result : std::exchange(of_this_stage_, {}))
     progress_.results.push_back(std::move(result));
-  tell();
+  tell(/*got_on=*/true);
 }
 
-void ViewKeeper::tell() {
-  if (speaks_) seat_.progress(view_, to_text(progress_), std::exchange(lines_, {}));
+void ViewKeeper::tell(bool got_on) {
+  if (speaks_) seat_.progress(view_, to_text(progress_), std::exchange(lines_, {}), got_on);
 }
 
 World join_view(elastic::Seat& seat, const elastic::Assignment& assignment, const World& alone) {

@@ -47,6 +47,7 @@ class ViewKeeper final : public trainer::Keeper {
         view_(assignment.view),
         speaks_(assignment.briefing.keeps),
         paused_(assignment.briefing.paused),
+        repeats_(!progress.trainer.empty()),
         progress_(progress) {}
 
   void step_applied(std::uint64_t step, const std::vector<double>& record) override;
@@ -66,12 +67,13 @@ class ViewKeeper final : public trainer::Keeper {
   void stage_is_over(Stage stage);
 
  private:
-  void tell();
+  void tell(bool got_on);
 
   elastic::Seat& seat_;
   const std::uint64_t view_;
   const bool speaks_;
   const bool paused_;
+  bool repeats_;  // the trainer says first where it goes on from
   Progress progress_;
   Results of_this_stage_;
   std::string lines_;

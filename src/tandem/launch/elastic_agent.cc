@@ -15,7 +15,9 @@
 #include "tandem/launch/elastic_member.h"
 #include "tandem/launch/elastic_place.h"
 #include "tandem/launch/elastic_workers.h"
+#include "tandem/launch/hang_watch.h"
 #include "tandem/launch/job_control.h"
+#include "tandem/launch/open_job.h"
 #include "tandem/launch/signal_inbox.h"
 #include "tandem/launch/stand_ins.h"
 #include "tandem/rendezvous/socket.h"
@@ -28,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kGoodbye{1000};
 constexpr milliseconds kPublishEvery{200};
-constexpr int kMostFalseStarts = 5;  // ends of a worker before it was ready
+constexpr int kMostFalseStarts = 5;  // ends of a worker before it has helped to a step
 // A worker may be killed so often at one step that nobody gets done (docs/elastic.md says why).
 constexpr int kMostDeathsAtOneStep = 3;
 
@@ -93,12 +95,9 @@ class ElasticAgent {
     if (exit_code_) return;
     if (!stopping_) workers_.start_due();
     node_.serve();
-    for (const int worker : node_.take_stuck()) {
-      Member& member = members_[static_cast<std::size_t>(worker)];
-      if (!member.process) continue;
-      member.stuck = true;
-      member.process->signal(SIGKILL);
-    }
+    for (const int worker : node_.take_stuck())
+      members_[static_cast<std::size_t>(worker)].kill_stuck();
+    if (!stopping_) hangs_.look();
     if (!stopping_ && Clock::now() >= leave_by_) {
       parts_.log("this node could not leave in time: its workers are killed");
       stop(SIGKILL);
@@ -131,6 +130,7 @@ class ElasticAgent {
       if (member.start_is_due())
         nap = std::min(nap, std::chrono::ceil<milliseconds>(member.start_at - now));
     }
+    nap = std::min(nap, hangs_.nap());
     node_.add_to(waits);
     control_.add_to(waits);
     if (parts_.stand_ins) parts_.stand_ins->add_to(waits);
@@ -190,7 +190,7 @@ class ElasticAgent {
 
   void ended(const Failure& failure) {
     const int worker = failure.local_rank;
-    const bool was_ready = node_.was_ready(worker);
+    const bool has_helped = node_.has_helped(worker);
     const bool drained = members_[static_cast<std::size_t>(worker)].drained;
     node_.worker_ended(worker, drained ? "was drained" : failure.ending.text(),
                        !drained && failure.ending.is_fault());
@@ -207,22 +207,30 @@ class ElasticAgent {
           member.what_happened(failure), member.deaths, member.death_step + 1));
       return fail(failure, 1);
     }
-    member.false_starts = was_ready ? 0 : member.false_starts + 1;
-    const bool none_left =
-        parts_.options.max_restarts_given && workers_.restarts() >= parts_.options.max_restarts;
-    if (none_left || member.false_starts >= kMostFalseStarts) {
-      parts_.log(fmt::format("{}; it is not started again ({})", describe(failure),
-                             none_left
-                                 ? fmt::format("--max-restarts {}", parts_.options.max_restarts)
-                                 : "it has never come far enough to compute"));
-      const bool none_here = num_running(members_) == 0 && !is_any_start_due(members_);
-      // A job of mpirun's on several hosts begins with all of its ranks.
-      const bool needed = several_ && parts_.meeting && !node_.begun();
-      if (none_here || needed) fail(failure, failure.ending.exit_code());
-      return;
-    }
+    member.false_starts = has_helped ? 0 : member.false_starts + 1;
+    if (const std::string why = why_not_again(member); !why.empty()) return give_up(failure, why);
     workers_.start_again(worker);
     parts_.log(fmt::format("{}; it is started again", member.what_happened(failure)));
+  }
+
+  std::string why_not_again(const Member& member) const {
+    if (hangs_.is_again(member)) return "workers have hung twice before they were ready";
+    if (member.false_starts >= kMostFalseStarts)
+      return fmt::format("it has ended {} times without ever helping to a step",
+                         member.false_starts);
+    if (parts_.options.max_restarts_given && workers_.restarts() >= parts_.options.max_restarts)
+      return fmt::format("--max-restarts {}", parts_.options.max_restarts);
+    return "";
+  }
+
+  void give_up(Failure failure, const std::string& why) {
+    const Member& member = members_[static_cast<std::size_t>(failure.local_rank)];
+    parts_.log(fmt::format("{}; it is not started again ({})", member.what_happened(failure), why));
+    if (failure.message.empty()) failure.message = why;
+    const bool none_here = num_running(members_) == 0 && !is_any_start_due(members_);
+    // A job of mpirun's on several hosts begins with all of its ranks.
+    const bool needed = !node_.begun() && ((several_ && parts_.meeting) || hangs_.is_again(member));
+    if (none_here || needed) fail(failure, failure.ending.exit_code());
   }
 
   // ---- people ----
@@ -383,6 +391,8 @@ class ElasticAgent {
   JobControl control_{::getpid(), parts_.job_token, node_};
   ElasticWorkers workers_{parts_, node_};
   const std::span<Member> members_ = workers_.members();
+  // Half of what the others wait for: they are still there when the worker is started again.
+  HangWatch hangs_{members_, node_, join_timeout(parts_.options) / 2, parts_.log};
   std::vector<Failure> failures_;
   std::optional<Failure> root_;
   Clock::time_point told_at_ = Clock::now();

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "tandem/launch/failure.h"
+#include "tandem/launch/stillness.h"
 #include "tandem/launch/worker.h"
 #include "tandem/rendezvous/socket.h"
 
@@ -25,7 +26,9 @@ struct ElasticMember {
   std::filesystem::path error_file;
   bool stuck = false;    // it was killed because it did not do what it was told
   bool drained = false;  // somebody wants the job to go on without it
-  int false_starts = 0;
+  int false_starts = 0;  // ends of its processes one after another that never helped to a step
+  Stillness stillness;
+  int hangs = 0;                 // of its processes, before they were ready
   std::uint64_t death_step = 0;  // the last step that was applied when it died last
   int deaths = 0;                // since then
   Clock::time_point start_at = Clock::time_point::max();  // again
@@ -40,7 +43,7 @@ struct ElasticMember {
     return ++deaths;
   }
 
-  // At once; before it was ever ready, after a pause that doubles each time.
+  // At once; before it has helped to a step, after a pause that doubles each time.
   void start_again() {
     constexpr std::chrono::milliseconds kFirstPause{100};
     const auto pause =
@@ -51,6 +54,12 @@ struct ElasticMember {
   std::string what_happened(const Failure& failure) const {
     if (!stuck) return describe(failure);
     return fmt::format("worker {} was stopped or stuck", failure.local_rank);
+  }
+
+  void kill_stuck() {
+    if (!process) return;
+    stuck = true;
+    process->signal(SIGKILL);
   }
 
   // The job goes on without it.

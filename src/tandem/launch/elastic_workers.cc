@@ -63,6 +63,7 @@ void ElasticWorkers::start(int worker) {
   ElasticMember& member = members_[static_cast<std::size_t>(worker)];
   member.start_at = ElasticMember::Clock::time_point::max();
   member.stuck = false;
+  member.stillness = {};
   member.error_file = logs_.error_file(worker);
   const Console console = console_of(worker);
   RunLogs::Ends ends = logs_.open(worker, worker, console, relay_);

@@ -1,0 +1,41 @@
+// Workers that hang while they prepare themselves. Nobody says how long it takes to read model and
+// data; but who uses no processor meanwhile does not get on, and before the job has begun all others
+// wait for it.
+//
+// One thread.
+#pragma once
+
+#include <chrono>
+#include <span>
+
+#include "tandem/elastic/node.h"
+#include "tandem/launch/agent.h"
+#include "tandem/launch/elastic_member.h"
+
+namespace tandem::launch {
+
+class HangWatch {
+ public:
+  // Who has used no processor for `limit` is killed. `members` and `node` must outlive it.
+  HangWatch(std::span<ElasticMember> members, const elastic::Node& node,
+            std::chrono::milliseconds limit, Log log);
+
+  void look();
+  std::chrono::milliseconds nap() const;  // until the next look
+  // It hung twice. Before the job has begun anybody's hang counts: what hinders the worker that
+  // decides where the job begins hinders the next one that does.
+  bool is_again(const ElasticMember& member) const;
+
+ private:
+  bool prepares(const ElasticMember& member) const;
+  bool hangs(ElasticMember& member) const;
+  void kill(ElasticMember& member) const;
+
+  const std::span<ElasticMember> members_;
+  const elastic::Node& node_;
+  const std::chrono::milliseconds limit_;
+  const Log log_;
+  int hangs_before_ = 0;  // the job began: moments at which somebody hung
+};
+
+}  // namespace tandem::launch
