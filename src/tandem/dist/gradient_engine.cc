@@ -264,4 +264,14 @@ std::string GradientEngine::describe() const {
       s.plan.num_arenas == 1 ? "" : "s", s.rounded() ? ", sums of gradients rounded to bf16" : "");
 }
 
+std::string GradientEngine::describe_place() const {
+  const auto& placed = state_->placed;
+  if (placed.domains < 2) return "";
+  if (!placed.domain)
+    return fmt::format("where it is touched first: this rank has CPUs of several of {} NUMA nodes",
+                       placed.domains);
+  return fmt::format("{:.0f} MiB, this rank's slices and arenas, from NUMA node {} of {}",
+                     static_cast<double>(placed.bytes) / (1 << 20), *placed.domain, placed.domains);
+}
+
 }  // namespace tandem::dist

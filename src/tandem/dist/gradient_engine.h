@@ -157,6 +157,9 @@ class GradientEngine {
   // Of the ranks that there are; with `workers` > 0 as if so many on this node were all.
   MemoryPerNode memory_of_node(int workers = 0) const;
   std::string describe() const;  // shards, ranks, buckets, arenas; one line
+  // From which NUMA node the memory of this rank's slices and arenas is asked for; one line, empty
+  // where there is but one node or one rank.
+  std::string describe_place() const;
 
  private:
   struct State;

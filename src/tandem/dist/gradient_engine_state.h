@@ -86,6 +86,11 @@ struct GradientEngine::State {
   std::size_t local_rank = 0;
   float* reduced = nullptr;         // the state's gradient
   double* norm_partials = nullptr;  // and its norms
+  struct {
+    int domains = 0;            // NUMA nodes; 0: one at most
+    std::optional<int> domain;  // this rank's
+    std::size_t bytes = 0;      // that are to come from there
+  } placed;
 
   // What a slice is summed from: the partials of this node's ranks, then those of other nodes.
   struct Operand {
@@ -131,6 +136,8 @@ struct GradientEngine::State {
 
   // ---- start ----
   void place();
+  void prefer_own_domain();
+  std::vector<std::span<std::byte>> own_pages() const;
   void plan_sums();
   void plan_remote(const std::vector<comm::Subtree>& node_partials);
 

@@ -1,14 +1,18 @@
 // Where the engine's arrays lie, and what each rank sums, sends and receives in every step.
 #include <algorithm>
+#include <utility>
 
 #include "tandem/comm/api/memory.h"
 #include "tandem/core/error.h"
 #include "tandem/dist/gradient_engine_state.h"
+#include "tandem/dist/memory_domains.h"
 
 namespace tandem::dist {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+// The kernel keeps each as a mapping of its own, and a process may have 65,530 of them.
+constexpr std::size_t kMostAreas = 16384;
 
 SegmentLayout lay_out(std::size_t elements, const ShardPlan& plan, bool leader) {
   SegmentLayout layout;
@@ -65,6 +69,42 @@ void GradientEngine::State::place() {
       owned.push_back(own);
     }
   }
+  prefer_own_domain();
+}
+
+// Each array of the optimizer's state is as long as the model, or has an order of its own: then its
+// pages lie where they are touched first, which is by whoever updates them.
+std::vector<std::span<std::byte>> GradientEngine::State::own_pages() const {
+  std::vector<std::span<std::byte>> pages;
+  const auto add = [&]<class T>(std::span<T> array) {
+    const auto found = pages_of(std::as_writable_bytes(array), sizeof(T), owned);
+    pages.insert(pages.end(), found.begin(), found.end());
+  };
+  const std::size_t elements = model.elements();
+  const std::span<float> moments = model.optimizer_state();
+  add(model.gradient());
+  add(model.weights());
+  add(model.bf16_weights());
+  for (std::size_t begin = 0; moments.size() % elements == 0 && begin < moments.size();)
+    add(moments.subspan(std::exchange(begin, begin + elements), elements));
+  const LocalRank& own = local[local_rank];
+  const std::span<std::byte> segment(own.segment, own.layout.total);
+  const Range whole{0, segment.size()};
+  for (const auto& area : pages_of(segment, 1, std::span(&whole, 1))) pages.push_back(area);
+  return pages;
+}
+
+void GradientEngine::State::prefer_own_domain() {
+  if (local.size() == 1) return;
+  const MemoryDomains domains;
+  const auto domain = domains.of(own_cpus());
+  placed = {.domains = domains.count(), .domain = domain};
+  const auto pages = domain ? own_pages() : std::vector<std::span<std::byte>>();
+  if (pages.size() <= kMostAreas) {
+    for (const auto& area : pages)
+      if (domains.prefer(area, *domain)) placed.bytes += area.size();
+  }
+  node_barrier("the places of the model's memory");  // before anybody fills it
 }
 
 // The operands of the whole tree at this rank, and the programs that use them.

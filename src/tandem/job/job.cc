@@ -382,6 +382,7 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   if (!reports) console.fact("ranks", communicator.describe());
   dist::GradientEngine gradients(&communicator, context, *weights.state,
                                  engine_options(job.settings.training, communicator.size()));
+  if (!reports) tell_place_of_memory(gradients, console);
   if (gradients.node_leader()) weights.state->clear_remains();
   communicator.barrier();
   if (weights.optimizer) gradients.finish_update(context, *weights.optimizer);

@@ -130,11 +130,17 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
   }
 }
 
+void tell_place_of_memory(const dist::GradientEngine& gradients, Console& console) {
+  const std::string place = gradients.describe_place();
+  if (!place.empty()) console.detail("memory", place);
+}
+
 void print_estimates(const trainer::TrainingArguments& training, const tasks::Task& task,
                      const dist::ModelState& state, const dist::GradientEngine& gradients,
                      const comm::Communicator& communicator, Console& console) {
   if (!training.do_train) return;
   console.detail("gradients", gradients.describe());
+  tell_place_of_memory(gradients, console);
   const auto plan = trainer::make_training_plan(
       training, static_cast<std::int64_t>(task.num_train_features()), gradients.logical_shards());
   std::int64_t checkpoints = 0;

@@ -47,6 +47,9 @@ void print_model(const std::filesystem::path& directory, const tasks::JobTask& t
 // Which weights of the file were not used, and which parameters are new.
 void print_load_report(const models::LoadReport& report, std::string_view model, Console& console);
 
+// From which NUMA node this rank's part of the model's memory comes, where that was chosen.
+void tell_place_of_memory(const dist::GradientEngine& gradients, Console& console);
+
 // How gradients are summed, and the disk of the checkpoints; warns when that is too small.
 void print_estimates(const trainer::TrainingArguments& training, const tasks::Task& task,
                      const dist::ModelState& state, const dist::GradientEngine& gradients,
