@@ -4,17 +4,19 @@
     check_tensorboard.py TANDEM
 
 Trains the demo model for some steps with `--report_to tensorboard`, evaluating on the way and at the end, and checks what TensorBoard's own
-reader finds: the tags of transformers' TensorBoardCallback, every value of trainer_state.json's log_history at its step, the texts. Runs itself again
-with the Python of build/test-data/venv (scripts/fetch_python_packages.sh); exits 77, which means skipped, when that is absent.
+reader finds: the tags of transformers' TensorBoardCallback, every value of trainer_state.json's log_history at its step, the texts. Then the ranks that write die one after another in an
+elastic job: every entry is there once. Runs itself again with the Python of build/test-data/venv (scripts/fetch_python_packages.sh); exits 77, which means skipped, when that is absent.
 """
 
 import json
 import math
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "examples/demo"
@@ -34,6 +36,45 @@ def tag(key):
         if key.startswith(prefix):
             return f"{prefix[:-1]}/{key[len(prefix):]}"
     return f"train/{key}"
+
+
+def scalars_of(directory, name):
+    reader = EventAccumulator(str(directory), size_guidance={"scalars": 0})
+    reader.Reload()
+    return [(event.step, event.value) for event in reader.Scalars(name)]
+
+
+def kill_who_writes(tandem, output, expect):
+    """Whoever goes on writes the log again from its beginning: a host that is lost may take the newest entries of its file along."""
+    runs = output / "runs"
+    job = subprocess.Popen(
+        [tandem, "run", "--standalone", "--nproc-per-node", "2", "run_qa.py", "--model_name_or_path", DEMO / "model", "--train_file", DEMO / "train.json", "--output_dir", output, "--do_train",
+         "--max_train_samples", "200", "--max_steps", "200", "--logging_steps", "5", "--save_strategy", "no", "--max_seq_length", "128", "--doc_stride", "32", "--report_to", "tensorboard", "--logging_dir", runs],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    deadline = time.monotonic() + 120
+    for files in (1, 2):
+        while job.poll() is None and time.monotonic() < deadline and not any(file.read_bytes().count(b"train/loss") >= 4 * files for file in sorted(runs.glob("*"))[files - 1:]):
+            time.sleep(0.01)
+        workers = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        writer = next(pid for pid in workers if any(link.startswith(str(runs)) for link in links_of(pid)))
+        cut = sorted(runs.glob("*"))[-1]
+        os.kill(int(writer), signal.SIGKILL)
+        os.truncate(cut, 2048)  # as if its newest pages had not come to the file server
+    expect(job.wait(120) == 0, "the elastic job failed")
+    history = json.loads((output / "trainer_state.json").read_text())["log_history"]
+    expected = [(entry["step"], entry["loss"]) for entry in history if "loss" in entry]
+    found = scalars_of(runs, "train/loss")
+    expect(len(expected) == 40 and [step for step, _ in found] == [step for step, _ in expected], f"train/loss of an elastic job at {[step for step, _ in found]}")
+    expect(all(math.isclose(a, b, rel_tol=1e-6) for (_, a), (_, b) in zip(found, expected)), "train/loss of an elastic job")
+    expect(len(list(runs.glob("*"))) > 2, "nobody wrote who did not write before")
+
+
+def links_of(pid):
+    for link in pathlib.Path(f"/proc/{pid}/fd").glob("*"):
+        try:
+            yield os.readlink(link)
+        except OSError:  # it has just been closed
+            pass
 
 
 def main():
@@ -79,6 +120,9 @@ def main():
         expect(sorted(texts) == ["args/text_summary", "model_config/text_summary"], f"the texts are {sorted(texts)}")
         expect(json.loads(texts["args/text_summary"])["max_steps"] == 8, "args does not hold max_steps")
         expect(json.loads(texts["model_config/text_summary"])["model_type"] == "bert", "model_config does not hold model_type")
+
+    with tempfile.TemporaryDirectory() as scratch:
+        kill_who_writes(sys.argv[1], pathlib.Path(scratch) / "out", expect)
 
     for finding in findings:
         print(finding)

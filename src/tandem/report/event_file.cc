@@ -129,6 +129,12 @@ void EventFile::add_text(std::string_view tag, std::string_view text, std::int64
   append(summary_event(step, text_value(fmt::format("{}/text_summary", tag), text)));
 }
 
+void EventFile::add_start(std::int64_t step) {
+  constexpr int kStart = 1;  // SessionLog.SessionStatus.START
+  append(number(1, wall_time()) + integer(2, static_cast<std::uint64_t>(step)) +
+         bytes(7, integer(1, kStart)));  // Event.session_log
+}
+
 void EventFile::append(const std::string& event) {
   const std::string length = little_endian(static_cast<std::uint64_t>(event.size()));
   const std::string record =

@@ -16,7 +16,7 @@ std::uint32_t crc32c(std::string_view bytes);
 // thread-safe. All throw IoError.
 //
 // The messages are tensorflow/core/util/event.proto and framework/summary.proto (brain.Event:2);
-// the frame is that of tensorflow/core/lib/io/record_writer. Encoded by hand: five fixed shapes
+// the frame is that of tensorflow/core/lib/io/record_writer. Encoded by hand: six fixed shapes
 // need neither the .proto files nor their compiler.
 class EventFile {
  public:
@@ -31,6 +31,8 @@ class EventFile {
   // torch's SummaryWriter.add_scalar and add_text (whose tag becomes "<tag>/text_summary").
   void add_scalar(std::string_view tag, double value, std::int64_t step);
   void add_text(std::string_view tag, std::string_view text, std::int64_t step);
+  // What other files of the directory hold of `step` and later ones is not shown any more.
+  void add_start(std::int64_t step);
 
  private:
   void append(const std::string& event);

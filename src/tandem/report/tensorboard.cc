@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 
@@ -18,6 +20,7 @@ TensorBoardObserver::TensorBoardObserver(TensorBoardOptions options)
 
 void TensorBoardObserver::train_begin(const trainer::TrainBegin& begin) {
   step_ = begin.first_step;
+  if (std::exchange(has_texts_, true)) return;
   write([&](EventFile& file) {
     file.add_text("args", options_.arguments_json, 0);
     file.add_text("model_config", options_.model_config_json, 0);
@@ -27,11 +30,25 @@ void TensorBoardObserver::train_begin(const trainer::TrainBegin& begin) {
 void TensorBoardObserver::step_end(const trainer::StepProgress& progress) { step_ = progress.step; }
 
 void TensorBoardObserver::log(const nlohmann::ordered_json& entry) {
+  write([&](EventFile& file) { add_scalars(file, entry, step_); });
+}
+
+void TensorBoardObserver::log_so_far(const std::vector<nlohmann::ordered_json>& entries,
+                                     std::int64_t step) {
+  step_ = step;
+  if (file_ != nullptr) return;  // it has written them
   write([&](EventFile& file) {
-    for (const auto& [key, value] : entry.items()) {
-      if (value.is_number()) file.add_scalar(tensorboard_tag(key), value.get<double>(), step_);
-    }
+    file.add_start(entries.empty() ? step : entries.front().value("step", step));
+    for (const auto& entry : entries) add_scalars(file, entry, entry.value("step", step));
   });
+}
+
+void TensorBoardObserver::add_scalars(EventFile& file, const nlohmann::ordered_json& entry,
+                                      std::int64_t step) {
+  for (const auto& [key, value] : entry.items()) {
+    if (value.is_number() && key != "step")
+      file.add_scalar(tensorboard_tag(key), value.get<double>(), step);
+  }
 }
 
 void TensorBoardObserver::write(const std::function<void(EventFile&)>& events) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tandem/report/event_file.h"
 #include "tandem/trainer/observer.h"
@@ -20,21 +21,26 @@ struct TensorBoardOptions {
 };
 
 // For the main process. Log entries become scalars at the step that has just been done: eval_f1 →
-// eval/f1, test_f1 → test/f1, others train/<name>. The texts are written when training begins.
+// eval/f1, test_f1 → test/f1, others train/<name>. The texts are written when training begins. Who
+// goes on with a job writes its whole log again: files of those before it may lack the newest
+// entries, or have some that come once more.
 class TensorBoardObserver final : public trainer::Observer {
  public:
   explicit TensorBoardObserver(TensorBoardOptions options);
 
+  void log_so_far(const std::vector<nlohmann::ordered_json>& entries, std::int64_t step) override;
   void train_begin(const trainer::TrainBegin& begin) override;
   void step_end(const trainer::StepProgress& progress) override;
   void log(const nlohmann::ordered_json& entry) override;
 
  private:
   void write(const std::function<void(EventFile&)>& events);
+  void add_scalars(EventFile& file, const nlohmann::ordered_json& entry, std::int64_t step);
 
   TensorBoardOptions options_;
   std::unique_ptr<EventFile> file_;
   std::int64_t step_ = 0;
+  bool has_texts_ = false;
   bool failed_ = false;
 };
 

@@ -14,8 +14,10 @@ namespace tandem::report {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // The check values of RFC 3720, B.4.
 TEST(Crc32c, IsCastagnolis) {
@@ -83,6 +85,28 @@ TEST(TensorBoardObserver, WritesLogEntriesUnderTransformersTags) {
   EXPECT_EQ(tensorboard_tag("train_loss"), "train/train_loss");
   EXPECT_EQ(tensorboard_tag("eval_f1"), "eval/f1");
   EXPECT_EQ(tensorboard_tag("test_f1"), "test/f1");
+}
+
+// Whoever goes on with a job writes its log from the beginning, once, and takes the place of what
+// the files before it have.
+TEST(TensorBoardObserver, GoesOnWithTheWholeLog) {
+  const testing::TemporaryFolder folder;
+  TensorBoardObserver observer({.directory = folder / "runs",
+                                .arguments_json = "{}",
+                                .model_config_json = "{}",
+                                .warn = [](const std::string&) {}});
+  const std::vector<nlohmann::ordered_json> log = {{{"loss", 2.0}, {"step", 10}},
+                                                   {{"loss", 1.0}, {"step", 20}}};
+  observer.log_so_far(log, 25);
+  observer.log({{"eval_f1", 1.0}});
+  observer.log_so_far(log, 30);  // another view
+  const auto file = fs::directory_iterator(folder / "runs")->path();
+  const std::vector<std::string> events = records(file);
+  ASSERT_EQ(events.size(), 5u);
+  EXPECT_EQ(without_time(events[1]), "\x10\x0a\x3a\x02\x08\x01");  // step 10; START
+  EXPECT_THAT(without_time(events[2]), AllOf(StartsWith("\x10\x0a"), HasSubstr("train/loss")));
+  EXPECT_THAT(without_time(events[3]), AllOf(StartsWith("\x10\x14"), HasSubstr("train/loss")));
+  EXPECT_THAT(without_time(events[4]), AllOf(StartsWith("\x10\x19"), HasSubstr("eval/f1")));
 }
 
 // Logging that fails is told once and does not end the run.

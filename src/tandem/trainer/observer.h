@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
+#include <vector>
 
 #include "tandem/trainer/training_plan.h"
 
@@ -36,6 +37,10 @@ struct StepProgress {
 class Observer {
  public:
   virtual ~Observer() = default;
+  // Of an elastic job, whenever it goes on with other ranks: its log until now, with the steps of
+  // the entries, of which this process has seen all, some or none; and the last step.
+  virtual void log_so_far(const std::vector<nlohmann::ordered_json>& /*entries*/,
+                          std::int64_t /*step*/) {}
   virtual void train_begin(const TrainBegin&) {}
   virtual void step_end(const StepProgress&) {}
   // A log entry as trainer_state.json records it, without its step.

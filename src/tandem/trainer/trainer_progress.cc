@@ -61,6 +61,7 @@ void Trainer::go_on(const Continuation& from) {
   make_plan();
   adopt(from.progress);
   continued_ = true;
+  parts_.observer.log_so_far(state_.log_history, state_.global_step);
   if (final_metrics_.is_null()) tell_begin();  // a log entry may be due
   keep_progress();
   std::vector<std::vector<double>> records = from.records;
