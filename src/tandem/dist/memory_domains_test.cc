@@ -1,4 +1,4 @@
-// Machines with several memories, as hwloc describes them: who has which, and which pages lie there.
+// Machines with several memories, as hwloc describes them: who has which, and whose a page is.
 #include "tandem/dist/memory_domains.h"
 
 #include <gtest/gtest.h>

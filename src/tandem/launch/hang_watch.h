@@ -1,6 +1,6 @@
 // Workers that hang while they prepare themselves. Nobody says how long it takes to read model and
-// data; but who uses no processor meanwhile does not get on, and before the job has begun all others
-// wait for it.
+// data; but who uses no processor meanwhile does not get on, and before the job has begun all
+// others wait for it.
 //
 // One thread.
 #pragma once
