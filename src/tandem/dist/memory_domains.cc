@@ -54,7 +54,6 @@ MemoryDomains::MemoryDomains() {
   hwloc_topology_t topology = nullptr;
   if (!may_have_several() || hwloc_topology_init(&topology) != 0) return;
   topology_.reset(topology);
-  hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
   if (hwloc_topology_load(topology) == 0)
     look();
   else
