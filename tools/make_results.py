@@ -293,8 +293,8 @@ PAGES = {
                          "whose time in a job that nobody disturbed stands beside it; the aim is for what goes beyond the step.",
                          [("hosts", "hosts", whole), ("workers of each", "workers", whole), ("what changed", "event", text), ("times", "times", whole), ("median, s", "median", number), ("worst, s", "worst", number), ("a step, s", "step", four_digits),
                           ("aim", "aim", text), ("same weights", "same", text)], ("hosts", "workers", "event"), "worst", False),
-    "schedules": Page("Simulated elastic jobs", "Jobs of the [membership](../elastic.md#the-simulator) in worlds made of a seed: nodes die, stop, are cut off and come back, messages are late, lost and repeated; the invariants are checked after every event. Levelled: as `tandem run` does, "
-                      "nodes get the state inside their first view. Learners: before it.",
+    "schedules": Page("Simulated elastic jobs", "Jobs of the [membership](../elastic.md#the-simulator) in worlds made of a seed: nodes die, stop, are cut off and come back, messages are late, lost and repeated; the invariants are checked after every event. Levelled: "
+                      "nodes get the state inside their first view. Learners: before it, by an earlier protocol. Both: they learn it before, as `tandem run` does, or else get it there.",
                       [("rules", "rules", text), ("first seed", "from", whole), ("schedules", "schedules", whole), ("events", "events", whole), ("views", "views", whole), ("deaths", "deaths", whole),
                        ("longest end after healing, ms", "longest_ms", whole), ("invariants broken", "broken", whole)], ("rules", "from", "schedules"), "broken", False),
     "fuzzing": Page("Fuzzing", "libFuzzer with the address and undefined-behaviour sanitizers (`scripts/fuzz.sh`); inputs up to 64 KB, 2 GB of memory.",

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tandem/core/error.h"
+#include "tandem/membership/joining.h"
 
 namespace tandem::membership {
 namespace {
@@ -51,14 +52,14 @@ const Peer kThree{3, "n3"};
 Answer answer(ViewNumber number, std::uint64_t step) {
   Answer result;
   result.number = result.promised = number;
-  result.holding = {step, true, 1, false};
+  result.holding = {step, 1, false};
   return result;
 }
 
 // Agent 1 in a view of three, at step 0.
 Agent leader_of_three() {
-  Agent agent(options(1, {3, 3}), kRules, {0, true, 1, false}, kStart);
-  const Ask ask{{"x", {"amx"}, {}, 4}, {0, true, 1, false}};
+  Agent agent(options(1, {3, 3}), kRules, {0, 1, false}, kStart);
+  const Ask ask{{"x", {"amx"}, {}, 4}, {0, 1, false}};
   agent.receive(kStart, kTwo, ask);
   agent.receive(kStart, kThree, ask);
   const std::vector<Propose> proposals = sent<Propose>(agent);
@@ -77,7 +78,7 @@ Agent leader_of_three() {
 }
 
 TEST(Agent, FoundsAJobOfOneAtOnce) {
-  Agent agent(options(1, {1, 4}), kRules, {0, true, 1, false}, kStart);
+  Agent agent(options(1, {1, 4}), kRules, {0, 1, false}, kStart);
   agent.wake(kStart);
   const std::vector<RunView> runs = orders_of<RunView>(agent);
   ASSERT_EQ(runs.size(), 1u);
@@ -88,7 +89,7 @@ TEST(Agent, FoundsAJobOfOneAtOnce) {
 TEST(Agent, DoesNotFoundWhileAnAddressMayKnowOfAJob) {
   AgentOptions with_contact = options(1, {1, 4});
   with_contact.contacts = {"n2"};
-  Agent agent(with_contact, kRules, {0, true, 1, false}, kStart);
+  Agent agent(with_contact, kRules, {0, 1, false}, kStart);
   agent.wake(kStart);
   EXPECT_TRUE(orders_of<RunView>(agent).empty());
   EXPECT_NE(agent.waiting_for(), "");
@@ -99,13 +100,13 @@ TEST(Agent, DoesNotFoundWhileAnAddressMayKnowOfAJob) {
 TEST(Agent, BeginsWithAsManyWorkersAsItIsTold) {
   Bounds bounds{1, 2};
   bounds.first_workers = 3;
-  Agent agent(options(1, bounds), kRules, {0, true, 2, false}, kStart);
+  Agent agent(options(1, bounds), kRules, {0, 2, false}, kStart);
   agent.wake(kStart);
   EXPECT_TRUE(orders_of<RunView>(agent).empty());
   EXPECT_THAT(agent.waiting_for(), HasSubstr("3 workers to begin; 2 are ready"));
-  agent.receive(kStart, kTwo, Ask{{"x", {"amx"}, {}, 4}, {0, true, 0, false}});
+  agent.receive(kStart, kTwo, Ask{{"x", {"amx"}, {}, 4}, {0, 0, false}});
   EXPECT_TRUE(sent<Propose>(agent).empty());
-  agent.receive(kStart, kTwo, Ask{{"x", {"amx"}, {}, 4}, {0, true, 1, false}});
+  agent.receive(kStart, kTwo, Ask{{"x", {"amx"}, {}, 4}, {0, 1, false}});
   EXPECT_EQ(sent<Propose>(agent).size(), 1u);
 }
 
@@ -118,7 +119,7 @@ TEST(Agent, InstallsWhenAllHaveAccepted) {
 TEST(Agent, WhoLosesTheLockComputesNothing) {
   AgentOptions locked = options(1, {1, 4});
   locked.external_lock = true;
-  Agent agent(locked, kRules, {0, true, 1, false}, kStart);
+  Agent agent(locked, kRules, {0, 1, false}, kStart);
   agent.wake(kStart);
   EXPECT_EQ(orders_of<TakeLock>(agent).size(), 1u);
   agent.lock(kStart, true);
@@ -208,7 +209,7 @@ TEST(Agent, DoesNotStopForWhoIsNotInItsView) {
 TEST(Agent, RefusesOtherKernelsAndGoesOn) {
   Agent agent = leader_of_three();
   agent.take_orders();
-  agent.receive(kStart, {9, "n9"}, Ask{{"n9", {"avx2"}, {}, 4}, {0, true, 1, false}});
+  agent.receive(kStart, {9, "n9"}, Ask{{"n9", {"avx2"}, {}, 4}, {0, 1, false}});
   const std::vector<Told> answers = sent<Told>(agent);
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].verdict, Verdict::kRefuse);
@@ -218,12 +219,103 @@ TEST(Agent, RefusesOtherKernelsAndGoesOn) {
 }
 
 TEST(Agent, EndsWithTheReasonWhenItIsRefused) {
-  Agent agent(options(2, {1, 4}), kRules, {0, true, 1, false}, kStart);
+  Agent agent(options(2, {1, 4}), kRules, {0, 1, false}, kStart);
   agent.receive(kStart, {1, "n1"}, Told{Verdict::kRefuse, "other files", 0, std::nullopt});
   const std::vector<End> ends = orders_of<End>(agent);
   ASSERT_EQ(ends.size(), 1u);
   EXPECT_EQ(ends[0].code, 1);
   EXPECT_THAT(ends[0].message, HasSubstr("other files"));
+}
+
+// A job of two that is at `step`, as its leader tells agent 3, which holds nothing.
+Agent newcomer(std::uint64_t step, View& view) {
+  AgentOptions own = options(3, {1, 4});
+  Agent agent(own, kRules, {0, 0, false}, kStart);
+  view.number = {7, 1};
+  view.members = {{{1, "n1"}, 1, step}, {kTwo, 1, step}};
+  agent.receive(kStart, {1, "n1"}, Told{Verdict::kLearn, "", step, view});
+  return agent;
+}
+
+TEST(Agent, WhoIsBehindMayLearn) {
+  View view;
+  Agent agent = newcomer(9, view);
+  const std::vector<Learn> orders = orders_of<Learn>(agent);
+  ASSERT_EQ(orders.size(), 1u);
+  EXPECT_EQ(orders[0].view, view);
+  EXPECT_EQ(orders[0].step, 9u);
+}
+
+TEST(Joining, KeepsWorkersBackUntilTheStateIsThere) {
+  View view;
+  const Agent agent = newcomer(9, view);
+  Joining joining(Time(1000));
+  EXPECT_FALSE(joining.begin(kStart, 4, view)) << "nobody is ready";
+  EXPECT_TRUE(joining.keeps_back(kStart, agent));
+  EXPECT_EQ(joining.begin(kStart, 4, view), (Peer{1, "n1"}));
+  EXPECT_FALSE(joining.begin(kStart, 4, view)) << "it is under way";
+  EXPECT_TRUE(joining.under_way() && joining.keeps_back(kStart, agent));
+  joining.end();
+  EXPECT_FALSE(joining.under_way() || joining.keeps_back(kStart, agent));
+}
+
+TEST(Joining, AsksOneAfterAnotherAndComesInTheEnd) {
+  View view;
+  const Agent agent = newcomer(9, view);
+  Joining joining(Time(1000));
+  ASSERT_TRUE(joining.keeps_back(kStart, agent));
+  EXPECT_EQ(joining.begin(kStart, 4, view), (Peer{1, "n1"}));
+  joining.failed(kStart);
+  ASSERT_FALSE(joining.is_over());
+  EXPECT_EQ(joining.begin(kStart, 4, view), kTwo);
+  joining.worker_lost();
+  ASSERT_TRUE(joining.keeps_back(kStart, agent)) << "its successor begins again";
+  EXPECT_EQ(joining.begin(kStart, 4, view), (Peer{1, "n1"}));
+  joining.failed(kStart);
+  EXPECT_TRUE(joining.is_over());
+  EXPECT_FALSE(joining.keeps_back(kStart, agent));
+}
+
+TEST(Joining, WaitsNeitherForAWordNorForATransferForEver) {
+  View view;
+  const Agent agent = newcomer(9, view);
+  Joining unheard(Time(1000)), slow(Time(1000));
+  ASSERT_TRUE(unheard.keeps_back(kStart, agent) && slow.keeps_back(kStart, agent));
+  EXPECT_FALSE(unheard.wake(kStart + Time(1999), agent));
+  EXPECT_TRUE(unheard.wake(kStart + Time(2001), agent));
+  ASSERT_TRUE(slow.begin(kStart, 4, view));
+  EXPECT_FALSE(slow.wake(kStart + Time(999), agent));
+  EXPECT_TRUE(slow.wake(kStart + Time(1001), agent));
+  EXPECT_FALSE(slow.keeps_back(kStart + Time(1001), agent));
+}
+
+TEST(Joining, AsksAnotherOneWhenTheSenderIsInNoView) {
+  View view;
+  Agent agent = newcomer(9, view);
+  Joining joining(Time(1000));
+  ASSERT_TRUE(joining.keeps_back(kStart, agent));
+  ASSERT_EQ(joining.begin(kStart, 4, view), (Peer{1, "n1"}));
+  view.number.counter = 8;
+  view.members.erase(view.members.begin());
+  agent.receive(kStart, kTwo, Told{Verdict::kLearn, "", 9, view});
+  EXPECT_TRUE(joining.wake(kStart, agent));
+  EXPECT_FALSE(joining.is_over());
+  EXPECT_EQ(joining.begin(kStart, 4, view), kTwo);
+}
+
+TEST(Joining, KeepsNobodyBackWhoIsNeededOrHasNoPlace) {
+  View view;
+  const Agent nobody(options(3, {1, 4}), kRules, {0, 0, false}, kStart);
+  EXPECT_FALSE(Joining(Time(1000)).keeps_back(kStart, nobody)) << "there is no job yet";
+  AgentOptions full = options(3, {1, 2});
+  Agent spare(full, kRules, {0, 0, false}, kStart);
+  newcomer(9, view);
+  spare.receive(kStart, {1, "n1"}, Told{Verdict::kSpare, "", 9, view});
+  EXPECT_FALSE(Joining(Time(1000)).keeps_back(kStart, spare));
+  Agent needed(options(3, {3, 4}), kRules, {0, 0, false}, kStart);
+  view.paused = true;
+  needed.receive(kStart, {1, "n1"}, Told{Verdict::kLearn, "", 9, view});
+  EXPECT_FALSE(Joining(Time(1000)).keeps_back(kStart, needed)) << "the job waits for it";
 }
 
 TEST(Agent, EndsTheJobForABug) {
@@ -272,15 +364,18 @@ TEST(Rules, TwoThatDoNotReachEachOtherAreNotInOneView) {
   EXPECT_FALSE(next.has(3));
 }
 
-TEST(Rules, TwoBehindIsALearner) {
+// Whoever has workers; those that are behind get the state in the view.
+TEST(Rules, AViewBeginsAtTheHighestStep) {
   Answers answers;
-  answers[1] = {{1, "n"}, answer({2, 1}, 3)};
+  answers[1] = {{1, "n"}, answer({2, 1}, 0)};
   answers[2] = {{2, "n"}, answer({2, 1}, 4)};
   answers[3] = {{3, "n"}, answer({2, 1}, 5)};
+  answers[2].answer.holding.workers = 0;
   const View next = next_view(kRules, view_of({1, 2, 3}), answers, {3, 3});
   EXPECT_EQ(next.step, 5u);
   EXPECT_EQ(next.source.id, 3u);
-  EXPECT_FALSE(next.has(1));
+  EXPECT_TRUE(next.has(1));
+  EXPECT_FALSE(next.has(2));
   EXPECT_TRUE(next.paused);
 }
 

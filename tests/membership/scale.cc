@@ -6,8 +6,8 @@
 #include <functional>
 #include <queue>
 
+#include "tandem/dist/learner_ledger.h"
 #include "tandem/membership/agent.h"
-#include "tandem/membership/catch_up.h"
 #include "tandem/membership/wire.h"
 
 namespace tandem::simulation {
@@ -32,7 +32,7 @@ class Star {
     options.last_step = 100;
     options.founder = true;
     rules_ = std::make_unique<Rules>();
-    agent_ = std::make_unique<Agent>(options, *rules_, Holding{0, true, 1, false}, kStart);
+    agent_ = std::make_unique<Agent>(options, *rules_, Holding{0, 1, false}, kStart);
     channel_.prove = [](auto) { return WireProof{}; };
   }
 
@@ -56,7 +56,7 @@ class Star {
   }
 
  private:
-  static Holding held() { return {0, true, 1, false}; }
+  static Holding held() { return {0, 1, false}; }
   double size_of(const Message& message) {
     return static_cast<double>(encode(channel_, {peer_of(0), 1, message}).size());
   }
@@ -162,42 +162,30 @@ ViewChange lose_one(std::size_t nodes, const Network& network) {
   return star.result();
 }
 
-Transfer learn(std::uint64_t bytes, std::uint64_t gradient_bytes, std::size_t senders,
-               double step_seconds, const Network& network) {
+Transfer learn(std::uint64_t bytes, std::uint64_t gradient_bytes, double step_seconds,
+               const Network& network) {
   constexpr std::uint64_t kChunkBytes = 4 << 20;
-  const auto chunks = static_cast<std::uint32_t>((bytes + kChunkBytes - 1) / kChunkBytes);
-  CatchUp learner({.chunks = chunks, .window = 8, .patience = CatchUp::Time(30000)});
-  std::vector<Peer> peers;
-  for (std::size_t i = 0; i < senders; ++i) peers.push_back(peer_of(i));
+  const auto chunks = static_cast<std::size_t>((bytes + kChunkBytes - 1) / kChunkBytes);
+  const double of_gradient = static_cast<double>(gradient_bytes) / static_cast<double>(chunks);
+  dist::LearnerLedger ledger(chunks);
   Transfer result;
   std::uint64_t step = 1;
   double now = 0;
   double next_step = step_seconds;
-  std::queue<std::uint32_t> under_way;  // the learner's link is the narrow place
-  while (!learner.whole() || learner.step() < step) {
-    const CatchUp::Time ms(static_cast<std::int64_t>(now * 1000));
-    learner.job_at({1, 1}, step, peers);
-    for (const CatchUp::Request& request : learner.requests(ms)) {
-      for (const std::uint32_t chunk : request.fetch.chunks) under_way.push(chunk);
-    }
-    if (!under_way.empty()) {
-      const std::uint32_t chunk = under_way.front();
-      under_way.pop();
-      now += kChunkBytes / network.bytes_per_second;
-      learner.take_chunk(ms, chunk, step);
+  while (ledger.whole_at() != step && step < 1'000'000) {
+    if (const auto chunk = ledger.next_missing()) {
+      now += 2 * kChunkBytes / network.bytes_per_second;  // with the rest that follows
+      ledger.put(*chunk, step);
       ++result.chunks;
-    } else {
-      now = std::max(now + network.latency_seconds, next_step);
     }
     if (now < next_step) continue;
     ++step;
     next_step += step_seconds;
-    // Of the chunks that are there; the others have not been sent yet.
-    const double share = static_cast<double>(std::min<std::uint64_t>(result.chunks, chunks)) /
-                         static_cast<double>(chunks);
-    now += share * static_cast<double>(gradient_bytes) / network.bytes_per_second;
-    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) learner.take_gradient(ms, chunk, step);
-    if (step > 1'000'000) break;
+    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+      if (!ledger.takes_gradient(chunk, step)) continue;
+      ledger.put_gradient(chunk, step);
+      now += of_gradient / network.bytes_per_second;
+    }
   }
   result.seconds = now;
   return result;

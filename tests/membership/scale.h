@@ -29,9 +29,9 @@ struct Transfer {
   double seconds = 0;        // until the learner is level
   std::uint64_t chunks = 0;  // that were fetched; more than there are if some were fetched again
 };
-// A learner receives `bytes` of state from `senders` nodes while steps take `step_seconds`; each
-// step's gradient is `gradient_bytes`. CatchUp decides, as in production.
-Transfer learn(std::uint64_t bytes, std::uint64_t gradient_bytes, std::size_t senders,
-               double step_seconds, const Network& network);
+// A learner receives `bytes` of state while steps take `step_seconds`; each
+// step's gradient is `gradient_bytes`. The ledger is production's.
+Transfer learn(std::uint64_t bytes, std::uint64_t gradient_bytes, double step_seconds,
+               const Network& network);
 
 }  // namespace tandem::simulation

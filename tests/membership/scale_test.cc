@@ -39,7 +39,7 @@ TEST(Scale, ALearnerBecomesLevelInTheTimeOfItsLink) {
   const std::uint64_t state = 1'300'000'000;
   const double copy = static_cast<double>(state) / network.bytes_per_second;
   for (const double step : {0.5, 5.0}) {
-    const Transfer transfer = learn(state, state / 3, 4, step, network);
+    const Transfer transfer = learn(state, state / 3, step, network);
     EXPECT_GE(transfer.seconds, copy);
     EXPECT_LE(transfer.seconds, 3 * copy + 2 * step);
     EXPECT_LE(transfer.chunks, 2 * state / (4 << 20));

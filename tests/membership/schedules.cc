@@ -2,8 +2,6 @@
 //   membership_schedules --from 1 --count 1000000
 //   membership_schedules --seed 4711              tells one schedule event by event
 //   --json FILE: what was run, as bench/record.py wants it.
-// --learners: nodes learn before they are members, instead of being levelled inside a view as those
-// of `tandem run` are.
 // Exit code 1 if an invariant was broken; the last line says what was run.
 #include <fmt/format.h>
 
@@ -43,16 +41,15 @@ const char* text_after(int argc, char** argv, const char* flag) {
 }
 
 struct Totals {
-  std::uint64_t events = 0, views = 0, deaths = 0, broken = 0, longest = 0;
+  std::uint64_t events = 0, views = 0, deaths = 0, learned = 0, broken = 0, longest = 0;
 };
 
-std::string to_json(const Schedule& schedule, std::uint64_t from, std::uint64_t count,
-                    const Totals& totals) {
+std::string to_json(std::uint64_t from, std::uint64_t count, const Totals& totals) {
   return fmt::format(
-      R"({{"rows": [{{"rules": "{}", "from": {}, "schedules": {}, "events": {}, "views": {}, )"
-      R"("deaths": {}, "longest_ms": {}, "broken": {}}}]}})",
-      schedule.levelled ? "levelled" : "learners", from, count, totals.events, totals.views,
-      totals.deaths, totals.longest, totals.broken);
+      R"({{"rows": [{{"rules": "both", "from": {}, "schedules": {}, "events": {}, "views": {}, )"
+      R"("deaths": {}, "learned": {}, "longest_ms": {}, "broken": {}}}]}})",
+      from, count, totals.events, totals.views, totals.deaths, totals.learned, totals.longest,
+      totals.broken);
 }
 
 int tell_one(Schedule schedule) {
@@ -67,7 +64,6 @@ int tell_one(Schedule schedule) {
 
 int main(int argc, char** argv) {
   Schedule schedule;
-  schedule.levelled = !has(argc, argv, "--learners");
   if (const std::uint64_t seed = number_after(argc, argv, "--seed", 0); seed != 0) {
     schedule.seed = seed;
     schedule.alarms = seed % 4 == 1;
@@ -86,6 +82,7 @@ int main(int argc, char** argv) {
     totals.events += outcome.events;
     totals.views += outcome.views;
     totals.deaths += outcome.deaths;
+    totals.learned += outcome.learned;
     const auto after = outcome.ended_ms - std::min(outcome.ended_ms, outcome.healed_ms);
     totals.longest = std::max(totals.longest, static_cast<std::uint64_t>(after));
     if (outcome.violation.empty()) continue;
@@ -95,11 +92,11 @@ int main(int argc, char** argv) {
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   std::cout << fmt::format(
-      "{} schedules from seed {}: {} events, {} views, {} deaths, longest end after healing {} ms, "
-      "{} broken, {:.1f} s\n",
-      count, from, totals.events, totals.views, totals.deaths, totals.longest, totals.broken,
-      took.count());
+      "{} schedules from seed {}: {} events, {} views, {} deaths, {} learned, longest end after "
+      "healing {} ms, {} broken, {:.1f} s\n",
+      count, from, totals.events, totals.views, totals.deaths, totals.learned, totals.longest,
+      totals.broken, took.count());
   if (const char* file = text_after(argc, argv, "--json"))
-    std::ofstream(file) << to_json(schedule, from, count, totals) << "\n";
+    std::ofstream(file) << to_json(from, count, totals) << "\n";
   return totals.broken == 0 ? 0 : 1;
 }

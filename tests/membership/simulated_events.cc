@@ -6,6 +6,11 @@
 #include "tandem/membership/wire.h"
 
 namespace tandem::simulation {
+namespace {
+
+constexpr Time kTransfer{4000};
+
+}  // namespace
 
 void World::happen(Host& host, Packet& packet) {
   if (!host.power) return;
@@ -26,28 +31,15 @@ void World::refuse(const Packet& packet, const Host& by) {
 
 void World::deliver(Host& host, const Packet& packet) {
   if (const auto* message = std::get_if<Message>(&packet.payload)) {
-    if (const auto* fetch = std::get_if<Fetch>(message)) {
-      if (!host.ended) serve(host, packet.from, *fetch);
-      return;
-    }
+    if (const auto* fact = std::get_if<Fact>(message))
+      return begin_to_teach(host, packet.from, fact->number.counter);
     host.agent->receive(now_, packet.from, *message);
   } else if (host.ended) {
     return;
   } else if (const auto* frame = std::get_if<Frame>(&packet.payload)) {
     host.workers->receive(now_, packet.from, *frame);
-  } else if (const auto* chunk = std::get_if<ChunkData>(&packet.payload)) {
-    if (!host.learning ||
-        !host.learner->take_chunk(now_, chunk->header.index, chunk->header.step)) {
-      return;
-    }
-    host.workers->store_chunk(chunk->header.index, chunk->header.step, chunk->value);
-    tell_learned(host);
-    ask_for_chunks(host);
-  } else if (const auto* gradient = std::get_if<GradientData>(&packet.payload)) {
-    const Gradient& header = gradient->header;
-    if (!host.learning || !host.learner->take_gradient(now_, header.index, header.step)) return;
-    host.workers->apply_gradient(header.index, header.step, gradient->value);
-    tell_learned(host);
+  } else {
+    take(host, packet.from, std::get<Lesson>(packet.payload));
   }
 }
 
@@ -55,14 +47,13 @@ void World::happen(Host& host, WakeAgent& wake) {
   if (!host.agent || wake.id != host.self.id) return;
   host.wakes_at = kNever;
   host.agent->wake(now_);
+  if (!host.joining->wake(now_, *host.agent)) return;
+  host.learner.reset();
+  if (host.joining->is_over()) report_workers(host);
 }
 
 void World::happen(Host& host, WakeWorkers& wake) {
   if (host.agent && wake.id == host.self.id && !host.ended) host.workers->wake(now_);
-}
-
-void World::happen(Host& host, WakeLearner& wake) {
-  if (host.agent && wake.id == host.self.id && host.learning) ask_for_chunks(host);
 }
 
 void World::happen(Host& host, Stopped& stopped) {
@@ -83,7 +74,9 @@ void World::happen(Host& host, HearNobody& news) {
 }
 
 void World::happen(Host& host, WorkersBack& back) {
-  if (host.agent && back.id == host.self.id) host.agent->workers_changed(now_, 1);
+  if (!host.agent || back.id != host.self.id || host.ended) return;
+  host.ready = true;
+  report_workers(host);
 }
 
 void World::happen(Host& host, Start&) {
@@ -102,18 +95,16 @@ void World::happen(Host& host, Start&) {
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     if (i != host.index) options.contacts.push_back(fmt::format("n{}", i));
   }
-  Holding holding;
-  holding.step = schedule_.levelled ? 0 : checkpoint_;  // `tandem run` reads it in the first view
-  holding.workers = 1;
-  host.agent = std::make_unique<Agent>(options, rules_, holding, now_);
-  host.workers = std::make_unique<Workers>(host.self, reference_[holding.step], holding.step,
-                                           host.foreign ? 7 : 0, schedule_.levelled, breaks_, host);
+  host.agent = std::make_unique<Agent>(options, rules_, Holding(), now_);
+  host.workers =
+      std::make_unique<Workers>(host.self, reference_[0], 0, host.foreign ? 7 : 0, breaks_, host);
+  host.joining = std::make_unique<Joining>(kTransfer);
   host.learner.reset();
-  host.learning = false;
-  host.subscribers.clear();
+  host.ready = host.begun = host.teaches = false;
   host.wakes_at = kNever;
   host.ended.reset();
-  note(&host, fmt::format("starts with step {}", holding.step));
+  at(now_ + Time(random(300)), host.index, WorkersBack{host.self.id});
+  note(&host, "starts");
 }
 
 namespace {

@@ -22,8 +22,6 @@ void World::check_installed(const Host& host, const View& view) {
     violation(&host, "nothing lost: does not hold what it answered");
   }
   if (view.step < own->step) violation(&host, "nothing lost: the view starts below a member");
-  if (!schedule_.levelled && view.step > own->step + 1)
-    violation(&host, "nothing lost: a member is far behind");
   if (!view.paused && view.members.size() < bounds_.min_nodes) {
     violation(&host, "min: too few nodes compute");
   }
@@ -53,6 +51,10 @@ void World::check_bits(const Host& host) {
                        fmt::format("bits: chunk {} is not the reference's of step {}", k, at[k]));
     }
   }
+  if (!host.learner) return;
+  const auto step = host.learner->ledger->whole_at();
+  if (step && (*step > steps_ || host.learner->values != reference_[*step]))
+    violation(&host, fmt::format("learned: what it has is not the reference's of step {}", *step));
 }
 
 void World::check_after(const Host& host) {

@@ -6,23 +6,6 @@
 
 namespace tandem::simulation {
 
-namespace {
-
-// Learners that apply what they should not.
-class BadCatchUp final : public CatchUp {
- public:
-  using CatchUp::CatchUp;
-  bool take_gradient(Time now, std::uint32_t index, std::uint64_t step) override {
-    CatchUp::take_gradient(now, index, step);
-    if (!chunks_[index].there) return false;
-    chunks_[index].step = step;
-    chunks_[index].missed = false;
-    return true;
-  }
-};
-
-}  // namespace
-
 void World::obey(Host& host) {
   while (host.agent) {
     std::vector<Order> orders = host.agent->take_orders();
@@ -60,66 +43,13 @@ void World::on(Host& host, RunView& order) {
   for (const Member& m : order.view.members) members += " " + m.peer.address;
   note(&host, fmt::format("runs view {} from step {}:{}{}", order.view.number.counter,
                           order.view.step, members, order.view.paused ? " (paused)" : ""));
-  host.learner.reset();
-  host.learning = false;
+  host.begun = true;
   check_installed(host, order.view);
   host.workers->run(now_, order.view);
 }
 
-void World::on(Host& host, Learn& order) {
-  if (schedule_.levelled) return;  // as tandem run
-  if (!host.learner) {
-    note(&host, fmt::format("learns step {}", order.step));
-    const CatchUpOptions options{.chunks = kChunks, .window = 2};
-    if (breaks_.any_gradient)
-      host.learner = std::make_unique<BadCatchUp>(options);
-    else
-      host.learner = std::make_unique<CatchUp>(options);
-  }
-  std::vector<Peer> senders;
-  for (const Member& member : order.view.members) senders.push_back(member.peer);
-  host.learner->job_at(order.view.number, order.step, senders);
-  host.learning = true;
-  ask_for_chunks(host);
-}
-
-void World::ask_for_chunks(Host& host) {
-  for (CatchUp::Request& request : host.learner->requests(now_)) {
-    say(host, request.to, request.fetch);
-  }
-  const Time wake = std::max(host.learner->next_wake(), now_ + Time(1));
-  if (host.learner_wakes_at > now_ && host.learner_wakes_at <= wake) return;
-  host.learner_wakes_at = wake;
-  at(wake, host.index, WakeLearner{host.self.id});
-}
-
-void World::tell_learned(Host& host) {
-  note(&host, fmt::format("holds {} of steps {}", host.workers->whole() ? "all" : "parts",
-                          fmt::join(host.workers->steps(), " ")));
-  host.agent->learned(now_, host.workers->step(), host.workers->whole());
-}
-
-void World::serve(Host& host, const Peer& to, const Fetch& fetch) {
-  host.subscribers[to.id] = {to, fetch.subscribed, now_ + Time(2000)};
-  for (const std::uint32_t k : fetch.chunks) {
-    if (k >= kChunks) continue;
-    post(host, to, ChunkData{{k, host.workers->steps()[k], 8}, host.workers->weights()[k]});
-  }
-}
-
 void World::on(Host& host, SaveCheckpoint& order) {
-  if (host.foreign || host.workers->step() != order.step || !host.workers->whole()) return;
-  check_bits(host);
-  checkpoint_ = std::max(checkpoint_, order.step);
-}
-
-void World::on(Host& host, LoadCheckpoint&) {
-  for (std::size_t k = 0; k < kChunks; ++k) {
-    host.workers->store_chunk(k, checkpoint_, reference_[checkpoint_][k]);
-  }
-  host.learner.reset();
-  host.learning = false;
-  host.agent->loaded(now_, checkpoint_);
+  if (!host.foreign && host.workers->step() == order.step) check_bits(host);
 }
 
 void World::on(Host& host, TakeLock&) {

@@ -53,6 +53,8 @@ void World::lose_workers(Host& host) {
   if (!can_act(host)) return;
   note(&host, "loses its workers");
   host.workers->break_down();
+  host.ready = false;
+  end_lessons(host);
   host.agent->workers_changed(now_, 0);
   at(now_ + Time(20 + random(1000)), host.index, WorkersBack{host.self.id});
   obey(host);
@@ -90,6 +92,10 @@ std::vector<Trouble> World::kinds_of_trouble() const {
   }
   if (schedule_.partitions) {
     kinds.insert(kinds.end(), {Trouble::kCut, Trouble::kCutOneLink, Trouble::kJoinNets});
+  }
+  if (schedule_.cuts) {
+    kinds.insert(kinds.end(), 6, Trouble::kCut);
+    kinds.insert(kinds.end(), 6, Trouble::kJoinNets);
   }
   if (schedule_.alarms) kinds.insert(kinds.end(), 12, Trouble::kFalseAlarm);
   return kinds;

@@ -14,22 +14,25 @@
 
 #include "membership/simulation.h"
 #include "membership/toy_workers.h"
+#include "tandem/dist/learner_ledger.h"
 #include "tandem/membership/agent.h"
-#include "tandem/membership/catch_up.h"
+#include "tandem/membership/joining.h"
 
 namespace tandem::simulation {
 
 using namespace membership;
 
-struct ChunkData {
-  Chunk header;
+// Over the connection from a source to a learner, which keeps the order: of a chunk as it is after
+// `step`, or of its gradient.
+struct Lesson {
+  std::uint64_t stream = 0;
+  std::uint64_t number = 0;  // within the stream
+  bool gradient = false;
+  std::size_t chunk = 0;
+  std::uint64_t step = 0;
   std::uint64_t value = 0;
 };
-struct GradientData {
-  Gradient header;
-  std::uint64_t value = 0;
-};
-using Payload = std::variant<Message, Frame, ChunkData, GradientData>;
+using Payload = std::variant<Message, Frame, Lesson>;
 
 // ---- what happens ----
 
@@ -43,8 +46,18 @@ struct WakeAgent {
 struct WakeWorkers {
   NodeId id = 0;
 };
-struct WakeLearner {
+struct Teach {
   NodeId id = 0;
+};
+// One of the ends of a stream is gone.
+struct StreamEnds {
+  NodeId id = 0;
+  std::uint64_t stream = 0;
+};
+// The source has not come.
+struct NobodyTeaches {
+  NodeId id = 0;
+  std::uint64_t stream = 0;
 };
 struct Stopped {
   NodeId id = 0;
@@ -61,8 +74,8 @@ struct WorkersBack {
 };
 struct Start {};  // an agent process on the host
 struct LockCheck {};
-using Happening = std::variant<Packet, WakeAgent, WakeWorkers, WakeLearner, Stopped, HearDeath,
-                               HearNobody, WorkersBack, Start, LockCheck>;
+using Happening = std::variant<Packet, WakeAgent, WakeWorkers, Teach, StreamEnds, NobodyTeaches,
+                               Stopped, HearDeath, HearNobody, WorkersBack, Start, LockCheck>;
 
 struct Event {
   Time at{};
@@ -94,14 +107,31 @@ struct Host final : Surroundings {
   bool poisoned(std::uint64_t step, std::uint32_t begin, std::uint32_t end) override;
   void worker_failed(std::uint64_t step) override;
   void applied(ViewNumber view, std::uint64_t step, bool boundary) override;
+  void reduced(std::uint64_t step, const Values& gradient) override;
+  void settled(std::uint64_t step) override;
+  const Values* learned(std::uint64_t step) override;
+  bool learns() override { return learner.has_value(); }
+  void learned_counts() override;
   void step_failed(ViewNumber view, const std::vector<NodeId>& silent) override;
   void violation(const std::string& what) override;
   void end_process();
 
-  struct Subscriber {
+  using Ledger = std::unique_ptr<dist::LearnerLedger>;
+  // A learner that this node's workers serve, and what it has.
+  struct Pupil {
     Peer peer;
-    std::vector<std::uint32_t> chunks;
-    Time until{};
+    std::uint64_t stream = 0;
+    std::uint64_t sent = 0;
+    Ledger ledger;
+    Time last{};  // something arrives
+  };
+  // What this node learns.
+  struct Learner {
+    Peer source;
+    std::uint64_t stream = 0;
+    std::uint64_t received = 0;
+    Ledger ledger;
+    Values values{};
   };
 
   World& world;
@@ -115,11 +145,13 @@ struct Host final : Surroundings {
   Peer self;
   std::unique_ptr<Agent> agent;
   std::unique_ptr<Workers> workers;
-  std::unique_ptr<CatchUp> learner;
-  std::map<NodeId, Subscriber> subscribers;
-  bool learning = false;
+  std::unique_ptr<Joining> joining;
+  std::optional<Learner> learner;
+  std::vector<Pupil> pupils;
+  bool ready = false;  // its workers
+  bool begun = false;  // has been in a view
+  bool teaches = false;
   Time wakes_at = kNever;
-  Time learner_wakes_at{};
   std::optional<int> ended;
 };
 
@@ -142,7 +174,9 @@ class World {
   void happen(Host& host, Packet& packet);
   void happen(Host& host, WakeAgent& wake);
   void happen(Host& host, WakeWorkers& wake);
-  void happen(Host& host, WakeLearner& wake);
+  void happen(Host& host, Teach& teach);
+  void happen(Host& host, StreamEnds& end);
+  void happen(Host& host, NobodyTeaches& late);
   void happen(Host& host, Stopped& stopped);
   void happen(Host& host, HearDeath& news);
   void happen(Host& host, HearNobody& news);
@@ -175,16 +209,21 @@ class World {
   void on(Host& host, RunView& order);
   void on(Host& host, AskBoundary&) { host.workers->ask_boundary(); }
   void on(Host& host, Learn& order);
-  void on(Host& host, StopLearning&) { host.learning = false; }
   void on(Host& host, SaveCheckpoint& order);
-  void on(Host& host, LoadCheckpoint&);
   void on(Host& host, TakeLock&);
   void on(Host& host, DropLock&);
   void on(Host& host, End& order);
-  void serve(Host& host, const Peer& to, const Fetch& fetch);
-  void ask_for_chunks(Host& host);
-  void tell_learned(Host& host);
   void log_step(std::uint64_t step, std::uint64_t loss);
+
+  // ---- a node that learns (simulated_learning.cc) ----
+  void report_workers(Host& host);
+  void fail_to_learn(Host& host);
+  Host::Ledger new_ledger() const;
+  void begin_to_teach(Host& host, const Peer& learner, std::uint64_t stream);
+  void send_lesson(Host& host, Host::Pupil& pupil, Lesson lesson);
+  void take(Host& host, const Peer& from, const Lesson& lesson);
+  void end_stream(Host& host, std::uint64_t stream);
+  void end_lessons(Host& host);
 
   // ---- invariants ----
   void violation(const Host* host, const std::string& what);
@@ -214,7 +253,7 @@ class World {
   std::map<std::uint64_t, std::pair<std::uint64_t, int>> log_;  // by step: loss, entries
   std::uint64_t steps_ = 0;
   Bounds bounds_;
-  std::uint64_t checkpoint_ = 0;
+  std::uint64_t streams_ = 0;
   double loss_ = 0;
   double twice_ = 0;
   int longest_delay_ = 1;

@@ -47,7 +47,8 @@ World::World(const Schedule& schedule, const Rules& rules, const Breaks& breaks)
     else
       timed_troubles_.push_back(Time(random(5000)));
   }
-  for (int i = 0; schedule.alarms && i < 20; ++i) troubles_.push_back(random(1500));
+  for (int i = 0; (schedule.alarms || schedule.cuts) && i < 20; ++i)
+    troubles_.push_back(random(1500));
   std::sort(troubles_.begin(), troubles_.end());
   std::sort(timed_troubles_.begin(), timed_troubles_.end());
   if (lock_) at(now_ + Time(100), lock_side_, LockCheck{});
@@ -148,9 +149,6 @@ Outcome run(const Schedule& schedule, const membership::Rules& rules, const Brea
   return World(schedule, rules, breaks).run();
 }
 
-Outcome run(const Schedule& schedule) {
-  if (schedule.levelled) return run(schedule, membership::LevelledInViews());
-  return run(schedule, membership::Rules());
-}
+Outcome run(const Schedule& schedule) { return run(schedule, membership::Rules()); }
 
 }  // namespace tandem::simulation

@@ -40,6 +40,12 @@ inline std::uint64_t updated(std::uint64_t w, std::uint64_t gradient, std::uint6
   return w * 0x9e3779b97f4a7c15u + gradient + step;
 }
 
+inline std::uint64_t checksum(const Values& w) {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t value : w) sum = mix(sum + value);
+  return sum;
+}
+
 // The state after each step, from 0 on.
 inline std::vector<Values> reference(std::uint64_t steps) {
   std::vector<Values> result{initial_weights()};

@@ -7,18 +7,14 @@ namespace {
 
 constexpr Time kAgain{200};
 constexpr Time kStall{2500};
-constexpr int kCopy = 25;  // ms of a chunk: long enough that somebody dies meanwhile
+constexpr Time kReach{1000};  // for what is left of what was learned
+constexpr int kCopy = 25;     // ms of a chunk: long enough that somebody dies meanwhile
 
 }  // namespace
 
 Workers::Workers(Peer self, const Values& weights, std::uint64_t step, std::uint64_t data,
-                 bool levelled, const Breaks& breaks, Surroundings& around)
-    : self_(std::move(self)),
-      weights_(weights),
-      data_(data),
-      levelled_(levelled),
-      breaks_(breaks),
-      around_(around) {
+                 const Breaks& breaks, Surroundings& around)
+    : self_(std::move(self)), weights_(weights), data_(data), breaks_(breaks), around_(around) {
   at_.fill(step);
 }
 
@@ -34,12 +30,6 @@ void Workers::store_chunk(std::size_t index, std::uint64_t step, std::uint64_t v
   gradient_.reset();
 }
 
-void Workers::apply_gradient(std::size_t index, std::uint64_t step, std::uint64_t gradient) {
-  weights_[index] = updated(weights_[index], gradient, step);
-  at_[index] = step;
-  gradient_.reset();
-}
-
 void Workers::run(Time now, const View& view) {
   view_ = view;
   boundary_asked_ = boundary_ = broken_ = false;
@@ -51,20 +41,18 @@ void Workers::run(Time now, const View& view) {
   if (step() < newest_) {
     doing_ = Doing::kLevelling;
     staged_ = {};
+    learned_wrong_ = false;
     again_ = now + kAgain;
-    ask_for_state();
+    ask_for_state(now);
     around_.wake_after(kAgain);
     return;
   }
   begin_step(now);
 }
 
-// Where the view begins. Levelled inside it, its members look only at each other: who has a newer
-// step and is no member (its workers are gone) is not asked, and that step is computed again.
+// Where the view begins. Its members look only at each other: who has a newer step and is no member
+// (its workers are gone) is not asked, and that step is computed again.
 void Workers::seek_newest() {
-  source_ = view_.source;
-  newest_ = view_.step;
-  if (!levelled_) return;
   newest_ = 0;
   for (const auto& member : view_.members) newest_ = std::max(newest_, member.step);
   const auto first = std::find_if(view_.members.begin(), view_.members.end(),
@@ -72,12 +60,13 @@ void Workers::seek_newest() {
   source_ = first->peer;
 }
 
-void Workers::ask_for_state() {
-  if (levelled_) {
-    around_.send(source_, StateAsk{view_.number, newest_});
-  } else {
-    around_.send(source_, LevelAsk{view_.number, newest_});
-  }
+// What was learned counts when it is right; what is left of it is on its way.
+void Workers::ask_for_state(Time now) {
+  const Values* learned = learned_wrong_ ? nullptr : around_.learned(newest_);
+  if (learned == nullptr && !learned_wrong_ && now < since_ + kReach && around_.learns()) return;
+  StateAsk ask{view_.number, newest_, {}};
+  if (learned != nullptr) ask.learned = checksum(*learned);
+  around_.send(source_, ask);
 }
 
 std::uint64_t Workers::stop() {
@@ -95,6 +84,7 @@ std::uint64_t Workers::stop() {
 }
 
 void Workers::begin_step(Time now) {
+  around_.settled(step());
   if (view_.paused || boundary_) {
     doing_ = Doing::kHalted;
     return;
@@ -156,7 +146,7 @@ void Workers::wake(Time now) {
     around_.step_failed(view_.number, silent);
     if (doing_ == Doing::kNothing) return;
   } else if (doing_ == Doing::kLevelling) {
-    ask_for_state();
+    ask_for_state(now);
   } else {
     send_part();
   }
@@ -213,6 +203,7 @@ void Workers::try_reduce(Time now) {
     boundary_ = boundary_ || part.boundary;
     for (std::size_t k = 0; k < kChunks; ++k) (*gradient_)[k] += part.sum[k];
   }
+  around_.reduced(computing_, *gradient_);
   doing_ = Doing::kApplying;
   done_ = 0;
   due_ = now + around_.random_delay(0, 3);
@@ -236,36 +227,29 @@ void Workers::apply_some(Time now, std::size_t chunks) {
   around_.applied(view_.number, step, boundary);
 }
 
-void Workers::on(Time, const Peer& from, const LevelAsk& ask) {
-  if (!whole() || step() != ask.step || doing_ == Doing::kApplying) return;
-  if (gradient_) return around_.send(from, LevelAnswer{ask.view, ask.step, true, *gradient_});
-  around_.send(from, LevelAnswer{ask.view, ask.step, false, weights_});
-}
-
-void Workers::on(Time now, const Peer&, const LevelAnswer& answer) {
-  if (doing_ != Doing::kLevelling || broken_ || answer.view != view_.number) return;
-  for (std::size_t k = 0; k < kChunks; ++k) {
-    if (answer.gradient)
-      apply_gradient(k, answer.step, answer.values[k]);
-    else
-      store_chunk(k, answer.step, answer.values[k]);
-  }
-  const std::uint64_t step = this->step();
-  begin_step(now);
-  around_.applied(view_.number, step, false);
-}
-
 // ---- the state inside a view ----
 
 void Workers::on(Time, const Peer& from, const StateAsk& ask) {
   if (ask.view != view_.number || !whole() || step() != ask.step) return;
   if (doing_ == Doing::kNothing || doing_ == Doing::kApplying) return;
+  if (ask.learned == checksum(weights_)) return around_.send(from, LearnedRight{ask.view});
   for (std::size_t k = 0; k < kChunks; ++k)
     around_.send(from, StateChunk{ask.view, ask.step, k, weights_[k]});
 }
 
+// All of it counts from one moment.
+void Workers::on(Time now, const Peer&, const LearnedRight& right) {
+  if (doing_ != Doing::kLevelling || broken_ || right.view != view_.number) return;
+  const Values* learned = around_.learned(newest_);
+  if (learned == nullptr) return;
+  for (std::size_t k = 0; k < kChunks; ++k) store_chunk(k, newest_, (*learned)[k]);
+  around_.learned_counts();
+  begin_step(now);
+}
+
 void Workers::on(Time now, const Peer&, const StateChunk& chunk) {
   if (doing_ != Doing::kLevelling || broken_ || chunk.view != view_.number) return;
+  learned_wrong_ = true;
   staged_[chunk.index] = chunk.value;
   if (breaks_.replace_in_place) weights_[chunk.index] = chunk.value;
   if (!std::all_of(staged_.begin(), staged_.end(), [](const auto& c) { return c.has_value(); }))

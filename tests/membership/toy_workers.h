@@ -1,6 +1,6 @@
 // The workers of a node in the simulation: they compute steps of a view as the real ones do, in
-// integers. Steps go through levelling (one behind), computing, reducing, applying; each may be
-// interrupted at every point.
+// integers. Steps go through levelling, computing, reducing, applying; each may be interrupted at
+// every point.
 #pragma once
 
 #include <map>
@@ -31,20 +31,14 @@ struct Part {
   bool boundary = false;
   bool repeated = false;  // for one that seems not to have it
 };
-struct LevelAsk {
-  ViewNumber view;
-  std::uint64_t step = 0;
-};
-struct LevelAnswer {
-  ViewNumber view;
-  std::uint64_t step = 0;
-  bool gradient = false;  // else the state
-  Values values{};
-};
-// Of a view whose members are brought to its step inside it.
+// For the state at which the view begins: `learned` is a checksum of what is there already.
 struct StateAsk {
   ViewNumber view;
   std::uint64_t step = 0;
+  std::optional<std::uint64_t> learned;
+};
+struct LearnedRight {
+  ViewNumber view;
 };
 struct StateChunk {
   ViewNumber view;
@@ -52,7 +46,7 @@ struct StateChunk {
   std::size_t index = 0;
   std::uint64_t value = 0;
 };
-using Frame = std::variant<Part, LevelAsk, LevelAnswer, StateAsk, StateChunk>;
+using Frame = std::variant<Part, StateAsk, LearnedRight, StateChunk>;
 
 // What workers reach.
 class Surroundings {
@@ -64,15 +58,24 @@ class Surroundings {
   virtual bool poisoned(std::uint64_t step, std::uint32_t begin, std::uint32_t end) = 0;
   virtual void worker_failed(std::uint64_t step) = 0;
   virtual void applied(ViewNumber view, std::uint64_t step, bool boundary) = 0;
+  // The gradient of the step is whole, and its update begins.
+  virtual void reduced(std::uint64_t step, const Values& gradient) = 0;
+  // The state is that of the step, and nobody writes to it until the next update or view.
+  virtual void settled(std::uint64_t step) = 0;
+  // What was learned before the view, if it is that of the step.
+  virtual const Values* learned(std::uint64_t step) = 0;
+  virtual bool learns() = 0;  // something was learned, and its sender is there
+  virtual void learned_counts() = 0;
   virtual void step_failed(ViewNumber view, const std::vector<NodeId>& silent) = 0;
   virtual void violation(const std::string& what) = 0;
 };
 
 class Workers {
  public:
-  // `levelled`: a view brings all of its members to the newest step that one of them has, as
-  // dist::GradientEngine::level does: the state is received beside what is there, then copied.
-  Workers(Peer self, const Values& weights, std::uint64_t step, std::uint64_t data, bool levelled,
+  // A view brings all of its members to the newest step that one of them has, as
+  // dist::GradientEngine::level does: who has learned it asks whether it is right; else the state
+  // is received beside what is there, then copied.
+  Workers(Peer self, const Values& weights, std::uint64_t step, std::uint64_t data,
           const Breaks& breaks, Surroundings& around);
 
   // ---- the node's memory ----
@@ -80,10 +83,10 @@ class Workers {
   const std::array<std::uint64_t, kChunks>& steps() const { return at_; }
   bool whole() const;
   std::uint64_t step() const;
-  void store_chunk(std::size_t index, std::uint64_t step, std::uint64_t value);
-  void apply_gradient(std::size_t index, std::uint64_t step, std::uint64_t gradient);
-  // The reduced gradient of the step that was applied last, if it is here.
-  const std::optional<Values>& gradient() const { return gradient_; }
+  // Nobody writes to it now.
+  bool readable() const {
+    return doing_ == Doing::kComputing || doing_ == Doing::kReducing || doing_ == Doing::kHalted;
+  }
 
   // ---- orders ----
   void run(Time now, const View& view);
@@ -99,12 +102,12 @@ class Workers {
   enum class Doing { kNothing, kLevelling, kCopying, kComputing, kReducing, kApplying, kHalted };
 
   void on(Time now, const Peer& from, const Part& part);
-  void on(Time now, const Peer& from, const LevelAsk& ask);
-  void on(Time now, const Peer& from, const LevelAnswer& answer);
   void on(Time now, const Peer& from, const StateAsk& ask);
+  void on(Time now, const Peer& from, const LearnedRight& right);
   void on(Time now, const Peer& from, const StateChunk& chunk);
   void seek_newest();
-  void ask_for_state();
+  void ask_for_state(Time now);
+  void store_chunk(std::size_t index, std::uint64_t step, std::uint64_t value);
   void copy_some(Time now, std::size_t chunks);
   void forget_replaced();
   void begin_step(Time now);
@@ -117,7 +120,6 @@ class Workers {
   Values weights_;
   std::array<std::uint64_t, kChunks> at_{};
   std::uint64_t data_;
-  const bool levelled_;
   const Breaks& breaks_;
   Surroundings& around_;
   Doing doing_ = Doing::kNothing;
@@ -130,6 +132,7 @@ class Workers {
   Peer source_;               // has the step at which the view begins
   std::uint64_t newest_ = 0;  // that step
   std::array<std::optional<std::uint64_t>, kChunks> staged_{};
+  bool learned_wrong_ = false;
   bool boundary_asked_ = false;
   bool boundary_ = false;
   bool broken_ = false;

@@ -38,13 +38,13 @@ std::vector<Message> examples() {
   Answer answer;
   answer.number = {9, 4};
   answer.promised = {10, 5};
-  answer.holding = {17, false, 3, true};
+  answer.holding = {17, 3, true};
   answer.installed = example_view();
   answer.accepted = {example_view(), example_view()};
   answer.dead = {1, 2};
   answer.unreachable = {3};
   answer.faults = {{4, 2, 18, "exit code 70"}};
-  Ask ask{{"host", {"amx", "avx2"}, {}, 4}, {3, true, 1, false}};
+  Ask ask{{"host", {"amx", "avx2"}, {}, 4}, {3, 1, false}};
   ask.who.files[31] = 255;
   return {ask,
           Told{Verdict::kLearn, "why", 3, example_view()},
@@ -56,9 +56,6 @@ std::vector<Message> examples() {
           Beat{{1, 2}, 3},
           Suspect{{1, 2}, {3}, {4, 5}},
           Ended{143, "left"},
-          Fetch{{1, 2}, {0, 1, 2}},
-          Chunk{1, 2, 3},
-          Gradient{1, 2, 3},
           Fact{FactKind::kPlace, {1, 2}, "where"}};
 }
 
@@ -125,8 +122,8 @@ TEST(Wire, SaysWhatItFound) {
     return std::string();
   };
   std::string other = bytes;
-  other[4] = 2;
-  EXPECT_THAT(message_of(other), HasSubstr("version 2, expected 1"));
+  other[4] = 1;
+  EXPECT_THAT(message_of(other), HasSubstr("version 1, expected 2"));
   other = bytes;
   other[12] = 1;
   EXPECT_THAT(message_of(other), HasSubstr("another job"));
@@ -140,9 +137,9 @@ TEST(Wire, SaysWhatItFound) {
 TEST(Wire, RefusesImpossibleContents) {
   Ends ends;
   ends.a.prove = ends.b.prove = [](auto) { return WireProof{}; };
-  std::string bytes = encode(ends.a, {{4, ""}, 5, Fetch{{1}, {}}});
-  // from: id 8, address 2; to 8; then the list's count
-  const std::size_t count = kHeaderBytes + 18;
+  std::string bytes = encode(ends.a, {{4, ""}, 5, Suspect{{1, 2}, {3}, {}}});
+  // from: id 8, address 2; to 8; the number 16; then the list's count
+  const std::size_t count = kHeaderBytes + 34;
   ASSERT_EQ(bytes[count], 1);
   bytes[count] = 2;
   EXPECT_THROW(decode(ends.b, bytes), CommError);

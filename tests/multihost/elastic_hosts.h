@@ -97,7 +97,8 @@ class ElasticHosts : public TwoHostsJob {
     std::string answer;
     while (std::chrono::steady_clock::now() < limit) {
       answer = host(node).shell(status);
-      if (answer.find("worker 0 waits") != answer.npos) return;
+      for (const char* const ready : {"worker 0 waits", "worker 0 takes the job's state"})
+        if (answer.find(ready) != answer.npos) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     ADD_FAILURE() << "node" << node << " is not prepared: " << answer << said(*agents_[node]);

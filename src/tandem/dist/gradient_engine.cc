@@ -6,6 +6,8 @@
 #include "tandem/core/error.h"
 #include "tandem/dist/checksum.h"
 #include "tandem/dist/gradient_engine_state.h"
+#include "tandem/dist/state_learner.h"
+#include "tandem/dist/state_source.h"
 #include "tandem/kernels/reduce.h"
 
 namespace tandem::dist {
@@ -36,6 +38,8 @@ GradientEngine::GradientEngine(comm::Communicator* communicator, const kernels::
   }
   s.place();
   s.plan_sums();
+  if (options.source == nullptr) return;
+  node_leader() ? options.source->hold() : options.source->give_up();
 }
 
 GradientEngine::~GradientEngine() = default;
@@ -93,8 +97,11 @@ void GradientEngine::gather(std::span<const double> own_values, std::vector<doub
 void GradientEngine::update(const kernels::Context& context, optim::Optimizer& optimizer,
                             const optim::OptimizerStep& step, std::span<const double> record) {
   ModelState& model = state_->model;
+  StateSource* const source = state_->source();
   model.begin_update(step, record);
+  if (source != nullptr) source->reduced(context, step);
   state_->update_owned(context, optimizer, step);
+  if (source != nullptr) source->settled(step.step);
 }
 
 void GradientEngine::State::update_owned(const kernels::Context& context,
@@ -154,60 +161,113 @@ std::string GradientEngine::State::send_text_to_nodes(std::string text, int sour
   return text;
 }
 
-// All leaders hold the state of node `source` afterwards.
-void GradientEngine::State::replace_state(int source, std::uint64_t step,
-                                          const std::string& account,
-                                          const std::function<void(const std::string&)>& arrives) {
+namespace {
+
+// One checksum over all that belongs to a state.
+std::uint64_t checksum_of(ThreadPool& threads, std::uint64_t step, std::span<const float> weights,
+                          std::span<const float> moments, std::span<const double> record,
+                          const std::string& account) {
+  Checksum sum(step);
+  add_pieces(sum, threads, weights);
+  add_pieces(sum, threads, moments);
+  sum.add(record);
+  sum.add(account);
+  return sum.value();
+}
+
+}  // namespace
+
+// From here on the state counts.
+void GradientEngine::State::count_from_now(const Levels& levels, std::span<const double> record) {
+  const std::span<bfloat16> copy = model.bf16_weights();
+  tandem::kernels::convert(kernels, copy.size(), model.weights().data(), copy.data());
+  model.set_step(levels.newest, record);
+  model.set_filled();
+}
+
+// Of the leaders: the states that were learned count from now on, if they are right.
+void GradientEngine::State::confirm_learned(const Levels& levels, const OwnPast& own,
+                                            bool learned) {
   std::vector<double> record = model.record();
-  const bool is_source = communicator->node().index == source;
-  const bool keeps = !is_source && model.step() > 0;
+  const bool source = is_source(levels);
+  std::uint64_t sum = 0;
+  send_to_nodes(std::span(record), levels.source);
+  const std::string account = send_text_to_nodes(source ? own.account : "", levels.source);
+  if (source || learned) {
+    sum = checksum_of(threads, levels.newest, model.weights(), model.optimizer_state(), record,
+                      account);
+  }
+  std::uint64_t expected = sum;
+  send_to_nodes(std::span(&expected, 1), levels.source);
+  if (!learned || sum != expected) return;
+  if (own.arrives) own.arrives(account);
+  count_from_now(levels, record);
+}
+
+// Of the leaders: all hold the newest state afterwards.
+void GradientEngine::State::replace_state(const Levels& levels, const OwnPast& own) {
+  std::vector<double> record = model.record();
+  const bool source = is_source(levels);
+  const bool keeps = !source && model.step() > 0;
   const std::size_t elements = model.elements();
   std::vector<float> staged(keeps ? elements + model.optimizer_state().size() : 0);
   const auto weights = keeps ? std::span(staged).first(elements) : model.weights();
   const auto moments = keeps ? std::span(staged).subspan(elements) : model.optimizer_state();
-  if (!is_source && !keeps) model.begin_replacing();
-  send_to_nodes(weights, source);
-  send_to_nodes(moments, source);
-  send_to_nodes(std::span(record), source);
-  const std::string text = send_text_to_nodes(is_source ? account : "", source);
-  Checksum own(step);
-  add_pieces(own, threads, weights);
-  add_pieces(own, threads, moments);
-  own.add(record);
-  own.add(text);
-  std::uint64_t expected = own.value();
-  send_to_nodes(std::span(&expected, 1), source);
-  if (own.value() != expected) {
+  if (!source && !keeps) model.begin_replacing();
+  send_to_nodes(weights, levels.source);
+  send_to_nodes(moments, levels.source);
+  send_to_nodes(std::span(record), levels.source);
+  const std::string account = send_text_to_nodes(source ? own.account : "", levels.source);
+  const std::uint64_t sum = checksum_of(threads, levels.newest, weights, moments, record, account);
+  std::uint64_t expected = sum;
+  send_to_nodes(std::span(&expected, 1), levels.source);
+  if (sum != expected) {
     raise<CommError>("the state of step {} arrived damaged (checksum {:016x} instead of {:016x})",
-                     step, own.value(), expected);
+                     levels.newest, sum, expected);
   }
-  if (is_source) return;
-  if (arrives) arrives(text);
+  if (source) return;
+  if (own.arrives) own.arrives(account);
   if (keeps) {
     model.begin_replacing();
     std::copy(weights.begin(), weights.end(), model.weights().begin());
     std::copy(moments.begin(), moments.end(), model.optimizer_state().begin());
   }
-  const std::span<bfloat16> copy = model.bf16_weights();
-  tandem::kernels::convert(kernels, copy.size(), model.weights().data(), copy.data());
-  model.set_step(step, record);
-  model.set_filled();  // from here on it counts
+  count_from_now(levels, record);
 }
 
-std::uint64_t GradientEngine::level(const std::string& account,
-                                    const std::function<void(const std::string&)>& arrives) {
+GradientEngine::State::Levels GradientEngine::State::gather_levels(bool learner) {
+  const std::uint64_t own[] = {model.step(), learner ? 1u : 0u};
+  std::vector<std::uint64_t> all(2 * static_cast<std::size_t>(world_size));
+  communicator->all_gather(std::span<const std::uint64_t>(own), std::span(all));
+  Levels levels{.newest = all[0]};
+  int newest_rank = 0;
+  for (int one = 1; one < world_size; ++one) {
+    const std::uint64_t step = all[2 * static_cast<std::size_t>(one)];
+    levels.all_equal = levels.all_equal && step == all[0];
+    if (step <= levels.newest) continue;
+    levels.newest = step;
+    newest_rank = one;
+  }
+  for (std::size_t i = 1; i < all.size(); i += 2) levels.any_learner |= all[i] != 0;
+  levels.source = communicator->node_of(newest_rank).index;
+  return levels;
+}
+
+Levelled GradientEngine::level(const OwnPast& own) {
   State& s = *state_;
-  const std::uint64_t own = s.model.step();
-  if (s.communicator == nullptr || s.communicator->nodes().size() == 1) return own;
-  std::vector<std::uint64_t> steps(static_cast<std::size_t>(s.world_size));
-  s.communicator->all_gather(std::span<const std::uint64_t>(&own, 1), std::span(steps));
-  const auto newest = std::max_element(steps.begin(), steps.end());
-  if (std::all_of(steps.begin(), steps.end(), [&](auto step) { return step == *newest; }))
-    return own;
-  const int source = s.communicator->node_of(static_cast<int>(newest - steps.begin())).index;
-  if (node_leader()) s.replace_state(source, *newest, account, arrives);
+  if (s.communicator == nullptr || s.communicator->nodes().size() == 1) return {s.model.step()};
+  const bool learner = node_leader() && own.learner != nullptr;
+  State::Levels levels = s.gather_levels(learner);
+  if (levels.any_learner && !levels.all_equal) {
+    const bool learned = learner && own.learner->reach(levels.newest);
+    if (node_leader()) s.confirm_learned(levels, own, learned);
+    s.node_barrier("a state that was learned");
+    levels = s.gather_levels(false);
+  }
+  if (levels.all_equal) return {levels.newest};
+  if (node_leader()) s.replace_state(levels, own);
   s.node_barrier("the state of another node");
-  return *newest;
+  return {levels.newest, true};
 }
 
 // ---- what lies where ----

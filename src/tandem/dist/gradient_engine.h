@@ -64,10 +64,32 @@
 
 namespace tandem::dist {
 
+class StateLearner;
+class StateSource;
+
 struct GradientEngineOptions {
   int logical_shards = 0;       // L; 0: the world size. At least the world size.
   bool bf16_gradients = false;  // round every node of the gradient's tree to bf16
   std::size_t bucket_elements = std::size_t{1} << 20;  // rounded up to whole chunks; 4 MiB
+  // Of an elastic job: where nodes that come learn the state from. It is told when it may be read;
+  // it must outlive the engine.
+  StateSource* source = nullptr;
+};
+
+struct Levelled {
+  std::uint64_t step = 0;  // that all have now
+  bool moved = false;      // weights and optimizer state were sent
+};
+
+// What a node brings to GradientEngine::level().
+struct OwnPast {
+  // On the node leader: what belongs to its state and is kept elsewhere, opaque here.
+  std::string account = {};
+  // Called on the leaders of nodes that get a newer state, with its account, before it counts: who
+  // keeps it there has both or can tell by the step which one it has.
+  std::function<void(const std::string&)> arrives = {};
+  // On the leader of a node that has learned the state while the others trained; or null.
+  StateLearner* learner = nullptr;
 };
 
 // Bytes that the ranks of one node hold together, all of them touched in a step.
@@ -140,14 +162,12 @@ class GradientEngine {
   // pieces).
   bool finish_update(const kernels::Context& context, optim::Optimizer& optimizer);
   // Collective over all ranks, after finish_update(): nodes that are behind the newest get its
-  // weights, optimizer state, record, and its leader's `account`: what belongs to this state and is
-  // kept elsewhere, opaque here. Returns the step that all have now. What a node has is kept until
-  // the newer state has come whole and its checksum is right: that takes memory for another copy
-  // meanwhile, unless it has nothing but initial weights. `arrives` is called on the leaders of
-  // these nodes with the account, before the new state counts: who keeps it there has both or can
-  // tell by the step which one it has. Throws CommError when the checksum is wrong.
-  std::uint64_t level(const std::string& account = {},
-                      const std::function<void(const std::string&)>& arrives = {});
+  // weights, optimizer state, record and account. What a node has is kept until the newer state has
+  // come whole and its checksum is right: that takes memory for another copy meanwhile, unless it
+  // has nothing but initial weights. Who has learned the state gets only its record, account and
+  // checksum; where that is not the checksum of what it has learned, it gets all. Throws CommError
+  // when the checksum of what was sent is wrong.
+  Levelled level(const OwnPast& own = {});
 
   // Puts together what the ranks say of their shards, the same number n of values of each:
   // all[L · n], in the order of the shards. Collective. Later calls with the same n allocate

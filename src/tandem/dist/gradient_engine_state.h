@@ -141,8 +141,18 @@ struct GradientEngine::State {
   void plan_sums();
   void plan_remote(const std::vector<comm::Subtree>& node_partials);
 
-  void replace_state(int source, std::uint64_t step, const std::string& account,
-                     const std::function<void(const std::string&)>& arrives);
+  // What a node says when level() begins, and the newest that anybody has.
+  struct Levels {
+    std::uint64_t newest = 0;
+    int source = 0;  // index of a node that has it
+    bool all_equal = true;
+    bool any_learner = false;
+  };
+  Levels gather_levels(bool learner);
+  bool is_source(const Levels& levels) const { return communicator->node().index == levels.source; }
+  void confirm_learned(const Levels& levels, const OwnPast& own, bool learned);
+  void replace_state(const Levels& levels, const OwnPast& own);
+  void count_from_now(const Levels& levels, std::span<const double> record);
   std::string send_text_to_nodes(std::string text, int source);
   template <class T>
   void send_to_nodes(std::span<T> values, int root);
@@ -150,6 +160,8 @@ struct GradientEngine::State {
   // ---- within a step ----
   void update_owned(const kernels::Context& context, optim::Optimizer& optimizer,
                     const optim::OptimizerStep& step);
+  // Null where nobody learns from this process.
+  StateSource* source() const { return local_rank == 0 ? options.source : nullptr; }
   bool several_nodes() const { return !remote.empty(); }
   bool rounded() const { return options.bf16_gradients; }
   // Partials travel as this type.

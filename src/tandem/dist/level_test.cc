@@ -56,12 +56,17 @@ bool holds(const ModelState& model, std::uint64_t step, const Sent& values) {
          std::ranges::equal(model.optimizer_state(), values.moments);
 }
 
+void say_level(Communicator& communicator, std::uint64_t step) {
+  const std::uint64_t own[] = {step, 0};
+  std::vector<std::uint64_t> all(4);
+  communicator.all_gather(std::span<const std::uint64_t>(own), std::span(all));
+}
+
 // Takes part in level() as somebody who has nothing, and keeps what came.
 Sent intercept(Communicator& communicator, std::uint64_t& checksum) {
   Sent taken;
-  const std::uint64_t none = 0;
-  std::vector<std::uint64_t> steps(2), length(1), sum(1);
-  communicator.all_gather(std::span(&none, 1), std::span(steps));
+  say_level(communicator, 0);
+  std::vector<std::uint64_t> length(1), sum(1);
   const auto receive = [&](auto& values) {
     communicator.receive(std::span(values), 0, kWeightsChannel);
   };
@@ -78,8 +83,7 @@ Sent intercept(Communicator& communicator, std::uint64_t& checksum) {
 
 // Takes part in level() as the source.
 void pass_on(Communicator& communicator, const Sent& values, std::uint64_t checksum) {
-  std::vector<std::uint64_t> steps(2);
-  communicator.all_gather(std::span(&kNewest, 1), std::span(steps));
+  say_level(communicator, kNewest);
   const auto send = [&](const auto& sent) {
     communicator.send(std::span(sent), 0, kWeightsChannel);
   };
@@ -121,13 +125,13 @@ void transfer(Communicator& communicator, std::string_view part, std::uint64_t h
     return pass_on(communicator, sent, checksum);
   }
   put(newest, kNewest, Sent());
-  of_newest.level(kAccount);
+  of_newest.level({.account = kAccount});
   Sent own;
   std::fill(own.weights.begin(), own.weights.end(), -1.0f);
   if (has > 0) put(behind, has, own);
   std::string account, why;
   try {
-    of_behind.level({}, [&](const std::string& text) { account = text; });
+    of_behind.level({.arrives = [&](const std::string& text) { account = text; }});
   } catch (const CommError& error) {
     why = error.what();
   }
@@ -135,7 +139,7 @@ void transfer(Communicator& communicator, std::string_view part, std::uint64_t h
   require(account.empty(), "a damaged account counts");
   const bool kept = has > 0 ? holds(behind, has, own) : behind.step() == 0 && !behind.filled();
   require(kept, "what it had is not kept");
-  of_behind.level({}, [&](const std::string& text) { account = text; });
+  of_behind.level({.arrives = [&](const std::string& text) { account = text; }});
   require(holds(behind, kNewest, Sent()) && account == kAccount, "what was sent again");
 }
 

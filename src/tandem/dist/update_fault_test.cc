@@ -199,7 +199,7 @@ class Job {
     return 1.0 / static_cast<double>(7 * step + shard + 1);
   }
   bool finish() { return engine_->finish_update(machine_.context, optimizer_); }
-  std::uint64_t level() { return engine_->level(); }
+  std::uint64_t level() { return engine_->level().step; }
   ModelState& state() { return state_; }
   MortalOptimizer& optimizer() { return optimizer_; }
 

@@ -49,7 +49,9 @@ membership::AgentOptions Node::agent_options(const NodeOptions& options) {
 }
 
 Node::Node(NodeOptions options)
-    : options_(std::move(options)), memory_(::memfd_create("tandem-node", MFD_CLOEXEC)) {
+    : options_(std::move(options)),
+      memory_(::memfd_create("tandem-node", MFD_CLOEXEC)),
+      joining_(options_.place ? options_.place->patience : milliseconds(0)) {
   if (!memory_) throw io_error("cannot create a memory file", "memfd", errno);
   seats_.resize(static_cast<std::size_t>(options_.workers));
   agent_ = std::make_unique<membership::Agent>(agent_options(options_), rules_,
@@ -131,6 +133,7 @@ void Node::vacate(int worker) {
     }
   }
   std::erase(askers_, worker);
+  if (worker == learner_) joining_.worker_lost();
   recount();
   check_left();
   check_done();
@@ -138,7 +141,7 @@ void Node::vacate(int worker) {
 
 // Before the first view all that were started are waited for: they come at about the same time.
 void Node::recount() {
-  if (!begun_ && is_any_awaited()) return;
+  if ((!begun_ && is_any_awaited()) || keeps_back()) return;
   const std::size_t here = count(State::kReady) + count(State::kRunning) + count(State::kLeft);
   agent_->workers_changed(now(), static_cast<std::uint32_t>(here));
   if (!begun_ && here > 0) agent_->nobody_at(now(), "");  // this may have been waited for
@@ -208,6 +211,7 @@ std::string_view Node::doing(int worker) const {
     case State::kStarting:
       return "starts";
     case State::kReady:
+      return learns() && worker == learner_ ? "takes the job's state" : "waits";
     case State::kLeft:
       return "waits";
     case State::kRunning:
@@ -282,6 +286,9 @@ void Node::hear(int worker, const Packet& packet) {
       step_ = std::max(step_, packet.first);
       as_agreed_ = as_agreed_ || packet.second != 0;
       return check_left();
+    case PacketKind::kLearnsAt:
+    case PacketKind::kLearned:
+      return hear_learner(worker, packet);
     case PacketKind::kDone:
       seat.state = State::kDone;
       done_code_ = static_cast<int>(packet.first);
@@ -421,6 +428,7 @@ void Node::serve() {
   for (int worker = 0; worker < options_.workers; ++worker) read_line(worker);
   agent_->wake(now());
   obey();
+  watch_learner();
   watch_patience();
   const bool through = count(State::kRunning) == 0 || Clock::now() > ending_since_ + kLastWork;
   if (ending_ && through) end_ = std::exchange(ending_, std::nullopt);

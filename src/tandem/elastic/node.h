@@ -27,6 +27,7 @@
 #include "tandem/elastic/packet.h"
 #include "tandem/elastic/seat.h"
 #include "tandem/membership/agent.h"
+#include "tandem/membership/joining.h"
 
 namespace tandem::elastic {
 
@@ -117,6 +118,8 @@ class Node {
   // Where others reach it; empty: nobody does.
   const std::string& address() const { return address_; }
   void tell(const membership::Peer& to, const membership::Fact& fact);
+  // A worker takes the job's state while the others train; it is in no view meanwhile.
+  bool learns() const { return joining_.under_way(); }
   struct Said {
     membership::Peer from;
     membership::Fact fact;  // kQuestion or kReply
@@ -168,6 +171,15 @@ class Node {
     Clock::time_point vacate_at = Clock::time_point::max();
     std::string killed_as;  // "was stopped or stuck", where it was killed by this node's word
   };
+
+  // node_learning.cc: one of the workers of a node that holds nothing learns the job's state.
+  bool keeps_back();
+  void obey(const membership::Learn& order);
+  void hear_learner(int worker, const Packet& packet);
+  void watch_learner();
+  void tell_learning_failed(const std::string& why);
+  void report_workers();
+  void teach(const std::string& place);
 
   static membership::AgentOptions agent_options(const NodeOptions& options);
   membership::Time now() const;
@@ -223,7 +235,7 @@ class Node {
 
   NodeOptions options_;
   rendezvous::FileDescriptor memory_;
-  const membership::LevelledInViews rules_;
+  const membership::Rules rules_;
   std::unique_ptr<AgentLinks> links_;  // null: one host
   std::unique_ptr<membership::Agent> agent_;
   std::vector<Seat> seats_;
@@ -262,6 +274,10 @@ class Node {
   std::vector<int> askers_;
   std::map<membership::NodeId, membership::Peer> heard_askers_;  // until something is decided
   std::map<membership::NodeId, membership::Peer> comers_;        // until there is a view
+  membership::Joining joining_;
+  int learner_ = -1;           // the worker that learns, or did last
+  std::uint64_t lessons_ = 0;  // that have been begun
+  Clock::time_point learns_since_;
   Account account_;
   Account arrived_;  // since, with another state
   std::optional<int> done_code_;

@@ -76,7 +76,8 @@ void Node::obey() {
               if (links_) links_->send(o.to, o.message);
             } else if constexpr (std::is_same_v<O, membership::StopWorkers>) {
               if (!done) stop_workers();  // else they are about to be through
-            } else if constexpr (std::is_same_v<O, membership::RunView>) {
+            } else if constexpr (std::is_same_v<O, membership::RunView> ||
+                                 std::is_same_v<O, membership::Learn>) {
               obey(o);
             } else if constexpr (std::is_same_v<O, membership::AskBoundary>) {
               ask_boundary();
@@ -312,6 +313,8 @@ void Node::hear_fact(const membership::Peer& from, const membership::Fact& fact)
       if (fact.number == view_) return tell_place(fact.text, -1);
       if (!meeting_ || meeting_->number < fact.number) meeting_ = fact;
       return;
+    case membership::FactKind::kLearner:
+      return teach(fact.text);
     case membership::FactKind::kQuestion:
     case membership::FactKind::kReply:
       if (said_.size() < kMostSaid) said_.push_back({from, fact});
@@ -380,7 +383,7 @@ void Node::identify(int worker, const Packet& packet) {
 void Node::watch_patience() {
   if (!links_ || end_ || ending_) return;
   const bool computes = agent_->phase() == membership::Agent::Phase::kRunning && !paused_;
-  const bool prepares = is_any_awaited() && askers_.empty();
+  const bool prepares = (is_any_awaited() && askers_.empty()) || learns();
   if (computes || prepares) return idle_since_.reset();
   const auto now = Clock::now();
   if (!idle_since_) {

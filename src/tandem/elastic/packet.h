@@ -32,6 +32,8 @@ enum class PacketKind : std::uint32_t {
             // its node has or can finish; second: 1 if by the header
   kFailed,  // `view` cannot go on, as text says; kLeft follows
   kDone,    // the job, to its end; first: the exit code
+  kLearnsAt,  // to the kLearn of `view`; text: where whoever sends it the state of the job meets it
+  kLearned,   // to the same; first: a Learned; second: the step; text: why not
   // To a worker.
   kDecide,        // nobody has: do it
   kDecision,      // text: what was decided
@@ -40,7 +42,17 @@ enum class PacketKind : std::uint32_t {
   kStop,          // leave the view at once
   kChange,        // leave it after the next step
   kEndRequested,  // a person or a scheduler wants the job to stop
-  kPrinted        // the lines of kProgress
+  kPrinted,       // the lines of kProgress
+  kLearn,         // take the state of the job from a member before there is a view. `view` counts
+                  // them; what an earlier one has begun is given up
+  kTeach          // text: where a node waits that learns
+};
+
+// What became of kLearn.
+enum class Learned : std::uint64_t {
+  kNothing,  // the sender did not come, or is gone
+  kLevel,    // the state of a step is there, and goes on with the job's
+  kNever     // another sender would not help either
 };
 
 struct Packet {

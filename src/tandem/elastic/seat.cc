@@ -111,6 +111,12 @@ void Seat::hear(Packet packet) {
     case PacketKind::kEndRequested:
       end_requested_ = true;
       break;
+    case PacketKind::kLearn:
+      learn_asked_ = packet.view;
+      break;
+    case PacketKind::kTeach:
+      if (teach_) teach_(packet.text);
+      break;
     default:
       raise<CommError>("an agent said what only workers say");
   }
@@ -129,16 +135,46 @@ std::string Seat::decision(const std::function<std::string()>& decide) {
   return text;
 }
 
-Assignment Seat::next_view(const Ready& ready) {
+Assignment Seat::next_view(const Ready& ready, const std::function<void()>& learn) {
   send({.kind = PacketKind::kReady,
         .first = ready.step,
         .second = static_cast<std::uint64_t>(ready.shards),
         .text = ready_text(ready.computes)});
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return run_.has_value(); });
+  while (true) {
+    changed_.wait(lock, [&] { return run_ || learn_asked_; });
+    if (run_) break;
+    learns_ = *std::exchange(learn_asked_, std::nullopt);
+    lock.unlock();
+    learn();
+    lock.lock();
+  }
+  learn_asked_.reset();
   const Packet packet = *std::exchange(run_, std::nullopt);
   return {packet.view, static_cast<int>(packet.first), static_cast<int>(packet.second),
           briefing_from(packet.text)};
+}
+
+bool Seat::learning_is_over() {
+  const std::lock_guard lock(mutex_);
+  return run_ || learn_asked_;
+}
+
+void Seat::learns_at(const std::string& place) {
+  send({.kind = PacketKind::kLearnsAt, .view = learns_, .text = place});
+}
+
+void Seat::learned(Learned what, std::uint64_t step, const std::string& why) {
+  send({.kind = PacketKind::kLearned,
+        .view = learns_,
+        .first = static_cast<std::uint64_t>(what),
+        .second = step,
+        .text = why});
+}
+
+void Seat::on_learner(std::function<void(const std::string& place)> teach) {
+  const std::lock_guard lock(mutex_);
+  teach_ = std::move(teach);
 }
 
 void Seat::tell_place(std::uint64_t view, const std::string& place) {

@@ -57,13 +57,21 @@ class Seat {
   std::string decision(const std::function<std::string()>& decide);
 
   // Ready, with `step`, to compute a job of so many logical shards with and on what `computes`
-  // says: waits for the next view.
+  // says: waits for the next view. Meanwhile the agent may want this worker to learn the job's
+  // state (docs/design/0024): then `learn` is called, which says learned() and returns soon after
+  // learning_is_over().
   struct Ready {
     std::uint64_t step = 0;
     int shards = 1;
     Computes computes;
   };
-  Assignment next_view(const Ready& ready);
+  Assignment next_view(const Ready& ready, const std::function<void()>& learn);
+  // A view is given, or another member is to be asked.
+  bool learning_is_over();
+  void learns_at(const std::string& place);
+  void learned(Learned what, std::uint64_t step, const std::string& why);
+  // `teach` is called, by the seat's thread, with the place where a node waits that learns.
+  void on_learner(std::function<void(const std::string& place)> teach);
   // As rank 0 of the view: tells the others where. As another rank: waits until it is told; nothing
   // when the view is stopped before.
   void tell_place(std::uint64_t view, const std::string& place);
@@ -107,6 +115,9 @@ class Seat {
   std::optional<Packet> decision_;  // kDecide or kDecision
   std::optional<Packet> run_;       // the newest view that was given
   std::optional<Packet> meet_;      // its place
+  std::optional<std::uint64_t> learn_asked_;
+  std::uint64_t learns_ = 0;  // the newest that was begun
+  std::function<void(const std::string&)> teach_;
   std::uint64_t stopped_view_ = 0;  // all up to it are to be left
   std::uint64_t prints_ = 0;        // that have been asked for and not been done
   std::uint64_t entered_ = 0;

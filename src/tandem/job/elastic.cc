@@ -168,20 +168,22 @@ elastic::Seat::Ready ready_to_compute(std::uint64_t step, int shards, std::strin
                        .fingerprint = std::string(print.begin(), print.end())}};
 }
 
-Progress level(elastic::Seat& seat, const elastic::Assignment& assignment,
-               const dist::ModelState& model, dist::GradientEngine& gradients,
-               comm::Communicator& communicator) {
+LevelPlace level(elastic::Seat& seat, const elastic::Assignment& assignment,
+                 const dist::ModelState& model, dist::GradientEngine& gradients,
+                 comm::Communicator& communicator, dist::StateLearner* learner) {
   std::string own;
   if (assignment.briefing.keeps)
     own = elastic::to_text(account_of(assignment.briefing, model.step()));
-  gradients.level(own, [&](const std::string& arrived) {
+  const auto arrives = [&](const std::string& arrived) {
     seat.arrives(assignment.view, arrived);
     own = arrived;
-  });
+  };
+  const dist::Levelled levelled =
+      gradients.level({.account = own, .arrives = arrives, .learner = learner});
   elastic::Account latest;
   for (const std::string& text : comm::all_gather_texts(communicator, own))
     if (!text.empty()) latest = later(std::move(latest), elastic::account_from(text));
-  return progress_from(latest);
+  return {progress_from(latest), levelled.moved};
 }
 
 }  // namespace tandem::job

@@ -102,10 +102,14 @@ elastic::Seat::Ready ready_to_compute(std::uint64_t step, int shards, std::strin
                                       const std::string& lines);
 
 // All ranks of a view get on the newest step that one of them has (GradientEngine::level), and know
-// where the job was then. A node keeps both or neither, whoever dies meanwhile. Collective, after
-// finish_update(). Throws CommError.
-Progress level(elastic::Seat& seat, const elastic::Assignment& assignment,
-               const dist::ModelState& model, dist::GradientEngine& gradients,
-               comm::Communicator& communicator);
+// where the job was then. A node keeps both or neither, whoever dies meanwhile. `learner`: what the
+// node's leader has learned, or null. Collective, after finish_update(). Throws CommError.
+struct LevelPlace {
+  Progress progress;
+  bool moved = false;  // weights were sent
+};
+LevelPlace level(elastic::Seat& seat, const elastic::Assignment& assignment,
+                 const dist::ModelState& model, dist::GradientEngine& gradients,
+                 comm::Communicator& communicator, dist::StateLearner* learner);
 
 }  // namespace tandem::job

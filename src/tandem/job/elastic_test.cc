@@ -61,7 +61,8 @@ class Host {
   }
   elastic::Assignment next_view() {
     return seat_->next_view(
-        {.step = model_->reachable_step(), .shards = 2, .computes = {"kernels", "fingerprint"}});
+        {.step = model_->reachable_step(), .shards = 2, .computes = {"kernels", "fingerprint"}},
+        [] {});
   }
   elastic::Seat& seat() { return *seat_; }
   dist::ModelState& model() { return *model_; }
@@ -140,7 +141,7 @@ Progress level_in(Host& host, const elastic::Assignment& view, Communicator& com
   Machine machine;
   dist::GradientEngine gradients(&communicator, machine.context, host.model(),
                                  {.logical_shards = 2});
-  return level(host.seat(), view, host.model(), gradients, communicator);
+  return level(host.seat(), view, host.model(), gradients, communicator, nullptr).progress;
 }
 
 // Alone, after its worker was started again.
@@ -184,7 +185,7 @@ TEST_P(MovesTogether, TheSourceDiesBehindTheWeights) {
         const elastic::Assignment view = host.next_view();
         Machine machine;
         dist::GradientEngine gradients(&communicator, machine.context, host.model(), {});
-        gradients.level(elastic::to_text(view.briefing.account));
+        gradients.level({.account = elastic::to_text(view.briefing.account)});
         char byte;
         require(::read(moved[0], &byte, 1) == 1, "the receiver says when");
         ::raise(SIGKILL);
@@ -229,10 +230,10 @@ TEST_P(MovesTogether, TheReceiverIsInterruptedBeforeTheyCount) {
         dist::GradientEngine gradients(&communicator, machine.context, host.model(), {});
         struct Death {};
         try {
-          gradients.level("", [&](const std::string& account) {
+          gradients.level({.arrives = [&](const std::string& account) {
             host.seat().arrives(view.view, account);
             throw Death();
-          });
+          }});
         } catch (const Death&) {
           communicator.life().abort("the view changes");
         }

@@ -15,6 +15,7 @@
 #include "tandem/job/agreed_inputs.h"
 #include "tandem/job/elastic.h"
 #include "tandem/job/job_output.h"
+#include "tandem/job/learning.h"
 #include "tandem/job/machine.h"
 #include "tandem/job/memory_plan.h"
 #include "tandem/job/model.h"
@@ -371,7 +372,7 @@ class DivertedLog {
 
 // One view of an elastic job, to the end of the job or of the view (CommError, ViewChanges).
 Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& seat,
-                        const elastic::Assignment& assignment,
+                        const elastic::Assignment& assignment, Learning& learning,
                         std::unique_ptr<RunReports>& reports) {
   comm::Communicator& communicator = *view.communicator;
   Weights& weights = job.weights;
@@ -380,15 +381,21 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   console.set_main_process(view.is_main());
   if (view.is_main()) keep_locked(job.settings.training.output_dir, job.output_lock);
   if (!reports) console.fact("ranks", communicator.describe());
-  dist::GradientEngine gradients(&communicator, context, *weights.state,
-                                 engine_options(job.settings.training, communicator.size()));
+  dist::GradientEngineOptions options = engine_options(job.settings.training, communicator.size());
+  options.source = &learning.source();
+  dist::GradientEngine gradients(&communicator, context, *weights.state, options);
   if (!reports) tell_place_of_memory(gradients, console);
-  if (gradients.node_leader()) weights.state->clear_remains();
+  if (gradients.node_leader() && learning.learner() == nullptr) weights.state->clear_remains();
   communicator.barrier();
   if (weights.optimizer) gradients.finish_update(context, *weights.optimizer);
-  const Progress progress = level(seat, assignment, *weights.state, gradients, communicator);
+  const auto [progress, moved] =
+      level(seat, assignment, *weights.state, gradients, communicator, learning.learner());
+  if (moved && learning.learner() != nullptr)
+    console.warning("the state that was learned was not the job's: it has come inside the view");
+  learning.forget();
   // Who joins has got the job's weights by now and reads none: the others would wait for it.
   if (gradients.node_leader() && !weights.state->filled()) {
+    weights.state->clear_remains();
     fill_weights(job.request.arguments, job.settings.training, job.model, job.task, job.machine,
                  weights, console);
   }
@@ -401,6 +408,9 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
     reports = make_reports(job, view);
     for (const auto& [stage, metrics] : progress.results) reports->add_results(stage, metrics);
   }
+  // Otherwise a checkpoint is read into it now.
+  if (gradients.node_leader() && !progress.trainer.empty())
+    learning.source().settled(weights.state->step());
   ViewKeeper keeper(seat, assignment, progress);
   if (keeper.paused() && keeper.stage() != Stage::kTrain)
     raise<trainer::ViewChanges>("the job waits for more nodes");
@@ -419,19 +429,20 @@ int done_code(Outcome outcome) {
 Outcome compute_in_views(const Prepared& job, const World& alone) {
   elastic::Seat& seat = *alone.seat;
   std::unique_ptr<RunReports> reports;
+  Learning learning(alone, job.machine.context(), job.weights);
   elastic::Seat::Ready ready =
       ready_to_compute(0, *job.settings.training.logical_shards, job.machine.arithmetic(),
                        job.request.lines() + describe_inputs(job.task, job.model.fingerprint));
   while (true) {
     ready.step = job.weights.state->reachable_step();
-    const elastic::Assignment assignment = seat.next_view(ready);
+    const elastic::Assignment assignment = seat.next_view(ready, [&] { learning.learn(); });
     bool as_agreed = false;
     try {
       const World view = join_view(seat, assignment, alone);
       const EnteredView entered(seat, assignment.view, *view.communicator);
       const InterruptionScope leaving(seat.told_to_stop());
       try {
-        const Outcome outcome = compute_in_view(job, view, seat, assignment, reports);
+        const Outcome outcome = compute_in_view(job, view, seat, assignment, learning, reports);
         seat.done(done_code(outcome));
         view.communicator->close();
         return outcome;

@@ -174,7 +174,7 @@ void Agent::wake(Time now) {
     watch(now);
   }
   if (phase_ == Phase::kRunning) consider_joiners(now);
-  if (holding_.whole && holding_.step >= options_.last_step) return end_job(0, "");
+  if (holding_.step >= options_.last_step) return end_job(0, "");
   if (now >= next_ask_) ask(now);
   if (now >= deadline_) on_deadline(now);
 }
@@ -249,15 +249,8 @@ void Agent::applied(Time now, ViewNumber number, std::uint64_t step, bool bounda
 }
 
 void Agent::at_boundary(Time now) {
-  if (first_alive({}) != self()) {
-    deadline_ = now + options_.limits.join_grace + options_.limits.silent / 2 + place();
-    return;
-  }
-  const bool expected = std::any_of(askers_.begin(), askers_.end(), [&](const auto& entry) {
-    return nearly_level(entry.second, now) && !ready(entry.second, now);
-  });
-  if (!expected || now >= deadline_) return propose(now);
-  if (deadline_ == kNever) deadline_ = now + options_.limits.join_grace;
+  if (first_alive({}) == self()) return propose(now);
+  deadline_ = now + options_.limits.silent / 2 + place();
 }
 
 void Agent::step_failed(Time now, ViewNumber number, const std::vector<NodeId>& dead,
@@ -278,11 +271,13 @@ void Agent::want_boundary(Time now) {
 void Agent::identify(const JobIdentity& job, Credentials who) {
   options_.job = job;
   options_.who = std::move(who);
+  if (phase_ == Phase::kLooking) next_ask_ = now_;
 }
 
 void Agent::workers_changed(Time now, std::uint32_t workers) {
   now_ = now;
   const std::uint32_t before = std::exchange(holding_.workers, workers);
+  if (phase_ == Phase::kLooking && workers > before) next_ask_ = now;
   if (phase_ != Phase::kRunning || workers == before) return;
   if (workers < before) return want_change(now, {});
   want_boundary(now);
@@ -327,7 +322,6 @@ void Agent::end_job(std::int32_t code, std::string message) {
 
 void Agent::end(std::int32_t code, std::string message) {
   if (running_) order(StopWorkers{});
-  if (std::exchange(learning_, false)) order(StopLearning{});
   if (std::exchange(lock_held_, false)) order(DropLock{});
   proposal_.reset();
   enter(Phase::kEnded, kNever);

@@ -3,8 +3,8 @@
 // the same outputs, so the simulator runs what production runs. docs/elastic.md tells the protocol;
 // here is what an agent is at any time:
 //
-//   looking    in no view: asks the agents it knows until it is in one. When the job is ahead of
-//              what it holds it learns meanwhile
+//   looking    in no view: asks the agents it knows until it is in one. joining.h says what a node
+//              does meanwhile whose job is ahead of it
 //   running    in a view, its workers compute steps; or paused, with fewer than MIN nodes
 //   proposing  has stopped its workers and asks the others what they hold
 //   offering   has made a view of the answers and waits until its members have accepted
@@ -48,7 +48,6 @@ struct Limits {
   Time retry{1000};         // too few: tries again
   Time ask{500};            // who looks for the job asks again
   Time found{2000};         // the founder waits for the addresses it knows
-  Time join_grace{200};     // at a boundary, for learners that are nearly level
   Time unreachable{10000};  // two that did not reach each other are kept apart
 };
 
@@ -79,19 +78,16 @@ struct RunView {
 };
 // The next step's header says that all stop after it.
 struct AskBoundary {};
-// Receive the state from the members of `view`; the job is at `step`. Said again as it moves, and
-// to go on after StopLearning: nothing is stored from that on until then.
+// The members of `view` are ahead of this node, which may learn from them: the job is at `step`.
+// Said again and again.
 struct Learn {
   View view;
   std::uint64_t step = 0;
 };
-struct StopLearning {};
 // Once per step, whoever is told.
 struct SaveCheckpoint {
   std::uint64_t step = 0;
 };
-// Nobody who is here has anything whole: start from the newest checkpoint, or the initial weights.
-struct LoadCheckpoint {};
 struct TakeLock {};
 struct DropLock {};
 // End::code of a node that has left, as it was told to; the others go on.
@@ -101,8 +97,8 @@ struct End {
   std::int32_t code = 0;
   std::string message;
 };
-using Order = std::variant<Send, StopWorkers, RunView, AskBoundary, Learn, StopLearning,
-                           SaveCheckpoint, LoadCheckpoint, TakeLock, DropLock, End>;
+using Order = std::variant<Send, StopWorkers, RunView, AskBoundary, Learn, SaveCheckpoint, TakeLock,
+                           DropLock, End>;
 
 class Agent {
  public:
@@ -131,9 +127,7 @@ class Agent {
   // The step cannot be completed; the workers wait for StopWorkers.
   void step_failed(Time now, ViewNumber number, const std::vector<NodeId>& dead,
                    const std::vector<NodeId>& silent);
-  void learned(Time now, std::uint64_t step, bool whole);  // what a learner holds now
-  void loaded(Time now, std::uint64_t step);               // a checkpoint
-  void leave(Time now);                                    // SIGTERM
+  void leave(Time now);  // SIGTERM
   void lock(Time now, bool held);
   // InvalidArgument, DataError, "our bug" (R5): ends the job everywhere.
   void fail(Time now, std::int32_t code, std::string message);
@@ -193,11 +187,7 @@ class Agent {
   void on(Time now, const Peer& from, const Beat& m);
   void on(Time now, const Peer& from, const Suspect& m);
   void on(Time now, const Peer& from, const Ended& m);
-  // The driver's business.
-  void on(Time, const Peer&, const Fetch&) {}
-  void on(Time, const Peer&, const Chunk&) {}
-  void on(Time, const Peer&, const Gradient&) {}
-  void on(Time, const Peer&, const Fact&) {}
+  void on(Time, const Peer&, const Fact&) {}  // the driver's business
   NodeId first_alive(const std::vector<NodeId>& besides) const;
   bool unreachable(NodeId node) const;
   void learn_dead(const std::vector<NodeId>& dead);
@@ -239,7 +229,6 @@ class Agent {
   bool heard_lately(const Asker& asker, Time now) const;
   bool fresh(const Asker& asker, Time now) const;
   bool ready(const Asker& asker, Time now) const;
-  bool nearly_level(const Asker& asker, Time now) const;
   bool fits(const Ask& ask) const;
   void consider_joiners(Time now);
 
@@ -258,7 +247,6 @@ class Agent {
   bool stopping_ = false;  // and are told to stop
   bool boundary_asked_ = false;
   bool boundary_ = false;  // the workers have stopped after a step, as its header said
-  bool learning_ = false;
   bool lock_held_ = false;
   std::optional<Proposal> proposal_;
   std::optional<Debt> debt_;

@@ -1,4 +1,4 @@
-// Without a view: finding the job, founding it, becoming level.
+// Without a view: finding the job, or founding it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -101,26 +101,7 @@ void Agent::on(Time now, const Peer& from, const Told& m) {
     if (phase_ == Phase::kLooking && !view_.exists()) found(now);
     return;
   }
-  const bool level = holding_.whole && holding_.step + 1 >= m.step;
-  // Its workers may still be writing.
-  if (stopping_ || (level && !learning_)) return;
-  learning_ = true;
-  order(Learn{view_, m.step});
-}
-
-void Agent::learned(Time now, std::uint64_t step, bool whole) {
-  now_ = now;
-  if (!learning_ || phase_ == Phase::kEnded) return;
-  const bool news = whole && (!holding_.whole || holding_.step != step);
-  holding_.step = step;
-  holding_.whole = whole;
-  if (news && phase_ == Phase::kLooking) ask(now);
-}
-
-void Agent::loaded(Time now, std::uint64_t step) {
-  now_ = now;
-  holding_.step = step;
-  holding_.whole = true;
+  if (!stopping_ && holding_.step < m.step) order(Learn{view_, m.step});
 }
 
 // ---- who is asked ----
@@ -138,15 +119,7 @@ bool Agent::fresh(const Asker& asker, Time now) const {
 
 bool Agent::ready(const Asker& asker, Time now) const {
   const Holding& h = asker.ask.holding;
-  return fresh(asker, now) && h.whole && h.workers > 0 && !h.leaving &&
-         rules_.may_compute(h, holding_.step);
-}
-
-// It will be ready at this step, or is.
-bool Agent::nearly_level(const Asker& asker, Time now) const {
-  const Holding& h = asker.ask.holding;
-  const std::uint64_t step_before = holding_.step == 0 ? 0 : holding_.step - 1;
-  return fresh(asker, now) && h.workers > 0 && !h.leaving && rules_.may_compute(h, step_before);
+  return fresh(asker, now) && h.workers > 0 && !h.leaving;
 }
 
 Told Agent::tell(Time now, const Peer& from, const Ask& m) const {

@@ -45,12 +45,8 @@ void Agent::propose(Time now) {
   ask_members(view_);
   for (const View& view : accepted_) ask_members(view);
   for (const View& view : doubtful_) ask_members(view);
-  // Where nobody else is left, whoever begins again from a checkpoint.
-  const bool everybody = !view_.exists() || !holding_.whole;
   for (const auto& [id, asker] : askers_) {
-    if (fresh(asker, now) && (everybody || nearly_level(asker, now))) {
-      asked.emplace(id, asker.peer);
-    }
+    if (!view_.exists() ? fresh(asker, now) : ready(asker, now)) asked.emplace(id, asker.peer);
   }
   std::erase_if(asked, [&](const auto& entry) {
     return entry.first == self() || dead_.contains(entry.first);
@@ -175,16 +171,10 @@ void Agent::decide(Time now) {
 
 void Agent::nobody_computes(Time now) {
   if (holding_.leaving) {
-    if (holding_.whole) order(SaveCheckpoint{holding_.step});
+    order(SaveCheckpoint{holding_.step});
     return end(kHasLeft, "left; nobody else is there to go on");
   }
-  const bool lost = !rules_.highest_step(proposal_->answers);
-  wait(now, lost ? "a checkpoint, because nobody is left who holds the state"
-                 : "workers that can compute");
-  if (lost) order(LoadCheckpoint{});
-  // Who has nothing whole leaves the next turn to those that answered: the one that holds the state
-  // may be waiting to save it and leave.
-  if (!lost && !holding_.whole) deadline_ += options_.limits.install;
+  wait(now, "workers that can compute");
 }
 
 void Agent::wait(Time now, std::string why) {
@@ -262,8 +252,6 @@ void Agent::on(Time now, const Peer& from, const Propose& m) {
   promised_ = m.number;
   proposal_.reset();
   debt_ = Debt{from, m};
-  // What it answers it must still hold when the view comes.
-  if (std::exchange(learning_, false)) order(StopLearning{});
   enter(Phase::kAnswered, now + options_.limits.install + place());
   stop_workers();
   pay_debt(now);
@@ -309,7 +297,6 @@ void Agent::know_installed(const View& view) {
   std::erase_if(accepted_, [&](const View& v) { return v.number <= view_.number; });
   // It was made a member and has not heard of it in time: another view has to follow.
   if (phase_ == Phase::kLooking && in_view()) {
-    if (std::exchange(learning_, false)) order(StopLearning{});
     enter(Phase::kAnswered, now_ + options_.limits.install + place());
   }
 }
@@ -322,7 +309,7 @@ bool Agent::install_accepted(Time now, ViewNumber number) {
   if (it == accepted_.end()) return false;
   const View view = *it;
   const Member* own = view.find(self());
-  const bool holds = !own || (holding_.whole && holding_.step == own->step);
+  const bool holds = !own || holding_.step == own->step;
   if (promised_ == number && holds && (phase_ == Phase::kAnswered || phase_ == Phase::kLooking)) {
     install(now, view);
     return true;
@@ -342,7 +329,6 @@ void Agent::install(Time now, const View& view) {
     if (holding_.leaving) return end(kHasLeft, "left the job, which goes on without this node");
     return look(now);
   }
-  if (std::exchange(learning_, false)) order(StopLearning{});
   enter(Phase::kRunning, kNever);
   next_beat_ = now + options_.limits.beat;
   for (const Member& member : view_.members) {

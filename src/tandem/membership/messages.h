@@ -6,7 +6,6 @@
 //   Beat ⇄ Beat                      the leader and each of its members are alive
 //   Suspect ─→                       a member tells the leader what it has seen
 //   Ended ─→                         the job is over
-//   Fetch ─→ Chunk, Gradient         the state for learners; the driver sends the bytes behind them
 //   Fact ─→                          what drivers tell each other
 #pragma once
 
@@ -49,7 +48,7 @@ struct Ask {
 enum class Verdict : std::uint8_t {
   kWait,    // no view yet, or none that goes on
   kAsk,     // the first member of the view decides
-  kLearn,   // receive the state from the members; you will be in a view when you are level
+  kLearn,   // a member gives you the state; you are in the next view that begins with you ready
   kSpare,   // the job has MAX nodes
   kRefuse,  // the job does not take you; `reason` says why
 };
@@ -106,33 +105,13 @@ struct Ended {
   std::string message;
 };
 
-// Asks for chunks of the state, and for the gradients of these chunks from then on, for as long as
-// it is said again (Limits::subscription).
-struct Fetch {
-  std::vector<std::uint32_t> chunks;      // to send now
-  std::vector<std::uint32_t> subscribed;  // whose gradients to send
-};
-
-// In front of the bytes of a chunk as it is after `step`.
-struct Chunk {
-  std::uint32_t index = 0;
-  std::uint64_t step = 0;
-  std::uint64_t bytes = 0;
-};
-
-// In front of the reduced gradient of `step` for one chunk.
-struct Gradient {
-  std::uint32_t index = 0;
-  std::uint64_t step = 0;
-  std::uint64_t bytes = 0;
-};
-
 enum class FactKind : std::uint8_t {
   kHello,     // the connection is authentic; nothing else
   kDecision,  // what was decided once for the whole job
   kPlace,     // where the workers of view `number` meet
   kQuestion,  // of a person, passed on; number: who passes it on, and its how manieth
   kReply,     // to the kQuestion with this number
+  kLearner,   // where a node waits that learns the job's state from the receiver
 };
 
 // The agent (agent.h) ignores it.
@@ -142,7 +121,7 @@ struct Fact {
   std::string text;
 };
 
-using Message = std::variant<Ask, Told, Propose, Answer, Offer, Accept, Install, Beat, Suspect,
-                             Ended, Fetch, Chunk, Gradient, Fact>;
+using Message =
+    std::variant<Ask, Told, Propose, Answer, Offer, Accept, Install, Beat, Suspect, Ended, Fact>;
 
 }  // namespace tandem::membership

@@ -39,17 +39,10 @@ bool Rules::may_install(const View& view, const std::set<NodeId>& accepted_by) c
                      [&](const Member& m) { return accepted_by.contains(m.peer.id); });
 }
 
-std::optional<std::uint64_t> Rules::highest_step(const Answers& answers) const {
-  std::optional<std::uint64_t> highest;
-  for (const auto& [id, heard] : answers) {
-    const Holding& h = heard.answer.holding;
-    if (h.whole) highest = std::max(highest.value_or(0), h.step);
-  }
+std::uint64_t Rules::highest_step(const Answers& answers) const {
+  std::uint64_t highest = 0;
+  for (const auto& [id, heard] : answers) highest = std::max(highest, heard.answer.holding.step);
   return highest;
-}
-
-bool Rules::may_compute(const Holding& holding, std::uint64_t step) const {
-  return holding.step + 1 >= step;
 }
 
 bool Rules::must_pause(std::size_t nodes, const Bounds& bounds) const {
@@ -114,23 +107,17 @@ std::vector<const Heard*> in_order(const View& base, const Answers& answers) {
   return result;
 }
 
-bool can_compute(const Rules& rules, const Holding& h, std::uint64_t step) {
-  return h.whole && h.workers > 0 && !h.leaving && rules.may_compute(h, step);
-}
-
 }  // namespace
 
 View next_view(const Rules& rules, const View& base, const Answers& answers, const Bounds& bounds) {
   View view;
-  const std::optional<std::uint64_t> step = rules.highest_step(answers);
-  if (!step) return view;
-  view.step = *step;
+  view.step = rules.highest_step(answers);
   std::vector<const Heard*> chosen;
   const std::vector<const Heard*> candidates = in_order(base, answers);
   for (const Heard* heard : candidates) {
     const Holding& h = heard->answer.holding;
-    if (h.whole && h.step == view.step && view.source.id == 0) view.source = heard->peer;
-    if (!can_compute(rules, h, view.step) || chosen.size() == bounds.max_nodes) continue;
+    if (h.step == view.step && view.source.id == 0) view.source = heard->peer;
+    if (h.workers == 0 || h.leaving || chosen.size() == bounds.max_nodes) continue;
     const bool reaches_all = std::all_of(chosen.begin(), chosen.end(), [&](const Heard* other) {
       return reach_each_other(*heard, *other);
     });

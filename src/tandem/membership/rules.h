@@ -6,7 +6,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -52,12 +51,9 @@ class Rules {
   virtual bool may_install(const View& view, const std::set<NodeId>& accepted_by) const;
 
   // The step at which the next view starts: the highest that anybody holds (R2), also one that
-  // leaves or whose workers are being started again. None if nobody holds anything whole.
-  virtual std::optional<std::uint64_t> highest_step(const Answers& answers) const;
-
-  // Whether a node that holds `holding` takes part in a view that starts at `step`. Further behind
-  // than one step it becomes a learner (R2).
-  virtual bool may_compute(const Holding& holding, std::uint64_t step) const;
+  // leaves or whose workers are being started again. The workers of a view bring those of its
+  // members that are behind to it, from whatever step (dist::GradientEngine::level).
+  virtual std::uint64_t highest_step(const Answers& answers) const;
 
   // Fewer nodes than MIN do not train.
   virtual bool must_pause(std::size_t nodes, const Bounds& bounds) const;
@@ -68,13 +64,6 @@ class Rules {
   // Two different failures that look the same at the same step: a bug or bad data, not the weather
   // (R5).
   virtual const Fault* repeated(std::span<const Fault> faults) const;
-};
-
-// The workers of a view bring those that are behind to its step (dist::GradientEngine::level), from
-// whatever step: a node need not be level before it is a member. docs/design/0016 says why.
-class LevelledInViews final : public Rules {
- public:
-  bool may_compute(const Holding&, std::uint64_t) const override { return true; }
 };
 
 // The view that follows `base` out of what was answered: members in the order of `base`, then

@@ -35,7 +35,6 @@ struct ViewNumber {
 // finish because the whole gradient is there. Steps are counted from 1; 0: the initial weights.
 struct Holding {
   std::uint64_t step = 0;
-  bool whole = true;  // false: a learner's copy whose parts are of different steps
   std::uint32_t workers = 0;
   bool leaving = false;  // has been told to end (SIGTERM)
   friend bool operator==(const Holding&, const Holding&) = default;

@@ -25,7 +25,7 @@ void fields(A& a, M& m) {
 }
 template <class A, Is<Holding> M>
 void fields(A& a, M& m) {
-  a(m.step, m.whole, m.workers, m.leaving);
+  a(m.step, m.workers, m.leaving);
 }
 template <class A, Is<Member> M>
 void fields(A& a, M& m) {
@@ -82,18 +82,6 @@ void fields(A& a, M& m) {
 template <class A, Is<Ended> M>
 void fields(A& a, M& m) {
   a(m.code, m.message);
-}
-template <class A, Is<Fetch> M>
-void fields(A& a, M& m) {
-  a(m.chunks, m.subscribed);
-}
-template <class A, Is<Chunk> M>
-void fields(A& a, M& m) {
-  a(m.index, m.step, m.bytes);
-}
-template <class A, Is<Gradient> M>
-void fields(A& a, M& m) {
-  a(m.index, m.step, m.bytes);
 }
 template <class A, Is<Fact> M>
 void fields(A& a, M& m) {
@@ -183,7 +171,7 @@ class Reader {
     } else if constexpr (std::is_same_v<T, Verdict>) {
       value = choice(Verdict::kRefuse, "verdict");
     } else if constexpr (std::is_same_v<T, FactKind>) {
-      value = choice(FactKind::kReply, "fact");
+      value = choice(FactKind::kLearner, "fact");
     } else if constexpr (std::is_integral_v<T>) {
       std::uint64_t bits = 0;
       int shift = 0;

@@ -1,0 +1,65 @@
+// The other end of state_source.h: a node that holds nothing takes a job's state while the job
+// trains, and applies the updates that follow with the job's own optimizer. What it has counts for
+// nothing until GradientEngine::level() has found it right in the node's first view
+// (docs/design/0024): until then the state is being replaced (ModelState::begin_replacing).
+//
+// Thread-safety: one thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tandem/comm/api/communicator.h"
+#include "tandem/dist/learner_ledger.h"
+#include "tandem/dist/lessons.h"
+#include "tandem/dist/model_state.h"
+#include "tandem/kernels/context.h"
+
+namespace tandem::dist {
+
+class StateLearner {
+ public:
+  // `connection`: the sender is rank 1. `model`: nothing of it is needed any more, and nobody else
+  // writes to it; it, the optimizer and the context must outlive the object.
+  StateLearner(std::unique_ptr<comm::Communicator> connection, const kernels::Context& context,
+               ModelState& model, optim::Optimizer& optimizer);
+
+  // Takes what comes, for about so long or until all of a step is here; returns whether anything
+  // has come. Throws CommError when
+  // the sender is gone, has another model, or says what makes no sense.
+  bool take(std::chrono::milliseconds patience);
+  // The steps are faster than the connection: there is no hope of becoming level.
+  bool too_slow() const { return too_slow_; }
+  // All of the state is here, after this step.
+  std::optional<std::uint64_t> level_at() const { return ledger_.whole_at(); }
+  // In the view: takes what is left until the state is that of `step`. False: it will not be, for
+  // nothing has come for a while, or the sender is gone.
+  bool reach(std::uint64_t step);
+  // Bytes that have come.
+  std::uint64_t received() const { return received_; }
+
+ private:
+  bool wait_for_notice(std::chrono::milliseconds patience);
+  void obey_notice();
+  void check_hello() const;
+  void take_chunk();
+  void take_gradient();
+  std::size_t checked_chunk() const;
+
+  std::unique_ptr<comm::Communicator> connection_;
+  const kernels::Context& context_;
+  ModelState& model_;
+  optim::Optimizer& optimizer_;
+  LearnerLedger ledger_;
+  Notice notice_;
+  std::optional<comm::Request> next_;  // notice
+  std::vector<float> values_;
+  bool greeted_ = false;
+  bool too_slow_ = false;
+  std::uint64_t received_ = 0;
+};
+
+}  // namespace tandem::dist

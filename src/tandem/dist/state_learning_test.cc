@@ -1,0 +1,345 @@
+// A node that learns the state of a job while the job trains has the job's bits, or nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "tandem/comm/api/test_ranks.h"
+#include "tandem/core/error.h"
+#include "tandem/dist/gradient_engine.h"
+#include "tandem/dist/state_learner.h"
+#include "tandem/dist/state_source.h"
+#include "tandem/kernels/kernel_set.h"
+#include "tandem/kernels/scratch.h"
+
+namespace tandem::dist {
+namespace {
+
+using comm::Communicator;
+using comm::testing::CardBoard;
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kChunks = 6;
+
+nn::ParameterLayout test_layout() {
+  nn::ParameterLayout layout;
+  layout.add("bias", {300}, nn::ParameterKind::kBias);
+  layout.add("fixed", {1000}, nn::ParameterKind::kWeight, /*trainable=*/false);
+  layout.add("weight", {600, 600}, nn::ParameterKind::kWeight);
+  return layout;
+}
+
+float noise(std::uint64_t i, std::uint64_t step) {
+  std::uint64_t x = (i + 1) * 0xbf58476d1ce4e5b9ull ^ (step + 1) * 0x94d049bb133111ebull;
+  x ^= x >> 31;
+  x *= 0xd6e8feb86659fd93ull;
+  return static_cast<float>(static_cast<std::int32_t>(x >> 32)) / 2147483648.0f;
+}
+
+// A node: its memory, and what it computes with.
+struct Node {
+  explicit Node(optim::OptimizerName name = optim::OptimizerName::kAdamwTorch)
+      : optimizer(optim::make_optimizer({.name = name, .weight_decay = 0.01}, layout)),
+        model(nullptr, {.elements = layout.size(),
+                        .bf16_elements = layout.bf16_size(),
+                        .optimizer_state_elements = optimizer->state_elements(),
+                        .pieces = optimizer->pieces(),
+                        .record_values = 1}) {}
+
+  // The weights with which a job begins.
+  void fill() {
+    for (std::size_t i = 0; i < model.elements(); ++i) model.weights()[i] = noise(i, 0);
+    model.set_filled();
+  }
+  void step(GradientEngine& engine) {
+    const std::uint64_t step = model.step() + 1;
+    for (std::size_t i = 0; i < model.elements(); ++i) engine.gradient(0)[i] = noise(i, step);
+    engine.gradient_ready(0, model.elements());
+    engine.finish();
+    const double record[] = {static_cast<double>(step)};
+    engine.update(
+        context, *optimizer,
+        {.step = step, .learning_rate = 0.01 / static_cast<double>(step), .gradient_scale = 0.5},
+        record);
+  }
+  bool equals(const Node& other) const {
+    return std::ranges::equal(model.weights(), other.model.weights()) &&
+           std::ranges::equal(model.optimizer_state(), other.model.optimizer_state());
+  }
+
+  nn::ParameterLayout layout = test_layout();
+  ThreadPool threads{2};
+  kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures::detect(), "");
+  kernels::Scratch scratch{2};
+  kernels::Context context{threads, kernels, scratch};
+  std::unique_ptr<optim::Optimizer> optimizer;
+  ModelState model;
+};
+
+comm::Options short_waits() {
+  comm::Options options = comm::testing::test_options(0);
+  options.timeout = milliseconds(60000);
+  return options;
+}
+
+std::unique_ptr<Communicator> end_of(CardBoard& board, int rank) {
+  return Communicator::create(rank, 2, board.exchange_of(rank), /*loopback_only=*/true,
+                              short_waits());
+}
+
+// A job of one node that trains, and a node that learns from it.
+class Learners : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    job_.fill();
+    engine_.emplace(nullptr, job_.context, job_.model,
+                    GradientEngineOptions{.logical_shards = 1, .source = &source_});
+  }
+  std::unique_ptr<StateLearner> learner_of(StateSource& source, Node& node) {
+    boards_.push_back(std::make_unique<CardBoard>(2));
+    CardBoard& board = *boards_.back();
+    source.teach([&board](const std::function<bool()>&) { return end_of(board, kSourceRank); });
+    return std::make_unique<StateLearner>(end_of(board, kLearnerRank), node.context, node.model,
+                                          *node.optimizer);
+  }
+  // The job trains until the learner has all of a step.
+  void train_until_level(StateLearner& learner) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!learner.level_at()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), limit);
+      job_.step(*engine_);
+      learner.take(milliseconds(10));
+    }
+  }
+
+  Node job_;
+  StateSource source_{job_.model};
+  std::optional<GradientEngine> engine_;
+  std::vector<std::unique_ptr<CardBoard>> boards_;
+};
+
+class LearnersOf : public Learners, public ::testing::WithParamInterface<optim::OptimizerName> {};
+
+TEST_P(LearnersOf, BecomeLevelWhileTheJobTrains) {
+  Node job(GetParam()), node(GetParam());
+  job.fill();
+  StateSource source(job.model);
+  GradientEngine engine(nullptr, job.context, job.model, {.logical_shards = 1, .source = &source});
+  const auto learner = learner_of(source, node);
+  while (!learner->level_at()) {
+    job.step(engine);
+    learner->take(milliseconds(10));
+  }
+  for (int i = 0; i < 3; ++i) job.step(engine);
+  ASSERT_TRUE(learner->reach(job.model.step()));
+  EXPECT_TRUE(node.equals(job));
+  EXPECT_FALSE(node.model.filled()) << "what was learned counts";
+  EXPECT_EQ(node.model.step(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, LearnersOf,
+                         ::testing::Values(optim::OptimizerName::kAdamwTorch,
+                                           optim::OptimizerName::kSgd,
+                                           optim::OptimizerName::kAdagrad));
+
+TEST_F(Learners, AnUpdateThatTheSourceHasNotSeenIsSentAsItIs) {
+  Node node;
+  const auto learner = learner_of(source_, node);
+  train_until_level(*learner);
+  // As level() does with a state from elsewhere.
+  engine_.emplace(nullptr, job_.context, job_.model,
+                  GradientEngineOptions{.logical_shards = 1, .source = &source_});
+  for (float& weight : job_.model.weights()) weight += 1;
+  job_.model.set_step(job_.model.step() + 1, std::vector<double>{0.0});
+  EXPECT_FALSE(learner->reach(job_.model.step())) << "of a state that nobody may read";
+  source_.settled(job_.model.step());
+  ASSERT_TRUE(learner->reach(job_.model.step()));
+  EXPECT_TRUE(node.equals(job_));
+}
+
+TEST_F(Learners, SeveralAtOnce) {
+  Node one, other;
+  const auto first = learner_of(source_, one);
+  train_until_level(*first);
+  const auto second = learner_of(source_, other);
+  EXPECT_EQ(source_.learners(), 2u);
+  train_until_level(*second);
+  ASSERT_TRUE(first->reach(job_.model.step()));
+  ASSERT_TRUE(second->reach(job_.model.step()));
+  EXPECT_TRUE(one.equals(job_) && other.equals(job_));
+}
+
+// Gradients that find no room are left out, and their chunks are sent again.
+TEST_F(Learners, WhoTakesNothingForAWhileBecomesLevelLater) {
+  Node node;
+  const auto learner = learner_of(source_, node);
+  train_until_level(*learner);
+  for (int i = 0; i < 6; ++i) job_.step(*engine_);
+  while (learner->level_at() != job_.model.step()) {
+    learner->take(milliseconds(10));
+    if (learner->too_slow()) return;  // it was told so
+    if (!learner->level_at()) job_.step(*engine_);
+  }
+  EXPECT_TRUE(node.equals(job_));
+}
+
+TEST_F(Learners, HearWhenTheSourceIsGone) {
+  Node node, job;
+  job.fill();
+  auto source = std::make_unique<StateSource>(job.model);
+  const auto learner = learner_of(*source, node);
+  source.reset();
+  EXPECT_THROW(while (true) learner->take(milliseconds(100)), CommError);
+  EXPECT_FALSE(learner->reach(1));
+}
+
+TEST_F(Learners, ThatAreGoneAreForgotten) {
+  Node node;
+  auto learner = learner_of(source_, node);
+  train_until_level(*learner);
+  learner.reset();
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (source_.learners() > 0 && std::chrono::steady_clock::now() < limit) job_.step(*engine_);
+  EXPECT_EQ(source_.learners(), 0u);
+}
+
+// Neither Adafactor's state, nor more learners than there is memory for.
+TEST_F(Learners, AreNotServedWhereThatCannotBe) {
+  Node adafactor(optim::OptimizerName::kAdafactor);
+  EXPECT_FALSE(can_be_learned(adafactor.model));
+  std::atomic<bool> go{false};
+  StateSource source(job_.model);
+  for (std::size_t i = 0; i < StateSource::kMostLearners + 3; ++i) {
+    source.teach([&](const std::function<bool()>& over) -> std::unique_ptr<Communicator> {
+      while (!go && !over()) std::this_thread::sleep_for(milliseconds(1));
+      raise<CommError>("nobody came");
+    });
+  }
+  EXPECT_EQ(source.learners(), StateSource::kMostLearners);
+  go = true;
+}
+
+// ---- what a source says that is none ----
+
+class BadLessons : public ::testing::TestWithParam<std::pair<Notice, const char*>> {};
+
+TEST_P(BadLessons, EndTheTransfer) {
+  Node node;
+  CardBoard board(2);
+  std::thread liar([&] {
+    const auto communicator = end_of(board, kSourceRank);
+    Notice hello{Lesson::kHello, node.model.elements(), node.model.optimizer_state().size()};
+    Notice notice = GetParam().first;
+    if (notice.kind != Lesson::kHello)
+      communicator->send(std::span<const std::uint64_t>(words_of(hello)), kLearnerRank);
+    communicator->send(std::span<const std::uint64_t>(words_of(notice)), kLearnerRank);
+    try {
+      while (true) communicator->progress(milliseconds(10));
+    } catch (const CommError&) {
+    }
+  });
+  {
+    StateLearner learner(end_of(board, kLearnerRank), node.context, node.model, *node.optimizer);
+    try {
+      while (true) learner.take(milliseconds(100));
+    } catch (const CommError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(GetParam().second));
+    }
+  }
+  liar.join();
+  EXPECT_FALSE(node.model.filled());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Say, BadLessons,
+    ::testing::Values(
+        std::pair(Notice{Lesson::kHello, 5, 10}, "the sender has 5 weights"),
+        std::pair(Notice{Lesson::kChunk, kChunks, 1}, "chunk 6 of a state of 6"),
+        std::pair(Notice{Lesson::kChunk, ~std::uint64_t{0}, 1}, "chunk 18446744073709551615"),
+        std::pair(Notice{Lesson::kGradient, kChunks + 1, 1}, "chunk 7 of a state of 6"),
+        std::pair(Notice{Lesson::kGradient, 0, 1}, "the gradient of step 1 came for a chunk"),
+        std::pair(Notice{static_cast<Lesson>(77), 0, 1}, "makes no sense (lesson 77)")));
+
+// ---- the first view ----
+
+// A node that has trained meets one that has learned from it, in a view of both.
+struct View {
+  bool moves = false;  // weights
+  bool level_before = true;
+  std::function<void(Node&)> before_it = {};  // at the node that has learned
+};
+
+void meet(const View& view) {
+  Node job, node;
+  job.fill();
+  StateSource source(job.model);
+  CardBoard board(2);
+  std::atomic<bool> level{false};
+  std::atomic<std::size_t> arrivals{0};
+  const auto train = [&] {
+    GradientEngine engine(nullptr, job.context, job.model,
+                          {.logical_shards = 1, .source = &source});
+    source.teach([&](const std::function<bool()>&) { return end_of(board, kSourceRank); });
+    do {
+      job.step(engine);
+      std::this_thread::sleep_for(milliseconds(20));  // for who learns
+    } while (!level);
+  };
+  const auto errors = comm::testing::run_threads(
+      2,
+      [&](Communicator& communicator) {
+        const bool trains = communicator.rank() == 0;
+        std::optional<StateLearner> learner;
+        if (trains) {
+          train();
+        } else {
+          learner.emplace(end_of(board, kLearnerRank), node.context, node.model, *node.optimizer);
+          while (view.level_before && !learner->level_at()) learner->take(milliseconds(10));
+          level = true;
+          if (view.before_it) view.before_it(node);
+        }
+        Node& own = trains ? job : node;
+        GradientEngine engine(&communicator, own.context, own.model,
+                              {.source = trains ? &source : nullptr});
+        const Levelled levelled =
+            engine.level({.account = trains ? "an account" : "",
+                          .arrives =
+                              [&](const std::string& account) {
+                                if (account == "an account" && !node.model.filled()) ++arrivals;
+                              },
+                          .learner = trains ? nullptr : &*learner});
+        EXPECT_EQ(levelled.moved, view.moves);
+        EXPECT_EQ(levelled.step, job.model.step());
+      },
+      [](int rank) {
+        comm::Options options = short_waits();
+        options.node_id = rank == 0 ? "a" : "b";
+        return options;
+      });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+  EXPECT_EQ(arrivals, 1u) << "the account comes once, before the state counts";
+  EXPECT_TRUE(node.model.filled() && node.model.step() == job.model.step());
+  EXPECT_TRUE(node.equals(job));
+  EXPECT_EQ(node.model.record(), job.model.record());
+  const auto bits = [](bfloat16 value) { return std::bit_cast<std::uint16_t>(value); };
+  for (std::size_t i = 0; i < node.model.bf16_weights().size(); ++i)
+    ASSERT_EQ(bits(node.model.bf16_weights()[i]), bits(to_bfloat16(node.model.weights()[i]))) << i;
+}
+
+TEST(LearnersView, WhatWasLearnedCounts) { meet({}); }
+
+TEST(LearnersView, WhatWasLearnedWrongIsSentAgain) {
+  meet({.moves = true, .before_it = [](Node& node) { node.model.optimizer_state()[7] += 1; }});
+}
+
+TEST(LearnersView, WhoHasNotLearnedAllGetsAll) { meet({.moves = true, .level_before = false}); }
+
+}  // namespace
+}  // namespace tandem::dist

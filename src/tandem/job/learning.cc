@@ -1,0 +1,111 @@
+#include "tandem/job/learning.h"
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/exchange.h"
+
+namespace tandem::job {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kMeeting{10};
+constexpr seconds kTransfer{20};  // one message; the other end may be stopped for a while
+// Who is not level yet hears nothing for so long: then the sender is busy with something else than
+// steps.
+constexpr seconds kSilence{60};
+constexpr milliseconds kTurn{20};  // between looks for the view
+constexpr std::size_t kMostPlace = 4096;
+
+// The two ends of a transfer meet: the learner is rank 0 and has opened the place.
+std::unique_ptr<comm::Communicator> meet(rendezvous::MeetingPlace place, int rank,
+                                         const World& alone, const std::function<bool()>& over) {
+  rendezvous::ExchangeOptions meeting;
+  meeting.timeout = kMeeting;
+  meeting.check = [&over] {
+    if (over()) raise<CommError>("the transfer of a state was given up before it began");
+  };
+  const auto exchange = [&](const std::string& card) {
+    return rendezvous::exchange_cards_at(std::move(place), rank, 2, card, meeting);
+  };
+  comm::Options options = alone.view_options;
+  options.timeout = kTransfer;
+  options.transport = {};  // not an MPI's: the two are in no world of ranks
+  options.worker = {};
+  return comm::Communicator::create(rank, 2, exchange, /*loopback_only=*/false, options,
+                                    alone.identity.interface);
+}
+
+}  // namespace
+
+Learning::Learning(const World& alone, const kernels::Context& context, const Weights& weights)
+    : seat_(*alone.seat),
+      alone_(alone),
+      context_(context),
+      weights_(weights),
+      source_(*weights.state) {
+  if (!weights.optimizer) return;
+  seat_.on_learner([this](const std::string& place) {
+    source_.teach([this, place](const std::function<bool()>& over) {
+      return meet({.listener = {}, .text = place}, dist::kSourceRank, alone_, over);
+    });
+  });
+}
+
+Learning::~Learning() { seat_.on_learner({}); }
+
+void Learning::learn() {
+  using elastic::Learned;
+  learner_.reset();
+  if (!weights_.optimizer || !dist::can_be_learned(*weights_.state)) {
+    const char* const why = "this optimizer's state is not learned chunk by chunk";
+    return seat_.learned(Learned::kNever, 0, weights_.optimizer ? why : "nothing is trained");
+  }
+  try {
+    begin();
+    follow();
+  } catch (const CommError& error) {
+    learner_.reset();
+    seat_.learned(Learned::kNothing, 0, error.what());
+  }
+}
+
+void Learning::begin() {
+  rendezvous::MeetingPlace place =
+      rendezvous::open_meeting_place(alone_.identity.interface, kMostPlace);
+  seat_.learns_at(place.text);
+  learner_.emplace(meet(std::move(place), dist::kLearnerRank, alone_,
+                        [this] { return seat_.learning_is_over(); }),
+                   context_, *weights_.state, *weights_.optimizer);
+}
+
+// Until the view is there, or another sender is. What is still missing then comes in
+// GradientEngine::level().
+void Learning::follow() {
+  bool told = false;
+  auto heard = Clock::now();
+  while (!seat_.learning_is_over()) {
+    const auto now = Clock::now();
+    if (learner_->take(kTurn)) heard = now;
+    if (told) continue;
+    if (learner_->too_slow()) {
+      learner_.reset();
+      return seat_.learned(elastic::Learned::kNever, 0,
+                           "the steps of the job are faster than the connection to it");
+    }
+    if (const auto step = learner_->level_at()) {
+      told = true;
+      seat_.learned(elastic::Learned::kLevel, *step, "");
+    }
+    if (!told && now > heard + kSilence)
+      raise<CommError>("nothing of the state has come for {} s", kSilence.count());
+  }
+}
+
+}  // namespace tandem::job

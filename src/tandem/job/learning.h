@@ -1,0 +1,45 @@
+// A worker's two parts in a join (docs/design/0024): it takes the state of a job that runs before
+// it is in a view, and it sends its own to nodes that come.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "tandem/dist/state_learner.h"
+#include "tandem/dist/state_source.h"
+#include "tandem/elastic/seat.h"
+#include "tandem/job/model.h"
+#include "tandem/job/world.h"
+#include "tandem/kernels/context.h"
+
+namespace tandem::job {
+
+class Learning {
+ public:
+  // From now on learners that the agent names are served. All must outlive the object. `alone`: the
+  // worker's world, with its seat.
+  Learning(const World& alone, const kernels::Context& context, const Weights& weights);
+  ~Learning();
+  Learning(const Learning&) = delete;
+  Learning& operator=(const Learning&) = delete;
+
+  // For elastic::Seat::next_view().
+  void learn();
+  // What was learned for the view that begins, or null.
+  dist::StateLearner* learner() { return learner_ ? &*learner_ : nullptr; }
+  void forget() { learner_.reset(); }
+  dist::StateSource& source() { return source_; }
+
+ private:
+  void begin();
+  void follow();
+
+  elastic::Seat& seat_;
+  const World& alone_;
+  const kernels::Context& context_;
+  const Weights& weights_;
+  dist::StateSource source_;
+  std::optional<dist::StateLearner> learner_;
+};
+
+}  // namespace tandem::job
