@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <span>
@@ -67,7 +68,7 @@ std::string record_text(const std::vector<double>& record) {
 std::vector<double> record_from(std::string_view text) {
   if (text.size() % sizeof(double) != 0) raise<CommError>("a step's record is cut short");
   std::vector<double> record(text.size() / sizeof(double));
-  std::memcpy(record.data(), text.data(), text.size());
+  std::copy(text.begin(), text.end(), reinterpret_cast<char*>(record.data()));
   return record;
 }
 

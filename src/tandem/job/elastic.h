@@ -12,6 +12,7 @@
 #include "tandem/core/json.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/elastic/seat.h"
+#include "tandem/job/console.h"
 #include "tandem/job/world.h"
 #include "tandem/trainer/keeper.h"
 
@@ -77,6 +78,21 @@ class ViewKeeper final : public trainer::Keeper {
   Progress progress_;
   Results of_this_stage_;
   std::string lines_;
+};
+
+// While it lives, the agent prints the log, together with where the job is: whoever dies, an entry
+// is printed once. What has not been told when the view ends is said again in the next.
+class DivertedLog {
+ public:
+  DivertedLog(Console& console, ViewKeeper& keeper) : console_(console) {
+    if (keeper.speaks()) console_.divert_log([&](const std::string& line) { keeper.print(line); });
+  }
+  ~DivertedLog() { console_.divert_log({}); }
+  DivertedLog(const DivertedLog&) = delete;
+  DivertedLog& operator=(const DivertedLog&) = delete;
+
+ private:
+  Console& console_;
 };
 
 // The ranks of a view meet. Collective over them. Throws CommError.

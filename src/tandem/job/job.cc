@@ -355,20 +355,16 @@ Outcome compute(const Prepared& job, const World& world, dist::GradientEngine& g
   return Outcome::kDone;
 }
 
-// While it lives, the agent prints the log, together with where the job is: whoever dies, an entry
-// is printed once. What has not been told when the view ends is said again in the next.
-class DivertedLog {
- public:
-  DivertedLog(Console& console, ViewKeeper& keeper) : console_(console) {
-    if (keeper.speaks()) console_.divert_log([&](const std::string& line) { keeper.print(line); });
-  }
-  ~DivertedLog() { console_.divert_log({}); }
-  DivertedLog(const DivertedLog&) = delete;
-  DivertedLog& operator=(const DivertedLog&) = delete;
-
- private:
-  Console& console_;
-};
+// level() of a node that may have learned.
+Progress level(elastic::Seat& seat, const elastic::Assignment& assignment, dist::ModelState& state,
+               dist::GradientEngine& gradients, comm::Communicator& communicator,
+               Learning& learning, Console& console) {
+  LevelPlace place = level(seat, assignment, state, gradients, communicator, learning.learner());
+  if (place.moved && learning.learner() != nullptr)
+    console.warning("the state that was learned was not the job's: it has come inside the view");
+  learning.forget();
+  return std::move(place.progress);
+}
 
 // One view of an elastic job, to the end of the job or of the view (CommError, ViewChanges).
 Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& seat,
@@ -388,11 +384,8 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   if (gradients.node_leader() && learning.learner() == nullptr) weights.state->clear_remains();
   communicator.barrier();
   if (weights.optimizer) gradients.finish_update(context, *weights.optimizer);
-  const auto [progress, moved] =
-      level(seat, assignment, *weights.state, gradients, communicator, learning.learner());
-  if (moved && learning.learner() != nullptr)
-    console.warning("the state that was learned was not the job's: it has come inside the view");
-  learning.forget();
+  const Progress progress =
+      level(seat, assignment, *weights.state, gradients, communicator, learning, console);
   // Who joins has got the job's weights by now and reads none: the others would wait for it.
   if (gradients.node_leader() && !weights.state->filled()) {
     weights.state->clear_remains();
