@@ -356,9 +356,9 @@ Outcome compute(const Prepared& job, const World& world, dist::GradientEngine& g
 }
 
 // level() of a node that may have learned.
-Progress level(elastic::Seat& seat, const elastic::Assignment& assignment, dist::ModelState& state,
-               dist::GradientEngine& gradients, comm::Communicator& communicator,
-               Learning& learning, Console& console) {
+Progress level_learned(elastic::Seat& seat, const elastic::Assignment& assignment,
+                       dist::ModelState& state, dist::GradientEngine& gradients,
+                       comm::Communicator& communicator, Learning& learning, Console& console) {
   LevelPlace place = level(seat, assignment, state, gradients, communicator, learning.learner());
   if (place.moved && learning.learner() != nullptr)
     console.warning("the state that was learned was not the job's: it has come inside the view");
@@ -385,7 +385,7 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   communicator.barrier();
   if (weights.optimizer) gradients.finish_update(context, *weights.optimizer);
   const Progress progress =
-      level(seat, assignment, *weights.state, gradients, communicator, learning, console);
+      level_learned(seat, assignment, *weights.state, gradients, communicator, learning, console);
   // Who joins has got the job's weights by now and reads none: the others would wait for it.
   if (gradients.node_leader() && !weights.state->filled()) {
     weights.state->clear_remains();
