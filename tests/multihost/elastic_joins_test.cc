@@ -33,17 +33,22 @@ class ElasticJoins : public ElasticHosts {
     EXPECT_THAT(out, Not(HasSubstr("comes inside the first view")));
     EXPECT_THAT(out, Not(HasSubstr(kWrong)));
   }
+
+  // Host 1 gets into the job, and both do the rest of it.
+  void expect_the_learner_to_help() {
+    release(0);
+    ASSERT_TRUE(printed(*agents_[0], "with the node at"));
+    end(0);
+    end(1);
+    expect_learned(1);
+    expect_bits_of(*calm_job(kSteps));
+  }
 };
 
 TEST_F(ElasticJoins, AHostLearnsWhileTheOtherTrains) {
   begin_alone({});
   begin_to_learn({1}, {});
-  release(0);
-  ASSERT_TRUE(printed(*agents_[0], "with the node at"));
-  end(0);
-  end(1);
-  expect_learned(1);
-  expect_bits_of(*calm_job(kSteps));
+  expect_the_learner_to_help();
 }
 
 TEST_F(ElasticJoins, TwoHostsLearnAtOnce) {
@@ -64,12 +69,7 @@ TEST_F(ElasticJoins, TheJoinerIsKilledWhileItLearns) {
   lose(1);
   agents_[1]->wait();
   begin_to_learn({1}, {});
-  release(0);
-  ASSERT_TRUE(printed(*agents_[0], "with the node at"));
-  end(0);
-  end(1);
-  expect_learned(1);
-  expect_bits_of(*calm_job(kSteps));
+  expect_the_learner_to_help();
 }
 
 // Of two hosts that train, the one that sends: the other one is asked.
