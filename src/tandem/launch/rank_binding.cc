@@ -28,6 +28,9 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+// The parts are views: the text must outlive them.
+std::vector<std::string_view> split(std::string&& text, char separator) = delete;
+
 CpuSets cpus_of(const std::vector<Domain>& domains) {
   CpuSets sets;
   for (const Domain& domain : domains) sets.push_back(domain.cpus);
@@ -99,7 +102,7 @@ std::vector<std::vector<int>> bind_ranks(const Machine& machine, const std::stri
                                          const std::string& map_by, int count) {
   if (bind_to.empty() || bind_to == "none") return CpuSets(static_cast<std::size_t>(count));
   if (bind_to.starts_with("user:")) return user_sets(machine, bind_to, count);
-  const auto parts = split(bind_to == "rr" ? "core" : bind_to, ':');
+  const auto parts = split(bind_to == "rr" ? std::string_view("core") : bind_to, ':');
   const CpuSets single = units(machine, parts.front());
   const CpuSets targets = joined(single, parts.size() > 1 ? number(parts[1], 1, bind_to) : 1);
   if (targets.empty())
