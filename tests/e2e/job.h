@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -235,6 +237,16 @@ class JobTest : public ::testing::Test {
       if (entry.contains("loss")) values.push_back(entry.at("loss").get<double>());
     }
     return values;
+  }
+  // SIGTERM outside of training.
+  static void expect_to_end_at_once(Process& process) {
+    process.signal(SIGTERM);
+    const auto asked = std::chrono::steady_clock::now();
+    const ProcessResult ended = process.wait(std::chrono::seconds(20));
+    const std::chrono::duration<double> delay = std::chrono::steady_clock::now() - asked;
+    EXPECT_EQ(ended.exit_code, 128 + SIGTERM) << ended.out << ended.err;
+    EXPECT_LT(delay.count(), 5) << "the promise is a second, on a machine with nothing else to do";
+    EXPECT_NE(ended.err.find("stopped by SIGTERM"), std::string::npos) << ended.err;
   }
   static Words with(Words words, const Words& more) {
     words.insert(words.end(), more.begin(), more.end());

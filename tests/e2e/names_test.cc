@@ -60,13 +60,7 @@ TEST_F(Names, TerminatedDuringADownloadEndsAtOnce) {
   };
   while (process.running() && !arriving())
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  process.signal(SIGTERM);
-  const auto asked = std::chrono::steady_clock::now();
-  const ProcessResult ended = process.wait(std::chrono::seconds(20));
-  const std::chrono::duration<double> delay = std::chrono::steady_clock::now() - asked;
-  EXPECT_EQ(ended.exit_code, 128 + SIGTERM) << ended.out << ended.err;
-  EXPECT_LT(delay.count(), 5) << "the promise is a second, on a machine with nothing else to do";
-  EXPECT_THAT(ended.err, HasSubstr("stopped by SIGTERM"));
+  expect_to_end_at_once(process);
   write_file(path("hub/faults.json"), "[]");
   run_ok(command, variables());
 }

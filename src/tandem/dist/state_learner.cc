@@ -99,7 +99,6 @@ void StateLearner::take_chunk() {
   const std::size_t arenas = 1 + model_.optimizer_state().size() / model_.elements();
   values_.resize(arenas * range_of_chunk(chunk, model_.elements()).size());
   connection_->receive(std::span(values_), kSourceRank);
-  received_ += values_.size() * sizeof(float);
   auto from = values_.cbegin();
   for_each_part(model_, chunk, [&](std::span<float> part) {
     const auto end = from + static_cast<std::ptrdiff_t>(part.size());
@@ -116,7 +115,6 @@ void StateLearner::take_gradient() {
   const Range range = range_of_chunk(chunk, model_.elements());
   const std::span<float> gradient = model_.gradient().subspan(range.begin, range.size());
   connection_->receive(gradient, kSourceRank);
-  received_ += gradient.size_bytes();
   optim::ParameterArenas arenas = model_.arenas();
   arenas.weights_bf16 = {};  // all at once, when the state counts
   const optim::OptimizerStep step{.step = notice_.step,

@@ -28,8 +28,8 @@ class StateLearner {
                ModelState& model, optim::Optimizer& optimizer);
 
   // Takes what comes, for about so long or until all of a step is here; returns whether anything
-  // has come. Throws CommError when
-  // the sender is gone, has another model, or says what makes no sense.
+  // has come. Throws CommError when the sender is gone, has another model, or says what makes no
+  // sense.
   bool take(std::chrono::milliseconds patience);
   // The steps are faster than the connection: there is no hope of becoming level.
   bool too_slow() const { return too_slow_; }
@@ -38,8 +38,6 @@ class StateLearner {
   // In the view: takes what is left until the state is that of `step`. False: it will not be, for
   // nothing has come for a while, or the sender is gone.
   bool reach(std::uint64_t step);
-  // Bytes that have come.
-  std::uint64_t received() const { return received_; }
 
  private:
   bool wait_for_notice(std::chrono::milliseconds patience);
@@ -59,7 +57,6 @@ class StateLearner {
   std::vector<float> values_;
   bool greeted_ = false;
   bool too_slow_ = false;
-  std::uint64_t received_ = 0;
 };
 
 }  // namespace tandem::dist
