@@ -25,7 +25,7 @@ void spread_first_rows(const Sequences& sequences, std::size_t columns, T* grad)
     T* const rows = grad + sequences.row_begin[i] * columns;
     const T* const from = grad + i * columns;
     std::copy_backward(from, from + columns, rows + columns);
-    std::fill_n(rows + columns, (sequences.rows_of(i) - 1) * columns, T(0.0f));
+    std::fill_n(rows + columns, (sequences.rows_of(i) - 1) * columns, T{});
   }
 }
 
