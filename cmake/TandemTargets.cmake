@@ -67,7 +67,7 @@ function(tandem_add_test_headers)
 endfunction()
 
 function(tandem_compile_as_test target)
-  target_compile_options(${target} PRIVATE ${TANDEM_WARNINGS} $<$<CONFIG:Release>:-O0;-U_FORTIFY_SOURCE>)
+  target_compile_options(${target} PRIVATE ${TANDEM_WARNINGS} $<$<CONFIG:Release,RelWithDebInfo>:-O0;-U_FORTIFY_SOURCE>)
 endfunction()
 
 function(tandem_add_test name)
