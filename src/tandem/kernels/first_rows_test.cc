@@ -17,7 +17,7 @@ void expect_gather_and_its_transpose() {
   const Sequences sequences = kBatch.sequences();
   const auto x = random_values<T>(kBatch.rows() * kColumns, 1);
   const auto grad_y = random_values<T>(sequences.count() * kColumns, 2);
-  std::vector<T> y(grad_y.size()), grad_x(x.size(), T(7.0f));
+  std::vector<T> y(grad_y.size()), grad_x(x.size(), to_storage<T>(7.0f));
   gather_first_rows<T>(runtime.context(), sequences, kColumns, x.data(), y.data());
   std::copy(grad_y.begin(), grad_y.end(), grad_x.begin());
   spread_first_rows<T>(sequences, kColumns, grad_x.data());
