@@ -413,5 +413,21 @@ TEST(LearnersView, WhatWasLearnedWrongIsSentAgain) {
 
 TEST(LearnersView, WhoHasNotLearnedAllGetsAll) { meet({.moves = true, .level_before = false}); }
 
+// ---- what outlives a view ----
+
+TEST(MessageMemory, IsTouchedBeforeAViewAndKeptForTheNextOne) {
+  constexpr std::size_t kElements = std::size_t{3} << 20;
+  MessageMemory memory;
+  memory.touch(kElements);
+  const std::span<std::byte> first = memory.take(kElements * sizeof(float));
+  EXPECT_EQ(first.size(), kElements * sizeof(float));
+  EXPECT_EQ(first.front(), std::byte{1}) << "it was not touched, or is not what was touched";
+  first.front() = std::byte{7};
+  EXPECT_EQ(memory.take(1000).data(), first.data());
+  EXPECT_EQ(memory.take(kElements * sizeof(float)).front(), std::byte{7});
+  EXPECT_TRUE(memory.take(0).empty());
+  EXPECT_EQ(memory.take(1000).front(), std::byte{0}) << "it was not given back";
+}
+
 }  // namespace
 }  // namespace tandem::dist
