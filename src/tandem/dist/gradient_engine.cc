@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "tandem/core/error.h"
 #include "tandem/dist/checksum.h"
@@ -101,6 +102,7 @@ void GradientEngine::update(const kernels::Context& context, optim::Optimizer& o
   StateSource* const source = state_->source();
   model.begin_update(step, record);
   if (source != nullptr) source->reduced(step);
+  state_->kept = false;
   state_->update_owned(context, optimizer, step);
   if (source != nullptr) source->settled(step.step);
 }
@@ -303,7 +305,8 @@ std::span<float> GradientEngine::gradient(std::size_t shard) const {
                s.run.begin, s.run.end);
   const ShardStep& step = s.plan.steps[shard - s.run.begin];
   // What learners have not got yet of the last step's lies there.
-  if (StateSource* const source = s.source()) source->keep_gradient(s.threads);
+  StateSource* const source = state_->source();
+  if (source != nullptr && !std::exchange(state_->kept, true)) source->keep_gradient(s.threads);
   return {s.local[s.local_rank].arena(static_cast<std::size_t>(step.arena)), s.model.elements()};
 }
 

@@ -120,6 +120,7 @@ struct GradientEngine::State {
   std::vector<std::vector<Request>> reduced_receives;  // by bucket
   std::vector<Request> sends;
   bool receives_posted = false;
+  bool kept = false;  // the last step's gradient, for learners, as far as this one overwrites it
 
   // Progress within the step.
   std::uint32_t flag_base = 0;  // buckets of all earlier steps

@@ -22,6 +22,7 @@ using testing::Lone;
 
 // What is not to come would have come long before.
 constexpr milliseconds kGlance{300};
+constexpr milliseconds kAsksEvery = membership::Limits{}.ask;
 
 Packet learned(std::uint64_t lesson, Learned what, std::string why = "") {
   return {PacketKind::kLearned, lesson, static_cast<std::uint64_t>(what), 3, std::move(why)};
@@ -39,6 +40,7 @@ class NodeLearning : public testing::TwoNodes {
     first.be_ready();
     until([&] { return first.ranks == 1; });
     for (std::uint64_t step = 1; step < 4; ++step) first.apply(step);
+    serve_for(kAsksEvery * 3);  // the second one has heard of the job
     second.be_ready();
     until([&] { return !second.learns.empty(); });
     ASSERT_THAT(second.learns, ElementsAre(1u));
