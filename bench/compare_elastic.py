@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import pathlib
-import shutil
 import socket
 import statistics
 import subprocess
@@ -23,6 +22,7 @@ import sys
 import tempfile
 
 import compare
+import random_bert
 import rivals
 
 
@@ -48,12 +48,8 @@ def model_directory(options, scratch):
         return options.tokenizer
     if options.model not in rivals.MODELS:
         return options.model
-    from transformers import BertConfig, BertForQuestionAnswering
     folder = pathlib.Path(scratch) / options.model
-    shutil.copytree(options.tokenizer, folder)
-    for weights in [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
-        weights.unlink()
-    BertForQuestionAnswering(BertConfig(**rivals.MODELS[options.model])).save_pretrained(folder)
+    random_bert.write(folder, options.model, options.tokenizer)
     return folder
 
 

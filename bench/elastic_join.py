@@ -5,8 +5,8 @@
     bench/elastic_join.py build/release --old ../old/build/release --model bert-base
 
 The first host trains alone for some steps, then the second one starts, and both go on for some. `pause` is the time from the last step before the view with both to the first one after it. `together` is the median of their steps after that; `alone` that of steps before the second host
-started; `while` the mean of the steps from when it prepared itself or took the state on. `lost` is what all of it took beyond usual steps: the pause beyond a step together, and the slower steps before it; the aim is two steps. Both builds must end with the same weights. bert-base needs a
-Python with torch and transformers.
+started; `while` the mean of the steps from when it prepared itself or took the state on. `lost` is what all of it took beyond usual steps: the pause beyond a step together, and the slower steps before it; the aim is two steps. Both builds must end with the same weights. bert-base is a
+model of that size with random weights.
 """
 
 import argparse
@@ -36,6 +36,7 @@ def parse():
     parser.add_argument("--data", default="../shared/data/squad/squad1-train-head.json")
     parser.add_argument("--batch", type=int, default=1, help="sequences of each worker in a step")
     parser.add_argument("--seq", type=int, default=128)
+    parser.add_argument("--cores", choices=("shared", "own"), default="shared", help="own: each host has one core for everything")
     parser.add_argument("--alone", type=int, default=8, help="steps before the second host starts")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--json", metavar="FILE", help="write the figures, as bench/record.py wants them")
@@ -51,7 +52,8 @@ class Agent:
                  "--max_seq_length", options.seq, "--doc_stride", options.seq // 4, "--logging_steps", 1, "--save_strategy", "no", "--report_to", "none", "--logical_shards", 2, "--output_dir", folder / "out"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TANDEM_JOB_TOKEN": "of this bench"}
         self.steps, self.lines = [], []
-        self.process = subprocess.Popen([*network.inside(host), tandem, "run", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        bound = ["taskset", "-c", str(sorted(os.sched_getaffinity(0))[host])] if options.cores == "own" else []
+        self.process = subprocess.Popen([*network.inside(host), *bound, tandem, "run", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
 
@@ -102,14 +104,16 @@ def figures(options, build, first, second, began):
     if pause is None:
         sys.exit("elastic_join: nobody joined: " + "\n".join(line for _, line in first.lines[-30:]))
     before = [at for at in first.steps if at < began]
-    during = [at for at in first.steps if began <= at < view]
+    during = [*before[-1:], *(at for at in first.steps if began <= at < view)]
     after = [at for at in first.steps if at > view][1:]
     alone, together = statistics.median(differences(before)), statistics.median(differences(after))
     slower = sum(max(0.0, step - alone) for step in differences(during))
     learned = second.said("this node joins")
-    row = {"model": options.model, "build": "old" if build == options.old else "new", "alone": alone, "together": together, "while": statistics.mean(differences(during) or [alone]), "pause": pause,
-           "learned": round(learned - second.said("takes the job's state"), 2) if learned else "in the view", "lost": pause - together + slower, "steps": (pause - together + slower) / together}
-    print(f"{row['model']} {row['build']}: alone {alone:.2f} s a step, {row['while']:.2f} while the other comes, together {together:.2f}; pause {pause:.2f} s; lost {row['lost']:.2f} s = {row['steps']:.2f} steps; state: {row['learned']}", flush=True)
+    beyond, aim = pause - together, elastic_soak.EVENTS["node joins"]
+    row = {"model": options.model, "build": "old" if build == options.old else "new", "cores": options.cores, "alone": alone, "together": together, "while": statistics.mean(differences(during) or [alone]), "pause": pause,
+           "learned": round(learned - second.said("takes the job's state"), 2) if learned else "in the view", "beyond": beyond, "slower": slower, "lost": beyond + slower, "steps": (beyond + slower) / together, "aim": int(aim.split()[0])}
+    print(f"{row['model']} {row['build']}, {options.cores} cores: alone {alone:.2f} s a step, {row['while']:.2f} while the other comes, together {together:.2f}; pause {pause:.2f} s ({beyond:.2f} beyond a step), slower steps {slower:.2f} s; "
+          f"lost {row['lost']:.2f} s = {row['steps']:.2f} steps (aim {aim}); state: {row['learned']}", flush=True)
     return row
 
 
@@ -128,6 +132,8 @@ def main():
     finally:
         network.close()
     print("weights:", *weights, "the same" if len(weights) == 1 else "THEY DIFFER")
+    for row in rows if options.old else []:
+        row["same"] = "yes" if len(weights) == 1 else "no"
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps({"rows": rows}))
     return 0 if len(weights) == 1 else 1

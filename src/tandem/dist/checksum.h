@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -20,13 +21,16 @@ class Checksum {
   void add(std::string_view text) {
     for (const char letter : text) add(std::uint64_t{static_cast<unsigned char>(letter)});
   }
-  // Several chains side by side: each product waits for the one before it in its own.
+  // Several chains side by side, of two values at a time: each product waits for the one before it
+  // in its own.
   void add(std::span<const float> values) {
+    constexpr std::size_t kStep = 2 * kChains;
     std::array<std::uint64_t, kChains> chains{};
     std::size_t i = 0;
-    for (; i + kChains <= values.size(); i += kChains) {
-      for (std::size_t k = 0; k < kChains; ++k)
-        chains[k] = mixed(chains[k], std::bit_cast<std::uint32_t>(values[i + k]));
+    for (; i + kStep <= values.size(); i += kStep) {
+      std::array<std::uint64_t, kChains> words;
+      std::memcpy(words.data(), values.data() + i, sizeof words);
+      for (std::size_t k = 0; k < kChains; ++k) chains[k] = mixed(chains[k], words[k]);
     }
     for (; i < values.size(); ++i)
       chains[0] = mixed(chains[0], std::bit_cast<std::uint32_t>(values[i]));

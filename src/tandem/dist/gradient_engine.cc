@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "tandem/core/error.h"
 #include "tandem/dist/checksum.h"
 #include "tandem/dist/gradient_engine_state.h"
+#include "tandem/dist/lessons.h"
 #include "tandem/dist/state_learner.h"
 #include "tandem/dist/state_source.h"
 #include "tandem/kernels/reduce.h"
@@ -99,7 +101,8 @@ void GradientEngine::update(const kernels::Context& context, optim::Optimizer& o
   ModelState& model = state_->model;
   StateSource* const source = state_->source();
   model.begin_update(step, record);
-  if (source != nullptr) source->reduced(context, step);
+  if (source != nullptr) source->reduced(step);
+  state_->kept = false;
   state_->update_owned(context, optimizer, step);
   if (source != nullptr) source->settled(step.step);
 }
@@ -175,7 +178,25 @@ std::uint64_t checksum_of(ThreadPool& threads, std::uint64_t step, std::span<con
   return sum.value();
 }
 
+// One checksum over all that belongs to a state that was learned, of those of its chunks.
+std::uint64_t checksum_of_learned(std::uint64_t step, std::span<const std::uint64_t> chunks,
+                                  std::span<const double> record, const std::string& account) {
+  Checksum sum(step);
+  for (const std::uint64_t chunk : chunks) sum.add(chunk);
+  sum.add(record);
+  sum.add(account);
+  return sum.value();
+}
+
 }  // namespace
+
+// Those of the state as it is here.
+std::vector<std::uint64_t> GradientEngine::State::checksums_of_chunks() const {
+  std::vector<std::uint64_t> sums(num_chunks(model.elements(), ModelState::kChunk));
+  threads.parallel_for(
+      sums.size(), [&](std::size_t chunk, int) { sums[chunk] = checksum_of_chunk(model, chunk); });
+  return sums;
+}
 
 // From here on the state counts.
 void GradientEngine::State::count_from_now(const Levels& levels, std::span<const double> record) {
@@ -190,13 +211,13 @@ void GradientEngine::State::confirm_learned(const Levels& levels, const OwnPast&
                                             bool learned) {
   std::vector<double> record = model.record();
   const bool source = is_source(levels);
-  std::uint64_t sum = 0;
+  std::vector<std::uint64_t> chunks;
+  // The source's while learners still take the last step's gradient.
+  if (source) chunks = checksums_of_chunks();
+  if (learned) chunks = own.learner->checksums();
   send_to_nodes(std::span(record), levels.source);
   const std::string account = send_text_to_nodes(source ? own.account : "", levels.source);
-  if (source || learned) {
-    sum = checksum_of(threads, levels.newest, model.weights(), model.optimizer_state(), record,
-                      account);
-  }
+  const std::uint64_t sum = checksum_of_learned(levels.newest, chunks, record, account);
   std::uint64_t expected = sum;
   send_to_nodes(std::span(&expected, 1), levels.source);
   if (!learned || sum != expected) return;
@@ -283,6 +304,9 @@ std::span<float> GradientEngine::gradient(std::size_t shard) const {
   TANDEM_CHECK(s.run.begin <= shard && shard < s.run.end, "shard {} is not in [{}, {})", shard,
                s.run.begin, s.run.end);
   const ShardStep& step = s.plan.steps[shard - s.run.begin];
+  // What learners have not got yet of the last step's lies there.
+  StateSource* const source = state_->source();
+  if (source != nullptr && !std::exchange(state_->kept, true)) source->keep_gradient(s.threads);
   return {s.local[s.local_rank].arena(static_cast<std::size_t>(step.arena)), s.model.elements()};
 }
 

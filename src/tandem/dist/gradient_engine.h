@@ -58,6 +58,7 @@
 #include <vector>
 
 #include "tandem/comm/api/communicator.h"
+#include "tandem/core/buffer.h"
 #include "tandem/dist/model_state.h"
 #include "tandem/dist/shard_plan.h"
 #include "tandem/kernels/context.h"
@@ -67,6 +68,20 @@ namespace tandem::dist {
 class StateLearner;
 class StateSource;
 
+// Memory for messages between nodes, which outlives the engines that use it, one at a time: what
+// has been touched once is not touched for the first time again, while other nodes wait. Given back
+// by an engine that has no other nodes.
+class MessageMemory {
+ public:
+  // For a node that is about to be in a view with others: about what it needs when there is one.
+  void touch(std::size_t model_elements);
+  // `bytes`, what is in them is of no use. What was taken before is not valid any more.
+  std::span<std::byte> take(std::size_t bytes);
+
+ private:
+  Buffer memory_;
+};
+
 struct GradientEngineOptions {
   int logical_shards = 0;       // L; 0: the world size. At least the world size.
   bool bf16_gradients = false;  // round every node of the gradient's tree to bf16
@@ -74,6 +89,7 @@ struct GradientEngineOptions {
   // Of an elastic job: where nodes that come learn the state from. It is told when it may be read;
   // it must outlive the engine.
   StateSource* source = nullptr;
+  MessageMemory* messages = nullptr;  // must outlive the engine; null: it has its own
 };
 
 struct Levelled {

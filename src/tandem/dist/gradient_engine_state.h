@@ -52,8 +52,8 @@ struct RemoteNode {
   std::vector<int> served;  // its ranks for whose slices this rank computes the own node's partials
   int sender = 0;           // its rank that sends its partials of this rank's slice
   int receiver = 0;         // its rank that takes this rank's reduced slice for the node
-  std::size_t num_partials = 0;     // of that node
-  std::vector<std::byte> received;  // partials of this rank's slices, bucket after bucket
+  std::size_t num_partials = 0;   // of that node
+  std::span<std::byte> received;  // partials of this rank's slices, bucket after bucket
 };
 
 struct GradientEngine::State {
@@ -63,13 +63,16 @@ struct GradientEngine::State {
         threads(context.threads),
         kernels(context.kernels),
         model(model_state),
-        options(asked) {}
+        options(asked),
+        messages(asked.messages != nullptr ? *asked.messages : own_messages) {}
 
   comm::Communicator* communicator;  // null in a world of one
   ThreadPool& threads;
   const kernels::KernelSet& kernels;
   ModelState& model;
   GradientEngineOptions options;
+  MessageMemory own_messages;
+  MessageMemory& messages;
   int rank = 0;
   int world_size = 1;
   int shard_count = 1;  // L
@@ -104,8 +107,8 @@ struct GradientEngine::State {
   comm::SumProgram program;                     // the whole tree
   std::vector<comm::SumProgram> node_programs;  // the partials of this node, for others
   std::vector<RemoteNode> remote;
-  std::vector<std::byte> send_buffer;  // one step of partials for others
-  std::size_t send_used = 0;           // bytes
+  std::span<std::byte> send_buffer;  // one step of partials for others
+  std::size_t send_used = 0;         // bytes
   // Only with bf16 gradients, whose roots travel before they are multiplied: those of this rank's
   // slices, bucket after bucket, and those that come from other nodes, in the order of the
   // receives.
@@ -117,6 +120,7 @@ struct GradientEngine::State {
   std::vector<std::vector<Request>> reduced_receives;  // by bucket
   std::vector<Request> sends;
   bool receives_posted = false;
+  bool kept = false;  // the last step's gradient, for learners, as far as this one overwrites it
 
   // Progress within the step.
   std::uint32_t flag_base = 0;  // buckets of all earlier steps
@@ -140,6 +144,7 @@ struct GradientEngine::State {
   std::vector<std::span<std::byte>> own_pages() const;
   void plan_sums();
   void plan_remote(const std::vector<comm::Subtree>& node_partials);
+  void place_messages(std::size_t send_bytes, std::size_t own_elements);
 
   // What a node says when level() begins, and the newest that anybody has.
   struct Levels {
@@ -152,6 +157,7 @@ struct GradientEngine::State {
   bool is_source(const Levels& levels) const { return communicator->node().index == levels.source; }
   void confirm_learned(const Levels& levels, const OwnPast& own, bool learned);
   void replace_state(const Levels& levels, const OwnPast& own);
+  std::vector<std::uint64_t> checksums_of_chunks() const;
   void count_from_now(const Levels& levels, std::span<const double> record);
   std::string send_text_to_nodes(std::string text, int source);
   template <class T>

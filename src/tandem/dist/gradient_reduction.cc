@@ -131,7 +131,7 @@ void GradientEngine::State::post_receives() {
       RemoteNode& node = remote[n];
       const std::size_t count = own * node.num_partials;
       if (count != 0) {
-        const auto target = std::span(node.received).subspan(receive_offset[n], wire_bytes(count));
+        const auto target = node.received.subspan(receive_offset[n], wire_bytes(count));
         partial_receives[b].push_back(communicator->start_receive_bytes(
             target, wire_type(), count, node.sender, kPartialsChannel));
         receive_offset[n] += target.size();
@@ -162,7 +162,7 @@ void GradientEngine::State::send_partials(std::size_t bucket) {
       const Range theirs = slice(bucket, member);
       if (theirs.size() == 0) continue;
       const std::size_t elements = theirs.size() * node_programs.size();
-      const auto message = std::span(send_buffer).subspan(send_used, wire_bytes(elements));
+      const auto message = send_buffer.subspan(send_used, wire_bytes(elements));
       send_used += message.size();
       threads.parallel_for(num_chunks(theirs.size(), kChunk), [&](std::size_t chunk, int thread) {
         const std::size_t begin = theirs.begin + chunk * kChunk;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "tandem/dist/checksum.h"
 #include "tandem/dist/model_state.h"
 #include "tandem/dist/shard_plan.h"
 
@@ -50,6 +51,13 @@ void for_each_part(const ModelState& model, std::size_t chunk, const Visit& visi
   const std::span<float> state = model.optimizer_state();
   for (std::size_t arena = 0; arena < state.size(); arena += model.elements())
     visit(state.subspan(arena + range.begin, range.size()));
+}
+
+// Of the chunk's part of the state as it is now.
+inline std::uint64_t checksum_of_chunk(const ModelState& model, std::size_t chunk) {
+  Checksum sum(chunk);
+  for_each_part(model, chunk, [&](std::span<const float> part) { sum.add(part); });
+  return sum.value();
 }
 
 }  // namespace tandem::dist

@@ -150,7 +150,10 @@ void GradientEngine::State::plan_sums() {
 }
 
 void GradientEngine::State::plan_remote(const std::vector<comm::Subtree>& node_partials) {
-  if (communicator == nullptr || communicator->nodes().size() == 1) return;
+  if (communicator == nullptr || communicator->nodes().size() == 1) {
+    messages.take(0);
+    return;
+  }
   std::size_t own_elements = 0;  // of this rank's slices
   for (std::size_t b = 0; b < buckets.size(); ++b) own_elements += slice(b, rank).size();
   const auto partials_of = [&](int index) {
@@ -166,7 +169,6 @@ void GradientEngine::State::plan_remote(const std::vector<comm::Subtree>& node_p
     RemoteNode one;
     one.sender = one.receiver = picked(node, rank);
     one.num_partials = partials_of(node.index);
-    one.received.resize(wire_bytes(own_elements * one.num_partials));
     for (const int member : node.members) {
       if (picked(communicator->node(), member) != rank) continue;
       one.served.push_back(member);
@@ -174,13 +176,45 @@ void GradientEngine::State::plan_remote(const std::vector<comm::Subtree>& node_p
     }
     remote.push_back(std::move(one));
   }
-  send_buffer.resize(wire_bytes(send_elements * partials_of(communicator->node().index)));
+  place_messages(wire_bytes(send_elements * partials_of(communicator->node().index)), own_elements);
   if (rounded()) {
     own_roots.resize(own_elements);
     received_roots.resize(send_elements);  // of the slices that this rank serves
   }
   partial_receives.resize(buckets.size());
   reduced_receives.resize(buckets.size());
+}
+
+// What goes to other nodes, and behind it what comes from each of them.
+void GradientEngine::State::place_messages(std::size_t send_bytes, std::size_t own_elements) {
+  const auto bytes_from = [&](const RemoteNode& node) {
+    return wire_bytes(own_elements * node.num_partials);
+  };
+  std::size_t all = align_up(send_bytes, kTensorAlignment);
+  for (const RemoteNode& node : remote) all += align_up(bytes_from(node), kTensorAlignment);
+  std::span<std::byte> memory = messages.take(all);
+  send_buffer = memory.first(send_bytes);
+  std::size_t at = align_up(send_bytes, kTensorAlignment);
+  for (RemoteNode& node : remote) {
+    node.received = memory.subspan(at, bytes_from(node));
+    at += align_up(bytes_from(node), kTensorAlignment);
+  }
+}
+
+std::span<std::byte> MessageMemory::take(std::size_t bytes) {
+  if (bytes == 0 || bytes > memory_.size()) {
+    memory_ = Buffer();  // before there is another one
+    memory_ = Buffer(bytes);
+  }
+  return memory_.as<std::byte>().first(bytes);
+}
+
+// With one other node half of the gradient goes and half of it comes; buckets are not cut quite in
+// the middle.
+void MessageMemory::touch(std::size_t model_elements) {
+  constexpr std::size_t kUneven = std::size_t{4} << 20;
+  const std::span<std::byte> memory = take(model_elements * sizeof(float) + kUneven);
+  for (std::size_t at = 0; at < memory.size(); at += kPage) memory[at] = std::byte{1};
 }
 
 }  // namespace tandem::dist

@@ -50,6 +50,7 @@ bool StateLearner::take(milliseconds patience) {
 }
 
 bool StateLearner::reach(std::uint64_t step) {
+  checksums_.assign(ledger_.size(), std::nullopt);
   try {
     while (level_at() != step) {
       if (!wait_for_notice(kSilence)) return false;
@@ -106,6 +107,7 @@ void StateLearner::take_chunk() {
     from = end;
   });
   ledger_.put(chunk, notice_.step);
+  sum_up(chunk);
 }
 
 void StateLearner::take_gradient() {
@@ -122,6 +124,20 @@ void StateLearner::take_gradient() {
                                   .gradient_scale = std::bit_cast<double>(notice_.gradient_scale)};
   optimizer_.step(context_, step, arenas, range.begin, range.end);
   ledger_.put_gradient(chunk, notice_.step);
+  sum_up(chunk);
+}
+
+void StateLearner::sum_up(std::size_t chunk) {
+  if (!checksums_.empty()) checksums_[chunk] = checksum_of_chunk(model_, chunk);
+}
+
+std::vector<std::uint64_t> StateLearner::checksums() const {
+  std::vector<std::uint64_t> sums(ledger_.size());
+  context_.threads.parallel_for(sums.size(), [&](std::size_t chunk, int) {
+    const bool known = chunk < checksums_.size() && checksums_[chunk];
+    sums[chunk] = known ? *checksums_[chunk] : checksum_of_chunk(model_, chunk);
+  });
+  return sums;
 }
 
 }  // namespace tandem::dist

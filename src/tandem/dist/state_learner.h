@@ -38,6 +38,9 @@ class StateLearner {
   // In the view: takes what is left until the state is that of `step`. False: it will not be, for
   // nothing has come for a while, or the sender is gone.
   bool reach(std::uint64_t step);
+  // After reach(): checksum_of_chunk() of all chunks, each as it was when reach() was through with
+  // it. Those that the last step has changed were summed up then, while they were in the cache.
+  std::vector<std::uint64_t> checksums() const;
 
  private:
   bool wait_for_notice(std::chrono::milliseconds patience);
@@ -45,6 +48,7 @@ class StateLearner {
   void check_hello() const;
   void take_chunk();
   void take_gradient();
+  void sum_up(std::size_t chunk);
   std::size_t checked_chunk() const;
 
   std::unique_ptr<comm::Communicator> connection_;
@@ -55,6 +59,7 @@ class StateLearner {
   Notice notice_;
   std::optional<comm::Request> next_;  // notice
   std::vector<float> values_;
+  std::vector<std::optional<std::uint64_t>> checksums_;  // by chunk, within reach()
   bool greeted_ = false;
   bool too_slow_ = false;
 };

@@ -176,6 +176,18 @@ TEST_F(Learners, SeveralAtOnce) {
   EXPECT_TRUE(one.equals(job_) && other.equals(job_));
 }
 
+// The gradient is overwritten by the next backward, whether it has gone or not.
+TEST_F(Learners, GradientsThatHaveNotGoneAreKept) {
+  Node node;
+  const auto learner = learner_of(source_, node);
+  train_until_level(*learner);
+  const std::uint64_t level = *learner->level_at();
+  for (int i = 0; i < 2; ++i) job_.step(*engine_);
+  ASSERT_TRUE(learner->reach(job_.model.step()));
+  EXPECT_GT(job_.model.step(), level);
+  EXPECT_TRUE(node.equals(job_));
+}
+
 // Gradients that find no room are left out, and their chunks are sent again.
 TEST_F(Learners, WhoTakesNothingForAWhileBecomesLevelLater) {
   Node node;
@@ -267,6 +279,66 @@ INSTANTIATE_TEST_SUITE_P(
         std::pair(Notice{Lesson::kGradient, 0, 1}, "the gradient of step 1 came for a chunk"),
         std::pair(Notice{static_cast<Lesson>(77), 0, 1}, "makes no sense (lesson 77)")));
 
+// What a source says of the first chunk: chunks as they are after a step, and gradients of steps.
+struct Stream {
+  std::vector<Notice> said;
+  const char* refused;  // with these words; empty: it is not
+};
+
+class Streams : public ::testing::TestWithParam<Stream> {};
+
+// Lost, repeated or out of order.
+TEST_P(Streams, AreTakenInOrderOnly) {
+  Node node;
+  CardBoard board(2);
+  std::thread source([&] {
+    const auto communicator = end_of(board, kSourceRank);
+    const std::vector<float> values(3 * ModelState::kChunk, 0.5f);
+    const auto say = [&](Notice notice) {
+      communicator->send(std::span<const std::uint64_t>(words_of(notice)), kLearnerRank);
+    };
+    try {
+      say({Lesson::kHello, node.model.elements(), node.model.optimizer_state().size()});
+      for (const Notice& notice : GetParam().said) {
+        say(notice);
+        const std::size_t count = notice.kind == Lesson::kChunk ? 3 : 1;
+        communicator->send(std::span(values).first(count * ModelState::kChunk), kLearnerRank);
+      }
+    } catch (const CommError&) {  // the learner has heard enough
+    }
+  });
+  std::string refused;
+  {
+    StateLearner learner(end_of(board, kLearnerRank), node.context, node.model, *node.optimizer);
+    try {
+      while (true) learner.take(milliseconds(100));
+    } catch (const CommError& error) {
+      refused = error.what();
+    }
+  }
+  source.join();
+  if (*GetParam().refused != 0) {
+    EXPECT_THAT(refused, HasSubstr(GetParam().refused));
+  } else {
+    EXPECT_THAT(refused, ::testing::Not(HasSubstr("gradient"))) << "the source has ended";
+  }
+  EXPECT_FALSE(node.model.filled());
+}
+
+constexpr Notice kChunkOf5{Lesson::kChunk, 0, 5};
+Notice gradient_of(std::uint64_t step) { return {Lesson::kGradient, 0, step}; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Say, Streams,
+    ::testing::Values(
+        Stream{{kChunkOf5, gradient_of(6), gradient_of(7)}, ""},
+        Stream{{kChunkOf5, kChunkOf5, gradient_of(6)}, ""},
+        Stream{{kChunkOf5, gradient_of(6), gradient_of(6)}, "the gradient of step 6 came for"},
+        Stream{{kChunkOf5, gradient_of(7)}, "the gradient of step 7 came for"},
+        Stream{{kChunkOf5, gradient_of(5)}, "the gradient of step 5 came for"},
+        Stream{{gradient_of(1), kChunkOf5}, "the gradient of step 1 came for"},
+        Stream{{kChunkOf5, gradient_of(~std::uint64_t{0})}, "came for a chunk of another"}));
+
 // ---- the first view ----
 
 // A node that has trained meets one that has learned from it, in a view of both.
@@ -340,6 +412,22 @@ TEST(LearnersView, WhatWasLearnedWrongIsSentAgain) {
 }
 
 TEST(LearnersView, WhoHasNotLearnedAllGetsAll) { meet({.moves = true, .level_before = false}); }
+
+// ---- what outlives a view ----
+
+TEST(MessageMemory, IsTouchedBeforeAViewAndKeptForTheNextOne) {
+  constexpr std::size_t kElements = std::size_t{3} << 20;
+  MessageMemory memory;
+  memory.touch(kElements);
+  const std::span<std::byte> first = memory.take(kElements * sizeof(float));
+  EXPECT_EQ(first.size(), kElements * sizeof(float));
+  EXPECT_EQ(first.front(), std::byte{1}) << "it was not touched, or is not what was touched";
+  first.front() = std::byte{7};
+  EXPECT_EQ(memory.take(1000).data(), first.data());
+  EXPECT_EQ(memory.take(kElements * sizeof(float)).front(), std::byte{7});
+  EXPECT_TRUE(memory.take(0).empty());
+  EXPECT_EQ(memory.take(1000).front(), std::byte{0}) << "it was not given back";
+}
 
 }  // namespace
 }  // namespace tandem::dist

@@ -35,7 +35,7 @@ bool can_be_learned(const ModelState& model) {
 
 struct StateSource::GradientOfChunk {
   Notice notice;
-  std::vector<float> values;
+  std::vector<float> values;  // empty: they are in the model yet
 };
 
 struct StateSource::Session {
@@ -58,7 +58,6 @@ struct StateSource::Session {
   bool told_slow = false;
   std::optional<std::uint64_t> told_nothing;  // after this step
   Clock::time_point grew = Clock::now();      // a chunk was sent
-  Clock::time_point next_chunk = Clock::now();
   std::atomic<bool> over{false};
   std::atomic<bool> ended{false};
   std::thread thread;
@@ -116,47 +115,57 @@ void StateSource::give_up() {
   end_all();
 }
 
-// Which chunks' gradients of `step` this learner gets; they are copied after it.
-void StateSource::note_gradients(Session& session, std::uint64_t step) {
+std::span<const float> StateSource::gradient_of(std::size_t chunk) const {
+  const Range range = range_of_chunk(chunk, model_.elements());
+  return std::span<const float>(model_.gradient()).subspan(range.begin, range.size());
+}
+
+// Which chunks' gradients this learner gets.
+void StateSource::note_gradients(Session& session, const optim::OptimizerStep& update) {
   const std::size_t most = kMostWaiting * session.ledger.size();
   for (std::size_t chunk = 0; chunk < session.ledger.size(); ++chunk) {
-    if (session.over || !session.ledger.takes_gradient(chunk, step)) continue;
+    if (session.over || !session.ledger.takes_gradient(chunk, update.step)) continue;
     if (session.waiting.size() >= most) {
       session.ledger.drop(chunk);
       continue;
     }
-    session.ledger.put_gradient(chunk, step);
-    std::vector<float> values;
-    if (!spare_.empty()) {
-      values = std::move(spare_.back());
-      spare_.pop_back();
-    }
-    session.waiting.push_back(
-        {{.kind = Lesson::kGradient, .chunk = chunk, .step = step}, std::move(values)});
+    session.ledger.put_gradient(chunk, update.step);
+    const Notice notice = {.kind = Lesson::kGradient,
+                           .chunk = chunk,
+                           .step = update.step,
+                           .learning_rate = std::bit_cast<std::uint64_t>(update.learning_rate),
+                           .gradient_scale = std::bit_cast<std::uint64_t>(update.gradient_scale)};
+    session.waiting.push_back({notice, {}});
   }
   session.stalls = session.ledger.stalls() && Clock::now() > session.grew + kSlowAfter;
 }
 
-void StateSource::reduced(const kernels::Context& context, const optim::OptimizerStep& update) {
-  // Held: nobody looks at what waits until it is filled.
+void StateSource::reduced(const optim::OptimizerStep& update) {
   const std::lock_guard lock(mutex_);
-  std::vector<GradientOfChunk*> taken;
-  for (const auto& session : sessions_) {
-    const std::size_t before = session->waiting.size();
-    note_gradients(*session, update.step);
-    for (std::size_t i = before; i < session->waiting.size(); ++i)
-      taken.push_back(&session->waiting[i]);
-  }
-  if (taken.empty()) return;
-  context.threads.parallel_for(taken.size(), [&](std::size_t i, int) {
-    GradientOfChunk& one = *taken[i];
-    one.notice.learning_rate = std::bit_cast<std::uint64_t>(update.learning_rate);
-    one.notice.gradient_scale = std::bit_cast<std::uint64_t>(update.gradient_scale);
-    const Range range = range_of_chunk(one.notice.chunk, model_.elements());
-    const auto from = std::span<const float>(model_.gradient()).subspan(range.begin, range.size());
-    one.values.assign(from.begin(), from.end());
-  });
+  if (sessions_.empty()) return;
+  for (const auto& session : sessions_) note_gradients(*session, update);
   changed_.notify_all();
+}
+
+// Nobody looks at what waits until it is copied.
+void StateSource::keep_gradient(ThreadPool& threads) {
+  const std::lock_guard lock(mutex_);
+  std::vector<GradientOfChunk*> left;
+  for (const auto& session : sessions_) {
+    for (GradientOfChunk& one : session->waiting) {
+      if (!one.values.empty()) continue;
+      if (!spare_.empty()) {
+        one.values = std::move(spare_.back());
+        spare_.pop_back();
+      }
+      left.push_back(&one);
+    }
+  }
+  if (left.empty()) return;
+  threads.parallel_for(left.size(), [&](std::size_t i, int) {
+    const auto from = gradient_of(left[i]->notice.chunk);
+    left[i]->values.assign(from.begin(), from.end());
+  });
 }
 
 void StateSource::settled(std::uint64_t step) {
@@ -218,23 +227,30 @@ bool StateSource::next(Session& session) {
     session.say(nothing);
     return true;
   }
-  const bool may_read = missing && !held_ && !session.told_slow;
-  if (may_read && Clock::now() >= session.next_chunk) {
+  if (missing && !held_ && !session.told_slow) {
     send_chunk(session, *missing, lock);
-    return true;
+  } else {
+    changed_.wait_for(lock, kLook);
   }
-  const auto now = Clock::now();
-  changed_.wait_until(lock, may_read ? std::min(session.next_chunk, now + kLook) : now + kLook);
   return true;
 }
 
 void StateSource::send_gradient(Session& session, std::unique_lock<std::mutex>& lock) {
   GradientOfChunk one = std::move(session.waiting.front());
   session.waiting.pop_front();
+  if (one.values.empty()) {
+    const auto from = gradient_of(one.notice.chunk);
+    if (!spare_.empty()) {
+      one.values = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    one.values.assign(from.begin(), from.end());
+  }
   lock.unlock();
   session.say(one.notice);
   session.communicator->send(std::span<const float>(one.values), kLearnerRank);
   lock.lock();
+  one.values.clear();
   spare_.push_back(std::move(one.values));
 }
 
@@ -251,9 +267,6 @@ void StateSource::send_chunk(Session& session, std::size_t chunk,
   lock.unlock();
   session.say(notice);
   session.communicator->send(std::span<const float>(values), kLearnerRank);
-  const auto now = Clock::now();
-  lock.lock();
-  session.next_chunk = now + (now - session.grew);
 }
 
 }  // namespace tandem::dist

@@ -1,13 +1,14 @@
 // Sends a node's state to learners while the node trains: each chunk once, in the background, and
 // from then on the chunk's mean gradient of every step, which the learner applies. So training
 // never waits for the network; it waits for a copy of one chunk (768 KiB with AdamW), and, while
-// somebody learns, for a copy of the gradients of the chunks that have been sent. docs/design/0024.
+// somebody learns, for a copy of those gradients that have not gone when the next backward
+// overwrites them. docs/design/0024.
 //
 // One object per process, which outlives views. The GradientEngine of the node leader tells it when
 // the state may be read. Without learners that costs three locks per step.
 //
-// A chunk is followed by a rest as long as its sending took. Memory: at most two gradients of the
-// model per learner.
+// Chunks follow each other without a rest: the longer they take, the more gradients have to follow
+// them. Memory: at most two gradients of the model per learner.
 //
 // Thread-safety: teach() any thread; the others the thread of the engine. Each learner is served by
 // a thread of its own.
@@ -55,9 +56,10 @@ class StateSource {
   // ---- by the engine ----
   // The state may be written to from now on. Returns when nobody reads it any more.
   void hold();
-  // The mean gradient of `update` is whole in the model, and nobody writes to it until the update
-  // is over.
-  void reduced(const kernels::Context& context, const optim::OptimizerStep& update);
+  // The mean gradient of `update` is whole in the model, and stays so until keep_gradient().
+  void reduced(const optim::OptimizerStep& update);
+  // The gradient is overwritten from now on: what has not gone is copied before.
+  void keep_gradient(ThreadPool& threads);
   // The state is whole, of `step`, and stays so until hold().
   void settled(std::uint64_t step);
   // This process does not lead its node any more, so it does not hear when the state is written to.
@@ -70,7 +72,8 @@ class StateSource {
   bool next(Session& session);
   void send_gradient(Session& session, std::unique_lock<std::mutex>& lock);
   void send_chunk(Session& session, std::size_t chunk, std::unique_lock<std::mutex>& lock);
-  void note_gradients(Session& session, std::uint64_t step);
+  void note_gradients(Session& session, const optim::OptimizerStep& update);
+  std::span<const float> gradient_of(std::size_t chunk) const;
   void end_all();
   void remove_ended();
 

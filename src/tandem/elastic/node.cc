@@ -152,6 +152,11 @@ bool Node::prepares(int worker) const {
          std::find(askers_.begin(), askers_.end(), worker) == askers_.end();
 }
 
+Node::Clock::duration Node::decides_for(int worker) const {
+  const bool decides = worker == decider_ && !decision_ && prepares(worker);
+  return decides ? Clock::now() - decides_since_ : Clock::duration::zero();
+}
+
 bool Node::is_any_awaited() const {
   return std::any_of(seats_.begin(), seats_.end(),
                      [](const Seat& seat) { return seat.state == State::kStarting && !seat.late; });
@@ -233,6 +238,7 @@ void Node::answer_asker(int worker) {
   if (decision_) return say(worker, {.kind = PacketKind::kDecision, .text = *decision_});
   if (decider_ >= 0 || !may_decide()) return askers_.push_back(worker);
   decider_ = worker;
+  decides_since_ = Clock::now();
   say(worker, {.kind = PacketKind::kDecide});
 }
 

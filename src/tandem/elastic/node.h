@@ -85,6 +85,8 @@ class Node {
   // Whether it reads model and data, or decides where the job begins: it has not been ready since
   // open_seat(), and waits for nobody's word.
   bool prepares(int worker) const;
+  // How long it has been deciding where the job begins, for which all others wait; 0: it is not.
+  Clock::duration decides_for(int worker) const;
   // Whether it has been in a view that computes, since open_seat().
   bool has_computed(int worker) const {
     return seats_[static_cast<std::size_t>(worker)].has_computed;
@@ -271,6 +273,7 @@ class Node {
   bool begun_ = false;  // there has been a view
   std::optional<std::string> decision_;
   int decider_ = -1;
+  Clock::time_point decides_since_;
   std::vector<int> askers_;
   std::map<membership::NodeId, membership::Peer> heard_askers_;  // until something is decided
   std::map<membership::NodeId, membership::Peer> comers_;        // until there is a view

@@ -4,9 +4,16 @@
 
 #include <utility>
 
+#include "tandem/core/error.h"
 #include "tandem/elastic/node.h"
 
 namespace tandem::elastic {
+namespace {
+
+// Of the text of a meeting place (job/learning.cc makes none that is longer).
+constexpr std::size_t kMostPlace = 4096;
+
+}  // namespace
 
 bool Node::keeps_back() {
   if (begun_ || !links_ || count(State::kReady) == 0) return false;
@@ -28,6 +35,8 @@ void Node::obey(const membership::Learn& order) {
 void Node::hear_learner(int worker, const Packet& packet) {
   if (!joining_.under_way() || worker != learner_ || packet.view != lessons_) return;
   if (packet.kind == PacketKind::kLearnsAt) {
+    if (packet.text.size() > kMostPlace)
+      raise<CommError>("a place of {} bytes", packet.text.size());
     const membership::Fact fact{membership::FactKind::kLearner, {}, packet.text};
     return links_->send(joining_.source(), fact);
   }
@@ -44,6 +53,8 @@ void Node::hear_learner(int worker, const Packet& packet) {
     case Learned::kNever:
       joining_.end();
       return tell_learning_failed(packet.text);
+    default:
+      raise<CommError>("learning ended in a way that there is not ({})", packet.first);
   }
   report_workers();
 }
@@ -68,6 +79,7 @@ void Node::report_workers() {
 
 // By the worker that leads this node.
 void Node::teach(const std::string& place) {
+  if (place.size() > kMostPlace) return;
   if (keeper_ >= 0) say(keeper_, {.kind = PacketKind::kTeach, .text = place});
 }
 

@@ -1,12 +1,13 @@
 // An agent that hears of one end in several ways, in every order.
 #include "tandem/elastic/node.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <thread>
+
+#include "tandem/elastic/test_nodes.h"
 
 namespace tandem::elastic {
 namespace {
@@ -33,18 +34,13 @@ class Pair {
               .late_limit = limits.late,
               .leave_limit = limits.leave}) {
     for (const int worker : {0, 1}) start(worker);
-    say(0, ready());
+    say(0, testing::ready());
     if (!both_ready) return;
-    say(1, ready());
+    say(1, testing::ready());
     EXPECT_EQ(view_of(0), 1u);
     EXPECT_EQ(view_of(1), 1u);
   }
 
-  static Packet ready() {
-    return {.kind = PacketKind::kReady,
-            .second = 2,
-            .text = ready_text({"kernels", std::string(32, 'f')})};
-  }
   void start(int worker) {
     const Node::Ticket ticket = node.open_seat(worker);
     lines_[worker] = PacketSocket(rendezvous::FileDescriptor(::dup(ticket.inherited[0])));
@@ -104,7 +100,7 @@ TEST(NodeTest, AViewWaitsToHearHowAWorkerHasEnded) {
               ElementsAre(HasSubstr("1 of 2 workers go on after step 0: worker 1 was drained")));
 
   pair.start(1);
-  pair.say(1, Pair::ready());
+  pair.say(1, testing::ready());
   pair.say(0, {.kind = PacketKind::kLeft, .view = 2, .second = 1});
   EXPECT_EQ(pair.view_of(1), 3u);
   EXPECT_THAT(pair.log.back(), HasSubstr("after step 0: worker 1 is back"));
@@ -162,7 +158,7 @@ TEST(NodeTest, TheFirstViewDoesNotWaitForWhoIsLate) {
   pair.node.serve();
   EXPECT_EQ(pair.view_of(0), 1u);
   EXPECT_THAT(pair.log, ElementsAre(HasSubstr("worker 1 is not ready"), HasSubstr("1 of 2")));
-  pair.say(1, Pair::ready());
+  pair.say(1, testing::ready());
   pair.say(0, {.kind = PacketKind::kLeft, .view = 1, .second = 1});
   EXPECT_EQ(pair.view_of(1), 2u);
 }
@@ -189,7 +185,7 @@ TEST(NodeTest, AStepOrALossBeginsTheCountOfViewsInVainAgain) {
   pair.leave_failed(0, 9);
   pair.node.worker_ended(1, "was killed by SIGKILL", false);
   pair.start(1);
-  pair.say(1, Pair::ready());
+  pair.say(1, testing::ready());
   pair.say(0, {.kind = PacketKind::kLeft, .view = 10, .second = 1});
   EXPECT_EQ(pair.fail_until_the_end(), 10);
   ASSERT_TRUE(pair.node.end());
@@ -226,107 +222,22 @@ TEST(NodeTest, WhoIsStartedAgainHasNotHelpedYet) {
   pair.node.worker_ended(1, "was killed by SIGKILL", false);
   pair.start(1);
   apply(2, 2);
-  pair.say(1, Pair::ready());
+  pair.say(1, testing::ready());
   pair.say(0, {.kind = PacketKind::kLeft, .view = 2, .first = 2, .second = 1});
   EXPECT_FALSE(pair.node.has_helped(1));
   apply(3, 3);
   EXPECT_TRUE(pair.node.has_helped(1));
 }
 
-// A node of several, with one worker that the test plays: it leaves views when it is told to.
-class Lone {
- public:
-  explicit Lone(const Lone* founder)
-      : node_({.workers = 1, .shards = 2, .log = [](const auto&) {}, .place = place(founder)}) {
-    start();
-  }
-  void start() {
-    const Node::Ticket ticket = node_.open_seat(0);
-    line_ = PacketSocket(rendezvous::FileDescriptor(::dup(ticket.inherited[0])));
-    node_.seat_taken(0);
-    ranks = 0;
-  }
-  void be_ready() {
-    if (decides_) line_.send({.kind = PacketKind::kDecided});
-    Packet ready = Pair::ready();
-    ready.first = step_;
-    line_.send(ready);
-  }
-  void apply(std::uint64_t step) {
-    step_ = step;
-    line_.send({PacketKind::kApplied, view, step, 0, record_text({})});
-  }
-  // One that cannot go on.
-  void fail() {
-    line_.send({.kind = PacketKind::kFailed, .view = view, .text = "the state arrived damaged"});
-    leave(false);
-  }
-  void serve() {
-    node_.serve();
-    line_.read();
-    while (const auto packet = line_.take()) hear(*packet);
-  }
-
-  std::uint64_t view = 0;  // of the node's views, the newest
-  int ranks = 0;           // its size; 0: it has been left
-  Node& node() { return node_; }
-
- private:
-  void hear(const Packet& packet) {
-    if (packet.kind == PacketKind::kRun) {
-      view = packet.view;
-      ranks = static_cast<int>(packet.second);
-    } else if (packet.view == view && ranks > 0) {
-      leave(packet.kind == PacketKind::kChange);
-    }
-  }
-  void leave(bool as_agreed) {
-    ranks = 0;
-    line_.send({PacketKind::kLeft, view, step_, as_agreed ? 1u : 0u, ""});
-    be_ready();
-  }
-  NodePlace place(const Lone* founder) {
-    NodePlace place;
-    place.listener = rendezvous::listen_tcp(/*loopback_only=*/true, 0);
-    place.address = fmt::format("127.0.0.1:{}", rendezvous::local_port(place.listener));
-    place.token = "of this test";
-    place.founder = decides_ = founder == nullptr;
-    if (founder != nullptr) place.contacts = {founder->node_.address()};
-    place.bounds = {1, 2};
-    return place;
-  }
-
-  bool decides_ = false;
-  std::uint64_t step_ = 0;
-  Node node_;
-  PacketSocket line_;
-};
-
-class TwoNodes : public ::testing::Test {
- protected:
-  template <typename Condition>
-  void until(Condition condition) {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!condition()) {
-      ASSERT_LT(std::chrono::steady_clock::now(), limit);
-      for (Lone* lone : {&first, &second}) lone->serve();
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-  }
-  void until_both_compute() {
-    until([&] { return first.ranks == 2 && second.ranks == 2; });
-  }
-
-  Lone first{nullptr}, second{&first};
-};
+class NodesAgain : public testing::TwoNodes {};
 
 // It has helped before, and is told of steps that the other has applied meanwhile. But now no view
 // with it gets to a step: it gives up, and the job goes on without it.
-TEST_F(TwoNodes, WhoComesBackProvesItselfAgain) {
+TEST_F(NodesAgain, WhoComesBackProvesItselfAgain) {
   first.be_ready();
   second.be_ready();
   until_both_compute();
-  for (Lone* lone : {&first, &second}) lone->apply(1);
+  for (testing::Lone* lone : {&first, &second}) lone->apply(1);
   second.node().worker_ended(0, "was killed by SIGKILL", false);
   until([&] { return first.ranks == 1; });
   for (std::uint64_t step = 2; step < 6; ++step) first.apply(step);

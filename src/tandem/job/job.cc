@@ -378,7 +378,7 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   if (view.is_main()) keep_locked(job.settings.training.output_dir, job.output_lock);
   if (!reports) console.fact("ranks", communicator.describe());
   dist::GradientEngineOptions options = engine_options(job.settings.training, communicator.size());
-  options.source = &learning.source();
+  learning.take_part_in(options);
   dist::GradientEngine gradients(&communicator, context, *weights.state, options);
   if (!reports) tell_place_of_memory(gradients, console);
   if (gradients.node_leader() && learning.learner() == nullptr) weights.state->clear_remains();
@@ -414,15 +414,15 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
 }
 
 int done_code(Outcome outcome) {
-  if (outcome == Outcome::kStopped) return 143;
-  return outcome == Outcome::kDone ? 0 : 1;
+  return outcome == Outcome::kStopped ? 143 : outcome == Outcome::kDone ? 0 : 1;
 }
 
 // Until the job is over: what ends one view begins the next.
 Outcome compute_in_views(const Prepared& job, const World& alone) {
   elastic::Seat& seat = *alone.seat;
   std::unique_ptr<RunReports> reports;
-  Learning learning(alone, job.machine.context(), job.weights);
+  Learning learning(alone, job.machine.context(), job.weights, job.model.task,
+                    job.settings.training);
   elastic::Seat::Ready ready =
       ready_to_compute(0, *job.settings.training.logical_shards, job.machine.arithmetic(),
                        job.request.lines() + describe_inputs(job.task, job.model.fingerprint));

@@ -1,12 +1,14 @@
 #include "tandem/job/learning.h"
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
 
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/exchange.h"
+#include "tandem/trainer/training_plan.h"
 
 namespace tandem::job {
 namespace {
@@ -44,11 +46,14 @@ std::unique_ptr<comm::Communicator> meet(rendezvous::MeetingPlace place, int ran
 
 }  // namespace
 
-Learning::Learning(const World& alone, const kernels::Context& context, const Weights& weights)
+Learning::Learning(const World& alone, const kernels::Context& context, const Weights& weights,
+                   tasks::Task& task, const trainer::TrainingArguments& training)
     : seat_(*alone.seat),
       alone_(alone),
       context_(context),
       weights_(weights),
+      task_(task),
+      training_(training),
       source_(*weights.state) {
   if (!weights.optimizer) return;
   seat_.on_learner([this](const std::string& place) {
@@ -68,12 +73,31 @@ void Learning::learn() {
     return seat_.learned(Learned::kNever, 0, weights_.optimizer ? why : "nothing is trained");
   }
   try {
+    if (!std::exchange(rehearsed_, true)) rehearse();
     begin();
     follow();
   } catch (const CommError& error) {
     learner_.reset();
     seat_.learned(Learned::kNothing, 0, error.what());
   }
+}
+
+// The first pass of a process takes longer than others: its memory is touched, products find their
+// kernels. In a view all others would wait for that. So the job's first batch goes through it here,
+// with weights that are nothing yet; the gradient is where the first one that counts will be. What
+// travels in a view has its memory, too.
+void Learning::rehearse() {
+  const trainer::TrainingPlan plan = trainer::make_training_plan(
+      training_, static_cast<std::int64_t>(task_.num_train_features()), *training_.logical_shards);
+  const data::EpochBatches order = trainer::epoch_batches(training_, plan, task_, 0);
+  const dist::ModelState& state = *weights_.state;
+  const nn::Weights weights{state.weights(), state.bf16_weights()};
+  const nn::DropoutStream dropout{.enabled = true};
+  task_.load_train_batch(order.batch(0, 0), 0);
+  task_.forward(context_, weights, dropout);
+  task_.backward(context_, weights, dropout, 1.0, state.gradient(), /*accumulate=*/false,
+                 [](std::size_t) {});
+  messages_.touch(state.elements());
 }
 
 void Learning::begin() {

@@ -5,20 +5,24 @@
 #include <memory>
 #include <optional>
 
+#include "tandem/dist/gradient_engine.h"
 #include "tandem/dist/state_learner.h"
 #include "tandem/dist/state_source.h"
 #include "tandem/elastic/seat.h"
 #include "tandem/job/model.h"
 #include "tandem/job/world.h"
 #include "tandem/kernels/context.h"
+#include "tandem/tasks/task.h"
+#include "tandem/trainer/training_arguments.h"
 
 namespace tandem::job {
 
 class Learning {
  public:
   // From now on learners that the agent names are served. All must outlive the object. `alone`: the
-  // worker's world, with its seat.
-  Learning(const World& alone, const kernels::Context& context, const Weights& weights);
+  // worker's world, with its seat. `task` is what the job trains, as `training` says.
+  Learning(const World& alone, const kernels::Context& context, const Weights& weights,
+           tasks::Task& task, const trainer::TrainingArguments& training);
   ~Learning();
   Learning(const Learning&) = delete;
   Learning& operator=(const Learning&) = delete;
@@ -29,8 +33,14 @@ class Learning {
   dist::StateLearner* learner() { return learner_ ? &*learner_ : nullptr; }
   void forget() { learner_.reset(); }
   dist::StateSource& source() { return source_; }
+  // Of the engine of each view.
+  void take_part_in(dist::GradientEngineOptions& engine) {
+    engine.source = &source_;
+    engine.messages = &messages_;
+  }
 
  private:
+  void rehearse();
   void begin();
   void follow();
 
@@ -38,7 +48,11 @@ class Learning {
   const World& alone_;
   const kernels::Context& context_;
   const Weights& weights_;
+  tasks::Task& task_;
+  const trainer::TrainingArguments& training_;
+  bool rehearsed_ = false;
   dist::StateSource source_;
+  dist::MessageMemory messages_;
   std::optional<dist::StateLearner> learner_;
 };
 

@@ -29,20 +29,31 @@ milliseconds HangWatch::nap() const {
   return any ? std::min(kLookEvery, limit_ / 2) : milliseconds::max();
 }
 
-bool HangWatch::hangs(ElasticMember& member) const {
+HangWatch::Clock::duration HangWatch::still_for(ElasticMember& member) const {
   const auto ticks = prepares(member) ? processor_ticks(member.process->pid()) : std::nullopt;
-  if (ticks) return member.stillness.look(*ticks, ElasticMember::Clock::now()) >= limit_;
+  if (ticks) return member.stillness.look(*ticks, Clock::now());
   member.stillness = {};
-  return false;
+  return Clock::duration::zero();
 }
 
-void HangWatch::kill(ElasticMember& member) const {
-  log_(fmt::format(
-      "worker {} (pid {}) has used no processor for {:.0f} s before it was ready: it is killed. It "
-      "was stopped, or a file system keeps it waiting: look at those of --output_dir, the model "
-      "and the data (--rdzv-conf join_timeout=SECONDS gives half of these seconds)",
-      &member - members_.data(), member.process->pid(),
-      std::chrono::duration<double>(limit_).count()));
+// Why it is to be killed, or nothing.
+std::string HangWatch::hangs(ElasticMember& member) const {
+  const double limit = std::chrono::duration<double>(limit_).count();
+  const Clock::duration still = still_for(member);
+  if (still >= limit_)
+    return fmt::format("has used no processor for {:.0f} s before it was ready", limit);
+  const auto worker = static_cast<int>(&member - members_.data());
+  if (still < limit_ / 2 && prepares(member) && node_.decides_for(worker) >= limit_)
+    return fmt::format("has been deciding for {:.0f} s where the job begins", limit);
+  return "";
+}
+
+void HangWatch::kill(ElasticMember& member, const std::string& why) const {
+  log_(
+      fmt::format("worker {} (pid {}) {}: it is killed. It was stopped or is stuck, or a file "
+                  "system keeps it waiting: look at those of --output_dir, the model and the data "
+                  "(--rdzv-conf join_timeout=SECONDS gives half of these seconds)",
+                  &member - members_.data(), member.process->pid(), why));
   ++member.hangs;
   member.kill_stuck();
 }
@@ -50,9 +61,10 @@ void HangWatch::kill(ElasticMember& member) const {
 void HangWatch::look() {
   bool any = false;
   for (ElasticMember& member : members_) {
-    if (!hangs(member)) continue;
+    const std::string why = hangs(member);
+    if (why.empty()) continue;
     any = true;
-    kill(member);
+    kill(member, why);
   }
   if (any && !node_.begun()) ++hangs_before_;
 }

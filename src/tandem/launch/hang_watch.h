@@ -1,12 +1,14 @@
 // Workers that hang while they prepare themselves. Nobody says how long it takes to read model and
 // data; but who uses no processor meanwhile does not get on, and before the job has begun all
-// others wait for it.
+// others wait for it. Who decides where the job begins reads neither: it has no longer for that,
+// whatever it uses.
 //
 // One thread.
 #pragma once
 
 #include <chrono>
 #include <span>
+#include <string>
 
 #include "tandem/elastic/node.h"
 #include "tandem/launch/agent.h"
@@ -16,7 +18,10 @@ namespace tandem::launch {
 
 class HangWatch {
  public:
-  // Who has used no processor for `limit` is killed. `members` and `node` must outlive it.
+  using Clock = ElasticMember::Clock;
+
+  // Who has used no processor for `limit`, or decides for so long, is killed. `members` and `node`
+  // must outlive it.
   HangWatch(std::span<ElasticMember> members, const elastic::Node& node,
             std::chrono::milliseconds limit, Log log);
 
@@ -28,8 +33,9 @@ class HangWatch {
 
  private:
   bool prepares(const ElasticMember& member) const;
-  bool hangs(ElasticMember& member) const;
-  void kill(ElasticMember& member) const;
+  Clock::duration still_for(ElasticMember& member) const;
+  std::string hangs(ElasticMember& member) const;
+  void kill(ElasticMember& member, const std::string& why) const;
 
   const std::span<ElasticMember> members_;
   const elastic::Node& node_;

@@ -1,13 +1,20 @@
 // When a process counts as hung, with a clock of the test's.
 #include "tandem/launch/hang_watch.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
+
+#include <thread>
+#include <vector>
 
 namespace tandem::launch {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(Stillness, GrowsWhileNoProcessorIsUsed) {
   Stillness stillness;
@@ -34,6 +41,59 @@ TEST(Stillness, TicksGrowWithWork) {
   }
   EXPECT_GT(processor_ticks(::getpid()), before);
   EXPECT_FALSE(processor_ticks(999999999));
+}
+
+// The first worker of a node, whose process uses a processor and says what the test says.
+class Busy {
+ public:
+  explicit Busy(milliseconds limit)
+      : node_({.workers = 1, .shards = 1, .log = [](const std::string&) {}}),
+        members_(1),
+        watch_(members_, node_, limit, [this](const std::string& line) { log.push_back(line); }) {
+    const elastic::Node::Ticket ticket = node_.open_seat(0);
+    line_ = elastic::PacketSocket(rendezvous::FileDescriptor(::dup(ticket.inherited[0])));
+    node_.seat_taken(0);
+    WorkerStart start;
+    start.command = {"/bin/sh", "-c", "while :; do :; done"};
+    members_[0].process.emplace(start);
+  }
+  void say(elastic::PacketKind kind) {
+    line_.send({.kind = kind});
+    node_.serve();
+  }
+  bool look() {
+    watch_.look();
+    return members_[0].stuck;
+  }
+
+  std::vector<std::string> log;
+
+ private:
+  elastic::Node node_;
+  std::vector<ElasticMember> members_;
+  HangWatch watch_;
+  elastic::PacketSocket line_;
+};
+
+// Model and data may be as large as they like; where the job begins is soon found.
+TEST(HangWatch, WhoWorksIsLeftAloneUnlessItDecides) {
+  constexpr milliseconds kLimit{2000};
+  Busy reads(kLimit), decides(kLimit), has_decided(kLimit);
+  decides.say(elastic::PacketKind::kAsk);
+  has_decided.say(elastic::PacketKind::kAsk);
+  has_decided.say(elastic::PacketKind::kDecided);
+  const auto least = Stillness::Clock::now() + 2 * kLimit;
+  const auto most = least + 20 * kLimit;
+  bool killed = false;
+  for (auto now = least - 2 * kLimit; now < least || (!killed && now < most);
+       now = Stillness::Clock::now()) {
+    std::this_thread::sleep_for(milliseconds(10));
+    EXPECT_FALSE(reads.look() || has_decided.look());
+    killed = decides.look();
+  }
+  ASSERT_TRUE(killed);
+  EXPECT_THAT(decides.log,
+              ElementsAre(HasSubstr("has been deciding for 2 s where the job begins")));
 }
 
 }  // namespace

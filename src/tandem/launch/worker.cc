@@ -1,14 +1,17 @@
 #include "tandem/launch/worker.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -81,6 +84,21 @@ Prepared prepare(const WorkerStart& start) {
   ::_exit(127);
 }
 
+// What the child says of why its program cannot run, errno; 0: it runs; nothing: neither in time.
+std::optional<int> error_of_start(int report, std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    pollfd wait{report, POLLIN, 0};
+    const int ready = ::poll(&wait, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return std::nullopt;
+    int error = 0;
+    return ::read(report, &error, sizeof error) == sizeof error ? error : 0;
+  }
+}
+
 }  // namespace
 
 bool Ending::is_fault() const {
@@ -109,14 +127,12 @@ Worker::Worker(const WorkerStart& start) {
   if (pid_ < 0) throw io_error("cannot start", start.command.front(), errno);
   if (pid_ == 0) become_worker(ready, write_end.get(), parent);
   write_end.reset();
-  int error = 0;
-  ssize_t got = 0;
-  while ((got = ::read(report.get(), &error, sizeof error)) < 0 && errno == EINTR) {
-  }
-  if (got > 0) {
+  const std::optional<int> error = error_of_start(report.get(), start.patience);
+  if (!error) ::kill(pid_, SIGKILL);  // poll() says how it has ended
+  if (error && *error != 0) {
     ::waitpid(pid_, nullptr, 0);
     pid_ = -1;
-    raise<ConfigError>("cannot start '{}': {}", start.command.front(), std::strerror(error));
+    raise<ConfigError>("cannot start '{}': {}", start.command.front(), std::strerror(*error));
   }
   descriptor_ = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   if (!descriptor_) {

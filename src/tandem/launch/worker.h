@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,6 +23,8 @@ struct WorkerStart {
   std::string directory;       // where it begins; empty: where this process is
   std::vector<int> cpus;       // that it may run on; empty: those of this process
   std::vector<int> inherited;  // more such descriptors
+  // Until its program runs: who is stopped before is killed then, and has ended.
+  std::chrono::milliseconds patience{10000};
 };
 
 // How a process ended: one of the two is 0.
