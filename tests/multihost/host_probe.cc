@@ -8,8 +8,9 @@
 //     the victim does KIND in PHASE (init, middle, end) and says "fault at T"; the others say
 //     "failed at T: <message>" (T: milliseconds of the clock that all processes of a machine
 //     share). KIND: kill, stop, exit; pause (sleeps for a second, while the test does something to
-//     its host); count, type, op, order (calls something else than the others, who add 10000
-//     float32; at init as the first operation of all); none
+//     its host); compute (does nothing for two minutes, as a rank that computes); count, type, op,
+//     order (calls something else than the others, who add 10000 float32; at init as the first
+//     operation of all); none
 #include <unistd.h>
 
 #include <algorithm>
@@ -69,6 +70,7 @@ void commit(const Fault& fault, int rank, const std::string& phase, Communicator
   if (fault.kind == "stop") ::raise(SIGSTOP);
   if (fault.kind == "exit") ::_exit(0);
   if (fault.kind == "pause") std::this_thread::sleep_for(std::chrono::seconds(1));
+  if (fault.kind == "compute") std::this_thread::sleep_for(std::chrono::minutes(2));
   if (communicator != nullptr) disagree(fault.kind, *communicator);
 }
 
@@ -102,7 +104,7 @@ void add(std::size_t count, Communicator& communicator) {
 tandem::comm::Options options_of(const Fault& fault) {
   tandem::comm::Options options;
   const bool stops_at_start = fault.kind == "stop" && fault.phase == "init";
-  options.timeout = std::chrono::seconds(stops_at_start ? 4 : 20);
+  options.timeout = std::chrono::seconds(stops_at_start ? 4 : fault.kind == "compute" ? 120 : 20);
   options.stall_timeout = std::chrono::seconds(1);
   tandem::comm::read_limits_of_silence(tandem::Environment::from_process(), options);
   options.log = [](const std::string& line) { say(-1, line); };

@@ -86,6 +86,7 @@ void SlowCable::take_in(std::size_t end) {
   while (true) {
     const ssize_t size = ::read(ends_[end].get(), bytes.data(), bytes.size());
     if (size <= 0) return;
+    if (is_lost(bytes.substr(0, static_cast<std::size_t>(size)))) continue;
     const Clock::time_point now = Clock::now();
     const std::chrono::duration<double> takes(seconds_per_byte_ * static_cast<double>(size));
     way.free = std::max(way.free, now) + std::chrono::duration_cast<Clock::duration>(takes);
@@ -93,6 +94,16 @@ void SlowCable::take_in(std::size_t end) {
     longest_wait_ = std::max(longest_wait_.load(), waits.count());
     way.queue.push_back({way.free, bytes.substr(0, static_cast<std::size_t>(size))});
   }
+}
+
+bool SlowCable::is_lost(const std::string& packet) const {
+  if (loses_ != Loses::kOldConnections) return loses_ == Loses::kEverything;
+  // IPv4: the header's length in words is the lower half of the first byte, the protocol the tenth;
+  // the flags of TCP are its fourteenth.
+  constexpr char kTcp = 6, kSyn = 2, kRst = 4;
+  if (packet.size() < 20 || (packet[0] >> 4) != 4 || packet[9] != kTcp) return false;
+  const std::size_t flags = 4 * (static_cast<std::size_t>(packet[0]) & 15) + 13;
+  return flags < packet.size() && (packet[flags] & (kSyn | kRst)) == 0;
 }
 
 void SlowCable::deliver(std::size_t end, Clock::time_point now) {

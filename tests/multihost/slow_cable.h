@@ -1,5 +1,6 @@
 // A cable that is slow and never full: what it has no time for waits in its queue, however much
-// that becomes. Not made of the kernel's queueing disciplines, which many kernels come without.
+// that becomes; and that loses packets when it is told to, while both ends hold that it is plugged
+// in. Not made of the kernel's queueing disciplines, which many kernels come without.
 #pragma once
 
 #include <array>
@@ -25,6 +26,11 @@ class SlowCable {
   SlowCable(const SlowCable&) = delete;
   SlowCable& operator=(const SlowCable&) = delete;
 
+  // What it loses from now on. kOldConnections: packets of TCP that neither open a connection nor
+  // refuse one.
+  enum class Loses { kNothing, kEverything, kOldConnections };
+  void lose(Loses what) { loses_ = what; }
+
   // The longest that a packet has waited.
   std::chrono::duration<double> longest_wait() const;
 
@@ -42,12 +48,14 @@ class SlowCable {
 
   void carry();
   void take_in(std::size_t end);
+  bool is_lost(const std::string& packet) const;
   void deliver(std::size_t end, Clock::time_point now);
 
   const double seconds_per_byte_;
   std::array<rendezvous::FileDescriptor, 2> ends_;
   std::array<Way, 2> ways_;
   std::atomic<double> longest_wait_{0};
+  std::atomic<Loses> loses_{Loses::kNothing};
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

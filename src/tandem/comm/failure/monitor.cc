@@ -23,11 +23,15 @@ namespace tandem::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
 
 // A process that has ended closes its connections at once; this long the goodbye may still be on
 // its way.
-constexpr std::chrono::milliseconds kLastWords{100};
-constexpr std::chrono::milliseconds kBeat{250};
+constexpr milliseconds kLastWords{100};
+constexpr milliseconds kBeat{250};
+// A silent host is asked anew this often, or once in a round trip where that is longer, and looked
+// at twice between.
+constexpr milliseconds kBetweenKnocks{100};
 // Up to this many ranks everybody hears everybody; beyond, this many neighbours on either side of
 // the ring.
 constexpr std::size_t kAllHear = 16;
@@ -62,9 +66,11 @@ std::string process_state(pid_t pid) {
 
 // A host may be silent for this many of its round trips, however long those are.
 constexpr int kRoundTrips = 8;
-constexpr std::chrono::milliseconds kLongestSilence{60000};
+constexpr milliseconds kLongestSilence{60000};
+// One that has answered nothing for so long may have gone.
+constexpr milliseconds kSilent = 3 * kBeat;
 
-double seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) / 1000; }
+double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1000; }
 
 // Whether ranks a and b of `size` send each other heartbeats.
 bool hear_each_other(std::size_t a, std::size_t b, std::size_t size) {
@@ -126,6 +132,7 @@ void Monitor::run() {
     poll_once();
     judge_ended_processes();
     beat();
+    if (knocking_) judge_silence();
     if (options_.on_record_request && flight_record_requests() != record_requests_) {
       record_requests_ = flight_record_requests();
       options_.on_record_request();
@@ -156,7 +163,8 @@ void Monitor::poll_once() {
     ranks.push_back(rank);
   }
   const bool soon = somebody_ended || (failure_seen_ && !callback_done_);
-  if (::poll(waits.data(), waits.size(), soon ? 10 : static_cast<int>(kBeat.count())) <= 0) return;
+  const auto longest = soon ? 10 : (knocking_ ? kBetweenKnocks / 2 : kBeat).count();
+  if (::poll(waits.data(), waits.size(), static_cast<int>(longest)) <= 0) return;
   for (std::size_t i = first_control; i < waits.size(); ++i) {
     if (waits[i].revents == 0) continue;
     const std::size_t rank = ranks[i - first_control];
@@ -307,59 +315,87 @@ void Monitor::beat() {
               std::string(reinterpret_cast<const char*>(&activity), sizeof activity));
 }
 
-std::chrono::milliseconds Monitor::since_answer_of(std::size_t rank) const {
+milliseconds Monitor::since_answer_of(std::size_t rank) const {
   const auto on_control = path_state(watched_[rank].control.get()).since_answer;
   if (!options_.data_paths) return on_control;
   return std::min(on_control, options_.data_paths->since_answer(rank));
 }
 
+// Whether the host of a rank that has been silent for so long answers new connections. A knock from
+// before that silence says nothing.
+bool Monitor::answers_knocks(std::size_t rank, milliseconds silent, milliseconds round_trip) {
+  if (peers_[rank].port == 0) return false;
+  Watched& watched = watched_[rank];
+  const auto since_knock = Clock::now() - watched.knocked;
+  const bool of_this_silence = since_knock < silent;
+  if (of_this_silence && watched.knock.answered()) return true;
+  knocking_ = true;
+  if (of_this_silence && since_knock < std::max(kBetweenKnocks, round_trip)) return false;
+  watched.knocked = Clock::now();
+  watched.knock.ask(watched.control, peers_[rank].port);
+  return false;
+}
+
 // A host is silent if none of its ranks' connections has an answer: what another one of them gets
-// fills the queue, too, behind which the rest waits.
-Monitor::Silence Monitor::silence_of(std::size_t rank) const {
+// fills the queue, too, behind which the rest waits. Its last answer may have come as long as a
+// beat before it had something to answer again.
+Monitor::Silence Monitor::silence_of(std::size_t rank) {
   const PathState path = path_state(watched_[rank].control.get());
-  const auto patience =
-      std::min<std::chrono::milliseconds>(kRoundTrips * path.round_trip, kLongestSilence);
-  Silence silence{since_answer_of(rank), std::max(options_.host_timeout, patience)};
+  const auto patience = std::min<milliseconds>(kRoundTrips * path.round_trip, kLongestSilence);
+  Silence silence{since_answer_of(rank), std::max(options_.host_timeout + kBeat, patience), false};
   for (std::size_t other = 0; other < watched_.size(); ++other) {
     const bool beside = watched_[other].control_open && other != rank &&
                         peers_[other].node_key == peers_[rank].node_key;
     if (beside) silence.so_far = std::min(silence.so_far, since_answer_of(other));
   }
+  silence.answers_knocks =
+      silence.so_far >= kSilent && answers_knocks(rank, silence.so_far, path.round_trip);
+  if (silence.answers_knocks) silence.limit *= 2;
   return silence;
 }
 
 void Monitor::judge_silence() {
-  const auto now = Clock::now();
+  knocking_ = false;
+  if (leaving_.load(std::memory_order_acquire)) return;
   for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
     const Watched& watched = watched_[rank];
     if (!watched.sends_heartbeats || !watched.control_open || gone(static_cast<int>(rank)) ||
         left(static_cast<int>(rank))) {
       continue;
     }
-    if (now - watched.heard < 4 * kBeat) continue;
-    const auto [unanswered, limit] = silence_of(rank);
-    if (unanswered >= limit && now - awake_since_ >= limit) {
-      return control_ended(
-          rank, fmt::format("its host has answered nothing for {:.1f} s (TANDEM_HOST_TIMEOUT sets "
-                            "the limit)",
-                            seconds(unanswered)));
-    }
-    const bool host_is_there = unanswered < 3 * kBeat;
-    const bool limited = options_.stall_timeout.count() > 0;
-    if (!host_is_there || !limited || now - watched.heard < options_.stall_timeout) continue;
-    const std::string state =
-        peers_[rank].pid_is_visible ? process_state(peers_[rank].pid) : std::string();
-    const std::string message = fmt::format(
-        "{} stalled: its host answers, but the process has not said a word for {:.1f} s{}; was it "
-        "stopped, or is a debugger attached? (TANDEM_STALL_TIMEOUT sets the limit)",
-        peers_[rank].describe(), seconds(options_.stall_timeout),
-        state.empty() ? "" : fmt::format(" (state {})", state));
-    mark_gone(rank, message);
-    // In a large job only the neighbours hear of a silence, and after a failure nothing is reported
-    // any more.
-    if (failure_.is_set()) return expel(static_cast<int>(rank), message);
-    return report(message, static_cast<int>(rank));
+    if (Clock::now() - watched.heard >= 4 * kBeat) judge_silence_of(rank);
   }
+}
+
+void Monitor::judge_silence_of(std::size_t rank) {
+  const Silence silence = silence_of(rank);
+  if (silence.so_far >= silence.limit && Clock::now() - awake_since_ >= silence.limit) {
+    return control_ended(
+        rank,
+        fmt::format("its host has answered nothing for {:.1f} s{} "
+                    "(TANDEM_HOST_TIMEOUT sets the limit)",
+                    seconds(silence.so_far),
+                    silence.answers_knocks ? ", though new connections to it are answered" : ""));
+  }
+  if (silence.so_far < kSilent) judge_stall(rank);
+}
+
+// Its host is there, but is the process?
+void Monitor::judge_stall(std::size_t rank) {
+  const bool limited = options_.stall_timeout.count() > 0;
+  if (!limited || Clock::now() - watched_[rank].heard < options_.stall_timeout) return;
+  const std::string state =
+      peers_[rank].pid_is_visible ? process_state(peers_[rank].pid) : std::string();
+  const std::string message = fmt::format(
+      "{} stalled: its host answers, but the process has not said a word for {:.1f} s{}; was it "
+      "stopped, or is a debugger attached? (TANDEM_STALL_TIMEOUT sets the limit)",
+      peers_[rank].describe(), seconds(options_.stall_timeout),
+      state.empty() ? "" : fmt::format(" (state {})", state));
+  mark_gone(rank, message);
+  // In a large job only the neighbours hear of a silence, and after a failure nothing is reported
+  // any more.
+  if (failure_.is_set()) return expel(static_cast<int>(rank), message);
+  report(message, static_cast<int>(rank));
 }
 
 std::string Monitor::describe_laggard() const {

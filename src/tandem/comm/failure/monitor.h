@@ -3,8 +3,9 @@
 //
 // A rank that ends in order says goodbye first. A connection that closes without one is a death; so
 // is a process that ends without one (pidfd: covers a connection kept open by a child). A host
-// whose kernel acknowledges nothing for `host_timeout`, on no connection to one of its ranks, has
-// gone. A process that is stopped (SIGSTOP, a debugger) sends no heartbeats though its host
+// whose kernel acknowledges nothing for `host_timeout` after a heartbeat, on no connection to one
+// of its ranks, has gone; if it answers a new connection (knock.h), an interruption has passed, and
+// the others have the same time again to come back. A process that is stopped (SIGSTOP, a debugger) sends no heartbeats though its host
 // answers: after `stall_timeout` it counts as failed. Whoever knows of a failure first sends it to
 // all.
 //
@@ -28,6 +29,7 @@
 
 #include "tandem/comm/failure/failure.h"
 #include "tandem/comm/failure/flight_recorder.h"
+#include "tandem/comm/failure/knock.h"
 #include "tandem/comm/failure/path_watch.h"
 #include "tandem/comm/failure/peer.h"
 #include "tandem/rendezvous/socket.h"
@@ -114,6 +116,8 @@ class Monitor {
     bool sends_heartbeats = false;
     // Later by the time that this process itself did not run.
     std::chrono::steady_clock::time_point heard{};
+    Knock knock;
+    std::chrono::steady_clock::time_point knocked{};
     Activity activity;
     std::chrono::steady_clock::time_point activity_since{};
   };
@@ -128,10 +132,15 @@ class Monitor {
   struct Silence {
     std::chrono::milliseconds so_far;
     std::chrono::milliseconds limit;
+    bool answers_knocks;
   };
   std::chrono::milliseconds since_answer_of(std::size_t rank) const;
-  Silence silence_of(std::size_t rank) const;
+  bool answers_knocks(std::size_t rank, std::chrono::milliseconds silent,
+                      std::chrono::milliseconds round_trip);
+  Silence silence_of(std::size_t rank);
   void judge_silence();
+  void judge_silence_of(std::size_t rank);
+  void judge_stall(std::size_t rank);
   void take_heartbeat(std::size_t rank, const std::string& text);
   void compare_calls(std::size_t rank, const FlightRecorder::Entry& theirs);
   void call_on_failure_when_due();
@@ -153,6 +162,7 @@ class Monitor {
   std::atomic<bool> waiting_{false};
   std::chrono::steady_clock::time_point last_beat_{};
   std::chrono::steady_clock::time_point awake_since_{};
+  bool knocking_ = false;  // at a host that may have gone
   std::uint64_t record_requests_ = 0;
   std::atomic<bool> leaving_{false};
   std::atomic<bool> stop_{false};

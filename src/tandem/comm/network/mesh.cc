@@ -188,6 +188,7 @@ class Builder {
     peer.host = cards_[i].host;
     peer.pid = cards_[i].pid;
     peer.node_key = cards_[i].node_key;
+    peer.port = cards_[i].port;
     peer.pid_is_visible = cards_[i].host_key == own_.host_key &&
                           cards_[i].pid_namespace == own_.pid_namespace && peer.pid != ::getpid();
     return peer;
