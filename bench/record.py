@@ -6,7 +6,7 @@
     bench/record.py rivals -- /tmp/peers/bin/python bench/compare_torch.py --types bf16
     bench/record.py tests --runs 1 -- scripts/test.sh
 
-COMMAND is `tandem bench …`, a script of bench/, scripts/fuzz.sh or membership_schedules, which take `--json FILE` (`--json` is added here), or scripts/test.sh, whose last line is kept. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
+COMMAND is `tandem bench …`, a script of bench/, scripts/fuzz.sh, membership_schedules or membership_large_jobs, which take `--json FILE` (`--json` is added here), or scripts/test.sh, whose last line is kept. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
 date, versions and all runs. Recording a command again replaces its record. A run during which other processes took more than a tenth of the cores is kept and marked as not valid, and another is made, up to twice --runs.
 tools/make_results.py makes the pages of these files.
 """
@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 CLASSES = (("amx", "amx_bf16"), ("avx512bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"))
 LEAST_SHARE_OF_CORES = 0.9
 # Their counts, scores and bounds depend on no neighbour.
-UNTIMED = ("test.sh", "fuzz.sh", "quality.sh", "elastic_soak.py", "membership_schedules", "quality_of_labels.py", "torch_own_tests.py", "faults.py", "step_memory.py")
+UNTIMED = ("test.sh", "fuzz.sh", "quality.sh", "elastic_soak.py", "membership_schedules", "membership_large_jobs", "quality_of_labels.py", "torch_own_tests.py", "faults.py", "step_memory.py")
 
 
 def output_of(*command):

@@ -1,15 +1,23 @@
 // Jobs whose workers die while they run: the survivors go on, who comes back joins, and the bits
 // are those of a job that nobody disturbed.
 #include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
 
 #include "e2e/job.h"
+#include "support/control_group.h"
+#include "support/sanitizers.h"
+#include "tandem/core/memory_limits.h"
 
 namespace tandem::testing {
 namespace {
@@ -91,6 +99,48 @@ class ElasticTest : public JobTest {
     return result;
   }
 };
+
+// A process in the group that takes memory until the kernel has killed another one for it, and
+// ends. It is not killed itself.
+class MemoryHog {
+ public:
+  explicit MemoryHog(const ControlGroup& group) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    std::ofstream(group.folder() / "cgroup.procs") << ::getpid() << std::flush;
+    std::ofstream("/proc/self/oom_score_adj") << -1000 << std::flush;
+    const std::uint64_t before = out_of_memory_kills();
+    for (int i = 0; i < 1000 && out_of_memory_kills() == before; ++i)
+      ::mmap(nullptr, kPiece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
+             -1, 0);
+    ::_exit(out_of_memory_kills() > before ? 0 : 1);
+  }
+  bool has_taken_all() {
+    int status = -1;
+    return ::waitpid(pid_, &status, 0) == pid_ && status == 0;
+  }
+
+ private:
+  static constexpr std::size_t kPiece = std::size_t{1} << 20;
+  pid_t pid_;
+};
+
+// The kernel kills the largest process, which is a worker, and the agent can say why.
+TEST_F(ElasticTest, TheKernelKillsAWorkerWhenMemoryRunsOut) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
+  const ControlGroup group(std::size_t{512} << 20);
+  if (!group.works()) GTEST_SKIP() << "no control group can be made here (needs root)";
+  constexpr int kSteps = 120;
+  Process calm(command("calm", kSteps));
+  end(calm);
+  Process job(group.inside(command("job", kSteps)));
+  ASSERT_TRUE(printed(job, "/120 ["));
+  ASSERT_TRUE(MemoryHog(group).has_taken_all());
+  const ProcessResult result = end(job);
+  EXPECT_THAT(unwrapped(result.err),
+              HasSubstr("was killed by SIGKILL; memory ran out: the kernel has killed a process of "
+                        "this control group for that; it is started again"));
+  expect_equal_results("calm", "job");
+}
 
 struct Event {
   const char* name;

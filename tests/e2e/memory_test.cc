@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "e2e/job.h"
+#include "support/control_group.h"
 #include "support/sanitizers.h"
 #include "tandem/core/json.h"
 
@@ -170,39 +171,6 @@ TEST_F(Memory, AnEvaluationRunsInTheMemoryOfTraining) {
                   .out,
               ContainsRegex("memory: .* evaluation [1-9]"));
 }
-
-// A control group of cgroup v1 or v2 under the root one; needs root.
-class ControlGroup {
- public:
-  explicit ControlGroup(std::size_t bytes) {
-    for (const char* base : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
-      folder_ = std::filesystem::path(base) / fmt::format("tandem-test-{}", ::getpid());
-      std::error_code failed;
-      if (!std::filesystem::create_directory(folder_, failed)) continue;
-      for (const char* file : {"memory.limit_in_bytes", "memory.max"}) {
-        std::ofstream limit(folder_ / file);
-        works_ = works_ || (limit && limit << bytes && limit.flush());
-      }
-      if (works_) return;
-      std::filesystem::remove(folder_, failed);
-    }
-  }
-  ~ControlGroup() {
-    if (works_) ::rmdir(folder_.c_str());
-  }
-  bool works() const { return works_; }
-  // `command`, run by a shell that has joined the group.
-  std::vector<std::string> inside(const std::vector<std::string>& command) const {
-    std::vector<std::string> words = {
-        "/bin/sh", "-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"", folder_.native()};
-    words.insert(words.end(), command.begin(), command.end());
-    return words;
-  }
-
- private:
-  std::filesystem::path folder_;
-  bool works_ = false;
-};
 
 TEST_F(Memory, AControlGroupThatIsTooSmallIsNamedBeforeTraining) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";

@@ -41,7 +41,7 @@ template <class T>
 std::vector<T> sent(Agent& agent) {
   std::vector<T> result;
   for (const Send& send : orders_of<Send>(agent)) {
-    if (const T* message = std::get_if<T>(&send.message)) result.push_back(*message);
+    if (const T* message = std::get_if<T>(send.message.get())) result.push_back(*message);
   }
   return result;
 }
@@ -145,7 +145,7 @@ TEST(Agent, ProposesAtOnceWhenALossIsCertain) {
   std::vector<Order> orders = agent.take_orders();
   ASSERT_EQ(orders.size(), 2u);
   EXPECT_TRUE(std::holds_alternative<StopWorkers>(orders[1]));
-  const auto& proposal = std::get<Propose>(std::get<Send>(orders[0]).message);
+  const auto& proposal = std::get<Propose>(*std::get<Send>(orders[0]).message);
   agent.receive(kStart, kTwo, answer(proposal.number, 2));
   EXPECT_TRUE(agent.take_orders().empty());  // until its own workers have stopped
   agent.stopped(kStart, 1);

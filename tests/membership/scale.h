@@ -1,9 +1,11 @@
-// What a change of the view costs in a large job: one real agent leads, the others answer as the
-// protocol says, and messages take the time that latency and the leader's link give them.
+// What a change of the view costs in a large job, and how long a learner takes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
+
+#include "tandem/membership/goodput.h"
 
 namespace tandem::simulation {
 
@@ -20,11 +22,6 @@ struct ViewChange {
   double seconds = 0;  // until the last node runs the view
 };
 
-// `nodes` meet: all have asked, and the first view is made.
-ViewChange rendezvous(std::size_t nodes, const Network& network);
-// One of `nodes` is lost, certainly.
-ViewChange lose_one(std::size_t nodes, const Network& network);
-
 struct Transfer {
   double seconds = 0;        // until the learner is level
   std::uint64_t chunks = 0;  // that were fetched; more than there are if some were fetched again
@@ -33,5 +30,10 @@ struct Transfer {
 // step's gradient is `gradient_bytes`. The ledger is production's.
 Transfer learn(std::uint64_t bytes, std::uint64_t gradient_bytes, double step_seconds,
                const Network& network);
+
+// Nodes that fail at random, event by event, with the view changes that the simulator measures: the
+// steps per second that are left. membership/goodput.h has the formula.
+double steps_of_failing_nodes(const std::vector<double>& speed,
+                              const membership::NodeFailures& failures, double end);
 
 }  // namespace tandem::simulation

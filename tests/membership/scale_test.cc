@@ -4,12 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <iostream>
-#include <random>
 #include <vector>
 
+#include "membership/crowd.h"
 #include "tandem/core/error.h"
 #include "tandem/membership/goodput.h"
 
@@ -19,18 +17,39 @@ namespace {
 using membership::NodeFailures;
 using membership::steps_with_failures;
 
-// Three rounds whatever the size; a few messages per node.
-TEST(Scale, AViewChangeTakesThreeRounds) {
-  for (const std::size_t nodes : {16, 256, 1024}) {
-    const ViewChange first = rendezvous(nodes, {});
-    const ViewChange loss = lose_one(nodes, {});
-    EXPECT_EQ(first.rounds, 3);
-    EXPECT_EQ(loss.rounds, 3);
-    EXPECT_EQ(loss.messages, 5 * (nodes - 2));
-    EXPECT_LE(first.messages, 8 * nodes);
-    std::cout << nodes << " nodes: rendezvous " << first.messages << " messages, " << first.bytes
-              << " bytes, " << 1e3 * first.seconds << " ms; loss " << loss.messages << " messages, "
-              << loss.bytes << " bytes, " << 1e3 * loss.seconds << " ms\n";
+// Three rounds whatever the size; a few messages per node. Every agent is production's.
+class Crowds : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(Crowds, ChangeTheirViewInThreeRounds) {
+  const std::size_t nodes = GetParam();
+  Crowd crowd(nodes, {});
+  const auto expect_change = [&](const char* what, const ViewChange& change, std::size_t per_node) {
+    EXPECT_EQ(crowd.violation(), "") << what;
+    EXPECT_EQ(change.rounds, 3) << what;
+    EXPECT_LE(change.messages, per_node * nodes) << what;
+    std::cout << nodes << " nodes, " << what << ": " << change.messages << " messages, "
+              << change.bytes << " bytes, " << 1e3 * change.seconds << " ms\n";
+  };
+  expect_change("rendezvous", crowd.meet(), 8);
+  expect_change("a member is lost", crowd.lose(nodes / 2), 5);
+  expect_change("the first is lost", crowd.lose(0), 6);
+  expect_change("a host falls silent", crowd.silence(nodes / 3), 5 + 2 * 5);
+  expect_change("a host joins", crowd.join(), 5 + 2 * 5);
+  EXPECT_EQ(crowd.members(), nodes - 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, Crowds, testing::Values(16, 256, 1024));
+
+// All hear of it, and nobody but the first members tells all others.
+TEST_P(Crowds, EndWithFewMessages) {
+  const std::size_t nodes = GetParam();
+  for (const bool fails : {false, true}) {
+    Crowd crowd(nodes, {});
+    crowd.meet();
+    const ViewChange end = fails ? crowd.fail(nodes - 1) : crowd.finish();
+    EXPECT_EQ(crowd.violation(), "");
+    EXPECT_LE(end.messages, 36 * nodes);
+    EXPECT_LE(end.seconds, 1);
   }
 }
 
@@ -67,40 +86,16 @@ TEST(Goodput, OfTheSimplestCases) {
   EXPECT_THROW(steps_with_failures(speed, {}), InvalidArgument);
 }
 
-// Nodes that fail at random, event by event, with the view changes that the simulator measures: the
-// steps per second that are left.
-double steps_of_failing_nodes(const std::vector<double>& speed, const NodeFailures& failures,
-                              double end) {
-  std::mt19937_64 random(18);
-  const auto after = [&](double mean) {
-    return mean * -std::log1p(-std::uniform_real_distribution<>()(random));
-  };
-  std::vector<bool> there(speed.size(), true);
-  std::vector<double> next;
-  for (std::size_t i = 0; i < speed.size(); ++i) next.push_back(after(failures.mtbf_seconds));
-  double now = 0, steps = 0, paused = 0;
-  std::size_t members = speed.size();
-  while (now < end) {
-    const auto who =
-        static_cast<std::size_t>(std::min_element(next.begin(), next.end()) - next.begin());
-    const bool runs = members >= static_cast<std::size_t>(failures.min_nodes);
-    const double time = next[who] - now;
-    const double pause = std::min(paused, time);
-    paused -= pause;
-    if (runs) steps += (time - pause) * speed[members - 1];
-    now = next[who];
-    there[who] = !there[who];
-    members += there[who] ? 1 : -1;
-    paused += there[who] ? failures.join_seconds : failures.loss_seconds;
-    next[who] = now + after(there[who] ? failures.mtbf_seconds : failures.absence_seconds);
-  }
-  return steps / now;
+double seconds_of_a_loss(std::size_t nodes) {
+  Crowd crowd(nodes, {});
+  crowd.meet();
+  return crowd.lose(nodes / 2).seconds;
 }
 
 // A node fails every 125 s, however many there are.
 TEST(Goodput, IsWhatAJobOfFailingNodesMakes) {
   for (const std::size_t nodes : {16, 256, 4096}) {
-    const double change = lose_one(nodes, {}).seconds;
+    const double change = seconds_of_a_loss(nodes);
     NodeFailures failures{.mtbf_seconds = 125.0 * static_cast<double>(nodes),
                           .absence_seconds = 300,
                           .loss_seconds = change + 2,

@@ -1,6 +1,7 @@
 // Runs schedules of the simulation and stops at the first that breaks an invariant:
 //   membership_schedules --from 1 --count 1000000
 //   membership_schedules --seed 4711              tells one schedule event by event
+//   --threads N: so many at a time; --minutes M: begins no more after M minutes
 //   --json FILE: what was run, as bench/record.py wants it.
 // Exit code 1 if an invariant was broken; the last line says what was run.
 #include <fmt/format.h>
@@ -11,7 +12,10 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "membership/simulation.h"
 
@@ -45,12 +49,62 @@ struct Totals {
 };
 
 std::string to_json(std::uint64_t from, std::uint64_t count, const Totals& totals) {
-  return fmt::format(
-      R"({{"rows": [{{"rules": "both", "from": {}, "schedules": {}, "events": {}, "views": {}, )"
-      R"("deaths": {}, "learned": {}, "longest_ms": {}, "broken": {}}}]}})",
-      from, count, totals.events, totals.views, totals.deaths, totals.learned, totals.longest,
-      totals.broken);
+  return fmt::format(R"({{"rows": [{{"from": {}, "schedules": {}, "events": {}, "views": {}, )"
+                     R"("deaths": {}, "learned": {}, "longest_ms": {}, "broken": {}}}]}})",
+                     from, count, totals.events, totals.views, totals.deaths, totals.learned,
+                     totals.longest, totals.broken);
 }
+
+// Seeds one after another, by several threads. What has been begun is brought to its end, so all
+// seeds from the first to next() have been run.
+class Runs {
+ public:
+  using Clock = std::chrono::steady_clock;
+  Runs(std::uint64_t from, std::uint64_t count, std::uint64_t minutes, bool all)
+      : next_(from), end_(from + count), all_(all), until_(Clock::time_point::max()) {
+    if (minutes > 0) until_ = Clock::now() + std::chrono::minutes(minutes);
+  }
+  void run_all(std::uint64_t threads) {
+    std::vector<std::thread> others;
+    for (std::uint64_t i = 1; i < threads; ++i) others.emplace_back([this] { run_some(); });
+    run_some();
+    for (std::thread& other : others) other.join();
+  }
+  std::uint64_t next() const { return next_; }
+  const Totals& totals() const { return totals_; }
+
+ private:
+  void run_some() {
+    std::unique_lock lock(mutex_);
+    while (next_ < end_ && (all_ || totals_.broken == 0) && Clock::now() < until_) {
+      Schedule schedule;
+      schedule.seed = next_++;
+      schedule.wire = schedule.seed % 16 == 0;
+      schedule.alarms = schedule.seed % 4 == 1;
+      lock.unlock();
+      const Outcome outcome = tandem::simulation::run(schedule);
+      lock.lock();
+      add(schedule.seed, outcome);
+    }
+  }
+  void add(std::uint64_t seed, const Outcome& outcome) {
+    totals_.events += outcome.events;
+    totals_.views += outcome.views;
+    totals_.deaths += outcome.deaths;
+    totals_.learned += outcome.learned;
+    const auto after = outcome.ended_ms - std::min(outcome.ended_ms, outcome.healed_ms);
+    totals_.longest = std::max(totals_.longest, static_cast<std::uint64_t>(after));
+    if (outcome.violation.empty()) return;
+    ++totals_.broken;
+    std::cout << "seed " << seed << ": " << outcome.violation << std::endl;
+  }
+
+  std::mutex mutex_;
+  std::uint64_t next_, end_;
+  bool all_;
+  Clock::time_point until_;
+  Totals totals_;
+};
 
 int tell_one(Schedule schedule) {
   schedule.trace = true;
@@ -71,32 +125,18 @@ int main(int argc, char** argv) {
   }
   const std::uint64_t from = number_after(argc, argv, "--from", 1);
   const std::uint64_t count = number_after(argc, argv, "--count", 10000);
-  const bool all = has(argc, argv, "--keep-going");
   const auto begin = std::chrono::steady_clock::now();
-  Totals totals;
-  for (std::uint64_t seed = from; seed < from + count; ++seed) {
-    schedule.seed = seed;
-    schedule.wire = seed % 16 == 0;
-    schedule.alarms = seed % 4 == 1;
-    const Outcome outcome = run(schedule);
-    totals.events += outcome.events;
-    totals.views += outcome.views;
-    totals.deaths += outcome.deaths;
-    totals.learned += outcome.learned;
-    const auto after = outcome.ended_ms - std::min(outcome.ended_ms, outcome.healed_ms);
-    totals.longest = std::max(totals.longest, static_cast<std::uint64_t>(after));
-    if (outcome.violation.empty()) continue;
-    ++totals.broken;
-    std::cout << "seed " << seed << ": " << outcome.violation << "\n";
-    if (!all) break;
-  }
+  Runs runs(from, count, number_after(argc, argv, "--minutes", 0), has(argc, argv, "--keep-going"));
+  runs.run_all(number_after(argc, argv, "--threads", 1));
+  const Totals& totals = runs.totals();
+  const std::uint64_t done = runs.next() - from;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   std::cout << fmt::format(
       "{} schedules from seed {}: {} events, {} views, {} deaths, {} learned, longest end after "
       "healing {} ms, {} broken, {:.1f} s\n",
-      count, from, totals.events, totals.views, totals.deaths, totals.learned, totals.longest,
+      done, from, totals.events, totals.views, totals.deaths, totals.learned, totals.longest,
       totals.broken, took.count());
   if (const char* file = text_after(argc, argv, "--json"))
-    std::ofstream(file) << to_json(from, count, totals) << "\n";
+    std::ofstream(file) << to_json(from, done, totals) << "\n";
   return totals.broken == 0 ? 0 : 1;
 }

@@ -92,6 +92,7 @@ void World::happen(Host& host, Start&) {
   options.last_step = steps_;
   options.founder = host.index == 0;
   options.external_lock = lock_;
+  if (schedule_.seed % 3 == 0) options.limits.criers = 2;
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     if (i != host.index) options.contacts.push_back(fmt::format("n{}", i));
   }

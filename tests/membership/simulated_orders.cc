@@ -27,11 +27,11 @@ void World::on(Host& host, Send& order) {
   if (schedule_.trace) {
     const char* const names[] = {"Ask",    "Told",    "Propose", "Answer",  "Offer",
                                  "Accept", "Install", "Beat",    "Suspect", "Ended"};
-    if (order.message.index() != 7) {
-      note(&host, fmt::format("→ {} {}", order.to.address, names[order.message.index()]));
+    if (order.message->index() != 7) {
+      note(&host, fmt::format("→ {} {}", order.to.address, names[order.message->index()]));
     }
   }
-  say(host, order.to, order.message);
+  say(host, order.to, *order.message);
 }
 
 void World::on(Host& host, StopWorkers&) {

@@ -28,9 +28,11 @@ struct Version {
   const char* limit;
   const char* swap;  // v2: swap alone; v1: memory and swap together
   bool swap_holds_memory;
+  const char* events;
 };
-constexpr Version kV1{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", true};
-constexpr Version kV2{"memory.max", "memory.swap.max", false};
+constexpr Version kV1{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", true,
+                      "memory.oom_control"};
+constexpr Version kV2{"memory.max", "memory.swap.max", false, "memory.events"};
 
 // v1 writes "no limit" as the greatest multiple of a page that an int64 holds.
 constexpr std::size_t kNoLimit = std::size_t{1} << 60;
@@ -80,16 +82,45 @@ std::optional<Mount> find_mount(const fs::path& root, bool v2) {
   return {};
 }
 
-// The group and all above it that this process can see.
-void add_groups(const fs::path& root, const Version& version, const Mount& mount,
-                const std::string& group, std::vector<MemoryLimit>& limits) {
-  // In a cgroup namespace of its own a process may see its group's path or the host's.
-  fs::path inside = fs::path(group).lexically_relative(mount.part);
-  if (inside.empty() || *inside.begin() == "..") inside = fs::path(group).relative_path();
+// A group of this process, in a hierarchy that counts memory.
+struct Group {
+  const Version* version;
+  std::string point;  // where the hierarchy is mounted
+  fs::path inside;    // the group's place there
+};
+
+// In a cgroup namespace of its own a process may see its group's path or the host's.
+fs::path place_in(const Mount& mount, const std::string& group) {
+  const fs::path inside = fs::path(group).lexically_relative(mount.part);
+  if (inside.empty() || *inside.begin() == "..") return fs::path(group).relative_path();
+  return inside;
+}
+
+std::vector<Group> own_groups(const fs::path& root) {
+  std::vector<Group> result;
+  std::ifstream groups(under(root, "/proc/self/cgroup"));
+  // "0::/user.slice" (v2), "4:memory:/job" (v1)
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool v2 = line.starts_with("0::");
+    if (!v2 && !lists(controllers, "memory")) continue;
+    if (const auto mount = find_mount(root, v2))
+      result.push_back({v2 ? &kV2 : &kV1, mount->point, place_in(*mount, line.substr(second + 1))});
+  }
+  return result;
+}
+
+// The limits of the group and of all above it that this process can see.
+void add_limits(const fs::path& root, const Group& group, std::vector<MemoryLimit>& limits) {
+  const Version& version = *group.version;
+  fs::path inside = group.inside;
   struct stat space {};
   const bool known = ::stat(under(root, "/proc/self/ns/cgroup").c_str(), &space) == 0;
   while (true) {
-    const fs::path folder = (under(root, mount.point) / inside).lexically_normal();
+    const fs::path folder = (under(root, group.point) / inside).lexically_normal();
     if (const auto bytes = bytes_in(folder / version.limit)) {
       MemoryLimit limit;
       const std::string name =
@@ -113,18 +144,7 @@ void add_groups(const fs::path& root, const Version& version, const Mount& mount
 
 std::vector<MemoryLimit> memory_limits(const fs::path& root) {
   std::vector<MemoryLimit> limits;
-  std::ifstream groups(under(root, "/proc/self/cgroup"));
-  // "0::/user.slice" (v2), "4:memory:/job" (v1)
-  for (std::string line; std::getline(groups, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool v2 = line.starts_with("0::");
-    if (!v2 && !lists(controllers, "memory")) continue;
-    const auto mount = find_mount(root, v2);
-    if (mount) add_groups(root, v2 ? kV2 : kV1, *mount, line.substr(second + 1), limits);
-  }
+  for (const Group& group : own_groups(root)) add_limits(root, group, limits);
   const fs::path meminfo = under(root, "/proc/meminfo");
   if (const std::size_t total = kibibytes_of(meminfo, "MemTotal:"); total != 0) {
     limits.push_back(
@@ -133,6 +153,17 @@ std::vector<MemoryLimit> memory_limits(const fs::path& root) {
   std::stable_sort(limits.begin(), limits.end(),
                    [](const MemoryLimit& a, const MemoryLimit& b) { return a.bytes < b.bytes; });
   return limits;
+}
+
+std::uint64_t out_of_memory_kills(const fs::path& root) {
+  std::uint64_t kills = 0;
+  for (const Group& group : own_groups(root)) {
+    std::ifstream events(under(root, group.point) / group.inside / group.version->events);
+    std::string name;
+    for (std::uint64_t count = 0; events >> name >> count;)
+      if (name == "oom_kill") kills += count;
+  }
+  return kills;
 }
 
 std::size_t address_space_limit() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -22,6 +23,10 @@ struct MemoryLimit {
 // The memory of this process counts against each of these; the smallest come first. `root`: where
 // /proc and the cgroups' mount points are looked for; tests have trees of their own.
 std::vector<MemoryLimit> memory_limits(const std::filesystem::path& root = "/");
+
+// How many processes the kernel has killed because memory ran out, of those in this process's
+// control group; 0 where it does not tell.
+std::uint64_t out_of_memory_kills(const std::filesystem::path& root = "/");
 
 // RLIMIT_AS; the greatest value when there is none. It bounds address space, used or not.
 std::size_t address_space_limit();

@@ -98,6 +98,19 @@ TEST_F(FakeTree, BrokenFilesAreNoLimit) {
   EXPECT_TRUE(memory_limits(root()).empty());
 }
 
+TEST_F(FakeTree, KillsOfTheOwnGroupCount) {
+  with_v2("/kube.slice/pod7");
+  EXPECT_EQ(out_of_memory_kills(root()), 0u);
+  write("/sys/fs/cgroup/kube.slice/memory.events", "oom 9\noom_kill 9\n");
+  write("/sys/fs/cgroup/kube.slice/pod7/memory.events",
+        "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 0\n");
+  EXPECT_EQ(out_of_memory_kills(root()), 2u);
+  with_v1("/slurm/job_3");
+  write("/sys/fs/cgroup/memory/slurm/job_3/memory.oom_control",
+        "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
+  EXPECT_EQ(out_of_memory_kills(root()), 1u);
+}
+
 TEST(MemoryLimits, ThisMachineHasMemory) {
   const auto limits = memory_limits();
   ASSERT_FALSE(limits.empty());

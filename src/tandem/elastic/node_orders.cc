@@ -73,7 +73,7 @@ void Node::obey() {
           [&](const auto& o) {
             using O = std::decay_t<decltype(o)>;
             if constexpr (std::is_same_v<O, membership::Send>) {
-              if (links_) links_->send(o.to, o.message);
+              if (links_) links_->send(o.to, *o.message);
             } else if constexpr (std::is_same_v<O, membership::StopWorkers>) {
               if (!done) stop_workers();  // else they are about to be through
             } else if constexpr (std::is_same_v<O, membership::RunView> ||

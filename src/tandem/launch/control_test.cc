@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "support/stranger.h"
 #include "tandem/core/error.h"
 #include "tandem/elastic/agent_links.h"
+#include "tandem/launch/line_socket.h"
 #include "tandem/rendezvous/address.h"
 
 namespace tandem::launch {
@@ -45,6 +47,22 @@ JobStatus example() {
   status.seconds_lost = 0.5;
   status.members = {{0, 1, 17, "computes"}, {1, -1, 0, "is drained"}};
   return status;
+}
+
+// Else who has just said that it is ready would sleep beside the order that it waits for.
+TEST(LineSocket, WhatComesWhileItSendsWakesWhoWaits) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+  LineSocket agent{rendezvous::FileDescriptor(ends[0])};
+  LineSocket host{rendezvous::FileDescriptor(ends[1])};
+  host.send("order");
+  agent.send("ready");
+  pollfd wait = agent.wait();
+  EXPECT_EQ(::poll(&wait, 1, 0), 1);
+  agent.serve();
+  EXPECT_TRUE(agent.has_line());
+  EXPECT_EQ(agent.take_line(), "order");
+  EXPECT_FALSE(agent.has_line());
 }
 
 using Answer = std::function<std::string(const ControlRequest&)>;

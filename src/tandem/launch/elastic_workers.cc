@@ -96,7 +96,7 @@ std::vector<Failure> ElasticWorkers::take_ended() {
   return ended;
 }
 
-Failure ElasticWorkers::describe_end(int worker, const Ending& ending) const {
+Failure ElasticWorkers::describe_end(int worker, const Ending& ending) {
   const ElasticMember& member = members_[static_cast<std::size_t>(worker)];
   Failure failure;
   failure.rank = node_.rank(worker) < 0 ? worker : node_.rank(worker);
@@ -107,6 +107,7 @@ Failure ElasticWorkers::describe_end(int worker, const Ending& ending) const {
   failure.time = static_cast<double>(std::time(nullptr));
   if (const auto file = read_error_file(member.error_file)) failure.message = file->message;
   failure.victim = is_victim(ending, failure.message, /*own_job=*/true);
+  failure.out_of_memory = memory_kills_.explain(ending);
   return failure;
 }
 

@@ -44,7 +44,7 @@ class ElasticWorkers {
  private:
   void start(int worker);
   Console console_of(int worker) const;
-  Failure describe_end(int worker, const Ending& ending) const;
+  Failure describe_end(int worker, const Ending& ending);
 
   const AgentParts& parts_;
   elastic::Node& node_;
@@ -53,6 +53,7 @@ class ElasticWorkers {
   ConsoleWriter lines_;
   std::vector<rendezvous::FileDescriptor> stale_;
   std::vector<ElasticMember> members_;
+  MemoryKills memory_kills_;
   int restarts_ = 0;
 };
 

@@ -4,9 +4,11 @@
 #include <array>
 #include <csignal>
 #include <fstream>
+#include <utility>
 
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
+#include "tandem/core/memory_limits.h"
 #include "tandem/launch/json_fields.h"
 
 namespace tandem::launch {
@@ -29,6 +31,7 @@ void each_field(Fields&& fields, M& failure) {
   fields("time", failure.time);
   fields("message", failure.message);
   fields("victim", failure.victim);
+  fields("out_of_memory", failure.out_of_memory);
 }
 
 // A text of several lines in one, at most 400 bytes of it.
@@ -71,6 +74,8 @@ std::string_view hint(const Failure& failure) {
   if (!failure.message.empty()) return "";
   switch (failure.ending.signal) {
     case SIGKILL:
+      if (failure.out_of_memory)
+        return "; memory ran out: the kernel has killed a process of this control group for that";
       return "; out of memory is the usual reason: see dmesg, or the pod's events";
     case SIGBUS:
       return "; a full /dev/shm is the usual reason";
@@ -83,6 +88,15 @@ std::string_view hint(const Failure& failure) {
 }
 
 }  // namespace
+
+MemoryKills::MemoryKills(std::filesystem::path root)
+    : root_(std::move(root)), explained_(out_of_memory_kills(root_)) {}
+
+bool MemoryKills::explain(const Ending& ending) {
+  if (ending.signal != SIGKILL || out_of_memory_kills(root_) <= explained_) return false;
+  ++explained_;
+  return true;
+}
 
 std::optional<ErrorFile> read_error_file(const std::filesystem::path& path) {
   std::ifstream stream(path, std::ios::binary);

@@ -1,6 +1,7 @@
 // Why workers failed, and which of the failures is the cause of the others.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -21,6 +22,20 @@ struct Failure {
   std::string message;  // of the worker's error file, or empty
   // It ended because another one did: a peer that the network lost, a collective that broke.
   bool victim = false;
+  bool out_of_memory = false;  // the kernel says that it has killed one for that
+};
+
+// Which of the workers that SIGKILL ended were killed by the kernel because memory ran out: it
+// counts those of the control group that agent and workers share.
+class MemoryKills {
+ public:
+  explicit MemoryKills(std::filesystem::path root = "/");
+  // Of a worker that has ended since; each kill explains one of them.
+  bool explain(const Ending& ending);
+
+ private:
+  std::filesystem::path root_;
+  std::uint64_t explained_;
 };
 
 // What a worker wrote to its TORCHELASTIC_ERROR_FILE; empty when it wrote nothing that can be read.

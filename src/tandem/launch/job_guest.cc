@@ -41,7 +41,8 @@ class JobGuest final : public JobLink {
   }
 
   void add_to(std::vector<pollfd>& waits) const override { waits.push_back(line_.wait()); }
-  milliseconds nap() const override { return beat_; }
+  // What came with the welcome has been read, and wakes nobody.
+  milliseconds nap() const override { return line_.has_line() ? milliseconds(0) : beat_; }
 
   std::vector<Order> serve() override {
     if (Clock::now() - said_ >= beat_) say({{"say", "alive"}});

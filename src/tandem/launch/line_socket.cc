@@ -24,8 +24,10 @@ void LineSocket::send(const std::string& line) {
   if (!ended_.empty()) return;
   unsent_ += line + '\n';
   if (unsent_.size() > kMaxUnsent) ended_ = "it does not read";
-  serve();
+  send_some();
 }
+
+bool LineSocket::has_line() const { return received_.find('\n') != std::string::npos; }
 
 std::optional<std::string> LineSocket::take_line() {
   const std::size_t end = received_.find('\n');
@@ -38,7 +40,7 @@ std::optional<std::string> LineSocket::take_line() {
   return line;
 }
 
-void LineSocket::serve() {
+void LineSocket::send_some() {
   while (ended_.empty() && !unsent_.empty()) {
     const ssize_t sent = ::send(socket_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
@@ -46,6 +48,10 @@ void LineSocket::serve() {
     if (sent < 0) ended_ = reason_of(errno);
     if (sent > 0) unsent_.erase(0, static_cast<std::size_t>(sent));
   }
+}
+
+void LineSocket::serve() {
+  send_some();
   char bytes[4096];
   while (ended_.empty() && received_.size() <= kMaxLine) {
     const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, 0);

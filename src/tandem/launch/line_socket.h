@@ -19,10 +19,11 @@ class LineSocket {
   explicit LineSocket(rendezvous::FileDescriptor socket, std::string received = "")
       : socket_(std::move(socket)), received_(std::move(received)) {}
 
-  // `line` without its end.
+  // `line` without its end. Reads nothing: what has come meanwhile still wakes who waits for it.
   void send(const std::string& line);
   // The next whole line, if it has come.
   std::optional<std::string> take_line();
+  bool has_line() const;
   // Moves what can be moved.
   void serve();
   pollfd wait() const;
@@ -32,6 +33,8 @@ class LineSocket {
   const rendezvous::FileDescriptor& socket() const { return socket_; }
 
  private:
+  void send_some();
+
   rendezvous::FileDescriptor socket_;
   std::string received_;
   std::string unsent_;

@@ -264,6 +264,19 @@ Placement place_workers(const Machine& whole, const PlacementRequest& request) {
   return placement;
 }
 
+namespace {
+
+// As dist::MemoryDomains asks for it: a domain that has all CPUs of the worker.
+std::string memory_of(const Machine& machine, const std::vector<int>& cpus) {
+  for (std::size_t i = 0; i < machine.numa.size(); ++i) {
+    if (!cpus.empty() && common(cpus, machine.numa[i].cpus).size() == cpus.size())
+      return fmt::format("from domain {}", i);
+  }
+  return "from where it is touched first";
+}
+
+}  // namespace
+
 std::vector<std::string> draw(const Machine& machine, const Placement& placement) {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < machine.numa.size(); ++i) {
@@ -278,6 +291,12 @@ std::vector<std::string> draw(const Machine& machine, const Placement& placement
     }
     lines.push_back(std::move(text));
   }
+  if (machine.numa.size() < 2) return lines;
+  std::string memory = "memory of tandem's own jobs, its part of what workers share, too:";
+  for (std::size_t worker = 0; worker < placement.workers.size(); ++worker)
+    memory += fmt::format("{} worker {} {}", worker == 0 ? "" : ",", worker,
+                          memory_of(machine, placement.workers[worker].cpus));
+  lines.push_back(std::move(memory));
   return lines;
 }
 

@@ -67,7 +67,8 @@ Placement place_workers(const Machine& machine, const PlacementRequest& request)
 // How many workers --nproc-per-node means on this machine.
 int num_workers(const Machine& machine, const std::string& nproc);
 
-// A line for each memory domain: its CPUs, and which worker has which of them.
+// A line for each memory domain: its CPUs, and which worker has which of them. Where there are
+// several, another one says from which of them each worker's memory comes.
 std::vector<std::string> draw(const Machine& machine, const Placement& placement);
 
 // "0-3,8" for {0, 1, 2, 3, 8}.

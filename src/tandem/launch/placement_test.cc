@@ -142,6 +142,10 @@ TEST(Placement, MachinesAsLinuxNumbersThem) {
   EXPECT_EQ(place(container, "auto").workers.size(), 3U);
   EXPECT_THAT(draw(container, place(container, "3")).front(),
               HasSubstr("memory domain 0, 6 cores, CPUs 0-5,24-29: worker 0 [0-5,24-29]"));
+  EXPECT_THAT(draw(container, place(container, "3")).back(),
+              HasSubstr("worker 0 from domain 0, worker 1 from domain 1, worker 2 from domain 2"));
+  EXPECT_THAT(draw(container, place(container, "1")).back(),
+              HasSubstr("worker 0 from where it is touched first"));
 }
 
 using Variables = std::map<std::string, std::string, std::less<>>;

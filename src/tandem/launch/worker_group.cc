@@ -91,6 +91,7 @@ void WorkerGroup::note_failure(const Member& member, const Ending& ending) {
   if (const auto file = read_error_file(logs_.error_file(member.local_rank)))
     failure.message = file->message;
   failure.victim = is_victim(ending, failure.message, parts_.program.own_job);
+  failure.out_of_memory = memory_kills_.explain(ending);
   if (failures_.empty()) failed_since_ = Clock::now();
   failures_.push_back(std::move(failure));
 }

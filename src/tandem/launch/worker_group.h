@@ -56,6 +56,7 @@ class WorkerGroup {
   RunLogs& logs_;
   std::vector<Member> members_;
   std::vector<Failure> failures_;
+  MemoryKills memory_kills_;
   Clock::time_point failed_since_;
   bool stopping_ = false;
   Clock::time_point kill_at_;

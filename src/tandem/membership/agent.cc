@@ -22,11 +22,18 @@ Agent::Agent(AgentOptions options, const Rules& rules, const Holding& holding, T
   next_ask_ = now;
 }
 
+void Agent::order(Order o) { orders_.push_back(std::move(o)); }
+
 std::vector<Order> Agent::take_orders() { return std::exchange(orders_, {}); }
 
 Time Agent::next_wake() const {
   if (phase_ == Phase::kEnded) return kNever;
   return std::min({deadline_, next_beat_, next_ask_});
+}
+
+void Agent::send_all(const std::vector<Peer>& to, Message message) {
+  const auto shared = std::make_shared<const Message>(std::move(message));
+  for (const Peer& peer : to) order(Send{peer, shared});
 }
 
 void Agent::enter(Phase phase, Time deadline) {
@@ -115,13 +122,14 @@ void Agent::want_change(Time now, const std::vector<NodeId>& silent) {
 
 void Agent::beat(Time now) {
   next_beat_ = now + options_.limits.beat;
-  const Beat message{view_.number, holding_.step};
   const NodeId first = first_alive({});
+  std::vector<Peer> to;
   for (const Member& member : view_.members) {
     const NodeId id = member.peer.id;
     if (id == self() || dead_.contains(id)) continue;
-    if (first == self() || id == first) send(member.peer, message);
+    if (first == self() || id == first) to.push_back(member.peer);
   }
+  send_all(to, Beat{view_.number, holding_.step});
   if (first == self()) seek_others();
 }
 
@@ -311,12 +319,26 @@ void Agent::lock(Time now, bool held) {
   propose(now);
 }
 
+// All members, by the first of them; the others tell these. If everybody told everybody, the end of
+// a job of thousands of nodes would be millions of connections.
+std::vector<Peer> Agent::told_of_the_end() const {
+  std::vector<Peer> first, all;
+  for (const Member& member : view_.members) {
+    if (dead_.contains(member.peer.id)) continue;
+    if (first.size() < options_.limits.criers) first.push_back(member.peer);
+    all.push_back(member.peer);
+  }
+  const bool cries =
+      std::any_of(first.begin(), first.end(), [&](const Peer& peer) { return peer.id == self(); });
+  std::vector<Peer>& told = cries ? all : first;
+  std::erase_if(told, [&](const Peer& peer) { return peer.id == self(); });
+  for (const auto& [id, asker] : askers_) told.push_back(asker.peer);
+  return told;
+}
+
 void Agent::end_job(std::int32_t code, std::string message) {
   end_ = {code, message};
-  for (const Member& member : view_.members) {
-    if (member.peer.id != self()) send(member.peer, *end_);
-  }
-  for (const auto& [id, asker] : askers_) send(asker.peer, *end_);
+  send_all(told_of_the_end(), *end_);
   end(code, std::move(message));
 }
 

@@ -24,6 +24,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -49,6 +50,7 @@ struct Limits {
   Time ask{500};            // who looks for the job asks again
   Time found{2000};         // the founder waits for the addresses it knows
   Time unreachable{10000};  // two that did not reach each other are kept apart
+  std::size_t criers = 16;  // the first members, who tell all others that the job has ended
 };
 
 struct AgentOptions {
@@ -65,10 +67,11 @@ struct AgentOptions {
 
 // ---- orders ----
 
-// `to.id` 0: whoever is at the address.
+// `to.id` 0: whoever is at the address. What all members are told is there once: a view of
+// thousands of nodes is large.
 struct Send {
   Peer to;
-  Message message;
+  std::shared_ptr<const Message> message;
 };
 // No step of the running view is applied after Agent::stopped().
 struct StopWorkers {};
@@ -166,8 +169,9 @@ class Agent {
   };
 
   NodeId self() const { return options_.self.id; }
-  void order(Order o) { orders_.push_back(std::move(o)); }
-  void send(const Peer& to, Message message) { order(Send{to, std::move(message)}); }
+  void order(Order o);
+  void send(const Peer& to, Message message) { send_all({to}, std::move(message)); }
+  void send_all(const std::vector<Peer>& to, Message message);
   void enter(Phase phase, Time deadline);
   Time place() const;  // times Limits::stagger: how long to let others propose first
 
@@ -188,6 +192,7 @@ class Agent {
   void on(Time now, const Peer& from, const Suspect& m);
   void on(Time now, const Peer& from, const Ended& m);
   void on(Time, const Peer&, const Fact&) {}  // the driver's business
+  std::vector<Peer> told_of_the_end() const;
   NodeId first_alive(const std::vector<NodeId>& besides) const;
   bool unreachable(NodeId node) const;
   void learn_dead(const std::vector<NodeId>& dead);
@@ -211,6 +216,7 @@ class Agent {
   std::vector<View> pending() const;
   bool enough(const std::set<NodeId>& present, const std::vector<View>& pending) const;
   std::vector<Fault> known_faults() const;
+  std::vector<Peer> others_who_answered() const;
   void offer(Time now, View view, std::vector<View> pending);
   void check_accepted(Time now);
   void nobody_computes(Time now);
@@ -225,6 +231,7 @@ class Agent {
   void look(Time now);
   void left_behind(Time now, const View& view);
   void found(Time now);
+  std::string whose_workers(Time now) const;
   Told tell(Time now, const Peer& from, const Ask& m) const;
   bool heard_lately(const Asker& asker, Time now) const;
   bool fresh(const Asker& asker, Time now) const;

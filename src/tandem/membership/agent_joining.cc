@@ -57,22 +57,28 @@ void Agent::nobody_at(Time now, const std::string& address) {
 void Agent::found(Time now) {
   if (!options_.founder || (!unsettled_.empty() && now < started_ + options_.limits.found)) return;
   std::size_t nodes = 1, workers = holding_.workers;
-  std::string whose = fmt::format("{} here", workers);
   for (const auto& [id, asker] : askers_) {
-    if (!fresh(asker, now)) continue;
-    const std::uint32_t count = asker.ask.holding.workers;
-    whose += fmt::format(", {} at {}", count, asker.peer.address);
-    if (count == 0) continue;
+    if (!fresh(asker, now) || asker.ask.holding.workers == 0) continue;
     ++nodes;
-    workers += count;
+    workers += asker.ask.holding.workers;
   }
   const Bounds& bounds = options_.bounds;
   if (nodes >= bounds.min_nodes && workers >= bounds.first_workers && holding_.workers > 0)
     return propose(now);
   why_waiting_ = fmt::format("{} nodes to begin; {} are here", bounds.min_nodes, nodes);
   if (nodes >= bounds.min_nodes)
-    why_waiting_ =
-        fmt::format("{} workers to begin; {} are ready ({})", bounds.first_workers, workers, whose);
+    why_waiting_ = fmt::format("{} workers to begin; {} are ready ({})", bounds.first_workers,
+                               workers, whose_workers(now));
+}
+
+// For people: how many workers are ready where.
+std::string Agent::whose_workers(Time now) const {
+  std::string whose = fmt::format("{} here", holding_.workers);
+  for (const auto& [id, asker] : askers_) {
+    if (fresh(asker, now))
+      whose += fmt::format(", {} at {}", asker.ask.holding.workers, asker.peer.address);
+  }
+  return whose;
 }
 
 void Agent::on(Time now, const Peer& from, const Told& m) {

@@ -54,7 +54,9 @@ void Agent::propose(Time now) {
   proposal_->limit = now + options_.limits.answer;
   enter(Phase::kProposing, proposal_->limit);
   look_for_silence(now);
-  for (const auto& [id, peer] : asked) send(peer, Propose{promised_, view_.number});
+  std::vector<Peer> to;
+  for (const auto& [id, peer] : asked) to.push_back(peer);
+  send_all(to, Propose{promised_, view_.number});
   stop_workers();
   if (!stopping_) add_own_answer(now);
 }
@@ -189,13 +191,19 @@ void Agent::wait(Time now, std::string why) {
   seek_others();
 }
 
+std::vector<Peer> Agent::others_who_answered() const {
+  std::vector<Peer> result;
+  for (const auto& [id, heard] : proposal_->answers) {
+    if (id != self()) result.push_back(heard.peer);
+  }
+  return result;
+}
+
 void Agent::offer(Time now, View view, std::vector<View> possible) {
   enter(Phase::kOffering, now + options_.limits.offer);
   accepted_ = possible;
   accepted_.push_back(view);
-  for (const auto& [id, heard] : proposal_->answers) {
-    if (id != self()) send(heard.peer, Offer{view, possible});
-  }
+  send_all(others_who_answered(), Offer{view, possible});
   proposal_->view = std::move(view);
   proposal_->pending = std::move(possible);
   proposal_->accepted_by = {self()};
@@ -221,9 +229,7 @@ void Agent::check_accepted(Time now) {
                           });
     if (!followed) return;
   }
-  for (const auto& [id, heard] : proposal_->answers) {
-    if (id != self()) send(heard.peer, Install{proposal_->number});
-  }
+  send_all(others_who_answered(), Install{proposal_->number});
   install(now, View(proposal_->view));
 }
 
