@@ -361,7 +361,7 @@ Progress level_learned(elastic::Seat& seat, const elastic::Assignment& assignmen
                        comm::Communicator& communicator, Learning& learning, Console& console) {
   LevelPlace place = level(seat, assignment, state, gradients, communicator, learning.learner());
   if (place.moved && learning.learner() != nullptr)
-    console.warning("the state that was learned was not the job's: it has come inside the view");
+    console.warning_of_host("the state that was learned was not the job's: it came in the view");
   learning.forget();
   return std::move(place.progress);
 }
