@@ -12,6 +12,7 @@
 
 #include "support/browser.h"
 #include "support/process.h"
+#include "support/sanitizers.h"
 #include "support/test_support.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
@@ -238,6 +239,30 @@ std::string endless_question() {
   std::string text;
   for (int i = 0; i < 200000; ++i) text += "the ";
   return question(text, R"({"max_seq_len": 64, "doc_stride": 57})");
+}
+
+// Of each request nothing stays, whether it was answered or refused.
+TEST(Serve, TakesNoMoreMemoryAfter5000Requests) {
+  if (testing::kSanitized) GTEST_SKIP() << "the address sanitizer keeps what is freed";
+  Server server;
+  const auto resident_kib = [&] {
+    const std::string status = read_file(fmt::format("/proc/{}/status", server.process().pid()));
+    return std::stol(status.substr(status.find("VmRSS:") + 6));
+  };
+  const std::vector<std::string> requests = {
+      question(kText), question(kText + kText + kText, R"({"top_k": 5})"), post("{"),
+      "nonsense\r\n", "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"};
+  const auto ask = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      const std::string answer =
+          server.exchange(requests[static_cast<std::size_t>(i) % requests.size()]);
+      ASSERT_THAT(answer, StartsWith("HTTP/1.1 "));
+    }
+  };
+  ask(500);
+  const long before = resident_kib();
+  ask(5000);
+  EXPECT_LT(resident_kib() - before, 1024);
 }
 
 TEST(Serve, LimitsWindowsAndAnswers) {

@@ -24,13 +24,15 @@ class Memory : public JobTest {
     return words;
   }
 
-  // What rank 0 of a job printed.
-  static std::string output_of(const Words& command, int size) {
+  // What rank 0 of a job printed. `apart`: each rank is a node of its own.
+  static std::string output_of(const Words& command, int size, bool apart = false) {
     if (size == 1) return run_ok(command).out;
     const int port = free_port();
     std::vector<std::unique_ptr<Process>> ranks;
     for (int rank = 0; rank < size; ++rank) {
-      ranks.push_back(std::make_unique<Process>(command, rank_variables(rank, size, port)));
+      Variables variables = rank_variables(rank, size, port);
+      if (apart) variables["TANDEM_NODE_ID"] = std::to_string(rank);
+      ranks.push_back(std::make_unique<Process>(command, variables));
     }
     std::string out;
     for (auto& rank : ranks) {
@@ -115,6 +117,32 @@ TEST_F(Memory, ThePlanHoldsForLargeEvaluations) {
   }
 }
 
+// The logits are as many as texts times labels: one rank has them once, rank 0 of several twice.
+TEST_F(Memory, ThePlanHoldsForManyLabels) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
+  constexpr int kTexts = 3000;  // each with a label of its own
+  constexpr double kProgramMib = 5;
+  std::string rows;
+  for (int i = 0; i < kTexts; ++i) {
+    rows += nlohmann::json{{"sentence", fmt::format("the ferry of {}", i)},
+                           {"label", {fmt::format("label {}", i)}}}
+                .dump() +
+            "\n";
+  }
+  const std::string file = path("rows.jsonl").native();
+  write_file(file, rows);
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(ranks);
+    const auto [planned, used] = planned_and_used(
+        output_of({kProgram, "run_classification", "--model_name_or_path",
+                   (kDemo / "model").native(), "--output_dir", path("job").native(), "--train_file",
+                   file, "--validation_file", file, "--do_eval", "--max_seq_length", "16",
+                   "--per_device_eval_batch_size", "64", "--overwrite_output_dir"},
+                  ranks));
+    EXPECT_NEAR(planned, used, 0.05 * used + kProgramMib * ranks);
+  }
+}
+
 // The line says how much more was used than planned.
 TEST_F(Memory, MoreThanPlannedHasAPlus) {
   static const std::regex kLine(
@@ -143,6 +171,18 @@ TEST_F(MemoryOfMiniLm, ThePlanHoldsInInt8) {
                           "--train_before_quantization", "--quantization_approach", "dynamic",
                           "--verify_loading", "--tolerance_criterion", "1"})),
       1));
+  EXPECT_NEAR(planned, used, 0.05 * used);
+}
+
+// Messages between nodes are as large as the gradients, and there before the plan is made.
+TEST_F(MemoryOfMiniLm, ThePlanHoldsOnTwoNodes) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
+  if (!std::filesystem::exists(minilm_dir() / "model.safetensors"))
+    GTEST_SKIP() << "no MiniLM in build/test-data";
+  const auto [planned, used] = planned_and_used(
+      output_of(train_command("job", {"--model_name_or_path", minilm_dir().native(), "--max_steps",
+                                      "2", "--save_strategy", "no"}),
+                2, /*apart=*/true));
   EXPECT_NEAR(planned, used, 0.05 * used);
 }
 

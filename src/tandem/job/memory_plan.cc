@@ -29,16 +29,22 @@ std::size_t scratch_bytes(const models::ModelConfig& config, bool bf16, int num_
 }
 
 // What an evaluation adds: the outputs of a rank's share of the features and as a message; at rank
-// 0 those of all ranks, as they came and in order, or in order and by column, and the results.
+// 0 those of all ranks, and beside them first all as they came, if other ranks sent any, then what
+// is made of them.
 void plan_outputs(const trainer::TrainingArguments& training, tasks::JobTask& task, bool main,
                   int ranks, MemoryPlan& plan) {
-  const std::size_t all = 2 * task.output_bytes();
-  const std::size_t share = all / static_cast<std::size_t>(ranks);
-  plan.evaluation = task.plan_evaluation() + share;
-  if (!main) return;
-  plan.main_only =
-      all - share + task.result_bytes({training.do_train, training.do_eval, training.do_predict});
-  plan.evaluation += plan.main_only;
+  const std::size_t all = task.output_bytes();
+  const std::size_t of_others = 2 * all / static_cast<std::size_t>(ranks);
+  plan.evaluation = task.plan_evaluation();
+  if (!main) {
+    plan.evaluation += of_others;
+    return;
+  }
+  const std::size_t results =
+      task.result_bytes({training.do_train, training.do_eval, training.do_predict});
+  const std::size_t of_main = all + std::max(ranks > 1 ? all : 0, results);
+  plan.evaluation += of_main;
+  plan.main_only = of_main - std::min(of_main, of_others);
 }
 
 // The sum of `value` over the ranks of this rank's node.
@@ -72,7 +78,7 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
         static_cast<std::size_t>(training.per_device_train_batch_size), plan.batch_rows);
   } else {
     plan.node.gradients = 0;  // address space that nobody touches
-    plan.node.messages = 0;
+    plan.node.messages = plan.node.own_messages = 0;
   }
   plan.scratch =
       scratch_bytes(task.of_job.model_config(), training.bf16, context.threads.num_threads());
@@ -80,7 +86,8 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
     plan_outputs(training, task.of_job, communicator.rank() == 0,
                  workers > 0 ? workers : communicator.size(), plan);
   const MemoryUsage now = memory_usage();
-  const std::size_t counted = plan.node.shared ? 0 : plan.node.weights;  // they are filled already
+  // What is filled already.
+  const std::size_t counted = (plan.node.shared ? 0 : plan.node.weights) + plan.node.own_messages;
   plan.process = now.own() - std::min(now.own(), counted);
   plan.loading = now.peak_share();
   return plan;
