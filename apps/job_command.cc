@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,7 +29,6 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/interruption.h"
-#include "tandem/core/lock_file.h"
 #include "tandem/core/log_line.h"
 #include "tandem/core/volume.h"
 #include "tandem/job/alike.h"
@@ -47,17 +45,6 @@ constexpr int kExitFailed = 1;
 
 void handle_record_request(int) { comm::request_flight_records(); }
 
-// The process ends without destructors. A volume that hangs must not hold that up.
-void remove_locks() {
-  const auto done = std::make_shared<std::promise<void>>();
-  std::future<void> removed = done->get_future();
-  std::thread([done] {
-    LockFile::remove_before_exit();
-    done->set_value();
-  }).detach();
-  removed.wait_for(std::chrono::milliseconds(200));
-}
-
 // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
 // process.
 [[noreturn]] void end_after_failure(const Environment& environment, const Voice& voice,
@@ -66,7 +53,6 @@ void remove_locks() {
   std::fflush(nullptr);
   const int code = CommError("").exit_code();
   rendezvous::end_job(environment, code);
-  remove_locks();
   _exit(code);
 }
 

@@ -155,29 +155,6 @@ TEST_F(Launch, AKilledRankIsNamedWithinTwoSeconds) {
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 2.0);
 }
 
-// A rank that computes for long is ended from outside of its training, and its lock goes all the
-// same.
-TEST_F(Launch, ARankThatComputesWhenAnotherDiesLeavesNoLock) {
-  const int port = free_port();
-  // The ranks meet once in an epoch, which takes seconds.
-  const Words command = train_command("job", {"--max_steps", "50", "--gradient_accumulation_steps",
-                                              "100000", "--max_train_samples", "100000"});
-  std::vector<std::unique_ptr<Process>> ranks;
-  for (int rank = 0; rank < 2; ++rank)
-    ranks.push_back(std::make_unique<Process>(command, rank_variables(rank, 2, port)));
-  const auto begun = [&] {
-    return (ranks[0]->out_so_far() + ranks[0]->err_so_far()).find("Running training") !=
-           std::string::npos;
-  };
-  while (ranks[0]->running() && !begun()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  EXPECT_TRUE(std::filesystem::exists(path("job") / ".tandem-lock"));
-  ranks[1]->signal(SIGKILL);
-  const ProcessResult result = ranks[0]->wait(std::chrono::seconds(20));
-  EXPECT_EQ(result.exit_code, 200) << result.err;
-  EXPECT_FALSE(std::filesystem::exists(path("job") / ".tandem-lock"));
-}
-
 TEST_F(Launch, ARankThatFailsEndsTheOthers) {
   const int port = free_port();
   Process zero(train_command("job", {"--max_steps", "100000"}), rank_variables(0, 2, port));

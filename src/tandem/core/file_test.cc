@@ -96,23 +96,6 @@ TEST(LockFile, HasOneHolderWhoSaysWhoItIs) {
   EXPECT_TRUE(LockFile::try_acquire(path).has_value());
 }
 
-TEST(LockFile, GoesWithAProcessThatEndsWithoutDestructors) {
-  const testing::TemporaryFolder folder;
-  const pid_t child = ::fork();
-  if (child == 0) {
-    auto going = LockFile::try_acquire(folder / "going");
-    const auto staying = LockFile::try_acquire(folder / "staying");
-    going->remove_at_end();
-    LockFile::remove_before_exit();
-    ::_exit(staying ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  EXPECT_FALSE(fs::exists(folder / "going"));
-  EXPECT_TRUE(fs::exists(folder / "staying"));
-}
-
 TEST(LockFile, EndsWithItsProcess) {
   const testing::TemporaryFolder folder;
   const pid_t child = ::fork();

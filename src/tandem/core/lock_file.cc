@@ -7,8 +7,6 @@
 
 #include <array>
 #include <cerrno>
-#include <mutex>
-#include <set>
 #include <utility>
 
 #include "tandem/core/error.h"
@@ -39,18 +37,6 @@ bool is_file_of(int descriptor, const std::filesystem::path& path) {
                     open_file.st_ino == named_file.st_ino && open_file.st_dev == named_file.st_dev;
   ::close(named);
   return same;
-}
-
-// The files that go with their locks.
-struct Removable {
-  std::mutex mutex;
-  std::set<std::filesystem::path> paths;
-};
-
-// Never destroyed: a thread may end the process while another one leaves main().
-Removable& removable() {
-  static Removable& all = *new Removable;
-  return all;
 }
 
 }  // namespace
@@ -84,11 +70,7 @@ LockFile::LockFile(std::filesystem::path path, int descriptor)
 
 LockFile::~LockFile() {
   if (descriptor_ < 0) return;
-  if (removes_) {
-    ::unlink(path_.c_str());
-    const std::lock_guard lock(removable().mutex);
-    removable().paths.erase(path_);
-  }
+  if (removes_) ::unlink(path_.c_str());
   // An empty file: who opens it next does not blame this process.
   if (::ftruncate(descriptor_, 0) != 0) {
   }
@@ -105,17 +87,6 @@ LockFile& LockFile::operator=(LockFile&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   std::swap(removes_, other.removes_);
   return *this;
-}
-
-void LockFile::remove_at_end() {
-  removes_ = true;
-  const std::lock_guard lock(removable().mutex);
-  removable().paths.insert(path_);
-}
-
-void LockFile::remove_before_exit() noexcept {
-  const std::lock_guard lock(removable().mutex);
-  for (const std::filesystem::path& path : removable().paths) ::unlink(path.c_str());
 }
 
 void LockFile::describe_holder(std::string_view more) {

@@ -27,10 +27,7 @@ class LockFile {
   // Replaces the text by "process PID on HOST<more>". A full disk is no error.
   void describe_holder(std::string_view more);
   // The file goes with the lock, where nobody else waits for it.
-  void remove_at_end();
-  // Removes now the files that would go with their locks: for whoever ends the process without
-  // destructors. Any thread.
-  static void remove_before_exit() noexcept;
+  void remove_at_end() { removes_ = true; }
 
  private:
   LockFile(std::filesystem::path path, int descriptor);
