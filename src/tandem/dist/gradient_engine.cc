@@ -326,10 +326,10 @@ MemoryPerNode GradientEngine::memory_of_node(int workers) const {
   memory.optimizer_state = s.model.optimizer_state().size_bytes();
   memory.shared = s.model.shared();
   memory.undo = s.model.undo_bytes() * ranks.size();
-  memory.own_messages =
-      s.send_buffer.size() + (s.own_roots.size() + s.received_roots.size()) * sizeof(bfloat16);
-  for (const RemoteNode& node : s.remote) memory.own_messages += node.received.size();
-  memory.messages = memory.own_messages * ranks.size();
+  memory.own_roots = (s.own_roots.size() + s.received_roots.size()) * sizeof(bfloat16);
+  memory.messages = memory.own_roots + s.send_buffer.size();
+  for (const RemoteNode& node : s.remote) memory.messages += node.received.size();
+  memory.messages *= ranks.size();
   for (const int rank : ranks) {
     const ShardPlan plan = plan_shards(shards_of(rank, world_size, s.shard_count), s.shard_count);
     memory.gradients += s.model.gradient().size_bytes() * static_cast<std::size_t>(plan.num_arenas);

@@ -115,7 +115,7 @@ struct MemoryPerNode {
   std::size_t optimizer_state = 0;  // Adam's moments
   std::size_t gradients = 0;        // the arenas of all ranks
   std::size_t messages = 0;         // to and from other nodes
-  std::size_t own_messages = 0;     // this rank's part of them, which is filled already
+  std::size_t own_roots = 0;        // what of them is filled already: this rank's roots in bf16
   std::size_t undo = 0;             // what lets others finish an update
   bool shared = false;              // in memory shared by several ranks, messages apart
 

@@ -78,7 +78,7 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
         static_cast<std::size_t>(training.per_device_train_batch_size), plan.batch_rows);
   } else {
     plan.node.gradients = 0;  // address space that nobody touches
-    plan.node.messages = plan.node.own_messages = 0;
+    plan.node.messages = plan.node.own_roots = 0;
   }
   plan.scratch =
       scratch_bytes(task.of_job.model_config(), training.bf16, context.threads.num_threads());
@@ -87,7 +87,7 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
                  workers > 0 ? workers : communicator.size(), plan);
   const MemoryUsage now = memory_usage();
   // What is filled already.
-  const std::size_t counted = (plan.node.shared ? 0 : plan.node.weights) + plan.node.own_messages;
+  const std::size_t counted = (plan.node.shared ? 0 : plan.node.weights) + plan.node.own_roots;
   plan.process = now.own() - std::min(now.own(), counted);
   plan.loading = now.peak_share();
   return plan;
