@@ -5,9 +5,9 @@
 // is a process that ends without one (pidfd: covers a connection kept open by a child). A host
 // whose kernel acknowledges nothing for `host_timeout` after a heartbeat, on no connection to one
 // of its ranks, has gone; if it answers a new connection (knock.h), an interruption has passed, and
-// the others have the same time again to come back. A process that is stopped (SIGSTOP, a debugger) sends no heartbeats though its host
-// answers: after `stall_timeout` it counts as failed. Whoever knows of a failure first sends it to
-// all.
+// the others have the same time again to come back. A process that is stopped (SIGSTOP, a debugger)
+// sends no heartbeats though its host answers: after `stall_timeout` it counts as failed. Whoever
+// knows of a failure first sends it to all.
 //
 // Heartbeats go to all ranks of a small job, to the neighbours in a ring of the ranks in a large
 // one, four times a second. They go on after a failure, because the ranks that are left may meet
