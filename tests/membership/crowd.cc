@@ -43,7 +43,8 @@ void Crowd::start(std::size_t contact, std::uint32_t workers) {
   if (contact != kNone) options.contacts.push_back(nodes_[contact].peer.address);
   Node node;
   node.peer = options.self;
-  node.agent = std::make_unique<Agent>(options, rules_, Holding{0, workers, false}, time());
+  node.agent = std::make_unique<Agent>(options, rules_,
+                                       Holding{workers > 0 ? step_ : 0, workers, false}, time());
   nodes_.push_back(std::move(node));
   later(now_, [this, i] { obey(i); });
 }

@@ -79,7 +79,7 @@ class Crowd {
   Nanoseconds now_ = 0;
   membership::View view_;  // the newest that somebody runs
   std::size_t running_ = 0, ended_ = 0;
-  std::uint64_t step_ = 0;
+  std::uint64_t step_ = 1;  // that all hold but who has come since
   std::int32_t code_ = 0;
   std::shared_ptr<const membership::Message> sized_;  // the last one whose bytes were counted
   std::size_t bytes_ = 0;

@@ -94,7 +94,7 @@ double seconds_of_a_loss(std::size_t nodes) {
 
 // A node fails every 125 s, however many there are.
 TEST(Goodput, IsWhatAJobOfFailingNodesMakes) {
-  for (const std::size_t nodes : {16, 256, 4096}) {
+  for (const std::size_t nodes : {16, 256, 1024}) {
     const double change = seconds_of_a_loss(nodes);
     NodeFailures failures{.mtbf_seconds = 125.0 * static_cast<double>(nodes),
                           .absence_seconds = 300,
