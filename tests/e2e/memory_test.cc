@@ -117,32 +117,6 @@ TEST_F(Memory, ThePlanHoldsForLargeEvaluations) {
   }
 }
 
-// The logits are as many as texts times labels: one rank has them once, rank 0 of several twice.
-TEST_F(Memory, ThePlanHoldsForManyLabels) {
-  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
-  constexpr int kTexts = 3000;  // each with a label of its own
-  constexpr double kProgramMib = 5;
-  std::string rows;
-  for (int i = 0; i < kTexts; ++i) {
-    rows += nlohmann::json{{"sentence", fmt::format("the ferry of {}", i)},
-                           {"label", {fmt::format("label {}", i)}}}
-                .dump() +
-            "\n";
-  }
-  const std::string file = path("rows.jsonl").native();
-  write_file(file, rows);
-  for (const int ranks : {1, 2}) {
-    SCOPED_TRACE(ranks);
-    const auto [planned, used] = planned_and_used(
-        output_of({kProgram, "run_classification", "--model_name_or_path",
-                   (kDemo / "model").native(), "--output_dir", path("job").native(), "--train_file",
-                   file, "--validation_file", file, "--do_eval", "--max_seq_length", "16",
-                   "--per_device_eval_batch_size", "64", "--overwrite_output_dir"},
-                  ranks));
-    EXPECT_NEAR(planned, used, 0.05 * used + kProgramMib * ranks);
-  }
-}
-
 // The line says how much more was used than planned.
 TEST_F(Memory, MoreThanPlannedHasAPlus) {
   static const std::regex kLine(

@@ -94,6 +94,7 @@ ViewChange Crowd::finish() {
 }
 
 ViewChange Crowd::fail(std::size_t place) {
+  code_ = 1;
   act(at_place(place), [&](Agent& agent) { agent.fail(time(), 1, "the data are wrong"); });
   return ending(1);
 }

@@ -29,22 +29,16 @@ std::size_t scratch_bytes(const models::ModelConfig& config, bool bf16, int num_
 }
 
 // What an evaluation adds: the outputs of a rank's share of the features and as a message; at rank
-// 0 those of all ranks, and beside them first all as they came, if other ranks sent any, then what
-// is made of them.
+// 0 those of all ranks, as they came and in order, or in order and by column, and the results.
 void plan_outputs(const trainer::TrainingArguments& training, tasks::JobTask& task, bool main,
                   int ranks, MemoryPlan& plan) {
-  const std::size_t all = task.output_bytes();
-  const std::size_t of_others = 2 * all / static_cast<std::size_t>(ranks);
-  plan.evaluation = task.plan_evaluation();
-  if (!main) {
-    plan.evaluation += of_others;
-    return;
-  }
-  const std::size_t results =
-      task.result_bytes({training.do_train, training.do_eval, training.do_predict});
-  const std::size_t of_main = all + std::max(ranks > 1 ? all : 0, results);
-  plan.evaluation += of_main;
-  plan.main_only = of_main - std::min(of_main, of_others);
+  const std::size_t all = 2 * task.output_bytes();
+  const std::size_t share = all / static_cast<std::size_t>(ranks);
+  plan.evaluation = task.plan_evaluation() + share;
+  if (!main) return;
+  plan.main_only =
+      all - share + task.result_bytes({training.do_train, training.do_eval, training.do_predict});
+  plan.evaluation += plan.main_only;
 }
 
 // The sum of `value` over the ranks of this rank's node.
