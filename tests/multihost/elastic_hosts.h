@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <optional>
 
 #include "multihost/two_hosts_job.h"
@@ -90,18 +91,31 @@ class ElasticHosts : public TwoHostsJob {
   // Its worker computes nothing for a while, so that the job is not over before somebody comes.
   void hold(int node) const { signal_worker(node, "STOP"); }
   void release(int node) const { signal_worker(node, "CONT"); }
-  // Until the worker of `node` is prepared and waits for a view.
-  void prepared(int node) const {
+  // Until `tandem status` on `node` says what `fits`.
+  void wait_for_status(int node, const std::function<bool(const std::string&)>& fits) const {
     const std::string status = fmt::format("{} status 2>&1 || true", kProgram);
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     std::string answer;
     while (std::chrono::steady_clock::now() < limit) {
       answer = host(node).shell(status);
-      for (const char* const ready : {"worker 0 waits", "worker 0 takes the job's state"})
-        if (answer.find(ready) != answer.npos) return;
+      if (fits(answer)) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    ADD_FAILURE() << "node" << node << " is not prepared: " << answer << said(*agents_[node]);
+    ADD_FAILURE() << "node" << node << " has this status: " << answer << said(*agents_[node]);
+  }
+  // Until the worker of `node` is prepared and waits for a view.
+  void prepared(int node) const {
+    wait_for_status(node, [](const std::string& answer) {
+      return answer.find("worker 0 waits") != answer.npos ||
+             answer.find("worker 0 takes the job's state") != answer.npos;
+    });
+  }
+  // Until a step is applied: nobody has to learn the state of step 0.
+  void begun(int node) const {
+    wait_for_status(node, [](const std::string& answer) {
+      return answer.find(" is applied") != answer.npos &&
+             answer.find("step 0 is applied") == answer.npos;
+    });
   }
   // As many workers as are to compute on `node`.
   void resize(int node, int workers) const {

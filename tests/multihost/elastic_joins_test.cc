@@ -79,6 +79,7 @@ TEST_F(ElasticJoins, TheSourceIsKilledWhileItSends) {
   begin(nodes);
   ASSERT_TRUE(printed(*agents_[0], "2 of 3 workers go on"));
   ASSERT_TRUE(printed(*agents_[1], "2 of 3 workers go on"));
+  begun(0);
   for (const int node : {0, 1}) hold(node);
   begin_to_learn({2}, nodes);
   const bool is_first = times(2, kLearns + "node0") + times(2, kLearns + "10.77.0.10") > 0;

@@ -158,10 +158,11 @@ std::vector<std::string> Host::processes_now() const {
   return found;
 }
 
-// Without those that no program holds any more and the kernel brings to an end.
+// Without those that no program holds: the kernel brings them to an end, or nobody accepted them.
 std::string Host::sockets() const {
   return shell(
-      "ss -Htan | grep -v -e TIME-WAIT -e FIN-WAIT-1 -e LAST-ACK -e CLOSING -e ':22 ' || true; "
+      "ss -Htan | grep -v -e SYN-RECV -e TIME-WAIT -e FIN-WAIT-1 -e LAST-ACK -e CLOSING "
+      "-e ':22 ' || true; "
       "ss -Hxa | grep @tandem || true");
 }
 
