@@ -148,7 +148,7 @@ TEST_F(MemoryOfMiniLm, ThePlanHoldsInInt8) {
   EXPECT_NEAR(planned, used, 0.05 * used);
 }
 
-// Messages between nodes are as large as the gradients, and there before the plan is made.
+// Messages between nodes are as large as the gradients.
 TEST_F(MemoryOfMiniLm, ThePlanHoldsOnTwoNodes) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
   if (!std::filesystem::exists(minilm_dir() / "model.safetensors"))
