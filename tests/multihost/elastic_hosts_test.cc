@@ -4,11 +4,16 @@
 
 #include <algorithm>
 #include <csignal>
+#include <regex>
 
 namespace tandem::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Eq;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 // Rank 0's host and the other one: workers are started again and map what their node holds.
 TEST_F(ElasticHosts, WorkersDieOnBoth) {
@@ -81,6 +86,15 @@ TEST_P(DrainedHost, LeavesAfterAStepAndComesBack) {
 
 INSTANTIATE_TEST_SUITE_P(Node, DrainedHost, ::testing::Values(0, 1));
 
+// What the agents call the view of two nodes, each of them.
+std::vector<std::string> views_in(const std::string& status) {
+  static const std::regex view("view ([0-9]+) of 2 ranks on 2 nodes: 1 of 1 workers here compute");
+  std::vector<std::string> numbers;
+  for (std::sregex_iterator match(status.begin(), status.end(), view), end; match != end; ++match)
+    numbers.push_back((*match)[1]);
+  return numbers;
+}
+
 // Any agent answers for the whole job: on its own host whose user asks it, and from anywhere who
 // knows the job's token.
 TEST_F(ElasticHosts, AnyAgentTellsAndDoesWhatConcernsOthers) {
@@ -102,6 +116,7 @@ TEST_F(ElasticHosts, AnyAgentTellsAndDoesWhatConcernsOthers) {
     EXPECT_THAT(status, HasSubstr("on node0 (node0:29400): view "));
     EXPECT_THAT(status, HasSubstr("on node1 (10.77.0.11:"));
     EXPECT_THAT(status.substr(status.find("on node1")), HasSubstr("  worker 0 "));
+    EXPECT_THAT(views_in(status), AllOf(SizeIs(2), Each(Eq(views_in(status).front())))) << status;
   }
   EXPECT_THAT(tandem(0, "drain nowhere"), HasSubstr("the job has no agent on 'nowhere'; it has:"));
   EXPECT_THAT(tandem(0, "drain node1/7"), HasSubstr("there is no worker 7"));

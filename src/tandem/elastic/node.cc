@@ -326,7 +326,7 @@ void Node::note_progress(std::uint64_t step) {
   const double pause = std::chrono::duration<double>(now - applied_at_).count();
   const bool first = std::exchange(first_of_view_, false);
   if (first && serial_ > 1 && newest_applied_ > 0) {
-    options_.log(fmt::format("view {}: step {} is applied, {:.2f} s after step {}", shown_view(),
+    options_.log(fmt::format("view {}: step {} is applied, {:.2f} s after step {}", view_number(),
                              step, pause, newest_applied_));
     if (lost_since_step_) seconds_lost_ += std::max(0.0, pause - seconds_per_step_);
   }
@@ -422,7 +422,7 @@ void Node::kill_late() {
   for (int worker = 0; worker < options_.workers; ++worker) {
     if (seats_[static_cast<std::size_t>(worker)].state != State::kRunning) continue;
     options_.log(fmt::format("worker {} has not left view {} within {} ms: it is killed", worker,
-                             serial_, options_.leave_limit.count()));
+                             view_number(), options_.leave_limit.count()));
     kill(worker, "was stopped or stuck");
   }
   stop_since_ = now;

@@ -140,8 +140,9 @@ class Node {
   const std::optional<End>& end() const { return end_; }
   // There has been a view, so the job does not wait for all of its workers any more.
   bool begun() const { return begun_; }
-  // For people: the view that the workers have, what one of them does, its rank while it computes.
-  std::uint64_t view() const { return serial_; }
+  // For people: the number of the view that the workers have (the job's; on a single host how many
+  // there were), what one of them does, its rank while it computes.
+  std::uint64_t view_number() const { return links_ ? view_.counter : serial_; }
   std::string_view doing(int worker) const;
   int rank_now(int worker) const;
   // The last step that is known here to be applied, by whomever.
@@ -215,7 +216,6 @@ class Node {
   void give_up_in_vain();
   Ranks ranks_of(const membership::View& view) const;
   std::string changes_to(const membership::View& view) const;
-  std::uint64_t shown_view() const { return links_ ? view_.counter : serial_; }
   void run(const std::vector<int>& workers, const Ranks& ranks, const Briefing& briefing);
   void hear_others();
   void hear_lock();

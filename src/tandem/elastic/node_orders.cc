@@ -202,10 +202,10 @@ void Node::obey(const membership::RunView& order) {
     options_.log(fmt::format(
         "view {}: {} of at least {} nodes are left after step {}: {}; the job waits for more, up "
         "to {} s",
-        shown_view(), view.members.size(), agent_->options().bounds.min_nodes, step(), changes,
+        view_number(), view.members.size(), agent_->options().bounds.min_nodes, step(), changes,
         std::chrono::duration_cast<seconds>(options_.place->patience).count()));
   } else if (links_ || serial_ > 1 || ranks.all < options_.shards) {
-    options_.log(fmt::format("view {}: {} of {} workers go on after step {}{}{}", shown_view(),
+    options_.log(fmt::format("view {}: {} of {} workers go on after step {}{}{}", view_number(),
                              ranks.all, options_.shards, step(), changes.empty() ? "" : ": ",
                              changes));
   }

@@ -137,8 +137,9 @@ TEST(Control, TellsTheStatusAndDoesWhatItIsTold) {
     for (const AgentPlace& place : {here(), agent.place()}) {
       const JobStatus status = ask_status(place, kLimit).agents.at(0);
       EXPECT_EQ(for_people(status),
-                fmt::format("job job ?[31m (run_qa.py), agent {} on node0 (node0:29400): view 3: 1 "
-                            "of 2 workers compute, step 58 is applied, 1 worker lost so far\n"
+                fmt::format("job job ?[31m (run_qa.py), agent {} on node0 (node0:29400): view 3 of "
+                            "4 ranks on 3 nodes: 1 of 2 workers here compute, step 58 is applied, "
+                            "1 worker lost so far\n"
                             "  worker 0 computes as rank 1 (pid 17)\n  worker 1 is drained\n",
                             ::getpid()));
       EXPECT_EQ(to_json(status), to_json(job_status_from(to_json(status))));

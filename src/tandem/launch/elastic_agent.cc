@@ -249,7 +249,7 @@ class ElasticAgent {
     status.agent = ::getpid();
     status.address = node_.address();
     status.program = std::filesystem::path(parts_.options.script).filename().string();
-    status.view = node_.view();
+    status.view = node_.view_number();
     status.step = node_.step();
     status.losses = static_cast<int>(failures_.size());
     status.restarts = workers_.restarts();

@@ -70,10 +70,12 @@ std::string progress_line(const JobStatus& status) {
     return fmt::format("{} workers are being started, {} lost so far", status.members.size(),
                        status.losses);
   }
+  const bool alone = status.nodes <= 1;
   return fmt::format(
-      "view {}: {} of {} workers compute, step {} is applied, {} worker{} lost so far", status.view,
-      status.num_computing(), status.members.size(), status.step, status.losses,
-      status.losses == 1 ? "" : "s");
+      "view {}{}: {} of {} workers{} compute, step {} is applied, {} worker{} lost so far",
+      status.view, alone ? "" : fmt::format(" of {} ranks on {} nodes", status.ranks, status.nodes),
+      status.num_computing(), status.members.size(), alone ? "" : " here", status.step,
+      status.losses, status.losses == 1 ? "" : "s");
 }
 
 std::string for_people(const JobStatus& status) {

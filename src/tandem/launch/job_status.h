@@ -40,7 +40,8 @@ std::string to_json(const JobStatus& status);
 // Throws DataError. Texts come without characters that a terminal would obey.
 JobStatus job_status_from(const std::string& json);
 
-// "view 3: 2 of 3 workers compute, step 58 is applied, 1 worker lost so far"
+// "view 3: 2 of 3 workers compute, step 58 is applied, 1 worker lost so far"; on several nodes
+// "view 3 of 4 ranks on 2 nodes: 2 of 3 workers here compute, ..."
 std::string progress_line(const JobStatus& status);
 // The same with the job's name and a line for each worker.
 std::string for_people(const JobStatus& status);

@@ -1,5 +1,7 @@
 #include "tandem/launch/run_flags.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <csignal>
@@ -454,6 +456,13 @@ void check_together(const RunOptions& options) {
 void note_ignored(RunOptions& options) {
   if (options.standalone && (options.max_nodes > 1)) {
     options.notes.push_back("--standalone: one node, whatever --nnodes says");
+  }
+  if (!options.standalone && options.backend == Backend::kStatic &&
+      options.min_nodes < options.max_nodes) {
+    options.notes.push_back(fmt::format(
+        "--nnodes {}:{}: --rdzv-backend static, the default, waits for all {} nodes, each with its "
+        "--node-rank; --rdzv-backend c10d begins with {}",
+        options.min_nodes, options.max_nodes, options.max_nodes, options.min_nodes));
   }
   if (options.backend == Backend::kC10d && options.node_rank != 0) {
     options.notes.push_back("--node-rank counts only with --rdzv-backend static");

@@ -16,8 +16,11 @@
 namespace tandem::launch {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 using Variables = std::map<std::string, std::string, std::less<>>;
 
 RunOptions parse(const std::vector<std::string>& words, const Variables& variables = {}) {
@@ -50,6 +53,21 @@ TEST(RunFlags, TheGuidesLine) {
   EXPECT_EQ(options.script, "pkg.train");
   EXPECT_THAT(options.script_arguments, ElementsAre("--nnodes", "7", "-r", "x"));
   EXPECT_THAT(options.signals, ElementsAre(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
+}
+
+// As under torchrun "static" is the default, and has no use for a least number of nodes.
+TEST(RunFlags, ALeastNumberOfNodesWantsC10d) {
+  const auto notes = [](std::vector<std::string> words) {
+    words.emplace_back("x.py");
+    return parse(words).notes;
+  };
+  EXPECT_THAT(notes({"--nnodes", "1:2"}),
+              ElementsAre(HasSubstr("waits for all 2 nodes, each with its --node-rank; "
+                                    "--rdzv-backend c10d begins with 1")));
+  EXPECT_THAT(notes({"--nnodes", "2"}), IsEmpty());
+  EXPECT_THAT(notes({"--nnodes", "1:2", "--standalone"}), Not(Contains(HasSubstr("static"))));
+  EXPECT_THAT(notes({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "a:1"}),
+              IsEmpty());
 }
 
 TEST(RunFlags, LettersPrefixesAndTheEndOfFlags) {
