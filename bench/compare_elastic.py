@@ -6,11 +6,13 @@
 
 BUILD is a program or a build directory (build/release). Its ranks started with torchrun's variables, which are not elastic (`plain`), and the same under `tandem run --standalone` (`elastic`); with
 --old, those of a build from before elastic jobs, too (`old`). Each trains --steps steps of --batch sequences, dealt to the ranks, with the machine's cores dealt to the ranks. A figure is
-train_runtime over the steps, of a whole job: the median over the turns with its spread, and the ratio to the first of the three that is there, turn by turn (above 1: slower). The weights of plain and
+train_runtime over the steps, of a whole job: the median over the turns with its spread, and the ratio to the first of the three that is there, turn by turn (above 1: slower). With --at_once the two of a ratio run at the same time,
+on a machine whose neighbours make it faster and slower. The weights of plain and
 elastic must be the same bytes; the last line says whether those of old are. bert-base needs a Python with torch and transformers, which make a model of that size with random weights.
 """
 
 import argparse
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -38,9 +40,13 @@ def parse():
     parser.add_argument("--seq", type=int, default=384)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--at_once", action="store_true", help="the two that are compared run at the same time, each on half of the cores, and change places every turn")
     parser.add_argument("--types", default="f32", help="f32,bf16")
     parser.add_argument("--json", metavar="FILE", help="write the figures, as bench/record.py wants them")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.at_once and max(options.ranks) > len(os.sched_getaffinity(0)) // 2:
+        parser.error("--at_once: a rank of each of the two needs a core of its own")
+    return options
 
 
 def model_directory(options, scratch):
@@ -76,21 +82,41 @@ def elastic(tandem, ranks, words, threads):
     return [([tandem, "run", "--standalone", "--nproc-per-node", str(ranks), "run_qa.py", *words], {"OMP_NUM_THREADS": str(threads)})]
 
 
-def run(commands):
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **variables}) for command, variables in commands]
+def run(commands, cores):
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **variables}, preexec_fn=lambda: os.sched_setaffinity(0, cores))
+                 for command, variables in commands]
     outputs = [process.communicate()[0] for process in processes]
     for process, output in zip(processes, outputs):
         if process.returncode:
             sys.exit(f"{process.args[0]} ended with {process.returncode}:\n{output[-3000:]}")
 
 
-def measure(options, side, ranks, model, kind):
+def measure(options, side, ranks, model, kind, cores):
     start, tandem = side
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder) / "out"
-        run(start(tandem, ranks, job(options, model, ranks, kind, output), max(1, len(os.sched_getaffinity(0)) // ranks)))
+        run(start(tandem, ranks, job(options, model, ranks, kind, output), max(1, len(cores) // ranks)), cores)
         seconds = json.loads((output / "train_results.json").read_text())["train_runtime"] / options.steps
         return seconds, hashlib.sha256((output / "model.safetensors").read_bytes()).hexdigest()
+
+
+def in_turns(options, names, one):
+    """{name: [(seconds of the first, its seconds)]}, one after the other, each on all cores."""
+    cores = os.sched_getaffinity(0)
+    turns = [{name: one(name, cores) for name in rivals.rotated(names, turn)} for turn in range(options.turns)]
+    return {name: [(turn[names[0]], turn[name]) for turn in turns] for name in names[1:]}
+
+
+def at_once(options, names, one):
+    """The same with both at one time: what neighbours of the machine do to one of them they do to the other."""
+    cores = sorted(os.sched_getaffinity(0))
+    halves = [cores[:len(cores) // 2], cores[len(cores) // 2:len(cores) // 2 * 2]]
+    pairs = {name: [] for name in names[1:]}
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for turn in range(options.turns):
+            for name in names[1:]:
+                pairs[name].append(tuple(pool.map(one, [names[0], name], halves if turn % 2 == 0 else halves[::-1])))
+    return pairs
 
 
 def compare_jobs(options, ranks, model, kind):
@@ -98,17 +124,19 @@ def compare_jobs(options, ranks, model, kind):
     sides = {"plain": (by_hand, build), "elastic": (elastic, build)}
     if options.old:
         sides = {"old": (by_hand, compare.program(options.old)), **sides}
-    times, weights = {name: [] for name in sides}, {}
-    for turn in range(options.turns):
-        for name in rivals.rotated(list(sides), turn):
-            seconds, weights[name] = measure(options, sides[name], ranks, model, kind)
-            times[name].append(seconds)
+    weights = {}
+
+    def one(name, cores):
+        seconds, weights[name] = measure(options, sides[name], ranks, model, kind, cores)
+        return seconds
+
     rows = []
     base, *others = sides
+    pairs = (at_once if options.at_once else in_turns)(options, list(sides), one)
     three = lambda values: [statistics.median(values), min(values), max(values)]
     for name in others:
-        row = {"model": options.model, "type": kind, "ranks": ranks, "form": name, "against": base, "base": three(times[base]), "seconds": three(times[name]),
-               "ratio": three([b / a for a, b in zip(times[base], times[name])])}
+        row = {"model": options.model, "type": kind, "ranks": ranks, "form": name, "against": base, "base": three([a for a, _ in pairs[name]]), "seconds": three([b for _, b in pairs[name]]),
+               "ratio": three([b / a for a, b in pairs[name]]), **({"at_once": "yes"} if options.at_once else {})}
         print(f"{options.model} {kind} {ranks} ranks {name:8} {row['seconds'][0]:.4f} s a step, {base} {row['base'][0]:.4f}: {row['ratio'][0]:.4f} ({row['ratio'][1]:.4f} - {row['ratio'][2]:.4f})", flush=True)
         rows.append(row)
     for name in sides:

@@ -163,8 +163,8 @@ def environments(options):
 
 
 def rotated(columns, number):
-    """Round `number` begins with the next column, and every other one goes backwards: no column is always the first, nor always behind the same one."""
-    cut = number % len(columns)
+    """Every other round goes backwards, and every second one begins with the next column: no column is always the first, nor always behind the same one."""
+    cut = number // 2 % len(columns)
     turned = columns[cut:] + columns[:cut]
     return turned if number % 2 == 0 else turned[::-1]
 

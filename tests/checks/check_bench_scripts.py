@@ -21,10 +21,13 @@ def options(**given):
 
 
 def check_columns():
-    columns = list("abc")
-    orders = [rivals.rotated(columns, number) for number in range(6)]
-    assert all(sorted(order) == columns for order in orders)
-    assert {order[0] for order in orders} == set(columns), "a column is never the first"
+    for columns in (list("ab"), list("abc"), list("abcd")):
+        orders = [rivals.rotated(columns, number) for number in range(2 * len(columns))]
+        assert all(sorted(order) == columns for order in orders)
+        assert sorted(order[0] for order in orders) == sorted(2 * columns), "a column is the first more often than another"
+        for column in columns[:len(columns) if len(columns) > 2 else 0]:
+            behind = {order[order.index(column) - 1] for order in orders if order[0] != column}
+            assert len(behind) > 1, f"{column} is always behind the same one"
     assert sorted(rivals.environments(options())) == ["glibc", "hugepages"]
     given = rivals.environments(options(tcmalloc="t.so", iomp="i.so"))
     assert given["glibc"] == {}, "as installed is as installed"
@@ -59,8 +62,8 @@ def check_turns():
     order = []
     sides = {(name, ""): lambda name=name: order.append(name) or {"seconds": float(len(order)), "versions": {name: "1"}} for name in "ab"}
     values, versions = rivals.in_turns(sides, 2, "f32", "seconds")
-    assert order == ["a", "b", "a", "b"], order  # round 2 begins with b and goes backwards
-    assert values == {("a", ""): [1.0, 3.0], ("b", ""): [2.0, 4.0]} and versions == {"a": "1", "b": "1"}
+    assert order == ["a", "b", "b", "a"], order  # round 2 goes backwards
+    assert values == {("a", ""): [1.0, 4.0], ("b", ""): [2.0, 3.0]} and versions == {"a": "1", "b": "1"}
 
 
 def check_record():
