@@ -454,27 +454,22 @@ void check_together(const RunOptions& options) {
 }
 
 void note_ignored(RunOptions& options) {
-  if (options.standalone && (options.max_nodes > 1)) {
+  if (options.standalone && options.max_nodes > 1)
     options.notes.push_back("--standalone: one node, whatever --nnodes says");
-  }
-  if (!options.standalone && options.backend == Backend::kStatic &&
-      options.min_nodes < options.max_nodes) {
+  const bool fixed = !options.standalone && options.backend == Backend::kStatic;
+  if (fixed && options.min_nodes < options.max_nodes)
     options.notes.push_back(fmt::format(
-        "--nnodes {}:{}: --rdzv-backend static, the default, waits for all {} nodes, each with its "
-        "--node-rank; --rdzv-backend c10d begins with {}",
-        options.min_nodes, options.max_nodes, options.max_nodes, options.min_nodes));
-  }
-  if (options.backend == Backend::kC10d && options.node_rank != 0) {
+        "--rdzv-backend static, the default, waits for all {} nodes; c10d begins with {}",
+        options.max_nodes, options.min_nodes));
+  if (options.backend == Backend::kC10d && options.node_rank != 0)
     options.notes.push_back("--node-rank counts only with --rdzv-backend static");
-  }
   const bool tees = options.tee.each || options.tee.all.out || options.tee.all.err;
   const bool filters =
       !options.duplicate_stdout_filters.empty() || !options.duplicate_stderr_filters.empty();
-  if (filters && !tees) {
+  if (filters && !tees)
     options.notes.push_back(
         "--duplicate-stdout-filters and --duplicate-stderr-filters choose among tee'd lines, and "
         "--tee is not given");
-  }
 }
 
 }  // namespace

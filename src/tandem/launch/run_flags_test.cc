@@ -62,8 +62,7 @@ TEST(RunFlags, ALeastNumberOfNodesWantsC10d) {
     return parse(words).notes;
   };
   EXPECT_THAT(notes({"--nnodes", "1:2"}),
-              ElementsAre(HasSubstr("waits for all 2 nodes, each with its --node-rank; "
-                                    "--rdzv-backend c10d begins with 1")));
+              ElementsAre(HasSubstr("waits for all 2 nodes; c10d begins with 1")));
   EXPECT_THAT(notes({"--nnodes", "2"}), IsEmpty());
   EXPECT_THAT(notes({"--nnodes", "1:2", "--standalone"}), Not(Contains(HasSubstr("static"))));
   EXPECT_THAT(notes({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "a:1"}),
