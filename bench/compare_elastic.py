@@ -6,9 +6,9 @@
 
 BUILD is a program or a build directory (build/release). Its ranks started with torchrun's variables, which are not elastic (`plain`), and the same under `tandem run --standalone` (`elastic`); with
 --old, those of a build from before elastic jobs, too (`old`). Each trains --steps steps of --batch sequences, dealt to the ranks, with the machine's cores dealt to the ranks. A figure is
-train_runtime over the steps, of a whole job: the median over the turns with its spread, and the ratio to the first of the three that is there, turn by turn (above 1: slower). With --at_once the two of a ratio run at the same time,
-on a machine whose neighbours make it faster and slower. The weights of plain and
-elastic must be the same bytes; the last line says whether those of old are. bert-base needs a Python with torch and transformers, which make a model of that size with random weights.
+train_runtime over the steps, of a whole job: the median over the turns with its spread, and the ratio to the first of the three that is there, turn by turn (above 1: slower). The weights of plain and
+elastic must be the same bytes; the last line says whether those of old are. bert-base needs a Python with torch and transformers, which make a model of that size with random weights. --at_once is for
+machines whose neighbours make them faster and slower.
 """
 
 import argparse
@@ -83,12 +83,12 @@ def elastic(tandem, ranks, words, threads):
 
 
 def run(commands, cores):
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **variables}, preexec_fn=lambda: os.sched_setaffinity(0, cores))
-                 for command, variables in commands]
+    tied = ["taskset", "-c", ",".join(map(str, cores))]
+    processes = [subprocess.Popen([*tied, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **variables}) for command, variables in commands]
     outputs = [process.communicate()[0] for process in processes]
     for process, output in zip(processes, outputs):
         if process.returncode:
-            sys.exit(f"{process.args[0]} ended with {process.returncode}:\n{output[-3000:]}")
+            sys.exit(f"{process.args[len(tied)]} ended with {process.returncode}:\n{output[-3000:]}")
 
 
 def measure(options, side, ranks, model, kind, cores):
@@ -110,7 +110,8 @@ def in_turns(options, names, one):
 def at_once(options, names, one):
     """The same with both at one time: what neighbours of the machine do to one of them they do to the other."""
     cores = sorted(os.sched_getaffinity(0))
-    halves = [cores[:len(cores) // 2], cores[len(cores) // 2:len(cores) // 2 * 2]]
+    half = len(cores) // 2
+    halves = [cores[:half], cores[half:2 * half]]
     pairs = {name: [] for name in names[1:]}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for turn in range(options.turns):

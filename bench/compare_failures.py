@@ -303,8 +303,6 @@ def run_once(options, name, event, kills):
         run.wait_until(ended, f"{name}: the end")
         for agent in side.agents:
             if agent.returncode and agent.pid not in side.killed:
-                if kills:  # the step that came was one that the kill found under way
-                    return {**result, "seconds": None, "again": None, "ended": time.monotonic() - killed, "weights": None}
                 run.fail(f"{name}, {event}: the job ended with {agent.returncode}")
         for reader in run.threads[-len(side.agents):]:
             reader.join(5)  # the last lines

@@ -163,7 +163,7 @@ def environments(options):
 
 
 def rotated(columns, number):
-    """Every other round goes backwards, and every second one begins with the next column: no column is always the first, nor always behind the same one."""
+    """Rounds come in pairs, the second of them backwards, and each pair begins with the next column: no column is always the first, nor always behind the same one."""
     cut = number // 2 % len(columns)
     turned = columns[cut:] + columns[:cut]
     return turned if number % 2 == 0 else turned[::-1]

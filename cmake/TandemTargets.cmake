@@ -3,7 +3,7 @@
 #   ISA-specific sources get their flags with tandem_source_isa(). COLD: see tandem_cold().
 # tandem_cold(target…)
 #   compiles targets whose code waits, parses flags or writes text with -O1, which takes a quarter less time than -O3; under the
-#   sanitizers without optimisation, which takes half of -O1's.
+#   sanitizers without optimisation, which takes a fifth to a half less time again.
 # tandem_add_cpu_class_tests(core_test [CLASSES reference avx2 avx512 avx512bf16] [LABELS unit] [TIMEOUT 600])
 #   runs the program of tests once more for each of the classes of processors (default: all) that is below this machine's, so that one
 #   machine shows what others do.
