@@ -41,7 +41,7 @@ std::string AgentMetrics::text_at(Clock::time_point now) const {
       counter("restarts_total", "Workers that were started again on this node.", status_.restarts) +
       counter("lost_seconds_total",
               "Time from the last step before a loss of workers or nodes to the first one after "
-              "it, less what a step takes.",
+              "it, less what a step usually takes.",
               status_.seconds_lost);
   if (status_.seconds_since_step) {
     const std::chrono::duration<double> age = now - published_;

@@ -232,7 +232,12 @@ def check_agent_port(folder):
         if (values["tandem_members"], values["tandem_ranks"], values["tandem_workers"], values["tandem_lost_seconds_total"], values["tandem_max_steps"]) != (1, 2, 2, 0, 100000):
             raise Failed(f"wrong values of an agent: {values}")
         status = subprocess.run([sys.argv[1], "status", str(process.pid), "--json"], capture_output=True, text=True, timeout=30, check=True)
-        os.kill(json.loads(status.stdout)["members"][0]["pid"], signal.SIGKILL)
+        # Stopped first: so the pause is longer than a step on a busy machine, too.
+        worker = json.loads(status.stdout)["members"][0]["pid"]
+        os.kill(worker, signal.SIGSTOP)
+        time.sleep(1)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
 
         def healed():
             """the time that a loss has cost"""

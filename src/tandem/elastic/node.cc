@@ -328,9 +328,9 @@ void Node::note_progress(std::uint64_t step) {
   if (first && serial_ > 1 && newest_applied_ > 0) {
     options_.log(fmt::format("view {}: step {} is applied, {:.2f} s after step {}", view_number(),
                              step, pause, newest_applied_));
-    if (lost_since_step_) seconds_lost_ += std::max(0.0, pause - seconds_per_step_);
+    if (lost_since_step_) seconds_lost_ += std::max(0.0, pause - step_time_.usual());
   }
-  if (!first) seconds_per_step_ = pause;
+  if (!first) step_time_.add(pause);
   lost_since_step_ = false;
   in_vain_ = 0;
   newest_applied_ = step;

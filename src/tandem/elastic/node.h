@@ -26,6 +26,7 @@
 #include "tandem/elastic/external_lock.h"
 #include "tandem/elastic/packet.h"
 #include "tandem/elastic/seat.h"
+#include "tandem/elastic/step_time.h"
 #include "tandem/membership/agent.h"
 #include "tandem/membership/joining.h"
 
@@ -151,7 +152,7 @@ class Node {
   int num_nodes() const { return static_cast<int>(members_.size()); }
   int num_ranks() const { return num_ranks_; }
   // From the last step before a worker or node was lost to the first one after it, less what a step
-  // takes; the sum over all losses that this agent has seen.
+  // usually takes; the sum over all losses that this agent has seen.
   double seconds_lost() const { return seconds_lost_; }
   // Since a step was applied; nothing before the first.
   std::optional<double> seconds_since_step() const;
@@ -255,7 +256,7 @@ class Node {
   std::uint64_t step_of_view_ = 0;    // with whose end the newest view began
   std::uint64_t newest_applied_ = 0;  // that was told, and when
   Clock::time_point applied_at_ = Clock::now();
-  double seconds_per_step_ = 0;  // between the last two of one view
+  StepTime step_time_;  // between two of one view
   bool lost_since_step_ = false;
   double seconds_lost_ = 0;
   int num_ranks_ = 0;
