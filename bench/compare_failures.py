@@ -58,6 +58,10 @@ def parse():
     return options
 
 
+class RunFailed(Exception):
+    """Why, and the last lines of its processes."""
+
+
 # --- processes ---
 
 def free_port():
@@ -101,7 +105,7 @@ class Run:
 
     def fail(self, why):
         self.stop()
-        sys.exit(f"{why}\n" + "".join(line for _, line in self.lines[-40:]))
+        raise RunFailed(why, "".join(line for _, line in self.lines[-40:]))
 
     def stop(self):
         for process in self.processes:
@@ -228,11 +232,9 @@ class Torchrun(Rival):
             self.agents = [run.start([*torchrun, "--standalone", "--nproc-per-node", 2, *ddp])]
             return
         where = ["--nnodes", "1:2", "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{free_port()}"]
-        if "last call" in self.name:
-            where += ["--rdzv-conf", "last_call_timeout=1"]
-        self.agents = [run.start([*torchrun, *where, *ddp])]
-        time.sleep(3)  # the first one has the store, and is not the one that is lost
-        self.agents.append(run.start([*torchrun, *where, *ddp]))
+        last_call = ",last_call_timeout=1" if "last call" in self.name else ""
+        for has_store in (1, 0):  # who has the store is not the one that is lost
+            self.agents.append(run.start([*torchrun, *where, "--rdzv-conf", f"is_host={has_store}{last_call}", *ddp]))
 
 
 class Reconfigure(Rival):
@@ -311,8 +313,16 @@ def run_once(options, name, event, kills):
 
 
 def measure(options, name, event):
-    calm = run_once(options, name, event, kills=False)["weights"]
-    runs = [run_once(options, name, event, kills=True) for _ in range(options.rounds)]
+    """A row; of a rival whose job fails by itself, one that says so."""
+    try:
+        calm = run_once(options, name, event, kills=False)["weights"]
+        runs = [run_once(options, name, event, kills=True) for _ in range(options.rounds)]
+    except RunFailed as failed:
+        why, lines = failed.args
+        print(f"{why}\n{lines}", file=sys.stderr, flush=True)
+        if name == "tandem":
+            sys.exit(1)
+        return {"outcome": why}
     row = {"step": spread(run["step"] for run in runs), "seconds": spread(run["seconds"] for run in runs), "again": spread(run["again"] for run in runs),
            "same": f"{sum(run['weights'] == calm for run in runs)} of {len(runs)}"}
     ended = spread(run.get("ended") for run in runs)

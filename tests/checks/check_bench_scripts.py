@@ -130,6 +130,17 @@ def check_failures():
     run.lines = [(9, "view 2: step 2 is applied, 1.00 s after step 1\n"), (12, "tandem run: view 3: step 57 is applied, 0.12 s after step 56\n")]
     assert ours.progress_after(run, 10) == {"seconds": 2, "again": 0}
     assert compare_failures.spread([3, None, 1, 2]) == [2, 1, 3] and compare_failures.spread([None]) is None
+    # A rival whose job fails costs its own row; tandem's ends the bench.
+    def fails(*_, **__):
+        raise compare_failures.RunFailed("the job ended with 1", "")
+    once, compare_failures.run_once = compare_failures.run_once, fails
+    assert compare_failures.measure(options(), "torchrun", "host") == {"outcome": "the job ended with 1"}
+    try:
+        compare_failures.measure(options(), "tandem", "host")
+        raise AssertionError("a bench without tandem goes on")
+    except SystemExit as ended:
+        assert ended.code == 1
+    compare_failures.run_once = once
 
 
 check_columns()
