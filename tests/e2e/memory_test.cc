@@ -117,6 +117,29 @@ TEST_F(Memory, ThePlanHoldsForLargeEvaluations) {
   }
 }
 
+// The outputs of a set with thousands of labels: with one rank they are there once.
+TEST_F(Memory, ThePlanHoldsForManyLabels) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
+  constexpr double kProgramMib = 5;
+  constexpr int kTexts = 8000, kLabels = 2000;
+  std::string rows;
+  for (int i = 0; i < kTexts; ++i)
+    rows += fmt::format("{{\"text\": \"text {0}\", \"label\": [\"l{1}\", \"l{2}\"]}}\n", i,
+                        i % kLabels, 7 * i % kLabels);
+  const std::string file = path("rows.json").native();
+  std::ofstream(file) << rows;
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(ranks);
+    const auto [planned, used] = planned_and_used(output_of(
+        {kProgram, "run_classification", "--model_name_or_path", (kDemo / "model").native(),
+         "--train_file", file, "--validation_file", file, "--text_column_names", "text",
+         "--label_column_name", "label", "--do_eval", "--max_seq_length", "16",
+         "--per_device_eval_batch_size", "64", "--output_dir", path("job").native()},
+        ranks));
+    EXPECT_NEAR(planned, used, 0.05 * used + kProgramMib * ranks);
+  }
+}
+
 // The line says how much more was used than planned.
 TEST_F(Memory, MoreThanPlannedHasAPlus) {
   static const std::regex kLine(

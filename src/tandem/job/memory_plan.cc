@@ -28,16 +28,19 @@ std::size_t scratch_bytes(const models::ModelConfig& config, bool bf16, int num_
          static_cast<std::size_t>(num_threads) * (std::size_t{1} << 20);
 }
 
-// What an evaluation adds: the outputs of a rank's share of the features and as a message; at rank
-// 0 those of all ranks, as they came and in order, or in order and by column, and the results.
+// What an evaluation adds: the outputs of a rank's share of the features, and beside them the
+// message to rank 0. There those of all ranks, as they came and in order, then in order and what is
+// made of them. One rank's are in order at once.
 void plan_outputs(const trainer::TrainingArguments& training, tasks::JobTask& task, bool main,
                   int ranks, MemoryPlan& plan) {
-  const std::size_t all = 2 * task.output_bytes();
-  const std::size_t share = all / static_cast<std::size_t>(ranks);
+  const std::size_t copies = ranks == 1 ? 1 : 2;
+  const std::size_t outputs = task.output_bytes();
+  const std::size_t share = copies * outputs / static_cast<std::size_t>(ranks);
   plan.evaluation = task.plan_evaluation() + share;
   if (!main) return;
-  plan.main_only =
-      all - share + task.result_bytes({training.do_train, training.do_eval, training.do_predict});
+  const std::size_t results =
+      task.result_bytes({training.do_train, training.do_eval, training.do_predict});
+  plan.main_only = std::max(copies * outputs, outputs + results) - share;
   plan.evaluation += plan.main_only;
 }
 

@@ -120,7 +120,7 @@ class JobTask {
   virtual std::size_t plan_evaluation() = 0;
   // Outputs of all features of the larger evaluation.
   virtual std::size_t output_bytes() const = 0;
-  // What is made of them, at rank 0: answers, their texts and files.
+  // What is made of them and beside them, at rank 0: copies, answers, their texts and files.
   virtual std::size_t result_bytes(const Stages&) const { return 0; }
 
   // --- what a run leaves ---

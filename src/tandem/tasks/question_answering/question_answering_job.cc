@@ -43,8 +43,10 @@ void QuestionAnsweringJob::load_data(const tasks::DataParts& parts) {
   load_questions(arguments_, parts, *task_);
 }
 
+// The outputs are copied by column.
 std::size_t QuestionAnsweringJob::result_bytes(const tasks::Stages& stages) const {
-  return std::max(stages.eval ? task_->answers_bytes(tasks::Split::kEval) : 0,
+  return output_bytes() +
+         std::max(stages.eval ? task_->answers_bytes(tasks::Split::kEval) : 0,
                   stages.predict ? task_->answers_bytes(tasks::Split::kPredict) : 0);
 }
 

@@ -98,6 +98,9 @@ void TextClassificationTask::load_labels_of(const ExampleSet& examples,
                                             BatchLabels& batch) const {
   batch.classes.clear();
   batch.values.clear();
+  // Memory that grew by copying would be there twice.
+  if (classifier_.labels.problem == Problem::kMultiLabel)
+    batch.values.reserve(features.size() * classifier_.labels.num_outputs());
   for (const std::uint32_t i : features) {
     switch (classifier_.labels.problem) {
       case Problem::kSingleLabel:
@@ -148,13 +151,15 @@ double TextClassificationTask::loss(const kernels::Context& context, const nn::P
 // Some texts at a time: the cells of all together may be too many to keep twice.
 double TextClassificationTask::loss_of_set(ThreadPool& threads, const ExampleSet& examples,
                                            Logits logits) const {
+  const std::size_t outputs = classifier_.labels.num_outputs();
   const std::size_t at_once =
-      std::max<std::size_t>(1, kCellsAtOnce / classifier_.labels.num_outputs());
+      std::min(logits.size(), std::max<std::size_t>(1, kCellsAtOnce / outputs));
   // Losses need no fast kernels.
   const kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures{});
   kernels::Scratch scratch(threads.num_threads());
   BatchLabels batch;
   std::vector<float> cells;
+  cells.reserve(at_once * outputs);
   std::vector<std::uint32_t> indices;
   double loss = 0;
   for (std::size_t begin = 0; begin < logits.size(); begin += indices.size()) {
