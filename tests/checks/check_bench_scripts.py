@@ -11,6 +11,7 @@ import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
+import compare_elastic  # noqa: E402
 import compare_failures  # noqa: E402
 import record  # noqa: E402
 import rivals  # noqa: E402
@@ -143,8 +144,15 @@ def check_failures():
     compare_failures.run_once = once
 
 
+def check_pieces():
+    """Of each piece of the steps the quickest run counts, whatever the others of that run took."""
+    runs = [(1.0, [0.5, 9.0, 0.5], ""), (1.0, [9.0, 0.6, 0.4], "")]
+    assert abs(compare_elastic.undisturbed(types.SimpleNamespace(piece=5), runs) - 1.5 / 15) < 1e-12
+
+
 check_columns()
 check_failures()
+check_pieces()
 check_rivals_results()
 check_belief()
 check_batches()

@@ -159,6 +159,7 @@ class ElasticEvents : public ElasticTest, public ::testing::WithParamInterface<E
 
 TEST_P(ElasticEvents, LeaveTheBitsOfAnUndisturbedJob) {
   const Event& event = GetParam();
+  if (event.signal == SIGSEGV) let_faults_kill();
   use(demo_task(event.command));
   Process calm(command("calm", event.steps));
   end(calm);
@@ -202,6 +203,24 @@ INSTANTIATE_TEST_SUITE_P(
               60,
               "run_classification"}),
     [](const auto& test) { return test.param.name; });
+
+// While one worker is stopped the others come to the reduction of the gradients and wait there for
+// its part: whoever is killed now dies in the middle of it.
+TEST_F(ElasticTest, AWorkerDiesInAReduction) {
+  constexpr int kSteps = 120;
+  Process calm(command("calm", kSteps));
+  end(calm);
+  Process job(command("job", kSteps));
+  ASSERT_TRUE(printed(job, "/120 ["));
+  const std::vector<pid_t> workers = three_workers(job);
+  ASSERT_EQ(workers.size(), 3u);
+  ::kill(workers[2], SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(500));  // many steps; less than one may be silent
+  ::kill(workers[1], SIGKILL);
+  ::kill(workers[2], SIGCONT);
+  EXPECT_THAT(end(job).err, HasSubstr("was killed by SIGKILL"));
+  expect_equal_results("calm", "job");
+}
 
 TEST_F(ElasticTest, TheCalibrationOfAnInt8ModelIsDoneAgain) {
   const Words flags = {"--apply_quantization",      "--train_before_quantization",

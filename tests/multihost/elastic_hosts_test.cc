@@ -6,6 +6,8 @@
 #include <csignal>
 #include <regex>
 
+#include "support/sanitizers.h"
+
 namespace tandem::testing {
 namespace {
 
@@ -17,6 +19,7 @@ using ::testing::SizeIs;
 
 // Rank 0's host and the other one: workers are started again and map what their node holds.
 TEST_F(ElasticHosts, WorkersDieOnBoth) {
+  let_faults_kill();
   begin({.count = "2"});
   ASSERT_TRUE(both_compute(1));
   signal_worker(0, "KILL");

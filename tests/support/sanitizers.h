@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <string>
 
 namespace tandem::testing {
 
@@ -29,6 +30,17 @@ inline constexpr bool kSanitized = kAddressSanitized || kThreadSanitized;
 // unloaded when the leak checker looks, so that no suppression can name them.
 inline void expect_leaks_of_mpi() {
   if (kAddressSanitized) ::setenv("LSAN_OPTIONS", "detect_leaks=0", 1);
+}
+
+// For programs started from now on: a signal of a fault that a test sends ends them. A sanitizer
+// would catch it, report it as a fault of theirs and exit.
+inline void let_faults_kill() {
+  if (!kSanitized) return;
+  for (const char* variable : {"ASAN_OPTIONS", "TSAN_OPTIONS"}) {
+    const char* const options = std::getenv(variable);
+    ::setenv(variable, (std::string(options == nullptr ? "" : options) + " handle_segv=0").c_str(),
+             1);
+  }
 }
 
 }  // namespace tandem::testing
