@@ -5,14 +5,18 @@
     bench/compare_elastic.py build/release --old ../old/build/release --model bert-base
 
 BUILD is a program or a build directory (build/release). Its ranks started with torchrun's variables, which are not elastic (`plain`), and the same under `tandem run --standalone` (`elastic`); with
---old, those of a build from before elastic jobs, too (`old`). Each trains --steps steps of --batch sequences, dealt to the ranks, with the machine's cores dealt to the ranks. A figure is
-train_runtime over the steps, of a whole job: the median over the turns with its spread, and the ratio to the first of the three that is there, turn by turn (above 1: slower). The weights of plain and
-elastic must be the same bytes; the last line says whether those of old are. bert-base needs a Python with torch and transformers, which make a model of that size with random weights. --at_once is for
-machines whose neighbours make them faster and slower.
+--old, those of a build from before elastic jobs, too (`old`). Each trains --steps steps of --batch sequences, dealt to the ranks, with the machine's cores dealt to the ranks. Two figures are given,
+each with its ratio to the first of the three that is there (above 1: slower):
+
+    a turn       train_runtime over the steps of a whole job: the median over the turns and its spread; the ratio is turn by turn
+    undisturbed  every job's steps are cut into the same pieces, --piece steps from one log entry to the next, and of each piece the quickest of all turns counts: what neighbours of the machine
+                 take is left out, and what a side does in every step is not
+
+The weights of plain and elastic must be the same bytes; the last line says whether those of old are. bert-base needs a Python with torch and transformers, which make a model of that size with random
+weights.
 """
 
 import argparse
-import concurrent.futures
 import hashlib
 import json
 import os
@@ -22,6 +26,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import compare
 import random_bert
@@ -40,12 +45,12 @@ def parse():
     parser.add_argument("--seq", type=int, default=384)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--at_once", action="store_true", help="the two that are compared run at the same time, each on half of the cores, and change places every turn")
+    parser.add_argument("--piece", type=int, default=5, help="steps; the first piece of a job is not counted")
     parser.add_argument("--types", default="f32", help="f32,bf16")
     parser.add_argument("--json", metavar="FILE", help="write the figures, as bench/record.py wants them")
     options = parser.parse_args()
-    if options.at_once and max(options.ranks) > len(os.sched_getaffinity(0)) // 2:
-        parser.error("--at_once: a rank of each of the two needs a core of its own")
+    if options.steps // options.piece < 2:
+        parser.error("--steps: at least two pieces")
     return options
 
 
@@ -61,7 +66,7 @@ def model_directory(options, scratch):
 
 def job(options, model, ranks, kind, output):
     words = ["--model_name_or_path", model, "--train_file", options.data, "--do_train", "--max_steps", options.steps, "--per_device_train_batch_size", options.batch // ranks, "--max_seq_length",
-             options.seq, "--doc_stride", options.seq // 3, "--logging_steps", 10, "--save_strategy", "no", "--report_to", "none", "--learning_rate", "3e-5", "--output_dir", output]
+             options.seq, "--doc_stride", options.seq // 3, "--logging_steps", options.piece, "--save_strategy", "no", "--report_to", "none", "--learning_rate", "3e-5", "--output_dir", output]
     return [*map(str, words), *(["--bf16"] if kind == "bf16" else [])]
 
 
@@ -82,42 +87,33 @@ def elastic(tandem, ranks, words, threads):
     return [([tandem, "run", "--standalone", "--nproc-per-node", str(ranks), "run_qa.py", *words], {"OMP_NUM_THREADS": str(threads)})]
 
 
-def run(commands, cores):
-    tied = ["taskset", "-c", ",".join(map(str, cores))]
-    processes = [subprocess.Popen([*tied, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **variables}) for command, variables in commands]
-    outputs = [process.communicate()[0] for process in processes]
-    for process, output in zip(processes, outputs):
-        if process.returncode:
-            sys.exit(f"{process.args[len(tied)]} ended with {process.returncode}:\n{output[-3000:]}")
+def run(commands):
+    """Their times of log entries, in seconds: the first of the commands prints them."""
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE if number == 0 else subprocess.DEVNULL, stderr=subprocess.STDOUT, text=True, env={**os.environ, **variables})
+                 for number, (command, variables) in enumerate(commands)]
+    lines = [(time.monotonic(), line) for line in processes[0].stdout]
+    for process in processes:
+        if process.wait():
+            sys.exit(f"{process.args[0]} ended with {process.returncode}:\n{''.join(line for _, line in lines[-40:])}")
+    return [at for at, line in lines if "'loss': " in line]
 
 
-def measure(options, side, ranks, model, kind, cores):
+def measure(options, side, ranks, model, kind):
     start, tandem = side
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder) / "out"
-        run(start(tandem, ranks, job(options, model, ranks, kind, output), max(1, len(cores) // ranks)), cores)
+        entries = run(start(tandem, ranks, job(options, model, ranks, kind, output), max(1, len(os.sched_getaffinity(0)) // ranks)))
         seconds = json.loads((output / "train_results.json").read_text())["train_runtime"] / options.steps
-        return seconds, hashlib.sha256((output / "model.safetensors").read_bytes()).hexdigest()
+        pieces = [end - begin for begin, end in zip(entries, entries[1:])]
+        if len(pieces) != options.steps // options.piece - 1:
+            sys.exit(f"{len(entries)} log entries in {options.steps} steps")
+        return seconds, pieces, hashlib.sha256((output / "model.safetensors").read_bytes()).hexdigest()
 
 
-def in_turns(options, names, one):
-    """{name: [(seconds of the first, its seconds)]}, one after the other, each on all cores."""
-    cores = os.sched_getaffinity(0)
-    turns = [{name: one(name, cores) for name in rivals.rotated(names, turn)} for turn in range(options.turns)]
-    return {name: [(turn[names[0]], turn[name]) for turn in turns] for name in names[1:]}
-
-
-def at_once(options, names, one):
-    """The same with both at one time: what neighbours of the machine do to one of them they do to the other."""
-    cores = sorted(os.sched_getaffinity(0))
-    half = len(cores) // 2
-    halves = [cores[:half], cores[half:2 * half]]
-    pairs = {name: [] for name in names[1:]}
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        for turn in range(options.turns):
-            for name in names[1:]:
-                pairs[name].append(tuple(pool.map(one, [names[0], name], halves if turn % 2 == 0 else halves[::-1])))
-    return pairs
+def undisturbed(options, runs):
+    """Seconds a step, of each piece's quickest run."""
+    quickest = [min(times) for times in zip(*(pieces for _, pieces, _ in runs))]
+    return sum(quickest) / (options.piece * len(quickest))
 
 
 def compare_jobs(options, ranks, model, kind):
@@ -125,24 +121,25 @@ def compare_jobs(options, ranks, model, kind):
     sides = {"plain": (by_hand, build), "elastic": (elastic, build)}
     if options.old:
         sides = {"old": (by_hand, compare.program(options.old)), **sides}
-    weights = {}
-
-    def one(name, cores):
-        seconds, weights[name] = measure(options, sides[name], ranks, model, kind, cores)
-        return seconds
-
+    runs = {name: [] for name in sides}
+    for turn in range(options.turns):
+        for name in rivals.rotated(list(sides), turn):
+            runs[name].append(measure(options, sides[name], ranks, model, kind))
     rows = []
     base, *others = sides
-    pairs = (at_once if options.at_once else in_turns)(options, list(sides), one)
+    seconds = {name: [whole for whole, _, _ in runs[name]] for name in sides}
     three = lambda values: [statistics.median(values), min(values), max(values)]
     for name in others:
-        row = {"model": options.model, "type": kind, "ranks": ranks, "form": name, "against": base, "base": three([a for a, _ in pairs[name]]), "seconds": three([b for _, b in pairs[name]]),
-               "ratio": three([b / a for a, b in pairs[name]]), **({"at_once": "yes"} if options.at_once else {})}
-        print(f"{options.model} {kind} {ranks} ranks {name:8} {row['seconds'][0]:.4f} s a step, {base} {row['base'][0]:.4f}: {row['ratio'][0]:.4f} ({row['ratio'][1]:.4f} - {row['ratio'][2]:.4f})", flush=True)
+        row = {"model": options.model, "type": kind, "ranks": ranks, "batch": options.batch, "form": name, "against": base, "base": three(seconds[base]), "seconds": three(seconds[name]),
+               "ratio": three([b / a for a, b in zip(seconds[base], seconds[name])]), "base_undisturbed": undisturbed(options, runs[base]), "undisturbed": undisturbed(options, runs[name])}
+        row["undisturbed_ratio"] = row["undisturbed"] / row["base_undisturbed"]
+        print(f"{options.model} {kind} {ranks} ranks {name:8} {row['seconds'][0]:.4f} s a step, {base} {row['base'][0]:.4f}: {row['ratio'][0]:.4f} ({row['ratio'][1]:.4f} - {row['ratio'][2]:.4f}); "
+              f"undisturbed {row['undisturbed']:.4f}, {row['base_undisturbed']:.4f}: {row['undisturbed_ratio']:.4f}", flush=True)
         rows.append(row)
+    weights = {name: {digest for _, _, digest in runs[name]} for name in sides}
     for name in sides:
         print(f"weights of {name}: {'the same as plain' if weights[name] == weights['plain'] else 'OTHERS than plain'}")
-    if weights["plain"] != weights["elastic"]:
+    if weights["plain"] != weights["elastic"] or len(weights["plain"]) != 1:
         sys.exit(1)
     return rows
 
