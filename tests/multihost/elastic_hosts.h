@@ -7,12 +7,14 @@
 #include <optional>
 
 #include "multihost/two_hosts_job.h"
+#include "support/sanitizers.h"
 
 namespace tandem::testing {
 
 class ElasticHosts : public TwoHostsJob {
  protected:
-  static constexpr int kSteps = 400;
+  // Time enough for what happens meanwhile; a sanitizer's steps take much longer.
+  static constexpr int kSteps = kSanitized ? 100 : 400;
 
   void SetUp() override {
     TwoHostsJob::SetUp();

@@ -6,8 +6,6 @@
 #include <csignal>
 #include <regex>
 
-#include "support/sanitizers.h"
-
 namespace tandem::testing {
 namespace {
 
@@ -169,7 +167,7 @@ TEST_F(ElasticHosts, ALonelyHostSaysSo) {
 // Who would compute something else is told why, and the job goes on.
 TEST_F(ElasticHosts, WhoComputesSomethingElseIsRefused) {
   agents_[0] = agent(0, {});
-  ASSERT_TRUE(printed(*agents_[0], "/400 ["));
+  ASSERT_TRUE(printed(*agents_[0], fmt::format("/{} [", kSteps)));
   hold(0);
   agents_[1] = agent(1, {.flags = {"--learning_rate", "0.5"}});
   EXPECT_THAT(end(1, 1).err, HasSubstr("refused by the job: data, tokenizer or configuration of "

@@ -103,7 +103,7 @@ class ElasticMpirunHosts : public ElasticHosts {
 TEST_F(ElasticMpirunHosts, RanksAndHostsAreMissedByNobody) {
   mpirun();
   ASSERT_TRUE(printed(*agents_[0], "2 of 2 workers go on"));
-  ASSERT_TRUE(printed(*agents_[0], "/400 ["));
+  ASSERT_TRUE(printed(*agents_[0], fmt::format("/{} [", kSteps)));
   host(1).shell("pkill -KILL -n -f 'tandem run_q[a] '");  // the newest computes
   ASSERT_TRUE(printed(*agents_[0], "worker 0 is back"));
   lose(1);

@@ -86,8 +86,9 @@ TEST_F(ElasticHosts, AllWorkersDieAtOnce) {
 
 // One worker, four on two hosts, two, three.
 TEST_F(ElasticHosts, AJobGrowsAndShrinks) {
-  const Nodes nodes{
-      .steps = 1200, .flags = {"--logical_shards", "4"}, .agent_flags = {"--nproc-per-node", "2"}};
+  const Nodes nodes{.steps = 3 * kSteps,
+                    .flags = {"--logical_shards", "4"},
+                    .agent_flags = {"--nproc-per-node", "2"}};
   agents_[0] = agent(0, nodes);
   ASSERT_TRUE(printed(*agents_[0], "2 of 4 workers go on"));
   resize(0, 1);
