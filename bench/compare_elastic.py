@@ -1,36 +1,39 @@
 #!/usr/bin/env python3
-"""What it costs a step that a job could lose ranks and go on: the same job in turns on this machine, nobody is killed.
+"""What it costs a step that a job could lose ranks and go on: the same job step by step in turns on this machine, nobody is killed.
 
-    bench/compare_elastic.py [BUILD] [--old BUILD] [--ranks 1,2] [--model minilm|bert-base|DIR] [--turns 5] …
+    bench/compare_elastic.py [BUILD] [--old BUILD] [--ranks 1,2] [--model minilm|bert-base|DIR] [--rounds 40] …
     bench/compare_elastic.py build/release --old ../old/build/release --model bert-base
 
 BUILD is a program or a build directory (build/release). Its ranks started with torchrun's variables, which are not elastic (`plain`), and the same under `tandem run --standalone` (`elastic`); with
---old, those of a build from before elastic jobs, too (`old`). Each trains --steps steps of --batch sequences, dealt to the ranks, with the machine's cores dealt to the ranks. Two figures are given,
-each with its ratio to the first of the three that is there (above 1: slower):
+--old, those of a build from before elastic jobs, too (`old`). All are started, and then one at a time computes a piece of its job, on all cores, while the others are stopped (SIGSTOP): --piece steps
+of --batch sequences, dealt to the ranks. So neighbours of the machine that make it slower for a while do it to all. A piece ends when its log entry is printed; the first one of a job is not counted.
 
-    a turn       train_runtime over the steps of a whole job: the median over the turns and its spread; the ratio is turn by turn
-    undisturbed  every job's steps are cut into the same pieces, --piece steps from one log entry to the next, and of each piece the quickest of all turns counts: what neighbours of the machine
-                 take is left out, and what a side does in every step is not
-
-The weights of plain and elastic must be the same bytes; the last line says whether those of old are. bert-base needs a Python with torch and transformers, which make a model of that size with random
-weights.
+A figure is seconds a step, the median over the rounds; the ratio is to the first of the three that is there, round by round (above 1: slower): the median, and between which two of them the median of
+all such rounds lies with 95 % confidence. The weights of plain and elastic must be the same bytes; the last line says whether those of old are. bert-base needs a Python with torch and transformers,
+which make a model of that size with random weights.
 """
 
 import argparse
 import hashlib
 import json
+import math
 import os
 import pathlib
+import queue
+import signal
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import compare
 import random_bert
 import rivals
+
+DEADLINE = 600  # seconds for a piece
 
 
 def parse():
@@ -43,15 +46,11 @@ def parse():
     parser.add_argument("--data", default="../shared/data/squad/squad1-train-head.json")
     parser.add_argument("--batch", type=int, default=12, help="sequences of a step, dealt to the ranks")
     parser.add_argument("--seq", type=int, default=384)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--piece", type=int, default=5, help="steps; the first piece of a job is not counted")
+    parser.add_argument("--piece", type=int, default=2, help="steps")
+    parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--types", default="f32", help="f32,bf16")
     parser.add_argument("--json", metavar="FILE", help="write the figures, as bench/record.py wants them")
-    options = parser.parse_args()
-    if options.steps // options.piece < 2:
-        parser.error("--steps: at least two pieces")
-    return options
+    return parser.parse_args()
 
 
 def model_directory(options, scratch):
@@ -65,7 +64,7 @@ def model_directory(options, scratch):
 
 
 def job(options, model, ranks, kind, output):
-    words = ["--model_name_or_path", model, "--train_file", options.data, "--do_train", "--max_steps", options.steps, "--per_device_train_batch_size", options.batch // ranks, "--max_seq_length",
+    words = ["--model_name_or_path", model, "--train_file", options.data, "--do_train", "--max_steps", options.piece * (options.rounds + 1), "--per_device_train_batch_size", options.batch // ranks, "--max_seq_length",
              options.seq, "--doc_stride", options.seq // 3, "--logging_steps", options.piece, "--save_strategy", "no", "--report_to", "none", "--learning_rate", "3e-5", "--output_dir", output]
     return [*map(str, words), *(["--bf16"] if kind == "bf16" else [])]
 
@@ -87,33 +86,94 @@ def elastic(tandem, ranks, words, threads):
     return [([tandem, "run", "--standalone", "--nproc-per-node", str(ranks), "run_qa.py", *words], {"OMP_NUM_THREADS": str(threads)})]
 
 
-def run(commands):
-    """Their times of log entries, in seconds: the first of the commands prints them."""
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE if number == 0 else subprocess.DEVNULL, stderr=subprocess.STDOUT, text=True, env={**os.environ, **variables})
-                 for number, (command, variables) in enumerate(commands)]
-    lines = [(time.monotonic(), line) for line in processes[0].stdout]
-    for process in processes:
-        if process.wait():
-            sys.exit(f"{process.args[0]} ended with {process.returncode}:\n{''.join(line for _, line in lines[-40:])}")
-    return [at for at, line in lines if "'loss': " in line]
+def family(pid):
+    """A process and all below it."""
+    try:
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        children = []
+    return [pid, *(one for child in children for one in family(int(child)))]
 
 
-def measure(options, side, ranks, model, kind):
-    start, tandem = side
-    with tempfile.TemporaryDirectory() as folder:
-        output = pathlib.Path(folder) / "out"
-        entries = run(start(tandem, ranks, job(options, model, ranks, kind, output), max(1, len(os.sched_getaffinity(0)) // ranks)))
-        seconds = json.loads((output / "train_results.json").read_text())["train_runtime"] / options.steps
-        pieces = [end - begin for begin, end in zip(entries, entries[1:])]
-        if len(pieces) != options.steps // options.piece - 1:
-            sys.exit(f"{len(entries)} log entries in {options.steps} steps")
-        return seconds, pieces, hashlib.sha256((output / "model.safetensors").read_bytes()).hexdigest()
+class Job:
+    """One that computes while it may. The first of its commands prints the log entries."""
+
+    def __init__(self, commands):
+        never = {"TANDEM_STALL_TIMEOUT": "0"}  # a stopped rank has not failed
+        self.processes = [subprocess.Popen(command, stdout=subprocess.PIPE if number == 0 else subprocess.DEVNULL, stderr=subprocess.STDOUT, text=True,
+                                           env={**os.environ, **never, **variables}) for number, (command, variables) in enumerate(commands)]
+        self.entries, self.lines = queue.Queue(), []
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.processes[0].stdout:
+            self.lines.append(line)
+            if "'loss': " in line:
+                self.entries.put(time.monotonic())
+        self.entries.put(None)
+
+    def signal(self, number):
+        for process in self.processes:
+            for pid in family(process.pid):
+                os.kill(pid, number)
+
+    def compute(self):
+        """Seconds until the next entry; stopped behind it."""
+        begin = time.monotonic()
+        self.signal(signal.SIGCONT)
+        entry = self.entries.get(timeout=DEADLINE)
+        if entry is None:
+            self.fail()
+        self.signal(signal.SIGSTOP)
+        return entry - begin
+
+    def end(self):
+        self.signal(signal.SIGCONT)
+        for process in self.processes:
+            if process.wait(DEADLINE):
+                self.fail()
+
+    def fail(self):
+        raise SystemExit(f"{self.processes[0].args[0]} ended:\n{''.join(self.lines[-40:])}")
+
+    def kill(self):
+        for process in self.processes:
+            for pid in family(process.pid) if process.poll() is None else ():
+                os.kill(pid, signal.SIGKILL)
 
 
-def undisturbed(options, runs):
-    """Seconds a step, of each piece's quickest run."""
-    quickest = [min(times) for times in zip(*(pieces for _, pieces, _ in runs))]
-    return sum(quickest) / (options.piece * len(quickest))
+def with_confidence(values):
+    """The median, and the two values between which that of the distribution lies with 95 %: by their ranks, whose number below it is binomial."""
+    ordered = sorted(values)
+    low = max(0, math.floor(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))) - 1)
+    return [statistics.median(ordered), ordered[low], ordered[-1 - low]]
+
+
+def weights_of(folder):
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def in_turns(options, sides, ranks, model, kind):
+    """{name: seconds of its pieces}, {name: hash of its weights}"""
+    threads = max(1, len(os.sched_getaffinity(0)) // ranks)
+    with tempfile.TemporaryDirectory() as scratch:
+        outputs = {name: pathlib.Path(scratch) / name for name in sides}
+        jobs = {}
+        try:
+            for name, (start, tandem) in sides.items():
+                jobs[name] = Job(start(tandem, ranks, job(options, model, ranks, kind, outputs[name]), threads))
+                jobs[name].compute()
+            pieces = {name: [] for name in sides}
+            for number in range(options.rounds):
+                for name in rivals.rotated(list(sides), number):
+                    pieces[name].append(jobs[name].compute())
+            for one in jobs.values():
+                one.end()
+        finally:
+            for one in jobs.values():
+                one.kill()
+        return pieces, {name: weights_of(output) for name, output in outputs.items()}
 
 
 def compare_jobs(options, ranks, model, kind):
@@ -121,25 +181,22 @@ def compare_jobs(options, ranks, model, kind):
     sides = {"plain": (by_hand, build), "elastic": (elastic, build)}
     if options.old:
         sides = {"old": (by_hand, compare.program(options.old)), **sides}
-    runs = {name: [] for name in sides}
-    for turn in range(options.turns):
-        for name in rivals.rotated(list(sides), turn):
-            runs[name].append(measure(options, sides[name], ranks, model, kind))
+    pieces, weights = in_turns(options, sides, ranks, model, kind)
+    seconds = {name: statistics.median(pieces[name]) / options.piece for name in sides}
     rows = []
     base, *others = sides
-    seconds = {name: [whole for whole, _, _ in runs[name]] for name in sides}
-    three = lambda values: [statistics.median(values), min(values), max(values)]
     for name in others:
-        row = {"model": options.model, "type": kind, "ranks": ranks, "batch": options.batch, "form": name, "against": base, "base": three(seconds[base]), "seconds": three(seconds[name]),
-               "ratio": three([b / a for a, b in zip(seconds[base], seconds[name])]), "base_undisturbed": undisturbed(options, runs[base]), "undisturbed": undisturbed(options, runs[name])}
-        row["undisturbed_ratio"] = row["undisturbed"] / row["base_undisturbed"]
-        print(f"{options.model} {kind} {ranks} ranks {name:8} {row['seconds'][0]:.4f} s a step, {base} {row['base'][0]:.4f}: {row['ratio'][0]:.4f} ({row['ratio'][1]:.4f} - {row['ratio'][2]:.4f}); "
-              f"undisturbed {row['undisturbed']:.4f}, {row['base_undisturbed']:.4f}: {row['undisturbed_ratio']:.4f}", flush=True)
-        rows.append(row)
-    weights = {name: {digest for _, _, digest in runs[name]} for name in sides}
+        ratio = with_confidence([b / a for a, b in zip(pieces[base], pieces[name])])
+        rows.append({"model": options.model, "type": kind, "ranks": ranks, "batch": options.batch, "form": name, "against": base, "base": seconds[base], "seconds": seconds[name], "ratio": ratio,
+                     "rounds": options.rounds})
+        print(f"{options.model} {kind} {ranks} ranks {name:8} {seconds[name]:.4f} s a step, {base} {seconds[base]:.4f}: {ratio[0]:.4f} ({ratio[1]:.4f} - {ratio[2]:.4f})", flush=True)
+    if options.old:
+        ratio = with_confidence([b / a for a, b in zip(pieces["plain"], pieces["elastic"])])
+        rows.append({**rows[-1], "against": "plain", "base": seconds["plain"], "ratio": ratio})
+        print(f"{options.model} {kind} {ranks} ranks elastic  beside plain: {ratio[0]:.4f} ({ratio[1]:.4f} - {ratio[2]:.4f})", flush=True)
     for name in sides:
         print(f"weights of {name}: {'the same as plain' if weights[name] == weights['plain'] else 'OTHERS than plain'}")
-    if weights["plain"] != weights["elastic"] or len(weights["plain"]) != 1:
+    if weights["plain"] != weights["elastic"]:
         sys.exit(1)
     return rows
 

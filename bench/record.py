@@ -12,6 +12,7 @@ tools/make_results.py makes the pages of these files.
 """
 
 import argparse
+import ctypes
 import datetime
 import json
 import os
@@ -28,6 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # The best first; the names of TANDEM_CPU_FEATURES, by what /proc/cpuinfo calls the instructions.
 CLASSES = (("amx", "amx_bf16"), ("avx512bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"))
 LEAST_SHARE_OF_CORES = 0.9
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 # Their counts, scores and bounds depend on no neighbour.
 UNTIMED = ("test.sh", "fuzz.sh", "quality.sh", "elastic_soak.py", "membership_schedules", "membership_large_jobs", "quality_of_labels.py", "torch_own_tests.py", "faults.py", "step_memory.py")
 
@@ -96,11 +98,26 @@ def busy_seconds():
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
+def adopt_orphans():
+    """From now on processes whose parents are killed become this one's."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap_orphans():
+    """What those that have ended used is the command's."""
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        pass
+
+
 def alone(command, work):
     """What `work` returns, marked as not valid if others took more than a tenth of the cores beside it."""
     own = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     begin, busy, used = time.monotonic(), busy_seconds(), own()
     run = work()
+    reap_orphans()
     cores = os.cpu_count() * (time.monotonic() - begin)
     others = max(0.0, (busy_seconds() - busy) - (own() - used)) / cores
     run["taken_by_others"] = round(others, 3)
@@ -166,6 +183,7 @@ def main():
     cut = sys.argv.index("--")
     options, command = parser.parse_args(sys.argv[1:cut]), sys.argv[cut + 1:]
     who, runs = machine(), []
+    adopt_orphans()
     while sum(run["valid"] for run in runs) < options.runs and len(runs) < 2 * options.runs:
         runs.append(alone(command, lambda: run_once(command)))
     found = versions(command)

@@ -144,15 +144,15 @@ def check_failures():
     compare_failures.run_once = once
 
 
-def check_pieces():
-    """Of each piece of the steps the quickest run counts, whatever the others of that run took."""
-    runs = [(1.0, [0.5, 9.0, 0.5], ""), (1.0, [9.0, 0.6, 0.4], "")]
-    assert abs(compare_elastic.undisturbed(types.SimpleNamespace(piece=5), runs) - 1.5 / 15) < 1e-12
+def check_confidence():
+    """Of 100 values the 40th and the 61st hold the median with 95 %."""
+    assert compare_elastic.with_confidence([*range(100, 0, -1)]) == [50.5, 40, 61]
+    assert compare_elastic.with_confidence([3, 1, 2]) == [2, 1, 3]
 
 
 check_columns()
 check_failures()
-check_pieces()
+check_confidence()
 check_rivals_results()
 check_belief()
 check_batches()
