@@ -14,6 +14,7 @@ which make a model of that size with random weights.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import math
@@ -21,7 +22,6 @@ import os
 import pathlib
 import queue
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -30,6 +30,7 @@ import threading
 import time
 
 import compare
+import compare_failures
 import random_bert
 import rivals
 
@@ -69,15 +70,9 @@ def job(options, model, ranks, kind, output):
     return [*map(str, words), *(["--bf16"] if kind == "bf16" else [])]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def by_hand(tandem, ranks, words, threads):
     """One process per rank, as a launcher would start them."""
-    port = free_port()
+    port = compare_failures.free_port()
     variables = lambda rank: {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return [([tandem, "run_qa", *words], {"OMP_NUM_THREADS": str(threads), **(variables(rank) if ranks > 1 else {})}) for rank in range(ranks)]
 
@@ -88,11 +83,7 @@ def elastic(tandem, ranks, words, threads):
 
 def family(pid):
     """A process and all below it."""
-    try:
-        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        children = []
-    return [pid, *(one for child in children for one in family(int(child)))]
+    return [pid, *(one for child in compare_failures.children(pid) for one in family(child))]
 
 
 class Job:
@@ -103,8 +94,7 @@ class Job:
         self.processes = [subprocess.Popen(command, stdout=subprocess.PIPE if number == 0 else subprocess.DEVNULL, stderr=subprocess.STDOUT, text=True,
                                            env={**os.environ, **never, **variables}) for number, (command, variables) in enumerate(commands)]
         self.entries, self.lines = queue.Queue(), []
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
+        threading.Thread(target=self.read, daemon=True).start()
 
     def read(self):
         for line in self.processes[0].stdout:
@@ -115,8 +105,9 @@ class Job:
 
     def signal(self, number):
         for process in self.processes:
-            for pid in family(process.pid):
-                os.kill(pid, number)
+            for pid in family(process.pid) if process.returncode is None else ():
+                with contextlib.suppress(ProcessLookupError):  # one that has just ended
+                    os.kill(pid, number)
 
     def compute(self):
         """Seconds until the next entry; stopped behind it."""
@@ -136,11 +127,6 @@ class Job:
 
     def fail(self):
         raise SystemExit(f"{self.processes[0].args[0]} ended:\n{''.join(self.lines[-40:])}")
-
-    def kill(self):
-        for process in self.processes:
-            for pid in family(process.pid) if process.poll() is None else ():
-                os.kill(pid, signal.SIGKILL)
 
 
 def with_confidence(values):
@@ -172,7 +158,7 @@ def in_turns(options, sides, ranks, model, kind):
                 one.end()
         finally:
             for one in jobs.values():
-                one.kill()
+                one.signal(signal.SIGKILL)
         return pieces, {name: weights_of(output) for name, output in outputs.items()}
 
 

@@ -7,7 +7,7 @@
 
 namespace tandem::elastic {
 
-// The median of the newest nine: a step that other programs held up counts like any other.
+// The median of the newest nine, which one step that other programs held up does not change.
 class StepTime {
  public:
   void add(double seconds) { newest_[num_++ % newest_.size()] = seconds; }
