@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <climits>
 
@@ -93,9 +95,37 @@ std::string host_name() {
   return gethostname(name.data(), HOST_NAME_MAX) == 0 ? name.data() : "localhost";
 }
 
-std::string file_name() {
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr int kSecondsDigits = 10;
+constexpr std::int64_t kLastSeconds = 9'999'999'999;
+
+// The seconds in the name of an event file; 0 for a file of another name.
+std::int64_t seconds_in(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return 0;
+  name.remove_prefix(kPrefix.size());
+  std::int64_t seconds = 0;
+  const auto [end, error] =
+      std::from_chars(name.data(), name.data() + std::min(name.size(), name.find('.')), seconds);
+  return error == std::errc() && end == name.data() + kSecondsDigits ? seconds : 0;
+}
+
+// TensorBoard reads a directory's files in the order of their names and never goes back. So the
+// seconds are later than those of every file there, however short ago it was begun and whatever
+// the clock of the host that began it.
+std::int64_t seconds_of_next(const fs::path& directory) {
+  auto seconds = static_cast<std::int64_t>(wall_time());
+  std::error_code error;
+  for (fs::directory_iterator file(directory, error), end; !error && file != end;
+       file.increment(error)) {
+    const std::int64_t other = seconds_in(file->path().filename().native());
+    if (other < kLastSeconds) seconds = std::max(seconds, other + 1);
+  }
+  return seconds;
+}
+
+std::string file_name(const fs::path& directory) {
   static std::atomic<int> count{0};  // of this process, as torch counts
-  return fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<std::int64_t>(wall_time()),
+  return fmt::format("{}{:0{}}.{}.{}.{}", kPrefix, seconds_of_next(directory), kSecondsDigits,
                      host_name(), getpid(), count++);
 }
 
@@ -108,10 +138,11 @@ std::uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-EventFile::EventFile(const fs::path& directory) : path_(directory / file_name()) {
+EventFile::EventFile(const fs::path& directory) {
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) throw io_error("cannot create directory", directory.native(), error.value());
+  path_ = directory / file_name(directory);
   descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (descriptor_ < 0) throw io_error("cannot create", path_.native(), errno);
   append(version_event());

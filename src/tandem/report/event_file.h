@@ -21,7 +21,8 @@ std::uint32_t crc32c(std::string_view bytes);
 class EventFile {
  public:
   // Makes the directory and in it events.out.tfevents.<seconds>.<host>.<pid>.<n>, with its first
-  // event.
+  // event. The seconds are the time, or one more than the latest in a name there: TensorBoard reads
+  // files in the order of their names.
   explicit EventFile(const std::filesystem::path& directory);
   ~EventFile();
   EventFile(const EventFile&) = delete;

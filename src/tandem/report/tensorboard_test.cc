@@ -80,6 +80,25 @@ TEST(EventFile, HoldsTensorFlowsMessages) {
   EXPECT_THAT(events[2], HasSubstr("args/text_summary"));
 }
 
+// TensorBoard reads a directory in the order of its names and never goes back.
+TEST(EventFile, IsReadAfterThoseThatAreThere) {
+  const testing::TemporaryFolder folder;
+  std::string last;
+  for (int i = 0; i < 12; ++i) {  // in one second, and past the ninth of this process
+    const std::string name = EventFile(folder / "runs").path().filename().string();
+    EXPECT_GT(name, last);
+    last = name;
+  }
+  // Of a host whose clock is ahead, and files that are none of TensorBoard's.
+  const fs::path ahead = folder / "runs/events.out.tfevents.5000000000.zz.9.0";
+  for (const fs::path& file : {ahead, folder / "runs/events.out.tfevents.9999999999.a.1.0",
+                               folder / "runs/events.out.tfevents.77777777777.a.1.0",
+                               folder / "runs/events.out.tfevents.", folder / "runs/notes"})
+    write_file(file, "");
+  EXPECT_THAT(EventFile(folder / "runs").path().filename().string(),
+              StartsWith("events.out.tfevents.5000000001."));
+}
+
 TEST(TensorBoardObserver, WritesLogEntriesUnderTransformersTags) {
   EXPECT_EQ(tensorboard_tag("loss"), "train/loss");
   EXPECT_EQ(tensorboard_tag("train_loss"), "train/train_loss");
