@@ -10,6 +10,7 @@
 #include "apps/doctor/checks.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/huge_pages.h"
 #include "tandem/core/thread_pool.h"
 #include "tandem/launch/pinning.h"
 
@@ -90,9 +91,17 @@ void check_memory(Report& report) {
   };
   const std::string thp = "/sys/kernel/mm/transparent_hugepage/";
   const std::string normal = chosen(line_of(thp + "enabled"));
-  report.fact("huge pages", fmt::format("transparent: {}; in shared memory: {}; reserved: {:.0f}",
-                                        normal, chosen(line_of(thp + "shmem_enabled")),
-                                        meminfo("HugePages_Total") / 1024));
+  const bool in_shared_memory = shared_memory_gets_huge_pages();
+  report.fact("huge pages",
+              fmt::format("transparent: {}; in shared memory: {}, {}; reserved: {:.0f}", normal,
+                          chosen(line_of(thp + "shmem_enabled")),
+                          in_shared_memory ? "tandem gets them" : "tandem gets none",
+                          meminfo("HugePages_Total") / 1024));
+  if (!in_shared_memory) {
+    report.note("huge pages", "'echo advise > " + thp +
+                                  "shmem_enabled' as root gives the memory "
+                                  "that ranks of a node share larger pages");
+  }
   if (normal == "never") {
     report.note("huge pages",
                 "'echo madvise > " + thp + "enabled' as root makes large buffers faster");

@@ -39,6 +39,7 @@ GradientEngine::GradientEngine(comm::Communicator* communicator, const kernels::
     s.buckets.push_back({begin, std::min(model.elements(), begin + bucket)});
   }
   s.place();
+  s.collapse_own_pages();
   s.plan_sums();
   if (options.source == nullptr) return;
   node_leader() ? options.source->hold() : options.source->give_up();

@@ -141,6 +141,7 @@ struct GradientEngine::State {
   // ---- start ----
   void place();
   void prefer_own_domain();
+  void collapse_own_pages();
   std::vector<std::span<std::byte>> own_pages() const;
   void plan_sums();
   void plan_remote(const std::vector<comm::Subtree>& node_partials);

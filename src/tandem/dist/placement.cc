@@ -4,6 +4,7 @@
 
 #include "tandem/comm/api/memory.h"
 #include "tandem/core/error.h"
+#include "tandem/core/huge_pages.h"
 #include "tandem/dist/gradient_engine_state.h"
 #include "tandem/dist/memory_domains.h"
 
@@ -105,6 +106,13 @@ void GradientEngine::State::prefer_own_domain() {
       if (domains.prefer(area, *domain)) placed.bytes += area.size();
   }
   node_barrier("the places of the model's memory");  // before anybody fills it
+}
+
+// Memory of a process's own has them already. Behind the choice of its place, before anybody fills
+// it: what is filled later is filled faster.
+void GradientEngine::State::collapse_own_pages() {
+  if (!model.shared()) return;
+  for (const std::span<std::byte> area : own_pages()) collapse_to_huge_pages(area);
 }
 
 // The operands of the whole tree at this rank, and the programs that use them.

@@ -12,11 +12,10 @@
 #include <ctime>
 
 #include "tandem/core/error.h"
+#include "tandem/core/huge_pages.h"
 
 namespace tandem::comm {
 namespace {
-
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // Not FUTEX_PRIVATE: the sleepers are other processes.
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
@@ -56,13 +55,11 @@ rendezvous::FileDescriptor SharedSegment::create_file(std::size_t bytes) {
 
 SharedSegment::SharedSegment(int descriptor, std::size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
-  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  if (address == MAP_FAILED) {
+  data_ = map_memory(bytes, MAP_SHARED, descriptor);
+  if (data_ == nullptr) {
     raise<IoError>("cannot map {} MiB of memory shared among the ranks of this node: {}",
                    bytes >> 20, std::strerror(errno));
   }
-  data_ = static_cast<std::byte*>(address);
-  if (bytes >= 2 * kHugePage) ::madvise(address, bytes, MADV_HUGEPAGE);  // a wish
 }
 
 SharedSegment::SharedSegment(const rendezvous::FileDescriptor& descriptor,
