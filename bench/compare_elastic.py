@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """What it costs a step that a job could lose ranks and go on: the same job step by step in turns on this machine, nobody is killed.
 
-    bench/compare_elastic.py [BUILD] [--old BUILD] [--ranks 1,2] [--model minilm|bert-base|DIR] [--rounds 40] …
+    bench/compare_elastic.py [BUILD] [--old BUILD] [--ranks 1,2] [--model minilm|bert-base|DIR] [--starts 6] …
     bench/compare_elastic.py build/release --old ../old/build/release --model bert-base
 
 BUILD is a program or a build directory (build/release). Its ranks started with torchrun's variables, which are not elastic (`plain`), and the same under `tandem run --standalone` (`elastic`); with
 --old, those of a build from before elastic jobs, too (`old`). All are started, and then one at a time computes a piece of its job, on all cores, while the others are stopped (SIGSTOP): --piece steps
 of --batch sequences, dealt to the ranks. So neighbours of the machine that make it slower for a while do it to all. A piece ends when its log entry is printed; the first one of a job is not counted.
 
-A figure is seconds a step, the median over the rounds; the ratio is to the first of the three that is there, round by round (above 1: slower): the median, and between which two of them the median of
-all such rounds lies with 95 % confidence. The weights of plain and elastic must be the same bytes; the last line says whether those of old are. bert-base needs a Python with torch and transformers,
+Jobs are started --starts times, and each time compute --rounds pieces: where a process finds its memory makes it faster or slower by some percent until it ends. A figure is seconds a step, the median over
+all pieces. A ratio is to the first of the three that is there, piece by piece (above 1: slower), and the median of these is that of the start: shown are the median of the starts, and between which two of
+them the median of all such starts lies with 95 % confidence (with fewer than six: all of them). The weights of plain and elastic must be the same bytes; the last line says whether those of old are. bert-base needs a Python with torch and transformers,
 which make a model of that size with random weights.
 """
 
@@ -48,7 +49,8 @@ def parse():
     parser.add_argument("--batch", type=int, default=12, help="sequences of a step, dealt to the ranks")
     parser.add_argument("--seq", type=int, default=384)
     parser.add_argument("--piece", type=int, default=2, help="steps")
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--starts", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=12, help="pieces of a start")
     parser.add_argument("--types", default="f32", help="f32,bf16")
     parser.add_argument("--json", metavar="FILE", help="write the figures, as bench/record.py wants them")
     return parser.parse_args()
@@ -140,19 +142,20 @@ def weights_of(folder):
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
-def in_turns(options, sides, ranks, model, kind):
+def in_turns(options, sides, ranks, model, kind, number):
     """{name: seconds of its pieces}, {name: hash of its weights}"""
     threads = max(1, len(os.sched_getaffinity(0)) // ranks)
     with tempfile.TemporaryDirectory() as scratch:
         outputs = {name: pathlib.Path(scratch) / name for name in sides}
         jobs = {}
         try:
-            for name, (start, tandem) in sides.items():
+            for name in rivals.rotated(list(sides), number):
+                start, tandem = sides[name]
                 jobs[name] = Job(start(tandem, ranks, job(options, model, ranks, kind, outputs[name]), threads))
                 jobs[name].compute()
             pieces = {name: [] for name in sides}
-            for number in range(options.rounds):
-                for name in rivals.rotated(list(sides), number):
+            for turn in range(options.rounds):
+                for name in rivals.rotated(list(sides), number + turn):
                     pieces[name].append(jobs[name].compute())
             for one in jobs.values():
                 one.end()
@@ -162,28 +165,31 @@ def in_turns(options, sides, ranks, model, kind):
         return pieces, {name: weights_of(output) for name, output in outputs.items()}
 
 
+def ratio_of(starts, name, base):
+    """Of the pieces of each start, then of the starts: median, least and largest."""
+    return with_confidence([statistics.median(b / a for a, b in zip(pieces[base], pieces[name])) for pieces in starts])
+
+
 def compare_jobs(options, ranks, model, kind):
     build = compare.program(options.build)
     sides = {"plain": (by_hand, build), "elastic": (elastic, build)}
     if options.old:
         sides = {"old": (by_hand, compare.program(options.old)), **sides}
-    pieces, weights = in_turns(options, sides, ranks, model, kind)
-    seconds = {name: statistics.median(pieces[name]) / options.piece for name in sides}
+    starts = []
+    for number in range(options.starts):
+        pieces, weights = in_turns(options, sides, ranks, model, kind, number)
+        if weights["plain"] != weights["elastic"]:
+            sys.exit("the weights of elastic are others than those of plain")
+        starts.append(pieces)
+    seconds = {name: statistics.median(piece for pieces in starts for piece in pieces[name]) / options.piece for name in sides}
     rows = []
-    base, *others = sides
-    for name in others:
-        ratio = with_confidence([b / a for a, b in zip(pieces[base], pieces[name])])
+    for name, base in [("plain", "old"), ("elastic", "old"), ("elastic", "plain")][0 if options.old else 2:]:
+        ratio = ratio_of(starts, name, base)
         rows.append({"model": options.model, "type": kind, "ranks": ranks, "batch": options.batch, "form": name, "against": base, "base": seconds[base], "seconds": seconds[name], "ratio": ratio,
-                     "rounds": options.rounds})
+                     "starts": options.starts, "rounds": options.rounds})
         print(f"{options.model} {kind} {ranks} ranks {name:8} {seconds[name]:.4f} s a step, {base} {seconds[base]:.4f}: {ratio[0]:.4f} ({ratio[1]:.4f} - {ratio[2]:.4f})", flush=True)
-    if options.old:
-        ratio = with_confidence([b / a for a, b in zip(pieces["plain"], pieces["elastic"])])
-        rows.append({**rows[-1], "against": "plain", "base": seconds["plain"], "ratio": ratio})
-        print(f"{options.model} {kind} {ranks} ranks elastic  beside plain: {ratio[0]:.4f} ({ratio[1]:.4f} - {ratio[2]:.4f})", flush=True)
-    for name in sides:
-        print(f"weights of {name}: {'the same as plain' if weights[name] == weights['plain'] else 'OTHERS than plain'}")
-    if weights["plain"] != weights["elastic"]:
-        sys.exit(1)
+    same = ", ".join(f"{name} {'the same' if weights[name] == weights['plain'] else 'OTHERS'}" for name in sides)
+    print(f"weights beside plain's: {same}")
     return rows
 
 

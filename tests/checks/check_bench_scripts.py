@@ -148,6 +148,8 @@ def check_confidence():
     """Of 100 values the 40th and the 61st hold the median with 95 %."""
     assert compare_elastic.with_confidence([*range(100, 0, -1)]) == [50.5, 40, 61]
     assert compare_elastic.with_confidence([3, 1, 2]) == [2, 1, 3]
+    starts = [{"plain": [1, 2, 4], "elastic": [start, 2 * start, 400]} for start in (1.1, 0.9, 1.5, 1.0, 1.2, 1.3)]
+    assert compare_elastic.ratio_of(starts, "elastic", "plain") == [1.15, 0.9, 1.5]
 
 
 check_columns()
