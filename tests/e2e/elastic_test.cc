@@ -408,9 +408,13 @@ TEST_F(ElasticTest, AWorkerThatNeverHelpsIsGivenUp) {
     seen.push_back(new_worker(job, seen));
     while (job.running() && job.err_so_far().find("2 of 2 workers go on", before) == said.npos)
       std::this_thread::sleep_for(milliseconds(1));
+    const std::size_t alive = job.err_so_far().size();
     ::kill(seen.back(), SIGKILL);
-    std::this_thread::sleep_for(milliseconds(50));
-    said = job.err_so_far();
+    do {  // until the agent has said whether it is started again
+      std::this_thread::sleep_for(milliseconds(1));
+      said = job.err_so_far();
+    } while (job.running() && said.find("started again", alive) == said.npos &&
+             steady_clock::now() < limit);
   }
   ASSERT_TRUE(printed(job, given_up));
   ASSERT_TRUE(printed(job, "1 of 2 workers go on"));
