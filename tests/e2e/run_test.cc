@@ -2,8 +2,12 @@
 // exit codes, several agents, programs of torch, and tandem's own jobs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <thread>
 
 #include "e2e/job.h"
 #include "tandem/core/json.h"
@@ -54,6 +58,39 @@ TEST_F(TandemRun, WorkersHaveTorchrunsEnvironment) {
         rank));
   }
   EXPECT_THAT(lines_of(result.out), UnorderedElementsAreArray(expected));
+}
+
+// Whether this process may take a TCP port of any address; `joining`: also one that is only kept.
+bool may_bind(int port, bool joining) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int reuse = joining ? 1 : 0;
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  const bool bound = ::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+                     ::listen(socket, 1) == 0;
+  ::close(socket);
+  return bound;
+}
+
+// Behind the agent's: rank 0 of a program that uses tandem's collectives listens there, after a
+// restart at the next one.
+TEST_F(TandemRun, PortsOfRanksAreKeptForThem) {
+  const std::string go = path("go").string();
+  Process job(shell({"--standalone", "--max-restarts", "1"},
+                    "echo $MASTER_PORT\nuntil [ -e " + go + " ]; do sleep 0.05; done\n"));
+  const auto limit = std::chrono::steady_clock::now() + 60s;
+  while (job.running() && !job.out_so_far().ends_with('\n') &&
+         std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(5ms);
+  const int port = std::stoi(job.out_so_far());
+  for (const int next : {port + 1, port + 2}) {
+    EXPECT_FALSE(may_bind(next, /*joining=*/false)) << next;
+    EXPECT_TRUE(may_bind(next, /*joining=*/true)) << next;
+  }
+  write_file(go, "");
+  EXPECT_EQ(job.wait().exit_code, 0);
 }
 
 TEST_F(TandemRun, AFailureStopsTheOthersAndIsNamedLast) {

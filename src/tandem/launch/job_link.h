@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tandem/launch/coordinator.h"
@@ -48,6 +49,8 @@ class JobHost final : public JobLink {
           std::chrono::milliseconds silence, Log log);
   ~JobHost() override;
 
+  // Ports that ranks will ask for, kept for them until the job ends.
+  void keep_ports(std::vector<rendezvous::FileDescriptor> ports) { ports_ = std::move(ports); }
   void ready() override;
   void failed(const std::vector<Failure>& failures, bool final) override;
   void succeeded() override;
@@ -70,6 +73,7 @@ class JobHost final : public JobLink {
   bool may_use_store(const std::string& address) const;
 
   rendezvous::FileDescriptor listener_;
+  std::vector<rendezvous::FileDescriptor> ports_;
   Coordinator coordinator_;
   Coordinator::AgentId self_;
   std::string token_;

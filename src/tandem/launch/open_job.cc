@@ -73,6 +73,34 @@ JobRules rules_of(const AgentParts& parts, const MeetingPlan& plan, int port) {
   return rules;
 }
 
+// Where the agent listens, and behind it the ports that rank 0 of tandem's collectives takes one
+// after the other (rendezvous/identity.cc).
+struct Ports {
+  rendezvous::FileDescriptor listener;
+  std::vector<rendezvous::FileDescriptor> of_ranks;
+};
+
+// Ports that a user has chosen are not looked at: they are for all agents, and rank 0 says when one
+// is taken. Chosen here, they are where the next ones are free.
+Ports open_ports(const MeetingPlan& plan, int max_restarts) {
+  constexpr int kTries = 32;
+  const int wanted = plan.where.port == 0 ? 1 + std::min(max_restarts, 3) : 0;
+  std::vector<Ports> refused;  // kept, or the kernel would give them again
+  while (true) {
+    Ports ports{rendezvous::listen_tcp(plan.local && is_loopback(plan.where.host), plan.where.port),
+                {}};
+    const int port = rendezvous::local_port(ports.listener);
+    for (int next = port + 1; next <= std::min(port + wanted, 65535); ++next) {
+      ports.of_ranks.push_back(rendezvous::hold_port(next));
+      if (!ports.of_ranks.back()) break;
+    }
+    const bool all =
+        static_cast<int>(ports.of_ranks.size()) == wanted && (wanted == 0 || ports.of_ranks.back());
+    if (all || refused.size() == kTries) return ports;
+    refused.push_back(std::move(ports));
+  }
+}
+
 }  // namespace
 
 milliseconds join_timeout(const RunOptions& options) {
@@ -148,13 +176,14 @@ std::unique_ptr<JobLink> open_job(const AgentParts& parts, const std::function<v
   const AgentCard card = card_of(parts, fixed);
   if (plan.hosts) {
     try {
-      rendezvous::FileDescriptor listener =
-          rendezvous::listen_tcp(plan.local && is_loopback(plan.where.host), plan.where.port);
-      const int port = rendezvous::local_port(listener);
+      Ports ports = open_ports(plan, options.max_restarts);
+      const int port = rendezvous::local_port(ports.listener);
       if (!plan.local) warn_of_open_port(parts, port);
-      return std::make_unique<JobHost>(std::move(listener), rules_of(parts, plan, port), card,
-                                       plan.local ? "" : parts.job_token, silence(options),
-                                       parts.log);
+      auto host =
+          std::make_unique<JobHost>(std::move(ports.listener), rules_of(parts, plan, port), card,
+                                    plan.local ? "" : parts.job_token, silence(options), parts.log);
+      host->keep_ports(std::move(ports.of_ranks));
+      return host;
     } catch (const ConfigError&) {
       if (!plan.may_join) throw;  // else another agent of this machine is the host
     }

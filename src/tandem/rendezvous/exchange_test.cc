@@ -65,9 +65,7 @@ std::vector<Outcome> attempt_all(const std::vector<Identity>& identities, millis
   return outcomes;
 }
 
-// Every test with ranks at a port rests on it: what was free stays free until the ranks come.
-TEST(FreePort, IsForAListenerOfTandemOnly) {
-  const int port = free_port();
+void expect_only_tandem_listens(int port) {
   const FileDescriptor stranger(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -76,6 +74,17 @@ TEST(FreePort, IsForAListenerOfTandemOnly) {
   for (const bool loopback_only : {true, false}) {
     EXPECT_EQ(local_port(listen_tcp(loopback_only, port)), port);
   }
+}
+
+// Every test with ranks at a port rests on it: what was free stays free until the ranks come.
+TEST(FreePort, IsForAListenerOfTandemOnly) { expect_only_tandem_listens(free_port()); }
+
+TEST(HoldPort, IsForAListenerOfTandemOnly) {
+  const FileDescriptor held = hold_port(0);
+  ASSERT_TRUE(held);
+  expect_only_tandem_listens(local_port(held));
+  const FileDescriptor listener = listen_tcp(/*loopback_only=*/false, 0);
+  EXPECT_FALSE(hold_port(local_port(listener)));
 }
 
 TEST(Exchange, EveryRankGetsEveryCard) {

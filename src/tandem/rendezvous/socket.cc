@@ -12,6 +12,7 @@
 #include <climits>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
@@ -25,7 +26,7 @@ void set_option(int socket, int level, int option, int value) {
   ::setsockopt(socket, level, option, &value, sizeof value);
 }
 
-FileDescriptor open_listener(int family, bool loopback_only, int port, int& error_number) {
+FileDescriptor bind_tcp(int family, bool loopback_only, int port, int& error_number) {
   FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   error_number = errno;
   if (!socket) return {};
@@ -46,8 +47,16 @@ FileDescriptor open_listener(int family, bool loopback_only, int port, int& erro
     address->sin_port = htons(static_cast<std::uint16_t>(port));
     length = sizeof *address;
   }
-  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 ||
-      ::listen(socket.get(), kBacklog) != 0) {
+  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0) {
+    error_number = errno;
+    return {};
+  }
+  return socket;
+}
+
+FileDescriptor open_listener(int family, bool loopback_only, int port, int& error_number) {
+  FileDescriptor socket = bind_tcp(family, loopback_only, port, error_number);
+  if (socket && ::listen(socket.get(), kBacklog) != 0) {
     error_number = errno;
     return {};
   }
@@ -95,6 +104,12 @@ FileDescriptor listen_tcp(bool loopback_only, int port) {
         port, host_name());
   }
   throw io_error("cannot listen at port", std::to_string(port), error_number);
+}
+
+FileDescriptor hold_port(int port) {
+  int error_number = 0;
+  FileDescriptor socket = bind_tcp(AF_INET6, false, port, error_number);
+  return socket ? std::move(socket) : bind_tcp(AF_INET, false, port, error_number);
 }
 
 int local_port(const FileDescriptor& socket) {

@@ -56,6 +56,10 @@ class Deadline {
 // A listening socket on all interfaces (IPv6 and IPv4) or on the loopback interface only; port 0:
 // any free one. Throws ConfigError when the port is taken or not allowed, IoError otherwise.
 FileDescriptor listen_tcp(bool loopback_only, int port);
+// Keeps a port for a program that will ask for it, as listen_tcp() does: bound to it and not
+// listening, which the kernel lets others join who ask, and gives to nobody who leaves the choice
+// to it. Empty where the port is taken.
+FileDescriptor hold_port(int port);
 int local_port(const FileDescriptor& socket);
 
 // The next connection, or nothing when `patience_ms` passes without one. Non-blocking, without
