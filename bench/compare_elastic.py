@@ -8,10 +8,12 @@ BUILD is a program or a build directory (build/release). Its ranks started with 
 --old, those of a build from before elastic jobs, too (`old`). All are started, and then one at a time computes a piece of its job, on all cores, while the others are stopped (SIGSTOP): --piece steps
 of --batch sequences, dealt to the ranks. So neighbours of the machine that make it slower for a while do it to all. A piece ends when its log entry is printed; the first one of a job is not counted.
 
-Jobs are started --starts times, and each time compute --rounds pieces: where a process finds its memory makes it faster or slower by some percent until it ends. A figure is seconds a step, the median over
-all pieces. A ratio is to the first of the three that is there, piece by piece (above 1: slower), and the median of these is that of the start: shown are the median of the starts, and between which two of
-them the median of all such starts lies with 95 % confidence (with fewer than six: all of them). The weights of plain and elastic must be the same bytes; the last line says whether those of old are. bert-base needs a Python with torch and transformers,
-which make a model of that size with random weights.
+Jobs are started --starts times, and each time compute --rounds pieces: where a process finds its memory makes it faster or slower by some percent until it ends. A figure is seconds a step, the median
+over all pieces. A ratio is to the first of the three that is there, piece by piece (above 1: slower), and the median of these is that of the start. Shown are the median of the starts, and between which
+two of them the median of all such starts lies; from six starts on with 95 % confidence.
+
+The weights of plain and elastic must be the same bytes; the last line says whether those of old are. bert-base needs a Python with torch and transformers, which make a model of that size with random
+weights.
 """
 
 import argparse
