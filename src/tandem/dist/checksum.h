@@ -7,7 +7,10 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <string_view>
+
+#include "tandem/core/thread_pool.h"
 
 namespace tandem::dist {
 
@@ -46,5 +49,13 @@ class Checksum {
   }
   std::uint64_t sum_;
 };
+
+// Adds `values` on all `threads`; the same sum for any number of them. It is another one than that
+// of Checksum::add(values).
+void add_in_pieces(Checksum& sum, ThreadPool& threads, std::span<const float> values);
+
+// "checksum of the NAME=0123456789abcdef\n", for ranks to agree on.
+std::string checksum_line(std::string_view name, ThreadPool& threads,
+                          std::span<const float> values);
 
 }  // namespace tandem::dist

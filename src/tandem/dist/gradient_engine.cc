@@ -141,18 +141,6 @@ namespace {
 // No account comes near it: a log of a million entries takes about 100 MB.
 constexpr std::uint64_t kLongestAccount = std::uint64_t{1} << 30;
 
-// The same value on any number of threads.
-void add_pieces(Checksum& sum, ThreadPool& threads, std::span<const float> values) {
-  std::vector<std::uint64_t> pieces(num_chunks(values.size(), ModelState::kChunk));
-  threads.parallel_for(pieces.size(), [&](std::size_t piece, int) {
-    const std::size_t begin = piece * ModelState::kChunk;
-    Checksum one;
-    one.add(values.subspan(begin, std::min(ModelState::kChunk, values.size() - begin)));
-    pieces[piece] = one.value();
-  });
-  for (const std::uint64_t piece : pieces) sum.add(piece);
-}
-
 }  // namespace
 
 std::string GradientEngine::State::send_text_to_nodes(std::string text, int source) {
@@ -172,8 +160,8 @@ std::uint64_t checksum_of(ThreadPool& threads, std::uint64_t step, std::span<con
                           std::span<const float> moments, std::span<const double> record,
                           const std::string& account) {
   Checksum sum(step);
-  add_pieces(sum, threads, weights);
-  add_pieces(sum, threads, moments);
+  add_in_pieces(sum, threads, weights);
+  add_in_pieces(sum, threads, moments);
   sum.add(record);
   sum.add(account);
   return sum.value();

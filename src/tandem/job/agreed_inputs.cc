@@ -5,10 +5,23 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/hub/file_hash.h"
+#include "tandem/models/weight_files.h"
+#include "tandem/quant/quantization_config.h"
 
 namespace tandem::job {
+namespace {
 
-std::string describe_inputs(const tasks::JobTask& task, const std::string& train_fingerprint) {
+std::string sha256_of_weights(const std::filesystem::path& directory) {
+  const models::WeightFiles file(directory);
+  std::string sums;
+  for (const models::TensorView& tensor : file.tensors())
+    sums += fmt::format("{} {}\n", tensor.name, hub::sha256(tensor.bytes));
+  return hub::sha256(std::as_bytes(std::span(sums)));
+}
+
+}  // namespace
+
+std::string describe_inputs(const tasks::JobTask& task, const Model& model) {
   const MappedFile program("/proc/self/exe");
   std::string text =
       fmt::format("program=tandem {} {}\n", TANDEM_VERSION, hub::sha256(program.bytes()));
@@ -20,9 +33,11 @@ std::string describe_inputs(const tasks::JobTask& task, const std::string& train
   const auto add_data = [&](const char* name, const std::string& fingerprint) {
     if (!fingerprint.empty()) text += fmt::format("{}={}\n", name, fingerprint);
   };
-  add_data("training data", train_fingerprint);
+  add_data("training data", model.fingerprint);
   add_data("validation data", task.evaluation_fingerprint(tasks::Split::kEval));
   add_data("test data", task.evaluation_fingerprint(tasks::Split::kPredict));
+  if (quant::quantization_of(task.model_config(), (model.directory / "config.json").string()))
+    add_data("weights in int8", sha256_of_weights(model.directory));
   return text;
 }
 

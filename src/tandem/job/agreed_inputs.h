@@ -4,13 +4,15 @@
 
 #include <string>
 
+#include "tandem/job/model.h"
 #include "tandem/tasks/job_task.h"
 
 namespace tandem::job {
 
-// Lines "name=value": the program (version and SHA-256 of its file), every key of config.json, and
-// a fingerprint of what the tokenizer made of the data to train on, to evaluate and to predict.
-// Throws IoError.
-std::string describe_inputs(const tasks::JobTask& task, const std::string& train_fingerprint);
+// Lines "name=value": the program (version and SHA-256 of its file), every key of config.json, a
+// fingerprint of what the tokenizer made of the data to train on, to evaluate and to predict, and
+// the SHA-256 of the weights of a model in int8, which every rank reads for itself: those in f32
+// are rank 0's. Throws IoError, DataError.
+std::string describe_inputs(const tasks::JobTask& task, const Model& model);
 
 }  // namespace tandem::job

@@ -387,12 +387,8 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   const Progress progress =
       level_learned(seat, assignment, *weights.state, gradients, communicator, learning, console);
   // Who joins has got the job's weights by now and reads none: the others would wait for it.
-  if (gradients.node_leader() && !weights.state->filled()) {
-    weights.state->clear_remains();
-    fill_weights(job.request.arguments, job.settings.training, job.model, job.task, job.machine,
-                 weights, console);
-  }
-  communicator.barrier();
+  fill_weights(job.request.arguments, job.settings.training, job.model, job.task, job.machine,
+               communicator, gradients.node_leader(), weights, console);
   TANDEM_CHECK(!progress.trainer.empty() || job.settings.output.resume || !weights.state->step(),
                "weights of step {} whose past nobody knows", weights.state->step());
   // Whoever was the main process goes on with what it has; another one begins its own.
@@ -425,7 +421,7 @@ Outcome compute_in_views(const Prepared& job, const World& alone) {
                     job.settings.training);
   elastic::Seat::Ready ready =
       ready_to_compute(0, *job.settings.training.logical_shards, job.machine.arithmetic(),
-                       job.request.lines() + describe_inputs(job.task, job.model.fingerprint));
+                       job.request.lines() + describe_inputs(job.task, job.model));
   while (true) {
     ready.step = job.weights.state->reachable_step();
     const elastic::Assignment assignment = seat.next_view(ready, [&] { learning.learn(); });

@@ -6,6 +6,7 @@
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/file.h"
+#include "tandem/dist/checksum.h"
 #include "tandem/job/agreed_inputs.h"
 #include "tandem/job/alike.h"
 #include "tandem/job/quantize.h"
@@ -76,8 +77,7 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
   };
   std::optional<Model> model;
   run_alike(communicator, [&] { model.emplace(read()); });
-  if (communicator.size() > 1)
-    agree(communicator, "inputs", describe_inputs(task, model->fingerprint));
+  if (communicator.size() > 1) agree(communicator, "inputs", describe_inputs(task, *model));
   return std::move(*model);
 }
 
@@ -113,12 +113,22 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
 
 void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
                   const Model& model, const tasks::JobTask& task, const Machine& machine,
-                  Weights& weights, Console& console) {
-  const quant::LoadedModel loaded = quant::load_model(
-      model.directory, task.model_config(), model.task.layout(), machine.context(),
-      weights.state->weights(), load_options(arguments, training));
-  print_load_report(loaded.report, arguments.model.model_name_or_path, console);
-  weights.state->set_filled();
+                  comm::Communicator& communicator, bool node_leader, Weights& weights,
+                  Console& console) {
+  dist::ModelState& state = *weights.state;
+  if (node_leader && !state.filled()) {
+    state.clear_remains();
+    const quant::LoadedModel loaded =
+        quant::load_model(model.directory, task.model_config(), model.task.layout(),
+                          machine.context(), state.weights(), load_options(arguments, training));
+    print_load_report(loaded.report, arguments.model.model_name_or_path, console);
+    state.set_filled();
+  }
+  communicator.barrier();
+  // Later steps came from one host's.
+  if (state.step() > 0 || communicator.nodes().size() == 1) return;
+  agree(communicator, "weights to begin with",
+        dist::checksum_line("weights", machine.context().threads, state.weights()));
 }
 
 }  // namespace tandem::job

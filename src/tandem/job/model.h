@@ -61,10 +61,13 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
                      const Model& model, const tasks::JobTask& task, const Machine& machine,
                      const World& world, Console& console);
 
-// The weights with which the job begins, into this node's memory. By one worker of the node.
+// The weights with which an elastic job begins, into the memory of every node that has none: its
+// leader reads them. Collective; no host may begin with others. Throws what load_weights() throws,
+// and CommError.
 void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
                   const Model& model, const tasks::JobTask& task, const Machine& machine,
-                  Weights& weights, Console& console);
+                  comm::Communicator& communicator, bool node_leader, Weights& weights,
+                  Console& console);
 
 dist::GradientEngineOptions engine_options(const trainer::TrainingArguments& training,
                                            int world_size);

@@ -4,7 +4,10 @@
 #include <numeric>
 #include <utility>
 
+#include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
+#include "tandem/dist/checksum.h"
 #include "tandem/models/weight_files.h"
 #include "tandem/trainer/checkpoint_manifest.h"
 #include "tandem/trainer/python_checkpoint.h"
@@ -55,6 +58,19 @@ std::vector<double> losses_per_shard(std::vector<double> saved, int logical_shar
   return std::vector<double>(shards, sum / static_cast<double>(saved.size()));
 }
 
+// What was read of a checkpoint and enters the computation, as lines on which the ranks agree: each
+// host may have read files of its own, under the same name.
+std::string describe_checkpoint(const LoadedCheckpoint& loaded, const dist::ModelState& model,
+                                ThreadPool& threads) {
+  std::string text = fmt::format("trainer_state.json global_step={}\n", loaded.state.global_step);
+  const auto resume = nlohmann::json::parse(loaded.resume.to_json());
+  for (const auto& [key, value] : resume.items())
+    text += fmt::format("tandem_state.json {}={}\n", key, value.dump());
+  text += dist::checksum_line("weights", threads, model.weights());
+  text += dist::checksum_line("optimizer's state", threads, model.optimizer_state());
+  return text;
+}
+
 // What a person should know of a run that goes on from `checkpoint`: where it differs from it.
 void tell_of_resuming(const fs::path& checkpoint, const LoadedCheckpoint& loaded,
                       const TrainingPlan& plan, const TrainingArguments& arguments,
@@ -96,6 +112,18 @@ void tell_of_resuming(const fs::path& checkpoint, const LoadedCheckpoint& loaded
   }
 }
 
+void read_weights(const fs::path& checkpoint, const nn::ParameterLayout& layout,
+                  dist::ModelState& model) {
+  require_undamaged(checkpoint);
+  const models::WeightFiles file(checkpoint);
+  for (const nn::ParameterSpec& parameter : layout.parameters()) {
+    const models::TensorView* tensor = file.find(parameter.name);
+    if (tensor == nullptr)
+      raise<DataError>("'{}' has no tensor '{}'", file.path().native(), parameter.name);
+    models::copy_to_float(*tensor, model.weights().subspan(parameter.offset, parameter.size));
+  }
+}
+
 }  // namespace
 
 ResumeState Trainer::resume_state(const fs::path& checkpoint) {
@@ -118,6 +146,8 @@ void Trainer::resume_from(const fs::path& checkpoint) {
     parts_.model.set_step(static_cast<std::uint64_t>(loaded.state.global_step));
   }
   parts_.communicator.barrier();
+  agree(parts_.communicator, fmt::format("checkpoint to go on from, '{}'", checkpoint.native()),
+        describe_checkpoint(loaded, parts_.model, parts_.kernels.threads));
   // What is about this run (steps, intervals) is the new plan's; what happened so far is the
   // checkpoint's.
   state_.epoch = loaded.state.epoch;
@@ -200,18 +230,9 @@ void Trainer::load_best_model() {
   }
   parts_.observer.note(fmt::format("Loading best model from {} (score: {}).",
                                    *state_.best_model_checkpoint, *state_.best_metric));
-  if (parts_.gradients.node_leader()) {
-    require_undamaged(*state_.best_model_checkpoint);
-    const models::WeightFiles file(*state_.best_model_checkpoint);
-    for (const nn::ParameterSpec& parameter : parts_.task.layout().parameters()) {
-      const models::TensorView* tensor = file.find(parameter.name);
-      if (tensor == nullptr)
-        raise<DataError>("'{}' has no tensor '{}'", file.path().native(), parameter.name);
-      models::copy_to_float(*tensor,
-                            parts_.model.weights().subspan(parameter.offset, parameter.size));
-    }
-  }
-  parts_.communicator.barrier();
+  // By rank 0 only: other hosts need not have it, and may have that of another run.
+  if (is_main()) read_weights(*state_.best_model_checkpoint, parts_.task.layout(), parts_.model);
+  parts_.gradients.broadcast_weights();
   refresh_bf16_weights();
 }
 
