@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "tandem/core/json.h"
+#include "tandem/core/whole_number.h"
 #include "tandem/text/base64.h"
 
 namespace tandem::apps {
@@ -28,7 +29,7 @@ std::string decoded(const json& object, const char* name) {
 std::int64_t number(const json& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end()) return 0;
-  if (found->is_number()) return found->get<std::int64_t>();
+  if (found->is_number()) return whole_number<std::int64_t>(*found);
   const auto digits = found->get<std::string>();
   std::int64_t value = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), value);

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
+
+#include "tandem/core/whole_number.h"
 
 namespace tandem {
 namespace {
@@ -33,6 +36,22 @@ TEST(OrderedJson, FailsAsTheLibraryDoes) {
     }
     EXPECT_EQ(got, expected) << text;
   }
+}
+
+TEST(WholeNumber, IsOneThatTheTypeHolds) {
+  const auto read = [](const char* text) { return whole_number<std::int64_t>(Json::parse(text)); };
+  EXPECT_EQ(read("-7"), -7);
+  EXPECT_EQ(read("3.9"), 3);
+  EXPECT_EQ(read("-9223372036854775808"), std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(read("-9.223372036854775808e18"), std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(read("9.223372036854774e18"), 9223372036854773760);
+  for (const char* text : {"9.223372036854775808e18", "18446744073709551615", "-1e19", "4e44",
+                           "-1e300", "\"7\"", "null", "[]"})
+    EXPECT_THROW(read(text), Json::exception) << text;
+  EXPECT_EQ(whole_number<int>(Json::parse("-2147483648.9")), -2147483648);
+  EXPECT_EQ(whole_number<std::uint8_t>(Json::parse("255.5")), 255);
+  EXPECT_THROW(whole_number<int>(Json::parse("2147483648")), Json::exception);
+  EXPECT_THROW(whole_number<std::uint64_t>(Json::parse("-1")), Json::exception);
 }
 
 // With a search for each name this takes minutes.

@@ -6,6 +6,7 @@
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
+#include "tandem/core/whole_number.h"
 #include "tandem/rendezvous/exchange.h"
 #include "tandem/rendezvous/job_token.h"
 
@@ -31,7 +32,7 @@ Progress progress_from(const elastic::Account& account) {
   if (account.progress.empty()) return progress;
   try {
     const ordered_json json = ordered_json::parse(account.progress);
-    progress.stage = static_cast<Stage>(json.at("stage").get<int>());
+    progress.stage = static_cast<Stage>(whole_number<int>(json.at("stage")));
     progress.trainer = json.at("trainer").get<std::string>();
     progress.results = json.at("results").get<Results>();
   } catch (const ordered_json::exception& error) {
@@ -56,7 +57,7 @@ Place place_of(const Progress& progress) {
     const ordered_json trainer = ordered_json::parse(progress.trainer);
     const ordered_json state = ordered_json::parse(trainer.at("state").get<std::string>());
     const ordered_json resume = ordered_json::parse(trainer.at("resume").get<std::string>());
-    place.step = state.at("global_step").get<std::int64_t>() +
+    place.step = whole_number<std::int64_t>(state.at("global_step")) +
                  static_cast<std::int64_t>(progress.records.size());
     place.done_after_step = 1 + (resume.value("evaluation_due", false) ? 0 : 1) +
                             (trainer.contains("final_metrics") ? 2 : 0);
@@ -95,7 +96,7 @@ Decision decision_from(const std::string& text) {
     const ordered_json json = ordered_json::parse(text);
     return {.output_dir = json.at("output_dir").get<std::string>(),
             .resume = json.at("resume").get<std::string>(),
-            .shards = json.at("shards").get<int>()};
+            .shards = whole_number<int>(json.at("shards"))};
   } catch (const ordered_json::exception& error) {
     raise<CommError>("the start of the job cannot be read: {}", error.what());
   }

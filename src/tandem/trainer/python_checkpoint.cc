@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "tandem/core/error.h"
+#include "tandem/core/whole_number.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/torch_file.h"
 #include "tandem/models/torch_writer.h"
@@ -242,7 +243,7 @@ ResumeState python_resume_state(const fs::path& directory, const TrainerState& s
   std::int64_t logged = 0;
   for (const auto& entry : state.log_history) {
     if (!entry.contains("loss") || !entry.contains("step")) continue;
-    const auto step = entry["step"].get<std::int64_t>();
+    const auto step = whole_number<std::int64_t>(entry["step"]);
     resume.total_loss += entry["loss"].get<double>() * static_cast<double>(step - logged);
     logged = step;
   }

@@ -2,6 +2,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
+#include "tandem/core/whole_number.h"
 #include "tandem/trainer/trainer.h"
 
 namespace tandem::trainer {
@@ -34,8 +35,8 @@ void Trainer::adopt(const std::string& progress) {
   try {
     state_ = TrainerState::parse(json.at("state").get<std::string>(), kWhere);
     resume_ = ResumeState::parse(json.at("resume").get<std::string>(), kWhere);
-    uncounted_tokens_ = json.at("uncounted_tokens").get<std::int64_t>();
-    uncounted_computed_tokens_ = json.at("uncounted_computed_tokens").get<std::int64_t>();
+    uncounted_tokens_ = whole_number<std::int64_t>(json.at("uncounted_tokens"));
+    uncounted_computed_tokens_ = whole_number<std::int64_t>(json.at("uncounted_computed_tokens"));
     computed_tokens_ = json.at("computed_tokens").get<double>();
     seconds_before_ = json.at("seconds").get<double>();
     final_metrics_ = json.value("final_metrics", ordered_json());

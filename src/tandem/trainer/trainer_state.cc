@@ -3,6 +3,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
+#include "tandem/core/whole_number.h"
 
 namespace tandem::trainer {
 namespace {
@@ -15,10 +16,9 @@ ordered_json or_null(const std::optional<T>& value) {
 }
 
 // Absent or null: 0, as the Trainer writes what it does not know.
-template <class T>
-T number_or_zero(const ordered_json& json, const char* key) {
+std::int64_t number_or_zero(const ordered_json& json, const char* key) {
   const auto found = json.find(key);
-  return found == json.end() || found->is_null() ? T{} : found->template get<T>();
+  return found == json.end() || found->is_null() ? 0 : whole_number<std::int64_t>(*found);
 }
 
 }  // namespace
@@ -60,16 +60,17 @@ TrainerState TrainerState::parse(std::string_view text, std::string_view where) 
     const auto json = parse_ordered_json(text);
     TrainerState state;
     state.epoch = json.at("epoch").is_null() ? 0.0 : json.at("epoch").get<double>();
-    state.global_step = json.at("global_step").get<std::int64_t>();
-    state.max_steps = json.at("max_steps").get<std::int64_t>();
-    state.num_train_epochs = json.at("num_train_epochs").get<std::int64_t>();
-    state.train_batch_size = number_or_zero<std::int64_t>(json, "train_batch_size");
-    state.logging_steps = number_or_zero<std::int64_t>(json, "logging_steps");
-    state.eval_steps = number_or_zero<std::int64_t>(json, "eval_steps");
-    state.save_steps = number_or_zero<std::int64_t>(json, "save_steps");
-    state.total_flos = number_or_zero<double>(json, "total_flos");
-    state.num_input_tokens_seen = number_or_zero<std::int64_t>(json, "num_input_tokens_seen");
-    state.best_global_step = number_or_zero<std::int64_t>(json, "best_global_step");
+    state.global_step = whole_number<std::int64_t>(json.at("global_step"));
+    state.max_steps = whole_number<std::int64_t>(json.at("max_steps"));
+    state.num_train_epochs = whole_number<std::int64_t>(json.at("num_train_epochs"));
+    state.train_batch_size = number_or_zero(json, "train_batch_size");
+    state.logging_steps = number_or_zero(json, "logging_steps");
+    state.eval_steps = number_or_zero(json, "eval_steps");
+    state.save_steps = number_or_zero(json, "save_steps");
+    state.total_flos =
+        json.value("total_flos", ordered_json()).is_null() ? 0.0 : json["total_flos"].get<double>();
+    state.num_input_tokens_seen = number_or_zero(json, "num_input_tokens_seen");
+    state.best_global_step = number_or_zero(json, "best_global_step");
     if (json.contains("best_metric") && !json["best_metric"].is_null())
       state.best_metric = json["best_metric"].get<double>();
     if (json.contains("best_model_checkpoint") && !json["best_model_checkpoint"].is_null()) {
