@@ -2,15 +2,18 @@
 # The main job in three minutes: installs what is missing, builds build/release, and fine-tunes the small model of examples/demo
 # as two ranks under mpirun. Prints exact match and F1 on held-out questions before and after, then asks the trained model a question.
 # Asks nothing. Results and logs go to build/demo.
+#   scripts/demo.sh [PROGRAM FOLDER]    with a program that is built: installs and builds nothing, and leaves its files in FOLDER
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-scripts/install_deps.sh
-scripts/build.sh release tandem
+if [ $# -eq 0 ]; then
+  scripts/install_deps.sh
+  scripts/build.sh release tandem
+fi
 
-tandem=build/release/bin/tandem
+tandem=${1:-build/release/bin/tandem}
 model=examples/demo/model
-out=build/demo
+out=${2:-build/demo}
 rm -rf "$out"
 mkdir -p "$out"
 
