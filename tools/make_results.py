@@ -578,7 +578,7 @@ def tests_of(build):
 
 
 def tests_away(found, registered):
-    """What is wrong with README's count of tests beside a build's."""
+    """What is wrong with README's count of tests beside that of a build or a whole run: no or one line."""
     _, row = newest_tests(found)
     ran = row["passed"] + row["failed"] + row["skipped"]
     if abs(ran - registered) <= TESTS_AWAY * registered:
