@@ -67,7 +67,7 @@ cat << REAL
 == The real thing
 The same command with a real model and real questions; names are looked up in the Hugging Face cache and fetched from the Hub, directories and files work too:
 
-  $(basename "$mpirun") -n 2 -genv OMP_NUM_THREADS=23 $PWD/$tandem run_qa \\
+  $(basename "$mpirun") -n 2 -genv OMP_NUM_THREADS=23 $(realpath "$tandem") run_qa \\
     --model_name_or_path bert-large-uncased --dataset_name squad --do_train --do_eval \\
     --per_device_train_batch_size 12 --learning_rate 3e-5 --num_train_epochs 2 --max_seq_length 384 --doc_stride 128 \\
     --output_dir /tmp/debug_squad/ --no_cuda --ddp_backend ccl --use_ipex --bf16
