@@ -5,7 +5,7 @@
     bench/compare_elastic.py build/release --old ../old/build/release --model bert-base
 
 BUILD is a program or a build directory (build/release). Its ranks started with torchrun's variables, which are not elastic (`plain`), and the same under `tandem run --standalone` (`elastic`); with
---old, those of a build from before elastic jobs, too (`old`). All are started, and then one at a time computes a piece of its job, on all cores, while the others are stopped (SIGSTOP): --piece steps
+--old, those of a build that has no elastic jobs, too (`old`). All are started, and then one at a time computes a piece of its job, on all cores, while the others are stopped (SIGSTOP): --piece steps
 of --batch sequences, dealt to the ranks. So neighbours of the machine that make it slower for a while do it to all. A piece ends when its log entry is printed; the first one of a job is not counted.
 
 Jobs are started --starts times, and each time compute --rounds pieces: where a process finds its memory makes it faster or slower by some percent until it ends. A figure is seconds a step, the median
@@ -43,7 +43,7 @@ DEADLINE = 600  # seconds for a piece
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", nargs="?", default="build/release")
-    parser.add_argument("--old", metavar="BUILD", help="from before elastic jobs")
+    parser.add_argument("--old", metavar="BUILD", help="one that has no elastic jobs")
     parser.add_argument("--ranks", default="1,2", type=lambda text: [int(word) for word in text.split(",")])
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--tokenizer", default="build/test-data/minilm", metavar="DIR", help="of a BERT model with 30,522 tokens; of minilm the model, too")

@@ -2,15 +2,18 @@
 # The main job in three minutes: installs what is missing, builds build/release, and fine-tunes the small model of examples/demo
 # as two ranks under mpirun. Prints exact match and F1 on held-out questions before and after, then asks the trained model a question.
 # Asks nothing. Results and logs go to build/demo.
+#   scripts/demo.sh [PROGRAM FOLDER]    with a program that is built: installs and builds nothing, and leaves its files in FOLDER
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-scripts/install_deps.sh
-scripts/build.sh release tandem
+if [ $# -eq 0 ]; then
+  scripts/install_deps.sh
+  scripts/build.sh release tandem
+fi
 
-tandem=build/release/bin/tandem
+tandem=${1:-build/release/bin/tandem}
 model=examples/demo/model
-out=build/demo
+out=${2:-build/demo}
 rm -rf "$out"
 mkdir -p "$out"
 
@@ -64,7 +67,7 @@ cat << REAL
 == The real thing
 The same command with a real model and real questions; names are looked up in the Hugging Face cache and fetched from the Hub, directories and files work too:
 
-  $(basename "$mpirun") -n 2 -genv OMP_NUM_THREADS=23 $PWD/$tandem run_qa \\
+  $(basename "$mpirun") -n 2 -genv OMP_NUM_THREADS=23 $(realpath "$tandem") run_qa \\
     --model_name_or_path bert-large-uncased --dataset_name squad --do_train --do_eval \\
     --per_device_train_batch_size 12 --learning_rate 3e-5 --num_train_epochs 2 --max_seq_length 384 --doc_stride 128 \\
     --output_dir /tmp/debug_squad/ --no_cuda --ddp_backend ccl --use_ipex --bf16

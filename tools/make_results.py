@@ -3,26 +3,32 @@
 
     tools/make_results.py            writes them
     tools/make_results.py --check    changes nothing, names what differs, exits with 1
+    tools/make_results.py --check --build build/release    and whether that build has about as many tests as README says that ran
     tools/make_results.py --self-test
 
 A file SUBJECT.MACHINE.json holds records of bench/record.py: command, date, versions and all runs. A page has one table; of several valid runs of the same thing it shows the least favourable to tandem, whole: never the best
-column of one and the best of another. A run that was written down by hand ("transcribed": true) has its rows as they stand in the table; others are brought into that form here.
+column of one and the best of another. A run that was written down by hand ("transcribed": true) has its rows as they stand in the table; others are brought into that form here. Where a command has recorded the same thing on the
+same machine, the transcribed row is not shown, and bench/record.py removes it. README's figures are those of recorded runs alone.
 """
 
 import argparse
 import copy
 import json
+import math
 import pathlib
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-NAMES = {"minilm": "MiniLM", "bert-base": "BERT-base", "bert-large": "BERT-large", "distilbert": "DistilBERT", "squad": "SQuAD's", "sst2": "SST-2's", "longest": "to the longest", "max": "to the limit", "pipeline": "pipeline, text by text", "batched": "pipeline, batches", "trainer": "Trainer", "torch": "PyTorch", "tensorflow": "TensorFlow", "ipex": "IPEX"}
+NAMES = {"minilm": "MiniLM", "bert-base": "BERT-base", "bert-large": "BERT-large", "distilbert": "DistilBERT", "squad": "SQuAD's", "sst2": "SST-2's", "longest": "to the longest", "max": "to the limit", "pipeline": "pipeline, text by text", "batched": "pipeline, batches", "trainer": "Trainer", "plain": "not elastic", "torch": "PyTorch", "tensorflow": "TensorFlow", "ipex": "IPEX"}
 # Gloo alone, and as torch.distributed calls it, is measured by itself: its time would not be the best beside an MPI's.
 GLOO = ("Gloo", "torch.distributed")
 MPIS = ("MPICH", "Open MPI", "Intel MPI", "oneCCL", *GLOO)
+LEAST_WARM_UP = 3  # steps, for a figure in README
+TESTS_AWAY = 0.05  # how far the tests that README says ran may be from those of a build, as a share
 
 
 # ---- numbers as people read them -----------------------------------------------------------------------------------------------------------------------------------------------
@@ -116,12 +122,18 @@ def rows_of_peak(run):
         yield {"what": result["name"], "threads": result["threads"], "rate": three(result["rate"]), "unit": result["unit"]}
 
 
+def memory_of(column, command):
+    """What the rival had in a column of bench/rivals.py."""
+    columns = {"glibc": "glibc", "hugepages": "huge pages", "tcmalloc": "tcmalloc, huge pages", "iomp": "iomp, tcmalloc, huge pages" if "--tcmalloc " in command else "iomp, huge pages"}
+    return columns[column]
+
+
 def rows_of_rivals(run):
     ours = {result["dtype"]: result["seconds"] for result in run["results"] if result["side"] == "tandem"}
     for result in run["results"]:
         if result["side"] != "tandem":
-            yield {"model": run["model"], "type": result["dtype"], "lengths": run["lengths"], "rival": run["rival"], "form": result["side"], "allocator": result["allocator"],
-                   "task": run.get("task"), "padding": run.get("rival_padding"), "tandem": three(ours[result["dtype"]]), "seconds": three(result["seconds"])}
+            yield {"model": run["model"], "type": result["dtype"], "lengths": run["lengths"], "rival": run["rival"], "form": result["side"], "allocator": memory_of(result["allocator"], run["command"]),
+                   "warm_up": run["skip"], "task": run.get("task"), "padding": run.get("rival_padding"), "tandem": three(ours[result["dtype"]]), "seconds": three(result["seconds"])}
 
 
 def rows_of_predict(run):
@@ -130,7 +142,7 @@ def rows_of_predict(run):
         if result["side"] != "tandem":
             tandem = ours[result["dtype"]]
             alike = {name: tandem[name]["median"] / result[name]["median"] for name in ("with_start", "without_start") if name in result}
-            yield {**alike, "what": run["what"], "model": run["model"], "type": result["dtype"], "rival": result["side"], "allocator": result["allocator"], "tandem": three(tandem["rate"]), "rate": three(result["rate"])}
+            yield {**alike, "what": run["what"], "model": run["model"], "type": result["dtype"], "rival": result["side"], "allocator": memory_of(result["allocator"], run["command"]), "tandem": three(tandem["rate"]), "rate": three(result["rate"])}
 
 
 def rows_of_comm(run):
@@ -170,11 +182,40 @@ def with_rate_ratio(row):
     row["ratio"] = middle(row["tandem"]) / middle(row["rate"])
 
 
+def with_warm_up(row):
+    """Of a transcribed row, whose command says it."""
+    if "warm_up" not in row:
+        row["warm_up"] = int(re.search(r"--skip (\d+)", row["command"])[1])
+    with_ratio(row)
+
+
+def with_one_name(row):
+    """What scripts/quality.sh calls none is a flag that is not given."""
+    row["padding"] = {"none": "not given"}.get(row["padding"], row["padding"])
+
+
+def with_spread_of_both(row):
+    """One seed has no spread."""
+    if min(row["seeds"], row["hf_seeds"]) < 2:
+        row["within"] = None
+
+
+def with_gloo_at_its_best(row):
+    """A ratio only where Gloo was started several times and its calls followed each other, as in bench/compare_comm.py."""
+    row["quotient"] = row["gloo"] / row["tandem"]
+    if row["what"] != ALONE:
+        row.setdefault("gloo_starts", 1)
+    row["times"] = row["quotient"] if row.get("gloo_starts") != 1 else None
+
+
 def with_comm_ratios(row):
     rivals = [row[name] for name in MPIS if row.get(name)]
     for memory in ("private", "communicator"):
         if row.get(memory) and rivals:
             row["ratio_" + memory] = min(rivals) / middle(row[memory])
+
+
+ALONE = "a call that waits for nobody"
 
 
 class Page:
@@ -215,9 +256,10 @@ PAGES = {
     "peak": Page("The machine", "What `tandem bench peak` finds: multiply-adds on registers and fed from the L1 cache, streams through memory.",
                  [("what", "what", text), ("threads", "threads", whole), ("rate", "rate", number), ("", "unit", text)], ("what", "threads"), "rate", rows=rows_of_peak),
     "rivals": Page("Training steps against other frameworks", "Seconds for the same step (12 × 384, dropout 0.1, clipping, AdamW), in turns. With SQuAD's lengths the rivals pad to 384, as Hugging Face's script does by default, and tandem computes no padding, as it does by "
-                   "default. Memory of the rival: glibc as it comes, with huge pages (`GLIBC_TUNABLES=glibc.malloc.hugetlb=1`, `THP_MEM_ALLOC_ENABLE=1`, `OMP_PROC_BIND=close`), with these and tcmalloc, or with these and Intel's OpenMP.",
-                   [*MODEL, ("rival", "rival", text), ("form", "form", text), ("memory", "allocator", text), ("tandem, s", "tandem", number), ("rival, s", "seconds", number), ("times as fast", "ratio", factor)],
-                   ("model", "type", "lengths", "rival", "form", "allocator"), "ratio", rows=rows_of_rivals, derive=with_ratio),
+                   "default. Memory of the rival is what it had in that row: glibc as it comes; huge pages (`GLIBC_TUNABLES=glibc.malloc.hugetlb=1`, `THP_MEM_ALLOC_ENABLE=1`, and with them `OMP_PROC_BIND=close`); tcmalloc preloaded; "
+                   "iomp, Intel's OpenMP preloaded. Warm-up: steps that neither side counts.",
+                   [*MODEL, ("rival", "rival", text), ("form", "form", text), ("memory", "allocator", text), ("warm-up", "warm_up", whole), ("tandem, s", "tandem", number), ("rival, s", "seconds", number), ("times as fast", "ratio", factor)],
+                   ("model", "type", "lengths", "rival", "form", "allocator"), "ratio", rows=rows_of_rivals, derive=with_warm_up),
     "label_rivals": Page("Steps of text and token classification against other frameworks", "Seconds for the same step of text classification (two labels of each text) and of token classification (nine labels of each token): sequences of at most 128 tokens with "
                          "SST-2's lengths (23.3 on average), dropout 0.1, clipping, AdamW, in turns. With these lengths tandem computes no padding; the rivals pad to 128, as Hugging Face's scripts do by default, or to the longest of the batch. "
                          "Memory of the rival: as in [training steps](rivals.md).",
@@ -264,11 +306,11 @@ PAGES = {
                         [("model", "model", text), ("computed in", "form", text), ("F1", "f1", factor), ("seconds", "seconds", number), ("model.safetensors, MB", "megabytes", number)], ("model", "form"), "f1"),
     "quality": Page("Quality of a fine-tuned model", "`scripts/quality.sh`: MiniLM's encoder after two epochs on 4,370 questions of SQuAD, evaluated on the 1,190 English questions of XQuAD.",
                     [("program", "program", text), ("ranks", "ranks", whole), ("type", "type", text), ("`--pad_to_max_length`", "padding", text), ("seed", "seed", whole), ("EM", "em", factor), ("F1", "f1", factor)],
-                    ("program", "ranks", "type", "padding", "seed"), "f1", more=means_over_seeds),
+                    ("program", "ranks", "type", "padding", "seed"), "f1", derive=with_one_name, more=means_over_seeds),
     "quality_labels": Page("Quality of texts and words that get labels", "`bench/quality_of_labels.py`: MiniLM's encoder trained on SST-2's sentences and WNUT-17's tags as the official run_glue.py and run_ner.py did, the mean over seeds. Within the spread: the means are no further apart than the larger "
-                           "of both ranges over seeds.",
+                           "of both ranges over seeds; of one seed no range is known.",
                            [("setting", "setting", text), ("metric", "metric", text), ("seeds", "seeds", whole), ("tandem", "tandem", four_digits), ("lowest to highest", "tandem_range", four_digits), ("seeds", "hf_seeds", whole), ("Hugging Face", "hf", four_digits),
-                            ("lowest to highest", "hf_range", four_digits), ("within the spread", "within", lambda value: {True: "yes", False: "no", None: "unknown"}[value])], ("setting",), "tandem"),
+                            ("lowest to highest", "hf_range", four_digits), ("within the spread", "within", lambda value: {True: "yes", False: "no", None: "not known"}[value])], ("setting",), "tandem", derive=with_spread_of_both),
     "tokenizer": Page("Tokenizer", "Against Hugging Face's `tokenizers` on the same two threads.", [("text", "text", text), ("times as fast", "ratio", number)], ("text",), "ratio"),
     "answers": Page("Answers and metrics", "From logits (noise) to files and metrics, for 10,570 questions (10,849 features).", [("stage", "stage", text), ("seconds", "seconds", number)], ("stage",), "seconds", False, rows=rows_of_answers),
     "plan": Page("Planned and measured steps", "`tandem plan` against jobs on one machine: MiniLM, bf16, 4 padded sequences of 128 per rank, one thread per rank. No prediction for several nodes was compared with a measurement.",
@@ -286,16 +328,19 @@ PAGES = {
                            [("lost", "event", text), ("rival", "rival", text), ("its job", "outcome", text), ("tandem, s", "tandem_seconds", number), ("rival, s", "seconds", number), ("its step: tandem, s", "tandem_step", number), ("rival, s", "step", number),
                             ("again: tandem", "tandem_again", number), ("rival", "again", number), ("same weights: tandem", "tandem_same", text), ("rival", "same", text), ("times as fast", "ratio", factor)],
                            ("event", "rival"), "ratio", derive=with_failure_ratio),
-    "elastic_cost": Page("A step of an elastic job that loses nobody", "`bench/compare_elastic.py`: ranks started by hand, which are not elastic (plain), and the same under `tandem run` (elastic); where there is one, also a build from before elastic jobs (old). All compute the same steps in turns, a few at a time, while the others are stopped. Seconds are the median of these pieces. Jobs are started several times, for where a process finds its memory makes it faster or slower by some percent until it ends. The ratio, above 1 is slower, is piece by piece, then the median of each start: shown are the median of the starts, and between which two the median of all such starts lies with 95 % confidence; with one start, those of its pieces. Rows without pieces are whole jobs in turns, with the least and the largest ratio.",
-                         [("model", "model", text), ("type", "type", text), ("ranks", "ranks", whole), ("sequences a step", "batch", whole), ("form", "form", text), ("against", "against", text), ("its s", "base", four_digits), ("s", "seconds", four_digits), ("ratio", "ratio", four_digits), ("starts", "starts", whole), ("pieces of each", "rounds", whole)],
+    "elastic_cost": Page("A step of an elastic job that loses nobody", "`bench/compare_elastic.py`: ranks started by hand, which are not elastic, and the same under `tandem run` (elastic); where it was given, beside a build that has no elastic jobs (without). All compute the same steps in turns, a few at a time, while the others are stopped. "
+                         "Seconds are the median step of what it is against: how large a step is. The ratio, above 1 is slower, is made of pieces that were computed one after the other, piece by piece, never of two medians of seconds, between which the machine may have changed: the median of each start's pieces, then the median of the starts, for where a process finds its memory makes it faster or slower by some "
+                         "percent until it ends. Beside it: between which two the median of all such starts lies with 95 % confidence; with one start, those of its pieces. Rows without pieces are whole jobs in turns, with the least and the largest ratio.",
+                         [("model", "model", text), ("type", "type", text), ("ranks", "ranks", whole), ("sequences a step", "batch", whole), ("form", "form", text), ("against", "against", lambda value: text({"old": "without"}.get(value, value))), ("a step of that, s", "base", number), ("ratio", "ratio", spread(lambda value: f"{value:.3f}")),
+                          ("starts", "starts", whole), ("pieces of each", "rounds", whole)],
                          ("model", "type", "ranks", "batch", "form", "against"), "ratio", False),
     "elastic_soak": Page("Elastic jobs under kills", "`bench/elastic_soak.py`: every few seconds a worker, or agent and workers of a host, is killed and starts again. Seconds from the last step before a change of the view to the first one after it, the step itself included, "
                          "whose time in a job that nobody disturbed stands beside it; the aim is for what goes beyond the step.",
                          [("hosts", "hosts", whole), ("workers of each", "workers", whole), ("what changed", "event", text), ("times", "times", whole), ("median, s", "median", number), ("worst, s", "worst", number), ("a step, s", "step", four_digits),
                           ("aim", "aim", text), ("same weights", "same", text)], ("hosts", "workers", "event"), "worst", False),
-    "elastic_join": Page("What a host that joins costs the others", "`bench/elastic_join.py`: a host trains alone, then a second one comes. Both are network namespaces of one machine, with a worker of one thread each. Old: a build without the rehearsal and the message memory of [note 0024](../design/0024-learners.md). Cores, shared: both use all, own: each host has one for everything, for its worker, for what it sends or takes, and for its agent. "
+    "elastic_join": Page("What a host that joins costs the others", "`bench/elastic_join.py`: a host trains alone, then a second one comes. Both are network namespaces of one machine, with a worker of one thread each. Without: a build that has not the rehearsal and the message memory of [note 0024](../design/0024-learners.md); with: one that has. Cores, shared: both use all, own: each host has one for everything, for its worker, for what it sends or takes, and for its agent. "
                          "While: the mean of the steps of the first one from when the second one began until it was there. Pause: from the last step before the view with both to the first one after it. Lost: the pause beyond a step together, and what the steps before it took beyond those alone. State: how long it took to come, beside the steps.",
-                         [("model", "model", text), ("build", "build", text), ("cores", "cores", text), ("alone, s a step", "alone", number), ("while", "while", number), ("together", "together", number), ("state, s", "learned", number), ("pause, s", "pause", number),
+                         [("model", "model", text), ("build", "build", lambda value: {"old": "without", "new": "with"}[value]), ("cores", "cores", text), ("alone, s a step", "alone", number), ("while", "while", number), ("together", "together", number), ("state, s", "learned", number), ("pause, s", "pause", number),
                           ("of it beyond a step", "beyond", number), ("slower steps, s", "slower", number), ("lost, s", "lost", number), ("lost, steps", "steps", factor), ("aim", "aim", whole), ("same weights", "same", text)], ("model", "build", "cores"), "steps", False),
     "elastic_times": Page("What each loss costs an elastic job", "`bench/elastic_times.py`: four ranks on two hosts of network namespaces, and each event several times while all compute. Seconds from the last step before the change of the view to the first one after it, the step itself included, whose time in a job that "
                           "nobody disturbed stands beside it; the aim is for what goes beyond the step. A worker that segfaults is measured until the first step with it again, its start-up included; a rendezvous from the start of four agents to that of the last program.",
@@ -311,8 +356,9 @@ PAGES = {
                     [("target", "target", text), ("seconds", "seconds", number), ("inputs", "inputs", whole), ("kept", "kept", whole), ("MB", "megabytes", whole), ("findings", "findings", whole)], ("target",)),
     "hardening": Page("The price of hardening", "Two builds in turns, without (`-DTANDEM_HARDENING=OFF`) and with the stack protector, `_FORTIFY_SOURCE=3`, `_GLIBCXX_ASSERTIONS` and full RELRO. The ratio is of the times (of rates turned round): below 1, hardening costs; median and range over the turns.",
                       [("what", "what", text), ("type", "type", text), ("without", "old", number), ("with", "new", number), ("", "unit", text), ("ratio", "ratio", spread(lambda value: f"{value:.3f}"))], ("what", "type"), "ratio"),
-    "torch_collectives": Page("all_reduce through torch.distributed", "tandem-torch and Gloo in turns, between ranks of one node (`python/bench/all_reduce.py`): microseconds of the slowest rank. In shared memory: of a tensor that `tandem_torch.share_memory` has moved there, with tandem. A call that waits for nobody is one in a group of one rank: what Python takes of every call.",
-                              [("what", "what", text), ("ranks", "ranks", whole), ("size", "bytes", bytes_of), ("tandem µs", "tandem", number), ("in shared memory µs", "shared", number), ("Gloo µs", "gloo", number), ("Gloo / tandem", "times", number)], ("what", "ranks", "bytes"), "times"),
+    "torch_collectives": Page("all_reduce through torch.distributed", "tandem-torch and Gloo in turns, between ranks of one node (`python/bench/all_reduce.py`): microseconds of the slowest rank. In shared memory: of a tensor that `tandem_torch.share_memory` has moved there, with tandem. A call that waits for nobody is one in a group of one rank: what Python takes of every call. Gloo is at its best, and a ratio stands there, where it was started several times, twice under SCHED_BATCH, and the best "
+                              "start counts ([why](../benchmarking.md#collectives)); starts: how many. One start may have threads that share a core, which costs a time slice in each call.",
+                              [("what", "what", text), ("ranks", "ranks", whole), ("size", "bytes", bytes_of), ("tandem µs", "tandem", number), ("in shared memory µs", "shared", number), ("Gloo µs", "gloo", number), ("starts of Gloo", "gloo_starts", whole), ("Gloo / tandem", "times", number)], ("what", "ranks", "bytes"), "quotient", derive=with_gloo_at_its_best),
     "torch_steps": Page("Training steps with PyTorch", "PyTorch's own training, with tandem-torch and Gloo in turns (`python/bench/training_step.py`). With hook: `tandem_torch.average_hook`, which moves the gradient buckets into shared memory; private buckets: the same without that. Communication: the share of a step that is not there without it.",
                         [("what", "what", text), ("backend", "backend", text), ("model", "model", text), ("ranks", "ranks", whole), ("batch", "batch", whole), ("length", "length", whole), ("s per step", "seconds", number), ("communication", "communication", percent)], ("what", "backend", "model", "ranks", "batch", "length"), "seconds", False),
     "torch_memory": Page("Memory of training with PyTorch", "What two ranks hold together after some steps (`python/bench/step_memory.py`), in MiB, without libraries and other files; memory that they share counts once. In use: when glibc has given back what is free in its heap, which is another amount in every run. Before the model: Python, PyTorch and the backend.",
@@ -321,7 +367,8 @@ PAGES = {
                          [("case", "case", text), ("rank", "rank", whole), ("s", "seconds", number), ("message", "message", text)], ("case", "rank"), "seconds", False),
     "torch_tests": Page("PyTorch's own tests", "The test body of torch.distributed that its wheel ships, with tandem as the backend (`python/tests/torch_own_tests.py`): by its own name, with which the tests then do what gloo or mpi can, or in gloo's place. Tests for GPUs by name are left out; of the rest those that ask for devices, or for another backend, skip themselves.",
                         [("torch", "torch", text), ("backend", "asked_for", text), ("ranks", "ranks", whole), ("outcome", "outcome", text), ("tests", "tests", whole), ("reason", "reason", text), ("which", "which", text)], ("torch", "asked_for", "outcome", "reason")),
-    "tests": Page("Tests", "The last line of `scripts/test.sh`.", [("passed", "passed", whole), ("failed", "failed", whole), ("skipped", "skipped", whole)], (), "passed"),
+    "tests": Page("Tests", "The last line of `scripts/test.sh`: of each machine its last run, with the commit that was built. A later commit has other tests.",
+                  [("commit", "commit", text), ("passed", "passed", whole), ("failed", "failed", whole), ("skipped", "skipped", whole)], (), "date", False),
 }
 
 
@@ -335,15 +382,19 @@ def load(folder):
         subject, name = path.name.split(".")[:2]
         if subject not in PAGES:
             raise SystemExit(f"{path}: no page is called {subject}")
-        found.setdefault(subject, []).append({**json.loads(path.read_text(encoding="utf-8")), "name": name})
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if not all(record["date"] for record in document["records"]):
+            raise SystemExit(f"{path}: a record has no date")
+        found.setdefault(subject, []).append({**document, "name": name})
     return found
 
 
 def rows_of_run(page, record, run):
     if "rows" not in run and page.rows is None:
         raise SystemExit(f"{page.title}: rows of `{record['command']}` cannot be read")
-    rows = copy.deepcopy(run["rows"]) if "rows" in run else list(page.rows(run))
+    rows = copy.deepcopy(run["rows"]) if "rows" in run else list(page.rows({**run, "command": record["command"]}))
     for row in rows:
+        row.update(command=record["command"], date=record["date"], commit=record.get("versions", {}).get("tandem"))
         if "against" in page.keys and row.get("against_dw"):
             row.setdefault("against", record.get("versions", {}).get("onednn"))
         if "rivals" in page.keys:
@@ -353,24 +404,49 @@ def rows_of_run(page, record, run):
     return rows
 
 
+def key_of(page, row):
+    return tuple(json.dumps(row.get(name)) for name in page.keys)
+
+
+def is_worse(page, judged, old):
+    return judged is not None and (old is None or (judged < old) == page.less_is_worse and judged != old)
+
+
 def least_favourable(page, document):
-    """The rows of a machine in the order of its records; of several valid measurements of the same thing the least favourable, with how many there were."""
+    """The rows of a machine in the order of its records; of several valid measurements of the same thing the least favourable, with how many there were. What a command recorded counts, not what was transcribed of the same."""
     best = {}
     for record in document["records"]:
+        by_hand = bool(record.get("transcribed"))
         for run in record["runs"]:
             if not run.get("valid", True):
                 continue
             for row in rows_of_run(page, record, run):
-                key = tuple(json.dumps(row.get(name)) for name in page.keys)
+                key = key_of(page, row)
                 old = best.get(key)
                 judged = None if page.judge is None else middle(row.get(page.judge))
-                if old is None:
-                    best[key] = {"row": row, "judged": judged, "runs": 1, "date": record["date"]}
-                    continue
-                old["runs"] += 1
-                if judged is not None and (old["judged"] is None or (judged < old["judged"]) == page.less_is_worse and judged != old["judged"]):
-                    old.update(row=row, judged=judged, date=record["date"])
+                if old is None or old["transcribed"] and not by_hand:
+                    best[key] = {"row": row, "judged": judged, "runs": 1, "transcribed": by_hand}
+                elif old["transcribed"] == by_hand:
+                    old["runs"] += 1
+                    if is_worse(page, judged, old["judged"]):
+                        old.update(row=row, judged=judged)
     return list(best.values())
+
+
+def without_superseded(document):
+    """The records but for the transcribed ones of which a command has recorded every row."""
+    page = PAGES.get(document["subject"])
+    if page is None:
+        return document["records"]
+    keys = lambda record: {key_of(page, row) for run in record["runs"] if run.get("valid", True) for row in rows_of_run(page, record, run)}
+    recorded = set().union(*(keys(record) for record in document["records"] if not record.get("transcribed")))
+    return [record for record in document["records"] if not record.get("transcribed") or not keys(record) <= recorded]
+
+
+def count_transcribed(found):
+    """(transcribed, all) records."""
+    records = [record for documents in found.values() for document in documents for record in document["records"]]
+    return sum(bool(record.get("transcribed")) for record in records), len(records)
 
 
 def table(headings, lines):
@@ -381,57 +457,88 @@ def described(who):
     return ", ".join(filter(None, [who["cpu"], f"class {who['class']}", f"{who['cores']} cores", f"{who['memory_gib']} GiB" if who.get("memory_gib") else "", who.get("system", "")]))
 
 
+SHOWN = "Of several valid runs the least favourable is shown. Transcribed: written down from what a command printed, with the runs that were kept."
+
+
 def page_text(subject, documents):
     page = PAGES[subject]
     lines, sources, machines = [], [], []
     for document in documents:
         machines.append(f"- **{document['name']}**: {described(document['machine'])}")
         for entry in least_favourable(page, document):
-            lines.append([document["name"], *(form(entry["row"].get(field)) for _, field, form in page.columns), str(entry["runs"]), entry["date"] or ""])
+            lines.append([document["name"], *(form(entry["row"].get(field)) for _, field, form in page.columns), f"{entry['runs']}, transcribed" if entry["transcribed"] else str(entry["runs"]), entry["row"]["date"]])
         for record in document["records"]:
             versions = ", ".join(f"{name} {value}" for name, value in sorted(record.get("versions", {}).items()))
             valid = sum(run.get("valid", True) for run in record["runs"])
             how = "transcribed" if record.get("transcribed") else f"{valid} of {len(record['runs'])} runs valid"
-            sources.append(f"- {document['name']}, {record['date'] or 'no date'}, {how}" + (f", {record['isa']}" if record.get("isa") else "") + f": `{record['command']}`" + (f" ({versions})" if versions else "") + (f". {record['note']}" if record.get("note") else ""))
+            sources.append(f"- {document['name']}, {record['date']}, {how}" + (f", {record['isa']}" if record.get("isa") else "") + f": `{record['command']}`" + (f" ({versions})" if versions else "") + (f". {record['note']}" if record.get("note") else ""))
     headings = ["machine", *(heading for heading, _, _ in page.columns), "runs", "date"]
-    return "\n".join([f"# {page.title}", "", "<!-- made by tools/make_results.py of docs/results/data: change it there -->", "", page.about, "Of several valid runs the least favourable is shown.", "", table(headings, lines), "", *([page.more(documents), ""] if page.more else []), *machines, "",
+    return "\n".join([f"# {page.title}", "", "<!-- made by tools/make_results.py of docs/results/data: change it there -->", "", page.about, SHOWN, "", table(headings, lines), "", *([page.more(documents), ""] if page.more else []), *machines, "",
                       "Commands:", "", *sources, ""])
 
 
 def index_text(found):
     lines = [[f"[{PAGES[subject].title}]({subject}.md)", ", ".join(document["name"] for document in found[subject])] for subject in PAGES if subject in found]
     return "\n".join(["# Results", "", "<!-- made by tools/make_results.py of docs/results/data: change it there -->", "",
-                      "What was measured, a page per subject. The pages and README's figures are made by `tools/make_results.py` of the files in `docs/results/data`, which `bench/record.py` writes; figures that were written down by hand are marked as transcribed. "
+                      "What was measured, a page per subject. The pages and README's figures are made by `tools/make_results.py` of the files in `docs/results/data`, which `bench/record.py` writes; figures that were written down by hand are marked as transcribed, and README shows none of them. "
                       "How to measure: [benchmarking](../benchmarking.md).", "", table(["subject", "machines"], lines), ""])
 
 
 # ---- README --------------------------------------------------------------------------------------------------------------------------------------------------------------------
 
 
+def at_their_best(document):
+    """Padded steps of README's models: {(rival, type): {model: the entry that is the least favourable of all forms and memories}}, of recorded runs with enough warm-up, where the rival had tcmalloc and huge pages too."""
+    groups = {}
+    for entry in least_favourable(PAGES["rivals"], document):
+        row = entry["row"]
+        if not entry["transcribed"] and row["warm_up"] >= LEAST_WARM_UP and row["lengths"] == "padded" and row["model"] in README_MODELS:
+            groups.setdefault((row["rival"], row["type"]), {}).setdefault(row["model"], []).append(entry)
+    best = {}
+    for name, models in groups.items():
+        for model, entries in models.items():
+            if any("tcmalloc, huge pages" in entry["row"]["allocator"] for entry in entries):
+                best.setdefault(name, {})[model] = min(entries, key=lambda entry: entry["row"]["ratio"])
+    return best
+
+
+def told_runs(counts):
+    """Of how many runs each figure is the least favourable."""
+    least, most = min(counts), max(counts)
+    return "one run each" if most == 1 else f"of {least} runs each the least favourable" if least == most else f"of {least} to {most} runs each the least favourable"
+
+
+def readme_cell(entry):
+    """Rounded down."""
+    return f"{math.floor(entry['row']['ratio'] * 10) / 10:.1f} times as fast ({entry['row']['form']}; {entry['row']['allocator']})" if entry else "not recorded"
+
+
 def readme_rivals(found):
-    """Padded steps in bf16: for each machine, model and rival the least favourable run of the form and the memory in which the rival is best."""
-    least, models = {}, []
+    """Of each machine, rival and type the least favourable run of the form and the memory in which the rival is best."""
+    lines, counts = [], []
     for document in found.get("rivals", []):
-        for entry in least_favourable(PAGES["rivals"], document):
-            row = entry["row"]
-            if row["type"] != "bf16" or row["lengths"] != "padded" or row["model"] not in ("minilm", "bert-base"):
-                continue
-            key = document["machine"]["cpu"], document["machine"]["class"], row["rival"]
-            cell = least.setdefault(key, {})
-            cell[row["model"]] = min(cell.get(row["model"], float("inf")), row["ratio"])
-    models = [model for model in ("minilm", "bert-base") if any(model in cells for cells in least.values())]
-    lines = [[f"{name} ({kind})", NAMES.get(rival, rival), *(f"{cells[model]:.1f} times as fast" if model in cells else "not measured" for model in models)] for (name, kind, rival), cells in least.items()]
-    return table(["machine", "tandem against", *map(text, models)], lines)
+        for (rival, kind), models in at_their_best(document).items():
+            counts += [entry["runs"] for entry in models.values()]
+            lines.append([f"{document['machine']['cpu']} ({document['name']})", kind, text(rival), *(readme_cell(models.get(model)) for model in README_MODELS)])
+    if not lines:
+        return "Nothing was recorded yet."
+    return (f"Recorded by a command, {told_runs(counts)}. Of the forms and the memory in which the rival was measured those that suit it best, after at least {LEAST_WARM_UP} steps of warm-up; rounded down.\n\n"
+            + table(["machine", "type", "tandem against", *map(text, README_MODELS)], lines))
+
+
+def newest_tests(found):
+    """(document, row) of the newest recorded run: older ones are of trees with fewer tests. Of several that day the one with the least that passed."""
+    entries = [(document, entry["row"]) for document in found["tests"] for entry in least_favourable(PAGES["tests"], document) if not entry["transcribed"]]
+    newest = max(row["date"] for _, row in entries)
+    return min(((document, row) for document, row in entries if row["date"] == newest), key=lambda one: one[1]["passed"])
 
 
 def readme_tests(found):
-    """Of the newest run: older ones are of trees with fewer tests. Of several that day the one with the least that passed."""
-    entries = [entry for document in found["tests"] for entry in least_favourable(PAGES["tests"], document)]
-    newest = max(entry["date"] for entry in entries)
-    row = min((entry["row"] for entry in entries if entry["date"] == newest), key=lambda row: row["passed"])
-    return f"```\n{row['passed']} passed, {row['failed']} failed, {row['skipped']} skipped\n```"
+    document, row = newest_tests(found)
+    return f"```\n{row['passed']} passed, {row['failed']} failed, {row['skipped']} skipped\n```\n\n({document['machine']['cpu']}, {document['name']}, {row['date']}, commit {row['commit']}; [others](docs/results/tests.md))"
 
 
+README_MODELS = ("minilm", "bert-base")
 README_PARTS = {"rivals": readme_rivals, "tests": readme_tests}
 
 
@@ -455,23 +562,76 @@ def wanted(root):
 def differences(root):
     """What stands there and is not what the data say."""
     made = wanted(root)
-    wrong = [f"{path.relative_to(root)} is not what docs/results/data say" for path, content in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != content]
+    superseded = [f"docs/results/data/{subject}.{document['name']}.json: a transcribed record is superseded by a recorded one: remove it"
+                  for subject, documents in load(root / "docs/results/data").items() for document in documents if len(without_superseded(document)) < len(document["records"])]
+    wrong = superseded + [f"{path.relative_to(root)} is not what docs/results/data say" for path, content in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != content]
     wrong += [f"{path.relative_to(root)} is made of no data" for path in sorted((root / "docs/results").glob("*.md")) if path not in made]
     readme = (root / "README.md").read_text(encoding="utf-8")
     wrong += [f"README.md has no part <!-- results: {name} -->" for name in README_PARTS if f"<!-- results: {name} -->" not in readme]
     return wrong
 
 
+def tests_of(build):
+    """How many tests ctest knows of a build."""
+    listed = subprocess.run(["ctest", "--test-dir", build, "-N"], capture_output=True, text=True, check=True).stdout
+    return int(re.search(r"Total Tests: (\d+)", listed)[1])
+
+
+def tests_away(found, registered):
+    """What is wrong with README's count of tests beside that of a build or a whole run: no or one line."""
+    _, row = newest_tests(found)
+    ran = row["passed"] + row["failed"] + row["skipped"]
+    if abs(ran - registered) <= TESTS_AWAY * registered:
+        return []
+    return [f"README.md says that {ran} tests ran (commit {row['commit']}), and the build has {registered}: bench/record.py tests --runs 1 -- scripts/test.sh"]
+
+
+def rivals_run(ratio, model="minilm", skip=3, allocator="tcmalloc", valid=True):
+    side = lambda name, seconds: {"side": name, "allocator": "" if name == "tandem" else allocator, "dtype": "bf16", "seconds": {"median": seconds, "min": seconds, "max": seconds}}
+    return {"valid": valid, "rival": "torch", "model": model, "lengths": "padded", "skip": skip, "results": [side("tandem", 1.0), side("eager", ratio)]}
+
+
+def self_test_of_headlines():
+    """What README shows: recorded, warmed up, with tcmalloc and huge pages measured, the least favourable, rounded down."""
+    machine = {"cpu": "x", "class": "avx2", "cores": 2}
+    by_hand = {"command": "c --skip 3", "date": "2026-01-01", "transcribed": True,
+               "runs": [{"rows": [{"model": "bert-base", "type": "bf16", "lengths": "padded", "rival": "torch", "form": "eager", "allocator": "tcmalloc", "tandem": 1, "seconds": 1.5}]}]}
+    shown = lambda *runs: readme_rivals({"rivals": [{"name": "m", "machine": machine, "records": [by_hand, {"command": "c --tcmalloc f", "date": "2026-01-02", "runs": list(runs)}]}]})
+    assert "| 2.9 times as fast (eager; tcmalloc, huge pages) | not recorded |" in shown(rivals_run(2.99)) and "one run each" in shown(rivals_run(2.99)), shown(rivals_run(2.99))
+    several = shown(rivals_run(2.99), rivals_run(2.5), rivals_run(1.1, valid=False), rivals_run(3.5, allocator="glibc"), rivals_run(5.0, "bert-base"))
+    assert "| 2.5 times as fast (eager; tcmalloc, huge pages) | 5.0 times" in several and "of 1 to 2 runs each" in several, several
+    assert "| 2.0 times as fast (eager; glibc) |" in shown(rivals_run(2.5), rivals_run(2.0, allocator="glibc")), "the memory that suits the rival best"
+    for none in (rivals_run(2.5, skip=1), rivals_run(2.5, allocator="glibc")):
+        assert "times as fast" not in shown(none), "a rival that was not warmed up, or had no tcmalloc"
+
+
+def self_test_of_records():
+    """A recorded row takes the place of a transcribed one, and the count of tests is compared with a build."""
+    row = lambda passed: [{"rows": [{"passed": passed, "failed": 0, "skipped": 1}]}]
+    by_hand = {"command": "c", "date": "2026-01-03", "transcribed": True, "runs": row(9)}
+    recorded = {"command": "d", "date": "2026-01-02", "versions": {"tandem": "abc"}, "runs": row(7)}
+    document = {"subject": "tests", "name": "m", "machine": {"cpu": "x"}, "records": [by_hand, recorded]}
+    assert without_superseded(document) == [recorded] and without_superseded({**document, "records": [by_hand]}) == [by_hand]
+    assert [entry["row"]["passed"] for entry in least_favourable(PAGES["tests"], document)] == [7]
+    found = {"tests": [document]}
+    assert "7 passed, 0 failed, 1 skipped" in readme_tests(found) and "commit abc" in readme_tests(found) and count_transcribed(found) == (1, 2)
+    assert not tests_away(found, 8) and tests_away(found, 9) and tests_away(found, 7)
+    one_seed = {"seeds": 3, "hf_seeds": 1, "within": True}
+    with_spread_of_both(one_seed)
+    assert one_seed["within"] is None
+
+
 def self_test():
-    run = lambda tandem, rival: {"valid": True, "rows": [{"model": "minilm", "type": "bf16", "lengths": "padded", "rival": "torch", "form": "eager", "allocator": "tcmalloc", "tandem": [tandem] * 3, "seconds": [rival] * 3}]}
-    document = {"subject": "rivals", "machine": {"cpu": "x", "class": "avx2", "cores": 2}, "records": [{"command": "c", "date": "2026-01-02", "runs": [run(1.0, 4.0), run(2.0, 4.0), {**run(4.0, 4.0), "valid": False}]}]}
-    tests_on = lambda date, passed: {"subject": "tests", "machine": document["machine"], "records": [{"command": "c", "date": date, "runs": [{"rows": [{"passed": passed, "failed": 0, "skipped": 1}]}]}]}
-    tests = tests_on("2026-01-02", 7)
+    self_test_of_headlines()
+    self_test_of_records()
+    machine = {"cpu": "x", "class": "avx2", "cores": 2}
+    document = {"subject": "rivals", "machine": machine, "records": [{"command": "c", "date": "2026-01-02", "runs": [rivals_run(4.0), rivals_run(2.0), rivals_run(1.0, valid=False)]}]}
+    tests_on = lambda date, passed: {"subject": "tests", "machine": machine, "records": [{"command": "c", "date": date, "runs": [{"rows": [{"passed": passed, "failed": 0, "skipped": 1}]}]}]}
     with tempfile.TemporaryDirectory() as scratch:
         root = pathlib.Path(scratch)
         (root / "docs/results/data").mkdir(parents=True)
         (root / "docs/results/data/rivals.m.json").write_text(json.dumps(document))
-        (root / "docs/results/data/tests.m.json").write_text(json.dumps(tests))
+        (root / "docs/results/data/tests.m.json").write_text(json.dumps(tests_on("2026-01-02", 7)))
         (root / "docs/results/data/tests.old.json").write_text(json.dumps(tests_on("2026-01-01", 5)))
         (root / "README.md").write_text("a\n<!-- results: rivals -->\n<!-- end of results -->\n<!-- results: tests -->\n<!-- end of results -->\n")
         assert differences(root), "nothing was made yet"
@@ -486,6 +646,9 @@ def self_test():
             path.write_text(content)
         (root / "docs/results/old.md").write_text("x")
         assert len(differences(root)) == 1, "a page without data was not noticed"
+        by_hand = {**tests_on("2026-01-01", 5)["records"][0], "command": "d", "transcribed": True}
+        (root / "docs/results/data/tests.old.json").write_text(json.dumps({**tests_on("2026-01-01", 5), "records": [*tests_on("2026-01-01", 5)["records"], by_hand]}))
+        assert any("superseded" in line for line in differences(root)), "a superseded record was not noticed"
     print("make_results: self-test passed")
 
 
@@ -493,11 +656,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--self-test", action="store_true")
+    parser.add_argument("--build", metavar="DIR", help="with --check: compare README's count of tests with those of this build")
     options = parser.parse_args()
     if options.self_test:
         return self_test()
     if options.check:
-        wrong = differences(ROOT)
+        wrong = differences(ROOT) + (tests_away(load(ROOT / "docs/results/data"), tests_of(options.build)) if options.build else [])
         print("\n".join([*wrong, f"make_results: {len(wrong)} differences"]))
         return 1 if wrong else 0
     for path, content in wanted(ROOT).items():

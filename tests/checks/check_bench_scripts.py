@@ -10,7 +10,9 @@ import tempfile
 import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "python/bench")]
+import all_reduce  # noqa: E402
+import compare_comm  # noqa: E402
 import compare_elastic  # noqa: E402
 import compare_failures  # noqa: E402
 import record  # noqa: E402
@@ -76,6 +78,10 @@ def check_record():
             record.keep(path, {"cpu": "x"}, {"command": "tandem bench peak", "date": date, "runs": [{"valid": True, "results": []}]})
         kept = json.loads(path.read_text())
         assert [entry["date"] for entry in kept["records"]] == ["2026-01-02"], "a command recorded again replaces its record"
+        path = pathlib.Path(scratch) / "tests.m.json"
+        path.write_text(json.dumps({"subject": "tests", "records": [{"command": "other", "date": "2026-01-01", "transcribed": True, "runs": [record.counted("1 passed, 0 failed, 0 skipped\n")]}]}))
+        record.keep(path, {"cpu": "x"}, {"command": "scripts/test.sh", "date": "2026-01-02", "runs": [record.counted("2 passed, 0 failed, 0 skipped\n")]})
+        assert [entry["command"] for entry in json.loads(path.read_text())["records"]] == ["scripts/test.sh"], "what was written down by hand of the same thing goes"
 
 
 PROBE = """
@@ -152,7 +158,26 @@ def check_confidence():
     assert compare_elastic.ratio_of(starts, "elastic", "plain") == [1.15, 0.9, 1.5]
 
 
+def check_gloo():
+    """Gloo shows its best round of several starts, and what is recorded says of how many."""
+    told = iter(range(100, 0, -1))
+    run_ranks, compare_comm.run_ranks = compare_comm.run_ranks, lambda hosts, command, timeout: "".join(
+        json.dumps({"what": what, "bytes": size, "column": column, "microseconds": next(told), "torch": "2"}) + "\n" for column in ("gloo", "gloo", "tandem")
+        for what, size in [("all_reduce", size) for size in all_reduce.SIZES[:1]] + [(all_reduce.ALONE, 8)])
+    found, versions = {}, {}
+    all_reduce.start("gloo", found, versions)
+    compare_comm.run_ranks = run_ranks
+    starts = len(all_reduce.WAYS["gloo"])
+    assert starts >= 4 and ["chrt", "--batch", "0"] in all_reduce.WAYS["gloo"]
+    assert found["all_reduce", 8, "gloo"] == [100 - 6 * (starts - 1) - 2], "not the best of all starts and rounds"
+    sizes, all_reduce.SIZES = all_reduce.SIZES, all_reduce.SIZES[:1]
+    rows = list(all_reduce.rows_of(found))
+    all_reduce.SIZES = sizes
+    assert rows[0]["gloo_starts"] == starts and "gloo_starts" not in rows[1] and versions == {"torch": "2"}
+
+
 check_columns()
+check_gloo()
 check_failures()
 check_confidence()
 check_rivals_results()

@@ -24,7 +24,8 @@ for document in DOCUMENTS:
             if path.startswith(TOPS) and not (ROOT / path).exists():
                 findings.append(f"{where}: {path} does not exist")
 findings += make_results.differences(ROOT)
+transcribed, records = make_results.count_transcribed(make_results.load(ROOT / "docs/results/data"))
 for finding in findings:
     print(finding)
-print(f"check_documents: {len(DOCUMENTS)} documents, {len(findings)} findings")
+print(f"check_documents: {len(DOCUMENTS)} documents, {len(findings)} findings; of {records} records {transcribed} were transcribed")
 sys.exit(1 if findings or not DOCUMENTS else 0)
