@@ -96,6 +96,19 @@ std::unique_ptr<Communicator> end_of(CardBoard& board, int rank) {
                               short_waits());
 }
 
+// The job trains until the learner has all of a step. A learner has as long for a gradient as the
+// job for a step, and a slow build takes its time for both.
+void train_job_until_level(Node& job, GradientEngine& engine, StateLearner& learner) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!learner.level_at()) {
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_LT(begin, limit);
+    job.step(engine);
+    const auto step = std::chrono::steady_clock::now() - begin;
+    learner.take(milliseconds(10) + std::chrono::duration_cast<milliseconds>(2 * step));
+  }
+}
+
 // A job of one node that trains, and a node that learns from it.
 class Learners : public ::testing::Test {
  protected:
@@ -111,15 +124,7 @@ class Learners : public ::testing::Test {
     return std::make_unique<StateLearner>(end_of(board, kLearnerRank), node.context, node.model,
                                           *node.optimizer);
   }
-  // The job trains until the learner has all of a step.
-  void train_until_level(StateLearner& learner) {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!learner.level_at()) {
-      ASSERT_LT(std::chrono::steady_clock::now(), limit);
-      job_.step(*engine_);
-      learner.take(milliseconds(10));
-    }
-  }
+  void train_until_level(StateLearner& learner) { train_job_until_level(job_, *engine_, learner); }
 
   Node job_;
   StateSource source_{job_.model};
@@ -135,10 +140,7 @@ TEST_P(LearnersOf, BecomeLevelWhileTheJobTrains) {
   StateSource source(job.model);
   GradientEngine engine(nullptr, job.context, job.model, {.logical_shards = 1, .source = &source});
   const auto learner = learner_of(source, node);
-  while (!learner->level_at()) {
-    job.step(engine);
-    learner->take(milliseconds(10));
-  }
+  train_job_until_level(job, engine, *learner);
   for (int i = 0; i < 3; ++i) job.step(engine);
   ASSERT_TRUE(learner->reach(job.model.step()));
   EXPECT_TRUE(node.equals(job));
