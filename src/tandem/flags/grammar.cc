@@ -377,7 +377,7 @@ std::vector<Given> parse_json_flags(const FlagTable& table, std::string_view tex
   Json values;
   try {
     values = Json::parse(text);
-  } catch (const Json::parse_error& error) {
+  } catch (const Json::exception& error) {  // of syntax, or of a number that no double holds
     raise<ConfigError>("{}: not valid JSON: {}", origin, json_reason(error.what()));
   }
   if (!values.is_object()) {
