@@ -68,12 +68,16 @@ std::string format_rate(double per_second, std::string_view unit) {
   return fmt::format("{:.0f} {}/s", per_second, unit);
 }
 
-// A text of several lines is laid out already.
+// A text of several lines has their beginnings laid out already.
 void print_behind(std::FILE* to, const std::string& prefix, std::string_view text) {
   constexpr std::size_t kIndent = 4;
-  const bool laid_out = text.find('\n') != std::string_view::npos;
-  print(to, fmt::format("{}{}\n", prefix,
-                        laid_out ? std::string(text) : wrapped(text, prefix.size(), kIndent)));
+  std::string lines = prefix;
+  for (std::size_t begin = 0, column = prefix.size(); begin <= text.size(); column = 0) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines += wrapped(text.substr(begin, end - begin), column, kIndent) + "\n";
+    begin = end + 1;
+  }
+  print(to, lines);
 }
 
 }  // namespace

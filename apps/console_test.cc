@@ -232,6 +232,21 @@ TEST(Console, EveryLineOfTheScriptAndTheLibraryIsShort) {
   EXPECT_EQ(count, 10u);
 }
 
+// Such a text has its lines, but may be longer than people's.
+TEST(Console, LinesOfATextThatHasSomeAreShortToo) {
+  Console console({});
+  ::testing::internal::CaptureStderr();
+  console.warning(
+      "The following arguments do not match the ones within the checkpoint directory:\n"
+      "  seed: 1 != 2\n  a_name_of_some_length: a value of some length (from args) != another "
+      "value "
+      "(from trainer_state.json)");
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  std::istringstream lines(said);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(text_columns(line), kLineColumns);
+  EXPECT_THAT(said, HasSubstr("\n  seed: 1 != 2\n  a_name_of_some_length: a value"));
+}
+
 TEST(Console, EveryLineIsAJsonObject) {
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();

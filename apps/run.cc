@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "apps/agent_process.h"
 #include "apps/command/commands.h"
@@ -23,6 +26,8 @@
 
 namespace tandem::apps {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr const char* kText =
     "Starts the workers of a job on this host, watches them, and starts them again, with the "
@@ -95,16 +100,37 @@ launch::Placement place(const launch::RunOptions& options, const Environment& en
   return placement;
 }
 
-// A job that nobody can join has a name of its own, as under torchrun: a UUID.
-void name_job(launch::RunOptions& options) {
+// A job that nobody can join has a name of its own, as under torchrun: a UUID. Returns whether.
+bool name_job(launch::RunOptions& options) {
   const bool alone = options.standalone ||
                      (options.backend == launch::Backend::kStatic && options.max_nodes == 1 &&
                       !options.master_port && options.rdzv_endpoint.empty());
-  if (!alone) return;
+  if (!alone) return false;
   std::string text = fmt::format("{:02x}", fmt::join(rendezvous::make_nonce(), ""));
   for (const std::size_t dash : {8, 13, 18, 23}) text.insert(dash, "-");
   options.rdzv_id = text;
+  return true;
 }
+
+// What the workers' restarts have to know of each other, where no other start can have the job's
+// name: it goes with the agent.
+class RecordFolder {
+ public:
+  explicit RecordFolder(const fs::path& temporary) {
+    std::string path = (temporary / "tandem_records_XXXXXX").native();
+    if (::mkdtemp(path.data()) != nullptr) path_ = path;
+  }
+  ~RecordFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  RecordFolder(const RecordFolder&) = delete;
+  RecordFolder& operator=(const RecordFolder&) = delete;
+  const fs::path& path() const { return path_; }  // empty: it could not be made
+
+ private:
+  fs::path path_;
+};
 
 // Jobs of one host have a secret of their own, so that nobody else's process can meet them.
 std::string job_token(const launch::RunOptions& options, const Environment& environment) {
@@ -145,7 +171,12 @@ int run(const Invocation& invocation) {
     options.log_format = *of_job;
   launch::AgentParts parts = agent_parts(environment, {options.log_format, "tandem run", {}});
   for (const std::string& note : options.notes) parts.log(note);
-  name_job(options);
+  std::optional<RecordFolder> records;
+  parts.inherited.erase("TANDEM_JOB_RECORDS");  // of an agent around this one
+  if (name_job(options)) {
+    records.emplace(parts.temporary);
+    if (!records->path().empty()) parts.inherited["TANDEM_JOB_RECORDS"] = records->path().native();
+  }
   parts.placement = place(options, environment, program.own_job, parts.log);
   if (options.log_format == LogFormat::kJson)
     parts.inherited["TANDEM_LOG_FORMAT"] = enum_name(options.log_format);

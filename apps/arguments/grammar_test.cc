@@ -96,10 +96,27 @@ TEST(Grammar, Bools) {
                     HasSubstr("yes/no, true/false")));
 }
 
+// A message about a value names the flag as it was written, whatever else it is called.
+TEST(Grammar, MessagesSayTheSpellingThatWasGiven) {
+  EXPECT_THAT(error_of({"--evaluation_strategy", "often"}),
+              HasSubstr("argument --evaluation_strategy: invalid choice: 'often'"));
+  EXPECT_THAT(error_of({"--evaluation-strat", "often"}),
+              HasSubstr("argument --evaluation_strategy: "));
+  EXPECT_THAT(error_of({"--eval_strategy", "often"}), HasSubstr("argument --eval_strategy: "));
+  EXPECT_THAT(error_of({"--evaluation_strategy"}), HasSubstr("argument --evaluation_strategy: "));
+  try {
+    parse_json_flags(small_table(), R"({"evaluation_strategy": "often"})", "job.json");
+    ADD_FAILURE() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("argument --evaluation_strategy: "));
+  }
+}
+
 TEST(Grammar, FlagsThatAreTrueByDefaultHaveANegation) {
   EXPECT_EQ(read({"--no_logging_nan_inf_filter"}), (Json{{"logging_nan_inf_filter", false}}));
   EXPECT_EQ(read({"--no-logging-nan-inf-filter"}), (Json{{"logging_nan_inf_filter", false}}));
-  EXPECT_THAT(error_of({"--no_logging_nan_inf_filter=true"}), HasSubstr("takes no value"));
+  EXPECT_THAT(error_of({"--no_logging_nan_inf_filter=true"}),
+              HasSubstr("argument --no_logging_nan_inf_filter: takes no value"));
   EXPECT_THAT(error_of({"--no_do_train"}), HasSubstr("unknown argument"));
 }
 

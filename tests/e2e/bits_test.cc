@@ -2,6 +2,7 @@
 // (docs/numerics.md).
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <numeric>
 #include <thread>
@@ -294,6 +295,20 @@ TEST_F(Bits, TerminatedDuringAnEvaluationEndsAtOnce) {
   EXPECT_FALSE(fs::exists(path("evaluated") / "eval_results.json"));
   for (const auto& entry : fs::directory_iterator(path("evaluated")))
     EXPECT_EQ(entry.path().filename().native().find(".tmp-"), std::string::npos) << entry.path();
+}
+
+// Reading is no computation that looks whether it should end. Nobody writes into this pipe, so it
+// stands for a file of any size.
+TEST_F(Bits, TerminatedInADataFileEndsAtOnce) {
+  const fs::path data = path("data.json");
+  ASSERT_EQ(::mkfifo(data.c_str(), 0600), 0);
+  Process process(train_command("out", {"--train_file", data.native()}),
+                  {{"OMP_NUM_THREADS", "1"}});
+  while (process.running() && process.out_so_far().find("model:") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // from there to the pipe
+  expect_to_end_at_once(process);
+  EXPECT_FALSE(fs::exists(path("out") / "model.safetensors"));
 }
 
 // An evaluation between two steps is no reason to wait: it is given up, on ranks too that no signal

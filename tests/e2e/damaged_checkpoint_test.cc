@@ -7,7 +7,9 @@ namespace tandem::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class DamagedCheckpoint : public JobTest {
  protected:
@@ -82,6 +84,31 @@ TEST_F(DamagedCheckpoint, IsNoticedWhenFilesAreMissingOrShort) {
   EXPECT_THAT(run(job("out", resume), {}).err, HasSubstr("it has 1000 bytes, "));
   fs::remove(checkpoint / "optimizer.pt");
   EXPECT_THAT(run(job("out", resume), {}).err, HasSubstr("optimizer.pt' is missing"));
+}
+
+// Every checkpoint is written with a manifest: one without it, or with one that does not list what
+// is read, may be damaged, and nobody would notice.
+TEST_F(DamagedCheckpoint, ThatNothingCanTellIsNamedUnchecked) {
+  const std::string unchecked = "whether its files are as they were written is not checked";
+  run_ok(job("whole"));
+  EXPECT_THAT(run_ok(job("whole")).err, Not(HasSubstr(unchecked)));
+  const std::pair<const char*, const char*> kManifests[] = {
+      {nullptr, "checkpoint-12' has no manifest.json"},
+      {R"({"files": {}})",
+       "manifest.json' does not list model.safetensors, optimizer.pt, tandem_state.json, "
+       "trainer_state.json"}};
+  for (const auto& [manifest, reason] : kManifests) {
+    SCOPED_TRACE(reason);
+    const fs::path checkpoint = copy_of("whole", "out") / "checkpoint-12";
+    fs::remove(checkpoint / "manifest.json");
+    if (manifest != nullptr) write_file(checkpoint / "manifest.json", manifest);
+    flip_a_bit(checkpoint / "model.safetensors");
+    EXPECT_THAT(run_ok(job("out")).err, AllOf(HasSubstr(reason), HasSubstr(unchecked)));
+    const Words named = {"--resume_from_checkpoint", checkpoint.native()};
+    EXPECT_THAT(run_ok(job("other", named)).err, AllOf(HasSubstr(reason), HasSubstr(unchecked)));
+    fs::remove_all(path("out"));
+    fs::remove_all(path("other"));
+  }
 }
 
 }  // namespace

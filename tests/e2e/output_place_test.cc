@@ -116,5 +116,35 @@ TEST_F(OutputPlaceOfAJob, OverwriteIsOfTheFirstStart) {
   EXPECT_THAT(early.out + early.err, Not(HasSubstr("Checkpoint detected")));
 }
 
+// tandem run draws the name of a job that nobody can join: a later start never has it.
+TEST_F(OutputPlaceOfAJob, NothingStaysOfANameThatNobodyGave) {
+  const Words alone = {kProgram, "run", "--standalone", "--nproc-per-node", "1"};
+  Words words = train_command("output");
+  words.erase(words.begin());
+  words.front() += ".py";
+  fs::create_directories(path("temporary"));
+  const Variables variables = {{"OMP_NUM_THREADS", "1"}, {"TMPDIR", path("temporary").native()}};
+  run_ok(with(alone, words), variables);
+  words.insert(words.end(), {"--seed", "no number"});
+  EXPECT_NE(run(with(alone, words), variables).exit_code, 0);
+  for (const fs::path& file : list_directory(path("")))
+    EXPECT_EQ(file.filename().native().find(".tandem-job"), std::string::npos) << file;
+  EXPECT_THAT(list_directory(path("temporary")), ::testing::IsEmpty());
+
+  // Its restarts know of each other nevertheless.
+  const Words overwriting = train_command("output", {"--overwrite_output_dir"});
+  const Words restarted = {
+      kProgram,
+      "run",
+      "--standalone",
+      "--max-restarts",
+      "1",
+      "--no-python",
+      "/bin/sh",
+      "-c",
+      fmt::format("'{}'; [ $TORCHELASTIC_RESTART_COUNT = 1 ]", fmt::join(overwriting, "' '"))};
+  EXPECT_THAT(run_ok(restarted, variables).out, HasSubstr("this is a restart"));
+}
+
 }  // namespace
 }  // namespace tandem::testing

@@ -239,6 +239,22 @@ INSTANTIATE_TEST_SUITE_P(Tasks, TaskQuantization,
                          ::testing::Values("run_ner", "run_glue", "run_classification"),
                          [](const auto& task) { return std::string(task.param); });
 
+// With slow kernels and many questions the metric of the f32 model alone takes a while.
+TEST_F(Quantization, TerminatedInItEndsAtOnce) {
+  train_f32();
+  Process process(quantize_command("f32", "int8",
+                                   {"--validation_file", (kDemo / "train.json").native(),
+                                    "--max_eval_samples", "6000", "--quantization_approach",
+                                    "dynamic", "--per_device_eval_batch_size", "1"}),
+                  {{"OMP_NUM_THREADS", "1"}, {"TANDEM_KERNELS", "reference"}});
+  while (process.running() && process.out_so_far().find("*** Quantization") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  expect_to_end_at_once(process);
+  EXPECT_FALSE(fs::exists(path("int8") / "model.safetensors"));
+  for (const fs::path& file : list_directory(path("int8")))
+    EXPECT_EQ(file.filename().native().find(".tmp-"), std::string::npos) << file;
+}
+
 TEST_F(Quantization, AnImpossibleToleranceEndsWithTheNumbersAndTheBestModelAside) {
   train_f32();
   const ProcessResult result = run(

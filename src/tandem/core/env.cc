@@ -175,6 +175,9 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"TANDEM_IFNAME",
      "network interfaces for connections between hosts, for example ib0,eth0 or ^docker0; comes "
      "before CCL_KVS_IFACE and GLOO_SOCKET_IFNAME"},
+    {"TANDEM_JOB_RECORDS",
+     "folder in which tandem run keeps what the restarts of a job without a name have to know of "
+     "each other; set by it alone"},
     {"TANDEM_JOB_TOKEN", "a secret that every rank of the job must know; empty: none"},
     {"TANDEM_JOB_TOKEN_FILE", "file with the secret, read where TANDEM_JOB_TOKEN is not set"},
     {"TANDEM_KERNELS", "forces kernels, for example gemm=reference,attention=avx2"},

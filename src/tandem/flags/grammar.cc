@@ -44,6 +44,14 @@ std::vector<Spelling> spellings_of(const FlagTable& table) {
   return spellings;
 }
 
+// The flag under the name that was written: messages about its value say that one. Valid as long as
+// the spelling.
+Flag as_spelled(const Spelling& spelling) {
+  Flag flag = *spelling.flag;
+  flag.name = spelling.name;
+  return flag;
+}
+
 // The spelling itself, or the only meaning that begins with `name`. Throws for an ambiguous prefix.
 const Spelling* find_spelling(const std::vector<Spelling>& spellings, std::string_view name) {
   std::vector<const Spelling*> candidates;
@@ -353,11 +361,11 @@ std::vector<Given> parse_command_line(const FlagTable& table,
       i = end;
       continue;
     }
-    const Flag& flag = *spelling->flag;
-    Given given{&flag, spelling->name, Json(false)};
+    const Flag flag = as_spelled(*spelling);
+    Given given{spelling->flag, spelling->name, Json(false)};
     if (spelling->negated) {
-      if (has_inline_value) bad_argument(flag, fmt::format("--{} takes no value", spelling->name));
-      given.spelled = flag.name;
+      if (has_inline_value) bad_argument(flag, "takes no value");
+      given.spelled = spelling->flag->name;
     } else if (has_inline_value) {
       given.value = value_from_words(flag, std::vector<std::string>{word.substr(equals + 1)});
     } else {
@@ -377,7 +385,7 @@ std::vector<Given> parse_json_flags(const FlagTable& table, std::string_view tex
   Json values;
   try {
     values = Json::parse(text);
-  } catch (const Json::parse_error& error) {
+  } catch (const Json::exception& error) {  // of syntax, or of a number that no double holds
     raise<ConfigError>("{}: not valid JSON: {}", origin, json_reason(error.what()));
   }
   if (!values.is_object()) {
@@ -395,7 +403,7 @@ std::vector<Given> parse_json_flags(const FlagTable& table, std::string_view tex
     if (found == spellings.end()) {
       unknown.push_back("--" + name);
     } else if (!value.is_null()) {
-      add_given(all, {found->flag, found->name, value_from_json(*found->flag, value)});
+      add_given(all, {found->flag, found->name, value_from_json(as_spelled(*found), value)});
     }
   }
   if (!unknown.empty()) {

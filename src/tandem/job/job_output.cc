@@ -36,6 +36,16 @@ void require_writable(const fs::path& directory) {
   }
 }
 
+// Damage in a file that no manifest lists would change the results without a word.
+void warn_of_unchecked(const fs::path& checkpoint, Console& console) {
+  if (const auto what = trainer::find_unchecked(checkpoint)) {
+    console.warning(fmt::format(
+        "{}: whether its files are as they were written is not checked, and the run goes on from "
+        "them as they are",
+        *what));
+  }
+}
+
 // The newest checkpoint whose files are as they were written. Damaged ones in front of it are set
 // aside, so that the rotation does not keep them for the newest.
 std::optional<fs::path> newest_whole_checkpoint(const fs::path& output_dir,
@@ -54,6 +64,7 @@ std::optional<fs::path> newest_whole_checkpoint(const fs::path& output_dir,
           "now '{}'",
           what, checkpoint.native(), trainer::set_checkpoint_aside(path, "damaged").native()));
     }
+    warn_of_unchecked(checkpoint, console);
     return checkpoint;
   }
   if (damaged.empty()) return std::nullopt;
@@ -64,9 +75,9 @@ std::optional<fs::path> newest_whole_checkpoint(const fs::path& output_dir,
 }
 
 // A checkpoint that was named: damage is an error, with the newest older one that could be taken.
-void require_whole_checkpoint(const fs::path& checkpoint) {
+void require_whole_checkpoint(const fs::path& checkpoint, Console& console) {
   const auto damage = trainer::find_damage(checkpoint);
-  if (!damage) return;
+  if (!damage) return warn_of_unchecked(checkpoint, console);
   const fs::path named = checkpoint.has_filename() ? checkpoint : checkpoint.parent_path();
   const auto step = trainer::checkpoint_step(named);
   std::string advice = "restore it from a copy";
@@ -136,7 +147,7 @@ bool is_left_over(const std::string& name) {
 std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments& training,
                                                const OutputPlace& place, Console& console) {
   if (training.resume_from_checkpoint) {
-    if (training.do_train) require_whole_checkpoint(*training.resume_from_checkpoint);
+    if (training.do_train) require_whole_checkpoint(*training.resume_from_checkpoint, console);
     return fs::path(*training.resume_from_checkpoint);
   }
   const fs::path output_dir = training.output_dir;

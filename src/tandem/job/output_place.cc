@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
+#include <functional>
 
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
@@ -79,14 +80,20 @@ std::string without_numbers(const std::string& name) {
   return text;
 }
 
-fs::path record_file(const fs::path& output_dir, const std::string& job) {
+// `agents`: the folder that goes with the agent of a job whose name no other start can have. There
+// the place is part of the name, for a script may run several jobs.
+fs::path record_file(const fs::path& output_dir, const std::string& job,
+                     const std::optional<std::string>& agents) {
+  const fs::path beside = plain(output_dir).parent_path();
+  if (agents)
+    return fs::path(*agents) / fmt::format("{:016x}", std::hash<std::string>{}(beside.native()));
   std::string name = job;
   for (char& c : name) {
     const bool plain_character =
         std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '.' || c == '_';
     if (!plain_character) c = '_';
   }
-  return plain(output_dir).parent_path() / fmt::format(".tandem-job-{}", name);
+  return beside / fmt::format(".tandem-job-{}", name);
 }
 
 struct Record {
@@ -189,7 +196,7 @@ OutputPlace::OutputPlace(Request& request, const Environment& environment,
   arguments_ = others.lines();
   if (communicator.rank() == 0) {
     if (const auto job = job_name(environment, host_name())) {
-      file_ = record_file(own, *job);
+      file_ = record_file(own, *job, environment.get("TANDEM_JOB_RECORDS"));
       look_back(request, console);
     }
     output_dir_ = request.arguments.training.output_dir;

@@ -28,7 +28,8 @@ bool only_dates_differ(const std::filesystem::path& one, const std::filesystem::
 void set_output_dir(Request& request, const std::string& output_dir);
 
 // What rank 0 knows of the job's earlier starts, from a file beside output_dir
-// (`.tandem-job-NAME`): where it writes and what it was asked for.
+// (`.tandem-job-NAME`): where it writes and what it was asked for. Where tandem run drew the name
+// at random the file lies in a folder that goes with its agent (TANDEM_JOB_RECORDS).
 class OutputPlace {
  public:
   // Every rank takes rank 0's output_dir into `request`; rank 0 takes that of an earlier start of

@@ -1,7 +1,10 @@
 #include "tandem/tasks/feature_cache.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,6 +21,33 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kExtension = ".features";
+
+// Who writes into a folder holds its lock with the others who do, and who removes what killed
+// writers left holds it alone. The kernel gives it back when its holder ends, however it ends.
+class WritersLock {
+ public:
+  // Waits for a moment at most: nobody holds it alone for longer than it takes to list the folder.
+  static WritersLock of_writer(const fs::path& folder) { return {folder, LOCK_SH}; }
+  // Not held while somebody writes, and where the file system has no locks.
+  static WritersLock alone(const fs::path& folder) { return {folder, LOCK_EX | LOCK_NB}; }
+  ~WritersLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  WritersLock(const WritersLock&) = delete;
+  WritersLock& operator=(const WritersLock&) = delete;
+  bool held() const { return held_; }
+
+ private:
+  WritersLock(const fs::path& folder, int operation) {
+    constexpr int kFlags = O_CREAT | O_NOFOLLOW | O_CLOEXEC;
+    const fs::path path = folder / ".writers";
+    descriptor_ = ::open(path.c_str(), O_RDWR | kFlags, 0666);
+    if (descriptor_ < 0) descriptor_ = ::open(path.c_str(), O_RDONLY | kFlags, 0666);  // another's
+    held_ = descriptor_ >= 0 && ::flock(descriptor_, operation) == 0;
+  }
+  int descriptor_ = -1;
+  bool held_ = false;
+};
 
 // Which build this is: its features may differ from those of the one before.
 std::string program_identity() {
@@ -88,10 +118,12 @@ void FeatureCache::find_or_keep(std::string_view data_key, const Steps& steps) {
                                       tokenizer_key(tokenizer_directory_));
   const std::string digest = hub::sha256(std::as_bytes(std::span(key)));
   const fs::path path = *folder_ / (digest.substr(0, 32) + std::string(kExtension));
+  if (const auto lock = WritersLock::alone(*folder_); lock.held()) remove_abandoned_files(*folder_);
   if (find(path, key, steps)) return;
   steps.make();
   try {
     fs::create_directories(*folder_);
+    const auto lock = WritersLock::of_writer(*folder_);
     // What find() would not have. Another pod's of the same key, made meanwhile, stays.
     if (replaces_) fs::remove(path);
     steps.write(path, key);
@@ -142,7 +174,8 @@ void FeatureCache::remove_oldest() const {
       bytes += file.bytes;
     } else if (file.path.filename().string().find(".tmp-") != std::string::npos &&
                file.used < yesterday) {
-      fs::remove(file.path, error);  // of a writer that was killed
+      // Of a writer that was killed, where the file system has no locks to tell so at once.
+      fs::remove(file.path, error);
     }
   }
   std::sort(files.begin(), files.end(),

@@ -2,8 +2,11 @@
 // as it should be.
 #include "tandem/tasks/feature_cache.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <set>
 #include <thread>
@@ -59,7 +62,8 @@ class FeatureCacheTest : public ::testing::Test {
 
   std::vector<fs::path> files() const {
     std::vector<fs::path> found;
-    for (const auto& entry : fs::directory_iterator(folder_)) found.push_back(entry.path());
+    for (const auto& entry : fs::directory_iterator(folder_))
+      if (entry.path().extension() == ".features") found.push_back(entry.path());
     return found;
   }
 
@@ -209,6 +213,21 @@ TEST_F(FeatureCacheTest, WhatWasUsedLongestAgoMakesRoom) {
   EXPECT_FALSE(fs::exists(folder_ / "a.features.tmp-1")) << "left by a writer that was killed";
   EXPECT_TRUE(fs::exists(folder_ / "b.features.tmp-2"));
   EXPECT_TRUE(fs::exists(folder_ / "of a person.txt"));
+}
+
+TEST_F(FeatureCacheTest, WhatKilledWritersLeftGoesAtTheNextStart) {
+  get();
+  const fs::path left = folder_ / "a.features.tmp-0123456789abcdef";
+  write_file(left, "half of it");
+  {  // A job that writes may be its writer.
+    const int writer = ::open((folder_ / ".writers").c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(::flock(writer, LOCK_SH), 0);
+    get();
+    EXPECT_TRUE(fs::exists(left));
+    ::close(writer);
+  }
+  EXPECT_THAT(get(), ElementsAre(HasSubstr("features come from ")));
+  EXPECT_FALSE(fs::exists(left));
 }
 
 TEST(FeatureCacheFolder, IsBesideTheOtherCaches) {

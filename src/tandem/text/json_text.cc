@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tandem/core/json.h"
+#include "tandem/core/python_json.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::text {
@@ -54,11 +55,10 @@ std::string describe_json_error(std::string_view text, std::size_t begin, std::s
   }
   ErrorCatcher catcher;
   if (nlohmann::json::sax_parse(part.begin(), part.end(), &catcher)) return {};
-  // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error while parsing
-  // …"
-  const std::size_t colon = catcher.what.find(": ");
-  const std::string reason =
-      colon == std::string::npos ? catcher.what : catcher.what.substr(colon + 2);
+  // "parse error at line 1, column 5: syntax error while parsing …" says the place first, a number
+  // that is too large ("number overflow parsing '1e999'") does not.
+  std::string_view reason = json_reason(catcher.what);
+  if (reason.starts_with("parse error at ")) reason = reason.substr(reason.find(": ") + 2);
   const std::size_t byte = std::min(part.size(), std::max<std::size_t>(catcher.byte, 1) - 1);
   return fmt::format("{}: {}", describe_position(text, begin + byte), reason);
 }

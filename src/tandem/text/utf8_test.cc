@@ -94,5 +94,15 @@ TEST(JsonText, NamesLineAndColumn) {
   EXPECT_NE(describe_json_error(""), "");
 }
 
+// Errors of the library's parser are of two kinds, and only one of them begins with a place.
+TEST(JsonText, SaysTheReasonAlone) {
+  const std::string syntax = describe_json_error("{]");
+  EXPECT_TRUE(syntax.starts_with("line 1, column 2 (byte 1): syntax error while parsing"))
+      << syntax;
+  EXPECT_EQ(describe_json_error("{\"a\":\n 1e999}"),
+            "line 2, column 6 (byte 11): number overflow parsing '1e999'");
+  EXPECT_EQ(describe_json_error("[\"a: b\", 1e999]").find("json.exception"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tandem::text

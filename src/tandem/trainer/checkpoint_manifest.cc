@@ -1,8 +1,10 @@
 #include "tandem/trainer/checkpoint_manifest.h"
 
+#include <fmt/ranges.h>
 #include <zlib.h>
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "tandem/core/error.h"
@@ -18,6 +20,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr std::string_view kManifestFile = "manifest.json";
+constexpr std::string_view kOwnFile = "tandem_state.json";  // only tandem's checkpoints have it
 
 struct FileSum {
   std::uint64_t bytes = 0;
@@ -68,6 +71,14 @@ std::optional<std::map<std::string, FileSum>> parse_manifest(const std::string& 
   return files;
 }
 
+// Whether a run that goes on from a checkpoint reads the file: state, weights, optimizer. Weights
+// may be of several files with an index.
+bool is_read_on_resuming(std::string_view name) {
+  return name == kOwnFile || name == "trainer_state.json" || name == "optimizer.pt" ||
+         name.ends_with(".safetensors") || name.ends_with(".index.json") ||
+         name.starts_with("pytorch_model");
+}
+
 }  // namespace
 
 void write_manifest(const fs::path& directory) {
@@ -91,6 +102,24 @@ std::optional<std::string> find_damage(const fs::path& directory) {
     if (auto damage = damage_of(directory / name, sum)) return damage;
   }
   return std::nullopt;
+}
+
+std::optional<std::string> find_unchecked(const fs::path& directory) {
+  if (!is_there(directory / kOwnFile)) return std::nullopt;
+  const auto text = read_file_if_exists(directory / kManifestFile);
+  if (!text) {
+    return fmt::format("'{}' has no {}, with which every checkpoint is written", directory.native(),
+                       kManifestFile);
+  }
+  const auto files = parse_manifest(*text);
+  std::set<std::string> unlisted;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (is_read_on_resuming(name) && !(files && files->contains(name))) unlisted.insert(name);
+  }
+  if (unlisted.empty()) return std::nullopt;
+  return fmt::format("'{}' does not list {}", (directory / kManifestFile).native(),
+                     fmt::join(unlisted, ", "));
 }
 
 void require_undamaged(const fs::path& directory) {

@@ -29,7 +29,7 @@ class Differences {
  private:
   void add(std::string_view name, const std::string& ours, const std::string& theirs,
            std::string_view file) {
-    text_ += fmt::format("\n\t{}: {} (from args) != {} (from {})", name, ours, theirs, file);
+    text_ += fmt::format("\n  {}: {} (from args) != {} (from {})", name, ours, theirs, file);
   }
   std::string text_;
 };
@@ -94,7 +94,7 @@ std::string resume_differences(const fs::path& checkpoint, const TrainerState& s
     }
   }
   if (!differences.text().empty()) {
-    text += "The following arguments do not match the ones within the checkpoint directory: " +
+    text += "The following arguments do not match the ones within the checkpoint directory:" +
             differences.text();
   }
   return text;
