@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "tandem/tasks/job_task.h"
 
@@ -12,5 +13,9 @@ namespace tandem::job {
 // a fingerprint of what the tokenizer made of the data to train on, to evaluate and to predict.
 // Throws IoError.
 std::string describe_inputs(const tasks::JobTask& task, const std::string& train_fingerprint);
+
+// Such lines, to be sent to who tells what differs: of a long value the beginning, and its hash, so
+// that lines differ as before. At most 32 KB: the last lines of more are left out.
+std::string shortened(std::string_view lines);
 
 }  // namespace tandem::job
