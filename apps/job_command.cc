@@ -35,6 +35,7 @@
 #include "tandem/job/job.h"
 #include "tandem/job/world.h"
 #include "tandem/launch/failure.h"
+#include "tandem/rendezvous/exchange.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/rendezvous/pmi.h"
 
@@ -68,14 +69,16 @@ void handle_record_request(int) { comm::request_flight_records(); }
 }
 
 job::World join_world(const Environment& environment, const trainer::TrainingArguments& training,
-                      const Voice& voice) {
+                      const Voice& voice, bool& meets) {
   const CommunicationLog level = communication_log(environment);
   return job::join_world(environment, training,
                          {.log = log_printer(level, voice),
                           .tell_place = level == CommunicationLog::kInfo,
-                          .on_failure = [environment, voice](const std::string& message) {
-                            end_after_failure(environment, voice, message);
-                          }});
+                          .meets = [&meets] { meets = true; },
+                          .on_failure =
+                              [environment, voice](const std::string& message) {
+                                end_after_failure(environment, voice, message);
+                              }});
 }
 
 // Rank 0 says it, and no rank ends before: a launcher ends all ranks as soon as one has. Each
@@ -163,8 +166,12 @@ bool let_rank_0_speak(const Environment& environment, const std::atomic<bool>* e
   try {
     // A worker of an elastic job has no rank yet, only its place on its host.
     const bool elastic = environment.get("TANDEM_AGENT").has_value();
-    rank = elastic ? environment.get_int("RANK", 0, 1 << 20).value_or(0)
-                   : rendezvous::identify(environment).rank;
+    if (elastic) {
+      rank = environment.get_int("RANK", 0, 1 << 20).value_or(0);
+    } else if (const auto identity = rendezvous::identify(environment);
+               identity.ended_by_launcher) {
+      rank = identity.rank;
+    }
   } catch (const Error&) {  // who this process is cannot be known either: it speaks at once
   }
   for (std::chrono::milliseconds waited{0}; rank > 0 && waited < kRank0AndItsLauncher;
@@ -185,7 +192,23 @@ void leave_reason(const Environment& environment, std::string_view reason) {
   }
 }
 
-int run_job(const JobCommand& command, const Invocation& invocation,
+void tell_ranks_of_current_error(const Environment& environment, const Voice& voice) noexcept {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    try {
+      if (environment.get("TANDEM_AGENT")) return;
+      rendezvous::ExchangeOptions options;
+      options.late_ranks = rendezvous::kLateRanks;
+      options.log = [&voice](const std::string& line) { say(voice, line); };
+      rendezvous::tell_of_failure(rendezvous::identify(environment), error.what(), options);
+    } catch (const std::exception&) {  // who this process is cannot be known
+    }
+  } catch (...) {
+  }
+}
+
+int run_job(const JobCommand& command, const Invocation& invocation, bool& meets,
             std::span<const models::Family* const> families) {
   const Environment& environment = invocation.environment;
   const auto arguments = command.arguments();
@@ -203,7 +226,7 @@ int run_job(const JobCommand& command, const Invocation& invocation,
   StopSignals signals(voice);
   std::signal(SIGUSR1, handle_record_request);
   std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training
-  const job::World world = join_world(environment, request.arguments.training, voice);
+  const job::World world = join_world(environment, request.arguments.training, voice, meets);
   const LostMappings lost([&](const std::string& message) {
     end_without_volume(environment, voice, *world.communicator, message);
   });

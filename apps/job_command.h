@@ -9,6 +9,7 @@
 
 #include "apps/arguments/job_commands.h"
 #include "apps/command/commands.h"
+#include "apps/command/voice.h"
 #include "tandem/models/family.h"
 
 namespace tandem::apps {
@@ -21,9 +22,13 @@ bool let_rank_0_speak(const Environment& environment, const std::atomic<bool>* e
 
 // Runs the job that the words ask for and returns the process's exit code: 0; 1 when no int8 model
 // is good enough; 128 + the signal that stopped it. `families`: those that a model may be of.
-// Errors are thrown after the other ranks have been told.
-int run_job(const JobCommand& command, const Invocation& invocation,
+// Errors are thrown after the other ranks have been told; before `meets` is true they have not.
+int run_job(const JobCommand& command, const Invocation& invocation, bool& meets,
             std::span<const models::Family* const> families = models::families());
+
+// In a catch block, before the ranks have met: goes to the meeting to tell the others, unless who
+// started them ends them all.
+void tell_ranks_of_current_error(const Environment& environment, const Voice& voice) noexcept;
 
 // For the agent that started this process, and whoever reads such files: why a job failed.
 void leave_reason(const Environment& environment, std::string_view reason);

@@ -186,6 +186,7 @@ int run_command(const Command& command, const Invocation& asked) {
   const Environment told = with_log_format(command, asked);
   const Invocation invocation{asked.words, is_job(command) ? told : asked.environment};
   const JobCommand* const job = find_job_command(command.name);
+  bool meets = false;
   try {
     const auto& words = invocation.words;
     const bool asks_help = std::any_of(words.begin(), words.end(), [](const std::string& word) {
@@ -202,10 +203,14 @@ int run_command(const Command& command, const Invocation& asked) {
       under_agent.insert(under_agent.begin(), fmt::format("{}.py", command.name));
       return run({std::move(under_agent), invocation.environment});
     }
-    return job != nullptr ? run_job(*job, invocation) : command.run(invocation);
+    return job != nullptr ? run_job(*job, invocation, meets) : command.run(invocation);
   } catch (...) {
     if (is_job(command)) leave_current_reason(invocation.environment);
     const int code = explain_current_error(command, told);
+    if (job != nullptr && !meets) {
+      std::fflush(nullptr);
+      tell_ranks_of_current_error(invocation.environment, voice_of(told));
+    }
     // mpirun waits for every rank; one that is stopped or out of reach must not keep it.
     if (job != nullptr && code != 0) rendezvous::end_job(invocation.environment, code);
     return code;

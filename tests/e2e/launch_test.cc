@@ -1,11 +1,13 @@
 // Jobs of several ranks under the launchers people use, and what happens when a rank is missing,
 // wrong or dies.
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <cstdlib>
 #include <thread>
 
 #include "e2e/job.h"
+#include "tandem/core/error.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::testing {
@@ -165,6 +167,57 @@ TEST_F(Launch, ARankThatFailsEndsTheOthers) {
   EXPECT_NE(second.exit_code, 0);
   EXPECT_NE((first.err + second.err).find("command line"), std::string::npos)
       << first.err << second.err;
+}
+
+// Ranks that nobody's launcher ends: who fails before the meeting says so there, to those that come
+// later too.
+TEST_F(Launch, ARankThatFailsInItsFlagsEndsTheOthers) {
+  for (const int wrong : {0, 1}) {
+    const int port = free_port();
+    std::vector<std::unique_ptr<Process>> ranks(3);
+    for (const int rank : {wrong, 1 - wrong, 2}) {
+      Words command = train_command("job");
+      if (rank == wrong) command.insert(command.end(), {"--learning_rate", "fast"});
+      ranks[static_cast<std::size_t>(rank)] =
+          std::make_unique<Process>(command, rank_variables(rank, 3, port));
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+      const ProcessResult result =
+          ranks[static_cast<std::size_t>(rank)]->wait(std::chrono::seconds(60));
+      const std::string words = unwrapped(result.err);
+      EXPECT_EQ(result.exit_code, rank == wrong ? 2 : 200) << words;
+      EXPECT_NE(words.find("learning_rate"), std::string::npos) << words;
+      if (rank == wrong) continue;
+      EXPECT_NE(words.find(fmt::format("rank {} (", wrong)), std::string::npos) << words;
+      EXPECT_NE(words.find("failed before the ranks had met"), std::string::npos) << words;
+    }
+  }
+}
+
+TEST_F(Launch, AWrongFlagOfOneProcessWaitsForNobody) {
+  const ProcessResult result = run(train_command("alone", {"--learning_rate", "fast"}));
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_EQ(result.err.find("stays"), std::string::npos) << result.err;
+}
+
+TEST_F(Launch, RanksMeetAtAnAddressOfIPv6) {
+  try {
+    rendezvous::listen_tcp(true, 0, AF_INET6);
+  } catch (const Error& error) {
+    GTEST_SKIP() << "needs IPv6: " << error.what();
+  }
+  const int port = free_port();
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (const int rank : {0, 1}) {
+    Variables variables = rank_variables(rank, 2, port);
+    variables["MASTER_ADDR"] = rank == 0 ? "::1" : "[::1]";
+    ranks.push_back(
+        std::make_unique<Process>(train_command("ipv6", {"--ddp_timeout", "60"}), variables));
+  }
+  for (auto& rank : ranks) {
+    const ProcessResult result = rank->wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  }
 }
 
 TEST_F(Launch, WorldSizesThatDisagree) {

@@ -1,6 +1,7 @@
 // One agent at a time, by hand: the order of a few messages that everything else rests on.
 #include "tandem/membership/agent.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -216,6 +217,73 @@ TEST(Agent, RefusesOtherKernelsAndGoesOn) {
   EXPECT_THAT(answers[0].reason, HasSubstr("'amx'"));
   EXPECT_THAT(answers[0].reason, HasSubstr("avx2"));
   EXPECT_EQ(agent.phase(), Agent::Phase::kRunning);
+}
+
+// A host with another command line, which says at first no more than that it is another.
+Ask other_inputs(std::string inputs) {
+  Ask ask{{"n9", {"amx"}, {}, 4, std::move(inputs)}, {0, 1, false}};
+  ask.who.files[0] = 1;
+  return ask;
+}
+
+AgentOptions with_inputs(AgentOptions options) {
+  options.job.inputs = options.who.inputs = "learning_rate=0.5\nseed=1\n";
+  return options;
+}
+
+TEST(Agent, TellsWhichLinesDifferAndRemembersWhoWasRefused) {
+  Agent founder(with_inputs(options(1, {2, 4})), kRules, {0, 1, false}, kStart);
+  founder.receive(kStart, {9, "a9"}, other_inputs(""));
+  EXPECT_EQ(sent<Told>(founder).at(0).verdict, Verdict::kShow);
+  EXPECT_TRUE(founder.refused().empty());
+  const Ask shown = other_inputs("learning_rate=0.1\nseed=1\n");
+  for (int round = 0; round < 2; ++round) {
+    founder.receive(kStart, {9, "a9"}, shown);
+    std::vector<Order> orders = founder.take_orders();
+    std::vector<Refused> refused;
+    for (const Order& order : orders)
+      if (const auto* one = std::get_if<Refused>(&order)) refused.push_back(*one);
+    ASSERT_EQ(refused.size(), round == 0 ? 1u : 0u);  // said once
+  }
+  const std::string& reason = founder.refused().at("n9");
+  EXPECT_THAT(reason, HasSubstr("learning_rate: 0.5 on the job's hosts, 0.1 on n9"));
+  EXPECT_THAT(reason, testing::Not(HasSubstr("seed")));
+  EXPECT_THAT(founder.waiting_for(), HasSubstr("1 are here; n9 was refused"));
+  Ask mended = shown;
+  mended.who.files = {};
+  founder.receive(kStart, {10, "a9"}, mended);
+  EXPECT_TRUE(founder.refused().empty());
+}
+
+TEST(Agent, ShowsItsInputsToWhoAsks) {
+  Agent agent(with_inputs(options(2, {1, 4})), kRules, {0, 1, false}, kStart);
+  agent.wake(kStart);
+  EXPECT_EQ(sent<Ask>(agent).at(0).who.inputs, "");
+  agent.receive(kStart, {1, "n1"}, Told{Verdict::kShow, "", 0, std::nullopt});
+  EXPECT_EQ(sent<Ask>(agent).at(0).who.inputs, "learning_rate=0.5\nseed=1\n");
+}
+
+// It may itself be the one that differs.
+TEST(Agent, RefusesNobodyBeforeItIsInTheJob) {
+  Agent agent(with_inputs(options(2, {1, 4})), kRules, {0, 1, false}, kStart);
+  agent.receive(kStart, {9, "a9"}, other_inputs("learning_rate=0.1\n"));
+  EXPECT_EQ(sent<Told>(agent).at(0).verdict, Verdict::kWait);
+  EXPECT_TRUE(agent.refused().empty());
+}
+
+// What others send is for a terminal in the end, and has bounds.
+TEST(Rules, AHostileReasonIsBoundedAndPrintable) {
+  std::string lines = "seed=\x1b[2J\r\n";
+  while (lines.size() < 30000) lines += fmt::format("k{}=v\n", lines.size());
+  lines += "z=" + std::string(2000, 'x');
+  Ask ask = other_inputs(lines);
+  ask.who.name = std::string("n\x1b") + "9\n";
+  const std::string reason = kRules.refusal(with_inputs(options(1, {2, 4})).job, ask.who);
+  EXPECT_THAT(reason, HasSubstr("n?9?"));
+  EXPECT_EQ(reason.find_first_of("\x1b\r"), std::string::npos);
+  EXPECT_LT(reason.size(), 9000u);
+  ask.who.inputs = "a=" + std::string(32000, 'x');
+  EXPECT_LT(kRules.refusal(with_inputs(options(1, {2, 4})).job, ask.who).size(), 9000u);
 }
 
 TEST(Agent, EndsWithTheReasonWhenItIsRefused) {

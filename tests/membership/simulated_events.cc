@@ -87,7 +87,11 @@ void World::happen(Host& host, Start&) {
   options.self = host.self;
   options.job = {"amx", {}, kShards};
   options.who = {host.self.address, {"avx2", "amx"}, {}, kShards};
-  if (host.foreign) options.who.files[0] = 1;
+  options.job.inputs = options.who.inputs = "flags=equal\nfiles=right\n";
+  if (host.foreign) {
+    options.who.files[0] = options.job.files[0] = 1;
+    options.who.inputs = options.job.inputs = "flags=equal\nfiles=wrong\n";
+  }
   options.bounds = bounds_;
   options.last_step = steps_;
   options.founder = host.index == 0;

@@ -52,6 +52,14 @@ void World::on(Host& host, SaveCheckpoint& order) {
   if (!host.foreign && host.workers->step() == order.step) check_bits(host);
 }
 
+void World::on(Host& host, Refused& order) {
+  note(&host, fmt::format("refuses {}: {}", order.name, order.reason));
+  const bool right = std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& other) {
+    return other->foreign && order.name == fmt::format("n{}", other->index);
+  });
+  if (host.foreign || !right) violation(&host, "joining: refuses " + order.name);
+}
+
 void World::on(Host& host, TakeLock&) {
   if (lock_holder_ != 0 && lock_holder_ != host.self.id) return;
   if (!reach_[host.index][lock_side_]) return;
@@ -68,7 +76,8 @@ void World::on(Host& host, End& order) {
   host.ended = order.code;
   if (lock_holder_ == host.self.id) lock_holder_ = 0;
   const bool refused = order.message.find("refused") != std::string::npos;
-  if (host.foreign ? !(refused || order.code != 1 || poison_) : refused) {
+  const bool says_why = order.message.find("files: right on") != std::string::npos;
+  if (host.foreign ? !((refused && says_why) || order.code != 1 || poison_) : refused) {
     violation(&host, "joining: " + order.message);
   }
   if (order.code == 1 && !host.foreign && !poison_) violation(&host, "ended: " + order.message);

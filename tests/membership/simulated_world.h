@@ -210,6 +210,7 @@ class World {
   void on(Host& host, AskBoundary&) { host.workers->ask_boundary(); }
   void on(Host& host, Learn& order);
   void on(Host& host, SaveCheckpoint& order);
+  void on(Host& host, Refused& order);
   void on(Host& host, TakeLock&);
   void on(Host& host, DropLock&);
   void on(Host& host, End& order);

@@ -46,6 +46,7 @@ std::vector<Message> examples() {
   answer.faults = {{4, 2, 18, "exit code 70"}};
   Ask ask{{"host", {"amx", "avx2"}, {}, 4}, {3, 1, false}};
   ask.who.files[31] = 255;
+  ask.who.inputs = "learning_rate=1\n";
   return {ask,
           Told{Verdict::kLearn, "why", 3, example_view()},
           Propose{{1, 2}, {0, 0}},
@@ -123,7 +124,7 @@ TEST(Wire, SaysWhatItFound) {
   };
   std::string other = bytes;
   other[4] = 1;
-  EXPECT_THAT(message_of(other), HasSubstr("version 1, expected 2"));
+  EXPECT_THAT(message_of(other), HasSubstr("version 1, expected 3"));
   other = bytes;
   other[12] = 1;
   EXPECT_THAT(message_of(other), HasSubstr("another job"));

@@ -170,13 +170,25 @@ TEST_F(ElasticHosts, WhoComputesSomethingElseIsRefused) {
   ASSERT_TRUE(printed(*agents_[0], fmt::format("/{} [", kSteps)));
   hold(0);
   agents_[1] = agent(1, {.flags = {"--learning_rate", "0.5"}});
-  EXPECT_THAT(end(1, 1).err, HasSubstr("refused by the job: data, tokenizer or configuration of "
-                                       "node1 differ from the job's"));
+  const std::string differs = ":\n  learning_rate: 3e-05 on the job's hosts, 0.5 on node1\n";
+  EXPECT_THAT(end(1, 1).err,
+              AllOf(HasSubstr("refused by the job: node1 would"), HasSubstr(differs)));
+  EXPECT_TRUE(printed(*agents_[0], "node1 was refused: node1 would"));
+  EXPECT_THAT(said(*agents_[0]), HasSubstr(differs));
   agents_[1] = agent(1, {.variables = {{"TANDEM_KERNELS", "layer_norm=reference"}}});
   EXPECT_THAT(end(1, 1).err, HasSubstr("other instructions round differently"));
   release(0);
   end(0);
   expect_bits_of(*calm_job(kSteps));
+}
+
+// Who waits for a host that it has refused says so, and why, until it gives up.
+TEST_F(ElasticHosts, AJobThatCannotBeginNamesWhoWasRefused) {
+  agents_[0] = agent(0, {.count = "2", .conf = ",join_timeout=20"});
+  agents_[1] = agent(1, {.count = "2", .flags = {"--seed", "7"}});
+  EXPECT_THAT(end(1, 1).err, HasSubstr("seed: 42 on the job's hosts, 7 on node1"));
+  EXPECT_THAT(end(0, 1).err, AllOf(HasSubstr("for 2 nodes to begin; 1 are here; node1 was refused"),
+                                   HasSubstr("seed: 42 on the job's hosts, 7 on node1")));
 }
 
 }  // namespace

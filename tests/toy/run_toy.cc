@@ -16,11 +16,12 @@ constexpr apps::JobCommand kCommand = {"run_toy", "counting words", "",
 }  // namespace tandem::toy
 
 int main(int argc, char** argv) {
+  bool meets = false;
   try {
     return tandem::apps::run_job(tandem::toy::kCommand,
                                  {.words = std::vector<std::string>(argv + 1, argv + argc),
                                   .environment = tandem::Environment::from_process()},
-                                 tandem::toy::kFamilies);
+                                 meets, tandem::toy::kFamilies);
   } catch (const tandem::Error& error) {
     fmt::print(stderr, "run_toy: {}\n", error.what());
     return error.exit_code();

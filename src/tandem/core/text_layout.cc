@@ -62,4 +62,12 @@ std::string wrapped(std::string_view text, std::size_t first, std::size_t indent
   return lines;
 }
 
+std::string printable(std::string text, bool lines) {
+  for (char& c : text) {
+    const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+    if (control && !(lines && c == '\n')) c = '?';
+  }
+  return text;
+}
+
 }  // namespace tandem

@@ -23,4 +23,8 @@ std::string keep_begin(std::string_view text, std::size_t columns);
 // the text stay.
 std::string wrapped(std::string_view text, std::size_t first, std::size_t indent);
 
+// What others have sent, for a terminal: a '?' for each control character. `lines`: ends of lines
+// stay.
+std::string printable(std::string text, bool lines = false);
+
 }  // namespace tandem

@@ -3,12 +3,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <type_traits>
 #include <utility>
 #include <variant>
 
+#include "tandem/core/disagreement.h"
 #include "tandem/core/error.h"
 #include "tandem/elastic/node.h"
+#include "tandem/membership/wire.h"
 
 namespace tandem::elastic {
 namespace {
@@ -83,6 +86,8 @@ void Node::obey() {
               ask_boundary();
             } else if constexpr (std::is_same_v<O, membership::End>) {
               obey(o, saves);
+            } else if constexpr (std::is_same_v<O, membership::Refused>) {
+              options_.log(fmt::format("{} was refused: {}", o.name, o.reason));
             } else if constexpr (std::is_same_v<O, membership::TakeLock> ||
                                  std::is_same_v<O, membership::DropLock>) {
               options_.place->lock->want(std::is_same_v<O, membership::TakeLock>);
@@ -366,16 +371,25 @@ void Node::identify(int worker, const Packet& packet) {
   most_ranks_ = std::max<std::size_t>(1, packet.second);
   if (computes_ &&
       (computes_->kernels != computes.kernels || computes_->fingerprint != computes.fingerprint)) {
-    return fail(1, fmt::format("worker {} found other data, configuration or kernels than the "
-                               "workers before it: leave the job's files alone while it runs",
-                               worker));
+    const std::array<std::string, 2> inputs = {
+        "kernels=" + computes_->kernels + "\n" + computes_->inputs,
+        "kernels=" + computes.kernels + "\n" + computes.inputs};
+    return fail(1,
+                fmt::format("worker {} found other data, configuration or kernels than the "
+                            "workers before it: leave the job's files alone while it runs:\n  {}",
+                            worker, describe_disagreement(inputs, [&](int which) {
+                              return which == 0 ? std::string("the workers before it")
+                                                : fmt::format("worker {}", worker);
+                            })));
   }
   if (computes_) return;
-  membership::JobIdentity job{.kernels = computes.kernels};
+  membership::JobIdentity job{.kernels = computes.kernels,
+                              .inputs = computes.inputs.substr(0, membership::kMostText)};
   std::copy_n(computes.fingerprint.begin(), std::min(computes.fingerprint.size(), job.files.size()),
               job.files.begin());
   const std::string name = options_.place ? options_.place->host_name : "this host";
-  agent_->identify(job, {.name = name, .kernels = {computes.kernels}, .files = job.files});
+  agent_->identify(
+      job, {.name = name, .kernels = {computes.kernels}, .files = job.files, .inputs = job.inputs});
   computes_ = std::move(computes);
 }
 
@@ -394,7 +408,10 @@ void Node::watch_patience() {
   const std::string what =
       decision_ ? agent_->waiting_for() : "the agent of the endpoint, where the job begins";
   if (now - *idle_since_ >= options_.place->patience) {
-    end_ = {1, fmt::format("waited {} s for {}; {}", waited.count(), what, options_.place->advice)};
+    std::string why = options_.place->advice;
+    for (const auto& [name, reason] : agent_->refused())
+      why += fmt::format("\n{} was refused: {}", name, reason);
+    end_ = {1, fmt::format("waited {} s for {}; {}", waited.count(), what, why)};
   } else if (now - told_idle_ >= kNoticeEvery) {
     told_idle_ = now;
     options_.log(fmt::format("waiting for {}", what));

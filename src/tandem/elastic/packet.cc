@@ -76,6 +76,7 @@ std::string ready_text(const Computes& computes) {
   std::string text;
   append_text(text, computes.kernels);
   append_text(text, computes.fingerprint);
+  append_text(text, computes.inputs);
   return text;
 }
 
@@ -84,6 +85,7 @@ Computes computes_from(std::string_view text) {
   Computes computes;
   computes.kernels = reader.text();
   computes.fingerprint = reader.text();
+  computes.inputs = reader.text();
   return computes;
 }
 

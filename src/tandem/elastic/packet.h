@@ -89,6 +89,7 @@ Briefing briefing_from(std::string_view text);  // Throws CommError.
 struct Computes {
   std::string kernels;
   std::string fingerprint;  // 32 bytes
+  std::string inputs = {};  // what it is made of, in short lines "name=value" for people
 };
 std::string ready_text(const Computes& computes);
 Computes computes_from(std::string_view text);  // Throws CommError.

@@ -2,14 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <span>
+
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/core/text_layout.h"
 #include "tandem/hub/file_hash.h"
 #include "tandem/models/weight_files.h"
 #include "tandem/quant/quantization_config.h"
 
 namespace tandem::job {
 namespace {
+
+constexpr std::size_t kMostValue = 160;
+constexpr std::size_t kMostLines = 32000;
+
 
 std::string sha256_of_weights(const std::filesystem::path& directory) {
   const models::WeightFiles file(directory);
@@ -38,6 +46,22 @@ std::string describe_inputs(const tasks::JobTask& task, const Model& model) {
   add_data("test data", task.evaluation_fingerprint(tasks::Split::kPredict));
   if (quant::quantization_of(task.model_config(), (model.directory / "config.json").string()))
     add_data("weights in int8", sha256_of_weights(model.directory));
+  return text;
+}
+
+std::string shortened(std::string_view lines) {
+  std::string text;
+  while (!lines.empty()) {
+    std::string line(lines.substr(0, lines.find('\n')));
+    lines.remove_prefix(std::min(lines.size(), line.size() + 1));
+    const std::size_t value = line.find('=') + 1;  // 0: it has no name
+    if (line.size() - value > kMostValue) {
+      const std::string hash = hub::sha256(std::as_bytes(std::span(line)));
+      line = fmt::format("{} (SHA-256 {})", keep_begin(line, value + kMostValue / 2), hash);
+    }
+    if (text.size() + line.size() + 1 > kMostLines) break;
+    text += line + '\n';
+  }
   return text;
 }
 

@@ -7,6 +7,7 @@
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/whole_number.h"
+#include "tandem/job/agreed_inputs.h"
 #include "tandem/rendezvous/exchange.h"
 #include "tandem/rendezvous/job_token.h"
 
@@ -166,7 +167,8 @@ elastic::Seat::Ready ready_to_compute(std::uint64_t step, int shards, std::strin
   return {.step = step,
           .shards = shards,
           .computes = {.kernels = std::move(kernels),
-                       .fingerprint = std::string(print.begin(), print.end())}};
+                       .fingerprint = std::string(print.begin(), print.end()),
+                       .inputs = shortened(lines)}};
 }
 
 LevelPlace level(elastic::Seat& seat, const elastic::Assignment& assignment,

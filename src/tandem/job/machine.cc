@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -34,7 +35,9 @@ kernels::KernelSet agree_on_kernels(comm::Communicator& communicator, nn::Precis
   const auto forced = environment.get("TANDEM_KERNELS").value_or("");
   kernels::KernelSet kernels =
       kernels::select_kernels(common_features(communicator, own), forced, precision);
-  agree(communicator, "choice of kernels (TANDEM_KERNELS)", kernels.signature());
+  std::string lines = kernels.signature();  // so that the operation that differs is named
+  std::replace(lines.begin(), lines.end(), ',', '\n');
+  agree(communicator, "choice of kernels (TANDEM_KERNELS)", lines);
   // A rank whose CPU can do more does it where the bits are those of the others.
   kernels::KernelSet best = kernels::select_kernels(own, forced, precision);
   return best.arithmetic(precision) == kernels.arithmetic(precision) ? best : kernels;

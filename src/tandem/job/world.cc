@@ -29,6 +29,7 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   comm::read_limits_of_silence(environment, options);
   options.log = events.log;
   world.seat = elastic::Seat::take(environment);
+  if (events.meets) events.meets();
   if (world.seat) {
     world.view_options = options;
     world.view_options.tuning = {};                // of a view there are many

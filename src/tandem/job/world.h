@@ -27,6 +27,8 @@ struct World {
 struct WorldEvents {
   std::function<void(const std::string& line)> log;  // of the communication layer; may be empty
   bool tell_place = false;                           // whether log() gets this rank's place, too
+  // This process goes to meet the other ranks: from now on they hear of its errors. May be empty.
+  std::function<void()> meets = {};
   // A peer failed while this process may be deep in a computation. Called on a thread of its own;
   // does not return.
   std::function<void(const std::string& message)> on_failure;

@@ -15,6 +15,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/core/text_layout.h"
 #include "tandem/elastic/agent_links.h"
 #include "tandem/rendezvous/address.h"
 #include "tandem/rendezvous/connect.h"

@@ -4,6 +4,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
+#include "tandem/core/text_layout.h"
 
 namespace tandem::launch {
 
@@ -88,13 +89,6 @@ std::string for_people(const JobStatus& status) {
     if (member.rank >= 0) text += fmt::format(" as rank {}", member.rank);
     if (member.pid > 0) text += fmt::format(" (pid {})", member.pid);
     text += '\n';
-  }
-  return text;
-}
-
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
   return text;
 }

@@ -46,7 +46,4 @@ std::string progress_line(const JobStatus& status);
 // The same with the job's name and a line for each worker.
 std::string for_people(const JobStatus& status);
 
-// `text` with a '?' for each control character.
-std::string printable(std::string text);
-
 }  // namespace tandem::launch

@@ -17,6 +17,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/text_layout.h"
 #include "tandem/launch/job_status.h"
 #include "tandem/launch/line_socket.h"
 #include "tandem/launch/rank_plan.h"

@@ -11,6 +11,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
+#include "tandem/core/text_layout.h"
 #include "tandem/launch/job_status.h"
 
 namespace tandem::launch {

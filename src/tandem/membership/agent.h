@@ -91,6 +91,11 @@ struct Learn {
 struct SaveCheckpoint {
   std::uint64_t step = 0;
 };
+// `name` has asked and is not taken, for the reason that it has been told. Once for each reason.
+struct Refused {
+  std::string name;
+  std::string reason;
+};
 struct TakeLock {};
 struct DropLock {};
 // End::code of a node that has left, as it was told to; the others go on.
@@ -100,8 +105,8 @@ struct End {
   std::int32_t code = 0;
   std::string message;
 };
-using Order = std::variant<Send, StopWorkers, RunView, AskBoundary, Learn, SaveCheckpoint, TakeLock,
-                           DropLock, End>;
+using Order = std::variant<Send, StopWorkers, RunView, AskBoundary, Learn, SaveCheckpoint, Refused,
+                           TakeLock, DropLock, End>;
 
 class Agent {
  public:
@@ -147,6 +152,8 @@ class Agent {
   const AgentOptions& options() const { return options_; }
   // Whom or what it waits for, for people; never empty before the end.
   std::string waiting_for() const;
+  // Hosts that have asked here and are not taken, with the reasons; not all of very many.
+  const std::map<std::string, std::string>& refused() const { return refused_; }
 
  private:
   struct Asker {
@@ -237,6 +244,8 @@ class Agent {
   bool fresh(const Asker& asker, Time now) const;
   bool ready(const Asker& asker, Time now) const;
   bool fits(const Ask& ask) const;
+  bool may_refuse() const { return in_view() || (options_.founder && !view_.exists()); }
+  void note_refusal(const Ask& ask, const Told& told);
   void consider_joiners(Time now);
 
   AgentOptions options_;
@@ -261,6 +270,7 @@ class Agent {
   std::map<NodeId, Time> unreachable_;  // until when
   std::map<NodeId, Time> heard_;
   std::map<NodeId, Asker> askers_;
+  std::map<std::string, std::string> refused_;
   std::set<std::string> unsettled_;  // contacts that have not said anything yet
   std::string why_waiting_;
   std::optional<Ended> end_;  // of the job: the others are told

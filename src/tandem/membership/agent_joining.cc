@@ -4,9 +4,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "tandem/core/text_layout.h"
 #include "tandem/membership/agent.h"
 
 namespace tandem::membership {
+namespace {
+
+constexpr std::size_t kMostRefused = 16;
+
+}  // namespace
 
 // ---- who looks ----
 
@@ -31,7 +37,8 @@ void Agent::left_behind(Time now, const View& view) {
 
 void Agent::ask(Time now) {
   next_ask_ = now + options_.limits.ask;
-  const Ask message{options_.who, holding_};
+  Ask message{options_.who, holding_};
+  message.who.inputs.clear();
   const std::size_t round = ask_round_++;
   const std::vector<std::string>& contacts = options_.contacts;
   if (!view_.exists()) {
@@ -69,6 +76,7 @@ void Agent::found(Time now) {
   if (nodes >= bounds.min_nodes)
     why_waiting_ = fmt::format("{} workers to begin; {} are ready ({})", bounds.first_workers,
                                workers, whose_workers(now));
+  for (const auto& [name, reason] : refused_) why_waiting_ += fmt::format("; {} was refused", name);
 }
 
 // For people: how many workers are ready where.
@@ -101,7 +109,9 @@ void Agent::on(Time now, const Peer& from, const Told& m) {
     }
   }
   if (phase_ != Phase::kLooking) return;
-  if (m.verdict == Verdict::kRefuse) return end(1, "refused by the job: " + m.reason);
+  if (m.verdict == Verdict::kRefuse)
+    return end(1, "refused by the job: " + printable(m.reason, /*lines=*/true));
+  if (m.verdict == Verdict::kShow) return send(from, Ask{options_.who, holding_});
   if (m.verdict != Verdict::kAsk) why_waiting_ = m.reason;
   if (m.verdict != Verdict::kLearn || !m.view || m.view->number != view_.number) {
     if (phase_ == Phase::kLooking && !view_.exists()) found(now);
@@ -137,7 +147,13 @@ Told Agent::tell(Time now, const Peer& from, const Ask& m) const {
     return told;
   }
   if (std::string reason = rules_.refusal(options_.job, m.who); !reason.empty()) {
-    told.verdict = Verdict::kRefuse;
+    // Who is in no view knows as little of the job as who asks.
+    if (!may_refuse()) {
+      told.reason = "the job to begin";
+      return told;
+    }
+    const bool shows = m.who.files == options_.job.files || !m.who.inputs.empty();
+    told.verdict = shows || options_.job.inputs.empty() ? Verdict::kRefuse : Verdict::kShow;
     told.reason = std::move(reason);
     return told;
   }
@@ -161,10 +177,25 @@ void Agent::on(Time now, const Peer& from, const Ask& m) {
   Asker& asker = askers_[from.id];
   asker = {from, m, now};
   Told told = tell(now, from, m);
-  if (told.verdict == Verdict::kRefuse) askers_.erase(from.id);
+  note_refusal(m, told);
+  if (told.verdict == Verdict::kRefuse || told.verdict == Verdict::kShow) askers_.erase(from.id);
   send(from, std::move(told));
   if (phase_ == Phase::kLooking && !view_.exists()) found(now);
   if (phase_ == Phase::kRunning) consider_joiners(now);
+}
+
+void Agent::note_refusal(const Ask& ask, const Told& told) {
+  const std::string name = printable(ask.who.name);
+  if (told.verdict == Verdict::kShow || ask.who.kernels.empty()) return;
+  if (told.verdict != Verdict::kRefuse) {
+    refused_.erase(name);
+    return;
+  }
+  const auto known = refused_.find(name);
+  if (known == refused_.end() && refused_.size() == kMostRefused) return;
+  if (known != refused_.end() && known->second == told.reason) return;
+  refused_[name] = told.reason;
+  order(Refused{name, told.reason});
 }
 
 void Agent::consider_joiners(Time now) {

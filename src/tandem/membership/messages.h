@@ -25,8 +25,9 @@ using Fingerprint = std::array<unsigned char, 32>;
 // What belongs to a job and must be the same on every node (R6).
 struct JobIdentity {
   std::string kernels;       // the name of the set that all compute with
-  Fingerprint files{};       // data, tokenizer, configuration
+  Fingerprint files{};       // flags, data, tokenizer, configuration, program
   std::uint32_t shards = 0;  // logical shards
+  std::string inputs = {};   // what `files` is made of, in lines "name=value" for people
   friend bool operator==(const JobIdentity&, const JobIdentity&) = default;
 };
 
@@ -36,6 +37,7 @@ struct Credentials {
   std::vector<std::string> kernels;  // the sets that it can compute with
   Fingerprint files{};
   std::uint32_t shards = 0;
+  std::string inputs = {};  // as JobIdentity's; said only to who asks for it (Verdict::kShow)
   friend bool operator==(const Credentials&, const Credentials&) = default;
 };
 
@@ -51,6 +53,7 @@ enum class Verdict : std::uint8_t {
   kLearn,   // a member gives you the state; you are in the next view that begins with you ready
   kSpare,   // the job has MAX nodes
   kRefuse,  // the job does not take you; `reason` says why
+  kShow,    // it will not, by your fingerprint; say your inputs, and it says which differ
 };
 
 struct Told {

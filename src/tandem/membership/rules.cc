@@ -3,8 +3,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+
+#include "tandem/core/disagreement.h"
+#include "tandem/core/text_layout.h"
 
 namespace tandem::membership {
+namespace {
+
+constexpr std::size_t kMostReason = 8192;
+
+// Both the names and the lines of `who` are what it likes to say.
+std::string other_inputs(const JobIdentity& job, const Credentials& who) {
+  const std::string name = printable(who.name);
+  const std::array<std::string, 2> texts = {job.inputs, printable(who.inputs, /*lines=*/true)};
+  const std::string differing = describe_disagreement(
+      texts, [&](int which) { return which == 0 ? std::string("the job's hosts") : name; });
+  return fmt::format(
+      "{} would compute something else; give it the job's flags, data, tokenizer, configuration "
+      "and program{}{}",
+      name, differing.empty() ? "" : ":\n  ", differing.substr(0, kMostReason));
+}
+
+}  // namespace
 
 bool Rules::may_promise(ViewNumber promised, ViewNumber number) const { return number > promised; }
 
@@ -57,19 +78,15 @@ std::string Rules::refusal(const JobIdentity& job, const Credentials& who) const
         "the job computes with the kernels '{}', and {} can compute with '{}'; other instructions "
         "round differently. Take a host of the job's kind, or start the job with kernels that both "
         "have (TANDEM_KERNELS)",
-        job.kernels, who.name, fmt::join(who.kernels, ", "));
+        job.kernels, printable(who.name),
+        printable(fmt::format("{}", fmt::join(who.kernels, ", "))).substr(0, kMostReason));
   }
-  if (who.files != job.files) {
-    return fmt::format(
-        "data, tokenizer or configuration of {} differ from the job's; give it the same files and "
-        "flags",
-        who.name);
-  }
+  if (who.files != job.files) return other_inputs(job, who);
   if (who.shards != job.shards) {
     return fmt::format(
         "the job has {} logical shards and {} was started with {}; give it the "
         "job's --logical_shards",
-        job.shards, who.name, who.shards);
+        job.shards, printable(who.name), who.shards);
   }
   return {};
 }

@@ -58,7 +58,8 @@ class Rules {
   // Fewer nodes than MIN do not train.
   virtual bool must_pause(std::size_t nodes, const Bounds& bounds) const;
 
-  // Why `who` may not join; empty: it may (R6).
+  // Why `who` may not join; empty: it may (R6). It holds what `who` says only where that is for
+  // people to see, and is bounded.
   virtual std::string refusal(const JobIdentity& job, const Credentials& who) const;
 
   // Two different failures that look the same at the same step: a bug or bad data, not the weather

@@ -41,7 +41,7 @@ void fields(A& a, M& m) {
 }
 template <class A, Is<Credentials> M>
 void fields(A& a, M& m) {
-  a(m.name, m.kernels, m.files, m.shards);
+  a(m.name, m.kernels, m.files, m.shards, m.inputs);
 }
 template <class A, Is<Ask> M>
 void fields(A& a, M& m) {
@@ -169,7 +169,7 @@ class Reader {
       if (byte > 1) bad("a flag is {}", byte);
       value = byte == 1;
     } else if constexpr (std::is_same_v<T, Verdict>) {
-      value = choice(Verdict::kRefuse, "verdict");
+      value = choice(Verdict::kShow, "verdict");
     } else if constexpr (std::is_same_v<T, FactKind>) {
       value = choice(FactKind::kLearner, "fact");
     } else if constexpr (std::is_integral_v<T>) {

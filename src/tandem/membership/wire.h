@@ -1,4 +1,4 @@
-// The bytes of the messages between agents: version 2, little-endian.
+// The bytes of the messages between agents: version 3, little-endian.
 //
 //   frame  = magic u32 · version u16 · kind u16 · body bytes u32 · job u64 · from peer · to id u64
 //            · body · proof [32]
@@ -27,7 +27,7 @@
 namespace tandem::membership {
 
 inline constexpr std::uint32_t kWireMagic = 0x4d444e54;  // "TNDM"
-inline constexpr std::uint16_t kWireVersion = 2;
+inline constexpr std::uint16_t kWireVersion = 3;
 inline constexpr std::size_t kMostMembers = 16384;
 inline constexpr std::size_t kMostText = 32768;  // bytes of a text
 inline constexpr std::size_t kMostBody = std::size_t{16} << 20;

@@ -69,4 +69,11 @@ Resolved resolve(const std::string& host, int port, int flags) {
   return resolved;
 }
 
+bool is_only_ipv6(const std::string& host) {
+  const std::vector<Address> addresses = resolve(host, 0).addresses;
+  return !addresses.empty() &&
+         std::all_of(addresses.begin(), addresses.end(),
+                     [](const Address& address) { return address.storage.ss_family == AF_INET6; });
+}
+
 }  // namespace tandem::rendezvous

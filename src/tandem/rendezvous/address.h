@@ -42,4 +42,7 @@ struct Resolved {
 // thread.
 Resolved resolve(const std::string& host, int port, int flags = 0);
 
+// Whether a name of this host has addresses of IPv6 alone, as "::1" has.
+bool is_only_ipv6(const std::string& host);
+
 }  // namespace tandem::rendezvous

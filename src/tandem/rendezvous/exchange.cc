@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "tandem/core/error.h"
+#include "tandem/rendezvous/address.h"
 #include "tandem/rendezvous/exchange_roles.h"
 #include "tandem/rendezvous/exchange_wire.h"
 #include "tandem/rendezvous/interfaces.h"
@@ -101,6 +102,17 @@ Meeting exchange_through_pmi(Identity identity, const std::string& card,
   return meeting;
 }
 
+// Where MASTER_ADDR says that rank 0 is.
+FileDescriptor listen_for_ranks(const Identity& identity) {
+  const bool loopback = identity.loopback();
+  const bool ipv6 = loopback && is_only_ipv6(identity.master_addr);
+  return listen_tcp(loopback, identity.master_port, ipv6 ? AF_INET6 : AF_INET);
+}
+
+MeetingPoint named_point(const Identity& identity) {
+  return {{identity.master_addr}, identity.master_port, 0};
+}
+
 void warn_of_open_port(const Identity& identity, const ExchangeOptions& options) {
   if (!options.log || !identity.job_token.empty() || identity.loopback()) return;
   options.log(fmt::format(
@@ -138,11 +150,22 @@ Meeting exchange_cards(const Identity& identity, const std::string& card,
   if (identity.pmi_fd) return exchange_through_pmi(identity, card, options);
   if (identity.rank == 0) {
     warn_of_open_port(identity, options);
-    return receive_ranks(identity, card, options,
-                         listen_tcp(identity.loopback(), identity.master_port), 0);
+    return receive_ranks(identity, card, options, listen_for_ranks(identity), 0);
   }
-  return join_rank_0(identity, card, options,
-                     MeetingPoint{{identity.master_addr}, identity.master_port, 0});
+  return join_rank_0(identity, card, options, named_point(identity));
+}
+
+void tell_of_failure(const Identity& identity, const std::string& reason,
+                     const ExchangeOptions& options) noexcept {
+  if (!identity.distributed() || identity.ended_by_launcher) return;
+  try {
+    if (identity.rank == 0)
+      return tell_ranks(identity, reason, options, listen_for_ranks(identity));
+    tell_rank_0(identity, reason, options, named_point(identity));
+  } catch (const std::exception& error) {
+    if (options.log)
+      options.log(fmt::format("the other ranks could not be told: {}", error.what()));
+  }
 }
 
 // "secret,port,job,address,address", the secret being the job's token.

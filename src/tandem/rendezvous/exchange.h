@@ -55,6 +55,9 @@ struct Meeting {
 // Collective over all ranks.
 using Exchange = std::function<Meeting(const std::string& card)>;
 
+// How long a rank 0 that has failed stays to tell the ranks that come later.
+constexpr std::chrono::milliseconds kLateRanks{10000};
+
 struct ExchangeOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   // "waiting for ranks 2, 3 since 5 s"; may be empty.
@@ -84,6 +87,13 @@ struct ExchangeOptions {
 // Hydra, which would wait for it), rank 0 absent or gone, PMI failed.
 Meeting exchange_cards(const Identity& identity, const std::string& card,
                        const ExchangeOptions& options);
+
+// Of a rank that has failed before the meeting (a wrong flag, say): goes there to tell the others
+// `reason`, who would wait for it until their timeouts and end with CommError instead. Rank 0 stays
+// until all have come, options.late_ranks at most; another rank tries for 5 s to reach rank 0. Does
+// nothing where who started the ranks ends them all when one fails (Identity::ended_by_launcher).
+void tell_of_failure(const Identity& identity, const std::string& reason,
+                     const ExchangeOptions& options) noexcept;
 
 // Where ranks meet that no launcher told of each other: rank 0 opens the place, and its text
 // travels to the others by whatever means the program has (a file, a pipe, another library).

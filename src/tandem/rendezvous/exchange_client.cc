@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tandem/core/error.h"
+#include "tandem/rendezvous/address.h"
 #include "tandem/rendezvous/connect.h"
 #include "tandem/rendezvous/exchange_roles.h"
 #include "tandem/rendezvous/exchange_wire.h"
@@ -20,11 +21,13 @@ using wire::Reply;
 
 constexpr milliseconds kRetry{50};
 constexpr milliseconds kLook{500};
+// For a rank that has failed: rank 0 may come later, or never.
+constexpr milliseconds kReachToTell{5000};
 // Until rank 0 has proved itself no more is kept than it has really sent.
 constexpr std::size_t kPiece = 1 << 16;
 
 std::string describe(const MeetingPoint& point) {
-  return fmt::format("{}:{}", point.hosts.front(), point.port);
+  return join_host(point.hosts.front(), point.port);
 }
 
 [[noreturn]] void not_rank_0(const Identity& identity, const MeetingPoint& point) {
@@ -97,12 +100,15 @@ class Line {
     if (look_around_) look_around_();
   }
 
-  void introduce(const Identity& identity, const std::string& card, const Deadline& deadline) {
+  // `gave_up`: the rank has failed, and `card` says why.
+  void introduce(const Identity& identity, const std::string& card, const Deadline& deadline,
+                 bool gave_up = false) {
     Hello hello;
     hello.world_size = static_cast<std::uint32_t>(identity.world_size);
     hello.rank = static_cast<std::uint32_t>(rank_);
     hello.has_token = token_.empty() ? 0 : 1;
     hello.card_bytes = static_cast<std::uint32_t>(card.size());
+    hello.gave_up = gave_up ? 1 : 0;
     hello.nonce = hello_nonce_;
     hello.proof = wire::hello_proof(token_, greeting_.nonce, hello, card);
     const std::string bytes = std::string(wire::view_of(hello)) + card;
@@ -270,6 +276,20 @@ Meeting join_rank_0(const Identity& identity, const std::string& card,
   meeting.met[0].address = reached;
   meeting.vigil = std::make_unique<ClientVigil>(identity.rank, std::move(line));
   return meeting;
+}
+
+void tell_rank_0(const Identity& identity, const std::string& reason,
+                 const ExchangeOptions& options, const MeetingPoint& point) {
+  const Deadline deadline(kReachToTell);
+  ExchangeOptions quiet = options;
+  quiet.log = {};
+  Notices notices(quiet);
+  Line line(identity, point, reach_rank_0(identity, point, deadline, notices, {}), {}, {});
+  line.introduce(identity, reason.substr(0, wire::kMaxTextBytes), deadline, /*gave_up=*/true);
+  try {
+    line.hear(deadline);
+  } catch (const CommError&) {  // it has heard, and ends as well
+  }
 }
 
 }  // namespace tandem::rendezvous

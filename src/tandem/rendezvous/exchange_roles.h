@@ -59,4 +59,10 @@ Meeting join_rank_0(const Identity& identity, const std::string& card,
                     const ExchangeOptions& options, const MeetingPoint& point,
                     const LookAround& look_around = {});
 
+// The same of a rank that has failed for `reason`. Throw what the others throw.
+void tell_ranks(const Identity& identity, const std::string& reason, const ExchangeOptions& options,
+                FileDescriptor listener);
+void tell_rank_0(const Identity& identity, const std::string& reason,
+                 const ExchangeOptions& options, const MeetingPoint& point);
+
 }  // namespace tandem::rendezvous

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tandem/core/error.h"
+#include "tandem/core/text_layout.h"
 #include "tandem/rendezvous/exchange_roles.h"
 #include "tandem/rendezvous/exchange_wire.h"
 #include "tandem/rendezvous/lobby.h"
@@ -141,10 +142,31 @@ class Server {
   // until all know or `limit`.
   void tell_late_ranks(wire::Status status, const std::string& text, milliseconds limit) {
     if (limit.count() == 0 || num_arrived_ == ranks_.size()) return;
-    if (log_) {
-      log_(fmt::format("{}; rank 0 stays {:.0f} s to tell {}", text,
-                       std::chrono::duration<double>(limit).count(), missing()));
-    }
+    if (log_) log_(fmt::format("{}; {}", text, stays(limit)));
+    stay_to_tell(status, text, limit);
+  }
+
+  // Of a rank 0 that has failed before, which its process has said.
+  void tell_of_failure(const std::string& reason, milliseconds limit) {
+    if (log_) log_(stays(limit));
+    stay_to_tell(wire::kCommError, failure_of(0, host_name(), reason), limit);
+  }
+
+ private:
+  std::string stays(milliseconds limit) const {
+    return fmt::format("rank 0 stays {:.0f} s to tell {}",
+                       std::chrono::duration<double>(limit).count(), missing());
+  }
+
+  static std::string failure_of(std::uint32_t rank, const std::string& where,
+                                const std::string& reason) {
+    std::string text = fmt::format("rank {} ({}) failed before the ranks had met: {}", rank, where,
+                                   printable(reason, /*lines=*/true));
+    if (text.size() > wire::kMaxTextBytes) text.resize(wire::kMaxTextBytes);
+    return text;
+  }
+
+  void stay_to_tell(wire::Status status, const std::string& text, milliseconds limit) {
     const Deadline stay(limit);
     while (!stay.passed() && num_arrived_ < ranks_.size()) {
       std::vector<pollfd> waits{lobby_.door(listener_)};
@@ -162,7 +184,6 @@ class Server {
     }
   }
 
- private:
   void check() {
     try {
       if (check_) check_();
@@ -224,9 +245,12 @@ class Server {
                          "values of MASTER_PORT",
                          hello.rank, arrival.address));
     }
+    const std::string failure =
+        hello.gave_up != 0 ? failure_of(hello.rank, arrival.address, arrival.card) : "";
     watch_host(arrival.socket, kStartSilence);
     ranks_.add(hello.rank, std::move(arrival));
     ++num_arrived_;
+    if (!failure.empty()) ranks_.fail(wire::kCommError, failure);
   }
 
   // What keeps a process out that may be a rank with a wrong setting, or somebody else's program;
@@ -406,6 +430,13 @@ void append_text(std::string& to, const std::string& text) {
 }
 
 }  // namespace
+
+void tell_ranks(const Identity& identity, const std::string& reason, const ExchangeOptions& options,
+                FileDescriptor listener) {
+  Ranks ranks(static_cast<std::size_t>(identity.world_size), identity.job_token);
+  Server(identity, "", options, std::move(listener), 0, {}, ranks)
+      .tell_of_failure(reason, options.late_ranks);
+}
 
 Meeting receive_ranks(const Identity& identity, const std::string& card,
                       const ExchangeOptions& options, FileDescriptor listener, std::uint64_t job,

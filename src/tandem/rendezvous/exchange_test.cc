@@ -40,10 +40,9 @@ struct Outcome {
   bool config_error = false;
 };
 
-Outcome attempt(const Identity& identity, milliseconds timeout) {
+Outcome attempt(const Identity& identity, milliseconds timeout, ExchangeOptions options = {}) {
   Outcome outcome;
   try {
-    ExchangeOptions options;
     options.timeout = timeout;
     outcome.met = exchange_cards(identity, fmt::format("card {}", identity.rank), options).met;
   } catch (const ConfigError& error) {
@@ -114,6 +113,76 @@ TEST(Exchange, RankZeroMayComeLast) {
   other.join();
   EXPECT_EQ(first.error, "");
   EXPECT_EQ(zero.error, "");
+}
+
+// A rank that comes later hears it too.
+TEST(Exchange, ARankThatFailedBeforeTellsAllWhy) {
+  for (const int failed : {0, 1}) {
+    const int port = free_port();
+    ExchangeOptions late;
+    late.late_ranks = milliseconds(20000);
+    std::vector<Outcome> outcomes(3);
+    std::vector<std::thread> threads;
+    for (const int rank : {0, 1, 2}) {
+      if (rank == 2) std::this_thread::sleep_for(milliseconds(100));
+      threads.emplace_back([&, rank] {
+        const Identity identity = identity_of(rank, 3, port);
+        if (rank == failed) return tell_of_failure(identity, "bad\x1b flag", late);
+        outcomes[static_cast<std::size_t>(rank)] = attempt(identity, milliseconds(60000), late);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const int rank : {0, 1, 2}) {
+      if (rank == failed) continue;
+      const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+      EXPECT_THAT(outcome.error, AllOf(HasSubstr(fmt::format("rank {} (", failed)),
+                                       HasSubstr("failed before the ranks had met: bad? flag")));
+      EXPECT_FALSE(outcome.config_error);
+    }
+  }
+}
+
+// All ranks have the same wrong flag: nobody waits for the time that rank 0 would stay.
+TEST(Exchange, RanksThatHaveAllFailedDoNotWait) {
+  const int port = free_port();
+  ExchangeOptions late;
+  late.late_ranks = std::chrono::hours(1);
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 1, 2})
+    threads.emplace_back([&, rank] { tell_of_failure(identity_of(rank, 3, port), "x", late); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Exchange, AFailedRankWaitsForNobodyThatALauncherEnds) {
+  Identity identity = identity_of(0, 2, free_port());
+  identity.ended_by_launcher = true;
+  ExchangeOptions late;
+  late.late_ranks = std::chrono::hours(1);
+  tell_of_failure(identity, "x", late);
+}
+
+TEST(Exchange, AFailedRankSaysThatNobodyHeardIt) {
+  ExchangeOptions options;
+  std::string said;
+  options.log = [&](const std::string& line) { said += line; };
+  tell_of_failure(identity_of(1, 2, free_port()), "x", options);
+  EXPECT_THAT(said, AllOf(HasSubstr("could not be told"), HasSubstr("could not reach rank 0")));
+}
+
+TEST(Exchange, RanksMeetAtTheLoopbackAddressOfIPv6) {
+  try {
+    listen_tcp(true, 0, AF_INET6);
+  } catch (const Error& error) {
+    GTEST_SKIP() << "needs IPv6: " << error.what();
+  }
+  const int port = free_port();
+  std::vector<Identity> identities = {identity_of(0, 2, port), identity_of(1, 2, port)};
+  for (Identity& identity : identities) {
+    identity.master_addr = "::1";
+    identity.master_addr_given = true;
+  }
+  for (const Outcome& outcome : attempt_all(identities, milliseconds(20000)))
+    EXPECT_EQ(outcome.error, "");
 }
 
 TEST(Exchange, MissingRanksAreNamedOnAllThatCame) {

@@ -1,5 +1,5 @@
 // What the first meeting says over TCP. Rank 0 greets whoever connects; a rank answers with Hello
-// and its card; rank 0, once all have come, replies with the table of all cards (kOk) or a text
+// and its card, or why it has failed (gave_up); rank 0, once all have come, replies with the table of all cards (kOk) or a text
 // that says why the job cannot start; before that perhaps texts of what it sees (kNotice). Then the
 // connections stay open (Vigil): a rank that is ready sends kReady, one that fails kGaveUp, a
 // length and a text; rank 0 replies once more, when all are ready or one has failed.
@@ -15,7 +15,7 @@
 namespace tandem::rendezvous::wire {
 
 constexpr std::uint32_t kMagic = 0x6d444e54;  // "TNDm"
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 constexpr std::uint32_t kMaxCardBytes = 1u << 16;
 constexpr std::uint32_t kMaxTextBytes = 4096;
 
@@ -38,6 +38,7 @@ struct Hello {
   std::uint32_t rank = 0;
   std::uint32_t has_token = 0;
   std::uint32_t card_bytes = 0;
+  std::uint32_t gave_up = 0;  // 1: the rank has failed, and in the place of its card is why
   Nonce nonce{};
   ProofCode proof{};
 };

@@ -8,6 +8,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/rendezvous/address.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -192,7 +193,8 @@ void read_master(const Environment& environment, Identity& identity) {
   identity.master_port_given = port.has_value();
   identity.master_port = static_cast<int>(port.value_or(kDefaultMasterPort));
   if (const auto address = environment.get("MASTER_ADDR")) {
-    identity.master_addr = *address;
+    const bool brackets = address->size() > 2 && address->front() == '[' && address->back() == ']';
+    identity.master_addr = brackets ? address->substr(1, address->size() - 2) : *address;
     identity.master_addr_given = true;
   }
   if (environment.get_flag("TORCHELASTIC_USE_AGENT_STORE")) {
@@ -298,6 +300,8 @@ Identity identify(const Environment& environment) {
       environment.get("TORCHELASTIC_RESTART_COUNT")) {
     identity.source = "torchrun";
   }
+  identity.ended_by_launcher =
+      chooser != nullptr && (chooser->name != kByHand.name || identity.source == "torchrun");
   read_master(environment, identity);
   if (chooser != nullptr && chooser->name == kHydra.name) {
     const auto descriptor = environment.get_int("PMI_FD", 0, 1 << 20);
@@ -323,9 +327,8 @@ std::string describe(const Identity& identity) {
   const bool published = identity.pmi_fd && !identity.master_port_given;
   return fmt::format("rank {} of {} ({}), local {} of {}, meeting {}", identity.rank,
                      identity.world_size, identity.source, identity.local_rank, identity.local_size,
-                     published
-                         ? std::string("through the process manager")
-                         : fmt::format("at {}:{}", identity.master_addr, identity.master_port));
+                     published ? std::string("through the process manager")
+                               : "at " + join_host(identity.master_addr, identity.master_port));
 }
 
 }  // namespace tandem::rendezvous

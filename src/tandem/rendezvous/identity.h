@@ -33,6 +33,9 @@ struct Identity {
   std::string job_token;      // what every rank must know (TANDEM_JOB_TOKEN); empty: nothing
 
   bool distributed() const { return world_size > 1; }
+  // When one rank ends with an error, who started the ranks ends the others (mpirun, torchrun; not
+  // srun, and not people).
+  bool ended_by_launcher = false;
   // All ranks can reach rank 0 through the loopback interface.
   bool loopback() const;
   // A decision worth a line at start (derived port, ignored variables); may be empty.

@@ -262,6 +262,28 @@ TEST(Identity, ABatchScriptIsOneProcess) {
   EXPECT_THAT(identity.note, HasSubstr("srun"));
 }
 
+TEST(Identity, AnAddressOfIPv6MayHaveBrackets) {
+  for (const char* address : {"::1", "[::1]"}) {
+    const Identity identity = identify(
+        {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", address}, {"MASTER_PORT", "1234"}});
+    EXPECT_EQ(identity.master_addr, "::1");
+    EXPECT_TRUE(identity.loopback());
+    EXPECT_THAT(describe(identity), HasSubstr("at [::1]:1234"));
+  }
+}
+
+TEST(Identity, LaunchersThatEndAllRanksAreKnown) {
+  const Variables by_hand = {{"RANK", "0"}, {"WORLD_SIZE", "2"}};
+  EXPECT_FALSE(identify(by_hand).ended_by_launcher);
+  Variables torchrun = by_hand;
+  torchrun["TORCHELASTIC_RESTART_COUNT"] = "0";
+  EXPECT_TRUE(identify(torchrun).ended_by_launcher);
+  EXPECT_TRUE(identify({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}).ended_by_launcher);
+  EXPECT_FALSE(
+      identify({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_NODELIST", "n1"}})
+          .ended_by_launcher);
+}
+
 TEST(Identity, SlurmMeetsAtTheFirstHost) {
   const Identity identity = identify({{"SLURM_PROCID", "5"},
                                       {"SLURM_NTASKS", "6"},

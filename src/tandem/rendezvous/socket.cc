@@ -37,7 +37,7 @@ FileDescriptor bind_tcp(int family, bool loopback_only, int port, int& error_num
     set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
     auto* address = reinterpret_cast<sockaddr_in6*>(&storage);
     address->sin6_family = AF_INET6;
-    address->sin6_addr = in6addr_any;
+    address->sin6_addr = loopback_only ? in6addr_loopback : in6addr_any;
     address->sin6_port = htons(static_cast<std::uint16_t>(port));
     length = sizeof *address;
   } else {
@@ -78,13 +78,14 @@ int Deadline::remaining_ms(std::chrono::milliseconds cap) const {
   return static_cast<int>(std::min<long long>(count, INT_MAX));
 }
 
-FileDescriptor listen_tcp(bool loopback_only, int port) {
+FileDescriptor listen_tcp(bool loopback_only, int port, int loopback_family) {
   int error_number = 0;
   FileDescriptor socket;
   if (!loopback_only) socket = open_listener(AF_INET6, false, port, error_number);
   const bool no_ipv6 = error_number == EAFNOSUPPORT || error_number == EADDRNOTAVAIL;
   if (!socket && (loopback_only || no_ipv6)) {
-    socket = open_listener(AF_INET, loopback_only, port, error_number);
+    socket =
+        open_listener(loopback_only ? loopback_family : AF_INET, loopback_only, port, error_number);
   }
   if (socket) return socket;
   if (error_number == EADDRINUSE) {

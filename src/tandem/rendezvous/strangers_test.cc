@@ -223,7 +223,9 @@ TEST(Versions, OfRankZeroToo) {
   say(victim, std::string(wire::view_of(greeting)));
   const Outcome outcome = one.wait();
   EXPECT_TRUE(outcome.config_error);
-  EXPECT_THAT(outcome.error, HasSubstr("speaks version 4 of the rendezvous, rank 1 version 3"));
+  EXPECT_THAT(outcome.error,
+              HasSubstr(fmt::format("speaks version {} of the rendezvous, rank 1 version {}",
+                                    wire::kVersion + 1, wire::kVersion)));
 }
 
 TEST(JobToken, RanksThatKnowItMeet) {

@@ -14,8 +14,6 @@
 namespace tandem::comm {
 namespace {
 
-constexpr std::chrono::milliseconds kLateRanks{10000};
-
 std::string list_of(const std::vector<int>& ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) {
@@ -57,7 +55,7 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
   exchange_options.log = options.log;
   exchange_options.stall_timeout = options.stall_timeout;
   // A process manager ends the other ranks itself.
-  if (!identity.pmi_fd) exchange_options.late_ranks = kLateRanks;
+  if (!identity.pmi_fd) exchange_options.late_ranks = rendezvous::kLateRanks;
   auto state = std::make_unique<State>();
   state->options = std::move(options);
   state->rank = identity.rank;
@@ -69,15 +67,22 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
     plugin = std::make_unique<PluginFabric>(state->options.transport, state->rank, state->size,
                                             state->options.timeout, "");
   }
+  bool meets = false;
   const rendezvous::Exchange exchange =
       [&, mpi = plugin.get()](const std::string& card) -> rendezvous::Meeting {
+    meets = true;
     if (mpi == nullptr) return rendezvous::exchange_cards(identity, card, exchange_options);
     std::vector<rendezvous::Met> met;
     for (std::string& text : mpi->exchange(card)) met.push_back({std::move(text), ""});
     return met;
   };
-  return connect(std::move(state), exchange, identity.loopback(), identity.interface,
-                 std::move(plugin));
+  try {
+    return connect(std::move(state), exchange, identity.loopback(), identity.interface,
+                   std::move(plugin));
+  } catch (const Error& error) {
+    if (!meets) rendezvous::tell_of_failure(identity, error.what(), exchange_options);
+    throw;
+  }
 }
 
 std::unique_ptr<Communicator> Communicator::create(int rank, int world_size,

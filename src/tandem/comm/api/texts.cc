@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tandem/comm/failure/disagreement.h"
+#include "tandem/core/disagreement.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {

@@ -17,7 +17,7 @@ std::vector<std::string> all_gather_texts(Communicator& communicator, std::strin
 std::vector<std::string> gather_texts(Communicator& communicator, std::string_view text, int root);
 // All ranks must hold the same `value` of `name` ("flags", "dataset fingerprint"), one value or
 // lines "name=value"; otherwise every rank throws a ConfigError with what differs, rank by rank
-// (failure/disagreement.h).
+// (core/disagreement.h).
 void agree(Communicator& communicator, std::string_view name, std::string_view value);
 
 }  // namespace tandem::comm

@@ -11,9 +11,9 @@
 #include <cstring>
 #include <thread>
 
-#include "tandem/comm/failure/disagreement.h"
 #include "tandem/comm/network/card.h"
 #include "tandem/core/descriptors.h"
+#include "tandem/core/disagreement.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/random_bits.h"

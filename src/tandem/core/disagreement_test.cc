@@ -1,4 +1,4 @@
-#include "tandem/comm/failure/disagreement.h"
+#include "tandem/core/disagreement.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 using ::testing::AllOf;
@@ -33,6 +33,11 @@ TEST(Disagreement, ATextWithoutNamesIsOneValue) {
   EXPECT_EQ(describe({"0123", "0124"}), "0123 on rank 0, 0124 on rank 1");
 }
 
+TEST(Disagreement, AnEmptyValueIsSaidToBeEmpty) {
+  EXPECT_EQ(describe({"algorithms=\n", "algorithms=ring\n"}),
+            "algorithms: (empty) on rank 0, ring on rank 1");
+}
+
 TEST(Disagreement, LongValuesAreShownWhole) {
   const std::string one = std::string(900, 'x') + "a" + std::string(900, 'y');
   const std::string other = std::string(900, 'x') + "b" + std::string(900, 'y');
@@ -52,4 +57,4 @@ TEST(Disagreement, ManyLinesAndManyRanksAreCounted) {
 }
 
 }  // namespace
-}  // namespace tandem::comm
+}  // namespace tandem

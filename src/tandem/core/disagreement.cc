@@ -1,4 +1,4 @@
-#include "tandem/comm/failure/disagreement.h"
+#include "tandem/core/disagreement.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 constexpr std::size_t kMaxLines = 12;
@@ -71,8 +71,10 @@ std::string describe_disagreement(std::span<const std::string> texts,
   for (const auto& [name, values] : differing) {
     if (shown_lines.size() == kMaxLines) break;
     std::vector<std::string> parts;
-    for (const auto& [value, who] : values)
-      parts.push_back(fmt::format("{} on {}", value, names_of(who, describe_rank)));
+    for (const auto& [value, who] : values) {
+      parts.push_back(
+          fmt::format("{} on {}", value.empty() ? "(empty)" : value, names_of(who, describe_rank)));
+    }
     shown_lines.push_back(
         fmt::format("{}{}{}", name, name.empty() ? "" : ": ", fmt::join(parts, ", ")));
   }
@@ -81,4 +83,4 @@ std::string describe_disagreement(std::span<const std::string> texts,
   return fmt::format("{}", fmt::join(shown_lines, "\n  "));
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem
