@@ -18,7 +18,6 @@ namespace {
 constexpr std::size_t kMostValue = 160;
 constexpr std::size_t kMostLines = 32000;
 
-
 std::string sha256_of_weights(const std::filesystem::path& directory) {
   const models::WeightFiles file(directory);
   std::string sums;

@@ -1,6 +1,7 @@
 #include "tandem/launch/agent_wire.h"
 
 #include "tandem/core/error.h"
+#include "tandem/core/whole_number.h"
 #include "tandem/launch/json_fields.h"
 
 namespace tandem::launch::wire {
@@ -92,7 +93,7 @@ json to_json(const Order& order) {
 Order order_from(const json& data) {
   try {
     Order order;
-    const int kind = data.at("order").get<int>();
+    const int kind = whole_number<int>(data.at("order"));
     if (kind < 0 || kind > static_cast<int>(Order::Kind::kNote))
       raise<DataError>("an order of kind {}", kind);
     order.kind = static_cast<Order::Kind>(kind);

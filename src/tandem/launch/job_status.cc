@@ -5,6 +5,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/text_layout.h"
+#include "tandem/core/whole_number.h"
 
 namespace tandem::launch {
 
@@ -45,20 +46,20 @@ JobStatus job_status_from(const std::string& text) {
     JobStatus status;
     status.job = printable(json.at("job").get<std::string>());
     status.host = printable(json.at("host").get<std::string>());
-    status.agent = json.at("agent").get<int>();
+    status.agent = whole_number<int>(json.at("agent"));
     status.address = printable(json.at("address").get<std::string>());
     status.program = printable(json.at("program").get<std::string>());
-    status.view = json.at("view").get<std::uint64_t>();
-    status.step = json.at("step").get<std::uint64_t>();
-    status.losses = json.at("losses").get<int>();
-    status.restarts = json.at("restarts").get<int>();
-    status.nodes = json.at("nodes").get<int>();
-    status.ranks = json.at("ranks").get<int>();
+    status.view = whole_number<std::uint64_t>(json.at("view"));
+    status.step = whole_number<std::uint64_t>(json.at("step"));
+    status.losses = whole_number<int>(json.at("losses"));
+    status.restarts = whole_number<int>(json.at("restarts"));
+    status.nodes = whole_number<int>(json.at("nodes"));
+    status.ranks = whole_number<int>(json.at("ranks"));
     status.seconds_lost = json.at("seconds_lost").get<double>();
     for (const ordered_json& member : json.at("members")) {
-      status.members.push_back({member.at("worker").get<int>(), member.at("rank").get<int>(),
-                                member.at("pid").get<int>(),
-                                printable(member.at("doing").get<std::string>())});
+      status.members.push_back(
+          {whole_number<int>(member.at("worker")), whole_number<int>(member.at("rank")),
+           whole_number<int>(member.at("pid")), printable(member.at("doing").get<std::string>())});
     }
     return status;
   } catch (const ordered_json::exception& error) {

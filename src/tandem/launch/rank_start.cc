@@ -2,6 +2,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
+#include "tandem/core/whole_number.h"
 
 namespace tandem::launch {
 namespace {
@@ -83,7 +84,7 @@ RankStart rank_start_from(const std::string& text) {
     data.at("input_rank").get_to(start.input_rank);
     for (const json& program : data.at("programs")) start.programs.push_back(program_from(program));
     for (const json& rank : data.at("ranks")) {
-      start.ranks.push_back({rank.at(0).get<int>(), rank.at(1).get<int>()});
+      start.ranks.push_back({whole_number<int>(rank.at(0)), whole_number<int>(rank.at(1))});
       const auto& added = start.ranks.back();
       if (added.rank < 0 || added.rank >= start.size || added.program < 0 ||
           added.program >= static_cast<int>(start.programs.size())) {

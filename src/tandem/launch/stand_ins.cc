@@ -12,6 +12,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/text_layout.h"
+#include "tandem/core/whole_number.h"
 #include "tandem/launch/job_status.h"
 
 namespace tandem::launch {
@@ -67,9 +68,9 @@ StandInCard stand_in_card_from(std::string_view line, int count) {
   try {
     const json text = json::parse(line);
     StandInCard card;
-    card.worker = text.at("worker").get<int>();
+    card.worker = whole_number<int>(text.at("worker"));
     card.placement.cpus = text.at("cpus").get<std::vector<int>>();
-    if (text.contains("threads")) card.placement.threads = text.at("threads").get<int>();
+    if (text.contains("threads")) card.placement.threads = whole_number<int>(text.at("threads"));
     const auto& cpus = card.placement.cpus;
     const auto is_cpu = [](int cpu) { return cpu >= 0 && cpu < CPU_SETSIZE; };
     if (card.worker >= 0 && card.worker < count && std::all_of(cpus.begin(), cpus.end(), is_cpu))
