@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tandem/core/error.h"
+#include "tandem/core/interruption.h"
 #include "tandem/data/question_example.h"
 #include "tandem/tasks/question_answering/features.h"
 #include "tandem/text/utf8.h"
@@ -55,13 +56,12 @@ std::vector<Candidate> ranked(const Prediction& prediction, std::size_t count) {
 
 std::vector<std::vector<Answer>> to_answers(const question_answering::Predictions& found,
                                             const data::QuestionSet& set,
-                                            const AnswerOptions& options,
-                                            const std::stop_token& cancelled) {
+                                            const AnswerOptions& options) {
   std::vector<std::vector<Answer>> answers(set.size());
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < set.size(); ++i) {
     for (const Candidate& candidate : ranked(found.predictions[i], options.n_best)) {
-      if (cancelled.stop_requested()) raise<Cancelled>("the question was given up");
+      throw_if_interrupted();
       bytes += candidate.text.size();
       if (bytes > options.max_answer_bytes) {
         raise<DataError>(
@@ -121,7 +121,7 @@ std::vector<std::vector<Answer>> Reader::answer(std::span<const Question> questi
   postprocess.n_best_size = std::max(kCandidates, options.n_best);
   const auto found = question_answering::postprocess(set.examples(), features,
                                                      {start, end, row_begin}, postprocess, here);
-  return to_answers(found, set, options, cancelled);
+  return to_answers(found, set, options);
 }
 
 void require_text(std::string_view text, std::string_view what) {

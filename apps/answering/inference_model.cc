@@ -164,6 +164,8 @@ void add_model_flags(CLI::App& app, ModelOptions& model) {
       ->required();
   app.add_option("--model_revision", model.files.model_revision,
                  "branch, tag or commit id of the model");
+  app.add_option("--tokenizer_name", model.files.tokenizer_name,
+                 "the same for the tokenizer, where the model has none");
   app.add_option("--cache_dir", model.files.cache_dir, "root of the Hugging Face cache");
   app.add_flag("--bf16", model.bf16,
                "compute the encoder's products in bfloat16: faster where the CPU has it");

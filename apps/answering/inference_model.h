@@ -64,7 +64,7 @@ class InferenceModel {
   // The logits of all sequences, one after another, without padding: [tokens, 2] for questions,
   // [labels] for each text, [tokens, labels] for tokens. Several threads may ask at once: all
   // sequences are computed side by side by one team of threads, which changes no bit. Throws
-  // Cancelled soon after that was requested.
+  // Interrupted soon after that was requested.
   std::vector<float> logits_of(std::shared_ptr<const tasks::TokenSequences> sequences,
                                const std::stop_token& cancelled);
 
@@ -98,7 +98,7 @@ class InferenceModel {
 // The model's warnings on stderr.
 void print_warnings(const InferenceModel& model);
 
-// --model, --model_revision, --cache_dir, --bf16.
+// --model, --model_revision, --tokenizer_name, --cache_dir, --bf16.
 void add_model_flags(CLI::App& app, ModelOptions& model);
 
 }  // namespace tandem::apps

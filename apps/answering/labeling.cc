@@ -8,6 +8,7 @@
 
 #include "apps/answering/answering.h"
 #include "tandem/core/error.h"
+#include "tandem/core/interruption.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::apps {
@@ -141,7 +142,9 @@ struct Window {
 std::vector<Window> windows_of(std::size_t tokens, std::size_t room, std::size_t stride) {
   std::vector<Window> windows;
   const std::size_t step = room - std::min(stride, room - 1);
+  InterruptionCheck check;
   for (std::size_t begin = 0;; begin += step) {
+    check.count();
     windows.push_back({begin, std::min(tokens, begin + room)});
     if (windows.back().end == tokens) return windows;
   }
@@ -173,7 +176,11 @@ struct EncodedText {
 
 std::u32string code_points_of(std::string_view text) {
   std::u32string code_points;
-  for (std::size_t at = 0; at < text.size();) code_points += text::next_code_point(text, at);
+  InterruptionCheck check;
+  for (std::size_t at = 0; at < text.size();) {
+    check.count();
+    code_points += text::next_code_point(text, at);
+  }
   return code_points;
 }
 
@@ -191,7 +198,9 @@ std::vector<LabelledToken> tokens_of(const EncodedText& text, std::u32string_vie
                                      std::size_t num_labels) {
   std::vector<LabelledToken> tokens;
   const text::Encoding& encoding = text.encoding;
+  InterruptionCheck check;
   for (std::size_t t = 0; t < encoding.ids.size(); ++t) {
+    check.count(num_labels);
     const std::size_t w = best_window(text.windows, encoding.ids.size(), t);
     const std::size_t row = window_begin[text.first_window + w] + 1 + t - text.windows[w].begin;
     LabelledToken token{.begin = encoding.offsets[t].begin,
@@ -251,7 +260,9 @@ std::vector<Entity> pieces(std::span<const LabelledToken> tokens,
                            std::span<const std::string> labels, Aggregation aggregation) {
   const bool by_word = aggregation != Aggregation::kNone && aggregation != Aggregation::kSimple;
   std::vector<Entity> found;
+  InterruptionCheck check;
   for (std::size_t t = 0; t < tokens.size();) {
+    check.count(tokens[t].probabilities.size());
     std::size_t end = t + 1;
     while (by_word && end < tokens.size() && tokens[end].continues_word) ++end;
     const std::vector<double> scores =

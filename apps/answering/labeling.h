@@ -58,7 +58,7 @@ class Labeller {
   // For each text the scores of all labels, the best first (equal ones by id). scores: nothing: as
   // problem_type of config.json says; without one, kNone for a single label, else kSoftmax. Throws
   // DataError for a text that is empty or not UTF-8, or when a limit of the options is exceeded;
-  // Cancelled soon after that was requested.
+  // Interrupted as Reader::answer does.
   std::vector<std::vector<LabelScore>> label_texts(std::span<const LabelledText> texts,
                                                    const LabelOptions& options,
                                                    std::optional<Scores> scores = {},

@@ -57,7 +57,7 @@ std::vector<float> WindowScheduler::logits_of(
     job->abandoned = true;
     std::erase(waiting_, job);
     interrupt_if_unwanted();
-    raise<Cancelled>("the request was given up");
+    raise<Interrupted>("the request was given up");
   }
   if (job->error) std::rethrow_exception(job->error);
   return std::move(job->logits);

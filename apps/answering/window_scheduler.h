@@ -16,17 +16,10 @@
 #include <thread>
 #include <vector>
 
-#include "tandem/core/error.h"
 #include "tandem/nn/packed_batch.h"
 #include "tandem/tasks/token_sequences.h"
 
 namespace tandem::apps {
-
-// The one who asked has gone, or the program ends.
-class Cancelled : public Error {
- public:
-  using Error::Error;
-};
 
 // One thread takes the windows of everybody's requests in turn, one of each, computes a batch of
 // them and hands out the logits. A batch has as few windows as the machine computes in about a
@@ -47,7 +40,7 @@ class WindowScheduler {
   WindowScheduler& operator=(const WindowScheduler&) = delete;
 
   // The logits of all sequences, one after another, without padding. Throws what forward threw, or
-  // Cancelled soon after `cancelled` was requested; a batch that nobody waits for any more is
+  // Interrupted soon after `cancelled` was requested; a batch that nobody waits for any more is
   // interrupted, and may hold on to its sequences until then.
   std::vector<float> logits_of(std::shared_ptr<const tasks::TokenSequences> sequences,
                                const std::stop_token& cancelled);

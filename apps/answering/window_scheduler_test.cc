@@ -112,7 +112,7 @@ TEST(WindowScheduler, InterruptsWhatNobodyWaitsFor) {
                             });
   std::stop_source gone;
   auto first = std::async(std::launch::async, [&] {
-    EXPECT_THROW(scheduler.logits_of(windows('a', 1), gone.get_token()), Cancelled);
+    EXPECT_THROW(scheduler.logits_of(windows('a', 1), gone.get_token()), Interrupted);
   });
   begun.wait();
   auto second = std::async(

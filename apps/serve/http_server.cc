@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/core/interruption.h"
 
 namespace tandem::apps {
 namespace {
@@ -30,6 +31,7 @@ constexpr std::chrono::milliseconds kGrace{100};
 constexpr std::chrono::milliseconds kLastAnswers{500};  // to send them, after `stop`
 // Connections beyond the limit, so that somebody can be told that there are too many.
 constexpr unsigned kReserve = 16;
+constexpr std::size_t kOfTheServer = 8;  // that listen and wait
 constexpr std::size_t kHeaderBytes =
     32 << 10;  // request line, headers and libmicrohttpd's own buffers of a connection
 
@@ -158,7 +160,9 @@ struct Exchange {
   // Of a request that is computed:
   std::thread thread;
   std::stop_source cancelled;
-  HttpResponse answer;  // written by the thread
+  HttpResponse answer;    // written by the thread
+  bool given_up = false;  // by the thread, because of `cancelled`
+  bool deserted = false;  // the client has gone
 };
 
 // What belongs to one connection from accept to close.
@@ -396,7 +400,7 @@ class HttpServer::Implementation {
     MHD_suspend_connection(connection);
     try {
       exchange.thread = std::thread([this, connection, &exchange] {
-        exchange.answer = compute(exchange);
+        compute(exchange);
         MHD_resume_connection(connection);
         wake();
       });
@@ -407,12 +411,22 @@ class HttpServer::Implementation {
     return MHD_YES;
   }
 
-  HttpResponse compute(const Exchange& exchange) const {
+  void compute(Exchange& exchange) const {
     try {
-      return handlers_.compute(exchange.request, exchange.cancelled.get_token());
+      exchange.answer = handlers_.compute(exchange.request, exchange.cancelled.get_token());
+    } catch (const Interrupted&) {
+      exchange.given_up = true;
     } catch (const std::exception& failure) {
-      return handlers_.error(500, failure.what());
+      exchange.answer = handlers_.error(500, failure.what());
     }
+  }
+
+  HttpResponse why_given_up(const Exchange& exchange) const {
+    if (!exchange.deserted) return handlers_.error(503, "the server is stopping");
+    return handlers_.error(400,
+                           "the client closed its side of the connection before the answer was "
+                           "there, so the question was given up; keep it open until the answer "
+                           "has come");
   }
 
   MHD_Result finish_computed(MHD_Connection* connection, Connection& state) const {
@@ -422,7 +436,7 @@ class HttpServer::Implementation {
     state.computing = nullptr;
     state.waiting_since = now;
     state.deadline += now - state.computing_since;
-    return finish(connection, exchange.answer);
+    return finish(connection, exchange.given_up ? why_given_up(exchange) : exchange.answer);
   }
 
   // Clients that have closed their connection, or their half of it: nobody should compute what they
@@ -444,6 +458,7 @@ class HttpServer::Implementation {
 
   static void desert(Connection& connection) {
     if (connection.computing != nullptr) {
+      connection.computing->deserted = true;
       connection.computing->cancelled.request_stop();
       return;
     }
@@ -537,6 +552,9 @@ class HttpServer::Implementation {
 HttpServer::HttpServer(const HttpServerOptions& options, HttpHandlers handlers)
     : implementation_(std::make_unique<Implementation>(options, std::move(handlers))) {}
 HttpServer::~HttpServer() = default;
+std::size_t HttpServer::descriptors(const HttpServerOptions& options) {
+  return options.max_connections + kReserve + kOfTheServer;
+}
 std::uint16_t HttpServer::port() const { return implementation_->port(); }
 void HttpServer::run(const std::atomic<bool>& stop) { implementation_->run(stop); }
 

@@ -47,8 +47,8 @@ struct HttpHandlers {
   // An answer, or nothing: compute. Called on the thread of run(), so it must be quick.
   std::function<std::optional<HttpResponse>(const HttpRequest& request)> at_once;
   // Called on a thread of its own, several at once. `cancelled` is requested when the client has
-  // gone or the server stops; the answer then matters only in the second case. What it throws is
-  // answered with 500.
+  // gone or the server stops: then it throws Interrupted, and the server says why. What else it
+  // throws is answered with 500.
   std::function<HttpResponse(const HttpRequest& request, const std::stop_token& cancelled)> compute;
   // The form of an error that the server itself finds.
   std::function<HttpResponse(int status, const std::string& message)> error;
@@ -61,8 +61,8 @@ struct HttpHandlers {
 //
 // A connection that is slower than request_limit is closed. So are, when an address or all together
 // hold more than the limits, the connections that wait longest for their client: idle ones keep
-// nobody out. A client that closes its connection, or its own half of it, while an answer is
-// computed has gone.
+// nobody out. A client that closes its connection, or its
+// own half of it, while an answer is computed has gone; one that still listens is told so with 400.
 class HttpServer {
  public:
   // Listens at once. Throws ConfigError when the address is not one of this machine or the port is
@@ -73,6 +73,8 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   std::uint16_t port() const;
+  // How many descriptors a server opens at most.
+  static std::size_t descriptors(const HttpServerOptions& options);
   // Serves until `stop` becomes true, which is seen within a tenth of a second: computations are
   // cancelled, and what they answer is sent.
   void run(const std::atomic<bool>& stop);

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "apps/answering/window_scheduler.h"
 #include "pages.h"
 #include "tandem/core/error.h"
+#include "tandem/core/interruption.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/text/utf8.h"
@@ -168,10 +168,12 @@ HttpResponse InferenceService::handle(const HttpRequest& request,
                                       const std::stop_token& cancelled) const {
   try {
     if (auto response = handle_at_once(request)) return *std::move(response);
+    const CancellationScope scope(cancelled);
+    throw_if_interrupted();
     return json_response(
         endpoint_.answer(parse_request(request.body, options_, endpoint_), cancelled));
-  } catch (const Cancelled&) {
-    return error(503, "the server is stopping");
+  } catch (const Interrupted&) {
+    throw;
   } catch (const Error& failure) {
     return error(400, failure.what());
   } catch (const std::bad_alloc&) {

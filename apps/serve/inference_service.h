@@ -18,8 +18,9 @@ struct Endpoint {
   std::string task;             // as the Hub calls it: "question-answering"
   std::string example;          // a request's body, for messages
   nlohmann::ordered_json info;  // for GET /info and the page
-  // The result for a body that has "inputs". Throws tandem::Error. Called by several threads at
-  // once.
+  // The result for a body that has "inputs". Throws tandem::Error, and Interrupted when it was
+  // given up: `cancelled` also is the calling thread's CancellationScope. Called by several threads
+  // at once.
   std::function<nlohmann::ordered_json(const nlohmann::json& request,
                                        const std::stop_token& cancelled)>
       answer;
@@ -43,6 +44,7 @@ class InferenceService {
   InferenceService(ServiceOptions options, Endpoint endpoint);
   // Everything but the endpoint's work, and refusals; nothing: handle() has to compute.
   std::optional<HttpResponse> handle_at_once(const HttpRequest& request) const;
+  // Throws Interrupted soon after `cancelled` was requested.
   HttpResponse handle(const HttpRequest& request, const std::stop_token& cancelled = {}) const;
   static HttpResponse error(int status, const std::string& message);
 

@@ -17,6 +17,7 @@
 #include "apps/serve/inference_service.h"
 #include "apps/serve/label_endpoint.h"
 #include "apps/serve/question_endpoint.h"
+#include "tandem/core/descriptors.h"
 
 namespace tandem::apps {
 namespace {
@@ -149,6 +150,9 @@ int serve(const Invocation& invocation) {
   if (!parse_options(invocation.words, options)) return 0;
   std::signal(SIGPIPE, SIG_IGN);  // a client that goes away
 
+  reserve_descriptors(HttpServer::descriptors(options.server),
+                      fmt::format("a server of {} connections", options.server.max_connections),
+                      "allow fewer connections (--max_connections)");
   Server served(options, invocation.environment);
   print_warnings(served.model());
   const bool loopback = is_loopback(options.server.address);

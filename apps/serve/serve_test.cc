@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -49,6 +51,8 @@ class Client {
     return ::send(descriptor_, text.data(), text.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(text.size());
   }
+  // Nothing more will be sent.
+  void close_half() const { shutdown(descriptor_, SHUT_WR); }
   // All until the server closes, at most `limit` long.
   std::string receive(std::chrono::milliseconds limit = 60s) {
     std::string text;
@@ -332,6 +336,68 @@ TEST(Serve, EndsWhileItComputes) {
   const auto result = server.process().wait(20s);
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, ::testing::EndsWith("tandem: stopped\n"));
+}
+
+// Entries of a folder of the process in /proc: "task" has its threads, "fd" its open files.
+std::size_t count_in_proc(Server& server, const char* folder) {
+  const std::filesystem::directory_iterator entries(
+      fmt::format("/proc/{}/{}", server.process().pid(), folder));
+  return static_cast<std::size_t>(std::distance(entries, {}));
+}
+
+// Long before the model has anything to do, and in less time than it takes to tokenize one of them.
+TEST(Serve, EndsWhileItTokenizes) {
+  constexpr std::size_t kQuestions = 4;
+  Server server({"--max_windows", "1000000", "--max_request_bytes", "8000000"});
+  const std::size_t threads = count_in_proc(server, "task");
+  std::string text;
+  while (text.size() < 6'000'000) text += "Caf\u00e9\u4e2d";
+  // Sequences of four tokens have no room for the text: that is found once it is tokenized.
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  EXPECT_THAT(server.exchange(question(text, R"({"max_seq_len": 4})")), HasSubstr("no room"));
+  const auto one = Clock::now() - begin;
+  std::vector<std::unique_ptr<Client>> clients;
+  for (std::size_t i = 0; i < kQuestions; ++i) {
+    clients.push_back(std::make_unique<Client>(server.port()));
+    ASSERT_TRUE(clients.back()->send(question(text)));
+  }
+  for (int i = 0; i < 1000 && count_in_proc(server, "task") < threads + kQuestions; ++i)
+    std::this_thread::sleep_for(10ms);
+  const auto stop = Clock::now();
+  server.process().signal(SIGTERM);
+  for (const auto& client : clients) EXPECT_THAT(client->receive(), StartsWith("HTTP/1.1 503 "));
+  const auto result = server.process().wait(20s);
+  EXPECT_LT(Clock::now() - stop, one / 2);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, ::testing::EndsWith("tandem: stopped\n"));
+}
+
+// It hears why there is no answer.
+TEST(Serve, GivesUpWhoseClientHasClosedItsHalf) {
+  const Server server(kOneAtATime);
+  const auto endless = occupy(server);
+  endless->close_half();
+  const std::string response = endless->receive();
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(response, HasSubstr("the client closed its side of the connection"));
+}
+
+// The soft limit is no limit.
+TEST(Serve, HasRoomForItsConnections) {
+  const std::string serve =
+      fmt::format("exec {} serve --model {} --port 0 --max_connections 1000",
+                  TANDEM_BINARY_DIR "/bin/tandem", TANDEM_SOURCE_DIR "/examples/demo/model");
+  testing::Process raised({"/bin/sh", "-c", "ulimit -Sn 16; " + serve});
+  for (int i = 0; i < 600 && raised.running() && raised.out_so_far().empty(); ++i)
+    std::this_thread::sleep_for(50ms);
+  EXPECT_THAT(raised.out_so_far(), HasSubstr(" answers at http://")) << raised.err_so_far();
+  raised.signal(SIGTERM);
+  raised.wait(20s);
+  const auto refused = testing::run({"/bin/sh", "-c", "ulimit -n 100; " + serve});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("a server of 1000 connections needs "));
+  EXPECT_THAT(refused.err, HasSubstr("or allow fewer connections (--max_connections)"));
 }
 
 // However long they may stay otherwise.

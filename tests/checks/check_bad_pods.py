@@ -18,7 +18,11 @@ import subprocess
 import sys
 import time
 
-from support import DEMO, Failed, Process, Scratch, environment, job_flags, many_questions, must, verdict, wait_for
+from support import DEMO, ROOT, Failed, Process, Scratch, environment, job_flags, many_questions, must, verdict, wait_for
+
+sys.path.append(str(ROOT / "tests/support"))
+
+from ports import free_port  # noqa: E402: found by the line above
 
 TANDEM = str(pathlib.Path(sys.argv[1]).resolve())
 INSIDE = "--inside"
@@ -66,11 +70,6 @@ def job(output, *more, steps=100000):
 
 def alone(folder, name, output, *more):
     return Agent(folder, name, "--standalone", "--nproc-per-node", "1", *job(output, *more))
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 def checkpoint_of(folder):

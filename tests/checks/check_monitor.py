@@ -26,6 +26,9 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "examples/demo"
+sys.path.append(str(ROOT / "tests/support"))
+
+from ports import free_port  # noqa: E402: found by the line above
 
 
 class Failed(Exception):
@@ -141,8 +144,7 @@ def get(port, path):
 
 
 def check_port(folder):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(job(folder / "port", steps="100000"), env=environment({"TANDEM_METRICS_PORT": str(port)}), stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
     try:
@@ -187,11 +189,6 @@ def wait_for(what, seconds=90):
             return result
         time.sleep(0.05)
     raise Failed(f"waited {seconds} s for {what.__doc__}")
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 @contextlib.contextmanager

@@ -21,6 +21,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("TANDEM_PARITY_PYTHON", str(ROOT / "build/test-data/venv/bin/python"))
 LIMIT = 240
+sys.path.append(str(ROOT / "tests/support"))
+
+from ports import free_port  # noqa: E402: found by the line above
 
 # What a worker says of itself: its arguments and the variables that launchers set.
 WORKER = """
@@ -114,13 +117,6 @@ def comparable(line):
 def files_of(folder):
     return {str(path.relative_to(folder).relative_to(next(iter(folder.iterdir())).name)): sorted(path.read_text().splitlines())
             for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def free_port():
-    import socket
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def compare(case, tandem):

@@ -124,6 +124,43 @@ TEST(ThreadPool, IsInterruptedInItsScope) {
   loop();
 }
 
+// What a task does takes as long as it likes: it looks for itself, on whichever thread.
+TEST(ThreadPool, TasksAreInTheScopeOfTheirLoop) {
+  ThreadPool pool(2);
+  std::atomic<bool> interrupted{false};
+  const InterruptionScope scope(interrupted);
+  std::atomic<int> ended{0};
+  const auto until_interrupted = [&](std::size_t chunk, int) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    interrupted = interrupted || chunk == 1;
+    for (InterruptionCheck check; std::chrono::steady_clock::now() < limit;) {
+      try {
+        check.count();
+      } catch (const Interrupted&) {
+        ++ended;
+        throw;
+      }
+    }
+  };
+  EXPECT_THROW(pool.parallel_for(2, until_interrupted), Interrupted);
+  EXPECT_GE(ended, 1);
+  interrupted = false;
+  pool.parallel_for(2, [](std::size_t, int) { throw_if_interrupted(); });
+}
+
+TEST(CancellationScope, IsAnInterruptionScope) {
+  std::stop_source stop;
+  {
+    const CancellationScope scope(stop.get_token());
+    throw_if_interrupted();
+    stop.request_stop();
+    EXPECT_THROW(throw_if_interrupted(), Interrupted);
+  }
+  throw_if_interrupted();
+  const CancellationScope late(stop.get_token());
+  EXPECT_THROW(throw_if_interrupted(), Interrupted);
+}
+
 TEST(ThreadPool, NeedsAThread) { EXPECT_THROW(ThreadPool(0), InvalidArgument); }
 
 TEST(AvailableCores, AtLeastOne) { EXPECT_GE(available_cores(), 1); }

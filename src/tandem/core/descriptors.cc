@@ -50,7 +50,7 @@ void raise_out_of_descriptors(std::string_view doing, int error_number) {
       doing, text_of(limit.rlim_cur), text_of(limit.rlim_max), 4 * limit.rlim_cur);
 }
 
-void reserve_descriptors(std::size_t more, std::string_view who) {
+void reserve_descriptors(std::size_t more, std::string_view who, std::string_view instead) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   const std::size_t open = open_descriptors(limit.rlim_cur);
@@ -63,9 +63,9 @@ void reserve_descriptors(std::size_t more, std::string_view who) {
   raise<ConfigError>(
       "{} needs {} file descriptors ({} are open, {} for connections, {} for files) and may have "
       "{} (soft limit {}, hard limit {}); allow more with 'ulimit -Hn {}' as root, LimitNOFILE= of "
-      "the service or container, or /etc/security/limits.conf, or start fewer ranks per host",
+      "the service or container, or /etc/security/limits.conf, or {}",
       who, needed, open, more, kForFiles, text_of(raised ? limit.rlim_max : soft), text_of(soft),
-      text_of(limit.rlim_max), needed);
+      text_of(limit.rlim_max), needed, instead);
 }
 
 }  // namespace tandem

@@ -14,6 +14,8 @@ InterruptionScope::InterruptionScope(const std::atomic<bool>& flag) : outer_(inn
 
 InterruptionScope::~InterruptionScope() { innermost = outer_; }
 
+const std::atomic<bool>* interruption_flag() { return innermost; }
+
 void throw_if_interrupted() {
   if (innermost != nullptr && innermost->load(std::memory_order_relaxed))
     raise<Interrupted>("the computation was interrupted");

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <stop_token>
 
 #include "tandem/core/error.h"
 
@@ -14,8 +16,9 @@ class Interrupted : public Error {
 };
 
 // While it lives, ThreadPool::parallel_for called on this thread throws Interrupted as soon as
-// `flag` is true. Of the scopes of a thread the innermost counts. (A thread's own state, because a
-// computation is some hundred calls deep in libraries that have no other need to know.)
+// `flag` is true, and so does throw_if_interrupted(), in the tasks of such a loop, too. Of the
+// scopes of a thread the innermost counts. (A thread's own state, because a computation is some
+// hundred calls deep in libraries that have no other need to know.)
 class InterruptionScope {
  public:
   explicit InterruptionScope(const std::atomic<bool>& flag);
@@ -27,7 +30,43 @@ class InterruptionScope {
   const std::atomic<bool>* outer_;
 };
 
+// An InterruptionScope for who asks with a stop token.
+class CancellationScope {
+ public:
+  explicit CancellationScope(const std::stop_token& cancelled)
+      : request_(cancelled, Request{requested_}), scope_(requested_) {}
+
+ private:
+  struct Request {
+    std::atomic<bool>& requested;
+    void operator()() const noexcept { requested.store(true, std::memory_order_relaxed); }
+  };
+
+  std::atomic<bool> requested_{false};
+  std::stop_callback<Request> request_;
+  InterruptionScope scope_;
+};
+
+// The flag of the innermost scope of this thread; null without one. It lives as long as the scope.
+const std::atomic<bool>* interruption_flag();
+
 // Throws Interrupted when the innermost scope of this thread says so.
 void throw_if_interrupted();
+
+// For a loop of many small steps (characters, tokens): throws Interrupted as
+// throw_if_interrupted() does, and looks so rarely that it costs nothing.
+class InterruptionCheck {
+ public:
+  void count(std::size_t steps = 1) {
+    steps_ += steps;
+    if (steps_ < kInterval) return;
+    steps_ = 0;
+    throw_if_interrupted();
+  }
+
+ private:
+  static constexpr std::size_t kInterval = 4096;
+  std::size_t steps_ = 0;
+};
 
 }  // namespace tandem

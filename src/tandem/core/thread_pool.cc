@@ -64,7 +64,14 @@ void ThreadPool::parallel_for(std::size_t num_chunks, FunctionRef<void(std::size
     return;
   }
   num_chunks_ = num_chunks;
-  task_ = &task;
+  // A task may look for itself, on whichever thread it runs.
+  const std::atomic<bool>* interruption = interruption_flag();
+  const auto in_scope = [&](std::size_t chunk, int thread) {
+    const InterruptionScope scope(*interruption);
+    task(chunk, thread);
+  };
+  const FunctionRef<void(std::size_t, int)> task_in_scope(in_scope);
+  task_ = interruption == nullptr ? &task : &task_in_scope;
   next_chunk_.store(0, std::memory_order_relaxed);
   workers_busy_.store(num_threads_ - 1, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);  // publishes the fields above

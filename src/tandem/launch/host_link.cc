@@ -56,6 +56,7 @@ std::vector<std::string> helper_command(const MpiLine& line, const std::string& 
   // Of options given twice ssh takes the first.
   for (const char* option : {"-x", "-T", "-oBatchMode=yes", "-oConnectTimeout=10"})
     command.emplace_back(option);
+  command.emplace_back("--");  // a host whose name begins with "-" is no option
   command.push_back(host);
   command.push_back(fmt::format("{} mpirun {}", quoted(self), word));
   return command;

@@ -8,6 +8,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/launch/frame_stream.h"
+#include "tandem/launch/host_link.h"
 #include "tandem/launch/mpi_line.h"
 #include "tandem/launch/pmi_server.h"
 #include "tandem/launch/rank_binding.h"
@@ -95,6 +96,16 @@ TEST(MpiLine, RefusesWithTheReason) {
       EXPECT_EQ(error.exit_code(), 2);
     }
   }
+}
+
+// Behind "--" no name of a host is an option, whatever it begins with.
+TEST(HelperCommand, OptionsEndBeforeTheHost) {
+  const MpiLine line = parse({"-hosts", "a", "prog"}, {{"HYDRA_LAUNCH_EXTRA_ARGS", "-p 2222"}});
+  EXPECT_THAT(helper_command(line, "/opt/it's/tandem", "word", "-oProxyCommand=x", /*remote=*/true),
+              ElementsAre("ssh", "-p", "2222", "-x", "-T", "-oBatchMode=yes", "-oConnectTimeout=10",
+                          "--", "-oProxyCommand=x", "'/opt/it'\\''s/tandem' mpirun word"));
+  EXPECT_THAT(helper_command(line, "/opt/tandem", "word", "here", /*remote=*/false),
+              ElementsAre("/opt/tandem", "mpirun", "word"));
 }
 
 std::vector<int> hosts_of(const Words& words, const std::string& hosts) {

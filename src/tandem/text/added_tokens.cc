@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "tandem/core/interruption.h"
 #include "tandem/text/character_table.h"
 #include "tandem/text/utf8.h"
 
@@ -45,7 +46,9 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(s
 }
 
 AddedTokenMatcher::Match AddedTokenMatcher::find(std::string_view text, std::size_t from) const {
+  InterruptionCheck check;
   for (std::size_t at = next_candidate(text, from); at < text.size();) {
+    check.count();
     const AddedToken* token = longest_at(text, at);
     if (token == nullptr) {
       at = next_candidate(text, at + 1);

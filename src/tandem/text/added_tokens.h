@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/core/interruption.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::text {
@@ -60,7 +61,9 @@ void cut_added_tokens(const AddedTokenMatcher& matcher, const Characters& charac
   if (!matcher.empty()) {
     std::string normalized;
     std::vector<std::size_t> character_at;  // [byte] → character
+    InterruptionCheck check;
     for (std::size_t i = 0; i < characters.size(); ++i) {
+      check.count();
       append_utf8(characters[i].code_point, normalized);
       character_at.resize(normalized.size(), i);
     }

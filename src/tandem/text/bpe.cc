@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tandem/core/interruption.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::text {
@@ -109,12 +110,18 @@ void Bpe::merge(std::string_view word, Work& work) const {
   work.heap.clear();
   work.pieces.clear();
   const auto size = static_cast<std::int32_t>(word.size());
+  InterruptionCheck check;  // a word may be as long as a text
   for (std::int32_t i = 0; i < size; ++i) {
+    check.count();
     const auto byte = static_cast<unsigned char>(word[static_cast<std::size_t>(i)]);
     work.symbols.push_back({byte_ids_[byte], i - 1, i + 1 < size ? i + 1 : -1, 1});
   }
-  for (std::int32_t i = 0; i + 1 < size; ++i) push_candidate(work, i);
+  for (std::int32_t i = 0; i + 1 < size; ++i) {
+    check.count();
+    push_candidate(work, i);
+  }
   while (!work.heap.empty()) {
+    check.count();
     std::pop_heap(work.heap.begin(), work.heap.end(), comes_later);
     const Work::Candidate top = work.heap.back();
     work.heap.pop_back();
@@ -126,6 +133,7 @@ void Bpe::merge(std::string_view word, Work& work) const {
   }
   std::uint32_t end = 0;
   for (std::int32_t i = size > 0 ? 0 : -1; i >= 0;) {
+    check.count();
     const Work::Symbol& symbol = work.symbols[static_cast<std::size_t>(i)];
     work.pieces.push_back({symbol.id, end += symbol.size});
     i = symbol.next;

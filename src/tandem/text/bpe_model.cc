@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tandem/core/interruption.h"
 #include "tandem/text/added_tokens.h"
 #include "tandem/text/bpe.h"
 #include "tandem/text/byte_level_words.h"
@@ -97,6 +98,7 @@ class BpeEncoder {
       const std::size_t end =
           parts_.options.use_regex ? parts_.words.end_of_word(text, at) : text.size();
       encode_word(text.substr(at, end - at));
+      check_.count(end - at);
       at = end;
     }
     return next_;
@@ -107,6 +109,7 @@ class BpeEncoder {
     parts_.bpe.encode(word, scratch_.work);
     std::size_t at = 0;
     for (const Bpe::Piece& piece : scratch_.work.pieces) {
+      check_.count();
       step(word[at++]);
       const std::uint32_t begin = current_;
       while (at < piece.end) step(word[at++]);
@@ -142,6 +145,7 @@ class BpeEncoder {
   const BpeParts& parts_;
   BpeScratch& scratch_;
   Encoding& out_;
+  InterruptionCheck check_;
   std::uint32_t current_ = 0, next_ = 0;  // code points: of the byte before, of the next character
   bool shares_next_ = false;
 };

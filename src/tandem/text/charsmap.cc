@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/interruption.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::text {
@@ -63,7 +64,9 @@ std::size_t grapheme_end(const std::vector<Encoding::Character>& characters, std
   bool pictograph = is_pictograph(characters[at].code_point);  // and nothing but Extend behind it
   bool joins_pictograph = false;                               // a ZWJ behind such a pictograph
   bool odd_indicator = before == U_GCB_REGIONAL_INDICATOR;
+  InterruptionCheck check;  // a cluster may be a whole text
   for (++at; at < characters.size(); ++at) {
+    check.count();
     const char32_t c = characters[at].code_point;
     const UGraphemeClusterBreak kind = break_kind(c);
     if (before == U_GCB_CR && kind == U_GCB_LF) return at + 1;
@@ -149,7 +152,9 @@ bool Charsmap::replace_cluster(const std::vector<Encoding::Character>& character
       replace(scratch, static_cast<std::int64_t>(end - begin), changes))
     return true;
   bool replaced = false;
+  InterruptionCheck check;
   for (std::size_t i = begin; i < end; ++i) {
+    check.count();
     scratch.clear();
     append_utf8(characters[i].code_point, scratch);
     if (replace(scratch, 1, changes)) {
@@ -169,7 +174,9 @@ void Charsmap::apply(std::vector<Encoding::Character>& characters,
   changes.reserve(characters.size());
   std::string scratch;
   bool replaced = false;
+  InterruptionCheck check;
   for (std::size_t begin = 0; begin < characters.size();) {
+    check.count();
     // ASCII before ASCII is a cluster of its own.
     if (stays(characters[begin]) &&
         (begin + 1 == characters.size() || characters[begin + 1].code_point < 0x80)) {
@@ -190,7 +197,9 @@ void Charsmap::deal_out(const std::vector<Encoding::Character>& characters,
                         const std::vector<Change>& changes, std::vector<Encoding::Character>& out) {
   out.clear();
   std::size_t at = 0;  // of the old characters
+  InterruptionCheck check;
   for (const Change& c : changes) {
+    check.count();
     const bool inserted = c.change > 0;
     const std::size_t from = inserted && at > 0 ? at - 1 : at;
     const std::uint32_t source = characters[std::min(from, characters.size() - 1)].source;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "tandem/core/interruption.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::text {
@@ -12,14 +13,18 @@ using Characters = std::vector<Encoding::Character>;
 
 void decode(std::string_view stretch, std::uint32_t index, Characters& out) {
   out.clear();
+  InterruptionCheck check;
   for (std::size_t at = 0; at < stretch.size(); ++index) {
+    check.count();
     out.push_back({next_code_point(stretch, at), index, 0, 0});
   }
 }
 
 void clean(const CharacterTable& table, Characters& characters) {
   std::size_t kept = 0;
+  InterruptionCheck check;
   for (Encoding::Character c : characters) {
+    check.count();
     const std::uint8_t flags = table.flags(c.code_point);
     if (flags & CharacterTable::kRemoved) continue;
     if (flags & CharacterTable::kSpace) c.code_point = ' ';
@@ -30,7 +35,9 @@ void clean(const CharacterTable& table, Characters& characters) {
 
 void separate_ideographs(const CharacterTable& table, const Characters& in, Characters& out) {
   out.clear();
+  InterruptionCheck check;
   for (const Encoding::Character& c : in) {
+    check.count();
     if (table.flags(c.code_point) & CharacterTable::kIdeograph) {
       out.push_back({' ', c.source, 0, 0});
       out.push_back(c);
@@ -49,7 +56,9 @@ void separate_ideographs(const CharacterTable& table, const Characters& in, Char
 void decompose(const CharacterTable& table, const Characters& in, Characters& out) {
   out.clear();
   std::u32string parts;
+  InterruptionCheck check;
   for (const Encoding::Character& c : in) {
+    check.count();
     if (table.flags(c.code_point) & CharacterTable::kDecomposes) {
       CharacterTable::decompose(c.code_point, parts);
     } else {
@@ -63,31 +72,40 @@ void decompose(const CharacterTable& table, const Characters& in, Characters& ou
       inserted = 1;
     }
   }
-  const auto is_starter = [](const Encoding::Character& c) { return c.combining_class == 0; };
+  const auto is_starter = [&](const Encoding::Character& c) {
+    check.count();
+    return c.combining_class == 0;
+  };
   for (auto run = out.begin(); run != out.end();) {
     run = std::find_if_not(run, out.end(), is_starter);
     const auto end = std::find_if(run, out.end(), is_starter);
-    std::stable_sort(run, end, [](const auto& a, const auto& b) {
+    std::stable_sort(run, end, [&](const auto& a, const auto& b) {
+      check.count();
       return a.combining_class < b.combining_class;
     });
     run = end;
   }
   std::size_t next = 0;
   for (Encoding::Character& c : out) {
+    check.count();
     if (!c.inserted) ++next;
     c.source = in[std::max<std::size_t>(next, 1) - 1].source;
   }
 }
 
 void drop_marks(const CharacterTable& table, Characters& characters) {
+  InterruptionCheck check;
   std::erase_if(characters, [&](const Encoding::Character& c) {
+    check.count();
     return (table.flags(c.code_point) & CharacterTable::kNonspacingMark) != 0;
   });
 }
 
 void lowercase(const CharacterTable& table, const Characters& in, Characters& out) {
   out.clear();
+  InterruptionCheck check;
   for (Encoding::Character c : in) {
+    check.count();
     const bool capital_i_with_dot = c.code_point == 0x130;
     if (table.flags(c.code_point) & CharacterTable::kHasLowercase) {
       c.code_point = CharacterTable::to_lower(c.code_point);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/interruption.h"
 #include "tandem/text/added_tokens.h"
 #include "tandem/text/tokenizer_files.h"
 #include "tandem/text/tokenizer_model.h"
@@ -64,7 +65,9 @@ void Tokenizer::State::check(std::string_view text) const {
 
 void Tokenizer::State::append(std::string_view text, Encoding& encoding) const {
   std::uint32_t index = 0;
+  InterruptionCheck check;
   for (std::size_t from = 0; from < text.size();) {
+    check.count();
     const AddedTokenMatcher::Match match = raw_tokens.find(text, from);
     if (match.id < 0) {
       model->encode(text.substr(from), index, encoding);
@@ -87,7 +90,9 @@ void Tokenizer::encode(std::string_view text, Encoding& encoding) const {
 
 void Tokenizer::encode_words(std::span<const std::string_view> words, Encoding& encoding) const {
   clear(encoding);
+  InterruptionCheck check;
   for (std::size_t word = 0; word < words.size(); ++word) {
+    check.count();
     try {
       state_->check(words[word]);
     } catch (const DataError& error) {

@@ -94,7 +94,7 @@ class Tokenizer {
 
   // Replaces encoding.ids, offsets and word_ids by the tokens of `text`, without special tokens.
   // Thread-safe (each thread its own Encoding). Throws DataError naming the byte position if `text`
-  // is not valid UTF-8.
+  // is not valid UTF-8, and Interrupted in the midst of a long text (core/interruption.h).
   void encode(std::string_view text, Encoding& encoding) const;
   // The same for a text that is split into words already (is_split_into_words): each word is a text
   // of its own, and offsets are code points of the word. A word may have no token, as "" has none.

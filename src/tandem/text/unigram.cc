@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tandem/core/interruption.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::text {
@@ -47,7 +48,9 @@ void Unigram::offer(Work& work, std::size_t begin, std::size_t end, std::int32_t
 
 void Unigram::encode(std::string_view text, Work& work) const {
   start(text, work);
+  InterruptionCheck check;  // a text without blanks is one word
   for (std::size_t begin = 0; begin < text.size();) {
+    check.count();
     const std::size_t next = character_end(text, begin);
     bool covered = false;
     Trie::Node node = Trie::kRoot;
@@ -87,12 +90,17 @@ void Unigram::encode_reference(std::string_view text, Work& work) const {
 // token, it is that token, as in the crate.
 void Unigram::collect(std::string_view text, Work& work) const {
   work.pieces.clear();
+  InterruptionCheck check;
   for (std::size_t end = text.size(); end > 0;) {
+    check.count();
     const Work::Node& last = work.nodes[end];
     std::size_t begin = last.begin;
     std::int32_t id = last.id;
     if (id == unk_id_) {
-      while (begin > 0 && work.nodes[begin].id == unk_id_) begin = work.nodes[begin].begin;
+      while (begin > 0 && work.nodes[begin].id == unk_id_) {
+        check.count();
+        begin = work.nodes[begin].begin;
+      }
       const Trie::Node node = trie_.find(text.substr(begin, end - begin));
       if (node != Trie::kNone && trie_.id(node) >= 0) id = trie_.id(node);
     }

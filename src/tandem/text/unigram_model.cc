@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "tandem/core/interruption.h"
 #include "tandem/text/added_tokens.h"
 #include "tandem/text/character_table.h"
 #include "tandem/text/charsmap.h"
@@ -50,7 +51,9 @@ std::size_t match(const ReplaceStep& replace, const Characters& characters, std:
 // The new characters take the place of the last one that they replace.
 void apply(const ReplaceStep& replace, Characters& characters, Characters& other) {
   other.clear();
+  InterruptionCheck check;
   for (std::size_t at = 0; at < characters.size();) {
+    check.count();
     const std::size_t count = match(replace, characters, at);
     if (count == 0) {
       other.push_back(characters[at++]);
@@ -65,8 +68,11 @@ void apply(const ReplaceStep& replace, Characters& characters, Characters& other
 void normalize(const UnigramOptions& options, std::string_view stretch, std::uint32_t index,
                Encoding& work) {
   work.characters.clear();
-  for (std::size_t at = 0; at < stretch.size(); ++index)
+  InterruptionCheck check;
+  for (std::size_t at = 0; at < stretch.size(); ++index) {
+    check.count();
     work.characters.push_back({next_code_point(stretch, at), index, 0, 0});
+  }
   for (const NormalizerStep& step : options.normalizer) {
     std::visit([&](const auto& s) { apply(s, work.characters, work.other_characters); }, step);
   }
@@ -146,6 +152,7 @@ class UnigramEncoder {
     std::size_t word_begin = 0;  // in bytes
     std::size_t first = begin;   // its first character, apart from the prefix
     for (std::size_t i = begin; i < end; ++i) {
+      check_.count();
       const char32_t c = metaspaced(out_.characters[i].code_point);
       const bool begins_word = parts_.options.split && c == parts_.options.replacement;
       if (begins_word && out_.bytes.size() > word_begin) {
@@ -176,6 +183,7 @@ class UnigramEncoder {
     std::size_t next = first;
     bool prefix = prefixed_ && begin == 0;
     for (const Unigram::Piece& piece : scratch_.work.pieces) {
+      check_.count();
       const std::size_t piece_first = next;
       std::size_t last = next;
       while (at < piece.end) {
@@ -198,6 +206,7 @@ class UnigramEncoder {
   const UnigramParts& parts_;
   UnigramScratch& scratch_;
   Encoding& out_;
+  InterruptionCheck check_;
   bool prefixed_ = false;
 };
 

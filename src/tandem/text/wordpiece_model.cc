@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "tandem/core/interruption.h"
 #include "tandem/text/added_tokens.h"
 #include "tandem/text/character_table.h"
 #include "tandem/text/normalizer.h"
@@ -109,6 +110,7 @@ class TextEncoder {
         encode_ascii_word(text.substr(at, end - at), index);
         index += static_cast<std::uint32_t>(end - at);
       }
+      check_.count(end - at);
       at = end;
     }
     return index;
@@ -173,6 +175,7 @@ class TextEncoder {
         }
       }
       if (!(flags & CharacterTable::kSpace)) encode_word(at, word_end);
+      check_.count(word_end - at);
       at = word_end;
     }
   }
@@ -183,6 +186,7 @@ class TextEncoder {
     bytes.clear();
     out_.byte_end.clear();
     for (std::size_t i = first; i < last; ++i) {
+      check_.count();
       append_utf8(out_.characters[i].code_point, bytes);
       out_.byte_end.push_back(static_cast<std::uint32_t>(bytes.size()));
     }
@@ -209,6 +213,7 @@ class TextEncoder {
 
   const WordPieceParts& parts_;
   Encoding& out_;
+  InterruptionCheck check_;
 };
 
 class WordPieceModel final : public TokenizerModel {

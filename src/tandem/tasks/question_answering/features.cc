@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/interruption.h"
 #include "tandem/tasks/encode_in_chunks.h"
 #include "tandem/text/utf8.h"
 
@@ -231,6 +232,7 @@ class FeatureBuilder {
   }
 
   void add_feature(std::size_t e, std::size_t window_begin, std::size_t window_size) {
+    check_.count();
     Feature feature{static_cast<std::uint32_t>(e), static_cast<std::uint32_t>(window_begin),
                     static_cast<std::uint32_t>(window_size), 0, 0};
     if (options_.labels) count(set_label(feature));
@@ -281,6 +283,7 @@ class FeatureBuilder {
   const std::span<const data::QuestionExample> examples_;
   const FeatureOptions options_;
   ThreadPool& threads_;
+  InterruptionCheck check_;
   FeatureSet set_;
   Memory memory_;
 };

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "tandem/core/error.h"
+#include "tandem/core/interruption.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::question_answering {
@@ -91,6 +92,7 @@ class ExampleAnswerer {
     null_.reset();
     lowest_kept_.reset();
     for (std::size_t i = first_feature; i < last_feature; ++i) {
+      throw_if_interrupted();
       collect_spans(i);
       if (spans_.size() > kManySpans + options_.n_best_size) drop_the_rest();
     }
@@ -161,6 +163,7 @@ class ExampleAnswerer {
   void set_candidates(std::string_view context, std::vector<Candidate>& n_best) {
     n_best.reserve(std::max<std::size_t>(2, spans_.size()));  // lists are kept for all examples
     for (const Span& span : spans_) {
+      throw_if_interrupted();  // each is looked for in the whole context
       n_best.push_back({text::slice_code_points(context, span.offsets.begin, span.offsets.end),
                         span.start_logit, span.end_logit, 0, false});
     }
