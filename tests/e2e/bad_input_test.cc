@@ -250,7 +250,7 @@ TEST_F(BadInput, RanksThatWouldCommunicateDifferentlyAreToldWhenTheyMeet) {
   const std::pair<Variables, std::string> cases[] = {
       {{{"CCL_ALLREDUCE", "ring"}}, "algorithms (CCL_ALLREDUCE …): (empty) on rank 0"},
       {{{"TANDEM_KERNELS", "layer_norm=reference"}},
-       "the ranks disagree on the choice of kernels (TANDEM_KERNELS):\n  layer_norm: "}};
+       "(TANDEM_KERNELS); start all ranks with the same settings and files:\n  layer_norm: "}};
   for (const auto& [variables, needle] : cases) {
     const Words command = train_command("out");
     for (const ProcessResult& result : run_two(command, command, variables)) {

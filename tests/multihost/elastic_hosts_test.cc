@@ -170,7 +170,7 @@ TEST_F(ElasticHosts, WhoComputesSomethingElseIsRefused) {
   ASSERT_TRUE(printed(*agents_[0], fmt::format("/{} [", kSteps)));
   hold(0);
   agents_[1] = agent(1, {.flags = {"--learning_rate", "0.5"}});
-  const std::string differs = ":\n  learning_rate: 3e-05 on the job's hosts, 0.5 on node1\n";
+  const std::string differs = ":\n  learning_rate: 0.001 on the job's hosts, 0.5 on node1\n";
   EXPECT_THAT(end(1, 1).err,
               AllOf(HasSubstr("refused by the job: node1 would"), HasSubstr(differs)));
   EXPECT_TRUE(printed(*agents_[0], "node1 was refused: node1 would"));

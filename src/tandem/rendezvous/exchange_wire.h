@@ -1,6 +1,6 @@
 // What the first meeting says over TCP. Rank 0 greets whoever connects; a rank answers with Hello
-// and its card, or why it has failed (gave_up); rank 0, once all have come, replies with the table of all cards (kOk) or a text
-// that says why the job cannot start; before that perhaps texts of what it sees (kNotice). Then the
+// and its card, or why it has failed; rank 0, once all have come, replies with the table of cards
+// (kOk) or why the job cannot start; before that perhaps texts of what it sees (kNotice). Then the
 // connections stay open (Vigil): a rank that is ready sends kReady, one that fails kGaveUp, a
 // length and a text; rank 0 replies once more, when all are ready or one has failed.
 #pragma once

@@ -296,12 +296,10 @@ Identity identify(const Environment& environment) {
     identity.note = note;
     return identity;
   }
-  if (chooser != nullptr && chooser->name == kByHand.name &&
-      environment.get("TORCHELASTIC_RESTART_COUNT")) {
-    identity.source = "torchrun";
-  }
-  identity.ended_by_launcher =
-      chooser != nullptr && (chooser->name != kByHand.name || identity.source == "torchrun");
+  const bool by_hand = chooser != nullptr && chooser->name == kByHand.name;
+  const bool torchrun = by_hand && environment.get("TORCHELASTIC_RESTART_COUNT").has_value();
+  if (torchrun) identity.source = "torchrun";
+  identity.ended_by_launcher = chooser != nullptr && (!by_hand || torchrun);
   read_master(environment, identity);
   if (chooser != nullptr && chooser->name == kHydra.name) {
     const auto descriptor = environment.get_int("PMI_FD", 0, 1 << 20);

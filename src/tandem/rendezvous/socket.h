@@ -53,8 +53,8 @@ class Deadline {
   std::chrono::milliseconds limit_;
 };
 
-// A listening socket on all interfaces (IPv6 and IPv4) or on the loopback interface only, at its
-// address of IPv4 or, with AF_INET6, of IPv6; port 0: any free one. Throws ConfigError when the port is taken or not allowed, IoError otherwise.
+// A listening socket on all interfaces (IPv6 and IPv4), or on loopback in one family; port 0: any
+// free one. Throws ConfigError when the port is taken or not allowed, IoError otherwise.
 FileDescriptor listen_tcp(bool loopback_only, int port, int loopback_family = AF_INET);
 // Keeps a port for a program that will ask for it, as listen_tcp() does: bound to it and not
 // listening, which the kernel lets others join who ask, and gives to nobody who leaves the choice
