@@ -146,8 +146,10 @@ void Trainer::resume_from(const fs::path& checkpoint) {
     parts_.model.set_step(static_cast<std::uint64_t>(loaded.state.global_step));
   }
   parts_.communicator.barrier();
-  agree(parts_.communicator, fmt::format("checkpoint to go on from, '{}'", checkpoint.native()),
-        describe_checkpoint(loaded, parts_.model, parts_.kernels.threads));
+  if (parts_.communicator.size() > 1) {
+    agree(parts_.communicator, fmt::format("checkpoint to go on from, '{}'", checkpoint.native()),
+          describe_checkpoint(loaded, parts_.model, parts_.kernels.threads));
+  }
   // What is about this run (steps, intervals) is the new plan's; what happened so far is the
   // checkpoint's.
   state_.epoch = loaded.state.epoch;
@@ -233,6 +235,9 @@ void Trainer::load_best_model() {
   // By rank 0 only: other hosts need not have it, and may have that of another run.
   if (is_main()) read_weights(*state_.best_model_checkpoint, parts_.task.layout(), parts_.model);
   parts_.gradients.broadcast_weights();
+  // Nobody says that training is over before all nodes have them: a view that ends here begins with
+  // this again, a later one would evaluate other weights on one host.
+  parts_.communicator.barrier();
   refresh_bf16_weights();
 }
 
