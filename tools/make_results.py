@@ -457,30 +457,43 @@ def described(who):
     return ", ".join(filter(None, [who["cpu"], f"class {who['class']}", f"{who['cores']} cores", f"{who['memory_gib']} GiB" if who.get("memory_gib") else "", who.get("system", "")]))
 
 
-SHOWN = "Of several valid runs the least favourable is shown. Transcribed: written down from what a command printed, with the runs that were kept."
+SHOWN = "Of several valid runs the least favourable is shown."
+BY_HAND = "Transcribed: written down from what a command printed, with the runs that were kept. README shows none of these; where a rival stands beside tandem it may have had less than its best, so these are no claim against it."
+
+
+def lines_of(page, document, transcribed):
+    return [[document["name"], *(form(entry["row"].get(field)) for _, field, form in page.columns), str(entry["runs"]), entry["row"]["date"]] for entry in least_favourable(page, document) if entry["transcribed"] == transcribed]
+
+
+def source_of(document, record):
+    versions = ", ".join(f"{name} {value}" for name, value in sorted(record.get("versions", {}).items()))
+    valid = sum(run.get("valid", True) for run in record["runs"])
+    how = "transcribed" if record.get("transcribed") else f"{valid} of {len(record['runs'])} runs valid"
+    return f"- {document['name']}, {record['date']}, {how}" + (f", {record['isa']}" if record.get("isa") else "") + f": `{record['command']}`" + (f" ({versions})" if versions else "") + (f". {record['note']}" if record.get("note") else "")
 
 
 def page_text(subject, documents):
+    """What commands recorded, and apart from it what was written down by hand."""
     page = PAGES[subject]
-    lines, sources, machines = [], [], []
-    for document in documents:
-        machines.append(f"- **{document['name']}**: {described(document['machine'])}")
-        for entry in least_favourable(page, document):
-            lines.append([document["name"], *(form(entry["row"].get(field)) for _, field, form in page.columns), f"{entry['runs']}, transcribed" if entry["transcribed"] else str(entry["runs"]), entry["row"]["date"]])
-        for record in document["records"]:
-            versions = ", ".join(f"{name} {value}" for name, value in sorted(record.get("versions", {}).items()))
-            valid = sum(run.get("valid", True) for run in record["runs"])
-            how = "transcribed" if record.get("transcribed") else f"{valid} of {len(record['runs'])} runs valid"
-            sources.append(f"- {document['name']}, {record['date']}, {how}" + (f", {record['isa']}" if record.get("isa") else "") + f": `{record['command']}`" + (f" ({versions})" if versions else "") + (f". {record['note']}" if record.get("note") else ""))
+    recorded, by_hand = ([line for document in documents for line in lines_of(page, document, transcribed)] for transcribed in (False, True))
     headings = ["machine", *(heading for heading, _, _ in page.columns), "runs", "date"]
-    return "\n".join([f"# {page.title}", "", "<!-- made by tools/make_results.py of docs/results/data: change it there -->", "", page.about, SHOWN, "", table(headings, lines), "", *([page.more(documents), ""] if page.more else []), *machines, "",
-                      "Commands:", "", *sources, ""])
+    tables = [[table(headings, recorded), ""]] if recorded else []
+    tables += [["## Transcribed", "", BY_HAND, "", table(headings, by_hand), ""]] if by_hand else []
+    more = [*(["## Over seeds", ""] if by_hand else []), page.more(documents), ""] if page.more else []
+    machines = [f"- **{document['name']}**: {described(document['machine'])}" for document in documents]
+    sources = [source_of(document, record) for document in documents for record in document["records"]]
+    return "\n".join([f"# {page.title}", "", "<!-- made by tools/make_results.py of docs/results/data: change it there -->", "", page.about, SHOWN, "", *(line for part in tables for line in part), *more, "## Machines and commands", "", *machines, "", *sources, ""])
+
+
+def names_of_machines(documents):
+    """A machine of which nothing was recorded by a command says so."""
+    return ", ".join(document["name"] + (" (transcribed)" if all(record.get("transcribed") for record in document["records"]) else "") for document in documents)
 
 
 def index_text(found):
-    lines = [[f"[{PAGES[subject].title}]({subject}.md)", ", ".join(document["name"] for document in found[subject])] for subject in PAGES if subject in found]
+    lines = [[f"[{PAGES[subject].title}]({subject}.md)", names_of_machines(found[subject])] for subject in PAGES if subject in found]
     return "\n".join(["# Results", "", "<!-- made by tools/make_results.py of docs/results/data: change it there -->", "",
-                      "What was measured, a page per subject. The pages and README's figures are made by `tools/make_results.py` of the files in `docs/results/data`, which `bench/record.py` writes; figures that were written down by hand are marked as transcribed, and README shows none of them. "
+                      "What was measured, a page per subject. The pages and README's figures are made by `tools/make_results.py` of the files in `docs/results/data`, which `bench/record.py` writes; figures that were written down by hand stand apart as transcribed, and README shows none of them. "
                       "How to measure: [benchmarking](../benchmarking.md).", "", table(["subject", "machines"], lines), ""])
 
 
