@@ -34,7 +34,7 @@ CLASSES = (("amx", "amx_bf16"), ("avx512bf16", "avx512_bf16"), ("avx512", "avx51
 LEAST_SHARE_OF_CORES = 0.9
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 # Their counts, scores and bounds depend on no neighbour.
-UNTIMED = ("test.sh", "fuzz.sh", "quality.sh", "quality_hf.py", "elastic_soak.py", "membership_schedules", "membership_large_jobs", "quality_of_labels.py", "torch_own_tests.py", "faults.py", "step_memory.py")
+UNTIMED = ("test.sh", "fuzz.sh", "quality.sh", "quality_hf.py", "memory.py", "elastic_soak.py", "membership_schedules", "membership_large_jobs", "quality_of_labels.py", "torch_own_tests.py", "faults.py", "step_memory.py")
 
 
 def output_of(*command):

@@ -200,6 +200,11 @@ def with_spread_of_both(row):
         row["within"] = None
 
 
+def with_share_of_plan(row):
+    if row.get("planned"):
+        row["share"] = row["used"] / row["planned"]
+
+
 def with_gloo_at_its_best(row):
     """A ratio only where Gloo was started several times and its calls followed each other, as in bench/compare_comm.py."""
     row["quotient"] = row["gloo"] / row["tandem"]
@@ -294,8 +299,8 @@ PAGES = {
     "startup": Page("From the command to the first step", "MiniLM, bf16, batches of 12; seconds since the command.",
                     [("questions", "questions", whole), ("features", "kept", text), ("model and tokenizer", "model", number), ("features there", "features", number), ("training begins", "begins", number), ("first step done", "first_step", number)],
                     ("questions", "kept"), "first_step", False),
-    "memory": Page("Memory", "What a job plans and what it uses, all ranks of the node together, MiB.",
-                   [("job", "job", text), ("planned", "planned", whole), ("used", "used", whole)], ("job",)),
+    "memory": Page("Memory", "`bench/memory.py`: what a job plans and what it uses, all ranks of the node together, MiB. Resident: the highest of rank 0 in the first and in the last tenth of the steps.",
+                   [("job", "job", text), ("planned", "planned", whole), ("used", "used", whole), ("used / planned", "share", spread(lambda value: f"{value:.3f}")), ("resident in the first tenth", "early", number), ("in the last", "late", number)], ("job",), derive=with_share_of_plan),
     "optimizer": Page("AdamW", "All parameters of a model: share of the rate at which its bytes can be streamed.",
                       [("model", "model", text), ("bf16 copy", "copy", text), ("share of a stream", "share", percent)], ("model", "copy"), "share", rows=rows_of_optimizer),
     "int8": Page("Products on 8-bit integers", "Milliseconds of the forward product of 12 × 384 rows of BERT-base. In int8 the time includes the quantization of the rows; the share is of int8's register-only peak, with a static range.",
