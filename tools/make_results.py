@@ -151,6 +151,16 @@ def rows_of_comm(run):
         yield {"operation": run["operation"], "bytes": int(size), **{names[column]: median for column, median in found["median"].items() if column in names}}
 
 
+def rows_of_limits(run):
+    """Of `tandem bench comm --memory both`: staged where the buffers are private, direct in memory of the communicator."""
+    limits, found = {"private": "staged", "communicator": "direct"}, {}
+    for result in run["results"]:
+        row = found.setdefault((result["operation"], result["bytes"]), {"operation": result["operation"], "bytes": result["bytes"]})
+        limit = limits[result["memory"]]
+        row |= {result["memory"]: result["microseconds"]["median"], limit: result.get(f"limit_{limit}_microseconds")}
+    yield from found.values()
+
+
 def rows_of_optimizer(run):
     for result in run["results"]:
         model, _, what = result["name"].partition(" ")
@@ -281,7 +291,7 @@ PAGES = {
                          ("ratio, private", "ratio_private", factor), ("ratio, communicator", "ratio_communicator", factor)], ("operation", "bytes", "rivals"), "ratio_private", rows=rows_of_comm, derive=with_comm_ratios),
     "collectives_limits": Page("Collectives and the machine's limit", "`tandem bench comm` beside what two pinned threads with plain loops need for the same, in microseconds: direct, where each reaches the other's buffer, and staged, where everything goes through a ring of "
                                "shared memory.", [("operation", "operation", text), ("bytes", "bytes", bytes_of), ("private", "private", number), ("staged limit", "staged", number), ("communicator", "communicator", number), ("direct limit", "direct", number)],
-                               ("operation", "bytes")),
+                               ("operation", "bytes"), "private", False, rows=rows_of_limits),
     "collectives_hosts": Page("all_reduce over tcp", "Two network namespaces of one machine, joined by a pair of virtual interfaces; each rank has a core of its own, MPICH goes over UCX's tcp. Microseconds.",
                               [("bytes", "bytes", bytes_of), ("tandem", "private", number), ("MPICH", "MPICH", number), ("ratio", "ratio_private", factor)], ("bytes",), "ratio_private", derive=with_comm_ratios, rows=rows_of_comm),
     "messages": Page("Messages", "send_receive: every rank sends to the next and receives from the one before; through memory inside a node, and over the loopback's tcp. Microseconds.",
