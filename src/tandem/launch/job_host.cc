@@ -1,10 +1,14 @@
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "tandem/core/error.h"
 #include "tandem/launch/agent_wire.h"
 #include "tandem/launch/job_link.h"
+#include "tandem/rendezvous/peer_owner.h"
 #include "tandem/rendezvous/torch_store.h"
 
 namespace tandem::launch {
@@ -83,11 +87,22 @@ bool JobHost::may_use_store(const std::string& address) const {
          agent_addresses_.end();
 }
 
+// The protocol of the store has no secret. What the kernel knows is whose a connection inside this
+// host is; whoever cannot be seen there comes from another one. Root may do anything anyway.
+bool JobHost::is_of_another_user(const FileDescriptor& socket) {
+  const std::optional<uid_t> owner = rendezvous::owner_of_peer(socket);
+  if (!owner || *owner == ::geteuid() || *owner == 0) return false;
+  if (!std::exchange(told_of_another_user_, true))
+    log_(fmt::format("user {} of this host asked for the job's store and was refused", *owner));
+  return true;
+}
+
 void JobHost::admit(rendezvous::Guest guest) {
   const std::string address = rendezvous::peer_address(guest.socket);
   if (guest.received.front() != '{') {
     // Own workers come from this host's own address, whichever it is.
-    if (may_use_store(address) || address == rendezvous::own_address(guest.socket))
+    const bool known = may_use_store(address) || address == rendezvous::own_address(guest.socket);
+    if (known && !is_of_another_user(guest.socket))
       store_.adopt(std::move(guest.socket), std::move(guest.received));
     return;
   }

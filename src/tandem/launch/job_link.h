@@ -44,7 +44,8 @@ using Log = std::function<void(const std::string& line)>;
 class JobHost final : public JobLink {
  public:
   // With a token only who proves to know it is taken for an agent, and only the hosts of such
-  // agents may use the store. `silence`: how long an agent may say nothing.
+  // agents may use the store; of this host only this process's user and root. `silence`: how long
+  // an agent may say nothing.
   JobHost(rendezvous::FileDescriptor listener, JobRules rules, AgentCard own, std::string token,
           std::chrono::milliseconds silence, Log log);
   ~JobHost() override;
@@ -71,6 +72,7 @@ class JobHost final : public JobLink {
   void drop(Guest& guest, const std::string& reason);
   void deliver();
   bool may_use_store(const std::string& address) const;
+  bool is_of_another_user(const rendezvous::FileDescriptor& socket);
 
   rendezvous::FileDescriptor listener_;
   std::vector<rendezvous::FileDescriptor> ports_;
@@ -84,6 +86,7 @@ class JobHost final : public JobLink {
   std::vector<std::unique_ptr<Guest>> guests_;
   std::vector<Order> own_orders_;
   std::vector<std::string> agent_addresses_;
+  bool told_of_another_user_ = false;
 };
 
 struct HostAddress {

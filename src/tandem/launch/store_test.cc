@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "support/other_user.h"
 #include "tandem/core/error.h"
 #include "tandem/launch/job_link.h"
 #include "tandem/launch/store_server.h"
@@ -98,6 +99,23 @@ TEST(TcpStore, SpeaksTheProtocolByteByByte) {
   EXPECT_EQ(hear(socket, 9), bytes({1, 0, 0, 0, 0, 0, 0, 0, '5'}));
   say(socket, bytes({6}) + one + bytes({1, 0, 0, 0, 0, 0, 0, 0, 'x'}) + bytes({12}));
   EXPECT_EQ(hear(socket, 1), bytes({1}));  // WAIT, then CANCEL_WAIT: canceled
+}
+
+// The protocol has no secret: what another user stored would fill the memory of this one's agent.
+TEST(TcpStore, RefusesOtherUsersOfTheHost) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  for (const char* token : {"", "a token"}) {
+    const Server server(token);
+    const std::string ping = kHello + bytes({13, 1, 2, 3, 4});
+    int status = -1;
+    const pid_t stranger = testing::connect_as(65534, AF_INET, server.port(), ping);
+    ASSERT_EQ(::waitpid(stranger, &status, 0), stranger);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "it was answered: " << status;
+    const pid_t own = testing::connect_as(::geteuid(), AF_INET, server.port(), ping);
+    ASSERT_EQ(::waitpid(own, &status, 0), own);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2) << "it got no answer: " << status;
+    EXPECT_EQ(server.client().ping(1), 1U);
+  }
 }
 
 TEST(TcpStore, EveryRequestOfOurClient) {
