@@ -65,8 +65,8 @@ struct ExchangeOptions {
   // When rank 0 has failed, it stays this long to tell the ranks that come later, which would wait
   // for it until their timeout.
   std::chrono::milliseconds late_ranks{0};
-  // How long a rank of this node may be stopped (SIGSTOP, a debugger) while the others wait for it,
-  // under a process manager; 0: no limit.
+  // How long a rank of this node, started by who started this one, may be stopped (SIGSTOP, a
+  // debugger) while the others wait for it; 0: no limit.
   std::chrono::milliseconds stall_timeout{0};
   // Asked several times a second by rank 0, and at a meeting place by every rank, while it waits;
   // throws CommError when waiting has become useless (rank 0 tells the others). May be empty.
@@ -83,8 +83,8 @@ struct ExchangeOptions {
 // Throws ConfigError: port taken, two processes with one rank, different world sizes; on the rank
 // that was refused: a wrong token, another version.
 // CommError: ranks missing when the timeout passes (rank 0 names them, and tells the ranks that did
-// come; under Hydra the ranks of a host name those of it), a rank of this host stopped (only under
-// Hydra, which would wait for it), rank 0 absent or gone, PMI failed.
+// come; under Hydra the ranks of a host name those of it), a rank of this host stopped, rank 0
+// absent or gone, PMI failed.
 Meeting exchange_cards(const Identity& identity, const std::string& card,
                        const ExchangeOptions& options);
 
