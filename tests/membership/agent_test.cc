@@ -214,7 +214,7 @@ TEST(Agent, RefusesOtherKernelsAndGoesOn) {
   const std::vector<Told> answers = sent<Told>(agent);
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].verdict, Verdict::kRefuse);
-  EXPECT_THAT(answers[0].reason, HasSubstr("'amx'"));
+  EXPECT_THAT(answers[0].reason, HasSubstr("amx on the job's hosts"));
   EXPECT_THAT(answers[0].reason, HasSubstr("avx2"));
   EXPECT_EQ(agent.phase(), Agent::Phase::kRunning);
 }
@@ -269,6 +269,15 @@ TEST(Agent, RefusesNobodyBeforeItIsInTheJob) {
   agent.receive(kStart, {9, "a9"}, other_inputs("learning_rate=0.1\n"));
   EXPECT_EQ(sent<Told>(agent).at(0).verdict, Verdict::kWait);
   EXPECT_TRUE(agent.refused().empty());
+}
+
+TEST(Rules, OtherKernelsAreNamedByTheirOperationsAlone) {
+  const JobIdentity job{.kernels = "gemm=vector,layer_norm=vector,reduce=vector"};
+  const Credentials who{.name = "n9",
+                        .kernels = {"gemm=vector,layer_norm=reference,reduce=vector"}};
+  const std::string reason = kRules.refusal(job, who);
+  EXPECT_THAT(reason, HasSubstr(":\n  layer_norm: vector on the job's hosts, reference on n9"));
+  EXPECT_THAT(reason, testing::Not(testing::AnyOf(HasSubstr("gemm"), HasSubstr("reduce"))));
 }
 
 // What others send is for a terminal in the end, and has bounds.
