@@ -58,8 +58,10 @@ Answer answer(ViewNumber number, std::uint64_t step) {
 }
 
 // Agent 1 in a view of three, at step 0.
-Agent leader_of_three() {
-  Agent agent(options(1, {3, 3}), kRules, {0, 1, false}, kStart);
+Agent leader_of_three(Time quiet = Limits().quiet) {
+  AgentOptions own = options(1, {3, 3});
+  own.limits.quiet = quiet;
+  Agent agent(own, kRules, {0, 1, false}, kStart);
   const Ask ask{{"x", {"amx"}, {}, 4}, {0, 1, false}};
   agent.receive(kStart, kTwo, ask);
   agent.receive(kStart, kThree, ask);
@@ -165,6 +167,24 @@ TEST(Agent, WaitsForASilentMemberUpToTheLimit) {
   EXPECT_EQ(agent.phase(), Agent::Phase::kRunning);
   agent.wake(kStart + limits.silent + limits.beat);
   EXPECT_EQ(agent.phase(), Agent::Phase::kProposing);
+}
+
+// After an interruption of the network the agents hear each other later than their workers do.
+TEST(Agent, WaitsLongerForASilentMemberThanItsWorkersDo) {
+  const auto phase_of = [](bool workers_fail) {
+    Agent agent = leader_of_three(Time(4000));
+    const Limits limits;
+    const Time later = kStart + limits.silent + limits.beat;
+    agent.wake(later);
+    EXPECT_EQ(agent.phase(), Agent::Phase::kRunning);
+    if (workers_fail)
+      agent.step_failed(later, agent.view().number, {}, {});
+    else
+      agent.wake(kStart + Time(4000) + limits.beat);
+    return agent.phase();
+  };
+  EXPECT_EQ(phase_of(true), Agent::Phase::kProposing);
+  EXPECT_EQ(phase_of(false), Agent::Phase::kProposing);
 }
 
 // The workers may notice a silent host before its agent has been silent for long enough.
