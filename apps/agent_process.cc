@@ -1,5 +1,6 @@
 #include "apps/agent_process.h"
 
+#include <chrono>
 #include <csignal>
 #include <memory>
 
@@ -14,6 +15,8 @@ launch::AgentParts agent_parts(const Environment& environment, const Voice& voic
   parts.temporary = environment.get("TMPDIR").value_or("/tmp");
   parts.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
   parts.status_interval_s = status_interval(environment);
+  if (const auto seconds = environment.get_int("TANDEM_HOST_TIMEOUT", 1, 1000000))
+    parts.host_timeout = std::chrono::seconds(*seconds);
   return parts;
 }
 

@@ -200,6 +200,7 @@ void tell_ranks_of_current_error(const Environment& environment, const Voice& vo
       if (environment.get("TANDEM_AGENT")) return;
       rendezvous::ExchangeOptions options;
       options.late_ranks = rendezvous::kLateRanks;
+      options.late_rank_0 = rendezvous::kLateRank0;
       options.log = [&voice](const std::string& line) { say(voice, line); };
       rendezvous::tell_of_failure(rendezvous::identify(environment), error.what(), options);
     } catch (const std::exception&) {  // who this process is cannot be known

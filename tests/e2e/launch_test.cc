@@ -194,6 +194,28 @@ TEST_F(Launch, ARankThatFailsInItsFlagsEndsTheOthers) {
   }
 }
 
+// People start ranks one after another: rank 0 may come long after another one has failed.
+TEST_F(Launch, ARankZeroThatComesLaterHearsWhoHasFailed) {
+  const int port = free_port();
+  Process one(train_command("job", {"--learning_rate", "fast"}), rank_variables(1, 2, port));
+  ASSERT_TRUE(prints(one, "rank 1 tries for 30 s to tell rank 0"));
+  EXPECT_NE(one.err_so_far().find("learning_rate"), std::string::npos) << one.err_so_far();
+  std::this_thread::sleep_for(std::chrono::seconds(7));
+  Process zero(train_command("job", {"--ddp_timeout", "60"}), rank_variables(0, 2, port));
+  const ProcessResult told = zero.wait(std::chrono::seconds(50));
+  EXPECT_EQ(told.exit_code, 200) << told.err;
+  EXPECT_NE(unwrapped(told.err).find("failed before the ranks had met"), std::string::npos)
+      << told.err;
+  EXPECT_EQ(one.wait(std::chrono::seconds(50)).exit_code, 2);
+}
+
+TEST_F(Launch, ARankThatTriesToTellOfItsFailureEndsAtASignal) {
+  Process one(train_command("job", {"--learning_rate", "fast"}), rank_variables(1, 2, free_port()));
+  ASSERT_TRUE(prints(one, "rank 1 tries for 30 s to tell rank 0"));
+  one.signal(SIGINT);
+  EXPECT_EQ(one.wait(std::chrono::seconds(20)).exit_code, 128 + SIGINT);
+}
+
 TEST_F(Launch, AWrongFlagOfOneProcessWaitsForNobody) {
   const ProcessResult result = run(train_command("alone", {"--learning_rate", "fast"}));
   EXPECT_EQ(result.exit_code, 2) << result.err;

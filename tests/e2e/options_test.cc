@@ -203,6 +203,7 @@ TEST_F(Options, ADirectoryIsOneJobs) {
                                    HasSubstr(fmt::format("process {} on ", ::getpid()))));
   }
   // What a killed run left is no job, and goes.
+  EXPECT_TRUE(fs::exists(path("job") / ".tandem-lock"));
   write_file(path("job") / ".tandem-writable.tmp-0123456789abcdef", "");
   write_file(path("job") / "tandem-flight-host-rank0-1.txt", "");
   run_ok(train_command("job", {"--max_steps", "1"}));

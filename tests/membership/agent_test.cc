@@ -58,8 +58,10 @@ Answer answer(ViewNumber number, std::uint64_t step) {
 }
 
 // Agent 1 in a view of three, at step 0.
-Agent leader_of_three() {
-  Agent agent(options(1, {3, 3}), kRules, {0, 1, false}, kStart);
+Agent leader_of_three(Time quiet = Limits().quiet) {
+  AgentOptions own = options(1, {3, 3});
+  own.limits.quiet = quiet;
+  Agent agent(own, kRules, {0, 1, false}, kStart);
   const Ask ask{{"x", {"amx"}, {}, 4}, {0, 1, false}};
   agent.receive(kStart, kTwo, ask);
   agent.receive(kStart, kThree, ask);
@@ -167,6 +169,24 @@ TEST(Agent, WaitsForASilentMemberUpToTheLimit) {
   EXPECT_EQ(agent.phase(), Agent::Phase::kProposing);
 }
 
+// After an interruption of the network the agents hear each other later than their workers do.
+TEST(Agent, WaitsLongerForASilentMemberThanItsWorkersDo) {
+  const auto phase_of = [](bool workers_fail) {
+    Agent agent = leader_of_three(Time(4000));
+    const Limits limits;
+    const Time later = kStart + limits.silent + limits.beat;
+    agent.wake(later);
+    EXPECT_EQ(agent.phase(), Agent::Phase::kRunning);
+    if (workers_fail)
+      agent.step_failed(later, agent.view().number, {}, {});
+    else
+      agent.wake(kStart + Time(4000) + limits.beat);
+    return agent.phase();
+  };
+  EXPECT_EQ(phase_of(true), Agent::Phase::kProposing);
+  EXPECT_EQ(phase_of(false), Agent::Phase::kProposing);
+}
+
 // The workers may notice a silent host before its agent has been silent for long enough.
 TEST(Agent, DecidesAsSoonAsWhoHasNotAnsweredIsSilent) {
   Agent agent = leader_of_three();
@@ -214,7 +234,7 @@ TEST(Agent, RefusesOtherKernelsAndGoesOn) {
   const std::vector<Told> answers = sent<Told>(agent);
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].verdict, Verdict::kRefuse);
-  EXPECT_THAT(answers[0].reason, HasSubstr("'amx'"));
+  EXPECT_THAT(answers[0].reason, HasSubstr("amx on the job's hosts"));
   EXPECT_THAT(answers[0].reason, HasSubstr("avx2"));
   EXPECT_EQ(agent.phase(), Agent::Phase::kRunning);
 }
@@ -269,6 +289,15 @@ TEST(Agent, RefusesNobodyBeforeItIsInTheJob) {
   agent.receive(kStart, {9, "a9"}, other_inputs("learning_rate=0.1\n"));
   EXPECT_EQ(sent<Told>(agent).at(0).verdict, Verdict::kWait);
   EXPECT_TRUE(agent.refused().empty());
+}
+
+TEST(Rules, OtherKernelsAreNamedByTheirOperationsAlone) {
+  const JobIdentity job{.kernels = "gemm=vector,layer_norm=vector,reduce=vector"};
+  const Credentials who{.name = "n9",
+                        .kernels = {"gemm=vector,layer_norm=reference,reduce=vector"}};
+  const std::string reason = kRules.refusal(job, who);
+  EXPECT_THAT(reason, HasSubstr(":\n  layer_norm: vector on the job's hosts, reference on n9"));
+  EXPECT_THAT(reason, testing::Not(testing::AnyOf(HasSubstr("gemm"), HasSubstr("reduce"))));
 }
 
 // What others send is for a terminal in the end, and has bounds.

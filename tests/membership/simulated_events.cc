@@ -97,6 +97,7 @@ void World::happen(Host& host, Start&) {
   options.founder = host.index == 0;
   options.external_lock = lock_;
   if (schedule_.seed % 3 == 0) options.limits.criers = 2;
+  if (schedule_.seed % 2 == 0) options.limits.quiet = 2 * options.limits.silent;
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     if (i != host.index) options.contacts.push_back(fmt::format("n{}", i));
   }

@@ -1,5 +1,6 @@
 // Elastic jobs on two hosts between which nothing passes for a while.
 #include "multihost/elastic_hosts.h"
+#include "multihost/slow_cable.h"
 
 namespace tandem::testing {
 namespace {
@@ -29,6 +30,30 @@ TEST_F(ElasticCuts, OneSideGoesOnAndTheOtherJoinsAgain) {
   end(0);
   end(1);
   expect_bits_of(*calm_job(kSteps));
+}
+
+// By default an interruption of the network of 1.8 s is none, wherever between two words of the
+// agents it begins: the view stays.
+TEST_F(ElasticCuts, AnInterruptionOfNearlyTwoSecondsIsNoLoss) {
+  if (const std::string reason = SlowCable::why_not(); !reason.empty()) GTEST_SKIP() << reason;
+  host(0).shell("ip link del wire");
+  SlowCable cable({host(0), "wire", "10.77.0.10/24"}, {host(1), "wire", "10.77.0.11/24"}, 1e9);
+  constexpr int kLong = 2 * kSteps;
+  begin({.steps = kLong});
+  ASSERT_TRUE(both_compute(0, kLong));
+  const std::size_t views = times(0, "workers go on after");
+  for (const int between : {200, 700}) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(between));
+    ASSERT_TRUE(agents_[0]->running()) << said(*agents_[0]);
+    cable.lose(SlowCable::Loses::kEverything);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1800));
+    cable.lose(SlowCable::Loses::kNothing);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+  }
+  end(0);
+  end(1);
+  EXPECT_EQ(times(0, "workers go on after"), views) << said(*agents_[0]) << said(*agents_[1]);
+  expect_bits_of(*calm_job(kLong));
 }
 
 }  // namespace

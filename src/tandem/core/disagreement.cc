@@ -83,4 +83,10 @@ std::string describe_disagreement(std::span<const std::string> texts,
   return fmt::format("{}", fmt::join(shown_lines, "\n  "));
 }
 
+std::string lines_of_list(std::string list) {
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (list[i] == ',' && !list.substr(i + 1, 1).starts_with(' ')) list[i] = '\n';
+  return list;
+}
+
 }  // namespace tandem

@@ -16,4 +16,7 @@ namespace tandem {
 std::string describe_disagreement(std::span<const std::string> texts,
                                   FunctionRef<std::string(int)> describe_rank);
 
+// A list "name=value,name=value" as such lines. A comma before a blank is one of a value's.
+std::string lines_of_list(std::string list);
+
 }  // namespace tandem

@@ -29,6 +29,11 @@ TEST(Disagreement, OrderSaysNothingAndEqualTextsDoNotDiffer) {
   EXPECT_EQ(describe({"", ""}), "");
 }
 
+TEST(Disagreement, AListBecomesLines) {
+  EXPECT_EQ(lines_of_list("gemm=vector,layer_norm=avx2,processor=EPYC with AVX2, AVX-512"),
+            "gemm=vector\nlayer_norm=avx2\nprocessor=EPYC with AVX2, AVX-512");
+}
+
 TEST(Disagreement, ATextWithoutNamesIsOneValue) {
   EXPECT_EQ(describe({"0123", "0124"}), "0123 on rank 0, 0124 on rank 1");
 }

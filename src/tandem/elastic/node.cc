@@ -45,6 +45,10 @@ membership::AgentOptions Node::agent_options(const NodeOptions& options) {
   result.contacts = options.place->contacts;
   result.founder = options.place->founder;
   result.external_lock = options.place->lock != nullptr;
+  // Workers that compute miss a silent host first and say so. Agents must not be quicker: they
+  // speak twice a second, do not knock, and after an interruption hear each other only when TCP
+  // tries again, up to as long after it as it has lasted.
+  result.limits.quiet = 2 * options.place->host_timeout;
   return result;
 }
 

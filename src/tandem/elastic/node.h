@@ -45,6 +45,7 @@ struct NodePlace {
   int host = -1;
   membership::Bounds bounds;
   std::chrono::milliseconds patience{600000};  // how long to wait for enough nodes and workers
+  std::chrono::milliseconds host_timeout{2000};  // after which workers miss a silent host
   // What to do when that was in vain.
   std::string advice =
       "start the missing agents, or give them more time (--rdzv-conf join_timeout=SECONDS)";

@@ -372,8 +372,8 @@ void Node::identify(int worker, const Packet& packet) {
   if (computes_ &&
       (computes_->kernels != computes.kernels || computes_->fingerprint != computes.fingerprint)) {
     const std::array<std::string, 2> inputs = {
-        "kernels=" + computes_->kernels + "\n" + computes_->inputs,
-        "kernels=" + computes.kernels + "\n" + computes.inputs};
+        lines_of_list(computes_->kernels) + "\n" + computes_->inputs,
+        lines_of_list(computes.kernels) + "\n" + computes.inputs};
     return fail(1,
                 fmt::format("worker {} found other data, configuration or kernels than the "
                             "workers before it: leave the job's files alone while it runs:\n  {}",

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "tandem/comm/api/texts.h"
+#include "tandem/core/disagreement.h"
 #include "tandem/job/start_report.h"
 #include "tandem/kernels/peak.h"
 #include "tandem/kernels/tuned_tiles.h"
@@ -35,9 +36,7 @@ kernels::KernelSet agree_on_kernels(comm::Communicator& communicator, nn::Precis
   const auto forced = environment.get("TANDEM_KERNELS").value_or("");
   kernels::KernelSet kernels =
       kernels::select_kernels(common_features(communicator, own), forced, precision);
-  std::string lines = kernels.signature();  // so that the operation that differs is named
-  std::replace(lines.begin(), lines.end(), ',', '\n');
-  agree(communicator, "choice of kernels (TANDEM_KERNELS)", lines);
+  agree(communicator, "choice of kernels (TANDEM_KERNELS)", lines_of_list(kernels.signature()));
   // A rank whose CPU can do more does it where the bits are those of the others.
   kernels::KernelSet best = kernels::select_kernels(own, forced, precision);
   return best.arithmetic(precision) == kernels.arithmetic(precision) ? best : kernels;
@@ -63,7 +62,8 @@ Machine::Machine(const Environment& environment, nn::Precision precision,
 std::string Machine::arithmetic() const {
   std::string text = kernels_.arithmetic(precision_);
   if (text.find("=onednn") != std::string::npos) {
-    text += fmt::format(" on {} with {}", cpu_model(), kernels::CpuFeatures::detect().describe());
+    text += fmt::format(",processor={} with {}", cpu_model(),
+                        kernels::CpuFeatures::detect().describe());
   }
   return text;
 }

@@ -2,6 +2,7 @@
 // them, starts them again, and says in the end why they failed.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -48,6 +49,7 @@ struct AgentParts {
   // agent, which it must not hold up. May be empty.
   std::function<void(const JobStatus&)> publish;
   int status_interval_s = 0;  // between lines that say where an elastic job stands; 0: none
+  std::chrono::milliseconds host_timeout{2000};  // of a silent host, as the workers have it
 };
 
 // Runs the job to its end and returns the exit code: 0; 1 when a foreign program failed, and the

@@ -132,6 +132,7 @@ elastic::NodePlace find_node_place(AgentParts& parts, const std::function<void()
   place.token = parts.job_token;
   place.patience = join_timeout(options);
   place.lock = parts.lock;
+  place.host_timeout = parts.host_timeout;
   const bool fixed = options.backend == Backend::kStatic;
   place.bounds = {number(fixed ? options.max_nodes : options.min_nodes), number(options.max_nodes)};
   warn_of_loneliness(parts);

@@ -164,7 +164,7 @@ Met meet(const StandInParts& parts) {
     met.place = rendezvous::open_meeting_place(own.interface, kMostText);
     pmi.put("tandem-agents", rendezvous::place_at(met.place.text, parts.host_name));
   }
-  rendezvous::SiblingWatch watch(parts.stall_timeout);
+  rendezvous::SiblingWatch watch(parts.stall_timeout, own.variables);
   rendezvous::WaitingMark mark;
   rendezvous::ExchangeOptions waiting;
   waiting.timeout = parts.patience;

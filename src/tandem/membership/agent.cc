@@ -153,15 +153,14 @@ void Agent::watch(Time now) {
     const auto it = heard_.find(id);
     return it == heard_.end() || it->second + patience <= now;
   };
+  const Time limit = missed_ ? options_.limits.silent : options_.limits.quiet;
   if (first != self()) {
-    const Time patience =
-        options_.limits.silent + std::max(Time{0}, place() - options_.limits.stagger);
-    if (silent(first, patience)) propose(now);
+    if (silent(first, limit + std::max(Time{0}, place() - options_.limits.stagger))) propose(now);
     return;
   }
   for (const Member& member : view_.members) {
     const NodeId id = member.peer.id;
-    if (id != self() && (dead_.contains(id) || silent(id, options_.limits.silent))) {
+    if (id != self() && (dead_.contains(id) || silent(id, limit))) {
       return propose(now);
     }
   }
@@ -265,6 +264,7 @@ void Agent::step_failed(Time now, ViewNumber number, const std::vector<NodeId>& 
                         const std::vector<NodeId>& silent) {
   now_ = now;
   if (phase_ != Phase::kRunning || number != view_.number) return;
+  missed_ = true;
   learn_dead(dead);
   for (const NodeId node : silent) unreachable_[node] = now + options_.limits.unreachable;
   want_change(now, silent);

@@ -42,6 +42,7 @@ inline constexpr Time kNever = Time::max();
 struct Limits {
   Time beat{500};           // leader and members tell each other that they live
   Time silent{2000};        // nothing heard for so long: lost, though not certainly
+  Time quiet{2000};         // the same for as long as the workers miss nobody
   Time answer{2000};        // a proposer waits for those that are not known to be silent
   Time offer{1000};         // and for their acceptance
   Time install{3000};       // who has answered waits for the view
@@ -262,6 +263,7 @@ class Agent {
   bool running_ = false;   // the workers have a view
   bool stopping_ = false;  // and are told to stop
   bool boundary_asked_ = false;
+  bool missed_ = false;    // the workers of the view have said that their step cannot be completed
   bool boundary_ = false;  // the workers have stopped after a step, as its header said
   bool lock_held_ = false;
   std::optional<Proposal> proposal_;

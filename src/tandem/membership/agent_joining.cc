@@ -31,7 +31,7 @@ void Agent::left_behind(Time now, const View& view) {
   know_installed(view);
   debt_.reset();
   stop_workers();
-  boundary_ = boundary_asked_ = false;
+  boundary_ = boundary_asked_ = missed_ = false;
   look(now);
 }
 

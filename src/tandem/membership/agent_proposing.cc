@@ -330,7 +330,7 @@ void Agent::install(Time now, const View& view) {
   proposal_.reset();
   debt_.reset();
   doubtful_.clear();
-  boundary_ = boundary_asked_ = false;
+  boundary_ = boundary_asked_ = missed_ = false;
   if (!in_view()) {
     if (holding_.leaving) return end(kHasLeft, "left the job, which goes on without this node");
     return look(now);

@@ -13,16 +13,30 @@ namespace {
 
 constexpr std::size_t kMostReason = 8192;
 
-// Both the names and the lines of `who` are what it likes to say.
-std::string other_inputs(const JobIdentity& job, const Credentials& who) {
-  const std::string name = printable(who.name);
-  const std::array<std::string, 2> texts = {job.inputs, printable(who.inputs, /*lines=*/true)};
+// What the lines of a node that wants to join have otherwise. Its name and its lines are what it
+// likes to say.
+std::string differences(const std::string& job, const std::string& lines, const std::string& name) {
+  const std::array<std::string, 2> texts = {job, printable(lines, /*lines=*/true)};
   const std::string differing = describe_disagreement(
       texts, [&](int which) { return which == 0 ? std::string("the job's hosts") : name; });
+  return (differing.empty() ? "" : ":\n  " + differing).substr(0, kMostReason);
+}
+
+std::string other_kernels(const JobIdentity& job, const Credentials& who) {
+  const std::string name = printable(who.name);
+  const std::string own = who.kernels.empty() ? "" : who.kernels.front();
+  return fmt::format(
+      "{} computes with other kernels than the job, and other instructions round differently; take "
+      "a host of the job's kind, or start the job with kernels that both have (TANDEM_KERNELS){}",
+      name, differences(lines_of_list(job.kernels), lines_of_list(own), name));
+}
+
+std::string other_inputs(const JobIdentity& job, const Credentials& who) {
+  const std::string name = printable(who.name);
   return fmt::format(
       "{} would compute something else; give it the job's flags, data, tokenizer, configuration "
-      "and program{}{}",
-      name, differing.empty() ? "" : ":\n  ", differing.substr(0, kMostReason));
+      "and program{}",
+      name, differences(job.inputs, who.inputs, name));
 }
 
 }  // namespace
@@ -73,14 +87,8 @@ bool Rules::must_pause(std::size_t nodes, const Bounds& bounds) const {
 }
 
 std::string Rules::refusal(const JobIdentity& job, const Credentials& who) const {
-  if (std::find(who.kernels.begin(), who.kernels.end(), job.kernels) == who.kernels.end()) {
-    return fmt::format(
-        "the job computes with the kernels '{}', and {} can compute with '{}'; other instructions "
-        "round differently. Take a host of the job's kind, or start the job with kernels that both "
-        "have (TANDEM_KERNELS)",
-        job.kernels, printable(who.name),
-        printable(fmt::format("{}", fmt::join(who.kernels, ", "))).substr(0, kMostReason));
-  }
+  if (std::find(who.kernels.begin(), who.kernels.end(), job.kernels) == who.kernels.end())
+    return other_kernels(job, who);
   if (who.files != job.files) return other_inputs(job, who);
   if (who.shards != job.shards) {
     return fmt::format(

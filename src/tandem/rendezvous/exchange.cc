@@ -69,7 +69,7 @@ std::string make_secret() {
 Meeting exchange_through_pmi(Identity identity, const std::string& card,
                              const ExchangeOptions& options) {
   PmiClient pmi(*identity.pmi_fd, options.timeout);
-  const auto watch = std::make_shared<SiblingWatch>(options.stall_timeout);
+  const auto watch = std::make_shared<SiblingWatch>(options.stall_timeout, identity.variables);
   // Rank 0 waits for all and tells all; who can tell of rank 0 are the others.
   const LookAround look_around = [watch, is_rank_0 = identity.rank == 0] {
     watch->check([&](const Sibling& rank) { return is_rank_0 || rank.rank == 0; });
@@ -113,6 +113,17 @@ MeetingPoint named_point(const Identity& identity) {
   return {{identity.master_addr}, identity.master_port, 0};
 }
 
+// Of ranks whose starter does not tell who has come. Rank 0 knows that and tells the others; those
+// tell of rank 0, and of ranks of their host that do not come to it.
+LookAround look_at_siblings(const Identity& identity, const ExchangeOptions& options) {
+  const auto watch = std::make_shared<SiblingWatch>(options.stall_timeout, identity.variables);
+  return [watch, own = identity.rank] {
+    watch->check([own](const Sibling& rank) {
+      return rank.rank != own && (own == 0 || rank.rank == 0 || !rank.waits);
+    });
+  };
+}
+
 void warn_of_open_port(const Identity& identity, const ExchangeOptions& options) {
   if (!options.log || !identity.job_token.empty() || identity.loopback()) return;
   options.log(fmt::format(
@@ -132,7 +143,7 @@ void wait_for_all(PmiClient& pmi, const Identity& identity, const ExchangeOption
     watch.check([](const Sibling& rank) { return !rank.waits; });
     if (!deadline.passed()) continue;
     mark.stay();
-    const std::string missing = SiblingWatch::missing();
+    const std::string missing = watch.missing();
     raise<CommError>("rank {} waited {:.1f} s until the process manager had seen all {} ranks: {}",
                      identity.rank, deadline.elapsed_seconds(), identity.world_size,
                      missing.empty() ? "one has not started, or is not tandem" : missing);
@@ -148,11 +159,13 @@ Meeting exchange_cards(const Identity& identity, const std::string& card,
   TANDEM_CHECK(card.size() <= wire::kMaxCardBytes, "card of {} bytes", card.size());
   if (!identity.distributed()) return Meeting({{card, ""}});
   if (identity.pmi_fd) return exchange_through_pmi(identity, card, options);
+  const WaitingMark mark;
+  const LookAround look_around = look_at_siblings(identity, options);
   if (identity.rank == 0) {
     warn_of_open_port(identity, options);
-    return receive_ranks(identity, card, options, listen_for_ranks(identity), 0);
+    return receive_ranks(identity, card, options, listen_for_ranks(identity), 0, look_around);
   }
-  return join_rank_0(identity, card, options, named_point(identity));
+  return join_rank_0(identity, card, options, named_point(identity), look_around);
 }
 
 void tell_of_failure(const Identity& identity, const std::string& reason,

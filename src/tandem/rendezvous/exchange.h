@@ -55,8 +55,10 @@ struct Meeting {
 // Collective over all ranks.
 using Exchange = std::function<Meeting(const std::string& card)>;
 
-// How long a rank 0 that has failed stays to tell the ranks that come later.
+// How long a rank 0 that has failed stays to tell the ranks that come later, and how long another
+// rank, which keeps no port, tries to reach a rank 0 that comes later.
 constexpr std::chrono::milliseconds kLateRanks{10000};
+constexpr std::chrono::milliseconds kLateRank0{30000};
 
 struct ExchangeOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
@@ -65,8 +67,10 @@ struct ExchangeOptions {
   // When rank 0 has failed, it stays this long to tell the ranks that come later, which would wait
   // for it until their timeout.
   std::chrono::milliseconds late_ranks{0};
-  // How long a rank of this node may be stopped (SIGSTOP, a debugger) while the others wait for it,
-  // under a process manager; 0: no limit.
+  // When another rank has failed before the meeting, it tries this long to reach rank 0.
+  std::chrono::milliseconds late_rank_0{5000};
+  // How long a rank of this node, started by who started this one, may be stopped (SIGSTOP, a
+  // debugger) while the others wait for it; 0: no limit.
   std::chrono::milliseconds stall_timeout{0};
   // Asked several times a second by rank 0, and at a meeting place by every rank, while it waits;
   // throws CommError when waiting has become useless (rank 0 tells the others). May be empty.
@@ -83,15 +87,15 @@ struct ExchangeOptions {
 // Throws ConfigError: port taken, two processes with one rank, different world sizes; on the rank
 // that was refused: a wrong token, another version.
 // CommError: ranks missing when the timeout passes (rank 0 names them, and tells the ranks that did
-// come; under Hydra the ranks of a host name those of it), a rank of this host stopped (only under
-// Hydra, which would wait for it), rank 0 absent or gone, PMI failed.
+// come; under Hydra the ranks of a host name those of it), a rank of this host stopped, rank 0
+// absent or gone, PMI failed.
 Meeting exchange_cards(const Identity& identity, const std::string& card,
                        const ExchangeOptions& options);
 
 // Of a rank that has failed before the meeting (a wrong flag, say): goes there to tell the others
 // `reason`, who would wait for it until their timeouts and end with CommError instead. Rank 0 stays
-// until all have come, options.late_ranks at most; another rank tries for 5 s to reach rank 0. Does
-// nothing where who started the ranks ends them all when one fails (Identity::ended_by_launcher).
+// until all have come, options.late_ranks at most; another rank tries for options.late_rank_0 to
+// reach rank 0. Does nothing where who started the ranks ends them all when one fails (Identity::ended_by_launcher).
 void tell_of_failure(const Identity& identity, const std::string& reason,
                      const ExchangeOptions& options) noexcept;
 

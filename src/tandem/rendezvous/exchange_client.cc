@@ -21,8 +21,8 @@ using wire::Reply;
 
 constexpr milliseconds kRetry{50};
 constexpr milliseconds kLook{500};
-// For a rank that has failed: rank 0 may come later, or never.
-constexpr milliseconds kReachToTell{5000};
+// A rank that has failed says that it tries to tell rank 0 when this has not been enough.
+constexpr milliseconds kSoonTold{1000};
 // Until rank 0 has proved itself no more is kept than it has really sent.
 constexpr std::size_t kPiece = 1 << 16;
 
@@ -68,6 +68,26 @@ Connected reach_rank_0(const Identity& identity, const MeetingPoint& point,
     if (look_around) look_around();
     std::this_thread::sleep_for(kRetry);
   }
+}
+
+// Of a rank that has failed: rank 0 may come later, or never.
+Connected reach_to_tell(const Identity& identity, const MeetingPoint& point,
+                        const ExchangeOptions& options) {
+  const ExchangeOptions quiet;
+  Notices notices(quiet);
+  const milliseconds limit = options.late_rank_0;
+  try {
+    return reach_rank_0(identity, point, Deadline(std::min(limit, kSoonTold)), notices, {});
+  } catch (const CommError&) {
+    if (limit <= kSoonTold) throw;
+  }
+  if (options.log) {
+    options.log(
+        fmt::format("rank {} tries for {:.0f} s to tell rank 0 at {} that it has failed; Ctrl-C "
+                    "ends it at once",
+                    identity.rank, std::chrono::duration<double>(limit).count(), describe(point)));
+  }
+  return reach_rank_0(identity, point, Deadline(limit - kSoonTold), notices, {});
 }
 
 // What rank 0 says to this rank, and the proof that it is rank 0.
@@ -280,11 +300,8 @@ Meeting join_rank_0(const Identity& identity, const std::string& card,
 
 void tell_rank_0(const Identity& identity, const std::string& reason,
                  const ExchangeOptions& options, const MeetingPoint& point) {
-  const Deadline deadline(kReachToTell);
-  ExchangeOptions quiet = options;
-  quiet.log = {};
-  Notices notices(quiet);
-  Line line(identity, point, reach_rank_0(identity, point, deadline, notices, {}), {}, {});
+  Line line(identity, point, reach_to_tell(identity, point, options), {}, {});
+  const Deadline deadline(kGrace);
   line.introduce(identity, reason.substr(0, wire::kMaxTextBytes), deadline, /*gave_up=*/true);
   try {
     line.hear(deadline);

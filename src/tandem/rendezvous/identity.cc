@@ -68,6 +68,7 @@ Identity read_launcher(const Environment& environment, const Launcher& launcher)
   }
   Identity identity;
   identity.source = launcher.name;
+  identity.variables.rank = launcher.rank;
   identity.rank = static_cast<int>(*rank);
   identity.world_size = static_cast<int>(*size);
   check_rank(environment, launcher, identity.rank, identity.world_size);
@@ -156,6 +157,7 @@ std::optional<Identity> read_slurm(const Environment& environment, std::string& 
   }
   Identity identity;
   identity.source = "Slurm";
+  identity.variables.rank = "SLURM_PROCID";
   identity.rank = static_cast<int>(*rank);
   identity.world_size = static_cast<int>(*size);
   if (identity.rank >= identity.world_size) {
@@ -297,6 +299,11 @@ Identity identify(const Environment& environment) {
     return identity;
   }
   const bool by_hand = chooser != nullptr && chooser->name == kByHand.name;
+  // Whoever starts ranks by hand may start several jobs from one shell.
+  if (by_hand) {
+    for (const auto* variable : {"WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+      identity.variables.same[variable] = environment.get(variable).value_or("");
+  }
   const bool torchrun = by_hand && environment.get("TORCHELASTIC_RESTART_COUNT").has_value();
   if (torchrun) identity.source = "torchrun";
   identity.ended_by_launcher = chooser != nullptr && (!by_hand || torchrun);

@@ -2,6 +2,7 @@
 // library is involved.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -12,6 +13,13 @@ namespace tandem::rendezvous {
 inline constexpr int kDefaultMasterPort = 29500;
 inline constexpr int kMaxWorldSize = 65536;
 
+// By which variables of its environment another process is a rank of this job.
+struct RankVariables {
+  std::string rank;  // holds its number; empty: there are no other ranks
+  // What the job's processes have alike, with this process's values; an empty one is not set.
+  std::map<std::string, std::string> same;
+};
+
 struct Identity {
   int rank = 0;
   int world_size = 1;
@@ -20,6 +28,7 @@ struct Identity {
   int local_rank = 0;
   int local_size = 1;
   std::string source = "single process";  // which launcher's variables decided
+  RankVariables variables;
 
   // Where rank 0 meets the others. With `pmi_fd` the port is only used when the user chose it
   // (`master_port_given`); otherwise rank 0 takes a free port and publishes it through the process

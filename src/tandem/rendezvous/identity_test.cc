@@ -56,6 +56,7 @@ TEST_P(Launchers, RankAndSizeAreRead) {
   EXPECT_EQ(identity.local_rank, 1);
   EXPECT_EQ(identity.local_size, 2);
   EXPECT_EQ(identity.source, GetParam().source);
+  EXPECT_EQ(GetParam().variables.at(identity.variables.rank), "3");
   EXPECT_EQ(identity.master_addr, "node0");
   EXPECT_EQ(identity.master_port, 1234);
   EXPECT_FALSE(identity.loopback());

@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "tandem/core/error.h"
@@ -67,16 +69,25 @@ std::map<int, State> all_processes() {
   return processes;
 }
 
-// PMI_RANK in the environment with which the process was started.
-std::optional<int> rank_of(int process) {
-  constexpr std::string_view kName = "PMI_RANK=";
-  const std::string variables = read_of(process, "environ");
-  for (std::string_view rest = variables; !rest.empty();) {
+// The rank by the environment with which the process was started.
+std::optional<int> rank_of(int process, const RankVariables& wanted) {
+  const std::string text = read_of(process, "environ");
+  std::map<std::string_view, std::string_view> found;
+  for (std::string_view rest = text; !rest.empty();) {
     const std::string_view variable = rest.substr(0, rest.find('\0'));
-    if (variable.starts_with(kName)) return to_int(variable.substr(kName.size()));
+    const std::size_t equals = std::min(variable.find('='), variable.size());
+    found[variable.substr(0, equals)] = variable.substr(std::min(equals + 1, variable.size()));
     rest.remove_prefix(std::min(rest.size(), variable.size() + 1));
   }
-  return std::nullopt;
+  for (const auto& [name, value] : wanted.same)
+    if (found[name] != value) return std::nullopt;
+  return to_int(found[wanted.rank]);
+}
+
+bool of_this_user(int process) {
+  struct stat status {};
+  const std::string folder = fmt::format("/proc/{}", process);
+  return ::stat(folder.c_str(), &status) == 0 && status.st_uid == ::geteuid();
 }
 
 int parent_of(int process, const std::map<int, State>& processes) {
@@ -85,9 +96,9 @@ int parent_of(int process, const std::map<int, State>& processes) {
 }
 
 // The nearest ancestor of this process that is no rank; 0: not to be seen.
-int manager(const std::map<int, State>& processes) {
+int manager(const std::map<int, State>& processes, const RankVariables& variables) {
   int process = ::getpid();
-  while (process > 0 && rank_of(process)) process = parent_of(process, processes);
+  while (process > 0 && rank_of(process, variables)) process = parent_of(process, processes);
   return process;
 }
 
@@ -117,22 +128,30 @@ std::string name_of(const Sibling& rank) {
 
 }  // namespace
 
-std::vector<Sibling> find_siblings() {
+std::vector<Sibling> find_siblings(const RankVariables& variables) {
+  if (variables.rank.empty()) return {};
   const std::map<int, State> processes = all_processes();
-  const int root = manager(processes);
+  const int root = manager(processes, variables);
   std::map<int, Sibling> ranks;
+  std::set<int> present;  // of which a process waits that runs
   for (const auto& [process, state] : processes) {
     if (root <= 0 || state.letter == 'Z' || !descends(process, root, processes)) continue;
-    const auto rank = rank_of(process);
+    const auto rank = of_this_user(process) ? rank_of(process, variables) : std::nullopt;
     if (!rank) continue;
     Sibling& sibling = ranks.try_emplace(*rank, Sibling{*rank, process}).first->second;
-    sibling.waits = sibling.waits || has_mark(process);
-    if (state.letter != 'T' && state.letter != 't') continue;
+    const bool stopped = state.letter == 'T' || state.letter == 't';
+    const bool waits = has_mark(process);
+    sibling.waits = sibling.waits || waits;
+    if (waits && !stopped) present.insert(*rank);
+    if (!stopped) continue;
     sibling.stopped = true;
     sibling.process = process;
   }
   std::vector<Sibling> list;
-  for (const auto& [rank, sibling] : ranks) list.push_back(sibling);
+  for (auto& [rank, sibling] : ranks) {
+    if (present.contains(rank)) sibling.stopped = false;
+    list.push_back(sibling);
+  }
   return list;
 }
 
@@ -145,7 +164,7 @@ void SiblingWatch::check(const std::function<bool(const Sibling&)>& matters) {
   if (limit_.count() == 0 || now - looked_ < kLook) return;
   looked_ = now;
   std::map<int, Clock::time_point> stopped;
-  for (const Sibling& rank : find_siblings()) {
+  for (const Sibling& rank : find_siblings(variables_)) {
     if (!rank.stopped || !matters(rank)) continue;
     const auto known = stopped_since_.find(rank.rank);
     const auto since = known == stopped_since_.end() ? now : known->second;
@@ -159,8 +178,8 @@ void SiblingWatch::check(const std::function<bool(const Sibling&)>& matters) {
   stopped_since_ = std::move(stopped);
 }
 
-std::string SiblingWatch::missing() {
-  const std::vector<Sibling> ranks = find_siblings();
+std::string SiblingWatch::missing() const {
+  const std::vector<Sibling> ranks = find_siblings(variables_);
   std::string text;
   for (const Sibling& rank : ranks) {
     if (rank.waits) continue;

@@ -207,6 +207,66 @@ TEST(ByHand, ADeadRankEndsTheOtherWithItsName) {
   EXPECT_THAT(survivor.output, AllOf(HasSubstr("rank 0 (host "), HasSubstr("died")));
 }
 
+// How a launcher, or a person, tells three processes of one script who they are.
+struct Starter {
+  const char* name;
+  const char* rank;       // the variable
+  const char* variables;  // the others; {} is a port
+  int stopped;            // the rank that stops before it is a program
+};
+
+class StoppedBeforeTheMeeting : public ::testing::TestWithParam<Starter> {};
+
+TEST_P(StoppedBeforeTheMeeting, IsNamedByTheOthers) {
+  const Starter& starter = GetParam();
+  const testing::TemporaryFolder folder;
+  const std::string script = (folder.path() / "ranks").native();
+  std::ofstream(script) << fmt::format(
+      R"(for r in 0 1 2; do
+  env {0}=$r bash -c 'test $0 = {1} && kill -STOP $$; exec {2}' $r & process[r]=$!
+done
+for r in 0 1 2; do
+  test $r = {1} || wait ${{process[r]}} || echo rank $r: exit code $?
+done
+kill -KILL ${{process[{1}]}}
+)",
+      starter.rank, starter.stopped, kProbe);
+  const std::string variables = fmt::format(fmt::runtime(starter.variables), free_port());
+  const Result result = shell(kClean + variables + " timeout 60 bash " + script);
+  EXPECT_THAT(result.output,
+              AllOf(ContainsRegex(fmt::format("rank {} \\(process [0-9]+ of host .*stopped since",
+                                              starter.stopped)),
+                    HasSubstr("rank 2: exit code 200")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, StoppedBeforeTheMeeting,
+    ::testing::Values(
+        Starter{"ByHandRank0", "RANK", "WORLD_SIZE=3 MASTER_PORT={}", 0},
+        Starter{"ByHandRank1", "RANK", "WORLD_SIZE=3 MASTER_PORT={}", 1},
+        Starter{"Slurm", "SLURM_PROCID", "SLURM_NTASKS=3 SLURM_STEP_NODELIST=n1 MASTER_PORT={}", 0},
+        Starter{"OpenMpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE=3 MASTER_PORT={}", 0}),
+    [](const auto& instance) { return instance.param.name; });
+
+// Of two jobs of one shell one is stopped; the other one's rank 1 takes longer to come than a
+// process may be stopped.
+TEST(ByHand, AStoppedRankOfAnotherJobIsNoneOfThis) {
+  const testing::TemporaryFolder folder;
+  const std::string script = (folder.path() / "jobs").native();
+  std::ofstream(script) << fmt::format(R"(export WORLD_SIZE=2
+RANK=1 MASTER_PORT={0} bash -c 'kill -STOP $$' & stopped=$!
+export MASTER_PORT={1}
+RANK=0 {2} & first=$!
+sleep 4
+RANK=1 {2}
+wait $first; code=$?
+kill -KILL $stopped
+exit $code
+)",
+                                       free_port(), free_port(), kProbe);
+  expect_all_ranks(shell(kClean + "timeout 60 bash " + script), 2, "RANK and WORLD_SIZE");
+}
+
 // ---- whose library carries the messages ----
 
 bool built(std::string_view plugin) {
