@@ -412,6 +412,30 @@ TEST(Serve, HasRoomForItsConnections) {
   EXPECT_THAT(refused.err, HasSubstr("or allow fewer connections (--max_connections)"));
 }
 
+// A limit that is lowered while it runs stands for a machine whose descriptors others take.
+TEST(Serve, SaysOnceThatNoDescriptorIsLeft) {
+  Server server({"--request_timeout", "3600"});
+  rlimit limit{};
+  const pid_t pid = server.process().pid();
+  ASSERT_EQ(prlimit(pid, RLIMIT_NOFILE, nullptr, &limit), 0);
+  limit.rlim_cur = count_in_proc(server, "fd") + 4;
+  ASSERT_EQ(prlimit(pid, RLIMIT_NOFILE, &limit, nullptr), 0);
+  const std::string warning = "tandem: warning: no file descriptor is left for another connection";
+  std::vector<std::unique_ptr<Client>> idle;
+  for (const int times : {1, 2}) {
+    SCOPED_TRACE(times);
+    for (int i = 0; i < 10; ++i) idle.push_back(std::make_unique<Client>(server.port()));
+    for (int i = 0; i < 1000 && count_in_proc(server, "fd") < limit.rlim_cur; ++i)
+      std::this_thread::sleep_for(10ms);
+    EXPECT_TRUE(testing::prints(server.process(), warning));
+    idle.clear();  // there is room again
+    EXPECT_THAT(server.exchange("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+                StartsWith("HTTP/1.1 200 OK"));
+  }
+  const std::string said = server.process().err_so_far();
+  EXPECT_EQ(said.find(warning), said.rfind(warning)) << said;
+}
+
 // However long they may stay otherwise.
 TEST(Serve, IdleConnectionsKeepNobodyOut) {
   const Server server({"--request_timeout", "3600"});
