@@ -10,6 +10,8 @@
 # tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60] [SERIAL] [OPTIMIZED])
 #   makes one GoogleTest program whose cases ctest lists one by one. Its own sources are compiled without optimisation and see the
 #   headers of tandem_add_test_headers() precompiled; OPTIMIZED: as the program is, for tests that compute much themselves.
+# tandem_optimize_test_sources(a_test.cc …)
+#   compiles these sources of such programs with -O1, for tests that make and compare millions of numbers themselves.
 
 set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
 
@@ -73,6 +75,11 @@ endfunction()
 
 function(tandem_compile_as_test target)
   target_compile_options(${target} PRIVATE ${TANDEM_WARNINGS} $<$<CONFIG:Release,RelWithDebInfo>:-O0;-U_FORTIFY_SOURCE>)
+endfunction()
+
+function(tandem_optimize_test_sources)
+  set_source_files_properties(${ARGN} PROPERTIES
+    COMPILE_OPTIONS "$<$<CONFIG:Release,RelWithDebInfo>:-O1>" SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 function(tandem_add_test name)

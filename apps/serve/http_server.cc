@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdarg>
 #include <cstring>
 #include <map>
 #include <set>
@@ -29,6 +30,7 @@ using Clock = std::chrono::steady_clock;
 // A client that just connected gets this long to send its request, however many there are.
 constexpr std::chrono::milliseconds kGrace{100};
 constexpr std::chrono::milliseconds kLastAnswers{500};  // to send them, after `stop`
+constexpr std::chrono::minutes kBetweenWarnings{1};
 // Connections beyond the limit, so that somebody can be told that there are too many.
 constexpr unsigned kReserve = 16;
 constexpr std::size_t kOfTheServer = 8;  // that listen and wait
@@ -217,10 +219,11 @@ class HttpServer::Implementation {
     const SocketAddress address = parse_address(options.address, options.port);
     errno = 0;
     daemon_ = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (address.is_v6() ? MHD_USE_IPv6 : 0) |
-            (options.both_families ? MHD_USE_DUAL_STACK : 0),
-        options.port, nullptr, nullptr, &Implementation::access, this, MHD_OPTION_SOCK_ADDR,
-        address.get(), MHD_OPTION_CONNECTION_LIMIT, options.max_connections + kReserve,
+        MHD_USE_ERROR_LOG | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+            (address.is_v6() ? MHD_USE_IPv6 : 0) | (options.both_families ? MHD_USE_DUAL_STACK : 0),
+        options.port, nullptr, nullptr, &Implementation::access, this, MHD_OPTION_EXTERNAL_LOGGER,
+        &Implementation::hear, this, MHD_OPTION_SOCK_ADDR, address.get(),
+        MHD_OPTION_CONNECTION_LIMIT, options.max_connections + kReserve,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeaderBytes, MHD_OPTION_STRICT_FOR_CLIENT, 0,
         MHD_OPTION_NOTIFY_CONNECTION, &Implementation::connection_changed, this,
         MHD_OPTION_NOTIFY_COMPLETED, &Implementation::completed, this, MHD_OPTION_END);
@@ -255,6 +258,19 @@ class HttpServer::Implementation {
 
  private:
   static Implementation& self(void* pointer) { return *static_cast<Implementation*>(pointer); }
+
+  // libmicrohttpd tells in no other way that accept() found no descriptor. Its other remarks are
+  // about clients.
+  static void hear(void* pointer, const char* format, va_list) {
+    if (std::string_view(format).find("resource limit") == std::string_view::npos) return;
+    Implementation& server = self(pointer);
+    const auto now = Clock::now();
+    if (!server.handlers_.warn || now < server.next_warning_) return;
+    server.next_warning_ = now + kBetweenWarnings;
+    server.handlers_.warn(
+        "no file descriptor is left for another connection, so clients wait until one is closed; "
+        "'ulimit -n' and 'sysctl fs.file-nr' show the limits");
+  }
 
   // libmicrohttpd's own wait is not woken when a thread resumes a connection.
   void wait_and_work(std::chrono::milliseconds limit) {
@@ -546,6 +562,7 @@ class HttpServer::Implementation {
   HttpHandlers handlers_;
   std::set<Connection*> connections_;
   MHD_Daemon* daemon_ = nullptr;
+  Clock::time_point next_warning_;                           // not before it
   const int wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);  // written when an answer is there
 };
 

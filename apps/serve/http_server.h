@@ -52,6 +52,9 @@ struct HttpHandlers {
   std::function<HttpResponse(const HttpRequest& request, const std::stop_token& cancelled)> compute;
   // The form of an error that the server itself finds.
   std::function<HttpResponse(int status, const std::string& message)> error;
+  // What whoever runs the server should know, at most once a minute: that it accepts nobody because
+  // no descriptor is left. Called on the thread of run(); may be empty.
+  std::function<void(const std::string& message)> warn = {};
 };
 
 // One request per connection. Refused with 400: headers that two readers may understand in two ways

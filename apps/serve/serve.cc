@@ -105,6 +105,8 @@ void add_own_names(std::vector<std::string>& names) {
   names.push_back(whole.substr(0, whole.find('.')));
 }
 
+void warn(const std::string& message) { fmt::print(stderr, "tandem: warning: {}\n", message); }
+
 // The model for its purpose, and what it does for requests.
 class Server {
  public:
@@ -170,13 +172,14 @@ int serve(const Invocation& invocation) {
            [&](const HttpRequest& request, const std::stop_token& cancelled) {
              return service.handle(request, cancelled);
            },
-       .error = &InferenceService::error});
+       .error = &InferenceService::error,
+       .warn = &warn});
   // Until here a signal ends the program by itself.
   std::signal(SIGTERM, handle_stop);
   std::signal(SIGINT, handle_stop);
   if (!loopback) {
-    fmt::print(stderr, "tandem: warning: everybody who reaches {} can ask; there is no password\n",
-               options.server.address);
+    warn(fmt::format("everybody who reaches {} can ask; there is no password",
+                     options.server.address));
   }
   const bool v6 = options.server.address.find(':') != std::string::npos;
   fmt::print("tandem: {} answers at http://{}{}{}:{}/ (Ctrl-C ends)\n",

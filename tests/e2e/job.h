@@ -238,7 +238,10 @@ class JobTest : public ::testing::Test {
     }
     return values;
   }
-  // SIGTERM outside of training.
+  // SIGTERM outside of training, while `process` does what takes longer than 20 s. Two things end
+  // it: loops look whether they should, and StopSignals' thread ends what does not look. Where the
+  // test's work does both (an evaluation, quantization), it fails without both only; a file that
+  // does not end and a download show the thread alone.
   static void expect_to_end_at_once(Process& process) {
     process.signal(SIGTERM);
     const auto asked = std::chrono::steady_clock::now();
