@@ -44,7 +44,7 @@ struct NodePlace {
   // Its number among the hosts that mpirun was given, which orders the first view; -1: any order.
   int host = -1;
   membership::Bounds bounds;
-  std::chrono::milliseconds patience{600000};  // how long to wait for enough nodes and workers
+  std::chrono::milliseconds patience{600000};    // how long to wait for enough nodes and workers
   std::chrono::milliseconds host_timeout{2000};  // after which workers miss a silent host
   // What to do when that was in vain.
   std::string advice =

@@ -95,7 +95,8 @@ Meeting exchange_cards(const Identity& identity, const std::string& card,
 // Of a rank that has failed before the meeting (a wrong flag, say): goes there to tell the others
 // `reason`, who would wait for it until their timeouts and end with CommError instead. Rank 0 stays
 // until all have come, options.late_ranks at most; another rank tries for options.late_rank_0 to
-// reach rank 0. Does nothing where who started the ranks ends them all when one fails (Identity::ended_by_launcher).
+// reach rank 0. Does nothing where who started the ranks ends them all when one fails
+// (Identity::ended_by_launcher).
 void tell_of_failure(const Identity& identity, const std::string& reason,
                      const ExchangeOptions& options) noexcept;
 

@@ -54,6 +54,16 @@ void check_rank(const Environment& environment, const Launcher& launcher, int ra
       settings(environment, {launcher.rank, launcher.size}));
 }
 
+// Whoever starts ranks by hand may start several jobs from one shell.
+RankVariables variables_of(const Environment& environment, const Launcher& launcher) {
+  RankVariables variables;
+  variables.rank = launcher.rank;
+  if (launcher.name != kByHand.name) return variables;
+  for (const auto* variable : {"WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+    variables.same[variable] = environment.get(variable).value_or("");
+  return variables;
+}
+
 // Fills rank, size and the local pair from a launcher's variables. A missing local pair means: one
 // node.
 Identity read_launcher(const Environment& environment, const Launcher& launcher) {
@@ -68,7 +78,7 @@ Identity read_launcher(const Environment& environment, const Launcher& launcher)
   }
   Identity identity;
   identity.source = launcher.name;
-  identity.variables.rank = launcher.rank;
+  identity.variables = variables_of(environment, launcher);
   identity.rank = static_cast<int>(*rank);
   identity.world_size = static_cast<int>(*size);
   check_rank(environment, launcher, identity.rank, identity.world_size);
@@ -299,11 +309,6 @@ Identity identify(const Environment& environment) {
     return identity;
   }
   const bool by_hand = chooser != nullptr && chooser->name == kByHand.name;
-  // Whoever starts ranks by hand may start several jobs from one shell.
-  if (by_hand) {
-    for (const auto* variable : {"WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
-      identity.variables.same[variable] = environment.get(variable).value_or("");
-  }
   const bool torchrun = by_hand && environment.get("TORCHELASTIC_RESTART_COUNT").has_value();
   if (torchrun) identity.source = "torchrun";
   identity.ended_by_launcher = chooser != nullptr && (!by_hand || torchrun);
