@@ -37,7 +37,7 @@ std::int64_t number(const json& object, const char* name) {
 }
 
 json read(const std::string& answer) {
-  json object = json::parse(answer, nullptr, /*allow_exceptions=*/false);
+  json object = try_parse_json(answer);
   if (!object.is_object())
     raise<ConfigError>("etcd answers with no JSON object: '{}'", answer.substr(0, 100));
   return object;
@@ -78,7 +78,7 @@ std::optional<std::string> EtcdClient::call_one(const std::string& url, std::str
     return std::nullopt;
   }
   if (status == 200) return answer.body;
-  const json error = json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
+  const json error = try_parse_json(answer.body);
   const int code = error.is_object() ? static_cast<int>(number(error, "code")) : 0;
   if (code == kUnauthenticated && !options_.user.empty() && method != "auth/authenticate") {
     session_.clear();

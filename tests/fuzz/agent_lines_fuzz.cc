@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/launch/job_link.h"
@@ -15,6 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace tandem;
   using namespace std::chrono_literals;
   if (size == 0 || size > 16384) return 0;
+  // An empty object of JSON takes 35 bytes for each of its text, one line of 64 KB at a time.
+  const fuzz::MemoryLimit limit(64 * size + (std::size_t{256} << 10));
   rendezvous::FileDescriptor listener = rendezvous::listen_tcp(true, 0);
   const int port = rendezvous::local_port(listener);
   launch::JobRules rules;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/elastic/agent_links.h"
@@ -28,6 +29,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const bool proves = data[0] % 2 != 0;
   const std::string said(reinterpret_cast<const char*>(data) + 1, size - 1);
   static launch::ControlDesk desk(1, "a secret");  // listens at no agent's number
+  // A line of 64 KB is kept as received, as taken, and 100 bytes of it in an answer. The desk lives
+  // on: of those who are still there it keeps 16.
+  const fuzz::MemoryLimit limit(16 * size + (std::size_t{256} << 10));
   auto [own, other] = ends();
   const std::string greeting = elastic::make_greeting(), visitor = elastic::make_visitor_greeting();
   using Side = launch::ControlLine::Side;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/hub/hub_protocol.h"
@@ -48,6 +49,8 @@ void read_json(std::string_view text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  // An empty object of JSON takes 35 bytes for each of its text, and names are kept once more.
+  const fuzz::MemoryLimit limit(64 * size + 65536);
   try {
     text.starts_with("HTTP") ? read_headers(text) : read_json(text);
   } catch (const DataError&) {

@@ -6,7 +6,8 @@
 namespace tandem::fuzz {
 
 // Demands that from its beginning to its end the program holds at most `limit` more bytes at any
-// time. One at a time. A target that uses it is added with MEMORY.
+// time, those of all threads and of C libraries too. Mapped files and stacks do not count. One at a
+// time. Every target has one around what it does with an input.
 class MemoryLimit {
  public:
   explicit MemoryLimit(std::size_t limit);
@@ -15,10 +16,19 @@ class MemoryLimit {
   MemoryLimit& operator=(const MemoryLimit&) = delete;
 
  private:
-  std::ptrdiff_t most_;
+  std::ptrdiff_t before_, limit_;
 };
 
-// For who sees memory come and go: memory_of_new.cc or, in programs with a sanitizer,
+// Of all inputs so far the one that came nearest to its limit; zeros before the first.
+struct Taken {
+  std::ptrdiff_t bytes = 0, limit = 0;
+};
+Taken most_taken();
+
+// What the program holds now.
+std::ptrdiff_t live_bytes();
+
+// For who sees memory come and go: memory_of_malloc.cc or, in programs with a sanitizer,
 // memory_of_sanitizer.cc.
 void count_given(std::size_t bytes);
 void count_taken(std::size_t bytes);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/comm/failure/failure.h"
 #include "tandem/comm/failure/monitor.h"
@@ -16,6 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace tandem;
   int ends[2];
   constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+  // A message that nobody waits for takes memory for what has come of it, a megabyte at a time.
+  const fuzz::MemoryLimit limit(32 * size + (std::size_t{2} << 20));
   if (size > 65536 || ::socketpair(AF_UNIX, kType, 0, ends) != 0) return 0;
   rendezvous::FileDescriptor other(ends[1]);
   if (::send(other.get(), data, size, MSG_NOSIGNAL) < 0) return 0;

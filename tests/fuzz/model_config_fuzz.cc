@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/models/model_config.h"
@@ -9,6 +10,9 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tandem;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  // Unknown keys are written with two blanks for each of 64 levels, as in trainer_state_fuzz.cc; a
+  // few bytes may ask for 16,384 labels, which are there as names, as two maps and as text.
+  const fuzz::MemoryLimit limit(512 * size + (std::size_t{20} << 20));
   try {
     const auto config = models::ModelConfig::parse(text, "input");
     config.validate("input");

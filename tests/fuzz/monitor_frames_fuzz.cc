@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <thread>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/comm/failure/failure.h"
 #include "tandem/comm/failure/flight_recorder.h"
@@ -16,6 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using Clock = std::chrono::steady_clock;
   int ends[2];
   constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+  // A frame has a text of 4 KB at most; up to 64 KB are kept as received.
+  const fuzz::MemoryLimit limit(16 * size + (std::size_t{256} << 10));
   if (size > 65536 || ::socketpair(AF_UNIX, kType, 0, ends) != 0) return 0;
   rendezvous::FileDescriptor peer(ends[1]);
   if (::send(peer.get(), data, size, MSG_NOSIGNAL) < 0) return 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/launch/frame_stream.h"
@@ -61,6 +62,9 @@ void send_frames(std::string_view bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0 || size > 32768) return 0;
+  // An empty object of JSON takes 35 bytes for each of its text; a line of PMI as many values as
+  // words; frames are read 64 KB at a time into a text that doubles.
+  const fuzz::MemoryLimit limit(64 * size + (std::size_t{256} << 10));
   const std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
   switch (data[0] % 3) {
     case 0:

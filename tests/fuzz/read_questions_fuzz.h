@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/data/read_questions.h"
@@ -26,8 +27,11 @@ inline void check(const data::QuestionExample& example) {
   }
 }
 
-// Reads the bytes as a file with this name, as training and as prediction do.
-inline int read_questions(std::string_view name, const std::uint8_t* data, std::size_t size) {
+// Reads the bytes as a file with this name, as training and as prediction do. At most `limit` bytes
+// are held at a time.
+inline int read_questions(std::string_view name, const std::uint8_t* data, std::size_t size,
+                          std::size_t limit) {
+  const MemoryLimit memory(limit);
   constexpr data::ReadOptions kTraining{.require_id = false};
   constexpr data::ReadOptions kPrediction{.require_answers = false};
   for (const data::ReadOptions& options : {kTraining, kPrediction}) {

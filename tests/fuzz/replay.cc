@@ -1,7 +1,10 @@
-// Stands in for libFuzzer in builds without it: runs the inputs of folders, then mutations of them.
-// Mutation number i is always the same input, so a failure can be repeated:
-//   <target> --mutations 3000 FOLDER…      runs everything
-//   <target> --only 1234 --write FILE FOLDER…   writes mutation 1234 into FILE, then runs it
+// Stands in for libFuzzer in builds without it: runs the inputs of folders, then mutations of them,
+// then large inputs made of pieces of them (growth.h): the time must be in proportion to the size.
+// All inputs keep the target's MemoryLimit, and the program keeps nothing of them. Mutation and
+// growth number i are always the same, so a failure can be repeated:
+//   <target> --mutations 3000 --growths 40 --bytes 1048576 FOLDER…   runs everything
+//   <target> --only 1234 --write FILE FOLDER…      writes mutation 1234 into FILE, then runs it
+//   <target> --only_growth 12 --write FILE --bytes 1048576 FOLDER…   the same of a growth
 #include <signal.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -17,11 +20,22 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/growth.h"
+#include "fuzz/memory.h"
+#include "fuzz/require.h"
+#include "support/linear.h"
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace {
 
 namespace fs = std::filesystem;
+using namespace tandem;
+
+using Inputs = std::vector<std::pair<std::string, std::string>>;  // path and content
+
+// Of half of the mutations; a lasting one of each byte would be more.
+constexpr std::ptrdiff_t kMostKept = 256 << 10;
 
 // What runs now, for the message of a failure.
 char running[512] = "nothing";  // NOLINT: read by a signal handler
@@ -36,6 +50,19 @@ void tell_and_die(int signal_number) {
   write_text("\n");
   ::signal(signal_number, SIG_DFL);
   ::raise(signal_number);
+}
+
+// On a stack of its own: what nests too deep has used up the other.
+void tell_of(int signal_number) {
+  static char stack[65536];
+  stack_t own{};
+  own.ss_sp = stack;
+  own.ss_size = sizeof stack;
+  ::sigaltstack(&own, nullptr);
+  struct sigaction action {};
+  action.sa_handler = tell_and_die;
+  action.sa_flags = SA_ONSTACK;
+  ::sigaction(signal_number, &action, nullptr);
 }
 
 // libFuzzer's clock interrupts system calls; so does this one, far more often.
@@ -54,9 +81,8 @@ void run(const std::string& input) {
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
 }
 
-std::vector<std::pair<std::string, std::string>> read_inputs(
-    const std::vector<std::string>& folders) {
-  std::vector<std::pair<std::string, std::string>> inputs;
+Inputs read_inputs(const std::vector<std::string>& folders) {
+  Inputs inputs;
   for (const std::string& folder : folders) {
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
       if (!entry.is_regular_file()) continue;
@@ -108,8 +134,7 @@ void mutate(std::string& input, std::mt19937_64& random, const std::string& othe
   }
 }
 
-std::string mutation(std::uint64_t number,
-                     const std::vector<std::pair<std::string, std::string>>& inputs) {
+std::string mutation(std::uint64_t number, const Inputs& inputs) {
   std::mt19937_64 random(number);
   std::string input = inputs[random() % inputs.size()].second;
   const std::string& other = inputs[random() % inputs.size()].second;
@@ -118,50 +143,107 @@ std::string mutation(std::uint64_t number,
   return input;
 }
 
+void require_linear(const std::string& small, const std::string& large) {
+  const auto growing = testing::measure_growth([&] { run(small); }, [&] { run(large); });
+  if (growing.linear()) return;
+  std::fprintf(stderr, "fuzz: %zu bytes take %.6f s, %zu bytes %.6f s\n", small.size(),
+               growing.small, large.size(), growing.large);
+  std::abort();
+}
+
+struct Options {
+  std::uint64_t mutations = 3000, growths = 40;
+  std::size_t bytes = 1 << 20;
+  std::uint64_t first_mutation = 0, first_growth = 0;
+  bool only = false;  // one mutation or growth, no input
+  std::string write_to;
+  std::vector<std::string> folders;
+};
+
+Options options_of(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto number = [&] { return std::strtoull(i + 1 < argc ? argv[++i] : "", nullptr, 10); };
+    if (word == "--mutations") {
+      options.mutations = number();
+    } else if (word == "--growths") {
+      options.growths = number();
+    } else if (word == "--bytes") {
+      options.bytes = number();
+    } else if (word == "--only" || word == "--only_growth") {
+      options.only = true;
+      const bool growth = word == "--only_growth";
+      (growth ? options.first_growth : options.first_mutation) = number();
+      options.mutations = growth ? 0 : 1;
+      options.growths = growth ? 1 : 0;
+    } else if (word == "--write" && i + 1 < argc) {
+      options.write_to = argv[++i];
+    } else {
+      options.folders.push_back(word);
+    }
+  }
+  return options;
+}
+
+void write(const Options& options, const std::string& input) {
+  if (!options.write_to.empty()) std::ofstream(options.write_to, std::ios::binary) << input;
+}
+
+void run_mutations(const Options& options, const Inputs& inputs) {
+  std::ptrdiff_t held = 0;
+  for (std::uint64_t i = 0; i < options.mutations; ++i) {
+    if (i == options.mutations / 2) held = fuzz::live_bytes();
+    const std::uint64_t number = options.first_mutation + i;
+    std::snprintf(running, sizeof(running), "mutation: repeat with --only %llu",
+                  static_cast<unsigned long long>(number));
+    const std::string input = mutation(number, inputs);
+    write(options, input);
+    run(input);
+  }
+  if (options.only || options.mutations == 0) return;
+  std::snprintf(running, sizeof(running), "the end: %td bytes are kept of half of the mutations",
+                fuzz::live_bytes() - held);
+  fuzz::require(fuzz::live_bytes() - held <= kMostKept);
+}
+
+void run_growths(const Options& options, const Inputs& inputs) {
+  std::vector<std::string_view> texts;
+  for (const auto& [name, input] : inputs) texts.push_back(input);
+  for (std::uint64_t i = 0; i < options.growths; ++i) {
+    const std::uint64_t number = options.first_growth + i;
+    std::snprintf(running, sizeof(running), "growth: repeat with --only_growth %llu",
+                  static_cast<unsigned long long>(number));
+    const fuzz::Growth growth = fuzz::make_growth(number, texts);
+    const std::string large = fuzz::grown(growth, options.bytes);
+    write(options, large);
+    require_linear(fuzz::grown(growth, options.bytes / testing::Growing::kFactor), large);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::uint64_t first = 0;
-  std::uint64_t count = 3000;
-  bool only = false;
-  std::string write_to;
-  std::vector<std::string> folders;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const bool has_value = i + 1 < argc;
-    if (word == "--mutations" && has_value) {
-      count = std::strtoull(argv[++i], nullptr, 10);
-    } else if (word == "--only" && has_value) {
-      first = std::strtoull(argv[++i], nullptr, 10);
-      only = true;
-    } else if (word == "--write" && has_value) {
-      write_to = argv[++i];
-    } else {
-      folders.push_back(word);
-    }
-  }
-  if (only) count = 1;
-  const auto inputs = read_inputs(folders);
+  const Options options = options_of(argc, argv);
+  const Inputs inputs = read_inputs(options.folders);
   if (inputs.empty()) {
     std::fprintf(stderr, "fuzz: no inputs; expected folders with files\n");
     return 2;
   }
-  for (const int signal_number : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL})
-    ::signal(signal_number, tell_and_die);
+  for (const int signal_number : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL}) tell_of(signal_number);
   start_clock();
   for (const auto& [name, input] : inputs) {
-    if (only) break;
+    if (options.only) break;
     std::snprintf(running, sizeof(running), "input %s", name.c_str());
     run(input);
   }
-  for (std::uint64_t number = first; number < first + count; ++number) {
-    std::snprintf(running, sizeof(running), "mutation: repeat with --only %llu",
-                  static_cast<unsigned long long>(number));
-    const std::string input = mutation(number, inputs);
-    if (!write_to.empty()) std::ofstream(write_to, std::ios::binary) << input;
-    run(input);
-  }
-  std::printf("fuzz: %zu inputs and %llu mutations\n", only ? 0 : inputs.size(),
-              static_cast<unsigned long long>(count));
+  run_mutations(options, inputs);
+  run_growths(options, inputs);
+  const fuzz::Taken taken = fuzz::most_taken();
+  std::snprintf(running, sizeof(running), "the end: the target has no MemoryLimit");
+  fuzz::require(taken.limit > 0);
+  std::printf("fuzz: %zu inputs, %llu mutations, %llu growths; at most %td of %td bytes\n",
+              options.only ? 0 : inputs.size(), static_cast<unsigned long long>(options.mutations),
+              static_cast<unsigned long long>(options.growths), taken.bytes, taken.limit);
   return 0;
 }

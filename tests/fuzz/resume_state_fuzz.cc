@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/trainer/resume_state.h"
@@ -10,6 +11,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tandem;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  // An empty object of JSON takes 35 bytes for each of its text; little of it is kept.
+  const fuzz::MemoryLimit limit(64 * size + 65536);
   try {
     const auto state = trainer::ResumeState::parse(text, "input");
     fuzz::require(state.logical_shards > 0 && state.per_device_train_batch_size > 0 &&

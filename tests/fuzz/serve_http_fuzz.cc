@@ -17,6 +17,7 @@
 
 #include "apps/serve/http_server.h"
 #include "apps/serve/question_endpoint.h"
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "support/stranger.h"
 
@@ -104,6 +105,8 @@ void check_answer(std::string_view answer, bool head) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static Target target;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
+  // A body has max_body_bytes at most (4 KB here); a connection has a pool of its own.
+  const fuzz::MemoryLimit limit(16 * size + (std::size_t{512} << 10));
   const int before = target.requests();
   const int descriptor = testing::connect_to_port(target.port(), next_address());
   fuzz::require(descriptor >= 0);

@@ -12,6 +12,7 @@
 
 #include "apps/serve/label_endpoint.h"
 #include "apps/serve/question_endpoint.h"
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
@@ -135,6 +136,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       apps::InferenceService(options, apps::question_endpoint({}, 32, find_answers)),
       apps::InferenceService(options, apps::text_endpoint({}, 32, labels, find_labels)),
       apps::InferenceService(options, apps::token_endpoint({}, 32, labels, find_tokens))};
+  // A request has 10,000 values at most, so its JSON is little more than its texts, which are kept
+  // as parsed and as questions; the windows of 4 KB of context and the answers take the rest.
+  const fuzz::MemoryLimit limit(64 * size + (std::size_t{2} << 20));
   for (const apps::InferenceService& service : services) check(service, data, size);
   return 0;
 }

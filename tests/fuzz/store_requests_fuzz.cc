@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/launch/store_server.h"
@@ -36,6 +37,9 @@ std::string greeting() {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2 || size > 32768) return 0;
+  // A key of eight bytes is a node of a map, for each client that waits for it another one; answers
+  // are bounded by what is stored.
+  const fuzz::MemoryLimit limit(128 * size + (std::size_t{256} << 10));
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   const std::size_t cut = data[0] % bytes.size();
   launch::StoreServer store;

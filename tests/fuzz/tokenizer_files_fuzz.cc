@@ -1,7 +1,7 @@
-// tokenizer.json; merges.txt beside a small vocab.json, when the input begins with "#";
-// sentencepiece.bpe.model, when it begins with the first field of one. An accepted tokenizer
-// encodes texts with ids of its vocabulary and offsets inside of the text, and what it saves is
-// accepted and gives the same. Files are read from a folder, so each input goes through one.
+// The files of a tokenizer. The first byte says which: as a rule each begins with another, and JSON
+// may begin with any blank. An accepted tokenizer encodes texts with ids of its vocabulary and
+// offsets inside of the text, and what it saves is accepted and gives the same. Files are read from
+// a folder, so each input goes through one.
 #include <unistd.h>
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -53,9 +54,26 @@ void encode(const text::Tokenizer& tokenizer, text::Encoding& encoding) {
   }
 }
 
+constexpr std::string_view kVocabulary =
+    "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ncaptain\n##s\n'\ncafe\n!\n";
+
 const char* file_of(std::string_view input) {
-  if (input.starts_with('#')) return "merges.txt";
-  return input.starts_with('\n') ? "sentencepiece.bpe.model" : "tokenizer.json";
+  switch (input.empty() ? '{' : input.front()) {
+    case '#':
+      return "merges.txt";
+    case '\n':
+      return "sentencepiece.bpe.model";
+    case '[':
+      return "vocab.txt";
+    case ' ':
+      return "tokenizer_config.json";
+    case '\t':
+      return "special_tokens_map.json";
+    case '\r':
+      return "added_tokens.json";
+    default:
+      return "tokenizer.json";
+  }
 }
 
 void write(const fs::path& path, std::string_view content) {
@@ -72,12 +90,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fs::remove(folder.path() / name);  // a new file costs less than one that is cut
     fs::remove(saved.path() / name);
   }
+  static const std::string vocabulary =
+      read_file(fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/tokenizers/roberta/vocab.json");
+  const bool has_vocab_txt =
+      !input.empty() && std::string_view(" \t\r").find(input.front()) != std::string_view::npos;
+  if (has_vocab_txt) write(folder.path() / "vocab.txt", kVocabulary);
+  if (input.starts_with('#')) write(folder.path() / "vocab.json", vocabulary);
   write(folder.path() / file_of(input), input);
-  if (input.starts_with('#')) {
-    static const std::string vocabulary = read_file(
-        fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/tokenizers/roberta/vocab.json");
-    write(folder.path() / "vocab.json", vocabulary);
-  }
+  // A merge of five bytes is a pair of texts of JSON and five lines of the file that is written, in
+  // a text that doubles while it grows. The vocabulary beside the merges takes the rest.
+  const fuzz::MemoryLimit limit(384 * size + (std::size_t{4} << 20));
   text::Encoding encoding, again;
   try {
     const text::Tokenizer tokenizer = text::Tokenizer::load(folder.path());

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/text/tokenizer.h"
@@ -62,6 +63,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       load(std::string(kSmall) + "xlmr_older")};
   static text::Encoding reused[std::size(kTokenizers)];
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  // A byte is a character of normalized text and a token with its place, in two encodings of each
+  // of five tokenizers; those of a thread stay as large as its largest text made them.
+  const fuzz::MemoryLimit limit(512 * size + (std::size_t{1} << 20));
   for (std::size_t i = 0; i < std::size(kTokenizers); ++i) check(kTokenizers[i], reused[i], text);
   return 0;
 }

@@ -2,6 +2,7 @@
 // through, and every tensor lies inside it.
 #include <cstdint>
 
+#include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/models/torch_file.h"
@@ -31,6 +32,9 @@ std::size_t walk(const models::TorchValue& value) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
+  // A pickled value of two bytes is an element of 32 in a list that grows; memory for tensors is
+  // that of the file.
+  const fuzz::MemoryLimit limit(128 * size + 65536);
   try {
     const models::TorchContent content(bytes, "input", models::PickledObjects::kDescribed);
     fuzz::require(walk(content.root()) > 0);

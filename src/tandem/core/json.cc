@@ -1,5 +1,7 @@
 #include "tandem/core/json.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -84,10 +86,56 @@ class Builder final : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
+void require_shallow_json(std::string_view text) {
+  std::size_t depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxJsonDepth) {
+        throw Json::out_of_range::create(
+            408,
+            fmt::format("values inside of more than {} others (byte {})", kMaxJsonDepth, i + 1),
+            nullptr);
+      }
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+}
+
+nlohmann::json parse_json(std::string_view text) {
+  require_shallow_json(text);
+  return nlohmann::json::parse(text);
+}
+
+nlohmann::json try_parse_json(std::string_view text) {
+  try {
+    require_shallow_json(text);
+  } catch (const nlohmann::json::exception&) {
+    return nlohmann::json::value_t::discarded;
+  }
+  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
 Json parse_ordered_json(std::string_view text) {
+  require_shallow_json(text);
   Builder builder;
   Json::sax_parse(text, &builder);
   return builder.take();
+}
+
+Json try_parse_ordered_json(std::string_view text) {
+  try {
+    return parse_ordered_json(text);
+  } catch (const Json::exception&) {
+    return Json::value_t::discarded;
+  }
 }
 
 }  // namespace tandem

@@ -54,6 +54,25 @@ TEST(WholeNumber, IsOneThatTheTypeHolds) {
   EXPECT_THROW(whole_number<std::uint64_t>(Json::parse("-1")), Json::exception);
 }
 
+std::string nested(std::size_t depth) {
+  return std::string(depth, '[') + "\"]\\\"[\"" + std::string(depth, ']');
+}
+
+TEST(Json, NestsSoDeepAndNoDeeper) {
+  const std::string deepest = nested(kMaxJsonDepth), deeper = nested(kMaxJsonDepth + 1);
+  EXPECT_EQ(parse_json(deepest).dump(), deepest);
+  EXPECT_EQ(parse_ordered_json(deepest).dump(), deepest);
+  EXPECT_EQ(parse_json("[" + nested(3) + "," + nested(kMaxJsonDepth - 1) + "]").size(), 2u);
+  EXPECT_THROW(parse_json(deeper), nlohmann::json::exception);
+  EXPECT_THROW(parse_ordered_json(deeper), nlohmann::json::exception);
+  EXPECT_TRUE(try_parse_json(deeper).is_discarded());
+  EXPECT_TRUE(try_parse_ordered_json(deeper).is_discarded());
+  EXPECT_TRUE(try_parse_json("[1").is_discarded());
+  // Copied and written by recursion, these would end the program.
+  EXPECT_TRUE(try_parse_json(std::string(3'000'000, '[')).is_discarded());
+  EXPECT_TRUE(try_parse_json(nested(1'000'000)).is_discarded());
+}
+
 // With a search for each name this takes minutes.
 TEST(OrderedJson, ManyNamesTakeTimeInProportion) {
   constexpr std::size_t kNames = 400000;

@@ -63,7 +63,7 @@ std::optional<std::size_t> rows_of(const json& info, const std::string& split) {
 // dataset_info.json of an entry; an empty object when there is none.
 json info_of(const fs::path& entry) {
   const auto text = read_file_if_exists(entry / "dataset_info.json");
-  json info = json::parse(text.value_or("{}"), nullptr, /*allow_exceptions=*/false);
+  json info = try_parse_json(text.value_or("{}"));
   return info.is_object() ? info : json::object();
 }
 
@@ -191,7 +191,7 @@ std::string folder_of(std::string_view name) {
 }
 
 json read_json(const fs::path& path) {
-  json value = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  json value = try_parse_json(read_file(path));
   if (!value.is_object()) raise<DataError>("{}: expected a JSON object", path.string());
   return value;
 }

@@ -13,8 +13,6 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kMaxFiles = 100'000;
 
-Json parse(std::string_view text) { return Json::parse(text, nullptr, /*exceptions=*/false); }
-
 // For messages: server text, made harmless and short.
 std::string shown(std::string_view text) {
   std::string result;
@@ -112,7 +110,7 @@ HubProblem classify(const HttpHeaders& headers, bool has_token) {
 }
 
 RepositoryListing parse_listing(std::string_view text, const std::string& url) {
-  const Json json = parse(text);
+  const Json json = try_parse_json(text);
   RepositoryListing listing;
   const bool complete = json.is_object() && json.contains("sha") && json["sha"].is_string() &&
                         json.contains("siblings") && json["siblings"].is_array();
@@ -133,7 +131,7 @@ RepositoryListing parse_listing(std::string_view text, const std::string& url) {
 
 std::vector<std::string> parse_references(std::string_view text) {
   std::vector<std::string> names;
-  const Json json = parse(text);
+  const Json json = try_parse_json(text);
   if (!json.is_object()) return names;
   for (const char* kind : {"branches", "tags"}) {
     const auto list = json.find(kind);
@@ -148,7 +146,7 @@ std::vector<std::string> parse_references(std::string_view text) {
 }
 
 std::vector<std::string> parse_shard_names(std::string_view text, const std::string& where) {
-  const Json json = parse(text);
+  const Json json = try_parse_json(text);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (!json.is_object() || map == json.end() || !map->is_object())
     raise<DataError>("{}: no object 'weight_map'; expected an index of sharded weights", where);

@@ -11,6 +11,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/interruption.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/core/volume.h"
 #include "tandem/trainer/checkpoint_manifest.h"
@@ -272,7 +273,7 @@ void save_metrics(const fs::path& output_dir, std::string_view split,
   write_file(output_dir / fmt::format("{}_results.json", split), python_json(metrics, kStyle));
   nlohmann::ordered_json all = nlohmann::ordered_json::object();
   if (const auto text = read_file_if_exists(output_dir / "all_results.json")) {
-    all = nlohmann::ordered_json::parse(without_nan(*text), nullptr, /*allow_exceptions=*/false);
+    all = try_parse_ordered_json(without_nan(*text));
     if (!all.is_object()) all = nlohmann::ordered_json::object();
   }
   for (const auto& [key, value] : metrics.items()) all[key] = value;

@@ -143,7 +143,7 @@ std::optional<Record> read_record(const fs::path& file) {
   try {
     const auto text = read_small_file(file);
     if (!text) return std::nullopt;
-    const json values = json::parse(*text);
+    const json values = parse_json(*text);
     Record record{values.at("output_dir"), values.at("arguments"),
                   values.value("foreign", decltype(Record::foreign){}), false};
     if (values.at("finished").get<bool>()) {

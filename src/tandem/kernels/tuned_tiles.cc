@@ -107,7 +107,7 @@ std::string load_tuned_tiles(const Environment& environment, KernelSet& kernels)
   try {
     const std::optional<std::string> text = read_file_if_exists(*file);
     if (!text) return {};
-    set_tiles(ordered_json::parse(*text), kernels);
+    set_tiles(parse_ordered_json(*text), kernels);
     return fmt::format("tiles of products: {}", file->string());
   } catch (const std::exception& error) {
     return fmt::format(

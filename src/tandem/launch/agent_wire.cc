@@ -109,7 +109,7 @@ Order order_from(const json& data) {
 }
 
 json parse(const std::string& line) {
-  json data = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  json data = try_parse_json(line);
   if (!data.is_object()) raise<DataError>("a line that is no JSON object");
   return data;
 }

@@ -86,7 +86,7 @@ ControlLine connect_there(const AgentPlace& agent, const Deadline& deadline) {
 }
 
 json object_from(const std::string& line, const AgentPlace& agent) {
-  json answer = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  json answer = try_parse_json(line);
   if (!answer.is_object()) raise<CommError>("{} answers with no JSON object", in_words(agent));
   const auto error = answer.find("error");
   if (error != answer.end() && error->is_string())

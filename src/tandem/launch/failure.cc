@@ -103,7 +103,7 @@ std::optional<ErrorFile> read_error_file(const std::filesystem::path& path) {
   std::string text(kMaxErrorFile, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(stream.gcount()));
-  const json data = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json data = try_parse_json(text);
   if (text.empty() || data.is_discarded()) return std::nullopt;
   ErrorFile file = interpret(data);
   file.text = std::move(text);

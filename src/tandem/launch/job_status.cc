@@ -42,7 +42,7 @@ std::string to_json(const JobStatus& status) {
 
 JobStatus job_status_from(const std::string& text) {
   try {
-    const ordered_json json = ordered_json::parse(text);
+    const ordered_json json = parse_ordered_json(text);
     JobStatus status;
     status.job = printable(json.at("job").get<std::string>());
     status.host = printable(json.at("host").get<std::string>());

@@ -75,7 +75,7 @@ std::string to_text(const RankStart& start) {
 
 RankStart rank_start_from(const std::string& text) {
   try {
-    const json data = json::parse(text);
+    const json data = parse_json(text);
     RankStart start;
     data.at("size").get_to(start.size);
     data.at("own_job").get_to(start.own_job);

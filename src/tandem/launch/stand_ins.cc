@@ -66,7 +66,7 @@ std::string to_line(const StandInCard& card) {
 
 StandInCard stand_in_card_from(std::string_view line, int count) {
   try {
-    const json text = json::parse(line);
+    const json text = parse_json(line);
     StandInCard card;
     card.worker = whole_number<int>(text.at("worker"));
     card.placement.cpus = text.at("cpus").get<std::vector<int>>();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -141,7 +142,7 @@ class Reader {
 
 Json parse_object(std::string_view text, std::string_view where) {
   try {
-    Json json = Json::parse(text);
+    Json json = parse_json(text);
     if (json.is_object()) return json;
     raise<ConfigError>("{}: found {}; expected a JSON object", where, json.type_name());
   } catch (const Json::exception& error) {
@@ -197,6 +198,12 @@ std::vector<std::string> read_labels(const Json& json, std::string_view where) {
   const std::optional<std::size_t> count = read_num_labels(json, where);
   const auto found = json.find("id2label");
   if (found == json.end() || found->is_null()) {
+    constexpr std::size_t kMostUnnamed = 1 << 14;  // a few bytes say how many
+    if (count > kMostUnnamed) {
+      raise<ConfigError>(
+          "{}: num_labels is {}; expected a number from 1 to {}, or a name for each in id2label",
+          where, *count, kMostUnnamed);
+    }
     std::vector<std::string> labels;
     for (std::size_t id = 0; id < count.value_or(0); ++id)
       labels.push_back(fmt::format("LABEL_{}", id));
@@ -235,12 +242,14 @@ std::string read_problem_type(const Json& json, std::string_view where) {
 void write_labels(nlohmann::ordered_json& json, const std::vector<std::string>& labels) {
   if (labels.empty()) return;
   json.erase("num_labels");  // the maps say it
-  json["id2label"] = nlohmann::ordered_json::object();
-  json["label2id"] = nlohmann::ordered_json::object();
+  std::map<std::string, std::string> names;
+  std::map<std::string, std::size_t> ids;
   for (std::size_t id = 0; id < labels.size(); ++id) {
-    json["id2label"][std::to_string(id)] = labels[id];
-    json["label2id"][labels[id]] = id;
+    names[std::to_string(id)] = labels[id];
+    ids[labels[id]] = id;
   }
+  json["id2label"] = names;
+  json["label2id"] = ids;
 }
 
 void check_extent(const char* key, std::size_t value, std::string_view where) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/linear.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
@@ -117,6 +118,39 @@ TEST(ModelConfig, NumLabelsStandsForNames) {
   const auto saved = ModelConfig::parse(config.to_json("BertForTokenClassification"), "saved");
   EXPECT_EQ(saved.labels, config.labels);
   EXPECT_EQ(saved.source.find("num_labels"), std::string::npos);
+}
+
+// A few bytes may not make a head, and files, of any size.
+TEST(ModelConfig, ManyLabelsNeedNames) {
+  const auto parse = [](std::size_t count) {
+    return ModelConfig::parse(fmt::format(R"({{"model_type": "bert", "num_labels": {}}})", count),
+                              "config.json");
+  };
+  EXPECT_EQ(parse(16384).labels.size(), 16384u);
+  EXPECT_THAT([&] { parse(16385); },
+              ThrowsMessage<ConfigError>(HasSubstr("num_labels is 16385; expected a number from 1 "
+                                                   "to 16384, or a name for each in id2label")));
+}
+
+TEST(ModelConfig, ManyLabelsTakeTimeInProportion) {
+  EXPECT_TRUE(testing::takes_linear_time(
+      [](std::size_t count) {
+        ModelConfig config;
+        for (std::size_t i = 0; i < count; ++i) config.labels.push_back(fmt::format("label {}", i));
+        const auto saved = ModelConfig::parse(config.to_json("X"), "saved");
+        EXPECT_EQ(saved.labels, config.labels);
+      },
+      4000));
+}
+
+TEST(ModelConfig, WhatNestsDeepIsRefused) {
+  const std::string deep(200'000, '['), end(200'000, ']');
+  EXPECT_THAT(
+      [&] {
+        ModelConfig::parse(R"({"model_type": "bert", "hidden_size": )" + deep + end + "}", "c");
+      },
+      ThrowsMessage<ConfigError>(
+          HasSubstr("not valid JSON: values inside of more than 64 others")));
 }
 
 TEST(ModelConfig, LabelsSurviveASaveAndALoad) {

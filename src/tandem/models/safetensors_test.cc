@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "support/linear.h"
 #include "support/test_support.h"
 #include "tandem/core/bfloat16.h"
 #include "tandem/core/error.h"
@@ -43,6 +44,22 @@ class SafetensorsTest : public ::testing::Test {
   }
   tandem::testing::TemporaryFolder folder_;
 };
+
+TEST_F(SafetensorsTest, ManyTensorsTakeTimeInProportion) {
+  EXPECT_TRUE(tandem::testing::takes_linear_time(
+      [](std::size_t count) {
+        std::string header = "{";
+        for (std::size_t i = 0; i < count; ++i) {
+          header += fmt::format(
+              R"({}"layer.{}": {{"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}})",
+              i > 0 ? "," : "", i);
+        }
+        const std::string bytes = file_bytes(header + "}", 0);
+        const SafetensorsContent content(std::as_bytes(std::span(bytes)), "many");
+        EXPECT_EQ(content.tensors().size(), count);
+      },
+      2500));
+}
 
 TEST_F(SafetensorsTest, RoundTrip) {
   const std::vector<float> matrix = {1, 2, 3, 4, 5, 6};

@@ -141,7 +141,7 @@ std::string config_json(const models::ModelConfig& config, std::string_view arch
       {"input_activations",
        arguments(quantization.symmetric_inputs, dynamic ? "token" : "tensor", dynamic)},
       {"output_activations", nullptr}};
-  ordered_json json = ordered_json::parse(config.to_json(architecture));
+  ordered_json json = parse_ordered_json(config.to_json(architecture));
   json[kSection] = {{"quant_method", kMethod},
                     {"format", kFormat},
                     {"quantization_status", "compressed"},

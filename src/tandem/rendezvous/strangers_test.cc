@@ -362,17 +362,19 @@ TEST(JobToken, CodesDependOnEveryPart) {
   EXPECT_NE(make_nonce(), make_nonce());
 }
 
+Meeting join_job(int rank, int size, int port) {
+  Identity identity;
+  identity.rank = identity.local_rank = rank;
+  identity.world_size = identity.local_size = size;
+  identity.master_port = port;
+  ExchangeOptions options;
+  options.timeout = kPatience;
+  return exchange_cards(identity, "card", options);
+}
+
 TEST(Vigil, ARankThatEndsBeforeAllAreReadyIsNamed) {
   const int port = free_port();
-  const auto join = [&](int rank) {
-    Identity identity;
-    identity.rank = identity.local_rank = rank;
-    identity.world_size = identity.local_size = 3;
-    identity.master_port = port;
-    ExchangeOptions options;
-    options.timeout = kPatience;
-    return exchange_cards(identity, "card", options);
-  };
+  const auto join = [&](int rank) { return join_job(rank, 3, port); };
   const auto error_of = [&](int rank) {
     try {
       Meeting meeting = join(rank);
@@ -392,19 +394,36 @@ TEST(Vigil, ARankThatEndsBeforeAllAreReadyIsNamed) {
   EXPECT_EQ(two, zero);
 }
 
+// More than the longest reason: rank 0 looked at it without an end and without taking it.
+TEST(Vigil, ARankThatSaysTooMuchEndsTheWait) {
+  const int port = free_port();
+  const auto join = [&](int rank) { return join_job(rank, 2, port); };
+  std::string error;
+  std::thread first([&] {
+    try {
+      Meeting meeting = join(0);
+      meeting.vigil->finish(Deadline(kPatience));
+    } catch (const CommError& failure) {
+      error = failure.what();
+    }
+  });
+  const Meeting second = join(1);
+  std::vector<pollfd> sockets;
+  second.vigil->add_to(sockets);
+  const std::string words(3 * wire::kMaxTextBytes, 'x');
+  EXPECT_EQ(::send(sockets.front().fd, words.data(), words.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(words.size()));
+  first.join();
+  EXPECT_THAT(error, HasSubstr("xxxxxxxxxxxxxxxx"));
+}
+
 TEST(Vigil, TheReasonOfARankThatGivesUpReachesAll) {
   const int port = free_port();
   std::vector<std::string> errors(3);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
-      Identity identity;
-      identity.rank = identity.local_rank = rank;
-      identity.world_size = identity.local_size = 3;
-      identity.master_port = port;
-      ExchangeOptions options;
-      options.timeout = kPatience;
-      Meeting meeting = exchange_cards(identity, "card", options);
+      Meeting meeting = join_job(rank, 3, port);
       if (rank == 2) return meeting.vigil->give_up("rank 2 found no route to rank 1");
       try {
         meeting.vigil->finish(Deadline(kPatience));

@@ -8,6 +8,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/trainer/trainer_state.h"
 
 namespace tandem::report {
@@ -34,7 +35,7 @@ std::vector<std::pair<std::string, Value>> pairs_from_json(const ordered_json& l
 
 RunRecord parse(const std::string& text, const fs::path& file) {
   try {
-    const auto json = ordered_json::parse(text);
+    const auto json = parse_ordered_json(text);
     RunRecord run{.title = json.at("title"),
                   .headline = pairs_from_json<std::string>(json.at("headline")),
                   .log_history = json.at("log_history"),
@@ -59,7 +60,7 @@ RunRecord parse(const std::string& text, const fs::path& file) {
 void add_results(const fs::path& file, RunRecord& run) {
   const std::optional<std::string> text = read_file_if_exists(file);
   if (!text) return;
-  const auto all = ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const auto all = try_parse_ordered_json(*text);
   if (!all.is_object()) raise<DataError>("'{}' is not a JSON object", file.native());
   for (const std::string split : {"train", "eval", "predict"}) {
     ordered_json metrics = ordered_json::object();

@@ -14,7 +14,7 @@ bool are_default_names(std::span<const std::string> names) {
 }
 
 void set_finetuning_task(models::ModelConfig& config, const std::string& task) {
-  auto json = nlohmann::ordered_json::parse(config.source);
+  auto json = parse_ordered_json(config.source);
   if (task.empty()) {
     json.erase("finetuning_task");
   } else {

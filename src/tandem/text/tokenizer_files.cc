@@ -10,6 +10,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/python_json.h"
 #include "tandem/text/json_text.h"
 #include "tandem/text/tokenizer_json.h"
 #include "tandem/text/tokenizer_model.h"
@@ -146,6 +147,11 @@ class DefinitionReader {
       raise<DataError>("'{}' is not JSON: {}", path_.string(),
                        where.empty() ? simdjson::error_message(error) : where);
     }
+    try {
+      require_shallow_json(text);
+    } catch (const Json::exception& problem) {
+      raise<DataError>("'{}' is not read: {}", path_.string(), json_reason(problem.what()));
+    }
     dom::object root, model;
     if (document.get(root) || root["model"].get(model)) {
       raise<DataError>("'{}': expected an object with a member \"model\"", path_.string());
@@ -215,10 +221,20 @@ class DefinitionReader {
     for (auto it = decoder.begin(); it != decoder.end(); ++it) {
       AddedToken token = parse_added_token(*it, config_path(), false);
       token.id = std::atoi(it.key().c_str());
-      std::erase_if(d_.added_tokens,
-                    [&](const AddedToken& other) { return other.content == token.content; });
       d_.added_tokens.push_back(std::move(token));
     }
+    keep_last_of_each();
+  }
+
+  // Of several added tokens with one text.
+  void keep_last_of_each() {
+    std::unordered_map<std::string_view, std::size_t> last;
+    for (std::size_t i = 0; i < d_.added_tokens.size(); ++i) last[d_.added_tokens[i].content] = i;
+    std::vector<AddedToken> kept;
+    for (std::size_t i = 0; i < d_.added_tokens.size(); ++i) {
+      if (last.at(d_.added_tokens[i].content) == i) kept.push_back(d_.added_tokens[i]);
+    }
+    d_.added_tokens = std::move(kept);
   }
 
   void apply_config_settings() {

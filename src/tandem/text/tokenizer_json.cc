@@ -4,6 +4,7 @@
 
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/core/python_json.h"
 #include "tandem/text/json_text.h"
 
 namespace tandem::text {
@@ -16,7 +17,12 @@ Json read_object_if_exists(const std::filesystem::path& path) {
   if (const std::string error = describe_json_error(*text); !error.empty()) {
     raise<DataError>("'{}' is not JSON: {}", path.string(), error);
   }
-  Json object = parse_ordered_json(*text);
+  Json object;
+  try {
+    object = parse_ordered_json(*text);
+  } catch (const Json::exception& error) {
+    raise<DataError>("'{}' is not read: {}", path.string(), json_reason(error.what()));
+  }
   if (!object.is_object()) raise<DataError>("'{}': expected a JSON object", path.string());
   return object;
 }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "support/golden_files.h"
+#include "support/linear.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -228,6 +229,38 @@ TEST_F(SmallTokenizer, AddedTokensOfTheConfiguration) {
   EXPECT_EQ(tokens(t, "dog dogs é"), "dog@0-3 [UNK]@4-8 [UNK]@9-10")
       << "a match inside of a word is skipped whole";
   EXPECT_EQ(tokens(t, "do \n the"), "do@0-5 the@5-8");
+}
+
+// The last of several with one text counts.
+TEST_F(SmallTokenizer, AddedTokensThatAreGivenAgain) {
+  write_file(folder_ / "added_tokens.json", R"({"dog": 28, "do": 29})");
+  const Tokenizer t = load(R"({"added_tokens_decoder": {
+      "29": {"content": "dog", "normalized": false}, "28": {"content": "cow", "normalized": false},
+      "30": {"content": "dog", "normalized": false}}})");
+  EXPECT_EQ(tokens(t, "dog cow do"), "dog@0-3 cow@4-7 do@8-10");
+  EXPECT_EQ(t.vocab_size(), 31u);
+}
+
+TEST_F(SmallTokenizer, ManyAddedTokensTakeTimeInProportion) {
+  const testing::TemporaryFolder saved;
+  EXPECT_TRUE(testing::takes_linear_time(
+      [&](std::size_t count) {
+        std::string config = R"({"added_tokens_decoder": {)";
+        for (std::size_t i = 0; i < count; ++i)
+          config += fmt::format(R"({}"{}": {{"content": "t{}"}})", i > 0 ? "," : "", 28 + i, i);
+        const Tokenizer t = load(config + "}}");
+        EXPECT_EQ(t.vocab_size(), 28 + count);
+        t.save(saved.path());
+      },
+      5000));
+}
+
+TEST_F(SmallTokenizer, FilesThatNestDeepAreRefused) {
+  const std::string deep = R"({"a": )" + std::string(100, '[') + std::string(100, ']') + "}";
+  EXPECT_THAT(error_of(deep),
+              HasSubstr("tokenizer_config.json' is not read: values inside of more"));
+  write_file(folder_ / "tokenizer.json", deep);
+  EXPECT_THAT(error_of("{}"), HasSubstr("tokenizer.json' is not read: values inside of more"));
 }
 
 TEST_F(SmallTokenizer, SettingsOfTheModel) {

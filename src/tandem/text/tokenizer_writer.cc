@@ -61,8 +61,11 @@ Json tokenizer_config(const TokenizerDefinition& d) {
 Json sorted_config(const TokenizerDefinition& d) {
   const auto sort = [](const Json& json) { return Json(nlohmann::json(json)); };
   Json decoder = Json::object();
+  std::optional<std::int32_t> before;
   for (const AddedToken& token : d.added_tokens) {  // by id
-    decoder[std::to_string(token.id)] = sort(added_token_json(token));
+    if (before != token.id) append_member(decoder, std::to_string(token.id), nullptr);
+    decoder.back() = sort(added_token_json(token));
+    before = token.id;
   }
   Json config = tokenizer_config(d);
   config["added_tokens_decoder"] = nullptr;  // keeps the place

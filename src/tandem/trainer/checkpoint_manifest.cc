@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 #include <zlib.h>
 
-#include <map>
 #include <set>
 #include <vector>
 
@@ -17,15 +16,9 @@ namespace tandem::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::ordered_json;
 
 constexpr std::string_view kManifestFile = "manifest.json";
 constexpr std::string_view kOwnFile = "tandem_state.json";  // only tandem's checkpoints have it
-
-struct FileSum {
-  std::uint64_t bytes = 0;
-  std::string crc32;  // 8 hexadecimal digits
-};
 
 // Read in pieces: a mapped file would count as memory of the job, as large as the checkpoint.
 FileSum sum_of(const fs::path& path) {
@@ -53,22 +46,27 @@ std::optional<std::string> damage_of(const fs::path& path, const FileSum& writte
   return std::nullopt;
 }
 
-// Nothing when the text is no manifest.
-std::optional<std::map<std::string, FileSum>> parse_manifest(const std::string& text) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("files") || !json["files"].is_object())
+// Of an entry of the directory itself, whatever was made of the manifest. The system takes a name
+// up to its first zero byte.
+bool is_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
+
+bool is_crc32(std::string_view text) {
+  return text.size() == 8 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+std::optional<FileSum> sum_in(const nlohmann::json& entry) {
+  const auto member = [&](const char* name) {
+    return entry.is_object() ? entry.find(name) : entry.end();
+  };
+  const auto bytes = member("bytes"), crc32 = member("crc32");
+  if (bytes == entry.end() || crc32 == entry.end() || !bytes->is_number_unsigned() ||
+      !crc32->is_string() || !is_crc32(crc32->get_ref<const std::string&>())) {
     return std::nullopt;
-  std::map<std::string, FileSum> files;
-  for (const auto& [name, entry] : json["files"].items()) {
-    if (!entry.is_object() || !entry.contains("bytes") || !entry.contains("crc32") ||
-        !entry["bytes"].is_number_unsigned() || !entry["crc32"].is_string()) {
-      return std::nullopt;
-    }
-    // A name is one of this directory, whatever was made of it.
-    if (name.empty() || fs::path(name).filename() != name) return std::nullopt;
-    files[name] = {entry["bytes"].get<std::uint64_t>(), entry["crc32"].get<std::string>()};
   }
-  return files;
+  return FileSum{bytes->get<std::uint64_t>(), crc32->get<std::string>()};
 }
 
 // Whether a run that goes on from a checkpoint reads the file: state, weights, optimizer. Weights
@@ -81,15 +79,34 @@ bool is_read_on_resuming(std::string_view name) {
 
 }  // namespace
 
+std::optional<Manifest> parse_manifest(std::string_view text) {
+  const auto json = try_parse_json(text);
+  if (!json.is_object() || !json.contains("files") || !json["files"].is_object())
+    return std::nullopt;
+  Manifest files;
+  for (const auto& [name, entry] : json["files"].items()) {
+    auto sum = sum_in(entry);
+    if (!sum || !is_name(name)) return std::nullopt;
+    files.emplace(name, std::move(*sum));
+  }
+  return files;
+}
+
+std::string to_json(const Manifest& manifest) {
+  auto files = nlohmann::json::object();
+  for (const auto& [name, sum] : manifest)
+    files[name] = {{"bytes", sum.bytes}, {"crc32", sum.crc32}};
+  nlohmann::ordered_json json;
+  json["files"] = std::move(files);
+  return python_json(json, {.indent = 2, .sort_keys = true}) + "\n";
+}
+
 void write_manifest(const fs::path& directory) {
-  std::map<std::string, FileSum> files;
+  Manifest files;
   for (const auto& entry : fs::directory_iterator(directory)) {
     if (entry.is_regular_file()) files[entry.path().filename().string()] = sum_of(entry.path());
   }
-  ordered_json json;
-  for (const auto& [name, sum] : files)
-    json["files"][name] = {{"bytes", sum.bytes}, {"crc32", sum.crc32}};
-  write_file(directory / kManifestFile, python_json(json, {.indent = 2, .sort_keys = true}) + "\n");
+  write_file(directory / kManifestFile, to_json(files));
 }
 
 std::optional<std::string> find_damage(const fs::path& directory) {

@@ -4,11 +4,26 @@
 //   {"files": {"config.json": {"bytes": 612, "crc32": "1b0f34a2"}, …}}
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace tandem::trainer {
+
+struct FileSum {
+  std::uint64_t bytes = 0;
+  std::string crc32;  // 8 hexadecimal digits, small letters
+  friend bool operator==(const FileSum&, const FileSum&) = default;
+};
+// By name, which is that of an entry of the checkpoint's directory.
+using Manifest = std::map<std::string, FileSum>;
+
+// Nothing when the text is no manifest. One that is can be written, and reads back as itself.
+std::optional<Manifest> parse_manifest(std::string_view text);
+std::string to_json(const Manifest& manifest);
 
 // Writes the manifest of the files that are in `directory` now. Throws IoError.
 void write_manifest(const std::filesystem::path& directory);
