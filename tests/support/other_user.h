@@ -48,6 +48,7 @@ inline pid_t connect_as(uid_t user, int family, int port, std::string_view words
 
 // Ends the visitor, if it has not ended, and gives its exit code; below 0: it had to be ended.
 inline int end_visit(pid_t visitor) {
+  if (visitor <= 0) return -1;  // to kill() that means others
   ::kill(visitor, SIGKILL);
   int status = -1;
   ::waitpid(visitor, &status, 0);

@@ -5,14 +5,13 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
-
-#include "tandem/core/error.h"
-#include "tandem/core/file.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -47,15 +46,6 @@ End end_of(const sockaddr_storage& storage) {
   return end;
 }
 
-// The kernel's table, or nothing: not every sandbox has one.
-std::string table_of(const char* path) {
-  try {
-    return read_file_if_exists(path).value_or("");
-  } catch (const Error&) {
-    return "";
-  }
-}
-
 std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> words;
   while (!line.empty()) {
@@ -71,13 +61,12 @@ std::vector<std::string_view> words_of(std::string_view line) {
 
 }  // namespace
 
-std::optional<uid_t> owner_in_table(std::string_view table, std::string_view local,
+// Line by line: a host may have had ten thousands of connections in the last minute.
+std::optional<uid_t> owner_in_table(std::istream& table, std::string_view local,
                                     std::string_view remote) {
   enum Column { kLocal = 1, kRemote = 2, kUser = 7 };
-  while (!table.empty()) {
-    const std::string_view line = table.substr(0, table.find('\n'));
-    table.remove_prefix(std::min(table.size(), line.size() + 1));
-    if (line.find(local) == std::string_view::npos) continue;
+  for (std::string line; std::getline(table, line);) {
+    if (line.find(local) == std::string::npos) continue;
     const std::vector<std::string_view> words = words_of(line);
     if (words.size() <= kUser || words[kLocal] != local || words[kRemote] != remote) continue;
     uid_t user = 0;
@@ -101,10 +90,12 @@ std::optional<uid_t> owner_of_peer(const FileDescriptor& socket) {
   const End far = end_of(peer);
   // The other end's socket has its own end first.
   if (!far.ipv4.empty()) {
-    const auto owner = owner_in_table(table_of("/proc/net/tcp"), far.ipv4, near.ipv4);
+    std::ifstream table("/proc/net/tcp");
+    const auto owner = owner_in_table(table, far.ipv4, near.ipv4);
     if (owner) return owner;
   }
-  return owner_in_table(table_of("/proc/net/tcp6"), far.ipv6, near.ipv6);
+  std::ifstream table("/proc/net/tcp6");
+  return owner_in_table(table, far.ipv6, near.ipv6);
 }
 
 }  // namespace tandem::rendezvous

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <iosfwd>
 #include <optional>
 #include <string_view>
 
@@ -18,7 +19,7 @@ std::optional<uid_t> owner_of_peer(const FileDescriptor& socket);
 
 // The owner that a text of the form of /proc/net/tcp names for the socket with these two ends, both
 // as the table writes them ("0100007F:1F90").
-std::optional<uid_t> owner_in_table(std::string_view table, std::string_view local,
+std::optional<uid_t> owner_in_table(std::istream& table, std::string_view local,
                                     std::string_view remote);
 
 }  // namespace tandem::rendezvous

@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <sstream>
+
 #include "support/other_user.h"
 #include "tandem/rendezvous/socket.h"
 
@@ -11,7 +13,7 @@ namespace tandem::rendezvous {
 namespace {
 
 // As Linux 6.1 prints it.
-constexpr std::string_view kTable =
+constexpr const char* kTable =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout "
     "inode                                                     \n"
     "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 "
@@ -21,13 +23,18 @@ constexpr std::string_view kTable =
     "   2: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 "
     "4713 1 0000000000000000 20 4 0 10 -1                     \n";
 
+std::optional<uid_t> owner_in(const char* text, const char* local, const char* remote) {
+  std::istringstream table(text);
+  return owner_in_table(table, local, remote);
+}
+
 TEST(PeerOwner, IsFoundByBothEnds) {
-  EXPECT_EQ(owner_in_table(kTable, "0100007F:C350", "0100007F:1F90"), 1000U);
-  EXPECT_EQ(owner_in_table(kTable, "0100007F:1F90", "0100007F:C350"), 0U);
-  EXPECT_EQ(owner_in_table(kTable, "0100007F:C351", "0100007F:1F90"), std::nullopt);
-  EXPECT_EQ(owner_in_table("", "0100007F:C350", "0100007F:1F90"), std::nullopt);
-  EXPECT_EQ(owner_in_table(" 1: a b c", "a", "b"), std::nullopt);
-  EXPECT_EQ(owner_in_table(" 1: a b 01 0:0 0:0 0 -1 0", "a", "b"), std::nullopt);
+  EXPECT_EQ(owner_in(kTable, "0100007F:C350", "0100007F:1F90"), 1000U);
+  EXPECT_EQ(owner_in(kTable, "0100007F:1F90", "0100007F:C350"), 0U);
+  EXPECT_EQ(owner_in(kTable, "0100007F:C351", "0100007F:1F90"), std::nullopt);
+  EXPECT_EQ(owner_in("", "0100007F:C350", "0100007F:1F90"), std::nullopt);
+  EXPECT_EQ(owner_in(" 1: a b c", "a", "b"), std::nullopt);
+  EXPECT_EQ(owner_in(" 1: a b 01 0:0 0:0 0 -1 0", "a", "b"), std::nullopt);
 }
 
 struct Connection {

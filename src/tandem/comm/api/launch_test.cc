@@ -158,11 +158,12 @@ TEST_F(Hydra, ARankThatNeverComesToTheMeetingIsNamed) {
   EXPECT_THAT(result.output, ContainsRegex("rank 1 \\(process [0-9]+ of host .*has not come"));
 }
 
-// A shell between Hydra and the rank hides the death from Hydra, whose exit code is then the
-// shells': the survivors name it, and the job ends.
+// A shell between Hydra and the rank hides the death from Hydra until the shell ends, too: the
+// survivors name it, and the job ends.
 TEST_F(Hydra, ADeathThatHydraDoesNotSeeIsNamedByTheSurvivors) {
   const Result result = shell(
-      kClean + fmt::format("timeout 20 mpiexec.hydra -n 3 sh -c '{} die 1; echo exit $?'", kProbe));
+      kClean +
+      fmt::format("timeout 20 mpiexec.hydra -n 3 sh -c '{} die 1; echo exit $?; sleep 5'", kProbe));
   EXPECT_NE(result.exit_code, 124) << "still running after 20 s";
   EXPECT_THAT(result.output,
               AllOf(HasSubstr("rank 1 (host "), HasSubstr("died"), HasSubstr("exit 137")));
