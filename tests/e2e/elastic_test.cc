@@ -391,29 +391,37 @@ TEST_F(ElasticTest, WorkersThatHangAgainEndTheJob) {
 }
 
 // Each of its processes is killed in its first step (memory that is enough for the others, say),
-// and the others get on meanwhile: without it.
+// and the others get on meanwhile: without it. The next one is kept from coming for a second, in
+// which one worker alone applies a step.
 TEST_F(ElasticTest, AWorkerThatNeverHelpsIsGivenUp) {
   Process job(with_workers(
-      command("job", 1000, {"--max_train_samples", "5000", "--gradient_accumulation_steps", "10"}),
+      command("job", 1000, {"--max_train_samples", "5000", "--gradient_accumulation_steps", "3"}),
       "2"));
   ASSERT_TRUE(printed(job, "Running training"));
   const std::string given_up = "times without ever helping to a step";
   std::vector<pid_t> seen = children(job.pid());
   ASSERT_EQ(seen.size(), 2u);
+  std::size_t killed = job.err_so_far().size();
   ::kill(seen[1], SIGKILL);
+  const auto wait_for = [&](const char* words, std::size_t from) {
+    while (job.running() && job.err_so_far().find(words, from) == std::string::npos)
+      std::this_thread::sleep_for(milliseconds(1));
+  };
   // Where this process was late a step has been applied, and the count begins again.
   const auto limit = steady_clock::now() + std::chrono::seconds(60);
   for (std::string said; said.find(given_up) == said.npos && steady_clock::now() < limit;) {
-    const std::size_t before = job.err_so_far().size();
     seen.push_back(new_worker(job, seen));
-    while (job.running() && job.err_so_far().find("2 of 2 workers go on", before) == said.npos)
-      std::this_thread::sleep_for(milliseconds(1));
-    const std::size_t alive = job.err_so_far().size();
+    ::kill(seen.back(), SIGSTOP);
+    wait_for("1 of 2 workers go on", killed);
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    ::kill(seen.back(), SIGCONT);
+    wait_for("2 of 2 workers go on", killed);
+    killed = job.err_so_far().size();
     ::kill(seen.back(), SIGKILL);
     do {  // until the agent has said whether it is started again
       std::this_thread::sleep_for(milliseconds(1));
       said = job.err_so_far();
-    } while (job.running() && said.find("started again", alive) == said.npos &&
+    } while (job.running() && said.find("started again", killed) == said.npos &&
              steady_clock::now() < limit);
   }
   ASSERT_TRUE(printed(job, given_up));
