@@ -3,8 +3,8 @@
 
     bench/quality_hf.py [--padding false|true] [--seed 42] [--json FILE]
 
-Run it with a Python that has torch, transformers and accelerate. The features are made as the official run_qa.py makes them; tandem evaluates the model that the Trainer saved
-(its scores are the official script's: docs/numerics.md), so that both sides are judged by one program.
+Run it with a Python that has torch, transformers and accelerate. The features are made as the official run_qa.py makes them; tandem evaluates the model that the Trainer saved,
+so that both sides are judged by one program.
 """
 
 import argparse

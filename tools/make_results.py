@@ -24,6 +24,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAMES = {"minilm": "MiniLM", "bert-base": "BERT-base", "bert-large": "BERT-large", "distilbert": "DistilBERT", "squad": "SQuAD's", "sst2": "SST-2's", "longest": "to the longest", "max": "to the limit", "pipeline": "pipeline, text by text", "batched": "pipeline, batches", "trainer": "Trainer", "plain": "not elastic", "torch": "PyTorch", "tensorflow": "TensorFlow", "ipex": "IPEX"}
+# What bench/rivals.py calls a side that has one form only.
+FORMS = {"tensorflow": "graph", "ipex": "ipex.optimize"}
 # Gloo alone, and as torch.distributed calls it, is measured by itself: its time would not be the best beside an MPI's.
 GLOO = ("Gloo", "torch.distributed")
 MPIS = ("MPICH", "Open MPI", "Intel MPI", "oneCCL", *GLOO)
@@ -132,7 +134,7 @@ def rows_of_rivals(run):
     ours = {result["dtype"]: result["seconds"] for result in run["results"] if result["side"] == "tandem"}
     for result in run["results"]:
         if result["side"] != "tandem":
-            yield {"model": run["model"], "type": result["dtype"], "lengths": run["lengths"], "rival": run["rival"], "form": result["side"], "allocator": memory_of(result["allocator"], run["command"]),
+            yield {"model": run["model"], "type": result["dtype"], "lengths": run["lengths"], "rival": run["rival"], "form": FORMS.get(result["side"], result["side"]), "allocator": memory_of(result["allocator"], run["command"]),
                    "warm_up": run["skip"], "task": run.get("task"), "padding": run.get("rival_padding"), "tandem": three(ours[result["dtype"]]), "seconds": three(result["seconds"])}
 
 
@@ -310,7 +312,7 @@ PAGES = {
                     [("questions", "questions", whole), ("features", "kept", text), ("model and tokenizer", "model", number), ("features there", "features", number), ("training begins", "begins", number), ("first step done", "first_step", number)],
                     ("questions", "kept"), "first_step", False),
     "memory": Page("Memory", "`bench/memory.py`: what a job plans and what it uses, all ranks of the node together, MiB. Resident: the highest of rank 0 in the first and in the last tenth of the steps.",
-                   [("job", "job", text), ("planned", "planned", whole), ("used", "used", whole), ("used / planned", "share", spread(lambda value: f"{value:.3f}")), ("resident in the first tenth", "early", number), ("in the last", "late", number)], ("job",), derive=with_share_of_plan),
+                   [("job", "job", text), ("planned", "planned", whole), ("used", "used", whole), ("used / planned", "share", spread(lambda value: f"{value:.3f}")), ("resident in the first tenth", "early", number), ("in the last", "late", number)], ("job",), "share", False, derive=with_share_of_plan),
     "optimizer": Page("AdamW", "All parameters of a model: share of the rate at which its bytes can be streamed.",
                       [("model", "model", text), ("bf16 copy", "copy", text), ("share of a stream", "share", percent)], ("model", "copy"), "share", rows=rows_of_optimizer),
     "int8": Page("Products on 8-bit integers", "Milliseconds of the forward product of 12 × 384 rows of BERT-base. In int8 the time includes the quantization of the rows; the share is of int8's register-only peak, with a static range.",

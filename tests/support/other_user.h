@@ -15,10 +15,11 @@
 namespace tandem::testing {
 
 // Forks a process that becomes `user` (or stays who it is), connects to this port of loopback, says
-// `words` and waits until the other side ends the connection; then its exit code is 0, and 2 when
-// it heard something before. 1: it could not connect. Nothing but system calls, for the caller's
-// other threads are not there; it keeps none of the caller's descriptors.
-inline pid_t connect_as(uid_t user, int family, int port, std::string_view words = "") {
+// `words` and, if it stays, waits until the other side ends the connection; then its exit code is
+// 0, and 2 when it heard something before. 1: it could not connect. Nothing but system calls, for
+// the caller's other threads are not there; it keeps none of the caller's descriptors.
+inline pid_t connect_as(uid_t user, int family, int port, std::string_view words = "",
+                        bool stays = true) {
   const pid_t child = ::fork();
   if (child != 0) return child;
   ::close_range(3, ~0u, 0);
@@ -43,7 +44,7 @@ inline pid_t connect_as(uid_t user, int family, int port, std::string_view words
   if (::connect(socket, reinterpret_cast<const sockaddr*>(&where), size) != 0 ||
       ::send(socket, words.data(), words.size(), MSG_NOSIGNAL) < 0)
     ::_exit(1);
-  ::_exit(::recv(socket, &heard, 1, 0) > 0 ? 2 : 0);
+  ::_exit(stays && ::recv(socket, &heard, 1, 0) > 0 ? 2 : 0);
 }
 
 // Ends the visitor, if it has not ended, and gives its exit code; below 0: it had to be ended.

@@ -88,11 +88,12 @@ bool JobHost::may_use_store(const std::string& address) const {
 }
 
 // The protocol of the store has no secret. What the kernel knows is whose a connection inside this
-// host is; whoever cannot be seen there comes from another one. Root may do anything anyway.
+// host is; whoever cannot be seen there comes from another one. Who has gone already cannot be told
+// from another user. Root may do anything anyway.
 bool JobHost::is_of_another_user(const FileDescriptor& socket) {
   const std::optional<uid_t> owner = rendezvous::owner_of_peer(socket);
   if (!owner || *owner == ::geteuid() || *owner == 0) return false;
-  if (!std::exchange(told_of_another_user_, true))
+  if (*owner != rendezvous::kNobody && !std::exchange(told_of_another_user_, true))
     log_(fmt::format("user {} of this host asked for the job's store and was refused", *owner));
   return true;
 }

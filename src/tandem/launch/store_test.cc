@@ -118,6 +118,28 @@ TEST(TcpStore, RefusesOtherUsersOfTheHost) {
   }
 }
 
+TEST(TcpStore, RefusesWhatOtherUsersLeftBehind) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  FileDescriptor listener = rendezvous::listen_tcp(true, 0);
+  const int port = rendezvous::local_port(listener);
+  JobHost host(std::move(listener), JobRules{}, AgentCard{}, "", 10s, [](const std::string&) {});
+  const std::string set = bytes({1, 1, 0, 0, 0, 0, 0, 0, 0, 'k', 1, 0, 0, 0, 0, 0, 0, 0, 'v'});
+  std::string words = kHello;
+  while (words.size() < 500'000) words += set;  // more than is read at once
+  const pid_t stranger = testing::connect_as(65534, AF_INET, port, words, /*stays=*/false);
+  int status = -1;
+  ASSERT_EQ(::waitpid(stranger, &status, 0), stranger);
+  EXPECT_EQ(status, 0);
+  std::atomic<bool> stop{false};
+  std::thread server([&] {
+    while (!stop) (void)host.serve();
+  });
+  TorchStore store("127.0.0.1", port, Deadline(20s));
+  EXPECT_EQ(store.num_keys(), 0);
+  stop = true;
+  server.join();
+}
+
 TEST(TcpStore, EveryRequestOfOurClient) {
   const Server server;
   TorchStore store = server.client();

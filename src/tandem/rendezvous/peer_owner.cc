@@ -59,16 +59,34 @@ std::vector<std::string_view> words_of(std::string_view line) {
   return words;
 }
 
+// Either is an address of the same network namespace as the other.
+bool is_of_this_host(const sockaddr_storage& peer, const sockaddr_storage& own) {
+  const std::string address =
+      numeric_address(reinterpret_cast<const sockaddr*>(&peer), sizeof peer);
+  return address.starts_with("127.") || address == "::1" ||
+         address == numeric_address(reinterpret_cast<const sockaddr*>(&own), sizeof own);
+}
+
+std::optional<uid_t> owner_in_tables(const End& local, const End& remote) {
+  if (!local.ipv4.empty()) {
+    std::ifstream table("/proc/net/tcp");
+    if (const auto owner = owner_in_table(table, local.ipv4, remote.ipv4)) return owner;
+  }
+  std::ifstream table("/proc/net/tcp6");
+  return owner_in_table(table, local.ipv6, remote.ipv6);
+}
+
 }  // namespace
 
 // Line by line: a host may have had ten thousands of connections in the last minute.
 std::optional<uid_t> owner_in_table(std::istream& table, std::string_view local,
                                     std::string_view remote) {
-  enum Column { kLocal = 1, kRemote = 2, kUser = 7 };
+  enum Column { kLocal = 1, kRemote = 2, kUser = 7, kInode = 9 };
   for (std::string line; std::getline(table, line);) {
     if (line.find(local) == std::string::npos) continue;
     const std::vector<std::string_view> words = words_of(line);
-    if (words.size() <= kUser || words[kLocal] != local || words[kRemote] != remote) continue;
+    if (words.size() <= kInode || words[kLocal] != local || words[kRemote] != remote) continue;
+    if (words[kInode] == "0") return kNobody;
     uid_t user = 0;
     const std::string_view text = words[kUser];
     const auto parsed = std::from_chars(text.data(), text.data() + text.size(), user);
@@ -83,19 +101,17 @@ std::optional<uid_t> owner_of_peer(const FileDescriptor& socket) {
   socklen_t own_size = sizeof own;
   socklen_t peer_size = sizeof peer;
   if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &own_size) != 0 ||
-      ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0 ||
-      (peer.ss_family != AF_INET && peer.ss_family != AF_INET6))
+      (own.ss_family != AF_INET && own.ss_family != AF_INET6))
     return std::nullopt;
+  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0)
+    return kNobody;  // it was reset
   const End near = end_of(own);
   const End far = end_of(peer);
   // The other end's socket has its own end first.
-  if (!far.ipv4.empty()) {
-    std::ifstream table("/proc/net/tcp");
-    const auto owner = owner_in_table(table, far.ipv4, near.ipv4);
-    if (owner) return owner;
-  }
-  std::ifstream table("/proc/net/tcp6");
-  return owner_in_table(table, far.ipv6, near.ipv6);
+  if (const auto owner = owner_in_tables(far, near)) return owner;
+  // The tables show this end: they would show the other one if it were there and of this host.
+  if (is_of_this_host(peer, own) && owner_in_tables(near, far)) return kNobody;
+  return std::nullopt;
 }
 
 }  // namespace tandem::rendezvous
