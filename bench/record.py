@@ -5,8 +5,9 @@
     bench/record.py steps -- build/release/bin/tandem bench step --model minilm --batch 12 --dtype bf16
     bench/record.py rivals -- /tmp/peers/bin/python bench/compare_torch.py --types bf16
     bench/record.py tests --runs 1 -- scripts/test.sh
+    bench/record.py tests_of_builds --runs 1 -- scripts/aarch64.sh
 
-COMMAND is `tandem bench …`, a script of bench/, scripts/fuzz.sh, membership_schedules or membership_large_jobs, which take `--json FILE` (`--json` is added here), or scripts/test.sh, whose last line is kept. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
+COMMAND is `tandem bench …`, a script of bench/, scripts/fuzz.sh, membership_schedules or membership_large_jobs, which take `--json FILE` (`--json` is added here), or scripts/test.sh, aarch64.sh or sanitize.sh with one of its builds, whose last line is kept. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
 date, versions and all runs. Recording a command again replaces its record, and removes those that were written down by hand of the same thing. A run during which other processes took more than a tenth of the cores is kept and marked as not valid, and another is made, up to twice --runs.
 tools/make_results.py makes the pages of these files.
 """
@@ -33,8 +34,9 @@ import make_results  # noqa: E402
 CLASSES = (("amx", "amx_bf16"), ("avx512bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"))
 LEAST_SHARE_OF_CORES = 0.9
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+COUNTED = ("test.sh", "aarch64.sh", "sanitize.sh")  # scripts that end with `N passed, N failed, N skipped`
 # Their counts, scores and bounds depend on no neighbour.
-UNTIMED = ("test.sh", "fuzz.sh", "quality.sh", "quality_hf.py", "memory.py", "elastic_soak.py", "membership_schedules", "membership_large_jobs", "quality_of_labels.py", "torch_own_tests.py", "faults.py", "step_memory.py")
+UNTIMED = (*COUNTED, "fuzz.sh", "quality.sh", "quality_hf.py", "memory.py", "elastic_soak.py", "membership_schedules", "membership_large_jobs", "quality_of_labels.py", "torch_own_tests.py", "faults.py", "step_memory.py")
 
 
 def output_of(*command):
@@ -65,7 +67,8 @@ def program_of(command):
 
 def versions(command):
     program = program_of(command)
-    found = {"tandem": output_of("git", "-C", program.parent, "describe", "--always", "--dirty")}
+    tree = program.parent if program.is_file() else ROOT  # what was built for another machine left no program to look at
+    found = {"tandem": output_of("git", "-C", tree, "describe", "--always", "--dirty")}
     for folder in program.parents:
         cache = folder / "CMakeCache.txt"
         if cache.is_file():
@@ -88,7 +91,7 @@ def told(command):
 
 
 def counted(output):
-    """The counts in the last line of scripts/test.sh, of which a failed one is a result, too."""
+    """The counts in the last line of a script that runs tests, of which a failed one is a result, too."""
     counts = re.findall(r"^(\d+) passed, (\d+) failed, (\d+) skipped", output, re.M)
     if not counts:
         sys.exit("no line `N passed, N failed, N skipped`")
@@ -142,7 +145,7 @@ def run_once(command):
     if is_tandem(command):
         done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, text=True)
         text = done.stdout
-    elif command[0].endswith("test.sh"):
+    elif command[0].endswith(COUNTED):
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         return counted(done.stdout)
     else:

@@ -9,20 +9,25 @@
 #   machine shows what others do.
 # tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60] [SERIAL] [OPTIMIZED])
 #   makes one GoogleTest program whose cases ctest lists one by one. Its own sources are compiled without optimisation and see the
-#   headers of tandem_add_test_headers() precompiled; OPTIMIZED: as the program is, for tests that compute much themselves.
+#   headers of tandem_add_precompiled_headers(); OPTIMIZED: as the program is, for tests that compute much themselves.
 # tandem_optimize_test_sources(a_test.cc …)
 #   compiles these sources of such programs with -O1, for tests that make and compare millions of numbers themselves.
 
 set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
 
 function(tandem_cold)
+  foreach(target ${ARGN})
+    tandem_compile_as_cold(${target})
+    tandem_reuse_headers(${target} cold)
+  endforeach()
+endfunction()
+
+function(tandem_compile_as_cold target)
   set(options $<$<CONFIG:Release>:-O1>)
   if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=(address|thread)")  # not libFuzzer's, which wants speed
     set(options -O0 -U_FORTIFY_SOURCE)
   endif()
-  foreach(target ${ARGN})
-    target_compile_options(${target} PRIVATE ${options})
-  endforeach()
+  target_compile_options(${target} PRIVATE ${options})
 endfunction()
 
 function(tandem_add_library name)
@@ -35,6 +40,8 @@ function(tandem_add_library name)
   target_compile_options(tandem_${name} PRIVATE ${TANDEM_WARNINGS})
   if(ARG_COLD)
     tandem_cold(tandem_${name})
+  else()
+    tandem_reuse_headers(tandem_${name} program)
   endif()
   target_link_libraries(tandem_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
   install(TARGETS tandem_${name} EXPORT tandem-targets
@@ -60,17 +67,37 @@ function(tandem_scale_timeout seconds)
   endif()
 endfunction()
 
-# What most tests include. GCC alone: clang refuses it where a target has definitions of its own. scripts/build.sh does without where
-# there is ccache, which keeps compilations and could not.
-function(tandem_add_test_headers)
-  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/test_headers.cc CONTENT "int main() {}\n")
-  add_executable(tandem_test_headers EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/test_headers.cc)
-  tandem_compile_as_test(tandem_test_headers)
-  target_link_libraries(tandem_test_headers PRIVATE tandem::core GTest::gmock)
-  target_precompile_headers(tandem_test_headers PRIVATE
-    <gmock/gmock.h> ${PROJECT_SOURCE_DIR}/src/tandem/core/json.h <fmt/format.h>
-    <algorithm> <array> <chrono> <filesystem> <fstream> <functional> <map> <memory> <numeric> <optional> <random> <span> <string>
-    <thread> <variant> <vector>)
+# What most sources include, precompiled once for each set of flags, for GCC takes a header only with the flags it was made with.
+# GCC alone: clang refuses one where a target has definitions of its own. scripts/build.sh does without where there is ccache, which
+# keeps compilations and could not.
+function(tandem_add_precompiled_headers)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled_headers.cc CONTENT "int main() {}\n")
+  set(common <fmt/format.h> <algorithm> <array> <chrono> <cstring> <filesystem> <functional> <map> <memory> <numeric> <optional> <span> <string>
+             <string_view> <thread> <utility> <variant> <vector>)
+  set(json ${PROJECT_SOURCE_DIR}/src/tandem/core/json.h)
+  foreach(kind program cold)
+    add_library(tandem_${kind}_headers STATIC EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/precompiled_headers.cc)
+    target_include_directories(tandem_${kind}_headers PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(tandem_${kind}_headers PRIVATE fmt::fmt nlohmann_json::nlohmann_json)
+  endforeach()
+  tandem_compile_as_cold(tandem_cold_headers)
+  target_precompile_headers(tandem_program_headers PRIVATE ${common})
+  target_precompile_headers(tandem_cold_headers PRIVATE ${json} ${common})
+  if(TANDEM_BUILD_TESTS)
+    add_executable(tandem_test_headers EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/precompiled_headers.cc)
+    target_link_libraries(tandem_test_headers PRIVATE tandem::core GTest::gmock)
+    tandem_compile_as_test(tandem_test_headers)
+    target_precompile_headers(tandem_test_headers PRIVATE <gmock/gmock.h> ${json} ${common} <fstream> <random>)
+  endif()
+endfunction()
+
+# tandem_reuse_headers(target program|cold|test): says that the flags of the target are those of that kind. Headers of the first two are for
+# libraries, compiled with -fPIC; the few sources of programs, with -fPIE, go without.
+function(tandem_reuse_headers target kind)
+  get_target_property(type ${target} TYPE)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND (type STREQUAL "STATIC_LIBRARY" OR kind STREQUAL "test"))
+    target_precompile_headers(${target} REUSE_FROM tandem_${kind}_headers)
+  endif()
 endfunction()
 
 function(tandem_compile_as_test target)
@@ -99,9 +126,7 @@ function(tandem_add_test name)
     target_compile_options(${name} PRIVATE ${TANDEM_WARNINGS})
   else()
     tandem_compile_as_test(${name})
-    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-      target_precompile_headers(${name} REUSE_FROM tandem_test_headers)
-    endif()
+    tandem_reuse_headers(${name} test)
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} fmt::fmt GTest::gmock GTest::gtest_main)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # "support/test_support.h"

@@ -386,6 +386,8 @@ PAGES = {
                         [("torch", "torch", text), ("backend", "asked_for", text), ("ranks", "ranks", whole), ("outcome", "outcome", text), ("tests", "tests", whole), ("reason", "reason", text), ("which", "which", text)], ("torch", "asked_for", "outcome", "reason")),
     "tests": Page("Tests", "The last line of `scripts/test.sh`: of each machine its last run, with the commit that was built. A later commit has other tests.",
                   [("commit", "commit", text), ("passed", "passed", whole), ("failed", "failed", whole), ("skipped", "skipped", whole)], (), "date", False),
+    "tests_of_builds": Page("Tests of other builds", "The last line of `scripts/aarch64.sh` (64-bit Arm, in an emulator) and of `scripts/sanitize.sh` (clang's sanitizers): of each machine its last run, with the commit that was built.",
+                            [("script", "command", text), ("commit", "commit", text), ("passed", "passed", whole), ("failed", "failed", whole), ("skipped", "skipped", whole)], ("command",), "date", False),
 }
 
 
