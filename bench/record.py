@@ -58,11 +58,13 @@ def machine():
 
 
 def program_of(command):
-    """tandem's program in the command, or the one that a script of bench/ takes by default."""
+    """tandem's program in the command, or where the script's own build has one."""
     for word in command:
         if pathlib.Path(word).name == "tandem" and os.access(word, os.X_OK):
             return pathlib.Path(word).resolve()
-    return ROOT / "build/release/bin/tandem"
+    name, *words = command
+    build = {"fuzz.sh": "fuzz", "aarch64.sh": "aarch64", "sanitize.sh": words[0] if words else "asan"}.get(pathlib.Path(name).name, "release")
+    return ROOT / "build" / build / "bin/tandem"
 
 
 def versions(command):

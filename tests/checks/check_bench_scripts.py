@@ -72,6 +72,7 @@ def check_turns():
 def check_record():
     assert record.told(["/somewhere/build/bin/tandem", "bench", "peak"]) == "tandem bench peak", "folders of a machine do not belong into the project"
     assert record.counted("x\n12 passed, 0 failed, 3 skipped\n")["rows"] == [{"passed": 12, "failed": 0, "skipped": 3}]
+    assert record.program_of(["scripts/sanitize.sh", "tsan"]).parts[-3:-1] == ("tsan", "bin"), "versions are those of the build that ran"
     with tempfile.TemporaryDirectory() as scratch:
         path = pathlib.Path(scratch) / "peak.m.json"
         for date in ("2026-01-01", "2026-01-02"):
