@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-MARKS = {"model and tokenizer loaded": " - model: ", "features made": " - train data: ", "training begins": "Running training", "first step done": "'train_runtime'"}
+MARKS = {"model and tokenizer loaded": "  model: ", "features made": "  train: ", "training begins": "Running training", "first step done": "'train_runtime'"}
 
 
 def run_once(arguments):
@@ -29,8 +29,9 @@ def run_once(arguments):
             for mark, text in MARKS.items():
                 if text in line:
                     seen.setdefault(mark, time.perf_counter() - begin)
-        if process.wait():
-            sys.exit("".join(output[-20:]))
+        missing = [text for mark, text in MARKS.items() if mark not in seen]
+        if process.wait() or missing:
+            sys.exit("".join(output[-20:]) + "".join(f"no line has '{text}'\n" for text in missing))
         return seen
 
 
