@@ -542,20 +542,27 @@ def told_runs(counts):
 
 def readme_cell(entry):
     """Rounded down."""
-    return f"{math.floor(entry['row']['ratio'] * 10) / 10:.1f} times as fast ({entry['row']['form']}; {entry['row']['allocator']})" if entry else "not recorded"
+    return f"{math.floor(entry['row']['ratio'] * 10) / 10:.1f} times as fast" if entry else "not recorded"
+
+
+def headline(document):
+    """(type, {model: entry}) against README's rival on a machine: of the type with which most models were recorded, bf16 before f32. None: no such record."""
+    kinds = {kind: models for (rival, kind), models in at_their_best(document).items() if rival == README_RIVAL}
+    return max(kinds.items(), key=lambda one: (len(one[1]), one[0] == "bf16"), default=None)
 
 
 def readme_rivals(found):
-    """Of each machine, rival and type the least favourable run of the form and the memory in which the rival is best."""
+    """A row for each machine: the least favourable run of the form and the memory in which the rival is best."""
     lines, counts = [], []
     for document in found.get("rivals", []):
-        for (rival, kind), models in at_their_best(document).items():
+        if best := headline(document):
+            kind, models = best
             counts += [entry["runs"] for entry in models.values()]
-            lines.append([f"{document['machine']['cpu']} ({document['name']})", kind, text(rival), *(readme_cell(models.get(model)) for model in README_MODELS)])
+            lines.append([document["name"], kind, *(readme_cell(models.get(model)) for model in README_MODELS)])
     if not lines:
         return "Nothing was recorded yet."
-    return (f"Recorded by a command, {told_runs(counts)}. Of the forms and the memory in which the rival was measured those that suit it best, after at least {LEAST_WARM_UP} steps of warm-up; rounded down.\n\n"
-            + table(["machine", "type", "tandem against", *map(text, README_MODELS)], lines))
+    return (table(["CPU class", "type", *map(text, README_MODELS)], lines)
+            + f"\n\nRecorded by a command, {told_runs(counts)}, rounded down; PyTorch in its fastest form with tcmalloc and\nhuge pages ([conditions and other rivals](docs/results/rivals.md)).")
 
 
 def newest_tests(found):
@@ -567,10 +574,11 @@ def newest_tests(found):
 
 def readme_tests(found):
     document, row = newest_tests(found)
-    return f"```\n{row['passed']} passed, {row['failed']} failed, {row['skipped']} skipped\n```\n\n({document['machine']['cpu']}, {document['name']}, {row['date']}, commit {row['commit']}; [others](docs/results/tests.md))"
+    return f"`{row['passed']} passed, {row['failed']} failed, {row['skipped']} skipped` ({document['name']}, {row['date']}, commit {row['commit']}; [others](docs/results/tests.md))"
 
 
 README_MODELS = ("minilm", "bert-base")
+README_RIVAL = "torch"
 README_PARTS = {"rivals": readme_rivals, "tests": readme_tests}
 
 
@@ -629,10 +637,10 @@ def self_test_of_headlines():
     by_hand = {"command": "c --skip 3", "date": "2026-01-01", "transcribed": True,
                "runs": [{"rows": [{"model": "bert-base", "type": "bf16", "lengths": "padded", "rival": "torch", "form": "eager", "allocator": "tcmalloc", "tandem": 1, "seconds": 1.5}]}]}
     shown = lambda *runs: readme_rivals({"rivals": [{"name": "m", "machine": machine, "records": [by_hand, {"command": "c --tcmalloc f", "date": "2026-01-02", "runs": list(runs)}]}]})
-    assert "| 2.9 times as fast (eager; tcmalloc, huge pages) | not recorded |" in shown(rivals_run(2.99)) and "one run each" in shown(rivals_run(2.99)), shown(rivals_run(2.99))
+    assert "| m | bf16 | 2.9 times as fast | not recorded |" in shown(rivals_run(2.99)) and "one run each" in shown(rivals_run(2.99)), shown(rivals_run(2.99))
     several = shown(rivals_run(2.99), rivals_run(2.5), rivals_run(1.1, valid=False), rivals_run(3.5, allocator="glibc"), rivals_run(5.0, "bert-base"))
-    assert "| 2.5 times as fast (eager; tcmalloc, huge pages) | 5.0 times" in several and "of 1 to 2 runs each" in several, several
-    assert "| 2.0 times as fast (eager; glibc) |" in shown(rivals_run(2.5), rivals_run(2.0, allocator="glibc")), "the memory that suits the rival best"
+    assert "| 2.5 times as fast | 5.0 times" in several and "of 1 to 2 runs each" in several, several
+    assert "| 2.0 times as fast |" in shown(rivals_run(2.5), rivals_run(2.0, allocator="glibc")), "the memory that suits the rival best"
     for none in (rivals_run(2.5, skip=1), rivals_run(2.5, allocator="glibc")):
         assert "times as fast" not in shown(none), "a rival that was not warmed up, or had no tcmalloc"
 

@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""Checks the language of documents, comments and messages: docs/conventions.md, "Language".
+
+    tools/check_prose.py [FILE...]     # default: every file of the checkout that tools/prose_pending.txt does not exclude
+    tools/check_prose.py --pending     # what each excluded pattern would find
+    tools/check_prose.py --self-test
+
+Rules, by the number that a finding shows:
+  opening   a sentence begins with Who, Whoever, Whose, Whom, Nobody, or a bare Of
+  idiom     a phrase of the list below, each with what to write instead
+  length    a sentence of a document has more than 25 words
+  columns   a line of a document has more than 100 columns (tables, code and lines without a blank are exempt)
+  name      a retired identifier
+A pattern of tools/prose_pending.txt that matches no file, or only files without a finding, is a finding too: the list only shrinks.
+"""
+
+import fnmatch
+import io
+import pathlib
+import re
+import subprocess
+import sys
+import tokenize
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PENDING = ROOT / "tools/prose_pending.txt"
+WORDS = 25
+COLUMNS = 100
+# These quote the phrases that the rules refuse.
+EXEMPT = {"tools/check_prose.py", "tools/check_commit_message.py", "tools/prose_pending.txt", "CODE_OF_CONDUCT.md", "LICENSE"}
+
+OPENING = re.compile(r"(?:Who|Whoever|Whose|Whom|Nobody)\b|Of (?!course\b)")
+INVERSION = re.compile(r"(?:Is|Are|Was|Were|Does|Has|Have) (?:the|a|an|it|there) [^?]*$")
+IDIOMS = (
+    (r"\bin vain\b", "repeated failed …"), (r"\bfor ever\b", "forever"), (r"\bgo(?:es|ing)? on from\b", "resume from"),
+    (r"\bgets? on\b", "still running, progress"), (r"\bis (?:none|nobody)\b", "is not a …, invalid, unknown"), (r"\bknows? of no\b", "unknown"),
+    (r"\bhas got\b", "has"), (r"\bat hand\b", "available"), (r"\bin turns\b", "alternately"), (r"\bby itself alone\b", "alone"),
+    (r"\b(?:is|are) dear\b", "expensive"), (r"\bgreets?\b", "handshake"), (r"\bknock(?:s|ing|ed)?\b", "probe, connect"),
+    (r"\bis (?:no|nobody's) (?:[a-z]+)(?=[.;:,])", "is not a …"), (r"\bwhoever\b", "the rank that …, the process that …"),
+    (r"\bthe place of\b", "replaces, instead of"), (r"\bgive(?:s|n)? words\b", "log, send"),
+)
+RETIRED_NAMES = ()
+
+SUFFIXES = {".md": "markdown", ".cc": "c", ".h": "c", ".c": "c", ".py": "python", ".sh": "shell", ".cmake": "shell", ".yaml": "shell", ".yml": "shell", ".txt": "shell"}
+
+
+def kind_of(path):
+    if path.name == "CMakeLists.txt" or path.suffix in (".cmake", ".sh", ".yaml", ".yml"):
+        return "shell"
+    return SUFFIXES.get(path.suffix) if path.suffix != ".txt" else None
+
+
+# ---- what is prose in a file: (line number, text) of each block ---------------------------------------------------------------------------------------
+
+
+def markdown_blocks(text):
+    """Paragraphs and items, code left out; each cell of a table is a block."""
+    block, begin, code = [], 0, False
+    for number, line in enumerate([*text.split("\n"), ""], 1):
+        stripped = line.strip()
+        if stripped.startswith("```"):
+            code = not code
+            stripped = ""
+        elif code:
+            continue
+        starts = not stripped or stripped.startswith(("#", "|", "<!--")) or re.match(r"(?:[-*]|\d+\.) ", stripped)
+        if block and starts:
+            yield begin, " ".join(block)
+            block = []
+        if stripped.startswith("|"):
+            for cell in stripped.strip("|").split("|"):
+                yield number, cell.strip()
+        elif stripped and not stripped.startswith(("<!--", "#")):
+            begin = begin if block else number
+            block.append(re.sub(r"^(?:[-*]|\d+\.) ", "", stripped))
+
+
+C_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|R"([^\s()\\]*)\(.*?\)\1"|\'(?:[^\'\\\n]|\\.)+\'', re.S)
+
+
+def c_blocks(text):
+    """Comments, those of following lines joined, and string literals that are sentences."""
+    block, begin, last = [], 0, -2
+    for match in C_COMMENT.finditer(text):
+        number = text.count("\n", 0, match.start()) + 1
+        if not match[0].startswith("//"):
+            if match[0].startswith('"') and " " in match[0]:
+                yield number, match[0].strip('"')
+            continue
+        if block and number != last + 1:
+            yield begin, " ".join(block)
+            block = []
+        begin = begin if block else number
+        block.append(match[0].lstrip("/ "))
+        last = number
+    if block:
+        yield begin, " ".join(block)
+
+
+def hash_blocks(lines):
+    block, begin = [], 0
+    for number, line in enumerate([*lines, ""], 1):
+        stripped = line.strip()
+        if stripped.startswith("#") and not stripped.startswith("#!"):
+            begin = begin if block else number
+            block.append(stripped.lstrip("# "))
+        elif block:
+            yield begin, " ".join(block)
+            block = []
+
+
+def python_blocks(text):
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# ")
+        elif token.type == tokenize.STRING and token.string.startswith(('"""', 'r"""')):
+            yield token.start[0], token.string.strip('r"')
+
+
+def blocks_of(kind, text):
+    if kind == "markdown":
+        return markdown_blocks(text)
+    if kind == "c":
+        return c_blocks(text)
+    if kind == "python":
+        return python_blocks(text)
+    return hash_blocks(text.split("\n"))
+
+
+# ---- rules ------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def plain(sentence):
+    """Without links and emphasis."""
+    sentence = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", sentence)
+    return re.sub(r"\*{1,3}(?=\S)|(?<=\S)\*{1,3}", "", sentence).replace("`", "").lstrip("([ ")
+
+
+def sentences_of(text):
+    # A code span counts as one word, and a period in it ends nothing; nor does one behind a single letter or an abbreviation.
+    text = re.sub(r"`[^`]*`", "`code`", text)
+    return [plain(part) for part in re.split(r"(?<=[.!?])(?<!\b\w\.)(?<!e\.g\.)(?<!i\.e\.)\**\s+(?=[A-Z`*\[(])", text) if part.strip()]
+
+
+def findings_in_block(text, document):
+    for sentence in sentences_of(text):
+        if OPENING.match(sentence) and not sentence.endswith("?"):
+            yield "opening", sentence
+        if INVERSION.match(sentence) and not sentence.endswith("?") and "," in sentence:
+            yield "idiom", f"{sentence}  (inversion; write: if …)"
+        for pattern, instead in IDIOMS:
+            if re.search(pattern, sentence):
+                yield "idiom", f"{sentence}  (write: {instead})"
+        if document and len(sentence.split()) > WORDS:
+            yield "length", f"{len(sentence.split())} words: {sentence}"
+
+
+def long_lines(text):
+    code = False
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip().startswith("```"):
+            code = not code
+        if not code and len(line) > COLUMNS and not line.lstrip().startswith("|") and " " in line.strip(" -*") and not line.startswith("<!--"):
+            yield number
+
+
+def is_made(text):
+    """Pages that a program makes take their words from that program."""
+    return "<!-- made by" in text[:400]
+
+
+def findings_of(name, text):
+    kind = kind_of(pathlib.Path(name))
+    for number, block in blocks_of(kind, text):
+        for rule, what in findings_in_block(block, kind == "markdown"):
+            yield f"{name}:{number}: {rule}: {what[:150]}"
+    if kind == "markdown":
+        for number in long_lines(text):
+            yield f"{name}:{number}: columns: more than {COLUMNS}"
+    for retired in RETIRED_NAMES:
+        for match in re.finditer(rf"\b{retired}\b", text):
+            yield f"{name}:{text.count(chr(10), 0, match.start()) + 1}: name: {retired} is retired"
+
+
+# ---- the program ------------------------------------------------------------------------------------------------------------------------------------
+
+
+def files():
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=True).stdout
+    for name in sorted(listed.decode().split("\0")):
+        if name and name not in EXEMPT and kind_of(pathlib.Path(name)) and (ROOT / name).is_file():
+            yield name
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def patterns():
+    return [line.strip() for line in PENDING.read_text().splitlines() if line.strip() and not line.startswith("#")]
+
+
+def pending_of(name, among):
+    return next((pattern for pattern in among if fnmatch.fnmatch(name, pattern)), None)
+
+
+def check_all(show_pending):
+    among = patterns()
+    counts = {pattern: 0 for pattern in among}
+    findings, checked = [], 0
+    for name in files():
+        text = read(name)
+        if is_made(text):
+            continue
+        pattern = pending_of(name, among)
+        found = list(findings_of(name, text))
+        if pattern is None:
+            findings += found
+            checked += 1
+        else:
+            counts[pattern] += len(found)
+    findings += [f"tools/prose_pending.txt: {pattern} has no finding left: remove the line" for pattern, count in counts.items() if count == 0]
+    for finding in findings:
+        print(finding)
+    if show_pending:
+        for pattern, count in counts.items():
+            print(f"pending {pattern}: {count} findings")
+    print(f"check_prose: {checked} files, {len(findings)} findings; {len(among)} patterns are pending with {sum(counts.values())}")
+    return 1 if findings else 0
+
+
+def self_test():
+    cases = {
+        "a.md": [("opening", "Who is in no view waits."), ("opening", "Text. Of those that wait none is called."), ("idiom", "It waits in vain."), ("length", "word " * 26 + "."),
+                 ("columns", "a " * 60), ("idiom", "Is the drop within the tolerance, it is the result."), ("length", "| a | " + "word " * 26 + "|")],
+        "a.cc": [("opening", "// Nobody waits.\nint a;\n"), ("opening", "// A rank ends.\n// Whose it is, ends.\n"), ("idiom", 'f("the header is none of ours");')],
+        "a.py": [("idiom", "# knocks at the door\n"), ("opening", '"""Whoever calls this."""\n')],
+        "a.sh": [("idiom", "# waits for ever\n")],
+    }
+    for name, wrong in cases.items():
+        for rule, text in wrong:
+            assert any(f": {rule}: " in finding for finding in findings_of(name, text)), (name, rule, text)
+    for name, text in (("a.md", "A rank waits. `Who is` it? See [Who](a.md).\n\n```\nNobody " + "a " * 80 + "\n```\n"), ("a.cc", "// A rank of the job.\nint whose = 0;\n"), ("a.md", "Who wins? The first rank.")):
+        assert not list(findings_of(name, text)), list(findings_of(name, text))
+    print("check_prose: self-test passed")
+    return 0
+
+
+def main():
+    if "--self-test" in sys.argv:
+        return self_test()
+    named = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    if named:
+        found = [finding for name in named for finding in findings_of(name, pathlib.Path(name).read_text(encoding="utf-8"))]
+        print("\n".join(found))
+        return 1 if found else 0
+    return check_all("--pending" in sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
