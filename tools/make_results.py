@@ -574,7 +574,7 @@ def newest_tests(found):
 
 def readme_tests(found):
     document, row = newest_tests(found)
-    return f"`{row['passed']} passed, {row['failed']} failed, {row['skipped']} skipped` ({document['name']}, {row['date']}, commit {row['commit']}; [others](docs/results/tests.md))"
+    return f"`{row['passed']} passed, {row['failed']} failed, {row['skipped']} skipped`\n({document['name']}, {row['date']}, commit {row['commit']}; [others](docs/results/tests.md))"
 
 
 README_MODELS = ("minilm", "bert-base")
