@@ -65,7 +65,16 @@ TEST(Cli, HelpAndVersion) {
   EXPECT_EQ(help.exit_code, 0);
   for (const char* name : {"run_qa", "ask", "predict", "serve", "inspect", "bench"})
     EXPECT_THAT(help.out, HasSubstr(name));
-  EXPECT_THAT(tandem({"--version"}).out, StartsWith("tandem 0."));
+  const auto version = tandem({"--version"});
+  EXPECT_THAT(version.out,
+              AllOf(StartsWith("tandem 0."), HasSubstr("\ncommit:  "), HasSubstr(" built by "),
+                    HasSubstr("\nkernels: "), HasSubstr("gemm=")));
+  EXPECT_EQ(tandem({"-V"}).out, version.out);
+  EXPECT_EQ(tandem({"version"}).out, version.out);
+  EXPECT_EQ(tandem({"help"}).out, help.out);
+  EXPECT_EQ(tandem({"help", "ask"}).out, tandem({"ask", "--help"}).out);
+  EXPECT_EQ(tandem({"help", "inspect", "tokens"}).out, tandem({"inspect", "tokens", "--help"}).out);
+  expect_failure(tandem({"help", "asc"}), 2, "unknown command 'asc', did you mean 'ask'?");
   const auto nothing = tandem({});
   EXPECT_EQ(nothing.exit_code, 2);
   EXPECT_THAT(nothing.err, HasSubstr("usage: tandem COMMAND"));
@@ -87,6 +96,39 @@ TEST(Cli, UnknownCommandSuggests) {
   expect_failure(tandem({"frobnicate"}), 2,
                  "unknown command 'frobnicate'; the commands are run_qa, run_glue, "
                  "run_classification, run_ner, ask, predict, serve");
+}
+
+// A word of another program leads to the command that does the same; none leads to one that ends
+// workers.
+TEST(Cli, WordsOfOtherProgramsSuggest) {
+  for (const char* word : {"train", "finetune", "fine-tune", "Fit"}) {
+    const bool known = std::string_view(word) != "Fit";
+    const auto result = tandem({word});
+    EXPECT_EQ(result.exit_code, 2);
+    if (known) {
+      EXPECT_THAT(result.err, HasSubstr("did you mean run_qa, run_glue")) << word;
+    }
+  }
+  expect_failure(tandem({"evaluate"}), 2, "with --do_eval and without --do_train");
+  expect_failure(tandem({"torchrun"}), 2, "did you mean run?");
+  expect_failure(tandem({"infer"}), 2, "did you mean predict?");
+  for (const char* word : {"drian", "dran", "drains", "resise", "trains"})
+    EXPECT_THAT(tandem({word}).err,
+                AllOf(Not(HasSubstr("mean 'drain'")), Not(HasSubstr("mean 'resize'"))))
+        << word;
+}
+
+// The typing error is named, not the required flag that it hides.
+TEST(Cli, UnknownFlagsOfEveryCommandSuggest) {
+  expect_failure(tandem({"ask", "--modle", "x", "who?"}), 2,
+                 "unknown flag --modle, did you mean --model?");
+  expect_failure(tandem({"predict", "--fiel=x"}), 2, "did you mean --file?");
+  expect_failure(tandem({"serve", "--prot", "1"}), 2, "did you mean --port?");
+  expect_failure(tandem({"inspect", "tokens", "--modl", "x"}), 2, "did you mean --model?");
+  expect_failure(tandem({"plan", "--modell", "x"}), 2, "did you mean --model?");
+  expect_failure(tandem({"doctor", "--hostfil", "x"}), 2, "did you mean --hostfile?");
+  expect_failure(tandem({"run", "--nproc_per_nde", "2", "x.py"}), 2, "nproc-per-node");
+  expect_failure(tandem({"ask", "--frobnicate", "who?"}), 2, "unknown flag --frobnicate");
 }
 
 TEST(Cli, RunQaUsageErrors) {

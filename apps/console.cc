@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "apps/command/progress_line.h"
+#include "apps/command/terminal.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/core/text_layout.h"
@@ -71,10 +72,11 @@ std::string format_rate(double per_second, std::string_view unit) {
 // A text of several lines has their beginnings laid out already.
 void print_behind(std::FILE* to, const std::string& prefix, std::string_view text) {
   constexpr std::size_t kIndent = 4;
+  const std::size_t columns = fold_columns(::fileno(to));
   std::string lines = prefix;
   for (std::size_t begin = 0, column = prefix.size(); begin <= text.size(); column = 0) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
-    lines += wrapped(text.substr(begin, end - begin), column, kIndent) + "\n";
+    lines += wrapped(text.substr(begin, end - begin), column, kIndent, columns) + "\n";
     begin = end + 1;
   }
   print(to, lines);
@@ -108,7 +110,7 @@ std::string format_metric(std::string_view key, const ordered_json& value) {
 
 Console::Console(const job::ConsoleOptions& options)
     : options_(options),
-      terminal_(::isatty(STDERR_FILENO) == 1 && !json()),
+      terminal_(takes_escapes(STDERR_FILENO) && !json()),
       train_start_(Clock::now()) {}
 
 Console::~Console() { erase_bar(); }
@@ -133,7 +135,8 @@ void Console::fact(std::string_view topic, std::string_view text) {
   if (heading.size() >= kIndent - 2) heading += ' ';
   last_topic_ = topic;
   print(stdout, fmt::format("  {:<{}}{}\n", heading, kIndent - 2,
-                            wrapped(text, std::max(kIndent, heading.size() + 2), kIndent)));
+                            wrapped(text, std::max(kIndent, heading.size() + 2), kIndent,
+                                    fold_columns(STDOUT_FILENO))));
 }
 
 void Console::detail(std::string_view topic, std::string_view text) {
@@ -286,7 +289,9 @@ void Console::warning(std::string_view text) {
 void Console::warning_of_host(std::string_view text) { library_line("WARNING", "tandem", text); }
 
 // A JSON line is as long as it is.
-std::optional<int> Console::columns() const { return json() ? std::nullopt : stderr_columns(); }
+std::optional<int> Console::columns() const {
+  return terminal_ ? terminal_columns(STDERR_FILENO) : std::nullopt;
+}
 
 void Console::json_line(std::FILE* to, std::string_view severity, std::string_view logger,
                         std::string_view text) const {

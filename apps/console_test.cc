@@ -43,12 +43,15 @@ std::string logged(const nlohmann::ordered_json& entry) {
 TEST(ErrorText, IsFoldedForTerminalsOnly) {
   std::string words = "cannot open";
   while (words.size() < 300) words += " 'a file'";
-  EXPECT_EQ(error_text(words, false), "tandem: error: " + words + "\n");
-  const std::string folded = error_text(words, true);
-  std::size_t begin = 0;
-  for (std::size_t end = 0; (end = folded.find('\n', begin)) != std::string::npos; begin = end + 1)
-    EXPECT_LE(end - begin, kLineColumns) << folded;
-  EXPECT_EQ(folded.find("\n  '"), folded.find('\n')) << folded;
+  EXPECT_EQ(error_text(words, std::nullopt), "tandem: error: " + words + "\n");
+  for (const std::size_t columns : {std::size_t{60}, kLineColumns}) {
+    const std::string folded = error_text(words, columns);
+    std::size_t begin = 0;
+    for (std::size_t end = 0; (end = folded.find('\n', begin)) != std::string::npos;
+         begin = end + 1)
+      EXPECT_LE(end - begin, columns) << folded;
+    EXPECT_EQ(folded.find("\n  "), folded.find('\n')) << folded;
+  }
 }
 
 TEST(Console, LogEntriesAreDictionariesOfPython) {
@@ -166,6 +169,39 @@ TEST(Console, BarsFitATerminalOf60Columns) {
   EXPECT_THAT(text, HasSubstr("1/14754 ["));
   EXPECT_THAT(text, HasSubstr("1234567/1234567 features ["));
   EXPECT_LT(widest_line(text), 60u);
+}
+
+TEST(Console, WarningsFoldToTheTerminal) {
+  Terminal terminal(60);
+  Console console({});
+  console.warning(std::string(200, 'a').replace(100, 1, " ").replace(50, 1, " ") + " and the end");
+  console.warning("a text of words that is longer than sixty columns and has no long word in it");
+  std::istringstream lines(terminal.text());
+  std::vector<std::string> all;
+  for (std::string line; std::getline(lines, line);) all.push_back(line);
+  EXPECT_LE(all.back().size(), 61u) << all.back();  // with the return of the terminal
+  EXPECT_GT(all.size(), 5u);
+}
+
+// An editor's shell shows escape sequences as text.
+TEST(Console, NoEscapeSequenceForADumbTerminal) {
+  Terminal terminal(80);
+  const char* const before = std::getenv("TERM");
+  const std::string saved = before == nullptr ? "" : before;
+  setenv("TERM", "dumb", 1);
+  {
+    Console console({.library_lines = false});
+    console.train_begin({.plan = {}});
+    console.step_end({.step = 1, .max_steps = 10, .loss = 3.25});
+    console.train_end();
+    DownloadProgress progress;
+    progress.file_begin("a/file", 1'000'000, 0);
+    progress.file_end();
+  }
+  setenv("TERM", saved.c_str(), 1);
+  const std::string text = terminal.text();
+  EXPECT_THAT(text, HasSubstr("1/10 ["));
+  EXPECT_EQ(text.find('\033'), std::string::npos) << text;
 }
 
 TEST(DownloadProgress, FitsATerminalOf60Columns) {

@@ -2,6 +2,7 @@
 // exit code (docs/errors.md): 0 done; 1 input, data or configuration; 2 usage; 70 our bug; 143 and
 // 130 stopped by SIGTERM and SIGINT; 200 a peer or the network failed.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,14 +10,17 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <optional>
 #include <system_error>
 
 #include "apps/arguments/job_commands.h"
 #include "apps/command/commands.h"
 #include "apps/command/line_output.h"
+#include "apps/command/terminal.h"
+#include "apps/command/version.h"
 #include "apps/command/voice.h"
 #include "apps/job_command.h"
-#include "apps/manual/description.h"
+#include "apps/manual/manual.h"
 #include "tandem/core/error.h"
 #include "tandem/core/memory_limits.h"
 #include "tandem/core/python_json.h"
@@ -74,7 +78,7 @@ constexpr Command kCommands[] = {
      "tandem report RUN... [--output FILE]   (tandem report --help)", compare_runs},
     {"man", "print the manual page of a command", "tandem man [COMMAND] | man -l -", print_manual},
     {"completion", "print a script that completes commands and flags in a shell",
-     "source <(tandem completion bash|zsh)", print_completion},
+     "source <(tandem completion bash|zsh|fish)", print_completion},
 };
 
 std::string help() {
@@ -83,7 +87,8 @@ std::string help() {
   for (const Command& command : commands())
     text += fmt::format("  {:<20}{}\n", command.name, command.summary);
   return text +
-         "\n  --help      this text; after a command: what it takes\n  --version   the version\n";
+         "\n  --help, help COMMAND       this text; what a command takes\n"
+         "  --version, -V, version     the version, the commit and the kernels\n";
 }
 
 const Command* find_command(std::string_view name) {
@@ -93,12 +98,55 @@ const Command* find_command(std::string_view name) {
   return found == all.end() ? nullptr : &*found;
 }
 
+// What other programs call what tandem does. Compared without dashes and underscores.
+struct Synonym {
+  std::string_view words;  // separated by blanks
+  std::string_view suggestion;
+};
+constexpr Synonym kSynonyms[] = {
+    {"train training finetune finetuning fit learn",
+     "run_qa, run_glue, run_classification or "
+     "run_ner, by the task"},
+    {"eval evaluate evaluation test validate",
+     "run_qa, run_glue, run_classification or run_ner "
+     "with --do_eval and without --do_train"},
+    {"quantize quantization int8", "run_qa … --apply_quantization"},
+    {"infer inference classify label tag pipeline", "predict"},
+    {"answer chat query question", "ask"},
+    {"server start http api", "serve"},
+    {"launch torchrun accelerate", "run"},
+    {"mpiexec srun", "mpirun"},
+    {"tokenize tokens features weights show", "inspect"},
+    {"benchmark perf", "bench"},
+    {"compare plot tensorboard", "report"},
+    {"check env info", "doctor"},
+};
+
+std::optional<std::string> synonym_of(std::string name) {
+  std::erase_if(name, [](char c) { return c == '-' || c == '_'; });
+  for (const Synonym& row : kSynonyms) {
+    if (fmt::format(" {} ", row.words).find(fmt::format(" {} ", name)) != std::string::npos)
+      return std::string(row.suggestion);
+  }
+  return std::nullopt;
+}
+
+// A command that ends workers is never what a typing error meant.
+bool is_destructive(std::string_view name) { return name == "drain" || name == "resize"; }
+
 std::string unknown_command(const std::string& name) {
-  std::vector<std::string> names;
-  for (const Command& command : commands()) names.emplace_back(command.name);
-  const auto suggestion = flags::nearest(name, names);
+  std::vector<std::string> names, harmless;
+  for (const Command& command : commands()) {
+    names.emplace_back(command.name);
+    if (!is_destructive(command.name)) harmless.emplace_back(command.name);
+  }
+  auto suggestion = synonym_of(name);
+  if (!suggestion) {
+    const auto near = flags::nearest(name, harmless);
+    if (near) suggestion = fmt::format("'{}'", *near);
+  }
   return fmt::format("unknown command '{}'{}; the commands are {}", name,
-                     suggestion ? fmt::format(", did you mean '{}'?", *suggestion) : "",
+                     suggestion ? fmt::format(", did you mean {}?", *suggestion) : "",
                      fmt::join(names, ", "));
 }
 
@@ -193,7 +241,7 @@ int run_command(const Command& command, const Invocation& asked) {
       return word == "--help" || word == "-h";
     });
     if (job != nullptr && asks_help) {
-      fmt::print("{}", job_help(*job));
+      fmt::print("{}", help_text(job_description(*job), fold_columns(STDOUT_FILENO)));
       return 0;
     }
     const std::string own_agent = is_job(command) ? why_own_agent(invocation.environment) : "";
@@ -217,6 +265,16 @@ int run_command(const Command& command, const Invocation& asked) {
   }
 }
 
+int print_version() {
+  try {
+    fmt::print("{}", version_text());
+    return 0;
+  } catch (const Error& error) {  // TANDEM_CPU_FEATURES names what this CPU has not
+    say({}, error.what(), "ERROR");
+    return kExitInput;
+  }
+}
+
 int dispatch(std::vector<std::string> words) {
   if (words.empty()) {
     fmt::print(stderr, "{}", help());
@@ -224,18 +282,20 @@ int dispatch(std::vector<std::string> words) {
   }
   const std::string name = words.front();
   words.erase(words.begin());
-  if (name == "--help" || name == "-h" || name == "help") {
+  const bool asks_help = name == "--help" || name == "-h" || name == "help";
+  if (asks_help && words.empty()) {
     fmt::print("{}", help());
     return 0;
   }
-  if (name == "--version") {
-    fmt::print("tandem {}\n", TANDEM_VERSION);
-    return 0;
-  }
-  const Command* command = find_command(name);
+  if (name == "--version" || name == "-V" || name == "version") return print_version();
+  const Command* command = find_command(asks_help ? words.front() : name);
   if (command == nullptr) {
-    say({}, unknown_command(name), "ERROR");
+    say({}, unknown_command(asks_help ? words.front() : name), "ERROR");
     return kExitUsage;
+  }
+  if (asks_help) {  // help inspect tokens: inspect tokens --help
+    words.erase(words.begin());
+    words.emplace_back("--help");
   }
   return run_command(*command, {std::move(words), Environment::from_process()});
 }

@@ -63,13 +63,17 @@ int print_manual(const Invocation& invocation) {
 int print_completion(const Invocation& invocation) {
   CLI::App app(
       "Prints a script that completes tandem's commands and flags: source <(tandem completion "
-      "bash)",
+      "bash), or tandem completion fish | source",
       "tandem completion");
   std::string shell;
-  app.add_option("shell", shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
+  app.add_option("shell", shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   if (!parse_command(app, invocation.words)) return 0;
-  fmt::print("{}",
-             shell == "bash" ? bash_completion(describe_all()) : zsh_completion(describe_all()));
+  const auto all = describe_all();
+  fmt::print("{}", shell == "bash"  ? bash_completion(all)
+                   : shell == "zsh" ? zsh_completion(all)
+                                    : fish_completion(all));
   return 0;
 }
 

@@ -9,8 +9,9 @@
 
 #include "apps/command/commands.h"
 #include "apps/command/own_path.h"
+#include "apps/command/terminal.h"
 #include "apps/command/voice.h"
-#include "apps/manual/description.h"
+#include "apps/manual/manual.h"
 #include "tandem/core/error.h"
 #include "tandem/launch/mpi_launcher.h"
 #include "tandem/launch/rank_host.h"
@@ -38,6 +39,7 @@ std::vector<std::string> typed_names(const launch::MpiFlag& flag) {
 
 CommandDescription description() {
   CommandDescription described;
+  described.usage = {"tandem mpirun [flags] PROGRAM [its flags] [: [flags] PROGRAM ...]"};
   described.text = kText;
   for (const launch::MpiFlag& flag : launch::mpi_flags()) {
     OptionDescription option;
@@ -46,20 +48,8 @@ CommandDescription description() {
     option.help = flag.help;
     described.options.push_back(std::move(option));
   }
-  described.options.push_back({"", {}, "PROGRAM", "the program and its flags", {}, false});
+  described.options.push_back(argument("PROGRAM", "the program and its flags"));
   return described;
-}
-
-std::string help() {
-  std::string text = fmt::format(
-      "usage: tandem mpirun [flags] PROGRAM [its flags] [: [flags] PROGRAM ...]\n\n{}\n\nflags "
-      "(one "
-      "dash or two):\n",
-      kText);
-  for (const launch::MpiFlag& flag : launch::mpi_flags())
-    text += fmt::format("  {} {}\n      {}\n", fmt::join(typed_names(flag), ", "), flag.value,
-                        flag.help);
-  return text;
 }
 
 // Its stdin and stdout are the connection to mpirun; nothing else may write there.
@@ -79,7 +69,7 @@ int mpirun(const Invocation& invocation) {
   if (words == std::vector<std::string>{std::string(kDescribe)}) throw description();
   if (!words.empty() &&
       (words.front() == "--help" || words.front() == "-h" || words.front() == "-help")) {
-    fmt::print("{}", help());
+    fmt::print("{}", help_text(description(), fold_columns(STDOUT_FILENO)));
     return 0;
   }
   std::signal(SIGPIPE, SIG_IGN);

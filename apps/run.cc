@@ -11,9 +11,10 @@
 #include "apps/agent_process.h"
 #include "apps/command/commands.h"
 #include "apps/command/own_path.h"
+#include "apps/command/terminal.h"
 #include "apps/command/voice.h"
 #include "apps/etcd/etcd_lock.h"
-#include "apps/manual/description.h"
+#include "apps/manual/manual.h"
 #include "tandem/core/env.h"
 #include "tandem/core/error.h"
 #include "tandem/launch/agent.h"
@@ -38,6 +39,7 @@ constexpr const char* kText =
 
 CommandDescription description() {
   CommandDescription described;
+  described.usage = {"tandem run [flags] SCRIPT [flags of the script]"};
   described.text = kText;
   for (const launch::RunFlag& flag : launch::run_flags()) {
     OptionDescription option;
@@ -48,21 +50,8 @@ CommandDescription description() {
     if (!flag.variable.empty()) option.help += fmt::format(" ({})", flag.variable);
     described.options.push_back(std::move(option));
   }
-  described.options.push_back({"", {}, "SCRIPT", "the script or program and its flags", {}, false});
+  described.options.push_back(argument("SCRIPT", "the script or program and its flags"));
   return described;
-}
-
-std::string help() {
-  std::string text = fmt::format(
-      "usage: tandem run [flags] SCRIPT [flags of the script]\n\n{}\n\nflags (dashes or "
-      "underscores):\n",
-      kText);
-  for (const launch::RunFlag& flag : launch::run_flags()) {
-    const std::string letter = flag.letter.empty() ? "" : fmt::format("-{}, ", flag.letter);
-    text += fmt::format("  {}--{} {}\n      {}{}\n", letter, flag.name, flag.value, flag.help,
-                        flag.variable.empty() ? "" : fmt::format(" [{}]", flag.variable));
-  }
-  return text;
 }
 
 // Help is asked for in front of the script; behind it, it is the script's.
@@ -160,7 +149,7 @@ std::string why_own_agent(const Environment& environment) {
 int run(const Invocation& invocation) {
   if (invocation.words == std::vector<std::string>{std::string(kDescribe)}) throw description();
   if (asks_help(invocation.words)) {
-    fmt::print("{}", help());
+    fmt::print("{}", help_text(description(), fold_columns(STDOUT_FILENO)));
     return 0;
   }
   const Environment& environment = invocation.environment;

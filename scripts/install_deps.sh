@@ -25,7 +25,7 @@ packages=(
   python3 python3-venv python3-pip git                                # checks of the sources, packages for comparison
 )
 if [ "${1:-}" = --tests ]; then
-  packages+=(iproute2 chromium-headless-shell groff-base zsh dpkg-dev clang-format-14 codespell podman runc mmdebstrap bindfs libfuse3-dev libnfs-dev etcd-client)
+  packages+=(iproute2 chromium-headless-shell groff-base zsh fish dpkg-dev clang-format-14 codespell podman runc mmdebstrap bindfs libfuse3-dev libnfs-dev etcd-client)
   # A package manager under systemd would start servers, one that lets people in among them. Nobody asked for that: there the tests
   # say what is missing. In a container the package is just a program.
   [ -d /run/systemd/system ] || packages+=(openssh-server openssh-client nfs-ganesha nfs-ganesha-vfs etcd-server)

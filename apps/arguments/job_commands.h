@@ -32,12 +32,9 @@ std::span<const JobCommand> job_commands();
 // Null when the command of this name runs no job.
 const JobCommand* find_job_command(std::string_view name);
 
-// What a command takes, for its manual page and the completion of shells; the same table and texts
-// as job_help().
+// What a command takes, for its help, its manual page and the completion of shells: every flag with
+// default and meaning under its heading, then the flags without effect and the refused ones, with
+// the reasons.
 CommandDescription job_description(const JobCommand& command);
-
-// The text of `tandem run_qa --help`: every flag with default and meaning under its heading, then
-// the flags without effect and the refused ones, with the reasons.
-std::string job_help(const JobCommand& command);
 
 }  // namespace tandem::apps

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "apps/arguments/arguments_test_support.h"
+#include "apps/manual/manual.h"
 #include "support/test_support.h"
 #include "tandem/flags/grammar.h"
 
@@ -208,7 +209,7 @@ TEST(RunQaFlags, EveryChoiceParsesOrIsRefusedAsItsRowSays) {
 }
 
 TEST(RunQaHelp, ShowsEveryFlagOnce) {
-  const std::string help = job_help(*find_job_command("run_qa"));
+  const std::string help = help_text(job_description(*find_job_command("run_qa")), 100);
   for (const Flag& flag : run_qa_flags())
     EXPECT_THAT(help, HasSubstr(fmt::format("  --{}", flag.name)));
   std::istringstream lines(help);

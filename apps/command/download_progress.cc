@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "apps/command/progress_line.h"
+#include "apps/command/terminal.h"
 #include "tandem/core/text_layout.h"
 
 namespace tandem::apps {
@@ -25,13 +25,13 @@ DownloadProgress::DownloadProgress(bool bars, bool tell_waiting, Voice voice)
     : bars_(bars),
       tell_waiting_(tell_waiting),
       voice_(std::move(voice)),
-      terminal_(::isatty(STDERR_FILENO) == 1 && voice_.format == LogFormat::kText) {
+      terminal_(takes_escapes(STDERR_FILENO) && voice_.format == LogFormat::kText) {
   voice_.name = "hub";
 }
 
 // A line that is redrawn must not be longer than the terminal: the name's beginning gives way.
 std::string DownloadProgress::fitting(const std::string& rest) const {
-  const auto columns = terminal_ ? stderr_columns() : std::nullopt;
+  const auto columns = terminal_ ? terminal_columns(STDERR_FILENO) : std::nullopt;
   const auto room = static_cast<std::size_t>(columns ? std::max(1, *columns - 1) : 0);
   if (!columns || text_columns(name_ + rest) <= room) return name_ + rest;
   const std::size_t taken = text_columns(rest);

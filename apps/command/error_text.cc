@@ -5,17 +5,23 @@
 
 #include <cstdio>
 
+#include "apps/command/terminal.h"
 #include "tandem/core/text_layout.h"
 
 namespace tandem::apps {
 
-std::string error_text(std::string_view message, bool terminal) {
+std::string error_text(std::string_view message, std::optional<std::size_t> columns) {
   const std::string text = fmt::format("tandem: error: {}", message);
-  return (terminal ? wrapped(text, 0, 2) : text) + "\n";
+  return (columns ? wrapped(text, 0, 2, *columns) : text) + "\n";
+}
+
+std::optional<std::size_t> error_columns() {
+  if (::isatty(STDERR_FILENO) != 1) return std::nullopt;
+  return fold_columns(STDERR_FILENO);
 }
 
 void print_error(std::string_view message) {
-  const std::string text = error_text(message, ::isatty(STDERR_FILENO) != 0);
+  const std::string text = error_text(message, error_columns());
   std::fputs(text.c_str(), stderr);  // at once, so that ranks do not mix their words
 }
 

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +12,6 @@
 namespace tandem::apps {
 namespace {
 
-constexpr int kColumnsUnknown = 80;
 constexpr std::size_t kSmallestDrawing = 5, kLargestDrawing = 40;  // smaller ones show nothing
 
 std::string drawing(double fraction, std::size_t width) {
@@ -25,13 +22,6 @@ std::string drawing(double fraction, std::size_t width) {
 }
 
 }  // namespace
-
-std::optional<int> stderr_columns() {
-  if (::isatty(STDERR_FILENO) != 1) return std::nullopt;
-  winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return kColumnsUnknown;
-}
 
 std::string format_progress(const ProgressLine& progress, std::optional<int> columns) {
   const std::string percent = fmt::format("{:3.0f}%|", 100 * progress.fraction);

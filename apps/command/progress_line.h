@@ -17,10 +17,6 @@ struct ProgressLine {
   std::size_t optional_details = 0;  // so many at the end may be left out, the last one first
 };
 
-// Columns of the terminal at standard error; nothing when it is none (a file, a pipe, mpirun). A
-// terminal that does not know its size counts as one of 80.
-std::optional<int> stderr_columns();
-
 // Without columns: the whole text without a drawing. Otherwise at most columns - 1 of them (the
 // last column makes some terminals go on to the next line).
 std::string format_progress(const ProgressLine& progress, std::optional<int> columns);

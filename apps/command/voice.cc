@@ -11,7 +11,7 @@ namespace {
 std::string line_of(const Voice& voice, std::string_view text, std::string_view severity) {
   if (voice.format == LogFormat::kJson)
     return json_log_line({severity, voice.name, text, voice.rank});
-  if (severity == "ERROR") return error_text(text, ::isatty(STDERR_FILENO) == 1);
+  if (severity == "ERROR") return error_text(text, error_columns());
   return fmt::format("{}: {}\n", voice.name, text);
 }
 

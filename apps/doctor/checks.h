@@ -25,6 +25,8 @@ struct Hosts {
   }
 };
 
+// The program's version and kernels, the CPU, where models and data sets come from.
+void check_installation(const Environment& environment, Report& report);
 // Cores, quota, SMT, NUMA, memory, huge pages, shared memory, limits.
 void check_machine(const Environment& environment, int ranks_of_job, Report& report);
 // What `tandem run` would start on this host, and on which CPUs: `ranks_of_host` workers, or with 0

@@ -66,6 +66,7 @@ int run_doctor(const Invocation& invocation) {
   const bool several = hosts.entries.size() > 1;
 
   doctor::Report report;
+  doctor::check_installation(environment, report);
   doctor::check_machine(environment, std::max(1, hosts.ranks()), report);
   doctor::draw_plan(environment, hosts.entries.empty() ? 0 : hosts.entries.front().ranks, report);
   doctor::check_output_dir(options.output_dir, report);

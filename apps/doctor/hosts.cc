@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "apps/command/version.h"
 #include "apps/doctor/checks.h"
 #include "apps/doctor/program.h"
 #include "tandem/core/error.h"
@@ -177,7 +178,7 @@ class HostCheck {
                              "install the same build at the same place on all hosts, or share the "
                              "directory");
     }
-    const std::string own = fmt::format("tandem {}", TANDEM_VERSION);
+    const std::string own = fmt::format("tandem {}", program_version());
     report_.fact(topic_, version);
     if (version != own) {
       report_.problem(topic_, fmt::format("it has {}, this host {}", version, own),

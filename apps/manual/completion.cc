@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -41,7 +42,8 @@ std::string zsh_text(const std::string& text) {
 }
 
 std::string zsh_option(const OptionDescription& option, const std::string& name) {
-  const std::string help = option.help.empty() ? "" : fmt::format("[{}]", zsh_text(option.help));
+  const std::string text = option_text(option, false);
+  const std::string help = text.empty() ? "" : fmt::format("[{}]", zsh_text(text));
   std::string value;
   if (!option.choices.empty()) {
     value = fmt::format(":{}:({})", zsh_text(option.value), fmt::join(option.choices, " "));

@@ -47,9 +47,7 @@ std::string option_entry(const OptionDescription& option) {
     names += fmt::format("{}\\fB{}\\fR", names.empty() ? "" : ", ", roff(name));
   const std::string value =
       option.value.empty() ? "" : fmt::format(" \\fI{}\\fR", roff(option.value));
-  std::string help = roff(option.help);
-  if (!option.choices.empty())
-    help += fmt::format(": {}", roff(fmt::format("{}", fmt::join(option.choices, ", "))));
+  const std::string help = roff(option_text(option, true));
   return fmt::format(".TP\n{}{}\n{}\n", names, value, help.empty() ? "\\&" : help);
 }
 

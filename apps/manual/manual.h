@@ -8,6 +8,14 @@
 
 namespace tandem::apps {
 
+// The help of an option with its choices on request, its range, its default and its other
+// spellings: "when to save: no, steps, epoch (default: steps)".
+std::string option_text(const OptionDescription& option, bool with_choices);
+
+// The text of --help, in lines of at most `columns`: usage, text, then the options under their
+// headings, those without a heading under "options".
+std::string help_text(const CommandDescription& command, std::size_t columns);
+
 // A page of section 1 in the man macros: of one command ("tandem-run_qa"), or of the program with
 // its list of commands.
 std::string manual_page(const CommandDescription& command, const std::string& version);
@@ -17,5 +25,6 @@ std::string program_manual_page(std::span<const CommandDescription> commands,
 // Scripts that complete `tandem …`: commands, flags, values of flags with a fixed set, and files.
 std::string bash_completion(std::span<const CommandDescription> commands);
 std::string zsh_completion(std::span<const CommandDescription> commands);
+std::string fish_completion(std::span<const CommandDescription> commands);
 
 }  // namespace tandem::apps

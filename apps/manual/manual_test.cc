@@ -89,6 +89,7 @@ TEST(Manual, RoffsOwnLettersStayText) {
   const CommandDescription command{.name = "x",
                                    .summary = "",
                                    .text = ".SH not a heading\n'nor this\\n",
+                                   .usage = {},
                                    .options = {},
                                    .parts = {}};
   const std::string page = manual_page(command, "1");
@@ -152,12 +153,38 @@ TEST(Completion, InZsh) {
     return result.out;
   };
   EXPECT_THAT(offers("tandem ''", 2), HasSubstr("run_qa:fine-tune"));
-  EXPECT_THAT(
-      offers("tandem run_qa ''", 3),
-      AllOf(HasSubstr("*--learning_rate["),
-            HasSubstr("*--eval_strategy[when to evaluate (default\\: no)]:NAME:(no steps epoch)"),
-            HasSubstr("*--do_train[train]\n"), Not(HasSubstr("use_ipex"))));
+  EXPECT_THAT(offers("tandem run_qa ''", 3),
+              AllOf(HasSubstr("*--learning_rate["),
+                    HasSubstr("*--eval_strategy[when to evaluate (default\\: no; also "
+                              "--evaluation_strategy)]:NAME:(no steps epoch)"),
+                    HasSubstr("*--do_train[train]\n"), Not(HasSubstr("use_ipex"))));
   EXPECT_THAT(offers("tandem serve ''", 3), HasSubstr("*--port["));
+}
+
+TEST(Completion, InFish) {
+  const std::string script = output_of({"completion", "fish"});
+  EXPECT_THAT(script, AllOf(HasSubstr("-a run_qa -d 'fine-tune"),
+                            HasSubstr("__fish_seen_subcommand_from serve' -l port -r"),
+                            HasSubstr("-l eval_strategy -x -a 'no steps epoch'"),
+                            Not(HasSubstr("use_ipex"))));
+  const std::string fish = testing::find_program("fish");
+  if (fish.empty()) GTEST_SKIP() << "needs fish";
+  testing::TemporaryFolder folder;
+  write_file(folder / "tandem.fish", script);
+  const auto offers = [&](const std::string& line) {
+    const auto result = testing::run(
+        {fish, "--no-config", "-c",
+         fmt::format("source '{}'; complete -C '{}'", (folder / "tandem.fish").native(), line)},
+        {{"HOME", folder.path().native()}});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.err, IsEmpty());
+    return result.out;
+  };
+  EXPECT_THAT(offers("tandem run_n"), HasSubstr("run_ner\t"));
+  EXPECT_THAT(offers("tandem run_qa --learning"), HasSubstr("--learning_rate\t"));
+  EXPECT_THAT(offers("tandem run_qa --eval_strategy st"), HasSubstr("steps"));
+  EXPECT_THAT(offers("tandem inspect tok"), HasSubstr("tokens\t"));
+  EXPECT_THAT(offers("tandem serve --po"), HasSubstr("--port\t"));
 }
 
 TEST(Completion, DescribingIsNotForPeople) {

@@ -34,7 +34,7 @@ depends libtandem-comm-dev | grep -q 'libtandem-comm0 (= ' || fail "libtandem-co
 root=$work/root
 for package in ./*.deb; do dpkg-deb -x "$package" "$root"; done
 for file in usr/bin/tandem usr/share/man/man1/tandem.1 usr/share/man/man1/tandem-run_qa.1 usr/share/bash-completion/completions/tandem \
-  usr/share/zsh/vendor-completions/_tandem usr/include/tandem/comm/tandem_comm.h usr/include/tandem/trainer/trainer.h; do
+  usr/share/zsh/vendor-completions/_tandem usr/share/fish/vendor_completions.d/tandem.fish usr/include/tandem/comm/tandem_comm.h usr/include/tandem/trainer/trainer.h; do
   [ -e "$root/$file" ] || [ -e "$root/$file.gz" ] || fail "$file is in no package"
 done
 

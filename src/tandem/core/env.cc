@@ -200,6 +200,7 @@ constexpr EnvironmentVariable kRegistry[] = {
      "0: none)"},
     {"TENSORBOARD_LOGGING_DIR",
      "where TensorBoard's events go without --logging_dir (transformers 5)"},
+    {"TERM", "dumb: the terminal gets no escape sequences"},
     {"TMPDIR", "where temporary files go (default /tmp)"},
     {"TORCHELASTIC_ERROR_FILE",
      "file that gets the reason, as JSON, when a job or all of its workers fail (torchrun)"},

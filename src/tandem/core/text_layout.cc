@@ -36,21 +36,22 @@ std::string keep_begin(std::string_view text, std::size_t columns) {
   return std::string(text.substr(0, byte_of(text, columns - 1))) + "…";
 }
 
-std::string wrapped(std::string_view text, std::size_t first, std::size_t indent) {
+std::string wrapped(std::string_view text, std::size_t first, std::size_t indent,
+                    std::size_t columns) {
   std::string lines;
   std::size_t column = first;
   bool begins_line = true;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find_first_of(" \n"), text.size());
     const std::string_view word = text.substr(0, end);
-    const std::size_t columns = text_columns(word);
-    if (!begins_line && column + 1 + columns > kLineColumns) {
+    const std::size_t width = text_columns(word);
+    if (!begins_line && column + 1 + width > columns) {
       lines.append("\n").append(indent, ' ');
       column = indent;
       begins_line = true;
     }
     lines.append(begins_line ? "" : " ").append(word);
-    column += columns + (begins_line ? 0 : 1);
+    column += width + (begins_line ? 0 : 1);
     begins_line = false;
     if (end < text.size() && text[end] == '\n') {
       lines.append("\n").append(indent, ' ');

@@ -18,10 +18,11 @@ std::string keep_end(std::string_view text, std::size_t columns);
 // The beginning likewise.
 std::string keep_begin(std::string_view text, std::size_t columns);
 
-// The text in lines of at most kLineColumns, broken at spaces; a word that is longer (a path) stays
+// The text in lines of at most `columns`, broken at spaces; a word that is longer (a path) stays
 // whole. The first line begins in column `first`, the others are indented by `indent`. Line ends of
 // the text stay.
-std::string wrapped(std::string_view text, std::size_t first, std::size_t indent);
+std::string wrapped(std::string_view text, std::size_t first, std::size_t indent,
+                    std::size_t columns = kLineColumns);
 
 // What others have sent, for a terminal: a '?' for each control character. `lines`: ends of lines
 // stay.

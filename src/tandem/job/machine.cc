@@ -8,6 +8,7 @@
 #include <span>
 
 #include "tandem/comm/api/texts.h"
+#include "tandem/core/cpu_model.h"
 #include "tandem/core/disagreement.h"
 #include "tandem/job/start_report.h"
 #include "tandem/kernels/peak.h"

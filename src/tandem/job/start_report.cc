@@ -6,8 +6,7 @@
 
 #include <algorithm>
 
-#include "tandem/core/file.h"
-#include "tandem/core/text_layout.h"
+#include "tandem/core/cpu_model.h"
 #include "tandem/job/precision_note.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/training_plan.h"
@@ -30,14 +29,6 @@ std::string chosen_kernels(const kernels::Context& context) {
 }
 
 }  // namespace
-
-std::string cpu_model() {
-  const std::string text = read_file_if_exists("/proc/cpuinfo").value_or("");
-  const std::size_t line = text.find("model name");
-  const std::size_t begin = line == std::string::npos ? line : text.find(": ", line);
-  if (begin == std::string::npos) return "unknown";
-  return text.substr(begin + 2, text.find('\n', begin) - begin - 2);
-}
 
 void print_model(const fs::path& directory, const tasks::JobTask& task,
                  const nn::ParameterLayout& layout, Console& console) {
@@ -105,8 +96,7 @@ void print_bf16_rate(double f32_flops, double bf16_flops, Console& console) {
 void print_load_report(const models::LoadReport& report, std::string_view model, Console& console) {
   // As transformers says it, but in lines that can be read.
   const auto say = [&](std::string_view level, const std::string& text) {
-    constexpr std::size_t kPrefix = 50;
-    console.library_line(level, "models", wrapped(text, kPrefix, 4));
+    console.library_line(level, "models", text);
   };
   const auto join = [](const std::vector<std::string>& names) {
     return fmt::format("['{}']", fmt::join(names, "', '"));

@@ -26,9 +26,6 @@ void print_start(const Request& request, const tasks::JobTask& task,
                  const rendezvous::Identity& identity, const comm::Communicator& communicator,
                  Console& console);
 
-// As Linux names the first processor.
-std::string cpu_model();
-
 void print_machine(const kernels::Context& context, const RankThreads& threads, double peak_flops,
                    const comm::Communicator& communicator, Console& console);
 
