@@ -42,7 +42,7 @@ EXPECTED = {
     ("training_args.json", "more"): "instead of training_args.bin",
     ("report.html", "more"): "tandem's report",
     ("report.json", "more"): "the same for tandem report, which compares runs",
-    ("*config.json", "transformers_version: .*"): "the version whose files tandem writes is 4.46",
+    ("*config.json", "transformers_version: .*"): "the version that the model was read with; 4.46 where it names none",
     ("*config.json", "torch_dtype: float32, transformers: .absent."): "called dtype since 4.56; older versions read the old name, newer ones both",
     ("*config.json", "dtype: .absent., transformers: float32"): "as above",
     ("*tokenizer_config.json", "extra_special_tokens: .absent., transformers: {}"): "since 4.47",

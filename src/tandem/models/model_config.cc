@@ -17,7 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The release of transformers whose config format is written.
+// The newest release of transformers whose form of config.json is written; that of a model that
+// names none.
 constexpr std::string_view kTransformersVersion = "4.46.0";
 // Columns of a dropout mask are counted in 16 bits (docs/numerics.md).
 constexpr std::size_t kMaxExtent = 65535;
@@ -399,7 +400,11 @@ std::string ModelConfig::to_json(std::string_view architecture) const {
   json.erase("dtype");  // the newer name of torch_dtype: weights are written in float32, whatever
                         // they were read from
   json["torch_dtype"] = "float32";
-  json["transformers_version"] = kTransformersVersion;
+  // transformers may read other files of the directory as that release wrote them.
+  const auto version = json.find("transformers_version");
+  if (version == json.end() || !version->is_string() ||
+      version->get_ref<const std::string&>().empty())
+    json["transformers_version"] = kTransformersVersion;
   return python_json(json, {.indent = 2, .sort_keys = true}) + "\n";
 }
 

@@ -79,8 +79,8 @@ struct ModelConfig {
 
   // The config.json of a saved model: `source` with the current values, both maps of the labels if
   // there are any, `architectures`
-  // [<architecture>], torch_dtype float32 and transformers_version; sorted keys, 2-space indent,
-  // newline at the end.
+  // [<architecture>], torch_dtype float32, and the transformers_version that it was read with or
+  // the newest whose form this is; sorted keys, 2-space indent, newline at the end.
   std::string to_json(std::string_view architecture) const;
   // Throws ConfigError as parse() does; for configs made in code.
   void validate(std::string_view where) const;

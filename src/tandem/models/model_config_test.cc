@@ -1,5 +1,6 @@
 #include "tandem/models/model_config.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -255,6 +256,23 @@ TEST(ModelConfig, WritesWhatHuggingFaceWrites) {
   "vocab_size": 50
 }
 )");
+}
+
+TEST(ModelConfig, KeepsTheTransformersVersionThatItWasReadWith) {
+  const auto written = [](const std::string& keys) {
+    const ModelConfig config = ModelConfig::parse("{\"model_type\": \"bert\"" + keys + "}", "test");
+    return nlohmann::json::parse(config.to_json("BertForQuestionAnswering"))
+        .at("transformers_version")
+        .get<std::string>();
+  };
+  for (const char* version : {"4.8.2", "4.57.1", "5.24.0", "5.0.0.dev0"}) {
+    EXPECT_EQ(written(fmt::format(", \"transformers_version\": \"{}\"", version)), version);
+  }
+  // What names no version gets the newest whose form this is.
+  for (const char* keys : {"", ", \"transformers_version\": null", ", \"transformers_version\": 5",
+                           ", \"transformers_version\": \"\""}) {
+    EXPECT_EQ(written(keys), "4.46.0") << keys;
+  }
 }
 
 TEST(ModelConfig, SurvivesASaveAndALoad) {
