@@ -1,5 +1,7 @@
 #include "apps/arguments/complete_arguments.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -195,17 +197,34 @@ void finish_quantization(job::Arguments& arguments, const tasks::TaskArguments& 
   }
 }
 
-// report_to is a list of integrations; what is left of it is {"tensorboard"} or nothing.
-void choose_integrations(TrainingArguments& training, std::vector<std::string>& notes) {
+// The integrations of transformers, whose services and packages a program without Python lacks.
+constexpr std::string_view kPythonIntegrations[] = {
+    "azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive", "flyte",
+    "kubeflow", "mlflow",  "neptune",    "swanlab",  "trackio", "wandb"};
+
+[[noreturn]] void refuse_integration(const std::string& name) {
+  const bool of_python = std::find(std::begin(kPythonIntegrations), std::end(kPythonIntegrations),
+                                   name) != std::end(kPythonIntegrations);
+  raise<ConfigError>(
+      "--report_to {}: found {}, expected tensorboard, all or none; use --report_to tensorboard, "
+      "or none: output_dir gets report.html, report.json and trainer_state.json either way",
+      name, of_python ? "an integration that needs Python" : "no integration of this name");
+}
+
+// report_to is a list of integrations; what is left of it is {"tensorboard"} or nothing. `all` is
+// every integration that is available, as in transformers; `none` and `all` stand alone there.
+void choose_integrations(TrainingArguments& training) {
   bool tensorboard = false;
   for (const std::string& name : training.report_to) {
-    if (name == "none") continue;
-    if (name == "tensorboard" || name == "all") {
-      tensorboard = true;
-    } else {
-      notes.push_back(
-          fmt::format("--report_to {} has no effect: there is no such integration", name));
+    const bool group = name == "none" || name == "all";
+    if (group && training.report_to.size() > 1) {
+      raise<ConfigError>(
+          "--report_to {}: found {} among {} values, expected it alone; give {} or the names of "
+          "integrations",
+          fmt::join(training.report_to, " "), name, training.report_to.size(), name);
     }
+    if (!group && name != "tensorboard") refuse_integration(name);
+    tensorboard = tensorboard || name != "none";
   }
   training.report_to.clear();
   if (tensorboard) training.report_to.emplace_back("tensorboard");
@@ -236,7 +255,7 @@ void finish_precision(TrainingArguments& training, std::vector<std::string>& not
 
 void complete_arguments(job::Arguments& arguments, tasks::TaskArguments& task,
                         std::vector<std::string>& notes) {
-  choose_integrations(arguments.training, notes);
+  choose_integrations(arguments.training);
   finish_output(arguments.training);
   finish_precision(arguments.training, notes);
   finish_intervals(arguments.training);

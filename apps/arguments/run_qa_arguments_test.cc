@@ -361,12 +361,37 @@ TEST(RunQaArguments, AcceleratorConfig) {
 TEST(RunQaArguments, Reporting) {
   EXPECT_THAT(parse_more("--report_to none").notes, IsEmpty());
   EXPECT_THAT(parse_more("--report_to none").arguments.training.report_to, IsEmpty());
-  const ParsedRunQa parsed = parse_more("--report_to tensorboard wandb --logging_dir /logs");
-  EXPECT_THAT(parsed.notes, ElementsAre(HasSubstr("--report_to wandb has no effect")));
+  const ParsedRunQa parsed = parse_more("--report_to tensorboard --logging_dir /logs");
+  EXPECT_THAT(parsed.notes, IsEmpty());
   EXPECT_THAT(parsed.arguments.training.report_to, ElementsAre("tensorboard"));
   EXPECT_EQ(parsed.arguments.training.logging_dir, "/logs");
   EXPECT_THAT(parse_more("--report_to all").arguments.training.report_to,
               ElementsAre("tensorboard"));
+  EXPECT_THAT(parse_more("--report_to tensorboard tensorboard").arguments.training.report_to,
+              ElementsAre("tensorboard"));
+}
+
+// The integrations that transformers 5 knows, and names that it does not.
+TEST(RunQaArguments, OtherIntegrationsAreRefused) {
+  for (const char* name :
+       {"azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive", "flyte", "kubeflow",
+        "mlflow", "neptune", "swanlab", "trackio", "wandb"}) {
+    for (const char* before : {"", "tensorboard "}) {
+      EXPECT_THAT(failure_more(fmt::format("--report_to {}{}", before, name)).message,
+                  AllOf(HasSubstr(fmt::format("--report_to {}: found an integration that needs "
+                                              "Python, expected tensorboard, all or none",
+                                              name)),
+                        HasSubstr("report.html")));
+    }
+  }
+  for (const char* name : {"WandB", "tensorboardx", "console", "None", "TensorBoard"}) {
+    EXPECT_THAT(failure_more(fmt::format("--report_to {}", name)).message,
+                HasSubstr("found no integration of this name"));
+  }
+  EXPECT_THAT(failure_more("--report_to none tensorboard").message,
+              HasSubstr("found none among 2 values, expected it alone"));
+  EXPECT_THAT(failure_more("--report_to tensorboard all").message,
+              HasSubstr("found all among 2 values, expected it alone"));
 }
 
 TEST(RunQaArguments, PathsExpandHome) {

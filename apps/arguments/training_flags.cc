@@ -304,9 +304,9 @@ FlagTable logging_flags() {
           flag("log_format", field<&TrainingArguments::log_format>(),
                "tandem's own: json makes every line of the log one JSON object; unset: "
                "TANDEM_LOG_FORMAT"),
-          // Other values become notes when the arguments are finished.
+          // Other values are refused when the arguments are finished.
           flag("report_to", field<&TrainingArguments::report_to>(),
-               "integrations to report to: none or tensorboard (also called all)"),
+               "integrations to report to: none, tensorboard, or all, which means tensorboard"),
           flag("run_name", field<&TrainingArguments::run_name>(),
                "name of the run, for the report and the model card; unset: output_dir"),
           flag("logging_dir", field<&TrainingArguments::logging_dir>(),
