@@ -24,6 +24,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/memory_limits.h"
 #include "tandem/core/python_json.h"
+#include "tandem/core/stack_limit.h"
 #include "tandem/core/volume.h"
 #include "tandem/flags/suggest.h"
 #include "tandem/job/alike.h"
@@ -316,6 +317,12 @@ std::span<const Command> commands() {
 }  // namespace tandem::apps
 
 int main(int argc, char** argv) {
+  try {
+    tandem::ensure_stack();
+  } catch (const tandem::ConfigError& error) {
+    tandem::apps::say({}, error.what(), "ERROR");
+    return error.exit_code();
+  }
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   // Under torchrun's name: an image whose command is torchrun needs no other.
   if (argc > 0 && std::filesystem::path(argv[0]).filename() == "torchrun")

@@ -1,5 +1,6 @@
 #include "tandem/core/memory_usage.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -22,6 +23,13 @@ std::size_t field_bytes(const char* path, std::string_view name) {
   return 0;
 }
 
+// The most so far, which the kernel tells without /proc, too.
+std::size_t most_resident() {
+  struct rusage usage {};
+  if (::getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  return static_cast<std::size_t>(usage.ru_maxrss) << 10;
+}
+
 }  // namespace
 
 MemoryUsage memory_usage() {
@@ -32,6 +40,7 @@ MemoryUsage memory_usage() {
   usage.shared = field_bytes(kStatus, "RssShmem");
   usage.shared_share = field_bytes("/proc/self/smaps_rollup", "Pss_Shmem");
   usage.peak = field_bytes(kStatus, "VmHWM");
+  if (usage.peak == 0) usage.anonymous = usage.peak = most_resident();
   return usage;
 }
 

@@ -5,7 +5,8 @@
 
 namespace tandem {
 
-// All in bytes; 0 where the kernel does not tell.
+// All in bytes; 0 where the kernel does not tell. Where /proc is not mounted, all of the most that
+// was resident so far counts as anonymous.
 struct MemoryUsage {
   std::size_t anonymous = 0;     // resident: heap, stacks, Buffers
   std::size_t file = 0;          // resident: the program, its libraries, mapped files

@@ -7,6 +7,7 @@
 
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/core/own_program.h"
 #include "tandem/core/text_layout.h"
 #include "tandem/hub/file_hash.h"
 #include "tandem/models/weight_files.h"
@@ -29,9 +30,10 @@ std::string sha256_of_weights(const std::filesystem::path& directory) {
 }  // namespace
 
 std::string describe_inputs(const tasks::JobTask& task, const Model& model) {
-  const MappedFile program("/proc/self/exe");
-  std::string text =
-      fmt::format("program=tandem {} {}\n", TANDEM_VERSION, hub::sha256(program.bytes()));
+  const std::filesystem::path program = own_program();
+  std::string text = fmt::format(
+      "program=tandem {} {}\n", TANDEM_VERSION,
+      program.empty() ? "of an unknown build" : hub::sha256(MappedFile(program).bytes()));
   const auto keys = nlohmann::json::parse(task.model_config().to_json(task.architecture()));
   for (const auto& [key, value] : keys.items()) {
     if (key == "_name_or_path") continue;  // a name, which may be a local folder
