@@ -21,14 +21,17 @@ struct TensorBoardOptions {
 };
 
 // For the main process. Log entries become scalars at the step that has just been done: eval_f1 →
-// eval/f1, test_f1 → test/f1, others train/<name>. The texts are written when training begins. Who
-// goes on with a job writes its whole log again: files of those before it may lack the newest
-// entries, or have some that come once more.
+// eval/f1, test_f1 → test/f1, others train/<name>. The loss of a step is train/step_loss whatever
+// is logged: of every step up to kStepsInFull, then of every second up to twice as many, and so on.
+// The texts are written when training begins. A process that takes over a job writes its whole log
+// again: files of processes before it may lack the newest entries, or have some that come once
+// more.
 class TensorBoardObserver final : public trainer::Observer {
  public:
+  static constexpr std::int64_t kStepsInFull = 1000;
   explicit TensorBoardObserver(TensorBoardOptions options);
 
-  void log_so_far(const std::vector<nlohmann::ordered_json>& entries, std::int64_t step) override;
+  void log_so_far(const trainer::LogSoFar& past) override;
   void train_begin(const trainer::TrainBegin& begin) override;
   void step_end(const trainer::StepProgress& progress) override;
   void log(const nlohmann::ordered_json& entry) override;

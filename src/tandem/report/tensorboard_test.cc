@@ -116,16 +116,38 @@ TEST(TensorBoardObserver, GoesOnWithTheWholeLog) {
                                 .warn = [](const std::string&) {}});
   const std::vector<nlohmann::ordered_json> log = {{{"loss", 2.0}, {"step", 10}},
                                                    {{"loss", 1.0}, {"step", 20}}};
-  observer.log_so_far(log, 25);
+  const std::vector<trainer::StepPoint> steps = {{.step = 5, .loss = 3.0}};
+  observer.log_so_far({.entries = log, .steps = steps, .step = 25});
   observer.log({{"eval_f1", 1.0}});
-  observer.log_so_far(log, 30);  // another view
+  observer.log_so_far({.entries = log, .steps = steps, .step = 30});  // another view
   const auto file = fs::directory_iterator(folder / "runs")->path();
   const std::vector<std::string> events = records(file);
-  ASSERT_EQ(events.size(), 5u);
-  EXPECT_EQ(without_time(events[1]), "\x10\x0a\x3a\x02\x08\x01");  // step 10; START
-  EXPECT_THAT(without_time(events[2]), AllOf(StartsWith("\x10\x0a"), HasSubstr("train/loss")));
-  EXPECT_THAT(without_time(events[3]), AllOf(StartsWith("\x10\x14"), HasSubstr("train/loss")));
-  EXPECT_THAT(without_time(events[4]), AllOf(StartsWith("\x10\x19"), HasSubstr("eval/f1")));
+  ASSERT_EQ(events.size(), 6u);
+  EXPECT_EQ(without_time(events[1]), "\x10\x05\x3a\x02\x08\x01");  // step 5; START
+  EXPECT_THAT(without_time(events[2]), AllOf(StartsWith("\x10\x05"), HasSubstr("train/step_loss")));
+  EXPECT_THAT(without_time(events[3]), AllOf(StartsWith("\x10\x0a"), HasSubstr("train/loss")));
+  EXPECT_THAT(without_time(events[4]), AllOf(StartsWith("\x10\x14"), HasSubstr("train/loss")));
+  EXPECT_THAT(without_time(events[5]), AllOf(StartsWith("\x10\x19"), HasSubstr("eval/f1")));
+}
+
+// Whatever is logged: every step at first, later a number of events that grows with the logarithm.
+TEST(TensorBoardObserver, WritesTheLossOfEverySteps) {
+  const testing::TemporaryFolder folder;
+  TensorBoardObserver observer({.directory = folder / "runs",
+                                .arguments_json = "{}",
+                                .model_config_json = "{}",
+                                .warn = [](const std::string&) {}});
+  for (std::int64_t step = 1; step <= 3; ++step)
+    observer.step_end({.step = step, .loss = 9, .mean_loss = 0.5 * static_cast<double>(step)});
+  const auto file = fs::directory_iterator(folder / "runs")->path();
+  const std::vector<std::string> events = records(file);
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_THAT(without_time(events[3]),
+              AllOf(StartsWith("\x10\x03"), HasSubstr("train/step_loss"),
+                    ::testing::EndsWith(std::string("\x15\0\0\xc0\x3f", 5))));  // 1.5
+  for (std::int64_t step = 4; step <= 100000; ++step) observer.step_end({.step = step});
+  // 1000, then 500 for each of 2000, 4000 … 64000, and 36000 steps of which every 128th.
+  EXPECT_NEAR(static_cast<double>(records(file).size()), 1 + 1000 + 6 * 500 + 36000 / 128, 1);
 }
 
 // Logging that fails is told once and does not end the run.

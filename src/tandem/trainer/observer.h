@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/trainer/step_history.h"
 #include "tandem/trainer/training_plan.h"
 
 namespace tandem::trainer {
@@ -21,12 +22,20 @@ struct TrainBegin {
   bool continued = false;       // by other ranks of an elastic job, which have said all this
 };
 
+// The past of a run.
+struct LogSoFar {
+  const std::vector<nlohmann::ordered_json>& entries;  // of the log, with their steps
+  const std::vector<StepPoint>& steps;
+  std::int64_t step = 0;  // the last one
+};
+
 // After every optimizer step.
 struct StepProgress {
   std::int64_t step = 0;  // steps done
   std::int64_t max_steps = 0;
   double epoch = 0;
-  double loss = 0;  // mean over the shards of this rank
+  double loss = 0;       // mean over the shards of this rank
+  double mean_loss = 0;  // mean over all shards
   double learning_rate = 0;
   double real_tokens_per_second = 0;  // all ranks, over the last steps
   double flops_per_second = 0;        // of this rank, over the last steps
@@ -37,10 +46,9 @@ struct StepProgress {
 class Observer {
  public:
   virtual ~Observer() = default;
-  // Of an elastic job, whenever it goes on with other ranks: its log until now, with the steps of
-  // the entries, of which this process has seen all, some or none; and the last step.
-  virtual void log_so_far(const std::vector<nlohmann::ordered_json>& /*entries*/,
-                          std::int64_t /*step*/) {}
+  // The past of an elastic job that continues with other ranks. This process may have seen all of
+  // it, some or none.
+  virtual void log_so_far(const LogSoFar&) {}
   virtual void train_begin(const TrainBegin&) {}
   virtual void step_end(const StepProgress&) {}
   // A log entry as trainer_state.json records it, without its step.

@@ -12,8 +12,8 @@ class ObserverList final : public Observer {
  public:
   void add(Observer& observer) { observers_.push_back(&observer); }
 
-  void log_so_far(const std::vector<nlohmann::ordered_json>& entries, std::int64_t step) override {
-    for (Observer* observer : observers_) observer->log_so_far(entries, step);
+  void log_so_far(const LogSoFar& past) override {
+    for (Observer* observer : observers_) observer->log_so_far(past);
   }
   void train_begin(const TrainBegin& begin) override {
     for (Observer* observer : observers_) observer->train_begin(begin);

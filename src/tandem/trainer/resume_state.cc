@@ -54,6 +54,10 @@ ResumeState resume_state_of(const ordered_json& json) {
   resume.repeated_updates =
       whole_or<std::int64_t>(json, "repeated_updates", 0, resume.repeated_updates);
   resume.evaluation_due = json.value("evaluation_due", resume.evaluation_due);
+  if (json.contains("history")) {
+    const auto text = json.at("history").get<std::string>();
+    resume.history = StepHistory::from_json(parse_ordered_json(text));
+  }
   // Under the name of the only schedule of its kind in checkpoints from before greedy.
   for (const char* key : {"metric_schedule", "reduce_lr_on_plateau"}) {
     if (json.contains(key)) resume.metric_schedule = schedule_of(json.at(key));
@@ -79,6 +83,7 @@ std::string ResumeState::to_json() const {
   json["shard_loss_since_log"] = shard_loss_since_log;
   json["total_loss"] = total_loss;
   if (evaluation_due) json["evaluation_due"] = true;
+  json["history"] = history.to_json().dump();  // as a text: one line instead of one per number
   if (repeated_updates > 0) json["repeated_updates"] = repeated_updates;
   if (metric_schedule) {
     const optim::MetricSchedule::State& state = *metric_schedule;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tandem/optim/schedule.h"
+#include "tandem/trainer/step_history.h"
 
 namespace tandem::trainer {
 
@@ -31,6 +32,7 @@ struct ResumeState {
   std::int64_t repeated_updates = 0;
   // The evaluation that follows this step was stopped before its end.
   bool evaluation_due = false;
+  StepHistory history;  // of the steps so far; empty in checkpoints of versions without it
 
   std::string to_json() const;
   // Of tandem_state.json. Throws DataError, with `where` in its text, when it is damaged: a value

@@ -50,6 +50,13 @@ ResumeState initial_resume_state(const TrainingPlan& plan, const TrainingArgumen
   return state;
 }
 
+// Over all shards.
+double mean_loss(const StepRecord& record) {
+  double sum = 0;
+  for (std::size_t i = 0; i < record.num_shards(); ++i) sum += record.loss(i);
+  return sum / static_cast<double>(record.num_shards());
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainerParts& parts)
@@ -163,7 +170,7 @@ void Trainer::update_once(const StepContext& context, const data::EpochBatches& 
                     learning_rate, std::move(step));
   step_seconds_ += seconds_since(step_start);
 
-  count_step(step.record);
+  count_step(step.record, learning_rate);
   warn_if_not_finite(step.grad_norm);
   if (parts_.keeper != nullptr)
     parts_.keeper->step_applied(static_cast<std::uint64_t>(state_.global_step),
@@ -171,12 +178,13 @@ void Trainer::update_once(const StepContext& context, const data::EpochBatches& 
   double loss = 0;  // of this rank
   for (std::size_t i = 0; i < step.own.num_shards(); ++i) loss += step.own.loss(i);
   loss /= static_cast<double>(step.own.num_shards());
-  report_progress(loss, learning_rate, step.batch, seconds_since(step_start));
+  report_progress({loss, mean_loss(step.record)}, learning_rate, step.batch,
+                  seconds_since(step_start));
   after_step(step.grad_norm, learning_rate);
 }
 
 // What the step after state_.global_step adds to what is counted.
-void Trainer::count_step(const StepRecord& record) {
+void Trainer::count_step(const StepRecord& record, double learning_rate) {
   const std::int64_t epoch = updates_into_data() / plan_.updates_per_epoch;
   const std::int64_t update = updates_into_data() - epoch * plan_.updates_per_epoch;
   const std::int64_t end_batch =
@@ -186,6 +194,10 @@ void Trainer::count_step(const StepRecord& record) {
   state_.epoch = static_cast<double>(epoch) +
                  static_cast<double>(end_batch) / static_cast<double>(plan_.batches_per_epoch);
   count_tokens(record);
+  resume_.history.add({.step = state_.global_step,
+                       .loss = mean_loss(record),
+                       .learning_rate = learning_rate,
+                       .grad_norm = record.grad_norm()});
 }
 
 void Trainer::refresh_bf16_weights() {

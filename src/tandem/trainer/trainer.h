@@ -97,6 +97,8 @@ class Trainer {
   void add_token_count(nlohmann::ordered_json& metrics);
 
   const TrainerState& state() const { return state_; }
+  // Every step of the training, thinned where there are many.
+  std::vector<StepPoint> step_history() const { return resume_.history.points(); }
   // The shard count, batch and accumulation that a checkpoint fixes; read before the plan is made.
   static ResumeState resume_state(const std::filesystem::path& checkpoint);
 
@@ -132,7 +134,7 @@ class Trainer {
   void make_plan();
   void tell_begin();
   void adopt(const std::string& progress);
-  void count_step(const StepRecord& record);
+  void count_step(const StepRecord& record, double learning_rate);
   void keep_progress();
   bool has_checkpoint() const;
   [[noreturn]] void save_and_wait();
@@ -152,7 +154,10 @@ class Trainer {
   bool agreed_to_stop();
   void count_tokens(const StepRecord& record);
   void settle_token_count();
-  void report_progress(double loss, double learning_rate, const tasks::BatchSize& batch,
+  struct StepLoss {
+    double own, mean;  // of this rank's shards and of all
+  };
+  void report_progress(const StepLoss& loss, double learning_rate, const tasks::BatchSize& batch,
                        double step_seconds);
   void log(nlohmann::ordered_json entry);
   nlohmann::ordered_json final_metrics();
@@ -164,7 +169,7 @@ class Trainer {
   MemoryTracker memory_;
   TrainingPlan plan_;
   TrainerState state_;
-  ResumeState resume_;  // losses since the last log live here
+  ResumeState resume_;  // losses since the last log and the history of the steps live here
   std::optional<LearningRate> learning_rate_;
   // Of all shards, the same on every rank:
   std::vector<double> losses_;                  // by logical shard, since the last log

@@ -65,7 +65,7 @@ std::string describe_checkpoint(const LoadedCheckpoint& loaded, const dist::Mode
   std::string text = fmt::format("trainer_state.json global_step={}\n", loaded.state.global_step);
   const auto resume = nlohmann::json::parse(loaded.resume.to_json());
   for (const auto& [key, value] : resume.items())
-    text += fmt::format("tandem_state.json {}={}\n", key, value.dump());
+    if (key != "history") text += fmt::format("tandem_state.json {}={}\n", key, value.dump());
   text += dist::checksum_line("weights", threads, model.weights());
   text += dist::checksum_line("optimizer's state", threads, model.optimizer_state());
   return text;
@@ -164,6 +164,7 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   resume_.total_loss = loaded.resume.total_loss;
   resume_.repeated_updates = loaded.resume.repeated_updates;
   resume_.evaluation_due = loaded.resume.evaluation_due;
+  resume_.history = std::move(loaded.resume.history);
   if (parts_.arguments.ignore_data_skip)
     resume_.repeated_updates += updates_into_data() % plan_.updates_per_epoch;
   learning_rate_->restore(loaded.resume.metric_schedule);

@@ -104,8 +104,8 @@ void Trainer::add_token_count(ordered_json& metrics) {
   metrics["num_input_tokens_seen"] = state_.num_input_tokens_seen;
 }
 
-void Trainer::report_progress(double loss, double learning_rate, const tasks::BatchSize& batch,
-                              double step_seconds) {
+void Trainer::report_progress(const StepLoss& loss, double learning_rate,
+                              const tasks::BatchSize& batch, double step_seconds) {
   smooth(smoothed_step_seconds_, step_seconds);
   smooth(smoothed_tokens_per_second_, static_cast<double>(batch.real_tokens) / step_seconds);
   smooth(smoothed_flops_per_second_, batch.flops / step_seconds);
@@ -113,7 +113,8 @@ void Trainer::report_progress(double loss, double learning_rate, const tasks::Ba
       {.step = state_.global_step,
        .max_steps = plan_.total_steps,
        .epoch = state_.epoch,
-       .loss = loss,
+       .loss = loss.own,
+       .mean_loss = loss.mean,
        .learning_rate = learning_rate,
        .real_tokens_per_second = smoothed_tokens_per_second_ * parts_.communicator.size(),
        .flops_per_second = smoothed_flops_per_second_,

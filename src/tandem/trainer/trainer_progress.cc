@@ -62,7 +62,9 @@ void Trainer::go_on(const Continuation& from) {
   make_plan();
   adopt(from.progress);
   continued_ = true;
-  parts_.observer.log_so_far(state_.log_history, state_.global_step);
+  parts_.observer.log_so_far({.entries = state_.log_history,
+                              .steps = resume_.history.points(),
+                              .step = state_.global_step});
   if (final_metrics_.is_null()) tell_begin();  // a log entry may be due
   keep_progress();
   std::vector<std::vector<double>> records = from.records;
@@ -76,7 +78,7 @@ void Trainer::go_on(const Continuation& from) {
   double learning_rate = 0;
   for (const std::vector<double>& record : records) {
     learning_rate = learning_rate_->at(state_.global_step);
-    count_step(StepRecord(record));
+    count_step(StepRecord(record), learning_rate);
     if (parts_.keeper != nullptr)
       parts_.keeper->step_applied(static_cast<std::uint64_t>(state_.global_step), record);
   }
