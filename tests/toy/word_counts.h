@@ -131,6 +131,9 @@ class Job final : public tasks::ExampleJob<WordCounts, tasks::DataSource> {
   tasks::CardTask card_task() const override {
     return {"Text Classification", "text-classification", {"accuracy"}};
   }
+  tasks::LeadingMetrics leading_metrics() const override {
+    return {.metrics = {{"accuracy", "Accuracy", tasks::MetricUnit::kFraction}}};
+  }
 };
 
 // What its command line has beside every job's.

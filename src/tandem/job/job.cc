@@ -351,7 +351,7 @@ Outcome compute(const Prepared& job, const World& world, dist::GradientEngine& g
   const Outcome outcome = stages.run(job.settings.output.resume);
   if (outcome != Outcome::kDone) return outcome;
   print_memory_used(job.planned_memory, *world.communicator, job.process.console);
-  job.settings.volume->during([&] { reports.write(trainer.state()); });
+  job.settings.volume->during([&] { reports.write(trainer.state(), trainer.step_history()); });
   return Outcome::kDone;
 }
 

@@ -13,6 +13,7 @@
 #include "tandem/core/enum_name.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
+#include "tandem/report/figure.h"
 #include "tandem/report/model_card.h"
 
 namespace tandem::job {
@@ -110,13 +111,19 @@ std::string folder_name(const fs::path& folder) {
   return (folder.has_filename() ? folder : folder.parent_path()).filename().native();
 }
 
-// "19 s", "3 min 20 s", "5 h 2 min".
-std::string duration_text(double seconds) {
-  const std::int64_t whole = std::llround(seconds);
-  if (whole == 0) return "under 1 s";
-  if (whole < 60) return fmt::format("{} s", whole);
-  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
-  return fmt::format("{} h {} min", whole / 3600, whole / 60 % 60);
+// The leading metrics of every set of the evaluations.
+tasks::LeadingMetrics leading_metrics(const tasks::JobTask& task) {
+  tasks::LeadingMetrics leading = task.leading_metrics();
+  std::vector<tasks::LeadingMetric> of_sets;
+  for (const std::string& suffix : task.set_suffixes(tasks::Split::kEval)) {
+    for (tasks::LeadingMetric metric : leading.metrics) {
+      metric.key += suffix;
+      if (suffix.starts_with('_')) metric.name += fmt::format(" ({})", suffix.substr(1));
+      of_sets.push_back(std::move(metric));
+    }
+  }
+  leading.metrics = std::move(of_sets);
+  return leading;
 }
 
 // What a report says of the data: a training that only gave data to calibrate on is none.
@@ -148,7 +155,8 @@ void RunReports::add_results(std::string stage, const ordered_json& metrics) {
   results_.emplace_back(std::move(stage), metrics);
 }
 
-void RunReports::write(const trainer::TrainerState& state) const {
+void RunReports::write(const trainer::TrainerState& state,
+                       std::vector<trainer::StepPoint> steps) const {
   if (!parts_.main_process) return;
   const trainer::TrainingArguments& training = parts_.request.arguments.training;
   const fs::path output_dir = training.output_dir;
@@ -156,10 +164,12 @@ void RunReports::write(const trainer::TrainerState& state) const {
   const report::RunRecord run{.title = training.run_name.value_or(folder_name(output_dir)),
                               .headline = headline(),
                               .log_history = state.log_history,
+                              .steps = std::move(steps),
                               .tokens_per_second = speed_.points(),
                               .settings = ordered_json(parts_.request.values),
                               .machine = parts_.machine,
                               .results = results_,
+                              .scores = leading_metrics(parts_.task),
                               .section = parts_.task.report_section()};
   write_file(output_dir / "report.html", report::html_report(run));
   write_file(output_dir / "report.json", report::to_json(run));
@@ -180,7 +190,7 @@ std::vector<report::Fact> RunReports::headline() const {
           {"Model", arguments.model.model_name_or_path},
           {"Data", parts_.task.data_name(stages_that_count(arguments)).text},
           {"Date", fmt::format("{:%Y-%m-%d %H:%M %Z}", date)},
-          {"Duration", duration_text(duration.count())},
+          {"Duration", report::duration_text(duration.count())},
           {"Machine", machine},
           {"Command", parts_.request.command}};
 }

@@ -44,7 +44,7 @@ class RunReports {
   // The metrics of a finished stage: "train", "eval", "predict".
   void add_results(std::string stage, const nlohmann::ordered_json& metrics);
   // Writes report.html, report.json and README.md into output_dir.
-  void write(const trainer::TrainerState& state) const;
+  void write(const trainer::TrainerState& state, std::vector<trainer::StepPoint> steps) const;
 
  private:
   std::string model_card(const trainer::TrainerState& state) const;

@@ -108,6 +108,12 @@ std::string line(const Box& box, const Series& series, std::size_t index) {
   return text;
 }
 
+std::size_t finite_points(const Series& series) {
+  return static_cast<std::size_t>(
+      std::count_if(series.points.begin(), series.points.end(),
+                    [](const Point& point) { return std::isfinite(point.y); }));
+}
+
 constexpr double kLetter = 6.8;  // a generous guess of a letter's width
 
 double legend_width(const Series& series) {
@@ -115,12 +121,13 @@ double legend_width(const Series& series) {
 }
 
 // The names of the series under the title, as many beside each other as fit; `bottom` moves to
-// where they end.
+// where they end. A series without a value to draw is not named.
 std::string legend(const Chart& chart, double& bottom) {
   if (chart.series.size() < 2) return "";
   std::string text;
   double x = 4, y = kLegend;
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
+    if (finite_points(chart.series[i]) == 0) continue;
     const double width = legend_width(chart.series[i]);
     if (x > 4 && x + width > kWidth) {
       x = 4;
@@ -135,12 +142,6 @@ std::string legend(const Chart& chart, double& bottom) {
   }
   bottom = y + 4;
   return text;
-}
-
-std::size_t finite_points(const Series& series) {
-  return static_cast<std::size_t>(
-      std::count_if(series.points.begin(), series.points.end(),
-                    [](const Point& point) { return std::isfinite(point.y); }));
 }
 
 }  // namespace

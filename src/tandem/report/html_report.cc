@@ -6,120 +6,38 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <limits>
 
 #include "pages.h"
 #include "tandem/core/html.h"
 #include "tandem/core/python_json.h"
+#include "tandem/report/figure.h"
+#include "tandem/report/run_charts.h"
+#include "tandem/report/score.h"
 
 namespace tandem::report {
 namespace {
 
 using nlohmann::ordered_json;
 
-// The points of one key of the log.
-std::vector<Point> points_of(const RunRecord& run, const std::string& key) {
-  std::vector<Point> points;
-  for (const ordered_json& entry : run.log_history) {
-    if (!entry.contains(key) || !entry.contains("step") || !entry[key].is_number()) continue;
-    points.push_back({entry["step"].get<double>(), entry[key].get<double>()});
-  }
-  return points;
-}
-
-// Of an evaluation; names of squad and of squad_v2.
-struct Score {
-  const char* name;
-  const char* key;
-};
-constexpr Score kScores[] = {
-    {"F1", "eval_f1"}, {"Exact match", "eval_exact_match"}, {"Exact match", "eval_exact"}};
-
-// The last value of a metric, over all stages.
-std::optional<double> result(const RunRecord& run, const std::string& key) {
-  std::optional<double> found;
-  for (const auto& [split, metrics] : run.results) {
-    if (metrics.contains(key) && metrics[key].is_number()) found = metrics[key].get<double>();
-  }
-  return found;
-}
-
-// A score by step; the last evaluation, after training, is not in the log.
-std::vector<Point> score_points(const RunRecord& run, const std::string& key) {
-  const double last_step = run.log_history.empty() ? 0 : run.log_history.back().value("step", 0.0);
-  std::vector<Point> points = points_of(run, key);
-  const bool drawn = !points.empty() && points.back().x == last_step;
-  if (const auto last = result(run, key); last && !drawn) points.push_back({last_step, *last});
-  return points;
-}
-
-// A chart without its lines, and where a run's line comes from.
-struct Subject {
-  const char* title;
-  const char* y_name;
-  std::vector<Point> (*points)(const RunRecord&);
-};
-
-template <const char* kKey>
-std::vector<Point> of_log(const RunRecord& run) {
-  return points_of(run, kKey);
-}
-constexpr char kLoss[] = "loss", kLearningRate[] = "learning_rate", kGradNorm[] = "grad_norm";
-
-constexpr Subject kTrainingSubjects[] = {
-    {"Loss", "mean cross-entropy (nat)", of_log<kLoss>},
-    {"Learning rate", "learning rate, no unit", of_log<kLearningRate>},
-    {"Gradient norm before clipping", "L2 norm, no unit", of_log<kGradNorm>},
-    {"Speed", "real tokens per second, all ranks",
-     [](const RunRecord& run) { return run.tokens_per_second; }}};
-
-Chart chart_of(const Subject& subject, std::span<const RunRecord> runs) {
-  Chart chart{
-      .title = subject.title, .x_name = "optimizer step", .y_name = subject.y_name, .series = {}};
-  for (const RunRecord& run : runs)
-    chart.series.push_back({runs.size() > 1 ? run.title : "", subject.points(run)});
-  return chart;
-}
-
-Chart evaluation_chart(const RunRecord& run) {
-  Chart chart{.title = "Evaluation", .x_name = "optimizer step", .y_name = "percent", .series = {}};
-  for (const Score& score : kScores) {
-    Series series{.name = score.name, .points = score_points(run, score.key)};
-    if (!series.points.empty()) chart.series.push_back(std::move(series));
-  }
-  return chart;
-}
-
-std::string in_section(const std::string& drawn) {
-  return drawn.empty() ? "" : "<section class=\"charts\">\n" + drawn + "</section>\n";
-}
-
-std::string charts(const RunRecord& run) {
-  std::string drawn;
-  for (const Subject& subject : kTrainingSubjects)
-    drawn += chart_or_number(chart_of(subject, std::span(&run, 1)));
-  // A single evaluation stands in the headline already.
-  const Chart evaluation = evaluation_chart(run);
-  return in_section(drawn + (has_line(evaluation) ? svg_chart(evaluation) : ""));
-}
-
-std::string charts_of_all(std::span<const RunRecord> runs) {
-  std::string drawn;
-  for (const Subject& subject : kTrainingSubjects)
-    drawn += chart_or_number(chart_of(subject, runs));
-  for (const Score& score : kScores) {
-    Chart chart{.title = score.name, .x_name = "optimizer step", .y_name = "percent", .series = {}};
-    for (const RunRecord& run : runs)
-      chart.series.push_back({run.title, score_points(run, score.key)});
-    drawn += chart_or_number(chart);
-  }
-  return in_section(drawn);
-}
-
 std::string shown(const ordered_json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number_float()) return fmt::format("{:.6g}", value.get<double>());
   return value.is_null() ? "" : python_json(value, {.ensure_ascii = false});
+}
+
+// A result with its unit, for people: scores as the task says.
+std::string shown_result(const std::vector<Score>& scores, const std::string& name,
+                         const ordered_json& value) {
+  if (value.is_null()) return "NaN";
+  if (!value.is_number()) return shown(value);
+  for (const Score& score : scores) {
+    if (score.key == name && is_percentage(score.metric))
+      return score_text(score.metric, value.get<double>(), 2);
+  }
+  return value.is_number_integer() && !name.ends_with("_runtime")
+             ? shown(value)
+             : figure_text(name, value.get<double>());
 }
 
 // The text escaped; flags of a command are not broken at their hyphens.
@@ -150,13 +68,14 @@ std::string table_of(const std::vector<Fact>& facts) {
 // The figures that somebody opens the page for, then what was done.
 std::string headline(const RunRecord& run) {
   std::string figures;
-  for (const Score& score : kScores) {
-    if (const auto value = result(run, score.key))
-      figures += number_tile(score.name, fmt::format("{:.1f} %", *value), "");
+  for (const Score& score : scores_of(run)) {
+    figures += number_tile(score.name, score_text(score.metric, score.value, 1),
+                           score.metric.less_is_better ? "less is better" : "");
   }
-  if (figures.empty()) {
-    if (const auto loss = result(run, "train_loss"))
-      figures += number_tile("Training loss", fmt::format("{:.4f}", *loss), "");
+  for (const auto& [split, metrics] : run.results) {
+    if (!figures.empty() || !metrics.contains("train_loss")) continue;
+    if (const ordered_json& loss = metrics["train_loss"]; loss.is_number())
+      figures += number_tile("Training loss", fmt::format("{:.4f}", loss.get<double>()), "");
   }
   const std::string numbers =
       figures.empty() ? "" : "<div class=\"numbers\">\n" + figures + "</div>\n";
@@ -164,10 +83,12 @@ std::string headline(const RunRecord& run) {
 }
 
 std::string results(const RunRecord& run) {
+  const std::vector<Score> scores = scores_of(run);
   std::string text;
   for (const auto& [split, metrics] : run.results) {
     text += fmt::format("<h2>Results: {}</h2>\n<table>\n", escape_html(split));
-    for (const auto& [name, value] : metrics.items()) text += row(name, shown(value));
+    for (const auto& [name, value] : metrics.items())
+      text += row(name, shown_result(scores, name, value));
     text += "</table>\n";
   }
   return text;
@@ -211,20 +132,24 @@ class ComparisonTable {
   explicit ComparisonTable(std::span<const RunRecord> runs) : runs_(runs) {}
 
   void add(std::size_t run, const std::string& name, const std::string& value) {
-    auto row = std::find_if(rows_.begin(), rows_.end(),
-                            [&](const auto& one) { return one.first == name; });
-    if (row == rows_.end()) row = rows_.insert(row, {name, std::vector<std::string>(runs_.size())});
-    row->second[run] = value;
+    row_of(name).values[run] = value;
+  }
+  // The best values of a score stand out.
+  void add_score(std::size_t run, const Score& score) {
+    Row& row = row_of(score.name);
+    if (row.numbers.empty())
+      row.numbers.assign(runs_.size(), std::numeric_limits<double>::quiet_NaN());
+    row.numbers[run] = score.value;
+    row.values[run] = score_text(score.metric, score.value, 2);
+    row.best = best_runs(score.metric, row.numbers);
   }
   // Empty without rows; only_differences leaves out the rows that are the same in all runs.
   std::string html(const std::string& title, bool only_differences) const {
     std::string text;
-    for (const auto& [name, values] : rows_) {
-      const bool same = std::equal(values.begin() + 1, values.end(), values.begin());
+    for (const Row& row : rows_) {
+      const bool same = std::equal(row.values.begin() + 1, row.values.end(), row.values.begin());
       if (only_differences && same) continue;
-      text += fmt::format("<tr><th>{}</th>", escape_html(name));
-      for (const std::string& value : values) text += fmt::format("<td>{}</td>", cell(value));
-      text += "</tr>\n";
+      text += fmt::format("<tr><th>{}</th>{}</tr>\n", escape_html(row.name), cells(row, same));
     }
     if (text.empty()) return "";
     std::string head;
@@ -239,15 +164,37 @@ class ComparisonTable {
   }
 
  private:
+  struct Row {
+    std::string name;
+    std::vector<std::string> values;  // by run
+    std::vector<double> numbers;      // of a score, by run
+    std::vector<bool> best;           // of a score, by run
+  };
+
+  Row& row_of(const std::string& name) {
+    const auto row =
+        std::find_if(rows_.begin(), rows_.end(), [&](const Row& one) { return one.name == name; });
+    if (row != rows_.end()) return *row;
+    return rows_.emplace_back(Row{name, std::vector<std::string>(runs_.size()), {}, {}});
+  }
+  static std::string cells(const Row& row, bool same) {
+    std::string text;
+    for (std::size_t i = 0; i < row.values.size(); ++i) {
+      const bool best = !same && !row.best.empty() && row.best[i];
+      text += fmt::format("<td{}>{}</td>", best ? " class=\"best\"" : "", cell(row.values[i]));
+    }
+    return text;
+  }
+
   std::span<const RunRecord> runs_;
-  std::vector<std::pair<std::string, std::vector<std::string>>> rows_;
+  std::vector<Row> rows_;
 };
 
 }  // namespace
 
 std::string html_report(const RunRecord& run) {
   return page(run.title, run.section.searchable,
-              headline(run) + charts(run) + results(run) + run.section.html + facts(run));
+              headline(run) + charts_of(run) + results(run) + run.section.html + facts(run));
 }
 
 std::string html_comparison(std::span<const RunRecord> runs) {
@@ -255,13 +202,12 @@ std::string html_comparison(std::span<const RunRecord> runs) {
   const std::string title =
       runs.size() == 1 ? runs[0].title : fmt::format("Comparison of {} runs", runs.size());
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    for (const Score& score : kScores) {
-      if (const auto value = result(runs[i], score.key))
-        headlines.add(i, score.name, fmt::format("{:.2f} %", *value));
-    }
+    const std::vector<Score> scores = scores_of(runs[i]);
+    for (const Score& score : scores) headlines.add_score(i, score);
     for (const auto& [name, value] : runs[i].headline) headlines.add(i, name, value);
     for (const auto& [split, metrics] : runs[i].results) {
-      for (const auto& [name, value] : metrics.items()) results.add(i, name, shown(value));
+      for (const auto& [name, value] : metrics.items())
+        results.add(i, name, shown_result(scores, name, value));
     }
     for (const auto& [name, value] : runs[i].settings.items()) settings.add(i, name, shown(value));
     for (const auto& [name, value] : runs[i].machine) machines.add(i, name, value);

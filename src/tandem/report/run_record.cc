@@ -33,17 +33,39 @@ std::vector<std::pair<std::string, Value>> pairs_from_json(const ordered_json& l
   return pairs;
 }
 
+constexpr const char* kUnits[] = {"fraction", "percent", "number"};  // in the order of MetricUnit
+
+const char* unit_name(tasks::MetricUnit unit) { return kUnits[static_cast<std::size_t>(unit)]; }
+
+// Absent in files of earlier versions.
+tasks::LeadingMetrics scores_from_json(const ordered_json& json) {
+  tasks::LeadingMetrics scores;
+  scores.training_loss = json.value("training_loss", scores.training_loss);
+  for (const ordered_json& entry : json.value("scores", ordered_json::array())) {
+    const auto* const unit =
+        std::find(std::begin(kUnits), std::end(kUnits), entry.at("unit").get<std::string>());
+    if (unit == std::end(kUnits)) continue;  // of a later version
+    scores.metrics.push_back({entry.at("key"), entry.at("name"),
+                              static_cast<tasks::MetricUnit>(unit - std::begin(kUnits)),
+                              entry.value("less_is_better", false)});
+  }
+  return scores;
+}
+
 RunRecord parse(const std::string& text, const fs::path& file) {
   try {
     const auto json = parse_ordered_json(text);
-    RunRecord run{.title = json.at("title"),
-                  .headline = pairs_from_json<std::string>(json.at("headline")),
-                  .log_history = json.at("log_history"),
-                  .tokens_per_second = {},
-                  .settings = json.at("settings"),
-                  .machine = pairs_from_json<std::string>(json.at("machine")),
-                  .results = pairs_from_json<ordered_json>(json.at("results")),
-                  .section = {}};
+    RunRecord run{
+        .title = json.at("title"),
+        .headline = pairs_from_json<std::string>(json.at("headline")),
+        .log_history = json.at("log_history"),
+        .steps = trainer::step_points_from_json(json.value("steps", ordered_json::array())),
+        .tokens_per_second = {},
+        .settings = json.at("settings"),
+        .machine = pairs_from_json<std::string>(json.at("machine")),
+        .results = pairs_from_json<ordered_json>(json.at("results")),
+        .scores = scores_from_json(json),
+        .section = {}};
     for (const ordered_json& point : json.at("tokens_per_second")) {
       run.tokens_per_second.push_back(
           {point.at(0).get<double>(), point.at(1).is_number()
@@ -56,11 +78,34 @@ RunRecord parse(const std::string& text, const fs::path& file) {
   }
 }
 
+// Python writes NaN, Infinity and -Infinity outside of strings, which JSON does not have: null.
+std::string standard_json(const std::string& text) {
+  constexpr std::string_view kNotFinite[] = {"NaN", "-Infinity", "Infinity"};
+  std::string standard;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto* const found =
+        std::find_if(std::begin(kNotFinite), std::end(kNotFinite), [&](std::string_view word) {
+          return !in_string && text.compare(i, word.size(), word) == 0;
+        });
+    if (found != std::end(kNotFinite)) {
+      standard += "null";
+      i += found->size();
+      continue;
+    }
+    const bool escape = in_string && text[i] == '\\' && i + 1 < text.size();
+    if (text[i] == '"') in_string = !in_string;
+    standard.append(text, i, escape ? 2 : 1);
+    i += escape ? 2 : 1;
+  }
+  return standard;
+}
+
 // The metrics of all_results.json whose names begin with "train_", "eval_" and "predict_".
 void add_results(const fs::path& file, RunRecord& run) {
   const std::optional<std::string> text = read_file_if_exists(file);
   if (!text) return;
-  const auto all = try_parse_ordered_json(*text);
+  const auto all = try_parse_ordered_json(standard_json(*text));
   if (!all.is_object()) raise<DataError>("'{}' is not a JSON object", file.native());
   for (const std::string split : {"train", "eval", "predict"}) {
     ordered_json metrics = ordered_json::object();
@@ -78,7 +123,8 @@ RunRecord read_files_of_transformers(const fs::path& output_dir) {
   run.title = fs::weakly_canonical(output_dir).filename().native();
   run.settings = ordered_json::object();
   if (state)
-    run.log_history = trainer::TrainerState::parse(*state, state_file.native()).log_history;
+    run.log_history =
+        trainer::TrainerState::parse(standard_json(*state), state_file.native()).log_history;
   add_results(output_dir / "all_results.json", run);
   if (!state && run.results.empty()) {
     raise<IoError>(
@@ -88,7 +134,27 @@ RunRecord read_files_of_transformers(const fs::path& output_dir) {
   return run;
 }
 
+ordered_json scores_to_json(const std::vector<tasks::LeadingMetric>& metrics) {
+  ordered_json list = ordered_json::array();
+  for (const tasks::LeadingMetric& metric : metrics) {
+    list.push_back({{"key", metric.key},
+                    {"name", metric.name},
+                    {"unit", unit_name(metric.unit)},
+                    {"less_is_better", metric.less_is_better}});
+  }
+  return list;
+}
+
 }  // namespace
+
+std::vector<Point> points_of_log(const RunRecord& run, const std::string& key) {
+  std::vector<Point> points;
+  for (const ordered_json& entry : run.log_history) {
+    if (!entry.contains(key) || !entry.contains("step") || !entry[key].is_number()) continue;
+    points.push_back({entry["step"].get<double>(), entry[key].get<double>()});
+  }
+  return points;
+}
 
 std::string to_json(const RunRecord& run) {
   ordered_json speeds = ordered_json::array();
@@ -96,9 +162,12 @@ std::string to_json(const RunRecord& run) {
   const ordered_json json = {{"title", run.title},
                              {"headline", pairs_to_json(run.headline)},
                              {"results", pairs_to_json(run.results)},
+                             {"scores", scores_to_json(run.scores.metrics)},
+                             {"training_loss", run.scores.training_loss},
                              {"machine", pairs_to_json(run.machine)},
                              {"settings", run.settings},
                              {"log_history", run.log_history},
+                             {"steps", trainer::to_json(run.steps)},
                              {"tokens_per_second", std::move(speeds)}};
   // A path need not be UTF-8.
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";

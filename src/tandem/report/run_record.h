@@ -8,7 +8,9 @@
 
 #include "tandem/core/json.h"
 #include "tandem/report/chart.h"
+#include "tandem/tasks/leading_metric.h"
 #include "tandem/tasks/report_section.h"
+#include "tandem/trainer/step_history.h"
 
 namespace tandem::report {
 
@@ -18,13 +20,18 @@ struct RunRecord {
   std::string title;                                // run_name or output_dir
   std::vector<Fact> headline;                       // task, model, data, date, command …
   std::vector<nlohmann::ordered_json> log_history;  // as trainer_state.json has it
+  std::vector<trainer::StepPoint> steps;            // thinned where there are many
   std::vector<Point> tokens_per_second;             // by step
   nlohmann::ordered_json settings;                  // {flag: value}
   std::vector<Fact> machine;                        // CPU, kernels, threads, ranks …
   std::vector<std::pair<std::string, nlohmann::ordered_json>>
       results;                   // ("train", {metric: value}), ("eval", …)
+  tasks::LeadingMetrics scores;  // of the task
   tasks::ReportSection section;  // of the task; not kept in report.json
 };
+
+// The points of one key of the log, by step.
+std::vector<Point> points_of_log(const RunRecord& run, const std::string& key);
 
 // The text of report.json. A number that is none (NaN) becomes null.
 std::string to_json(const RunRecord& run);

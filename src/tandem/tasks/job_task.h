@@ -19,6 +19,7 @@
 #include "tandem/models/model_config.h"
 #include "tandem/models/pretrained.h"
 #include "tandem/nn/pass.h"
+#include "tandem/tasks/leading_metric.h"
 #include "tandem/tasks/report_section.h"
 #include "tandem/tasks/stages.h"
 #include "tandem/tasks/task.h"
@@ -138,6 +139,8 @@ class JobTask {
   virtual std::string title() const { return card_task().name; }
   virtual DataName data_name(const Stages& stages) const = 0;
   virtual CardTask card_task() const = 0;
+  // The metrics of evaluate() that lead in the report.
+  virtual LeadingMetrics leading_metrics() const = 0;
   // Of the last evaluation of the validation set.
   virtual ReportSection report_section() const { return {}; }
 };

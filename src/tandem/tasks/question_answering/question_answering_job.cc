@@ -65,6 +65,13 @@ tasks::CardTask QuestionAnsweringJob::card_task() const {
   return {"Question Answering", "question-answering", {"f1", "exact_match"}};
 }
 
+// SQuAD's metrics are percentages; version 2 has another name for exact matches.
+tasks::LeadingMetrics QuestionAnsweringJob::leading_metrics() const {
+  const char* exact = arguments_.version_2_with_negative ? "exact" : "exact_match";
+  return {.metrics = {{"f1", "F1", tasks::MetricUnit::kPercent},
+                      {exact, "Exact match", tasks::MetricUnit::kPercent}}};
+}
+
 tasks::ReportSection QuestionAnsweringJob::report_section() const {
   return mistakes_section(task_->mistakes(kMistakesShown));
 }

@@ -23,6 +23,7 @@ class QuestionAnsweringJob final
   std::vector<std::string> result_files(tasks::Split split) const override;
   std::string title() const override;
   tasks::CardTask card_task() const override;
+  tasks::LeadingMetrics leading_metrics() const override;
   tasks::ReportSection report_section() const override;
 
  private:

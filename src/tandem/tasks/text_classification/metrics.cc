@@ -167,6 +167,24 @@ std::vector<std::string> metric_names(MetricSet set) {
   return {};
 }
 
+// The combined score is a mean of fractions or of correlations, so it has their unit.
+std::vector<tasks::LeadingMetric> reported_metrics(MetricSet set) {
+  using tasks::MetricUnit;
+  static const std::map<std::string, tasks::LeadingMetric> kKnown = {
+      {"accuracy", {"accuracy", "Accuracy", MetricUnit::kFraction}},
+      {"f1", {"f1", "F1", MetricUnit::kFraction}},
+      {"combined_score", {"combined_score", "Combined score", MetricUnit::kFraction}},
+      {"matthews_correlation",
+       {"matthews_correlation", "Matthews correlation", MetricUnit::kNumber}},
+      {"pearson", {"pearson", "Pearson correlation", MetricUnit::kNumber}},
+      {"spearmanr", {"spearmanr", "Spearman correlation", MetricUnit::kNumber}},
+      {"mse", {"mse", "Mean squared error", MetricUnit::kNumber, /*less_is_better=*/true}}};
+  std::vector<tasks::LeadingMetric> metrics;
+  for (const std::string& name : metric_names(set)) metrics.push_back(kKnown.at(name));
+  if (set == MetricSet::kCorrelations) metrics.back().unit = MetricUnit::kNumber;
+  return metrics;
+}
+
 Metrics class_metrics(MetricSet set, std::span<const std::int32_t> predictions,
                       std::span<const std::int32_t> labels) {
   check_sizes(predictions.size(), labels.size());

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tandem/tasks/leading_metric.h"
 #include "tandem/tasks/text_classification/glue_tasks.h"
 
 namespace tandem::text_classification {
@@ -17,6 +18,9 @@ using Metrics = std::vector<std::pair<std::string, double>>;
 
 // Names of what a set measures, in that order.
 std::vector<std::string> metric_names(MetricSet set);
+
+// The same with the names and units for people.
+std::vector<tasks::LeadingMetric> reported_metrics(MetricSet set);
 
 // kAccuracy, kAccuracyAndF1, kBinaryF1, kMatthews. Accuracy: the share of equal ids. F1: of class
 // 1; 0 when nothing is predicted and nothing right. Matthews correlation: 0 when a side has one

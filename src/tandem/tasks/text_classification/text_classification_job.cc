@@ -214,7 +214,7 @@ tasks::Task& TextClassificationJob::make_task(models::ModelConfig config,
   }
   classifier.metrics = choose_metrics(labels);
   classifier.label_smoothing = arguments_.label_smoothing_factor;
-  main_metric_ = metric_names(classifier.metrics).front();
+  metrics_ = classifier.metrics;
   const std::vector<std::string> files = result_files(Split::kPredict);
   classifier.prediction_file = files.front();
   classifier.prediction_file_of_second = files.back();
@@ -338,6 +338,22 @@ tasks::CardTask TextClassificationJob::card_task() const {
   return {"Text Classification",
           "text-classification",
           {"accuracy", "f1", "matthews_correlation", "spearmanr", "mse"}};
+}
+
+tasks::LeadingMetrics TextClassificationJob::leading_metrics() const {
+  tasks::LeadingMetrics leading{.metrics = reported_metrics(metrics_)};
+  leading.metrics.push_back(tasks::evaluation_loss_metric());
+  switch (task_->labels().problem) {
+    case Problem::kSingleLabel:
+      break;
+    case Problem::kRegression:
+      leading.training_loss = "mean squared error";
+      break;
+    case Problem::kMultiLabel:
+      leading.training_loss = "mean binary cross-entropy (nat)";
+      break;
+  }
+  return leading;
 }
 
 tasks::ReportSection TextClassificationJob::report_section() const {

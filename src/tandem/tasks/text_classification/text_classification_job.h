@@ -33,10 +33,11 @@ class TextClassificationJob final
   bool saves_predict_results() const override { return false; }
   std::vector<std::string> set_suffixes(tasks::Split split) const override;
   void select_set(tasks::Split split, std::size_t index) override;
-  std::string main_metric() const override { return main_metric_; }
+  std::string main_metric() const override { return metric_names(metrics_).front(); }
   std::string title() const override;
   tasks::DataName data_name(const tasks::Stages& stages) const override;
   tasks::CardTask card_task() const override;
+  tasks::LeadingMetrics leading_metrics() const override;
   tasks::ReportSection report_section() const override;
 
  private:
@@ -53,10 +54,10 @@ class TextClassificationJob final
   std::size_t max_tokens(tasks::StartLog& log) const;
 
   ExampleReader reader_;
-  std::optional<RawExamples> train_;      // also when only its labels are wanted
-  std::vector<RawExamples> eval_, test_;  // MNLI has two of each
-  std::vector<std::string> notes_;        // for load_data() to tell
-  std::string main_metric_ = "accuracy";
+  std::optional<RawExamples> train_;          // also when only its labels are wanted
+  std::vector<RawExamples> eval_, test_;      // MNLI has two of each
+  std::vector<std::string> notes_;            // for load_data() to tell
+  MetricSet metrics_ = MetricSet::kAccuracy;  // what the model's task measures
 };
 
 }  // namespace tandem::text_classification

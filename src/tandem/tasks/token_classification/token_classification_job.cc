@@ -172,6 +172,16 @@ tasks::CardTask TokenClassificationJob::card_task() const {
       "Token Classification", "token-classification", {"precision", "recall", "f1", "accuracy"}};
 }
 
+tasks::LeadingMetrics TokenClassificationJob::leading_metrics() const {
+  const std::string prefix = arguments_.return_entity_level_metrics ? "overall_" : "";
+  const auto fraction = [&](const char* key, const char* name) {
+    return tasks::LeadingMetric{prefix + key, name, tasks::MetricUnit::kFraction};
+  };
+  return {.metrics = {fraction("f1", "F1"), fraction("precision", "Precision"),
+                      fraction("recall", "Recall"), fraction("accuracy", "Accuracy"),
+                      tasks::evaluation_loss_metric()}};
+}
+
 tasks::ReportSection TokenClassificationJob::report_section() const {
   if (!task_->scores()) return {};
   return tags_section(*task_->scores(), task_->wrong_tags(kSentencesShown));

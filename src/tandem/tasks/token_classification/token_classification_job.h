@@ -29,6 +29,7 @@ class TokenClassificationJob final
   std::string main_metric() const override;
   std::string title() const override;
   tasks::CardTask card_task() const override;
+  tasks::LeadingMetrics leading_metrics() const override;
   tasks::ReportSection report_section() const override;
 
  private:
