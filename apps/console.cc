@@ -139,6 +139,14 @@ void Console::fact(std::string_view topic, std::string_view text) {
                                     fold_columns(STDOUT_FILENO))));
 }
 
+void Console::command(std::string_view topic, std::string_view text) {
+  if (!options_.main_process) return;
+  if (json()) return json_line(stdout, "INFO", topic, text);
+  erase_bar();
+  last_topic_ = topic;
+  print(stdout, fmt::format("  {:<14}{}\n", fmt::format("{}:", topic), text));
+}
+
 void Console::detail(std::string_view topic, std::string_view text) {
   if (options_.details) fact(topic, text);
 }

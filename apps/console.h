@@ -29,6 +29,8 @@ class Console final : public job::Console {
   // "  memory:      39 MiB …" on stdout, in lines of at most 100 columns: what a person would act
   // on before the run has begun. The same topic twice in a row is shown once.
   void fact(std::string_view topic, std::string_view text) override;
+  // The same without folding, so that a shell takes it as one line.
+  void command(std::string_view topic, std::string_view text) override;
   // A fact for --log_level debug.
   void detail(std::string_view topic, std::string_view text) override;
   // "[INFO|trainer] 2026-11-21 14:08:00,123 >> text" on stderr.

@@ -16,6 +16,7 @@
 #include "apps/arguments/job_command_line.h"
 #include "apps/command/communication_log.h"
 #include "apps/command/download_progress.h"
+#include "apps/command/own_path.h"
 #include "apps/command/voice.h"
 #include "apps/console.h"
 #include "apps/lost_mappings.h"
@@ -153,6 +154,7 @@ job::Outcome run_in(const job::World& world, const job::Request& request, tasks:
                 .during_training = [&] { return std::make_shared<StopSignals::Training>(signals); },
                 .name = [] { return std::string(StopSignals::name()); }},
        .families = families,
+       .program = shown_program(environment),
        .watcher = watchers.of_every_rank(),
        .main_watcher = watchers.of_main_process()});
 }

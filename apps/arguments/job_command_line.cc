@@ -8,6 +8,7 @@
 #include "apps/arguments/accelerator_config.h"
 #include "apps/arguments/complete_arguments.h"
 #include "tandem/core/file.h"
+#include "tandem/core/shell_word.h"
 #include "tandem/flags/grammar.h"
 
 namespace tandem::apps {
@@ -139,16 +140,6 @@ std::vector<Given> read_flags(const FlagTable& table, std::span<const std::strin
   return parse_command_line(table, all);
 }
 
-// A word as a shell takes it.
-std::string quoted_word(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./,:@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
 // Whether a word names a flag whose value must not be shown. Flags may be cut short, so every
 // beginning counts.
 bool is_secret(std::string_view word, const FlagTable& flags) {
@@ -241,7 +232,7 @@ std::string shown_command(std::span<const std::string> words, const tasks::TaskA
     } else if (secret && equals != std::string::npos) {
       text += word.substr(0, equals) + "=TOKEN";
     } else {
-      text += quoted_word(word);
+      text += shell_word(word);
     }
     value_of_secret = secret && equals == std::string::npos;
   }

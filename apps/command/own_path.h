@@ -3,9 +3,14 @@
 
 #include <string>
 
+#include "tandem/core/env.h"
+
 namespace tandem::apps {
 
 // Its path; "tandem" where the system does not tell.
 std::string own_path();
+
+// How a person starts it: "tandem" where PATH leads to this program, its path otherwise.
+std::string shown_program(const Environment& environment);
 
 }  // namespace tandem::apps

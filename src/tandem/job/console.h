@@ -34,6 +34,8 @@ class Console : public trainer::Observer, public tasks::StartLog {
   // A line of the library.
   virtual void library_line(std::string_view level, std::string_view source,
                             std::string_view text) = 0;
+  // A command to paste: one line, however long.
+  virtual void command(std::string_view topic, std::string_view text) = 0;
   // "***** train metrics *****" and the values.
   virtual void metrics_table(std::string_view split, const nlohmann::ordered_json& metrics) = 0;
   // FLOP/s of this rank's threads, which progress is compared with.

@@ -13,6 +13,7 @@
 #include "tandem/core/json.h"
 #include "tandem/core/volume.h"
 #include "tandem/job/agreed_inputs.h"
+#include "tandem/job/closing_report.h"
 #include "tandem/job/elastic.h"
 #include "tandem/job/job_output.h"
 #include "tandem/job/learning.h"
@@ -352,6 +353,9 @@ Outcome compute(const Prepared& job, const World& world, dist::GradientEngine& g
   if (outcome != Outcome::kDone) return outcome;
   print_memory_used(job.planned_memory, *world.communicator, job.process.console);
   job.settings.volume->during([&] { reports.write(trainer.state(), trainer.step_history()); });
+  if (world.is_main())
+    print_closing_report({job.request, job.task, job.process.program, job.started},
+                         job.process.console);
   return Outcome::kDone;
 }
 

@@ -35,6 +35,7 @@ struct Process {
   hub::DownloadObserver& downloads;
   StopRequests stop;
   std::span<const models::Family* const> families;  // that a model may be of
+  std::string program;  // how a person starts this program, for the commands that a job names
   // Are told of training beside the console; the second only while this is the main process.
   trainer::Observer* watcher = nullptr;
   trainer::Observer* main_watcher = nullptr;

@@ -71,6 +71,14 @@ struct CardTask {
   std::vector<std::string> metrics;  // those that its list of metrics may name, the main one first
 };
 
+// A command that shows what a trained model does: `echo <input> | tandem <subcommand> --model
+// <directory> <words>`.
+struct TryCommand {
+  std::string subcommand;
+  std::vector<std::string> words;
+  std::string input = {};  // for its standard input, if it reads that
+};
+
 // One object per job, used by one thread. Functions are called in
 // this order; those below make_task() need the task.
 class JobTask {
@@ -141,6 +149,8 @@ class JobTask {
   virtual CardTask card_task() const = 0;
   // The metrics of evaluate() that lead in the report.
   virtual LeadingMetrics leading_metrics() const = 0;
+  // Nothing where no command of tandem uses such a model.
+  virtual std::optional<TryCommand> try_command() const { return std::nullopt; }
   // Of the last evaluation of the validation set.
   virtual ReportSection report_section() const { return {}; }
 };

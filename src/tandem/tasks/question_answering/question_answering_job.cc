@@ -72,6 +72,12 @@ tasks::LeadingMetrics QuestionAnsweringJob::leading_metrics() const {
                       {exact, "Exact match", tasks::MetricUnit::kPercent}}};
 }
 
+std::optional<tasks::TryCommand> QuestionAnsweringJob::try_command() const {
+  return tasks::TryCommand{.subcommand = "ask",
+                           .words = {"--context", "-", "Where does Ada live?"},
+                           .input = "Ada lives in London."};
+}
+
 tasks::ReportSection QuestionAnsweringJob::report_section() const {
   return mistakes_section(task_->mistakes(kMistakesShown));
 }

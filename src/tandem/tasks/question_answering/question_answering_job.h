@@ -24,6 +24,7 @@ class QuestionAnsweringJob final
   std::string title() const override;
   tasks::CardTask card_task() const override;
   tasks::LeadingMetrics leading_metrics() const override;
+  std::optional<tasks::TryCommand> try_command() const override;
   tasks::ReportSection report_section() const override;
 
  private:

@@ -252,6 +252,7 @@ LabelledTexts TextClassificationJob::with_features(RawExamples raw, tasks::Start
   texts.examples = make_examples(std::move(raw), task_->labels(), arguments_.text_column_delimiter,
                                  pairs, need_labels);
   const ExampleSet& examples = texts.examples;
+  pairs_ = !examples.second.empty();
   const std::size_t max_length = max_tokens(log);
   texts.features = maker.cache().get<TextFeatures>(
       bytes_of(examples), [&] { return features_key(examples.first, examples.second, max_length); },
@@ -354,6 +355,12 @@ tasks::LeadingMetrics TextClassificationJob::leading_metrics() const {
       break;
   }
   return leading;
+}
+
+std::optional<tasks::TryCommand> TextClassificationJob::try_command() const {
+  tasks::TryCommand command{.subcommand = "predict", .words = {"Ada lives in London."}};
+  if (pairs_) command.words.insert(command.words.end(), {"--text_pair", "Ada lives in England."});
+  return command;
 }
 
 tasks::ReportSection TextClassificationJob::report_section() const {

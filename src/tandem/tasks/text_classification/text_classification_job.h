@@ -38,6 +38,7 @@ class TextClassificationJob final
   tasks::DataName data_name(const tasks::Stages& stages) const override;
   tasks::CardTask card_task() const override;
   tasks::LeadingMetrics leading_metrics() const override;
+  std::optional<tasks::TryCommand> try_command() const override;
   tasks::ReportSection report_section() const override;
 
  private:
@@ -57,6 +58,7 @@ class TextClassificationJob final
   std::optional<RawExamples> train_;          // also when only its labels are wanted
   std::vector<RawExamples> eval_, test_;      // MNLI has two of each
   std::vector<std::string> notes_;            // for load_data() to tell
+  bool pairs_ = false;                        // an example has two texts
   MetricSet metrics_ = MetricSet::kAccuracy;  // what the model's task measures
 };
 

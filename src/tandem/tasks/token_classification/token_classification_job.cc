@@ -182,6 +182,10 @@ tasks::LeadingMetrics TokenClassificationJob::leading_metrics() const {
                       tasks::evaluation_loss_metric()}};
 }
 
+std::optional<tasks::TryCommand> TokenClassificationJob::try_command() const {
+  return tasks::TryCommand{.subcommand = "predict", .words = {"Ada lives in London."}};
+}
+
 tasks::ReportSection TokenClassificationJob::report_section() const {
   if (!task_->scores()) return {};
   return tags_section(*task_->scores(), task_->wrong_tags(kSentencesShown));
