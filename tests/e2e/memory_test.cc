@@ -258,6 +258,39 @@ TEST_F(Memory, ALimitOfAddressSpaceIsNamed) {
   EXPECT_EQ(refused.out.find("Running training"), std::string::npos);
 }
 
+// The hard limit is named; a soft one is raised.
+TEST_F(Memory, ALimitOfStacksIsNamed) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need larger stacks";
+  const auto limited = [&](const std::string& limit) {
+    const Words shell = {"/bin/bash", "-c", "ulimit " + limit + " && exec \"$@\"", "bash"};
+    return run(with(shell, train_command("job", {"--overwrite_output_dir"})));
+  };
+  for (const char* limit : {"-s 64", "-s 100", "-s 512"}) {
+    const ProcessResult refused = limited(limit);
+    EXPECT_EQ(refused.exit_code, 1) << limit << refused.out << refused.err;
+    EXPECT_THAT(refused.err, ContainsRegex("RLIMIT_STACK.* found [0-9]+ KiB, expected at least"));
+  }
+  for (const char* limit : {"-S -s 64", "-s 1024"}) {
+    const ProcessResult done = limited(limit);
+    EXPECT_EQ(done.exit_code, 0) << limit << done.out << done.err;
+  }
+}
+
+// A job of one rank and of two, each in a mount namespace of its own.
+TEST_F(Memory, AJobRunsWithoutProc) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers read /proc/self/maps";
+  const Words hidden = {
+      "unshare", "-m", "/bin/sh", "-c", "mount -t tmpfs none /proc && exec \"$@\"", "sh"};
+  if (run(with(hidden, {"true"})).exit_code != 0)
+    GTEST_SKIP() << "no mount namespace can be made here (needs root)";
+  const auto [planned, used] = planned_and_used(run_ok(with(hidden, train_command("alone"))).out);
+  EXPECT_GT(planned, 5);
+  EXPECT_GT(used, 5);
+  run_ranks(with(hidden, train_command("two", {"--logical_shards", "1"})), 1);
+  run_ranks(with(hidden, train_command("ranks")), 2);
+  EXPECT_TRUE(weights("alone") == weights("two"));
+}
+
 TEST_F(Memory, IsFlatOver500Steps) {
   if (kSanitized) GTEST_SKIP() << "the address sanitizer keeps what is freed";
   const auto used_after = [&](const std::string& steps) {
