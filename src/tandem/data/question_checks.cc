@@ -25,8 +25,10 @@ std::string id_problem(const QuestionSet& set) {
   for (std::size_t i = 0; i < set.size(); ++i) {
     const auto [first, is_new] = seen.emplace(set[i].id, i);
     if (!is_new) {
-      return fmt::format("questions {} and {} have the same id '{}'; ids must be unique",
-                         first->second + 1, i + 1, set[i].id);
+      return fmt::format(
+          "questions {} and {} have the same id '{}'; evaluation and prediction need "
+          "ids that are unique",
+          first->second + 1, i + 1, set[i].id);
     }
   }
   return {};

@@ -65,7 +65,9 @@ void add_questions(const fs::path& path, std::span<const std::byte> content,
 QuestionSet finish(QuestionSet::Builder& builder, std::string_view name,
                    const ReadOptions& options) {
   QuestionSet set = builder.finish();
-  std::string problem = set.empty() ? "the file has no question in it" : id_problem(set);
+  std::string problem = set.empty()          ? "the file has no question in it"
+                        : options.require_id ? id_problem(set)
+                                             : "";
   if (problem.empty() && options.num_questions && *options.num_questions != set.size()) {
     problem = fmt::format(
         "{} questions, but dataset_info.json counts {}: a file is not complete, or of another "

@@ -11,8 +11,9 @@
 namespace tandem::data {
 
 struct ReadOptions {
-  bool require_id = true;  // evaluation and prediction need ids; without one a training record gets
-                           // its index as id
+  // Evaluation and prediction need ids, each once, because answers are found by them. Training does
+  // not look at them: a record without an id gets its index.
+  bool require_id = true;
   bool require_answers = true;  // false: a record without answers is a question without answer
   // How many questions the files hold together, where that is known from elsewhere: another number
   // is an error.
@@ -48,7 +49,8 @@ bool is_question_file(const std::filesystem::path& path);
 //
 // Throws DataError that names the file and the line and byte, or the record and its id: broken
 // JSON, text that is not UTF-8, a missing key, a wrong type, `text` and `answer_start` of different
-// length, an answer outside of its context, a duplicate id, no question at all. Throws IoError if
+// length, an answer outside of its context, an id that occurs twice where ids are required, no
+// question at all. Throws IoError if
 // the file cannot be read.
 QuestionSet read_questions(const std::filesystem::path& path, const ReadOptions& options = {});
 
