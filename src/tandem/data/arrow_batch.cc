@@ -36,6 +36,7 @@ bool read_compression(const FlatTable& header) {
 ArrowBatch::ArrowBatch(const FlatTable& header, CheckedBytes body, ReadBudget& budget)
     : nodes_(header.vector(1)),
       buffers_(header.vector(2)),
+      view_counts_(header.vector(4)),
       body_(body),
       budget_(budget),
       compressed_(read_compression(header)),
@@ -119,6 +120,9 @@ Column ArrowBatch::read_column(const ArrowField& field) {
     case ArrowType::kLargeUtf8:
       read_texts(field, column);
       break;
+    case ArrowType::kUtf8View:
+      read_text_views(field, column);
+      break;
     case ArrowType::kInt:
       read_integers(field, column);
       break;
@@ -189,6 +193,43 @@ void ArrowBatch::read_texts(const ArrowField& field, Column& column) {
   }
 }
 
+// How many buffers the texts of the next column of views lie in.
+std::uint32_t ArrowBatch::next_view_buffers() {
+  if (view_ >= view_counts_.size()) raise<DataError>("it has fewer columns than the schema");
+  const std::int64_t count = view_counts_.number(view_++, 0, 1);
+  if (count < 0 || count > static_cast<std::int64_t>(buffers_.size()))
+    raise<DataError>("a column of views lies in {} buffers of {}", count, buffers_.size());
+  return static_cast<std::uint32_t>(count);
+}
+
+// Views of 16 bytes: a length, then up to 12 bytes of text, or its first 4, the number of a buffer
+// and where in it the text is.
+void ArrowBatch::read_text_views(const ArrowField& field, Column& column) {
+  constexpr std::size_t kView = 16, kInside = 12;
+  column.kind = Column::Kind::kText;
+  read_validity(next_node(), column);
+  const CheckedBytes views = next_values(field, column.size, kView);
+  std::vector<CheckedBytes> buffers(next_view_buffers());
+  for (CheckedBytes& buffer : buffers) buffer = next_buffer();
+  column.texts.resize(column.size);
+  for (std::size_t i = 0; i < column.size; ++i) {
+    if (column.is_null(i)) continue;
+    const auto length = views.read<std::uint32_t>(kView * i);
+    if (length <= kInside) {
+      column.texts[i] = views.part(kView * i + 4, length).text();
+    } else {
+      const auto buffer = views.read<std::uint32_t>(kView * i + 8);
+      if (buffer >= buffers.size())
+        raise<DataError>("column \"{}\": buffer {} of {}", field.name, buffer, buffers.size());
+      budget_.take_bytes(length);
+      column.texts[i] =
+          buffers[buffer].part(views.read<std::uint32_t>(kView * i + 12), length).text();
+    }
+    require_utf8(column.texts[i],
+                 [&] { return fmt::format("column \"{}\", value {}", field.name, i + 1); });
+  }
+}
+
 CheckedBytes ArrowBatch::next_values(const ArrowField& field, std::size_t count,
                                      std::size_t width) {
   const CheckedBytes data = next_buffer();
@@ -209,6 +250,9 @@ void ArrowBatch::read_integers(const ArrowField& field, Column& column) {
     // The sign goes to the top and comes down again with an arithmetic shift, or does not.
     std::uint64_t value = 0;
     std::memcpy(&value, data.data() + i * width, width);
+    if (!field.is_signed && width == 8 && value > INT64_MAX && !column.is_null(i))
+      raise<DataError>("column \"{}\": the integer {} does not fit into 63 bits", field.name,
+                       value);
     const int shift = 64 - field.bit_width;
     value <<= shift;
     column.integers[i] = field.is_signed ? static_cast<std::int64_t>(value) >> shift
@@ -273,6 +317,14 @@ void ArrowBatch::skip_column(const ArrowField& field) {
   }
   switch (field.type) {
     case ArrowType::kNull:
+    case ArrowType::kRunEndEncoded:
+      break;
+    case ArrowType::kUnion:  // since Arrow 1.0 without validity
+      buffer_ += field.dense ? 2 : 1;
+      break;
+    case ArrowType::kBinaryView:
+    case ArrowType::kUtf8View:
+      buffer_ += 2 + next_view_buffers();
       break;
     case ArrowType::kStruct:
     case ArrowType::kFixedSizeList:
@@ -282,10 +334,10 @@ void ArrowBatch::skip_column(const ArrowField& field) {
     case ArrowType::kUtf8:
     case ArrowType::kLargeBinary:
     case ArrowType::kLargeUtf8:
+    case ArrowType::kListView:
+    case ArrowType::kLargeListView:
       buffer_ += 3;
       break;
-    case ArrowType::kUnion:
-      raise<DataError>("column \"{}\" is a union, which is not supported", field.name);
     default:
       buffer_ += 2;
   }

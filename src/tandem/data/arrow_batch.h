@@ -38,6 +38,8 @@ class ArrowBatch {
   Column read_column(const ArrowField& field);
   void read_validity(const Node& node, Column& column);
   void read_texts(const ArrowField& field, Column& column);
+  void read_text_views(const ArrowField& field, Column& column);
+  std::uint32_t next_view_buffers();
   void read_integers(const ArrowField& field, Column& column);
   void read_numbers(const ArrowField& field, Column& column);
   void read_bools(Column& column);
@@ -46,12 +48,12 @@ class ArrowBatch {
   std::vector<std::uint64_t> read_offsets(const ArrowField& field, std::size_t length);
   void skip_column(const ArrowField& field);
 
-  const FlatVector nodes_, buffers_;
+  const FlatVector nodes_, buffers_, view_counts_;
   const CheckedBytes body_;
   ReadBudget& budget_;
   const bool compressed_;
   std::size_t num_rows_ = 0;
-  std::uint32_t node_ = 0, buffer_ = 0;  // the next ones
+  std::uint32_t node_ = 0, buffer_ = 0, view_ = 0;  // the next ones
   std::vector<std::unique_ptr<std::byte[]>> decompressed_;
   std::uint64_t decompressed_bytes_ = 0;
 };

@@ -53,7 +53,7 @@ class SchemaReader {
     field.name = table.text(0);
     const auto type = table.number<std::uint8_t>(2);
     const std::string_view name = type < kTypeNames.size() ? kTypeNames[type] : "unknown";
-    if (type == 0 || type > static_cast<int>(ArrowType::kLargeList)) {
+    if (type == 0 || type > static_cast<int>(ArrowType::kLargeListView)) {
       raise<DataError>(
           "column \"{}\" has the type {} (number {}), which is not supported; write it with list, "
           "struct, string and integer columns, as `datasets` does",
@@ -75,6 +75,8 @@ class SchemaReader {
       const auto precision = table.table(3) ? table.table(3)->number<std::int16_t>(0) : 0;
       field.bit_width = 16 << std::clamp<int>(precision, 0, 2);
     }
+    if (field.type == ArrowType::kUnion && table.table(3))
+      field.dense = table.table(3)->number<std::int16_t>(0) == 1;
     field.type_name = describe(field, name);
     check(field);
     return field;

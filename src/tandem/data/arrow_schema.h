@@ -33,6 +33,11 @@ enum class ArrowType : std::uint8_t {
   kLargeBinary = 19,
   kLargeUtf8 = 20,
   kLargeList = 21,
+  kRunEndEncoded = 22,
+  kBinaryView = 23,
+  kUtf8View = 24,
+  kListView = 25,
+  kLargeListView = 26,
 };
 
 struct ArrowField {
@@ -42,6 +47,7 @@ struct ArrowField {
   int bit_width = 0;      // of integers and of floating-point numbers
   bool is_signed = true;
   bool dictionary = false;  // its buffers hold indices of a dictionary
+  bool dense = false;       // of a union: it has offsets
   std::vector<ArrowField> children;
 };
 

@@ -20,11 +20,21 @@ class LeafReader {
  public:
   LeafReader(CheckedBytes file, const ParquetNode& node, const ParquetChunk& chunk,
              ParquetMemory& memory)
-      : pages_(file.part(chunk.offset, chunk.bytes, "a column's pages")),
+      : pages_(pages_of(file, chunk)),
         node_(node),
         chunk_(chunk),
         memory_(memory),
         is_text_(node.type == ParquetType::kByteArray) {}
+
+  static CheckedBytes pages_of(CheckedBytes file, const ParquetChunk& chunk) {
+    if (chunk.encrypted) raise<DataError>("it is encrypted, which is not supported");
+    if (!chunk.other_file.empty())
+      raise<DataError>("it lies in another file ('{}'), which is not supported", chunk.other_file);
+    if (chunk.num_values > kMaxParquetValues)
+      raise<DataError>("{} values in a row group, expected at most {}; write smaller row groups",
+                       chunk.num_values, kMaxParquetValues);
+    return file.part(chunk.offset, chunk.bytes, "a column's pages");
+  }
 
   ParquetLeaf read() {
     while (leaf_.definition_levels.size() < chunk_.num_values) read_page();
@@ -168,9 +178,15 @@ class LeafReader {
         values.integers.push_back((static_cast<unsigned>(data.data()[i / 8]) >> (i % 8)) & 1);
       }
     } else {
-      const bool narrow = node_.type == ParquetType::kInt32 || node_.type == ParquetType::kFloat;
-      decode_plain_integers(data, narrow ? 4 : 8, count, values.integers);
+      decode_plain_integers(data, width(), count, values.integers);
     }
+  }
+
+  // Bytes of a number.
+  std::size_t width() const {
+    if (node_.type == ParquetType::kFixedLenByteArray) return node_.width;
+    const bool narrow = node_.type == ParquetType::kInt32 || node_.type == ParquetType::kFloat;
+    return narrow ? 4 : 8;
   }
 
   bool is_integer() const {

@@ -92,7 +92,9 @@ void decode_plain_integers(CheckedBytes data, std::size_t width, std::size_t cou
                            std::vector<std::int64_t>& out) {
   data.part(0, count * width);
   for (std::size_t i = 0; i < count; ++i) {
-    out.push_back(width == 4 ? data.read<std::int32_t>(4 * i) : data.read<std::int64_t>(8 * i));
+    out.push_back(width == 2   ? data.read<std::int16_t>(2 * i)
+                  : width == 4 ? data.read<std::int32_t>(4 * i)
+                               : data.read<std::int64_t>(8 * i));
   }
 }
 

@@ -29,7 +29,7 @@ enum ParquetEncoding : int {
 // The hybrid of run lengths and bit-packed groups, of numbers of `bit_width` (0 to 32) bits.
 void decode_rle(CheckedBytes data, int bit_width, std::size_t count,
                 std::vector<std::uint32_t>& out);
-// Integers of `width` bytes (4 or 8), one after another.
+// Integers of `width` bytes (2, 4 or 8), one after another.
 void decode_plain_integers(CheckedBytes data, std::size_t width, std::size_t count,
                            std::vector<std::int64_t>& out);
 // Texts that each follow their length. They lie in `data`.

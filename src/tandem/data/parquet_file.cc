@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/core/float16.h"
 #include "tandem/data/checked_bytes.h"
 #include "tandem/data/parquet_column.h"
 #include "tandem/data/parquet_metadata.h"
@@ -19,10 +20,15 @@ namespace {
 
 constexpr std::size_t kNoLeaf = std::numeric_limits<std::size_t>::max();
 
-bool is_readable(ParquetType type) {
-  return type == ParquetType::kByteArray || type == ParquetType::kInt32 ||
-         type == ParquetType::kInt64 || type == ParquetType::kFloat ||
-         type == ParquetType::kDouble || type == ParquetType::kBoolean;
+bool is_readable(const ParquetNode& node) {
+  switch (node.type) {
+    case ParquetType::kInt96:
+      return false;
+    case ParquetType::kFixedLenByteArray:
+      return node.meaning == ParquetMeaning::kFloat16 && node.width == 2;
+    default:
+      return node.meaning == ParquetMeaning::kPlain || node.meaning == ParquetMeaning::kUnsigned;
+  }
 }
 
 Column::Kind kind_of(ParquetType type) {
@@ -31,6 +37,7 @@ Column::Kind kind_of(ParquetType type) {
       return Column::Kind::kText;
     case ParquetType::kFloat:
     case ParquetType::kDouble:
+    case ParquetType::kFixedLenByteArray:
       return Column::Kind::kNumber;
     case ParquetType::kBoolean:
       return Column::Kind::kBool;
@@ -39,10 +46,21 @@ Column::Kind kind_of(ParquetType type) {
   }
 }
 
-// Of the bits that read_parquet_leaf() gives for float and double.
+// Of the bits that read_parquet_leaf() gives for float16, float and double.
 double number_of(ParquetType type, std::int64_t bits) {
   if (type == ParquetType::kDouble) return std::bit_cast<double>(bits);
+  if (type == ParquetType::kFixedLenByteArray)
+    return to_float(float16{static_cast<std::uint16_t>(bits)});
   return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+}
+
+// Of the bits that it gives for integers.
+std::int64_t integer_of(const ParquetNode& node, std::int64_t bits) {
+  if (node.meaning != ParquetMeaning::kUnsigned) return bits;
+  if (node.type == ParquetType::kInt32) return static_cast<std::uint32_t>(bits);
+  if (bits < 0)
+    raise<DataError>("the integer {} does not fit into 63 bits", static_cast<std::uint64_t>(bits));
+  return bits;
 }
 
 // The leaf whose levels tell how a node is nested: the first one that is read.
@@ -51,13 +69,21 @@ std::size_t structure_leaf(const ParquetNode& node) {
     const std::size_t leaf = structure_leaf(child);
     if (leaf != kNoLeaf) return leaf;
   }
-  return node.is_leaf() && is_readable(node.type) ? node.leaf : kNoLeaf;
+  return node.is_leaf() && is_readable(node) ? node.leaf : kNoLeaf;
 }
 
 std::string type_name(const ParquetNode& node) {
   constexpr std::array<std::string_view, 8> kNames = {"boolean", "int32",  "int64",  "int96",
                                                       "float",   "double", "string", "fixed bytes"};
-  if (node.is_leaf()) return std::string(kNames[static_cast<std::size_t>(node.type)]);
+  constexpr std::array<std::string_view, 11> kMeanings = {
+      "",     "u",         "float16",  "null", "decimal", "date",
+      "time", "timestamp", "interval", "uuid", "binary"};
+  if (node.is_leaf()) {
+    const std::string_view name = kNames[static_cast<std::size_t>(node.type)];
+    const std::string_view meaning = kMeanings[static_cast<std::size_t>(node.meaning)];
+    if (node.meaning == ParquetMeaning::kUnsigned) return fmt::format("{}{}", meaning, name);
+    return std::string(meaning.empty() ? name : meaning);
+  }
   std::string fields;
   for (const ParquetNode& child : node.children) {
     fields += fmt::format("{}{}: {}", fields.empty() ? "" : ", ", child.name, type_name(child));
@@ -120,7 +146,7 @@ class Assembler {
       } else if (column.kind == Column::Kind::kNumber) {
         column.numbers.push_back(there ? number_of(node.type, leaf.integers[value]) : 0);
       } else {
-        column.integers.push_back(there ? leaf.integers[value] : 0);
+        column.integers.push_back(there ? integer_of(node, leaf.integers[value]) : 0);
       }
       value += there ? 1 : 0;
     });
@@ -254,7 +280,7 @@ class ParquetFile final : public TableSource {
   void read_leaves(const ParquetRowGroup& group, const ParquetNode& node,
                    std::span<ParquetLeaf> leaves) {
     for (const ParquetNode& child : node.children) read_leaves(group, child, leaves);
-    if (!node.is_leaf() || !is_readable(node.type)) return;
+    if (!node.is_leaf() || !is_readable(node)) return;
     leaves[node.leaf] = read_parquet_leaf(file_, node, group.chunks[node.leaf], memory_);
   }
 

@@ -10,13 +10,58 @@ using Type = CompactReader::Type;
 constexpr std::string_view kMagic = "PAR1";
 constexpr int kMaxDepth = 16;
 constexpr std::size_t kMaxNodes = 10000;
-// More rows, or values with nulls, than writers put into a row group (a million is usual), and few
-// enough that a small file cannot make a reader fill the memory.
-constexpr std::uint64_t kMaxValues = std::uint64_t{1} << 24;
 
 // ConvertedType and the members of the union LogicalType that matter.
 constexpr std::int64_t kConvertedMap = 1, kConvertedMapKeyValue = 2, kConvertedList = 3;
-constexpr int kLogicalMap = 2, kLogicalList = 3;
+constexpr int kLogicalMap = 2, kLogicalList = 3, kLogicalInteger = 10;
+
+ParquetMeaning meaning_of_converted(std::int64_t type) {
+  if (type >= 11 && type <= 14) return ParquetMeaning::kUnsigned;
+  switch (type) {
+    case 5:
+      return ParquetMeaning::kDecimal;
+    case 6:
+      return ParquetMeaning::kDate;
+    case 7:
+    case 8:
+      return ParquetMeaning::kTime;
+    case 9:
+    case 10:
+      return ParquetMeaning::kTimestamp;
+    case 20:
+      return ParquetMeaning::kBinary;
+    case 21:
+      return ParquetMeaning::kInterval;
+    default:
+      return ParquetMeaning::kPlain;
+  }
+}
+
+ParquetMeaning meaning_of_logical(int type) {
+  switch (type) {
+    case 5:
+      return ParquetMeaning::kDecimal;
+    case 6:
+      return ParquetMeaning::kDate;
+    case 7:
+      return ParquetMeaning::kTime;
+    case 8:
+      return ParquetMeaning::kTimestamp;
+    case 11:
+      return ParquetMeaning::kNull;
+    case 13:
+    case 16:
+    case 17:
+    case 18:
+      return ParquetMeaning::kBinary;
+    case 14:
+      return ParquetMeaning::kUuid;
+    case 15:
+      return ParquetMeaning::kFloat16;
+    default:
+      return ParquetMeaning::kPlain;
+  }
+}
 
 std::uint64_t positive(std::int64_t value, std::string_view what,
                        std::uint64_t most = std::uint64_t{1} << 62) {
@@ -32,6 +77,25 @@ struct Element {
   std::uint64_t num_children = 0;
 };
 
+// LogicalType: a union of structs, which say nothing that matters but IntType's isSigned.
+void read_logical_type(CompactReader& reader, ParquetNode& node) {
+  reader.read_struct([&](int logical, Type type) {
+    node.is_list |= logical == kLogicalList;
+    node.is_map |= logical == kLogicalMap;
+    if (const ParquetMeaning meaning = meaning_of_logical(logical);
+        meaning != ParquetMeaning::kPlain)
+      node.meaning = meaning;
+    if (logical != kLogicalInteger) return false;
+    reader.require_struct(type);
+    reader.read_struct([&](int field, Type boolean) {
+      if (field != 2) return false;
+      if (!reader.boolean(boolean)) node.meaning = ParquetMeaning::kUnsigned;
+      return true;
+    });
+    return true;
+  });
+}
+
 Element read_element(CompactReader& reader) {
   Element element;
   ParquetNode& node = element.node;
@@ -39,6 +103,9 @@ Element read_element(CompactReader& reader) {
     switch (field) {
       case 1:
         node.type = static_cast<ParquetType>(positive(reader.integer(type), "a type", 7));
+        return true;
+      case 2:
+        node.width = positive(reader.integer(type), "a width of values");
         return true;
       case 3:
         node.repetition =
@@ -54,15 +121,12 @@ Element read_element(CompactReader& reader) {
         const std::int64_t converted = reader.integer(type);
         node.is_list |= converted == kConvertedList;
         node.is_map |= converted == kConvertedMap || converted == kConvertedMapKeyValue;
+        if (node.meaning == ParquetMeaning::kPlain) node.meaning = meaning_of_converted(converted);
         return true;
       }
       case 10:
         reader.require_struct(type);
-        reader.read_struct([&](int logical, Type) {
-          node.is_list |= logical == kLogicalList;
-          node.is_map |= logical == kLogicalMap;
-          return false;
-        });
+        read_logical_type(reader, node);
         return true;
       default:
         return false;
@@ -113,7 +177,7 @@ ParquetChunk read_column_metadata(CompactReader& reader) {
         chunk.codec = static_cast<ParquetCodec>(positive(reader.integer(type), "a codec", 255));
         return true;
       case 5:
-        chunk.num_values = positive(reader.integer(type), "a number of values", kMaxValues);
+        chunk.num_values = positive(reader.integer(type), "a number of values");
         return true;
       case 7:
         chunk.bytes = positive(reader.integer(type), "a size");
@@ -135,17 +199,21 @@ ParquetChunk read_column_metadata(CompactReader& reader) {
 
 ParquetChunk read_chunk(CompactReader& reader) {
   ParquetChunk chunk;
+  bool encrypted = false;
+  std::string_view other_file;
   reader.read_struct([&](int field, Type type) {
+    encrypted |= field == 8;
     if (field == 1) {
-      raise<DataError>("a column lies in another file ('{}'), which is not supported",
-                       reader.binary(type));
+      other_file = reader.binary(type);
+      return true;
     }
-    if (field == 8) raise<DataError>("an encrypted column, which is not supported");
     if (field != 3) return false;
     reader.require_struct(type);
     chunk = read_column_metadata(reader);
     return true;
   });
+  chunk.encrypted = encrypted;
+  chunk.other_file = other_file;
   return chunk;
 }
 
@@ -153,7 +221,7 @@ ParquetRowGroup read_row_group(CompactReader& reader) {
   ParquetRowGroup group;
   reader.read_struct([&](int field, Type type) {
     if (field == 3) {
-      group.num_rows = positive(reader.integer(type), "a number of rows", kMaxValues);
+      group.num_rows = positive(reader.integer(type), "a number of rows", kMaxParquetValues);
       return true;
     }
     if (field != 1) return false;
@@ -198,7 +266,7 @@ void read_page_of_version_1(CompactReader& reader, ParquetPage& page) {
   reader.read_struct([&](int field, Type type) {
     switch (field) {
       case 1:
-        page.num_values = positive(reader.integer(type), "a number of values", kMaxValues);
+        page.num_values = positive(reader.integer(type), "a number of values", kMaxParquetValues);
         return true;
       case 2:
         page.encoding = static_cast<int>(positive(reader.integer(type), "an encoding", 255));
@@ -221,7 +289,7 @@ void read_page_of_version_2(CompactReader& reader, ParquetPage& page) {
   reader.read_struct([&](int field, Type type) {
     switch (field) {
       case 1:
-        page.num_values = positive(reader.integer(type), "a number of values", kMaxValues);
+        page.num_values = positive(reader.integer(type), "a number of values", kMaxParquetValues);
         return true;
       case 4:
         page.encoding = static_cast<int>(positive(reader.integer(type), "an encoding", 255));

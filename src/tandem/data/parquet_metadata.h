@@ -12,6 +12,10 @@
 
 namespace tandem::data {
 
+// More rows, or values with nulls, than writers put into a row group (a million is usual), and few
+// enough that a small file cannot make a reader fill the memory.
+constexpr std::uint64_t kMaxParquetValues = std::uint64_t{1} << 24;
+
 enum class ParquetRepetition { kRequired = 0, kOptional = 1, kRepeated = 2 };
 
 // What the bytes of a leaf's values are; the numbers are those of the format.
@@ -24,6 +28,22 @@ enum class ParquetType {
   kDouble = 5,
   kByteArray = 6,
   kFixedLenByteArray = 7,
+};
+
+// What a leaf's values mean, where the bytes alone do not say it.
+enum class ParquetMeaning {
+  kPlain,
+  kUnsigned,
+  kFloat16,
+  kNull,  // of no type: there are nulls only
+  // Of no use to examples:
+  kDecimal,
+  kDate,
+  kTime,
+  kTimestamp,
+  kInterval,
+  kUuid,
+  kBinary,
 };
 
 enum class ParquetCodec {
@@ -46,7 +66,9 @@ struct ParquetNode {
   std::string name;
   ParquetRepetition repetition = ParquetRepetition::kRequired;
   ParquetType type = ParquetType::kBoolean;  // of leaves
-  bool is_list = false;                      // annotated as LIST
+  ParquetMeaning meaning = ParquetMeaning::kPlain;
+  std::uint64_t width = 0;  // bytes of a value of kFixedLenByteArray
+  bool is_list = false;     // annotated as LIST
   bool is_map = false;
   int definition_level = 0;
   int repetition_level = 0;
@@ -59,6 +81,8 @@ struct ParquetChunk {  // the values of a leaf in a row group
   std::uint64_t num_values = 0;  // with nulls
   std::uint64_t offset = 0;      // of the first page
   std::uint64_t bytes = 0;       // of all pages
+  bool encrypted = false;
+  std::string_view other_file;  // that the values are in; empty: this one
 };
 
 struct ParquetRowGroup {
@@ -73,8 +97,8 @@ struct ParquetMetadata {
   std::string_view huggingface;  // the value of this key; empty: none
 };
 
-// Throws DataError for what is no Parquet file, an encrypted one, and metadata that contradict
-// themselves or the file's size.
+// Throws DataError for what is no Parquet file, an encrypted footer, and metadata that contradict
+// themselves or the file's size. Whether a column can be read shows only when it is.
 ParquetMetadata read_parquet_metadata(CheckedBytes file);
 
 // What stands in front of a page.

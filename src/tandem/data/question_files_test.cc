@@ -148,8 +148,8 @@ TEST(QuestionFiles, RefusalsSayWhatToDo) {
                         "which is not supported; write the file uncompressed"));
   EXPECT_THAT(error("arrow/refused-dictionary.arrow"),
               HasSubstr("column \"context\" is dictionary-encoded"));
-  EXPECT_THAT(error("arrow/refused-view.arrow"),
-              HasSubstr("column \"context\" has the type utf8_view (number 24)"));
+  EXPECT_EQ(read_questions(golden("arrow/refused-view.arrow")).size(),
+            read_questions(golden("arrow/file.arrow")).size());
   EXPECT_THAT(error("parquet/refused-repeated-text.parquet"),
               HasSubstr("a row group with more than 1073741824 bytes of text"));
   EXPECT_THAT(

@@ -203,6 +203,9 @@ class RowCollector {
       to.numbers.assign(to.integers.begin(), to.integers.end());
       to.integers.clear();
       to.kind = Kind::kNumber;
+    } else if (from.is_unreadable() || (to.is_unreadable() && to.size > 0)) {
+      raise<DataError>("column \"{}\" has the type {}, but {} before", from.name, from.type,
+                       to.type);
     } else if (from.kind == Kind::kOther || to.kind == Kind::kOther) {
       fill_with_nulls(from.kind == Kind::kOther ? from : to, from.kind == Kind::kOther ? to : from);
     } else {
@@ -224,11 +227,14 @@ class RowCollector {
     column.children.clear();
     Column& elements = column.children.emplace_back();
     elements.name = like.children.front().name;
+    elements.type = "null";
   }
 
   // Appends `from`, which is used up, to `to`; texts are copied.
   void append(Column& from, Column& to) {
     if (from.kind == Kind::kStruct) from.kind = Kind::kOther;
+    if (from.kind == Kind::kOther && !from.is_unreadable()) from.valid.assign(from.size, 0);
+    if (to.size == 0) to.type = from.type;
     agree(from, to);
     append_validity(from, to);
     for (const std::string_view text : from.texts) to.texts.push_back(kept(text, to));

@@ -25,6 +25,9 @@ struct Column {
     kOther,    // a type that examples have no use for, or one that was not read
   };
 
+  // Whether its values are of a type that no reader takes, which `type` names. A column of nulls
+  // only is kOther, too, of the type "null".
+  bool is_unreadable() const { return kind == Kind::kOther && type != "null"; }
   bool is_null(std::size_t i) const { return !valid.empty() && valid[i] == 0; }
   // The field of this name of a struct; null when there is none.
   const Column* field(std::string_view field_name) const;
