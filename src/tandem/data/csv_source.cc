@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tandem/core/error.h"
+#include "tandem/text/byte_order_mark.h"
 
 namespace tandem::data {
 namespace {
@@ -21,8 +22,9 @@ struct Field {
 class CsvSource final : public TableSource {
  public:
   CsvSource(std::string_view text, bool tabs)
-      : text_(text), tabs_(tabs), field_ends_(tabs ? "\t\r\n" : ",\r\n") {
-    if (text_.starts_with("\xef\xbb\xbf")) text_.remove_prefix(3);
+      : text_(text::without_byte_order_mark(text)),
+        tabs_(tabs),
+        field_ends_(tabs ? "\t\r\n" : ",\r\n") {
     if (!next_record()) raise<DataError>("the file is empty");
     for (std::size_t i = 0; i < fields_.size(); ++i) {
       require_utf8(fields_[i].text, [&] { return fmt::format("column {} of the header", i + 1); });

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/data/python_values.h"
 #include "tandem/data/question_checks.h"
+#include "tandem/text/byte_order_mark.h"
 #include "tandem/text/json_text.h"
 #include "tandem/text/utf8.h"
 
@@ -20,6 +22,12 @@ namespace tandem::data {
 namespace {
 
 namespace dom = simdjson::dom;
+
+// The keys of all forms whose values are read.
+constexpr std::array<std::string_view, 11> kNamesOfForms = {
+    "id",   "title",        "context", "question",   "answers",      "text",
+    "data", "answer_start", "qas",     "paragraphs", "is_impossible"};
+
 std::string_view type_name(const dom::element& element) {
   switch (element.type()) {
     case dom::element_type::ARRAY:
@@ -63,12 +71,17 @@ class QuestionReader {
   QuestionReader(std::string_view name, std::string text, const ReadOptions& options,
                  QuestionSet::Builder& builder)
       : name_(name), options_(options), text_(std::move(text)), builder_(builder) {
-    if (text_.starts_with("\xef\xbb\xbf")) text_.erase(0, 3);  // byte order mark
     text_.reserve(text_.size() + simdjson::SIMDJSON_PADDING);
   }
 
   void read() {
+    try {
+      text_.erase(0, text_.size() - text::without_byte_order_mark(text_).size());
+    } catch (const DataError& error) {
+      fail("{}", error.what());
+    }
     if (is_blank(text_)) fail("the file is empty");
+    replace_python_values(text_, kNamesOfForms);
     if (const std::string_view first = first_line(); is_blank(rest_after(first))) {
       read_document();
     } else if (is_row(first)) {
@@ -225,10 +238,8 @@ class QuestionReader {
     id_.clear();
     example_ = {};
     read_id(row, columns_->id);
-    if (has_key(row, "title")) {
-      const dom::element title = row["title"];
-      if (!title.is_null()) example_.title = get_string(row, "title");
-    }
+    // A title is never needed: one that is no text is as good as none.
+    if (std::string_view title; !row["title"].get(title)) example_.title = title;
     set_context(get_string(row, columns_->context));
     example_.question = get_string(row, columns_->question);
     read_answers(row, columns_->answers, options_.require_answers, false);

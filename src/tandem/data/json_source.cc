@@ -1,7 +1,6 @@
 #include "tandem/data/json_source.h"
 
 #include <fmt/format.h>
-#include <simdjson.h>
 
 #include <algorithm>
 #include <deque>
@@ -10,149 +9,106 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/data/json_column.h"
+#include "tandem/data/json_cursor.h"
 #include "tandem/data/read_budget.h"
-#include "tandem/text/json_text.h"
+#include "tandem/text/byte_order_mark.h"
 
 namespace tandem::data {
 namespace {
 
-namespace dom = simdjson::dom;
-using Kind = Column::Kind;
+constexpr std::string_view kExpected =
+    "expected JSON lines, a list of objects, or an object with such a list as \"data\" (pandas: "
+    "orient=\"records\", with or without lines=True)";
 
-std::string_view name_of(Kind kind) {
-  switch (kind) {
-    case Kind::kText:
-      return "text";
-    case Kind::kInteger:
-      return "integer";
-    case Kind::kNumber:
-      return "number";
-    case Kind::kBool:
-      return "bool";
-    case Kind::kList:
-      return "list";
-    default:
-      return "null";
-  }
-}
-
-Kind kind_of(const dom::element& value) {
-  switch (value.type()) {
-    case dom::element_type::STRING:
-      return Kind::kText;
-    case dom::element_type::INT64:
-    case dom::element_type::UINT64:
-      return Kind::kInteger;
-    case dom::element_type::DOUBLE:
-      return Kind::kNumber;
-    case dom::element_type::BOOL:
-      return Kind::kBool;
-    case dom::element_type::ARRAY:
-      return Kind::kList;
-    case dom::element_type::NULL_VALUE:
-      return Kind::kOther;
-    case dom::element_type::OBJECT:
-      return Kind::kStruct;
-  }
-  return Kind::kOther;
-}
-
-bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == text.npos; }
-
-// Appends values to a column, whose kind is that of its first value.
-class ColumnWriter {
+// The rows of a text, whatever its form. visit(cursor) consumes the value of a row.
+class JsonRows {
  public:
-  explicit ColumnWriter(std::deque<std::string>& texts) : texts_(texts) {}
-
-  void add_null(Column& column) {
-    add_placeholder(column);
-    column.valid.back() = 0;
+  explicit JsonRows(std::string_view text) : text_(text) {
+    JsonCursor cursor(text);
+    if (cursor.at_end()) raise<DataError>("the file is empty");
+    begin_ = cursor.position();
+    if (cursor.peek() != '{') {
+      form_ = Form::kList;
+      return;
+    }
+    cursor.skip();
+    if (cursor.at_end()) find_rows_in_object();
   }
 
-  void add(Column& column, const dom::element& value) {
-    const Kind kind = kind_of(value);
-    if (kind == Kind::kOther) return add_null(column);
-    adopt(column, kind);
-    add_placeholder(column);
-    switch (kind) {
-      case Kind::kText:
-        column.texts.back() = texts_.emplace_back(value.get_string().value());
-        break;
-      case Kind::kBool:
-        column.integers.back() = value.get_bool().value() ? 1 : 0;
-        break;
-      case Kind::kList:
-        for (const dom::element element : value.get_array()) add(column.children.front(), element);
-        column.begins.back() = column.children.front().size;
-        break;
-      default:
-        add_number(column, value);
+  enum class Form {
+    kLines,    // begin_ is where the first row begins
+    kList,     // … where the list of rows begins
+    kSplit,    // … and its rows are lists of values
+    kColumns,  // … where the object of columns begins
+  };
+  Form form() const { return form_; }
+  // kSplit: the list of the columns' names.
+  JsonCursor column_list() const { return JsonCursor(text_, columns_); }
+  // Of the first row, or of the object of columns.
+  JsonCursor begin() const { return JsonCursor(text_, begin_); }
+
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    JsonCursor cursor(text_, begin_);
+    if (form_ != Form::kLines) {
+      if (cursor.peek() != '[') raise<DataError>("{}", kExpected);
+      cursor.elements([&] { visit(cursor); });
+      if (!in_object_) cursor.require_end();
+      return;
     }
+    while (!cursor.at_end()) visit(cursor);
   }
 
  private:
-  // Room for one more value, whatever it is; null for now where that shows.
-  static void add_placeholder(Column& column) {
-    ++column.size;
-    column.valid.push_back(1);
-    if (column.kind == Kind::kText) column.texts.emplace_back();
-    if (column.kind == Kind::kInteger || column.kind == Kind::kBool) column.integers.push_back(0);
-    if (column.kind == Kind::kNumber) column.numbers.push_back(0);
-    if (column.kind == Kind::kList) column.begins.push_back(column.begins.back());
-  }
-
-  static void add_number(Column& column, const dom::element& value) {
-    if (column.kind == Kind::kNumber) {
-      column.numbers.back() = value.get_double().value();
-    } else if (value.get_int64().get(column.integers.back())) {
-      raise<DataError>("\"{}\" is an integer of more than 64 bits", column.name);
+  // The text is one object: a row by itself, unless it holds the rows.
+  void find_rows_in_object() {
+    JsonCursor cursor(text_, begin_);
+    std::size_t data = 0, columns = 0;
+    bool any = false, all_objects = true, rows_are_lists = false;
+    cursor.members([&](std::string_view key) {
+      const char c = cursor.peek();
+      any = true;
+      all_objects &= c == '{';
+      if (c == '[' && key == "columns") columns = cursor.position();
+      if (c == '[' && key == "data") {
+        data = cursor.position();
+        JsonCursor inside(text_, data + 1);
+        rows_are_lists = inside.peek() == '[';
+      }
+      cursor.skip();
+    });
+    in_object_ = data != 0;
+    if (data != 0 && (columns == 0 || !rows_are_lists)) {
+      form_ = Form::kList;
+      begin_ = data;
+    } else if (data != 0) {
+      form_ = Form::kSplit;
+      begin_ = data;
+      columns_ = columns;
+    } else if (any && all_objects) {
+      form_ = Form::kColumns;
     }
   }
 
-  // Makes the column one that values of `kind` fit into.
-  static void adopt(Column& column, Kind kind) {
-    if (kind == Kind::kStruct) {
-      raise<DataError>("\"{}\" is an object; expected text, a number, true, false or a list",
-                       column.name);
-    }
-    if (column.kind == kind || (column.kind == Kind::kNumber && kind == Kind::kInteger)) return;
-    if (column.kind == Kind::kInteger && kind == Kind::kNumber) {
-      column.numbers.assign(column.integers.begin(), column.integers.end());
-      column.integers.clear();
-    } else if (column.kind == Kind::kOther) {
-      fill_nulls(column, kind);
-    } else {
-      raise<DataError>("\"{}\" is {} here, but {} before", column.name, name_of(kind),
-                       name_of(column.kind));
-    }
-    column.kind = kind;
-    column.type = name_of(kind);
-  }
-
-  static void fill_nulls(Column& column, Kind kind) {
-    if (kind == Kind::kText) column.texts.resize(column.size);
-    if (kind == Kind::kInteger || kind == Kind::kBool) column.integers.resize(column.size);
-    if (kind == Kind::kNumber) column.numbers.resize(column.size);
-    if (kind != Kind::kList) return;
-    column.begins.assign(column.size + 1, 0);
-    Column& elements = column.children.emplace_back();
-    elements.name = column.name;
-    elements.type = name_of(Kind::kOther);
-  }
-
-  std::deque<std::string>& texts_;
+  std::string_view text_;
+  Form form_ = Form::kLines;
+  std::size_t begin_ = 0, columns_ = 0;
+  bool in_object_ = false;  // the list of rows is a member of an object
 };
 
 class JsonSource final : public TableSource {
  public:
   explicit JsonSource(std::string_view text)
-      : text_(text), budget_(text.size(), "leave out the columns that few rows have") {
-    if (text_.starts_with("\xef\xbb\xbf")) text_.erase(0, 3);  // byte order mark
-    text_.reserve(text_.size() + simdjson::SIMDJSON_PADDING);
-    if (is_blank(text_)) raise<DataError>("the file is empty");
-    read();
-    text_ = {};
-    for (const Column& column : columns_) names_.push_back(column.name);
+      : text_(text::without_byte_order_mark(text)),
+        rows_(text_),
+        budget_(text.size(), "leave out the columns that few rows have") {
+    if (rows_.form() == JsonRows::Form::kColumns) {
+      find_columns();
+    } else {
+      find_names();
+    }
+    if (num_rows_ == 0) raise<DataError>("the file has no row in it");
   }
 
   std::span<const std::string> column_names() const override { return names_; }
@@ -161,8 +117,23 @@ class JsonSource final : public TableSource {
     table = {};
     if (std::exchange(given_, true)) return false;
     table.num_rows = num_rows_;
-    for (const std::size_t i : columns) table.columns.push_back(std::move(columns_[i]));
-    return num_rows_ > 0;
+    wanted_.assign(names_.size(), nullptr);
+    table.columns.reserve(columns.size());
+    for (const std::size_t i : columns) {
+      budget_.take_values(num_rows_);
+      Column& column = table.columns.emplace_back(JsonColumnWriter::begin(names_[i]));
+      if (wanted_[i] == nullptr) wanted_[i] = &column;
+    }
+    row_ = 0;
+    if (rows_.form() == JsonRows::Form::kColumns) {
+      read_columns();
+    } else {
+      rows_.for_each([&](JsonCursor& cursor) { read_row(cursor, table); });
+    }
+    for (std::size_t c = 0; c < columns.size(); ++c) {  // a column that was asked for twice
+      if (wanted_[columns[c]] != &table.columns[c]) table.columns[c] = *wanted_[columns[c]];
+    }
+    return true;
   }
 
   std::string place(std::size_t row) const override {
@@ -172,98 +143,135 @@ class JsonSource final : public TableSource {
   std::size_t line(std::size_t row) const override { return row < lines_.size() ? lines_[row] : 0; }
 
  private:
-  void read() {
-    const std::size_t begin = text_.find_first_not_of(" \t\r\n");
-    const std::size_t end = std::min(text_.find('\n', begin), text_.size());
-    dom::element first;
-    // A line that is an object by itself is a row, unless it is all there is and holds the rows.
-    const bool is_row =
-        !parser_.parse(text_.data() + begin, end - begin, false).get(first) && first.is_object();
-    const bool alone = is_blank(std::string_view(text_).substr(end));
-    if (is_row && !(alone && has_rows(first))) return read_lines();
-    read_document();
-  }
+  bool is_split() const { return rows_.form() == JsonRows::Form::kSplit; }
 
-  static bool has_rows(const dom::element& document) {
-    dom::array rows;
-    return !document["data"].get(rows);
-  }
-
-  dom::element parse(std::size_t begin, std::size_t end) {
-    dom::element element;
-    if (const auto error = parser_.parse(text_.data() + begin, end - begin, false).get(element)) {
-      const std::string problem = text::describe_json_error(text_, begin, end);
-      raise<DataError>("not valid JSON: {}",
-                       problem.empty() ? simdjson::error_message(error) : problem);
-    }
-    return element;
-  }
-
-  void read_lines() {
-    std::size_t line = 0;
-    for (std::size_t begin = 0; begin < text_.size();) {
-      const std::size_t end = std::min(text_.find('\n', begin), text_.size());
-      ++line;
-      if (!is_blank(std::string_view(text_).substr(begin, end - begin))) {
-        lines_.push_back(line);
-        add_row(parse(begin, end));
-      }
-      begin = end + 1;
-    }
-  }
-
-  void read_document() {
-    const dom::element document = parse(0, text_.size());
-    dom::array rows;
-    if (document.get(rows) && document["data"].get(rows)) {
-      raise<DataError>(
-          "expected JSON lines, a list of objects, or an object with such a list as \"data\"");
-    }
-    for (const dom::element row : rows) add_row(row);
-    if (num_rows_ == 0) raise<DataError>("the file has no row in it");
-  }
-
-  void add_row(const dom::element& element) {
-    dom::object row;
+  // Adds where the row is to what is wrong with it.
+  template <class Read>
+  void in_row(Read&& read) {
     try {
-      if (element.get(row)) raise<DataError>("a row is an object, found something else");
-      for (const auto& [key, value] : row) {
-        Column& column = columns_[column_of(key)];
-        if (column.size > num_rows_) raise<DataError>("the key \"{}\" occurs twice", key);
-        writer_.add(column, value);
-      }
+      read();
     } catch (const DataError& error) {
-      raise<DataError>("{}: {}", place(num_rows_), error.what());
-    }
-    ++num_rows_;
-    budget_.take_values(columns_.size());  // what a row lacks is null
-    for (Column& column : columns_) {
-      if (column.size < num_rows_) writer_.add_null(column);
+      raise<DataError>("{}: {}", place(row_), error.what());
     }
   }
+
+  // --- the names of the columns ---
 
   std::size_t column_of(std::string_view key) {
-    const auto [found, is_new] = index_.try_emplace(std::string(key), columns_.size());
-    if (!is_new) return found->second;
-    budget_.take_values(num_rows_);
-    Column& column = columns_.emplace_back();
-    column.name = key;
-    column.type = name_of(Kind::kOther);
-    column.size = num_rows_;
-    column.valid.assign(num_rows_, 0);
+    const std::string_view name = decode_json_string(key, keys_);
+    const auto [found, is_new] = index_.try_emplace(name, names_.size());
+    if (is_new) {
+      require_utf8(name, [&] { return fmt::format("the name of column {}", names_.size() + 1); });
+      names_.emplace_back(name);
+    } else if (name.data() != key.data()) {
+      keys_.pop_back();
+    }
     return found->second;
   }
 
-  std::string text_;
+  void find_names() {
+    if (is_split()) {
+      JsonCursor cursor = rows_.column_list();
+      cursor.elements([&] { column_of(cursor.string()); });
+    }
+    std::size_t line = 1, counted = 0;
+    rows_.for_each([&](JsonCursor& cursor) {
+      const char c = cursor.peek();
+      if (rows_.form() == JsonRows::Form::kLines) {
+        const std::string_view before = text_.substr(counted, cursor.position() - counted);
+        line += static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
+        counted = cursor.position();
+        lines_.push_back(line);
+      }
+      if (is_split()) {
+        cursor.skip();
+      } else if (c == '{') {
+        cursor.members([&](std::string_view key) {
+          column_of(key);
+          cursor.skip();
+        });
+      } else {
+        row_ = num_rows_;
+        in_row([] { raise<DataError>("a row is an object, found something else"); });
+      }
+      ++num_rows_;
+    });
+  }
+
+  // {"NAME": {"0": …, "1": …}, …}: every column has a value for the same rows.
+  void find_columns() {
+    std::vector<std::string_view> labels;
+    JsonCursor cursor = rows_.begin();
+    cursor.members([&](std::string_view key) {
+      const std::size_t column = column_of(key);
+      std::size_t row = 0;
+      begins_.resize(names_.size());
+      begins_[column] = cursor.position();
+      cursor.members([&](std::string_view label) {
+        if (column == 0) labels.push_back(label);
+        if (row >= labels.size() || labels[row] != label)
+          raise<DataError>("column \"{}\" has other rows than column \"{}\"; {}", names_[column],
+                           names_.front(), kExpected);
+        ++row;
+        cursor.skip();
+      });
+      if (row != labels.size())
+        raise<DataError>("column \"{}\" has {} rows, but column \"{}\" has {}; {}", names_[column],
+                         row, names_.front(), labels.size(), kExpected);
+    });
+    num_rows_ = labels.size();
+  }
+
+  // --- values ---
+
+  void read_row(JsonCursor& cursor, Table& table) {
+    in_row([&] {
+      std::size_t column = 0;
+      const auto read = [&](std::size_t i) {
+        if (wanted_[i] == nullptr) return cursor.skip();
+        if (wanted_[i]->size > row_) raise<DataError>("the key \"{}\" occurs twice", names_[i]);
+        writer_.add(*wanted_[i], cursor);
+      };
+      if (is_split()) {
+        cursor.elements([&] {
+          if (column >= names_.size())
+            raise<DataError>("more values than the {} columns", names_.size());
+          read(column++);
+        });
+      } else {
+        cursor.members([&](std::string_view key) { read(column_of(key)); });
+      }
+    });
+    ++row_;
+    for (Column& column : table.columns) {  // what a row lacks is null
+      if (column.size < row_) writer_.add_null(column);
+    }
+  }
+
+  void read_columns() {
+    for (std::size_t i = 0; i < wanted_.size(); ++i) {
+      if (wanted_[i] == nullptr) continue;
+      JsonCursor cursor(text_, begins_[i]);
+      row_ = 0;
+      cursor.members([&](std::string_view) {
+        in_row([&] { writer_.add(*wanted_[i], cursor); });
+        ++row_;
+      });
+    }
+  }
+
+  std::string_view text_;
+  JsonRows rows_;
   ReadBudget budget_;
-  dom::parser parser_;
-  std::deque<std::string> texts_;
-  ColumnWriter writer_{texts_};
-  std::vector<Column> columns_;
-  std::unordered_map<std::string, std::size_t> index_;
+  std::deque<std::string> keys_, texts_;
+  JsonColumnWriter writer_{texts_};
+  std::unordered_map<std::string_view, std::size_t> index_;
   std::vector<std::string> names_;
   std::vector<std::size_t> lines_;
+  std::vector<std::size_t> begins_;  // Form::kColumns: of the columns' objects
+  std::vector<Column*> wanted_;      // by column; null: skipped
   std::size_t num_rows_ = 0;
+  std::size_t row_ = 0;  // being read
   bool given_ = false;
 };
 

@@ -8,14 +8,17 @@
 
 namespace tandem::data {
 
-// The rows of `text`, which must outlive the source: JSON lines (an object per line, blank lines
-// are skipped), a list of objects, or an object with such a list under "data". The columns are the
-// keys of all rows, in the order in which they first occur; a row without a key has null there.
-// next() gives all rows at once. A column has one type: text, integers, numbers (integers among
-// them become numbers), truth values, or lists of one of these; of nothing but null it is kOther.
+// The rows of `text`, which must outlive the source:
+//   * JSON lines: an object per line, or objects one after another; blank lines are skipped;
+//   * a list of objects, or an object with such a list under "data";
+//   * what pandas writes with orient="split", {"columns": […], "data": [[…], …]}, and with
+//     orient="columns", {"NAME": {"0": …, "1": …}, …}.
+// The columns are the keys of all rows, in the order in which they first occur; a row without a key
+// has null there. next() gives all rows at once, and only the values of the columns that it is
+// asked for are looked at: json_column.h has their types, json_cursor.h what may be a value.
 //
-// Throws DataError that says which row and line: broken JSON, text that is not UTF-8, a row that is
-// no object, values of different types in a column, objects as values, no row at all.
+// Throws DataError that says which row and line: broken JSON, a row that is no object, a key twice,
+// no row at all, and for the columns that are read what JsonColumnWriter refuses.
 std::unique_ptr<TableSource> open_json(std::string_view text);
 
 }  // namespace tandem::data

@@ -11,6 +11,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/data/read_rows.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::data {
@@ -157,8 +158,51 @@ TEST_F(ReadQuestions, SaysWhatIsWrongAndWhere) {
   }
 }
 
+// Keys that are not read hold what Python and pandas write there.
+TEST_F(ReadQuestions, WhatIsNotReadHoldsAnything) {
+  const std::string rest =
+      R"("id": "i", "question": "q", "context": "Tom", "answers": {"text": [], "answer_start": []})";
+  for (const char* other : {"NaN", "-Infinity", "1e999", "123456789012345678901234567890",
+                            R"("\ud83d \ud83d\ude00")", R"({"text": "x", "deep": [NaN, {}]})"}) {
+    for (const char* form : {"{{{1}, \"other\": {0}}}", "[{{{1}, \"other\": {0}}}]",
+                             "{{\"data\": [{{{1}, \"other\": {0}}}]}}"}) {
+      const QuestionSet set = read(fmt::format(fmt::runtime(form), other, rest));
+      EXPECT_EQ(set[0].context, "Tom") << other;
+    }
+  }
+  EXPECT_EQ(read(R"([{"title": NaN, )" + rest + "}]")[0].title, "");
+  EXPECT_THAT(error_of(R"([{"id": NaN, "question": "q", "context": "c", "answers": []}])"),
+              HasSubstr("\"id\" is a number, expected a string"));
+  using namespace std::string_view_literals;
+  EXPECT_THAT(error_of("\xff\xfe{\0"sv), HasSubstr("q.json': the text is UTF-16"));
+}
+
+TEST_F(ReadQuestions, TrainingDoesNotLookAtIds) {
+  const std::string twice = fmt::format("[{},{}]", kRow1, kRow1);
+  EXPECT_EQ(read(twice, {.require_id = false}).size(), 2u);
+  EXPECT_THAT(error_of(twice), HasSubstr("evaluation and prediction need ids that are unique"));
+}
+
 TEST_F(ReadQuestions, MissingFiles) {
   EXPECT_THROW(read_questions(folder_ / "absent.json"), IoError);
+}
+
+class ReportedQuestions : public testing::SharedDataTest {};
+
+TEST_F(ReportedQuestions, AreRead) {
+  const std::filesystem::path reported = testing::shared_data() / "reported";
+  EXPECT_FALSE(read_questions(reported / "F07_json_nan" / "questions.jsonl").empty());
+  const auto twice = reported / "F21_duplicate_ids_in_training" / "train.jsonl";
+  EXPECT_FALSE(read_questions(twice, {.require_id = false}).empty());
+  const auto chosen = [&](const char* name, std::vector<std::string> columns) {
+    const std::vector<std::filesystem::path> files{reported / name};
+    return read_rows(files, {.choose = [&](auto) { return columns; }}).size();
+  };
+  EXPECT_GT(chosen("F07_json_nan/train.json", {"sentence", "label"}), 1u);
+  EXPECT_GT(chosen("F07_json_nan/words.json", {"tokens", "ner_tags"}), 1u);
+  EXPECT_GT(chosen("F08_json_unused_object/train.json", {"sentence", "label"}), 1u);
+  EXPECT_GT(chosen("F08_json_unused_object/meta.json", {"tokens", "ner_tags"}), 1u);
+  EXPECT_GT(chosen("F08_json_unused_object/spans.json", {"tokens", "ner_tags"}), 1u);
 }
 
 class ReadSquad : public testing::SharedDataTest {};

@@ -108,6 +108,57 @@ TEST(ReadRows, ShardsAreOneTable) {
   EXPECT_THAT(rows.place(2), HasSubstr("2.jsonl', row 1 (line 1)"));
 }
 
+RowOptions only(std::string name) {
+  return {.choose = [name](auto) { return std::vector<std::string>{name}; }};
+}
+
+// What Python's json.dump() and pandas write, and no strict parser takes.
+TEST(ReadRows, ColumnsThatAreNotWantedHoldAnything) {
+  for (const char* other :
+       {"NaN", "-Infinity", "{\"a\": [1, {}]}", "123456789012345678901234567890", "1e999",
+        "\"\\ud83d\"", "[1, \"x\", {\"y\": NaN}]", "\"\xff\""}) {
+    for (const char* form : {"{{\"o\": {0}, \"s\": \"x\"}}\n{{\"o\": \"text\", \"s\": \"y\"}}\n",
+                             "[{{\"s\": \"x\", \"o\": {0}}}, {{\"s\": \"y\", \"o\": 1}}]",
+                             "{{\"data\": [{{\"s\": \"x\", \"o\": {0}}}, {{\"s\": \"y\"}}]}}"}) {
+      const Rows rows = rows_of("a.json", fmt::format(fmt::runtime(form), other), only("s"));
+      EXPECT_THAT(rows.find("s")->texts, ElementsAre("x", "y")) << other;
+    }
+  }
+  EXPECT_THAT(
+      error_of("a.json", "{\"o\": [1, }, \"s\": \"x\"}", only("s")),
+      HasSubstr("not valid JSON: line 1, column 11 (byte 10): found '}', expected a value"));
+  EXPECT_THAT(error_of("a.json", "{\"s\": \"\\ud83d\"}"), HasSubstr("half of a surrogate pair"));
+  EXPECT_THAT(error_of("a.json", "{\"s\": Infinity}"), HasSubstr("expected a finite number"));
+  EXPECT_TRUE(rows_of("a.json", "{\"s\": NaN}\n{\"s\": 1}").find("s")->is_null(0));
+}
+
+TEST(ReadRows, WhatPandasWrites) {
+  for (const char* text :
+       {"{\"columns\":[\"s\",\"n\"],\"index\":[0,1],\"data\":[[\"x\",1],[\"y\",NaN]]}",
+        "{\"s\":{\"0\":\"x\",\"1\":\"y\"},\"n\":{\"0\":1,\"1\":null}}",
+        "{\"schema\":{\"fields\":[]},\"data\":[{\"s\":\"x\",\"n\":1},{\"s\":\"y\",\"n\":null}]}",
+        "{\n \"s\": \"x\",\n \"n\": 1\n}\n{\"s\": \"\\u0079\"}\n"}) {
+    const Rows rows = rows_of("a.json", text);
+    EXPECT_THAT(rows.find("s")->texts, ElementsAre("x", "y")) << text;
+    EXPECT_EQ(rows.find("n")->integers.front(), 1);
+    EXPECT_TRUE(rows.find("n")->is_null(1));
+  }
+}
+
+TEST(ReadRows, ByteOrderMarks) {
+  const std::string mark = "\xef\xbb\xbf";
+  EXPECT_NE(rows_of("a.csv", mark + "s,n\nx,1\n").find("s"), nullptr);
+  EXPECT_NE(rows_of("a.csv", mark + "\"s\",n\nx,1\n").find("s"), nullptr);
+  EXPECT_NE(rows_of("a.tsv", mark + "s\tn\nx\t1\n").find("s"), nullptr);
+  EXPECT_NE(rows_of("a.json", mark + "[{\"s\": 1}]").find("s"), nullptr);
+  EXPECT_NE(rows_of("a.jsonl", mark + "{\"s\": 1}\n").find("s"), nullptr);
+  using namespace std::string_view_literals;
+  EXPECT_THAT(error_of("a.csv", "\xff\xfes\0,\0"sv),
+              HasSubstr("the text is UTF-16 (little-endian), expected UTF-8"));
+  EXPECT_THAT(error_of("a.json", "\xfe\xff\0{"sv), HasSubstr("UTF-16 (big-endian)"));
+  EXPECT_THAT(error_of("a.tsv", "s\0\t\0n\0"sv), HasSubstr("UTF-16 (little-endian)"));
+}
+
 TEST(ReadRows, BadFilesAreNamed) {
   EXPECT_THAT(error_of("a.txt", "x"), HasSubstr(".csv, .tsv, .json, .jsonl, .parquet, .arrow"));
   EXPECT_THAT(error_of("a.json", " \n"), HasSubstr("the file is empty"));

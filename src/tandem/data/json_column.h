@@ -1,0 +1,34 @@
+// Columns made of JSON values whose type shows only as they come.
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "tandem/data/json_cursor.h"
+#include "tandem/data/table.h"
+
+namespace tandem::data {
+
+// Appends values to columns. A column has the type of its first value that is not null: text,
+// integers, numbers (integers among them become numbers), truth values, or lists of one of these;
+// a column of nothing but nulls is kOther. NaN is null, as pandas writes a missing value.
+class JsonColumnWriter {
+ public:
+  // Texts with escapes go to `texts`; the others stay in the text that the cursor reads.
+  explicit JsonColumnWriter(std::deque<std::string>& texts) : texts_(texts) {}
+
+  // An empty column.
+  static Column begin(std::string_view name);
+  void add_null(Column& column);
+  // Consumes the value. Throws DataError that names the column: an object, values of different
+  // types, Infinity, a number that is too large, text that is not UTF-8.
+  void add(Column& column, JsonCursor& cursor, int depth = 0);
+
+ private:
+  void add_text(Column& column, std::string_view raw);
+  void add_scalar(Column& column, std::string_view token);
+
+  std::deque<std::string>& texts_;
+};
+
+}  // namespace tandem::data

@@ -1,0 +1,18 @@
+// Makes values of JSON that Python writes, and strict parsers refuse, ones that they accept.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tandem::data {
+
+// Replaces in `text`, without moving a byte:
+//   * NaN, Infinity, -Infinity and numbers that no 64 bits hold by a number that is no integer, so
+//     that a reader that wants text or an integer refuses it;
+//   * halves of surrogate pairs by U+FFFD in values that are not read: those under a key that is
+//     neither in `keys` nor one of the first three of its object.
+// Everything else stays, what is no JSON too.
+void replace_python_values(std::string& text, std::span<const std::string_view> keys);
+
+}  // namespace tandem::data
