@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/data/column_contents.h"
 #include "tandem/data/question_checks.h"
 #include "tandem/text/json_text.h"
 #include "tandem/text/utf8.h"
@@ -51,7 +52,8 @@ class RowReader {
       // Answers that nobody needs are not guessed, nor is a column taken that is something else.
       const bool needed = role != kAnswers || options_.require_answers;
       if (!needed || role >= std::min(kNumPositional, names.size())) return std::nullopt;
-      const bool is_other = std::find(kNames.begin(), kNames.end(), names[role]) != kNames.end();
+      const bool is_other = is_nameless(names[role]) ||
+                            std::find(kNames.begin(), kNames.end(), names[role]) != kNames.end();
       return is_other ? std::nullopt : std::optional<std::size_t>(role);
     };
     const auto missing = [&](Role role, std::string_view why) {

@@ -113,16 +113,30 @@ class Labeller {
 };
 
 std::string_view text_of(const RawExamples& raw, const Column& column, std::size_t row) {
-  if (!column.is_null(row)) return column.texts[row];
+  if (column.kind == Column::Kind::kText && !column.is_null(row)) return column.texts[row];
   if (raw.rows.untyped()) return "";  // an empty cell
   raise<DataError>("{}: column \"{}\" is null, expected text", raw.rows.place(row), column.name);
+}
+
+// Labels of a type that is not read are an error where labels are needed, and no labels elsewhere.
+void check_label_type(RawExamples& raw, bool needed) {
+  const Column& labels = raw.labels;
+  const bool list = labels.kind == Column::Kind::kList;
+  if (!labels.is_unreadable() && !(list && labels.children.front().is_unreadable())) return;
+  if (needed) {
+    raise<DataError>(
+        "{}: column \"{}\" has the type {}, expected texts, numbers, truth values or lists of them",
+        raw.rows.place(0), labels.name, labels.type);
+  }
+  raw.labels = Column();
 }
 
 }  // namespace
 
 // --- columns ---
 
-std::vector<std::string> ExampleReader::choose_texts(std::span<const std::string> names) const {
+std::vector<std::string> ExampleReader::choose_texts(const data::RowLoader& read,
+                                                     std::span<const std::string> names) {
   if (arguments_.script == Script::kClassification) {
     return tasks::comma_list(arguments_.text_column_names.value_or("sentence"));
   }
@@ -133,22 +147,53 @@ std::vector<std::string> ExampleReader::choose_texts(std::span<const std::string
     return texts;
   }
   if (has(names, "sentence1") && has(names, "sentence2")) return {"sentence1", "sentence2"};
+  // The first two columns in file order, as in run_glue.py, where every column is a text or an
+  // error.
   std::vector<std::string> texts;
   for (const std::string& name : names) {
-    if (name != "label" && texts.size() < 2) texts.push_back(name);
+    if (name == "label" || texts.size() == 2) continue;
+    const auto contents =
+        data::is_nameless(name) ? data::ColumnContents() : data::column_contents(read, name);
+    if (contents.kind == data::ColumnContents::Kind::kTexts) {
+      texts.push_back(name);
+    } else {
+      left_out_.push_back(
+          fmt::format("\"{}\" ({})", name, contents.words.empty() ? "no name" : contents.words));
+    }
   }
-  if (texts.empty()) raise<DataError>("there is no column beside \"label\"");
+  if (texts.empty()) {
+    raise<DataError>(
+        "there is no column with texts beside \"label\": found {}; name the columns of texts "
+        "sentence1 and sentence2, or pass --text_column_names to tandem run_classification",
+        left_out_.empty() ? "no other column" : fmt::to_string(fmt::join(left_out_, ", ")));
+  }
   return texts;
 }
 
-std::vector<std::string> ExampleReader::choose(std::span<const std::string> names,
+std::vector<std::string> ExampleReader::choose(const data::RowLoader& read,
+                                               std::span<const std::string> names,
                                                bool label_needed) {
-  if (texts_.empty()) texts_ = choose_texts(names);
+  if (texts_.empty()) texts_ = choose_texts(read, names);
   std::vector<std::string> wanted = texts_;
   const std::string label = arguments_.label_column();
   if (label_needed || has(names, label)) wanted.push_back(label);
+  require_columns(read, names, wanted);
   check_removed(names, wanted);
   return wanted;
+}
+
+void ExampleReader::require_columns(const data::RowLoader& read, std::span<const std::string> names,
+                                    std::span<const std::string> wanted) const {
+  for (const std::string& name : wanted) {
+    if (has(names, name)) continue;
+    const bool label = name == arguments_.label_column() && !has(texts_, name);
+    const bool flags = arguments_.script == Script::kClassification;
+    raise<DataError>("there is no column \"{}\", found {}{}", name,
+                     data::describe_columns(read, names),
+                     !flags  ? ""
+                     : label ? "; name the labels' column with --label_column_name"
+                             : "; name the texts' columns with --text_column_names");
+  }
 }
 
 // Columns that are not wanted are not read, so there is nothing to do for those to be removed.
@@ -167,8 +212,9 @@ void ExampleReader::check_removed(std::span<const std::string> names,
 }
 
 std::string ExampleReader::describe_columns() const {
-  return fmt::format("texts from \"{}\", labels from \"{}\"", fmt::join(texts_, "\", \""),
-                     arguments_.label_column());
+  return fmt::format("texts from \"{}\", labels from \"{}\"{}{}", fmt::join(texts_, "\", \""),
+                     arguments_.label_column(),
+                     left_out_.empty() ? "" : "; left out: ", fmt::join(left_out_, ", "));
 }
 
 RawExamples ExampleReader::read(std::span<const std::filesystem::path> files,
@@ -176,19 +222,27 @@ RawExamples ExampleReader::read(std::span<const std::filesystem::path> files,
                                 const std::optional<std::int64_t>& max_samples) {
   RawExamples raw;
   const data::RowOptions options{
-      .choose = [&](std::span<const std::string> names) { return choose(names, part != "test"); },
+      .choose =
+          [&](std::span<const std::string> names) {
+            const data::RowLoader first = [&](const data::RowOptions& of_one) {
+              return data::read_rows(files.first(1), of_one);
+            };
+            return choose(first, names, part != "test");
+          },
       .num_rows = rows};
   raw.rows = data::read_rows(files, options);
   raw.columns = texts_;
   for (const std::string& name : texts_) {
     const Column& column = *raw.rows.find(name);
-    if (column.kind == Column::Kind::kText || column.kind == Column::Kind::kOther) continue;
+    if (column.kind == Column::Kind::kText) continue;
+    if (column.kind == Column::Kind::kOther && !column.is_unreadable()) continue;
     raise<DataError>("{}: column \"{}\" has the type {}, expected text", raw.rows.place(0), name,
                      column.type);
   }
   if (const Column* labels = raw.rows.find(arguments_.label_column())) {
     raw.labels = *labels;
     if (raw.rows.untyped()) infer_type(raw.labels);
+    check_label_type(raw, part != "test");
   }
   raw.used.resize(raw.rows.size());
   std::iota(raw.used.begin(), raw.used.end(), 0u);

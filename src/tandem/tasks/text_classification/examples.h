@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/data/column_contents.h"
 #include "tandem/data/read_rows.h"
 #include "tandem/tasks/text_classification/classification_arguments.h"
 #include "tandem/tasks/text_classification/labels.h"
@@ -37,12 +38,17 @@ class ExampleReader {
   std::string describe_columns() const;
 
  private:
-  std::vector<std::string> choose(std::span<const std::string> names, bool label_needed);
-  std::vector<std::string> choose_texts(std::span<const std::string> names) const;
+  std::vector<std::string> choose(const data::RowLoader& read, std::span<const std::string> names,
+                                  bool label_needed);
+  std::vector<std::string> choose_texts(const data::RowLoader& read,
+                                        std::span<const std::string> names);
+  void require_columns(const data::RowLoader& read, std::span<const std::string> names,
+                       std::span<const std::string> wanted) const;
   void check_removed(std::span<const std::string> names, std::span<const std::string> wanted) const;
 
   const ClassificationArguments& arguments_;
   std::vector<std::string> texts_;
+  std::vector<std::string> left_out_;  // columns that come before them, each with the reason
 };
 
 // Texts and labels. Views belong to the object. Movable.

@@ -23,9 +23,11 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using tandem::testing::TemporaryFolder;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 fs::path task_goldens() { return tandem::testing::shared_data() / "golden" / "tasks"; }
 
@@ -256,7 +258,7 @@ TEST_F(Examples, SeveralLabelsPerText) {
 TEST_F(Examples, PairsAndJoinedColumns) {
   const auto texts = [&](std::string_view header) {
     ExampleReader reader(arguments_);
-    write_file(folder_ / "c.csv", std::string(header) + "\n1,2,3\n");
+    write_file(folder_ / "c.csv", std::string(header) + "\na,b,3\n");
     const std::vector<fs::path> files{folder_ / "c.csv"};
     return reader.read(files, std::nullopt, "test", std::nullopt).columns;
   };
@@ -270,6 +272,68 @@ TEST_F(Examples, PairsAndJoinedColumns) {
   EXPECT_THAT(set.first, ElementsAre("y | x", "z | "));
 }
 
+// pandas' to_csv() writes a column without a name, spreadsheets a comma too many; a number or date
+// is no text either.
+TEST_F(Examples, TextsAreNeverTakenFromColumnsWithoutNamesOrTexts) {
+  const auto texts = [&](std::string_view csv) {
+    ExampleReader reader(arguments_);
+    write_file(folder_ / "c.csv", csv);
+    const std::vector<fs::path> files{folder_ / "c.csv"};
+    const auto columns = reader.read(files, std::nullopt, "train", std::nullopt).columns;
+    return fmt::format("{} | {}", fmt::join(columns, "+"), reader.describe_columns());
+  };
+  EXPECT_THAT(texts(",sentence,label\n0,a,x\n1,b,y\n"),
+              AllOf(HasSubstr("sentence | "), HasSubstr("left out: \"\" (no name)")));
+  EXPECT_THAT(texts("sentence,label,\na,x,\nb,y,\n"), StartsWith("sentence | "));
+  EXPECT_THAT(texts("Unnamed: 0,sentence,label\nq,a,x\nr,b,y\n"), StartsWith("sentence | "));
+  EXPECT_THAT(texts("id,when,sentence,label\n1,2024-05-31,a,x\n,2024-06-01 10:00,b,y\n"),
+              AllOf(StartsWith("sentence | "), HasSubstr("\"id\" (numbers), \"when\" (dates)")));
+  EXPECT_THAT(texts("n,q,a,label\nNA,x,y,0\n3.5,z,w,1\n"), StartsWith("q+a | "));
+  EXPECT_THAT(texts("first,second,label\n1,2,0\n3,b 4,1\n"), StartsWith("second | "));
+  const std::vector<fs::path> none{folder_ / "none.csv"};
+  write_file(none.front(), ",id,when,label\n0,1,2024-05-31,x\n");
+  try {
+    ExampleReader(arguments_).read(none, std::nullopt, "train", std::nullopt);
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("found \"\" (no name), \"id\" (numbers), \"when\" (dates)"),
+                      HasSubstr("--text_column_names")));
+  }
+}
+
+class ReportedColumns : public tandem::testing::SharedDataTest {};
+
+TEST_F(ReportedColumns, OfCsvFiles) {
+  const fs::path folder = tandem::testing::shared_data() / "reported" / "F11_csv_index_column";
+  for (const char* name : {"train.csv", "trailing_comma.csv"}) {
+    const ClassificationArguments arguments;
+    ExampleReader reader(arguments);
+    const std::vector<fs::path> files{folder / name};
+    EXPECT_THAT(reader.read(files, std::nullopt, "train", std::nullopt).columns,
+                ElementsAre("sentence"));
+  }
+}
+
+TEST_F(ReportedColumns, LabelsOfTypesOfParquet) {
+  const fs::path folder = tandem::testing::shared_data() / "reported" / "F18_parquet_label_types";
+  ClassificationArguments arguments;
+  arguments.script = Script::kClassification;
+  const auto read = [&](const char* name) {
+    const std::vector<fs::path> files{folder / name};
+    return ExampleReader(arguments).read(files, std::nullopt, "train", std::nullopt);
+  };
+  const RawExamples halves = read("lab_f16.parquet");
+  EXPECT_EQ(halves.labels.kind, data::Column::Kind::kNumber);
+  EXPECT_FALSE(halves.labels.is_null(0));
+  try {
+    read("lab_dec.parquet");
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("column \"label\" has the type decimal, expected texts"));
+  }
+}
+
 TEST_F(Examples, WhatIsWrongIsNamed) {
   const std::string train = "sentence,label\na,0\nb,1\n";
   EXPECT_THAT(error_of(train, "sentence,label\nx,0\ny,7\n"),
@@ -281,7 +345,8 @@ TEST_F(Examples, WhatIsWrongIsNamed) {
               HasSubstr("row 1 (line 2): the label 0.5 is a number, but a class is needed: 0, 1"));
   EXPECT_THAT(error_of(train, "sentence,label\nx,-1\n"), HasSubstr("stands for no label"));
   EXPECT_THAT(error_of(train, "sentence,lable\nx,0\n"),
-              HasSubstr("there is no column \"label\", found \"sentence\", \"lable\""));
+              HasSubstr("there is no column \"label\", found \"sentence\" (texts), "
+                        "\"lable\" (numbers)"));
   EXPECT_THAT(error_of("sentence,label\na,0.5\nb,1\n", "sentence,label\nx,good\n"),
               HasSubstr("the label 'good' is no number, which regression needs"));
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/data/column_contents.h"
 
 namespace tandem::token_classification {
 namespace {
@@ -20,8 +21,8 @@ constexpr std::string_view kExample =
 void require_lists(const data::Rows& rows, const Column& column, std::string_view what) {
   if (column.kind == Kind::kList) {
     const Kind inner = column.children.front().kind;
-    const bool text = inner == Kind::kText || inner == Kind::kOther;  // kOther: nothing in any list
-    if (text || what == "tags") return;
+    const bool nothing = inner == Kind::kOther && !column.children.front().is_unreadable();
+    if (inner == Kind::kText || nothing || what == "tags") return;
     raise<DataError>("{}: column \"{}\" has lists of {}, expected lists of {} as texts",
                      rows.place(0), column.name, column.children.front().type, what);
   }
@@ -136,27 +137,31 @@ namespace {
 // The columns of a file by the rules of SentenceColumns.
 class ColumnChoice {
  public:
-  ColumnChoice(const SentenceColumns& wanted, bool require_tags)
-      : wanted_(wanted), require_tags_(require_tags) {}
+  // `load` reads the file that the choice is for.
+  ColumnChoice(const SentenceColumns& wanted, bool require_tags, data::RowLoader load)
+      : wanted_(wanted), require_tags_(require_tags), load_(std::move(load)) {}
 
   std::vector<std::string> operator()(std::span<const std::string> names) {
     const auto has = [&](std::string_view name) {
       return std::find(names.begin(), names.end(), name) != names.end();
     };
     if (names.empty()) raise<DataError>("there is no column in it, expected rows as {}", kExample);
-    words = wanted_.words.value_or(has("tokens") ? std::string("tokens") : names.front());
     const std::string usual = wanted_.task + "_tags";
     tags = wanted_.tags;
     if (!tags && has(usual)) tags = usual;
-    if (!tags && names.size() > 1 && names[1] != words) tags = names[1];
+    words = wanted_.words.value_or("tokens");
+    if (!wanted_.words && !has(words)) words = next_column(names, true).value_or(names.front());
+    if (!tags) tags = next_column(names, false);
     if (require_tags_ && !tags) {
       raise<DataError>(
           "there is no column of tags beside \"{}\": expected \"{}\", or its name in "
-          "--label_column_name",
-          words, usual);
+          "--label_column_name; found {}",
+          words, usual, data::describe_columns(load_, names));
     }
     if (!require_tags_ && tags && !has(*tags)) tags.reset();
+    require_column(names, words, "--text_column_name");
     if (!tags) return {words};
+    require_column(names, *tags, "--label_column_name");
     return {words, *tags};
   }
 
@@ -164,14 +169,36 @@ class ColumnChoice {
   std::optional<std::string> tags;
 
  private:
+  // The first column with a name and lists of texts (words), or of texts or numbers (tags); none
+  // such: the first with a name. Words and tags never share one.
+  std::optional<std::string> next_column(std::span<const std::string> names, bool of_words) const {
+    std::optional<std::string> first;
+    for (const std::string& name : names) {
+      if (data::is_nameless(name) || name == (of_words ? tags.value_or("") : words)) continue;
+      const data::ColumnContents contents = data::column_contents(load_, name);
+      const bool lists = contents.kind == data::ColumnContents::Kind::kLists;
+      if (lists && (!of_words || contents.list_of_texts)) return name;
+      if (!first) first = name;
+    }
+    return first;
+  }
+
+  void require_column(std::span<const std::string> names, const std::string& name,
+                      std::string_view flag) const {
+    if (std::find(names.begin(), names.end(), name) != names.end()) return;
+    raise<DataError>("there is no column \"{}\", found {}; name it with {}", name,
+                     data::describe_columns(load_, names), flag);
+  }
+
   const SentenceColumns& wanted_;
   const bool require_tags_;
+  const data::RowLoader load_;
 };
 
 template <class Read>
 SentenceSet read_chosen(const SentenceColumns& columns, const SentenceOptions& options,
-                        const Read& read) {
-  ColumnChoice choice(columns, options.require_tags);
+                        const Read& read, data::RowLoader load) {
+  ColumnChoice choice(columns, options.require_tags, std::move(load));
   data::Rows rows =
       read(data::RowOptions{.choose = std::ref(choice), .num_rows = options.num_rows});
   // Without tags the second column may be anything.
@@ -186,15 +213,18 @@ SentenceSet read_chosen(const SentenceColumns& columns, const SentenceOptions& o
 
 SentenceSet read_sentences(std::span<const std::filesystem::path> paths,
                            const SentenceColumns& columns, const SentenceOptions& options) {
-  return read_chosen(columns, options,
-                     [&](const data::RowOptions& rows) { return data::read_rows(paths, rows); });
+  const auto read = [&](std::span<const std::filesystem::path> files) {
+    return [files](const data::RowOptions& rows) { return data::read_rows(files, rows); };
+  };
+  return read_chosen(columns, options, read(paths), read(paths.first(1)));
 }
 
 SentenceSet read_sentences(std::string_view name, std::span<const std::byte> content,
                            const SentenceColumns& columns, const SentenceOptions& options) {
-  return read_chosen(columns, options, [&](const data::RowOptions& rows) {
+  const auto read = [&](const data::RowOptions& rows) {
     return data::read_rows(name, content, rows);
-  });
+  };
+  return read_chosen(columns, options, read, read);
 }
 
 }  // namespace tandem::token_classification
