@@ -200,11 +200,6 @@ Sums sums_of(const models::TensorView& tensor) {
   return sums;
 }
 
-bool is_float(models::DType dtype) {
-  return dtype == models::DType::kF32 || dtype == models::DType::kF16 ||
-         dtype == models::DType::kBF16;
-}
-
 // A number JSON can hold: NaN and infinities as text.
 ordered_json json_number(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(fmt::format("{}", value));
@@ -215,7 +210,7 @@ ordered_json describe_tensor(const models::TensorView& tensor) {
   line["name"] = tensor.name;
   line["dtype"] = std::string(models::to_string(tensor.dtype));
   line["shape"] = tensor.shape;
-  if (is_float(tensor.dtype)) {
+  if (models::is_float(tensor.dtype)) {
     const Sums sums = sums_of(tensor);
     line["sum"] = json_number(sums.sum);
     line["norm"] = json_number(std::sqrt(sums.squares));

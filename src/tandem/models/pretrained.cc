@@ -37,13 +37,13 @@ const nn::ParameterSpec* target_of(const nn::ParameterLayout& layout, std::strin
 }
 
 // Tensors that checkpoints of the family carry for other tasks: pooler, heads of pre-training, and
-// a buffer.
+// buffers, which are of any dtype.
 bool belongs_to_other_tasks(const Family& family, std::string_view name) {
   const auto begins_name = [&](std::string_view head) { return name.starts_with(head); };
   return std::any_of(family.pretraining_heads.begin(), family.pretraining_heads.end(),
                      begins_name) ||
          name.starts_with("pooler.") || name.find(".pooler.") != std::string_view::npos ||
-         name.ends_with("position_ids");
+         name.ends_with("position_ids") || name.ends_with("embeddings.token_type_ids");
 }
 
 void check_fits(const TensorView& tensor, const nn::ParameterSpec& parameter,
@@ -58,9 +58,9 @@ void check_fits(const TensorView& tensor, const nn::ParameterSpec& parameter,
                      tensor.name, shape_to_string(tensor.shape), shape_to_string(parameter.shape),
                      parameter.name, advice);
   }
-  if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 && tensor.dtype != DType::kBF16) {
-    raise<DataError>("{}: tensor '{}' is {}; expected F32, F16 or BF16", file.string(), tensor.name,
-                     to_string(tensor.dtype));
+  if (!is_float(tensor.dtype)) {
+    raise<DataError>("{}: tensor '{}' is {}; expected {}", file.string(), tensor.name,
+                     to_string(tensor.dtype), kFloatNames);
   }
 }
 

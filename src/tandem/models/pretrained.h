@@ -38,13 +38,13 @@ struct LoadOptions {
 };
 
 // Fills `weights` ([layout.size()] f32) from the weights of `model_dir` in any of the forms of
-// weight_files.h: model.safetensors or pytorch_model.bin, whole or in shards. Accepts F32, F16 and
-// BF16; names with or without the base prefix ("bert."); the old names gamma and beta. Parameters
-// that the file lacks are drawn from the seed as torch draws them (torch_random.h), from the
-// embeddings to the head; a lone missing head is Hugging Face's to 1e-8. Throws IoError, and
-// DataError for a directory without the file, an invalid file, another shape (the message names
-// the tensor and both shapes), a dtype that is no float, a parameter given twice, or a file without
-// any parameter of the model.
+// weight_files.h: model.safetensors or pytorch_model.bin, whole or in shards. Accepts F32, F16,
+// BF16 and F64; names with or without the base prefix ("bert."); the old names gamma and beta.
+// Parameters that the file lacks are drawn from the seed as torch draws them (torch_random.h), from
+// the embeddings to the head; a lone missing head is Hugging Face's to 1e-8. Throws IoError, and
+// DataError for a directory without the file, an invalid file, another shape (the message names the
+// tensor and both shapes), a dtype that is no float, a parameter given twice, or a file without any
+// parameter of the model.
 LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                            const nn::ParameterLayout& layout, std::span<float> weights,
                            const LoadOptions& options = {});

@@ -13,8 +13,10 @@
 #include "support/test_support.h"
 #include "tandem/core/bfloat16.h"
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/test_models.h"
+#include "tandem/models/torch_file.h"
 
 namespace tandem::models {
 namespace {
@@ -63,7 +65,10 @@ OwnedTensor make_tensor(const std::string& name, DType dtype, const std::vector<
     if (dtype == DType::kF32) append(value);
     if (dtype == DType::kBF16) append(to_bfloat16(value).bits);
     if (dtype == DType::kF16) append(half_bits(value));
+    if (dtype == DType::kF64) append(static_cast<double>(value));
     if (dtype == DType::kI64) append(static_cast<std::int64_t>(value));
+    if (dtype == DType::kI8 || dtype == DType::kF8E4M3) append(static_cast<std::int8_t>(value));
+    if (dtype == DType::kBool) append(value != 0);
   }
   return tensor;
 }
@@ -129,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(All, PretrainedTest,
                          [](const auto& test) { return std::string(test.param->class_prefix); });
 
 TEST_P(PretrainedTest, LoadsEveryDtype) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64}) {
     write(checkpoint(dtype, [](const std::string& name) { return name; }));
     const LoadReport report = load();
     EXPECT_TRUE(report.newly_initialized.empty());
@@ -137,6 +142,56 @@ TEST_P(PretrainedTest, LoadsEveryDtype) {
     EXPECT_TRUE(report.ignored.empty());
     EXPECT_EQ(report.file, folder_ / "model.safetensors");
     expect_loaded();
+  }
+}
+
+// model.double() saved with torch.save, whole and in shards.
+TEST_P(PretrainedTest, LoadsTorchFilesInDouble) {
+  const std::vector<OwnedTensor> tensors =
+      checkpoint(DType::kF64, [](const std::string& name) { return name; });
+  std::vector<TensorView> views;
+  for (const OwnedTensor& tensor : tensors)
+    views.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
+  write_torch_state_dict(folder_ / "pytorch_model.bin", views);
+  EXPECT_TRUE(load().newly_initialized.empty());
+  expect_loaded();
+
+  std::filesystem::remove(folder_ / "pytorch_model.bin");
+  std::string map;
+  for (const TensorView& view : views)
+    map += fmt::format("{}\"{}\": \"{}\"", map.empty() ? "" : ", ", view.name,
+                       &view == &views.front() ? "a.safetensors" : "b.safetensors");
+  write_safetensors(folder_ / "a.safetensors", std::span(views).first(1));
+  write_safetensors(folder_ / "b.safetensors", std::span(views).subspan(1));
+  write_file(folder_ / "model.safetensors.index.json",
+             fmt::format("{{\"weight_map\": {{{}}}}}", map));
+  EXPECT_TRUE(load().newly_initialized.empty());
+  expect_loaded();
+}
+
+TEST_P(PretrainedTest, BuffersMayHaveAnyDtypeAndParametersOnlyFloats) {
+  const auto same = [](const std::string& name) { return name; };
+  std::vector<OwnedTensor> tensors = checkpoint(DType::kF32, same);
+  tensors.push_back(make_tensor(prefix_ + "embeddings.position_ids", DType::kI64, {1, 2}, {0, 1}));
+  tensors.push_back(
+      make_tensor(prefix_ + "embeddings.token_type_ids", DType::kI64, {1, 2}, {0, 0}));
+  tensors.push_back(make_tensor("mask", DType::kBool, {2}, {0, 1}));
+  write(tensors);
+  const LoadReport report = load();
+  EXPECT_EQ(report.ignored.size(), 2u);
+  EXPECT_THAT(report.unused, ElementsAre("mask"));
+  expect_loaded();
+
+  for (const auto& [dtype, name] :
+       {std::pair{DType::kI8, "I8"}, {DType::kBool, "BOOL"}, {DType::kF8E4M3, "F8_E4M3"}}) {
+    tensors = checkpoint(DType::kF32, same);
+    for (OwnedTensor& tensor : tensors) {
+      if (tensor.name == "qa_outputs.bias") tensor = make_tensor(tensor.name, dtype, {2}, {1, 2});
+    }
+    write(tensors);
+    EXPECT_THAT([&] { load(); },
+                ThrowsMessage<DataError>(HasSubstr(
+                    fmt::format("'qa_outputs.bias' is {}; expected F32, F16, BF16 or F64", name))));
   }
 }
 
@@ -272,9 +327,8 @@ TEST_P(PretrainedTest, RefusesIntegersTwinsAndStrangers) {
       tensor = make_tensor(tensor.name, DType::kI64, {2}, {1, 2});
   }
   write(tensors);
-  EXPECT_THAT(
-      [&] { load(); },
-      ThrowsMessage<DataError>(HasSubstr("'qa_outputs.bias' is I64; expected F32, F16 or BF16")));
+  EXPECT_THAT([&] { load(); }, ThrowsMessage<DataError>(HasSubstr(
+                                   "'qa_outputs.bias' is I64; expected F32, F16, BF16 or F64")));
 
   tensors = checkpoint(DType::kF32, [](const std::string& name) { return name; });
   tensors.push_back(

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -143,6 +144,21 @@ TEST_F(SafetensorsTest, WidensHalfPrecision) {
 }
 
 constexpr std::string_view kEntry = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+
+// The bits of torch's Tensor.to(torch.float32): to nearest, ties to even, infinite beyond the
+// range.
+TEST_F(SafetensorsTest, RoundsDoublePrecision) {
+  const std::vector<double> stored = {1 + 0x1p-24, 1 + 3 * 0x1p-24, 1 + 0x1p-24 + 0x1p-40,
+                                      0.1,         -0x1p-149,       0x1p-150,
+                                      -0.0,        1e300,           NAN};
+  const std::vector<std::uint32_t> expected = {0x3f800000, 0x3f800002, 0x3f800001,
+                                               0x3dcccccd, 0x80000001, 0x00000000,
+                                               0x80000000, 0x7f800000, 0x7fc00000};
+  std::vector<float> values(stored.size());
+  copy_to_float({"t", DType::kF64, {stored.size()}, std::as_bytes(std::span(stored))}, values);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(values[i]), expected[i]) << stored[i];
+}
 
 TEST_F(SafetensorsTest, AcceptsTrailingSpacesInTheHeader) {
   EXPECT_EQ(SafetensorsFile(write(file_bytes(std::string(kEntry) + "   ", 8))).tensors().size(),

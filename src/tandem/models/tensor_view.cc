@@ -51,15 +51,20 @@ std::string shape_to_string(std::span<const std::size_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
+bool is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 ||
+         dtype == DType::kF64;
+}
+
 void copy_to_float(const TensorView& tensor, std::span<float> out) {
   if (tensor.size() != out.size()) {
     raise<InvalidArgument>("tensor '{}' has {} elements; expected {}", tensor.name, tensor.size(),
                            out.size());
   }
   const std::byte* source = tensor.bytes.data();
-  const auto widen = [&](auto to_f32) {  // source may be unaligned, hence memcpy
+  const auto convert = [&]<class Stored>(auto to_f32) {  // source may be unaligned, hence memcpy
     for (std::size_t i = 0; i < out.size(); ++i) {
-      std::uint16_t bits = 0;
+      Stored bits{};
       std::memcpy(&bits, source + i * sizeof(bits), sizeof(bits));
       out[i] = to_f32(bits);
     }
@@ -69,12 +74,14 @@ void copy_to_float(const TensorView& tensor, std::span<float> out) {
       if (!out.empty()) std::memcpy(out.data(), source, tensor.bytes.size());
       return;
     case DType::kF16:
-      return widen([](std::uint16_t bits) { return half_to_float(bits); });
+      return convert.operator()<std::uint16_t>([](auto bits) { return half_to_float(bits); });
     case DType::kBF16:
-      return widen([](std::uint16_t bits) { return to_float(bfloat16{bits}); });
+      return convert.operator()<std::uint16_t>([](auto bits) { return to_float(bfloat16{bits}); });
+    case DType::kF64:
+      return convert.operator()<double>([](double value) { return static_cast<float>(value); });
     default:
-      raise<InvalidArgument>("tensor '{}' is {}; expected F32, F16 or BF16", tensor.name,
-                             to_string(tensor.dtype));
+      raise<InvalidArgument>("tensor '{}' is {}; expected {}", tensor.name, to_string(tensor.dtype),
+                             kFloatNames);
   }
 }
 

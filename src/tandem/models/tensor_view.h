@@ -49,8 +49,12 @@ std::optional<std::size_t> byte_size(DType dtype, std::span<const std::size_t> s
 // "[384, 1536]"
 std::string shape_to_string(std::span<const std::size_t> shape);
 
-// Widens F32, F16 or BF16 into `out`. Throws InvalidArgument for another dtype or size; the caller
-// knows the file's name.
+// The dtypes that copy_to_float() reads, and their names for messages.
+bool is_float(DType dtype);
+inline constexpr std::string_view kFloatNames = "F32, F16, BF16 or F64";
+
+// Converts the values to f32: F16 and BF16 exactly, F64 rounded to nearest, as torch does. Throws
+// InvalidArgument for another dtype or size; the caller knows the file's name.
 void copy_to_float(const TensorView& tensor, std::span<float> out);
 
 // The type of a name such as "F32"; nothing for another name.

@@ -151,8 +151,8 @@ class ModuleReader {
   std::vector<float> floats(std::string_view suffix,
                             std::initializer_list<std::size_t> shape) const {
     const TensorView& found = shaped(suffix, shape);
-    if (found.dtype != DType::kF32 && found.dtype != DType::kF16 && found.dtype != DType::kBF16)
-      fail(suffix, models::to_string(found.dtype), "F32, F16 or BF16");
+    if (!models::is_float(found.dtype))
+      fail(suffix, models::to_string(found.dtype), models::kFloatNames);
     std::vector<float> values(found.size());
     models::copy_to_float(found, values);
     return values;
