@@ -26,11 +26,11 @@ constexpr PurposeRow kPurposes[] = {
     {Purpose::kTexts, "ForSequenceClassification", "text classification"},
     {Purpose::kTokens, "ForTokenClassification", "token classification"}};
 
-models::MakeHead head_for(Purpose purpose, std::size_t num_labels) {
+models::MakeHead head_for(Purpose purpose, const models::ModelConfig& config) {
   if (purpose == Purpose::kQuestions) return question_answering::make_span_head;
   return std::bind_front(
       purpose == Purpose::kTexts ? models::make_sequence_head : models::make_token_head,
-      num_labels);
+      label_names(config).size());
 }
 
 int thread_count(const Environment& environment) {
@@ -73,7 +73,8 @@ std::string_view name_of(Purpose purpose) {
 }
 
 std::vector<std::string> label_names(const models::ModelConfig& config) {
-  return config.labels.empty() ? std::vector<std::string>{"LABEL_0", "LABEL_1"} : config.labels;
+  const std::vector<std::string>& labels = config.usable_labels();
+  return labels.empty() ? std::vector<std::string>{"LABEL_0", "LABEL_1"} : labels;
 }
 
 FoundModel::FoundModel(const ModelOptions& options, const Environment& environment)
@@ -89,7 +90,7 @@ InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
                                        found.precision)),
       scratch_(threads_.num_threads()),
       tokenizer_(text::Tokenizer::load(found.location.tokenizer_directory)),
-      model_(found.config, head_for(purpose, label_names(found.config).size())),
+      model_(found.config, head_for(purpose, found.config)),
       weights_(model_.layout().size() * sizeof(float)) {
   if (tokenizer_.vocab_size() > model_.config().vocab_size) {
     raise<ConfigError>(

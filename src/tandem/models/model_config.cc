@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -11,6 +10,8 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
+#include "tandem/models/model_keys.h"
+#include "tandem/models/model_labels.h"
 
 namespace tandem::models {
 namespace {
@@ -164,71 +165,15 @@ const Family& parse_family(const Reader& reader, std::string_view where,
   raise<ConfigError>("{}: model_type is {}; tandem supports {}", where, model_type, names);
 }
 
-void check_encoder_only(const Reader& reader, std::string_view where) {
-  std::string position_embedding_type = "absolute";
-  reader.read("position_embedding_type", position_embedding_type);
-  if (position_embedding_type != "absolute") {
-    raise<ConfigError>("{}: position_embedding_type is {}; tandem supports absolute only", where,
-                       position_embedding_type);
-  }
-  for (const char* key : {"is_decoder", "add_cross_attention"}) {
-    bool value = false;
-    reader.read(key, value);
-    if (value) raise<ConfigError>("{}: {} is true; tandem supports encoders only", where, key);
-  }
+// transformers reads BERT's names of these three whatever the family calls them, and they win.
+void read_other_names(const Reader& reader, ModelConfig& config) {
+  reader.read("hidden_size", config.hidden_size);
+  reader.read("num_hidden_layers", config.num_hidden_layers);
+  reader.read("num_attention_heads", config.num_attention_heads);
 }
 
 constexpr std::array<std::string_view, 3> kProblemTypes = {
     "regression", "single_label_classification", "multi_label_classification"};
-
-// num_labels, which old files and people write instead of id2label.
-std::optional<std::size_t> read_num_labels(const Json& json, std::string_view where) {
-  constexpr std::size_t kMost = 1 << 20;
-  const auto found = json.find("num_labels");
-  if (found == json.end() || found->is_null()) return {};
-  if (!found->is_number_unsigned() || found->get<std::size_t>() < 1 ||
-      found->get<std::size_t>() > kMost) {
-    raise<ConfigError>("{}: num_labels is {}; expected a number from 1 to {}", where, found->dump(),
-                       kMost);
-  }
-  return found->get<std::size_t>();
-}
-
-// The names in id2label, by id; without it as many as num_labels says.
-std::vector<std::string> read_labels(const Json& json, std::string_view where) {
-  const std::optional<std::size_t> count = read_num_labels(json, where);
-  const auto found = json.find("id2label");
-  if (found == json.end() || found->is_null()) {
-    constexpr std::size_t kMostUnnamed = 1 << 14;  // a few bytes say how many
-    if (count > kMostUnnamed) {
-      raise<ConfigError>(
-          "{}: num_labels is {}; expected a number from 1 to {}, or a name for each in id2label",
-          where, *count, kMostUnnamed);
-    }
-    std::vector<std::string> labels;
-    for (std::size_t id = 0; id < count.value_or(0); ++id)
-      labels.push_back(fmt::format("LABEL_{}", id));
-    return labels;
-  }
-  if (!found->is_object()) {
-    raise<ConfigError>("{}: id2label is of type {}; expected an object with a name for each id",
-                       where, found->type_name());
-  }
-  std::vector<std::string> labels;
-  for (std::size_t id = 0; id < found->size(); ++id) {
-    const auto name = found->find(std::to_string(id));
-    if (name == found->end() || !name->is_string()) {
-      raise<ConfigError>("{}: id2label has {} entries, but no name for the id {}", where,
-                         found->size(), id);
-    }
-    labels.push_back(name->get<std::string>());
-  }
-  if (count && *count != labels.size()) {
-    raise<ConfigError>("{}: num_labels is {}, but id2label names {} labels; remove one of them",
-                       where, *count, labels.size());
-  }
-  return labels;
-}
 
 std::string read_problem_type(const Json& json, std::string_view where) {
   const auto found = json.find("problem_type");
@@ -238,19 +183,6 @@ std::string read_problem_type(const Json& json, std::string_view where) {
   }
   raise<ConfigError>("{}: problem_type is {}; expected null or one of {}", where, found->dump(),
                      fmt::join(kProblemTypes, ", "));
-}
-
-void write_labels(nlohmann::ordered_json& json, const std::vector<std::string>& labels) {
-  if (labels.empty()) return;
-  json.erase("num_labels");  // the maps say it
-  std::map<std::string, std::string> names;
-  std::map<std::string, std::size_t> ids;
-  for (std::size_t id = 0; id < labels.size(); ++id) {
-    names[std::to_string(id)] = labels[id];
-    ids[labels[id]] = id;
-  }
-  json["id2label"] = names;
-  json["label2id"] = ids;
 }
 
 void check_extent(const char* key, std::size_t value, std::string_view where) {
@@ -305,14 +237,23 @@ ModelConfig ModelConfig::parse(std::string_view text, std::string_view where,
   const Reader reader(json, where);
   ModelConfig config = defaults(parse_family(reader, where, known));
   config.source = text;
-  check_encoder_only(reader, where);
+  check_model_keys(json, *config.family, where, config.notes);
   for (const ConfigKey& key : config.family->keys) {
     std::visit([&](const auto field) { reader.read(key.name, config.*field); }, key.field);
   }
-  config.labels = read_labels(json, where);
+  read_other_names(reader, config);
+  ModelLabels labels = read_labels(json, where);
+  config.labels = std::move(labels.names);
+  config.label_error = std::move(labels.error);
+  if (!labels.note.empty()) config.notes.push_back(std::move(labels.note));
   config.problem_type = read_problem_type(json, where);
   config.validate(where);
   return config;
+}
+
+const std::vector<std::string>& ModelConfig::usable_labels() const {
+  if (labels.empty() && !label_error.empty()) throw ConfigError(label_error);
+  return labels;
 }
 
 ModelConfig ModelConfig::load(const std::filesystem::path& model_dir) {
@@ -385,6 +326,12 @@ void ModelConfig::validate(std::string_view where) const {
 
 std::string ModelConfig::to_json(std::string_view architecture) const {
   nlohmann::ordered_json json = parse_ordered_json(source);
+  for (auto field : {&ModelConfig::hidden_size, &ModelConfig::num_hidden_layers,
+                     &ModelConfig::num_attention_heads}) {
+    // A second name of the field, as transformers saves it.
+    if (has_key(*family, field) && key_of(*family, field) != std::string_view(key_of(kBert, field)))
+      json.erase(key_of(kBert, field));
+  }
   json["model_type"] = family->model_type;
   for (const ConfigKey& key : family->keys) {
     std::visit([&](const auto field) { write(json, key.name, this->*field); }, key.field);

@@ -39,12 +39,15 @@ struct ModelConfig {
   double layer_norm_eps = 1e-12;
   double initializer_range = 0.02;
   bool sinusoidal_pos_embds = false;  // DistilBERT: the position table is fixed
-  // What the head says, by id: id2label, or LABEL_0 … by num_labels. Empty: the file has neither.
+  // The names of the head's outputs, by id (model_labels.h). Empty: the file has none, or
+  // label_error says why they cannot be used.
   std::vector<std::string> labels;
+  std::string label_error;
   // "regression", "single_label_classification" or "multi_label_classification"; empty: not said.
   std::string problem_type;
-  std::string name_or_path;   // _name_or_path of a saved config, if not empty
-  std::string source = "{}";  // the JSON text it was read from: to_json() keeps its keys
+  std::string name_or_path;        // _name_or_path of a saved config, if not empty
+  std::string source = "{}";       // the JSON text it was read from: to_json() keeps its keys
+  std::vector<std::string> notes;  // what a user of the file should know, one line each
 
   // Whether a linear layer leads from the embeddings to the first layer (ELECTRA).
   bool has_projection() const { return embedding_width() != hidden_size; }
@@ -64,23 +67,26 @@ struct ModelConfig {
     return seq_classif_dropout.value_or(token_head_dropout_prob());
   }
 
+  // `labels` of a task that needs them. Throws ConfigError with label_error.
+  const std::vector<std::string>& usable_labels() const;
+
   // The family's defaults.
   static ModelConfig defaults(const Family& family);
 
   // Reads a config.json text; `where` names it in messages, `known` has the families that are
   // accepted. Throws ConfigError for broken JSON, a model_type of none of them, a value of the
   // wrong type or range, hidden_size not divisible by num_attention_heads, an unknown activation, a
-  // position_embedding_type other than "absolute", a decoder, an id2label that does not name the
-  // ids from 0 on or not as many as num_labels says.
+  // position_embedding_type other than "absolute", or a decoder. Labels that cannot be used are no
+  // error before usable_labels().
   static ModelConfig parse(std::string_view json, std::string_view where,
                            std::span<const Family* const> known = families());
   // parse() of <model_dir>/config.json. Throws IoError when it is not there.
   static ModelConfig load(const std::filesystem::path& model_dir);
 
-  // The config.json of a saved model: `source` with the current values, both maps of the labels if
-  // there are any, `architectures`
-  // [<architecture>], torch_dtype float32, and the transformers_version that it was read with or
-  // the newest whose form this is; sorted keys, 2-space indent, newline at the end.
+  // The config.json of a saved model: `source` with the current values, the maps of the labels if
+  // there are any (as they were read while they say the same), `architectures` [<architecture>],
+  // torch_dtype float32, and the transformers_version that it was read with or the newest whose
+  // form this is; sorted keys, 2-space indent, newline at the end.
   std::string to_json(std::string_view architecture) const;
   // Throws ConfigError as parse() does; for configs made in code.
   void validate(std::string_view where) const;

@@ -128,7 +128,7 @@ TEST(ModelConfig, ManyLabelsNeedNames) {
                               "config.json");
   };
   EXPECT_EQ(parse(16384).labels.size(), 16384u);
-  EXPECT_THAT([&] { parse(16385); },
+  EXPECT_THAT([&] { parse(16385).usable_labels(); },
               ThrowsMessage<ConfigError>(HasSubstr("num_labels is 16385; expected a number from 1 "
                                                    "to 16384, or a name for each in id2label")));
 }
@@ -167,6 +167,75 @@ TEST(ModelConfig, LabelsSurviveASaveAndALoad) {
   EXPECT_EQ(again.to_json("BertForSequenceClassification"), json);
 }
 
+// Expected values: transformers 4.57.6, AutoConfig.from_pretrained(…).id2label and num_labels. It
+// fails to name an output that has no entry; tandem calls it LABEL_<id>.
+TEST(ModelConfig, ReadsLabelsInEveryFormThatTransformersReads) {
+  using Names = std::vector<std::string>;
+  const auto labels = [](const std::string& keys) {
+    return ModelConfig::parse(R"({"model_type": "bert", )" + keys + "}", "config.json").labels;
+  };
+  EXPECT_EQ(labels(R"("id2label": {"0": 0, "1": 1})"), (Names{"0", "1"}));
+  EXPECT_EQ(labels(R"("id2label": {"0": -1, "1": 2.5})"), (Names{"-1", "2.5"}));
+  EXPECT_EQ(labels(R"("id2label": {"0": true, "1": false, "2": null})"),
+            (Names{"True", "False", "None"}));
+  EXPECT_EQ(labels(R"("id2label": {"1": "a", "2": "b", "3": "c"})"), (Names{"LABEL_0", "a", "b"}));
+  EXPECT_EQ(labels(R"("id2label": {"0": "a", "2": "b"})"), (Names{"a", "LABEL_1"}));
+  EXPECT_EQ(labels(R"("id2label": {"10": "k", "9": "j", "00": "a", " 1 ": "b", "+2": "c"})"),
+            (Names{"a", "b", "c", "LABEL_3", "LABEL_4"}));
+  EXPECT_EQ(labels(R"("id2label": {"0": "a", "1": "b", "2": "c"}, "num_labels": 2)"),
+            (Names{"a", "b", "c"}));
+  EXPECT_EQ(labels(R"("id2label": {"0": "a"}, "num_labels": "two")"), (Names{"a"}));
+  EXPECT_EQ(labels(R"("id2label": null, "num_labels": 2)"), (Names{"LABEL_0", "LABEL_1"}));
+
+  const auto both = ModelConfig::parse(
+      R"({"model_type": "bert", "id2label": {"0": "a", "1": "b", "2": "c"}, "num_labels": 2})",
+      "config.json");
+  EXPECT_THAT(both.notes, ::testing::ElementsAre(HasSubstr(
+                              "config.json: num_labels is 2, but id2label has 3 labels; id2label "
+                              "is used")));
+}
+
+// What run_glue.py writes for whole numbers is saved again as it was read.
+TEST(ModelConfig, SavesTheMapsOfLabelsAsTheyWereRead) {
+  for (const char* maps : {R"("id2label": {"0": 0, "1": 1}, "label2id": {"0": 0, "1": 1})",
+                           R"("id2label": {"1": "a", "2": "b"}, "label2id": {"a": 1, "b": 2})",
+                           R"("id2label": {"0": "a", "1": "a"}, "label2id": {"a": 0, "A": 7})",
+                           R"("id2label": {"0": true}, "label2id": {"true": 0})"}) {
+    const std::string text = fmt::format(R"({{"model_type": "bert", {}}})", maps);
+    const auto before = parse_json(text);
+    const auto after =
+        parse_json(ModelConfig::parse(text, "c").to_json("BertForSequenceClassification"));
+    EXPECT_EQ(after["id2label"], before["id2label"]) << maps;
+    EXPECT_EQ(after["label2id"], before["label2id"]) << maps;
+  }
+  ModelConfig other = ModelConfig::parse(
+      R"({"model_type": "bert", "id2label": {"0": 0, "1": 1}, "label2id": {"0": 0, "1": 1}})", "c");
+  other.labels = {"no", "yes"};
+  const auto saved = parse_json(other.to_json("X"));
+  EXPECT_EQ(saved["id2label"], parse_json(R"({"0": "no", "1": "yes"})"));
+  EXPECT_EQ(saved["label2id"], parse_json(R"({"no": 0, "yes": 1})"));
+}
+
+// A model for question answering has no use for them.
+TEST(ModelConfig, LabelsAreRefusedOnlyWhereTheyAreNeeded) {
+  const auto expect_unusable = [](const std::string& keys, const char* message) {
+    const auto config =
+        ModelConfig::parse(R"({"model_type": "bert", )" + keys + "}", "dir/config.json");
+    EXPECT_TRUE(config.labels.empty());
+    EXPECT_NE(config.to_json("BertForQuestionAnswering"), "");
+    EXPECT_THAT([&] { config.usable_labels(); },
+                ThrowsMessage<ConfigError>(
+                    ::testing::AllOf(HasSubstr("dir/config.json: "), HasSubstr(message))));
+  };
+  expect_unusable(R"("id2label": ["a", "b"])", "id2label is of type array; expected an object");
+  expect_unusable(R"("id2label": {"a": 0, "b": 1})", R"(id2label has the key "a"; expected whole)");
+  expect_unusable(R"("id2label": {"0": ["a"]})", R"(names the id 0 ["a"]; expected a string)");
+  expect_unusable(R"("id2label": {"": "a"})", R"(id2label has the key ""; expected whole)");
+  expect_unusable(R"("num_labels": 0)", "num_labels is 0; expected");
+  expect_unusable(R"("num_labels": "two")", R"(num_labels is "two"; expected a number)");
+  EXPECT_TRUE(ModelConfig::parse(R"({"model_type": "bert"})", "c").usable_labels().empty());
+}
+
 TEST(ModelConfig, RefusesWhatItCannotRun) {
   const auto expect_refused = [](const char* json, const char* message) {
     EXPECT_THAT([&] { ModelConfig::parse(json, "dir/config.json"); },
@@ -201,9 +270,9 @@ TEST(ModelConfig, RefusesWhatItCannotRun) {
   expect_refused(R"({"model_type": "bert", "hidden_act": "swish"})",
                  "activation 'swish' is not supported; expected one of gelu,");
   expect_refused(R"({"model_type": "bert", "position_embedding_type": "relative_key"})",
-                 "position_embedding_type is relative_key");
+                 "position_embedding_type is \"relative_key\"; expected \"absolute\"");
   expect_refused(R"({"model_type": "bert", "is_decoder": true})",
-                 "is_decoder is true; tandem supports encoders only");
+                 "is_decoder is true; expected false: tandem runs encoders only");
   expect_refused(R"({"model_type": "bert", "hidden_dropout_prob": 1.0})",
                  "hidden_dropout_prob is 1; expected a probability in [0, 1)");
   expect_refused(R"({"model_type": "bert", "layer_norm_eps": 0})", "layer_norm_eps is 0");
@@ -211,13 +280,6 @@ TEST(ModelConfig, RefusesWhatItCannotRun) {
                  R"(layer_norm_eps is "1e-12"; expected a number)");
   expect_refused(R"({"model_type": "bert", "vocab_size": 10, "pad_token_id": 10})",
                  "pad_token_id is 10; expected null or an id below vocab_size 10");
-  expect_refused(R"({"model_type": "bert", "id2label": ["a", "b"]})",
-                 "id2label is of type array; expected an object");
-  expect_refused(R"({"model_type": "bert", "id2label": {"0": "a", "1": "b"}, "num_labels": 3})",
-                 "num_labels is 3, but id2label names 2 labels");
-  expect_refused(R"({"model_type": "bert", "num_labels": 0})", "num_labels is 0; expected");
-  expect_refused(R"({"model_type": "bert", "id2label": {"0": "a", "2": "b"}})",
-                 "id2label has 2 entries, but no name for the id 1");
   expect_refused(R"({"model_type": "bert", "problem_type": "ranking"})",
                  "problem_type is \"ranking\"; expected null or one of regression, ");
   expect_refused(R"({"model_type": "distilbert", "sinusoidal_pos_embds": 1})",

@@ -205,7 +205,7 @@ tasks::Task& TextClassificationJob::make_task(models::ModelConfig config,
                                               const text::Tokenizer& tokenizer,
                                               const tasks::TaskSettings& settings) {
   ClassifierOptions classifier;
-  classifier.labels = choose_labels(config.labels);
+  classifier.labels = choose_labels(config.usable_labels());
   const LabelSet& labels = classifier.labels;
   if (labels.num_outputs() == 0) {
     raise<ConfigError>(

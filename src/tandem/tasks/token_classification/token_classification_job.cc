@@ -70,7 +70,7 @@ void TokenClassificationJob::read_examples(const tasks::Stages& stages,
 
 std::vector<std::string> TokenClassificationJob::choose_labels(
     const models::ModelConfig& config) const {
-  const std::vector<std::string>& of_model = config.labels;
+  const std::vector<std::string>& of_model = config.usable_labels();
   if (train_) return in_order_of_model(label_names(*train_), of_model);
   if (!tasks::are_default_names(of_model)) return of_model;
   raise<ConfigError>(
@@ -82,7 +82,7 @@ tasks::Task& TokenClassificationJob::make_task(models::ModelConfig config,
                                                const text::Tokenizer& tokenizer,
                                                const tasks::TaskSettings& settings) {
   std::vector<std::string> labels = choose_labels(config);
-  const std::vector<std::string>& of_model = config.labels;
+  const std::vector<std::string>& of_model = config.usable_labels();
   if (labels != of_model && !tasks::are_default_names(of_model)) {
     warnings_.push_back(
         fmt::format("the model was made for other tags than the data have: {}; "
