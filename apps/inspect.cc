@@ -59,7 +59,11 @@ struct ModelOptions {
 
   text::Tokenizer load_tokenizer(const Environment& environment,
                                  const text::TokenizerOptions& options = {}) const {
-    return text::Tokenizer::load(resolve(environment, {.tokenizer = true}), options);
+    text::Tokenizer tokenizer =
+        text::Tokenizer::load(resolve(environment, {.tokenizer = true}), options);
+    for (const std::string& note : tokenizer.notes())
+      fmt::print(stderr, "tandem: warning: {}\n", note);
+    return tokenizer;
   }
 };
 

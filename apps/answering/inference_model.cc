@@ -97,6 +97,8 @@ InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
         "the tokenizer has {} tokens but the model's vocab_size is {}: they do not belong together",
         tokenizer_.vocab_size(), model_.config().vocab_size);
   }
+  for (const auto* notes : {&tokenizer_.notes(), &found.config.notes})
+    warnings_.insert(warnings_.end(), notes->begin(), notes->end());
   touch(threads_, weights_);
   quant::LoadedModel loaded =
       quant::load_model(found.location.model.directory, model_.config(), model_.layout(),

@@ -62,6 +62,8 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
     const std::filesystem::path config_file = location.config_directory / "config.json";
     const auto config =
         models::ModelConfig::parse(read_file(config_file), config_file.native(), families);
+    for (const auto* notes : {&tokenizer->notes(), &config.notes})
+      for (const std::string& note : *notes) console.warning(note);
     prepare_for_int8(config, location.model.directory, arguments, training, console);
     task.read_examples(stages, files, console);
     tasks::Task& made = task.make_task(config, *tokenizer, task_settings(training));

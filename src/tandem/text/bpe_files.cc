@@ -194,7 +194,7 @@ void read_vocab_json(std::string_view text, const Path& path, TokenizerDefinitio
   read_vocabulary_object(vocabulary, path, d);
   find_byte_tokens(path, d);
   const Path merges_path = path.parent_path() / "merges.txt";
-  const auto merges = read_file_if_exists(merges_path);
+  const auto merges = read_text_if_exists(merges_path);
   if (!merges) {
     raise<DataError>("no '{}', which byte-level BPE needs beside vocab.json", merges_path.string());
   }
@@ -212,16 +212,41 @@ void read_vocab_json(std::string_view text, const Path& path, TokenizerDefinitio
   d.frame.second_type_id = 0;
 }
 
+namespace {
+
+void follow_file(const TokenizerDefinition& d, std::string_view what,
+                 std::vector<std::string>& notes) {
+  notes.push_back(fmt::format(
+      "tokenizer.json has {}; tandem follows it, as transformers 4 (transformers 5 builds {} anew)",
+      what, d.tokenizer_class));
+}
+
+// The general class: tokenizer.json alone counts, unless the caller asks for something else.
+void apply_to_exact(const Json& config, const Path& path, TokenizerDefinition& d) {
+  const bool file = d.bpe.add_prefix_space;
+  const bool configured = value_or(config, "add_prefix_space", false, path);
+  d.bpe.add_prefix_space = d.options.add_prefix_space.value_or(file);
+  if (d.options.add_prefix_space.has_value() || configured == file) return;
+  d.notes.push_back(fmt::format(
+      "'{}': add_prefix_space is {}, and {} in tokenizer.json, which tandem follows, as "
+      "transformers 5 (transformers 4 does not)",
+      path.string(), configured, file));
+}
+
+}  // namespace
+
 // RobertaTokenizerFast sets its two settings (with defaults for those that tokenizer_config.json
 // lacks) over the sections that it has read.
 void apply_bpe_config(const Json& config, const Path& path, TokenizerDefinition& d) {
-  const bool general = d.tokenizer_class == "PreTrainedTokenizerFast";
-  const bool told = d.options.add_prefix_space || !member(config, "add_prefix_space").is_null();
-  if (told || !general) {
-    d.bpe.add_prefix_space =
-        d.options.add_prefix_space.value_or(value_or(config, "add_prefix_space", false, path));
+  if (d.exact) return apply_to_exact(config, path, d);
+  d.bpe.add_prefix_space =
+      d.options.add_prefix_space.value_or(value_or(config, "add_prefix_space", false, path));
+  if (d.bpe.ignore_merges) follow_file(d, "ignore_merges = true", d.notes);
+  if (!d.bpe.use_regex) follow_file(d, "use_regex = false", d.notes);
+  if (!has_roberta_processing(d)) {
+    follow_file(d, "another post_processor than RobertaProcessing", d.notes);
+    return;
   }
-  if (general || !has_roberta_processing(d)) return;
   d.bpe.trim_offsets = value_or(config, "trim_offsets", true, path);
   d.bpe.trim_with_prefix_space = d.bpe.add_prefix_space;
 }

@@ -15,6 +15,7 @@ namespace tandem::text {
 struct Tokenizer::State {
   explicit State(TokenizerDefinition d)
       : definition(std::move(d)),
+        frame(definition.frame),
         model(definition.model_type->make(definition)),
         raw_tokens(select_added_tokens(definition.added_tokens, false)) {
     tokens = definition.vocabulary;
@@ -23,6 +24,7 @@ struct Tokenizer::State {
       if (id >= tokens.size()) tokens.resize(id + 1);
       tokens[id] = token.content;
     }
+    if (!definition.token_types) frame.second_type_id = 0;
   }
 
   // Throws DataError if `text` is not valid UTF-8.
@@ -31,6 +33,7 @@ struct Tokenizer::State {
   void append(std::string_view text, Encoding& encoding) const;
 
   TokenizerDefinition definition;
+  SequenceTemplate frame;  // of the definition, as the model gets it
   std::unique_ptr<TokenizerModel> model;
   AddedTokenMatcher raw_tokens;
   std::vector<std::string> tokens;  // [id]
@@ -105,8 +108,9 @@ void Tokenizer::encode_words(std::span<const std::string_view> words, Encoding& 
   }
 }
 
-const SequenceTemplate& Tokenizer::sequence_template() const { return state_->definition.frame; }
+const SequenceTemplate& Tokenizer::sequence_template() const { return state_->frame; }
 std::int32_t Tokenizer::unk_token_id() const { return state_->definition.unk_id; }
+const std::vector<std::string>& Tokenizer::notes() const { return state_->definition.notes; }
 std::size_t Tokenizer::vocab_size() const { return state_->tokens.size(); }
 
 std::string_view Tokenizer::token(std::int32_t id) const {

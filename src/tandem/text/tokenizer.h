@@ -73,8 +73,10 @@ class Tokenizer {
   // sentencepiece.bpe.model, with added_tokens.json; tokenizer_config.json and
   // special_tokens_map.json apply to all, and win where they contradict tokenizer.json, as in
   // Hugging Face. Throws DataError (with the file, what was found and what was expected) for a
-  // folder without a vocabulary, broken files, a model other than WordPiece, byte-level BPE and
-  // Unigram, a vocabulary without the special tokens, or padding_side "left".
+  // folder without a vocabulary, a tokenizer class whose rules are not known (tokenizer_class.h),
+  // a setting that would change the tokens and is not implemented (tokenizer_keys.h), broken files,
+  // a model other than WordPiece, byte-level BPE and Unigram, or a vocabulary without the special
+  // tokens.
   static Tokenizer load(const std::filesystem::path& directory,
                         const TokenizerOptions& options = {});
 
@@ -104,6 +106,10 @@ class Tokenizer {
   // The special tokens around one text and around a pair.
   const SequenceTemplate& sequence_template() const;
   std::int32_t unk_token_id() const;
+
+  // What a user of the files should know, one line each: unknown keys, and settings that versions
+  // of transformers read in different ways.
+  const std::vector<std::string>& notes() const;
 
   // Number of ids including added tokens: the least vocab_size of a model that uses this tokenizer.
   std::size_t vocab_size() const;

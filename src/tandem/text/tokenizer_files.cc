@@ -3,16 +3,20 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
 #include "tandem/text/json_text.h"
+#include "tandem/text/tokenizer_class.h"
 #include "tandem/text/tokenizer_json.h"
+#include "tandem/text/tokenizer_keys.h"
 #include "tandem/text/tokenizer_model.h"
 #include "tandem/text/utf8.h"
 
@@ -24,14 +28,6 @@ using Path = std::filesystem::path;
 
 // Members of tokenizer.json's model that its type reads itself.
 constexpr std::string_view kLargeMembers[] = {"vocab", "merges"};
-
-// The class that transformers takes for a model, when tokenizer_config.json names none.
-constexpr std::pair<std::string_view, std::string_view> kTokenizerClasses[] = {
-    {"bert", "BertTokenizer"},
-    {"distilbert", "DistilBertTokenizer"},
-    {"electra", "ElectraTokenizer"},
-    {"roberta", "RobertaTokenizer"},
-    {"xlm-roberta", "XLMRobertaTokenizer"}};
 
 AddedToken parse_added_token(const Json& json, const Path& path, bool special) {
   AddedToken token;
@@ -63,20 +59,17 @@ class DefinitionReader {
 
   TokenizerDefinition read() {
     d_.tokenizer_config = read_object_if_exists(config_path());
-    d_.special_tokens_map = read_object_if_exists(directory_ / "special_tokens_map.json");
-    check_padding_side();
+    d_.special_tokens_map = read_object_if_exists(map_path());
+    check_tokenizer_config(d_.tokenizer_config, config_path(), d_.notes);
+    check_special_tokens_map(d_.special_tokens_map, map_path(), d_.notes);
+    choose_class();
     read_special_token_names();
-    if (const auto text = read_file_if_exists(directory_ / "tokenizer.json")) {
+    if (const auto text = read_text_if_exists(directory_ / "tokenizer.json")) {
       read_tokenizer_json(*text);
     } else if (!read_vocabulary()) {
-      std::string expected = "tokenizer.json";
-      for (const TokenizerModelType& type : tokenizer_model_types())
-        expected += fmt::format(" or {}", type.vocabulary_file);
-      raise<DataError>(
-          "no tokenizer in '{}': expected {}; pass --tokenizer_name with a folder (or model name) "
-          "that has one",
-          directory_.string(), expected);
+      no_vocabulary();
     }
+    read_added_tokens_decoder();
     apply_config_settings();
     resolve_special_tokens();
     std::sort(d_.added_tokens.begin(), d_.added_tokens.end(),
@@ -86,14 +79,56 @@ class DefinitionReader {
 
  private:
   Path config_path() const { return directory_ / "tokenizer_config.json"; }
+  Path map_path() const { return directory_ / "special_tokens_map.json"; }
 
-  void check_padding_side() const {
-    const auto side =
-        value_or<std::string>(d_.tokenizer_config, "padding_side", "right", config_path());
-    if (side != "right") {
-      raise<DataError>("'{}': padding_side is \"{}\"; only \"right\" is supported",
-                       config_path().string(), side);
+  // The class that tokenizer_config.json names, else config.json, else that of the kind of model.
+  // None where the files name neither: then tokenizer.json decides, or the kind of vocabulary.
+  void choose_class() {
+    const Path model_path = directory_ / "config.json";
+    Path source = config_path();
+    named_class_ = value_or<std::string>(d_.tokenizer_config, "tokenizer_class", "", source);
+    Json model;
+    if (named_class_.empty()) {
+      source = model_path;
+      model = read_object_if_exists(source);
+      named_class_ = value_or<std::string>(model, "tokenizer_class", "", source);
     }
+    if (!named_class_.empty()) {
+      class_ = find_tokenizer_class(named_class_);
+      if (class_ == nullptr)
+        unknown_class(source, fmt::format("tokenizer_class is {}", named_class_));
+      return;
+    }
+    const auto type = value_or<std::string>(model, "model_type", "", model_path);
+    if (type.empty()) return;
+    class_ = tokenizer_class_of_model(type);
+    if (class_ == nullptr) unknown_class(model_path, fmt::format("model_type is {}", type));
+    named_class_ = class_->name;
+  }
+
+  [[noreturn]] void unknown_class(const Path& source, const std::string& found) const {
+    raise<DataError>(
+        "'{}': {}, a tokenizer whose rules tandem does not have; expected one of {}. If "
+        "tokenizer.json alone says how texts become tokens, set \"tokenizer_class\" in "
+        "tokenizer_config.json to PreTrainedTokenizerFast",
+        source.string(), found, fmt::join(tokenizer_class_names(), ", "));
+  }
+
+  [[noreturn]] void no_vocabulary() const {
+    std::string expected = "tokenizer.json";
+    for (const TokenizerModelType& type : tokenizer_model_types()) {
+      if (reads_vocabulary_of(type)) expected += fmt::format(" or {}", type.vocabulary_file);
+    }
+    raise<DataError>(
+        "no tokenizer in '{}': expected {}{}; pass --tokenizer_name with a folder (or model name) "
+        "that has one",
+        directory_.string(), expected,
+        class_ == nullptr ? "" : fmt::format(", for the class is {}", named_class_));
+  }
+
+  // Whether the class may take its vocabulary from the file of this type.
+  bool reads_vocabulary_of(const TokenizerModelType& type) const {
+    return class_ == nullptr || class_->model == type.name;
   }
 
   // As in Hugging Face, special_tokens_map.json counts only if tokenizer_config.json has no
@@ -103,8 +138,7 @@ class DefinitionReader {
     for (const auto& [key, name] : kSpecialTokens) {
       read_special_token(d_.tokenizer_config, key, config_path(), d_.*name);
       if (map_counts) {
-        read_special_token(d_.special_tokens_map, key, directory_ / "special_tokens_map.json",
-                           d_.*name);
+        read_special_token(d_.special_tokens_map, key, map_path(), d_.*name);
       }
     }
   }
@@ -162,6 +196,8 @@ class DefinitionReader {
     }
     choose_model_type(*model_type_of(model));
     d_.model_type->read_json({path_, model}, d_);
+    check_tokenizer_json(d_.tokenizer_json, d_.model_type->name, d_.tokenizer_config, path_,
+                         d_.notes);
     for (const Json& token : member(d_.tokenizer_json, "added_tokens")) {
       d_.added_tokens.push_back(parse_added_token(token, path_, false));
     }
@@ -189,13 +225,13 @@ class DefinitionReader {
   // A directory without tokenizer.json: the vocabulary in a file of its own.
   bool read_vocabulary() {
     for (const TokenizerModelType& type : tokenizer_model_types()) {
+      if (!reads_vocabulary_of(type)) continue;
       path_ = directory_ / type.vocabulary_file;
-      const auto vocabulary = read_file_if_exists(path_);
+      const auto vocabulary = read_text_if_exists(path_);
       if (!vocabulary) continue;
       choose_model_type(type);
       type.read_vocabulary(*vocabulary, path_, d_);
       read_added_tokens_json();
-      read_added_tokens_decoder();
       return true;
     }
     return false;
@@ -215,21 +251,29 @@ class DefinitionReader {
     }
   }
 
-  // {"103": {"content": "[MASK]", …}} in tokenizer_config.json; wins over added_tokens.json.
+  // {"103": {"content": "[MASK]", …}} in tokenizer_config.json; wins over added_tokens.json. Beside
+  // tokenizer.json only the flags count: ids are those of tokenizer.json.
   void read_added_tokens_decoder() {
     const Json& decoder = member(d_.tokenizer_config, "added_tokens_decoder");
+    const bool of_json = !d_.tokenizer_json.is_null();
     for (auto it = decoder.begin(); it != decoder.end(); ++it) {
       AddedToken token = parse_added_token(*it, config_path(), false);
-      token.id = std::atoi(it.key().c_str());
+      token.id = of_json ? kNoId : std::atoi(it.key().c_str());
       d_.added_tokens.push_back(std::move(token));
     }
     keep_last_of_each();
   }
 
-  // Of several added tokens with one text.
+  // Of several added tokens with one text; an id stays.
   void keep_last_of_each() {
     std::unordered_map<std::string_view, std::size_t> last;
-    for (std::size_t i = 0; i < d_.added_tokens.size(); ++i) last[d_.added_tokens[i].content] = i;
+    for (std::size_t i = 0; i < d_.added_tokens.size(); ++i) {
+      const auto [found, is_new] = last.try_emplace(d_.added_tokens[i].content, i);
+      if (is_new) continue;
+      AddedToken& token = d_.added_tokens[i];
+      if (token.id == kNoId) token.id = d_.added_tokens[found->second].id;
+      found->second = i;
+    }
     std::vector<AddedToken> kept;
     for (std::size_t i = 0; i < d_.added_tokens.size(); ++i) {
       if (last.at(d_.added_tokens[i].content) == i) kept.push_back(d_.added_tokens[i]);
@@ -239,33 +283,63 @@ class DefinitionReader {
 
   void apply_config_settings() {
     d_.model_max_length = read_model_max_length();
-    d_.tokenizer_class = read_tokenizer_class();
+    d_.exact = !d_.tokenizer_json.is_null() &&
+               (class_ == nullptr ? !has_class_settings() : class_->model.empty());
+    if (class_ != nullptr && !class_->model.empty() && class_->model != d_.model_type->name) {
+      d_.exact = true;
+      d_.notes.push_back(
+          fmt::format("'{}': the class {} is for {}, but tokenizer.json holds {}; tandem follows "
+                      "tokenizer.json, as transformers 4",
+                      path_.string(), named_class_, class_->model, d_.model_type->name));
+    }
+    d_.tokenizer_class = saved_class();
+    d_.token_types = gives_token_types();
     d_.model_type->apply_config(d_.tokenizer_config, config_path(), d_);
   }
 
+  // Without a class, these keys show that the files are of the usual one.
+  bool has_class_settings() const {
+    for (const char* key : {"do_lower_case", "strip_accents", "tokenize_chinese_chars",
+                            "add_prefix_space", "trim_offsets"}) {
+      if (!member(d_.tokenizer_config, key).is_null()) return true;
+    }
+    return false;
+  }
+
+  // transformers writes the name without "Fast" where it has the files of the class without it.
+  // The general class is written under the name that versions 4 and 5 know.
+  std::string saved_class() const {
+    if (class_ == nullptr)
+      return d_.exact ? "PreTrainedTokenizerFast" : std::string(d_.model_type->tokenizer_class);
+    if (class_->model.empty()) return "PreTrainedTokenizerFast";
+    return d_.model_type->name == "Unigram" ? named_class_ : std::string(class_->name);
+  }
+
+  // model_input_names, else what the class does.
+  bool gives_token_types() {
+    const Json& names = member(d_.tokenizer_config, "model_input_names");
+    if (names.is_array())
+      return std::find(names.begin(), names.end(), "token_type_ids") != names.end();
+    const TokenizerClass* usual =
+        class_ != nullptr ? class_ : find_tokenizer_class(d_.tokenizer_class);
+    const bool types = usual == nullptr || usual->token_types;
+    if (types && d_.exact && d_.frame.second_type_id == 1) {
+      d_.notes.push_back(
+          fmt::format("'{}': no model_input_names; the second text of a pair has the token type 1, "
+                      "as in transformers 4 (in 5 it has not)",
+                      config_path().string()));
+    }
+    return types;
+  }
+
   std::size_t read_model_max_length() const {
-    const double length = value_or(d_.tokenizer_config, "model_max_length", 1e30, config_path());
+    const double older = value_or(d_.tokenizer_config, "max_len", 1e30, config_path());
+    const double length = value_or(d_.tokenizer_config, "model_max_length", older, config_path());
     if (!(length >= 1)) {
       raise<DataError>("'{}': model_max_length is {}, expected at least 1", config_path().string(),
                        length);
     }
     return length < 1e15 ? static_cast<std::size_t>(length) : Tokenizer::kUnlimited;
-  }
-
-  // Named by tokenizer_config.json, else by the kind of model beside it.
-  std::string read_tokenizer_class() const {
-    const auto named =
-        value_or<std::string>(d_.tokenizer_config, "tokenizer_class", "", config_path());
-    if (named == "PreTrainedTokenizerFast") return named;
-    // transformers writes the name without "Fast" where it has the files of the class without it.
-    const bool shortened = named.ends_with("Fast") && d_.model_type->name != "Unigram";
-    if (!named.empty()) return shortened ? named.substr(0, named.size() - 4) : named;
-    const Json model = read_object_if_exists(directory_ / "config.json");
-    const auto type = value_or<std::string>(model, "model_type", "", directory_ / "config.json");
-    for (const auto& [model_type, tokenizer_class] : kTokenizerClasses) {
-      if (model_type == type) return std::string(tokenizer_class);
-    }
-    return std::string(d_.model_type->tokenizer_class);
   }
 
   // The special tokens are added tokens even where no file lists them as such.
@@ -274,6 +348,8 @@ class DefinitionReader {
     for (std::size_t id = 0; id < d_.vocabulary.size(); ++id) {
       if (!d_.vocabulary[id].empty()) ids[d_.vocabulary[id]] = static_cast<std::int32_t>(id);
     }
+    read_further_special_tokens();
+    number_added_tokens(ids);
     check_added_tokens(ids);
     for (const AddedToken& token : d_.added_tokens) ids[token.content] = token.id;
     d_.unk_id = require("unk_token", d_.unk_token, ids);
@@ -281,6 +357,45 @@ class DefinitionReader {
     d_.frame.pad_id = require("pad_token", d_.pad_token, ids);
     d_.frame.cls_id = require("cls_token", d_.cls_token, ids);
     for (const auto& [key, name] : kSpecialTokens) add_special_token(d_.*name, ids);
+  }
+
+  // additional_special_tokens (a list) and extra_special_tokens (a list, or names and tokens).
+  // Flags that they give win.
+  void read_further_special_tokens() {
+    std::unordered_set<std::string> known;
+    for (const AddedToken& token : d_.added_tokens) known.insert(token.content);
+    read_further(d_.tokenizer_config, config_path(), known);
+    if (member(d_.tokenizer_config, "added_tokens_decoder").is_null())
+      read_further(d_.special_tokens_map, map_path(), known);
+    keep_last_of_each();
+  }
+
+  void read_further(const Json& object, const Path& path, std::unordered_set<std::string>& known) {
+    for (const char* key :
+         {"additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"}) {
+      const Json& tokens = member(object, key);
+      if (!tokens.is_structured() && !tokens.is_null())
+        raise<DataError>("'{}': \"{}\" has the wrong type: {}", path.string(), key, tokens.dump());
+      for (const Json& entry : tokens) {
+        AddedToken token = parse_added_token(entry, path, true);
+        token.id = kNoId;
+        token.special = true;
+        const bool is_new = known.insert(token.content).second;
+        if (is_new || entry.is_object()) d_.added_tokens.push_back(std::move(token));
+      }
+    }
+  }
+
+  // Tokens without an id have that of the vocabulary, or the next free one.
+  void number_added_tokens(const std::unordered_map<std::string_view, std::int32_t>& ids) {
+    auto next = static_cast<std::int32_t>(d_.vocabulary.size());
+    for (const AddedToken& token : d_.added_tokens)
+      if (token.id < static_cast<std::int32_t>(kMostTokenIds)) next = std::max(next, token.id + 1);
+    for (AddedToken& token : d_.added_tokens) {
+      if (token.id != kNoId) continue;
+      const auto found = ids.find(token.content);
+      token.id = found != ids.end() ? found->second : next++;
+    }
   }
 
   void check_added_tokens(const std::unordered_map<std::string_view, std::int32_t>& ids) const {
@@ -313,28 +428,39 @@ class DefinitionReader {
     return found->second;
   }
 
+  // Flags that the two settings files give win, unless added_tokens_decoder has the tokens.
   void add_special_token(const std::string& name,
                          const std::unordered_map<std::string_view, std::int32_t>& ids) {
     const auto id = ids.find(name);
-    const bool known = std::any_of(d_.added_tokens.begin(), d_.added_tokens.end(),
-                                   [&](const AddedToken& token) { return token.content == name; });
-    if (known || id == ids.end()) return;
+    if (id == ids.end()) return;
+    const auto flags = special_flags_.find(name);
+    const bool flagged = flags != special_flags_.end() && flags->second;
+    const auto known = std::find_if(d_.added_tokens.begin(), d_.added_tokens.end(),
+                                    [&](const AddedToken& token) { return token.content == name; });
+    const bool is_known = known != d_.added_tokens.end();
+    if (is_known && !(flagged && member(d_.tokenizer_config, "added_tokens_decoder").is_null()))
+      return;
     AddedToken token;
     token.content = name;
     const bool is_mask = name == d_.mask_token;
     token.normalized = !is_mask && d_.model_type->special_tokens.normalized;
     token.lstrip = is_mask && d_.model_type->special_tokens.mask_takes_blanks;
-    if (const auto flags = special_flags_.find(name);
-        flags != special_flags_.end() && flags->second) {
-      token = *flags->second;
-    }
+    if (flagged) token = *flags->second;
     token.id = id->second;
     token.special = true;
-    d_.added_tokens.push_back(std::move(token));
+    if (is_known) {
+      *known = std::move(token);
+    } else {
+      d_.added_tokens.push_back(std::move(token));
+    }
   }
 
+  static constexpr std::int32_t kNoId = std::numeric_limits<std::int32_t>::min();
+
   const Path directory_;
-  Path path_;  // of the file with the vocabulary
+  Path path_;                              // of the file with the vocabulary
+  std::string named_class_;                // "" where no file names one
+  const TokenizerClass* class_ = nullptr;  // of that name
   TokenizerDefinition d_;
   // By name, from the two settings files; nothing where they tell the name alone.
   std::map<std::string, std::optional<AddedToken>> special_flags_;

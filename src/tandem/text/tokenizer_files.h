@@ -88,7 +88,11 @@ struct TokenizerDefinition {
   UnigramOptions unigram;                // of that model
   std::vector<AddedToken> added_tokens;  // by id; always holds the special tokens
   std::size_t model_max_length = Tokenizer::kUnlimited;
-  std::string tokenizer_class;
+  std::string tokenizer_class;  // to be saved
+  // Whether tokenizer.json alone says how texts become tokens; else the class sets some of it.
+  bool exact = false;
+  bool token_types = true;         // whether the second text of a pair has its own token type
+  std::vector<std::string> notes;  // what a user of the files should know, one line each
 
   // The files as they were read, to be written again with their unknown keys; null when absent.
   // tokenizer_json is without the vocabulary and the merges.

@@ -11,8 +11,14 @@ namespace tandem::text {
 
 namespace dom = simdjson::dom;
 
+std::optional<std::string> read_text_if_exists(const std::filesystem::path& path) {
+  auto text = read_file_if_exists(path);
+  if (text && text->starts_with("\xef\xbb\xbf")) text->erase(0, 3);
+  return text;
+}
+
 Json read_object_if_exists(const std::filesystem::path& path) {
-  const auto text = read_file_if_exists(path);
+  const auto text = read_text_if_exists(path);
   if (!text) return nullptr;
   if (const std::string error = describe_json_error(*text); !error.empty()) {
     raise<DataError>("'{}' is not JSON: {}", path.string(), error);

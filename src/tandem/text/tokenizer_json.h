@@ -4,6 +4,7 @@
 #include <simdjson.h>
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,10 @@ namespace tandem::text {
 
 // Keeps the order of keys.
 using Json = nlohmann::ordered_json;
+
+// A text file without the byte order mark that editors put in front; nothing when it does not
+// exist. In vocab.txt and merges.txt the mark would be part of the first token.
+std::optional<std::string> read_text_if_exists(const std::filesystem::path& path);
 
 // A small JSON file as an object; null when the file does not exist. Throws DataError.
 Json read_object_if_exists(const std::filesystem::path& path);

@@ -288,7 +288,7 @@ TEST_F(SmallTokenizer, Errors) {
   EXPECT_THAT(error_of("{}", "[CLS]\n[PAD]\n\xff"),
               HasSubstr("line 3, column 1 (byte 12): not UTF-8"));
   EXPECT_THAT(error_of(R"({"padding_side": "left"})"),
-              HasSubstr("padding_side is \"left\"; only \"right\" is supported"));
+              HasSubstr("padding_side is \"left\"; expected \"right\""));
   EXPECT_THAT(error_of(R"({"do_lower_case": "yes"})"),
               HasSubstr("\"do_lower_case\" has the wrong type"));
   EXPECT_THAT(error_of(R"({"model_max_length": 0})"), HasSubstr("model_max_length is 0"));
@@ -361,6 +361,9 @@ class TokenizerJson : public SmallTokenizer {
 
 TEST_F(TokenizerJson, ConfigurationWinsOverTheNormalizer) {
   write([](Json& json) { json["normalizer"]["lowercase"] = false; });
+  EXPECT_EQ(tokens(Tokenizer::load(folder_.path()), "Cat"), "Cat@0-3")
+      << "where no file names a class, tokenizer.json decides";
+  write_file(folder_ / "config.json", R"({"model_type": "bert"})");
   EXPECT_EQ(tokens(Tokenizer::load(folder_.path()), "Cat"), "cat@0-3")
       << "without a configuration BertTokenizerFast lower-cases";
   write_file(folder_ / "tokenizer_config.json", R"({"do_lower_case": false})");

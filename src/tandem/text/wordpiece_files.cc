@@ -62,6 +62,24 @@ void check_pre_tokenizer(const Path& path, const TokenizerDefinition& d) {
   expect_type(section, "pre_tokenizer", "BertPreTokenizer", path);
 }
 
+// transformers 5 builds the tokenizer of a class anew from its vocabulary and its settings.
+void note_what_versions_differ_in(TokenizerDefinition& d) {
+  const WordPieceOptions usual;
+  const auto note = [&](std::string_view what) {
+    d.notes.push_back(
+        fmt::format("tokenizer.json has {}; tandem follows it, as transformers 4 (transformers 5 "
+                    "builds {} anew)",
+                    what, d.tokenizer_class));
+  };
+  if (!d.wordpiece.normalizer.clean_text) note("clean_text = false");
+  if (d.wordpiece.max_input_chars_per_word != usual.max_input_chars_per_word)
+    note(fmt::format("max_input_chars_per_word = {}", d.wordpiece.max_input_chars_per_word));
+  if (d.wordpiece.continuing_subword_prefix != usual.continuing_subword_prefix)
+    note(fmt::format("continuing_subword_prefix = \"{}\"", d.wordpiece.continuing_subword_prefix));
+  if (d.frame.num_separators != 1 || d.frame.second_type_id != 1)
+    note("a post_processor that is not BERT's");
+}
+
 Json optional_json(std::optional<bool> value) { return value ? Json(*value) : Json(nullptr); }
 
 }  // namespace
@@ -96,12 +114,18 @@ void read_vocab_txt(std::string_view text, const Path& path, TokenizerDefinition
 // BertTokenizerFast sets its own three settings (with defaults for those that tokenizer_config.json
 // lacks) over the normalizer it has read.
 void apply_wordpiece_config(const Json& config, const Path& path, TokenizerDefinition& d) {
-  if (d.tokenizer_class == "PreTrainedTokenizerFast") return;  // keeps what tokenizer.json says
-  if (!d.tokenizer_json.is_null() && member(d.tokenizer_json, "normalizer").is_null()) return;
+  if (d.exact) return;  // keeps what tokenizer.json says
+  const bool read = !d.tokenizer_json.is_null();
+  if (read && member(d.tokenizer_json, "normalizer").is_null()) {
+    // transformers 4 does not read such a file, and 5 gives the class its own normalizer.
+    d.tokenizer_json["normalizer"] = {{"type", "BertNormalizer"}};
+    d.wordpiece.normalizer = NormalizerOptions{};
+  }
   NormalizerOptions& normalizer = d.wordpiece.normalizer;
   normalizer.lowercase = value_or(config, "do_lower_case", true, path);
   normalizer.handle_chinese_chars = value_or(config, "tokenize_chinese_chars", true, path);
   normalizer.strip_accents = optional_bool(config, "strip_accents", path);
+  if (read) note_what_versions_differ_in(d);
 }
 
 Json wordpiece_sections(const TokenizerDefinition& d) {

@@ -1,0 +1,59 @@
+#include "tandem/text/tokenizer_class.h"
+
+#include <utility>
+
+namespace tandem::text {
+namespace {
+
+// Classes that transformers 4.57 and 5 define as copies or other names of BERT's and RoBERTa's are
+// listed with them.
+constexpr TokenizerClass kClasses[] = {
+    {"PreTrainedTokenizerFast", "", true},
+    {"TokenizersBackend", "", false},  // the name of the one above in transformers 5
+    {"BertTokenizer", "WordPiece", true},
+    {"DistilBertTokenizer", "WordPiece", false},
+    {"ElectraTokenizer", "WordPiece", true},
+    {"ConvBertTokenizer", "WordPiece", true},
+    {"LayoutLMTokenizer", "WordPiece", true},
+    {"MobileBertTokenizer", "WordPiece", true},
+    {"SqueezeBertTokenizer", "WordPiece", true},
+    {"RobertaTokenizer", "BPE", false},
+    {"BartTokenizer", "BPE", false},
+    {"LongformerTokenizer", "BPE", false},
+    {"XLMRobertaTokenizer", "Unigram", false},
+};
+
+constexpr std::pair<std::string_view, std::string_view> kClassesOfModels[] = {
+    {"bert", "BertTokenizer"},
+    {"distilbert", "DistilBertTokenizer"},
+    {"electra", "ElectraTokenizer"},
+    {"roberta", "RobertaTokenizer"},
+    {"xlm-roberta", "XLMRobertaTokenizer"}};
+
+}  // namespace
+
+const TokenizerClass* find_tokenizer_class(std::string_view name) {
+  constexpr std::string_view kFast = "Fast";
+  for (const TokenizerClass& entry : kClasses) {
+    if (name == entry.name || (!entry.model.empty() && name.ends_with(kFast) &&
+                               name.substr(0, name.size() - kFast.size()) == entry.name)) {
+      return &entry;
+    }
+  }
+  return nullptr;
+}
+
+const TokenizerClass* tokenizer_class_of_model(std::string_view model_type) {
+  for (const auto& [type, name] : kClassesOfModels) {
+    if (type == model_type) return find_tokenizer_class(name);
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> tokenizer_class_names() {
+  std::vector<std::string_view> names;
+  for (const TokenizerClass& entry : kClasses) names.push_back(entry.name);
+  return names;
+}
+
+}  // namespace tandem::text

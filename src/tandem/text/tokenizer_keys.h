@@ -1,0 +1,33 @@
+// Every key of the files of a tokenizer, and what tandem does with it; docs/model_keys.md lists
+// the same rows. Internal to text.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/core/json.h"
+#include "tandem/core/known_keys.h"
+
+namespace tandem::text {
+
+std::span<const KnownKey> tokenizer_config_keys();
+std::span<const KnownKey> special_tokens_map_keys();
+// The scope is "file" for the sections of tokenizer.json, a section's name, or a component's type.
+std::span<const KnownKey> tokenizer_json_keys();
+
+// Check a file that was read. Each throws DataError for a refused value and appends a note for
+// unknown keys. `json` may be null.
+void check_tokenizer_config(const nlohmann::ordered_json& json, const std::filesystem::path& path,
+                            std::vector<std::string>& notes);
+void check_special_tokens_map(const nlohmann::ordered_json& json, const std::filesystem::path& path,
+                              std::vector<std::string>& notes);
+// `model` is the type of the model, which old files do not name; `config` is
+// tokenizer_config.json, whose sides of truncation and padding win.
+void check_tokenizer_json(const nlohmann::ordered_json& json, std::string_view model,
+                          const nlohmann::ordered_json& config, const std::filesystem::path& path,
+                          std::vector<std::string>& notes);
+
+}  // namespace tandem::text
