@@ -72,6 +72,10 @@ int mpirun(const Invocation& invocation) {
     fmt::print("{}", help_text(description(), fold_columns(STDOUT_FILENO)));
     return 0;
   }
+  if (!words.empty() && (words.front() == "--version" || words.front() == "-version")) {
+    fmt::print("tandem mpirun {}, with Hydra's command line\n", TANDEM_VERSION);
+    return 0;
+  }
   std::signal(SIGPIPE, SIG_IGN);
   if (words == std::vector<std::string>{kHelper}) return help_mpirun();
   launch::MpirunParts parts;

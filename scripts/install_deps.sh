@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that tandem needs and that are missing; says which; asks nothing.
 #   scripts/install_deps.sh           what building, the demo and the tests need
-#   scripts/install_deps.sh --tests   and a headless browser for the tests of pages, clang-format for the check of the sources'
+#   scripts/install_deps.sh --tests   and Open MPI, a headless browser for the tests of pages, clang-format for the check of the sources'
 #                                     form, and an ssh server for the tests of several hosts, where installing it starts no service,
 #                                     and podman for the test of the image
 #   scripts/install_deps.sh --dev     and clang, clang-format-14, clang-tidy, ccache for work on tandem itself
@@ -20,12 +20,12 @@ libraries=(
 packages=(
   g++ cmake ninja-build pkg-config                                    # the build
   "${libraries[@]}"
-  mpich                                                               # mpirun.mpich, mpiexec.hydra: starts several ranks
-  libfabric-dev libmpich-dev libopenmpi-dev openmpi-bin libgloo-dev   # transport plugins and their tests
+  mpich                                                               # mpirun, mpiexec.hydra: starts several ranks
+  libfabric-dev libmpich-dev libgloo-dev                              # transport plugins and their tests
   python3 python3-venv python3-pip git                                # checks of the sources, packages for comparison
 )
 if [ "${1:-}" = --tests ]; then
-  packages+=(iproute2 chromium-headless-shell groff-base zsh fish dpkg-dev clang-format-14 codespell podman runc mmdebstrap bindfs libfuse3-dev libnfs-dev etcd-client)
+  packages+=(openmpi-bin libopenmpi-dev iproute2 chromium-headless-shell groff-base zsh fish dpkg-dev clang-format-14 codespell podman runc mmdebstrap bindfs libfuse3-dev libnfs-dev etcd-client)
   # A package manager under systemd would start servers, one that lets people in among them. Nobody asked for that: there the tests
   # say what is missing. In a container the package is just a program.
   [ -d /run/systemd/system ] || packages+=(openssh-server openssh-client nfs-ganesha nfs-ganesha-vfs etcd-server)
@@ -46,18 +46,36 @@ if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
   exit 1
 fi
 
+# The alternatives system makes `mpirun` Open MPI's wherever both are installed, and Open MPI does not take the guides' line
+# (mpirun -f hostfile -ppn 2 -genv …).
+mpirun_is() { [[ "$(readlink -f "$(command -v mpirun)")" = *"$1"* ]]; }
+keep_mpirun_of_hydra() {
+  if [ "$had_open_mpi" = no ] && mpirun_is openmpi; then
+    # Open MPI has come with the packages above: `mpirun` stays what it was, or would be without it.
+    "${as_root[@]}" update-alternatives --set mpirun "$(command -v mpirun.mpich)" > /dev/null || true
+  fi
+  # A choice of this machine's users is theirs.
+  if mpirun_is openmpi; then
+    echo "install_deps: mpirun is Open MPI's here, which does not take -f, -ppn and -genv: write mpiexec.hydra in its place, or" \
+      "choose MPICH's with: update-alternatives --set mpirun $(command -v mpirun.mpich)"
+  fi
+}
+
 is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2> /dev/null)" = installed ]; }
 
+had_open_mpi=no
+is_installed openmpi-bin && had_open_mpi=yes
+as_root=()
 missing=()
 for package in "${packages[@]}"; do
   is_installed "$package" || missing+=("$package")
 done
 if [ ${#missing[@]} -eq 0 ]; then
+  keep_mpirun_of_hydra
   echo "install_deps: all ${#packages[@]} packages are there"
   exit 0
 fi
 
-as_root=()
 if [ "$(id -u)" != 0 ]; then
   if ! command -v sudo > /dev/null; then
     echo "install_deps: needs root or sudo to install: ${missing[*]}" >&2
@@ -74,4 +92,5 @@ if ! apt update || ! apt install -y --no-install-recommends "${missing[@]}" > /d
   echo "install_deps: apt could not install ${missing[*]}: is the package archive reachable?" >&2
   exit 1
 fi
+keep_mpirun_of_hydra
 echo "install_deps: installed ${#missing[@]} packages"

@@ -28,12 +28,23 @@ class Doctor : public ::testing::Test {
     write_file(folder_ / "hostfile", text);
     return (folder_ / "hostfile").native();
   }
-  static testing::ProcessResult doctor(std::vector<std::string> words,
-                                       std::map<std::string, std::string> environment = {}) {
+  testing::ProcessResult doctor(std::vector<std::string> words,
+                                std::map<std::string, std::string> environment = {}) const {
     words.insert(words.begin(),
                  {(fs::path(TANDEM_BINARY_DIR) / "bin" / "tandem").native(), "doctor"});
     environment.try_emplace("OMP_NUM_THREADS", "1");
+    if (!environment.contains("PATH"))
+      environment["PATH"] = path_with_mpirun("HYDRA build details:");
     return testing::run(words, environment);
+  }
+  // The value of PATH with a program `mpirun` in front that says `version`; which MPI this machine
+  // has does not matter then.
+  std::string path_with_mpirun(const std::string& version) const {
+    const fs::path program = folder_ / "bin" / "mpirun";
+    fs::create_directories(program.parent_path());
+    write_file(program, "#!/bin/sh\necho '" + version + "'\n");
+    fs::permissions(program, fs::perms::owner_all);
+    return program.parent_path().native() + ":/usr/bin:/bin";
   }
   testing::TemporaryFolder folder_;
 };
@@ -82,6 +93,34 @@ TEST_F(Doctor, AHealthyMachinePasses) {
   }
   EXPECT_THAT(result.out, EndsWith("tandem doctor: no problems found\n"));
   EXPECT_FALSE(fs::exists(folder_ / "not"));  // it looks, it makes nothing
+}
+
+// The guides' line fails with an mpirun that is not Hydra's, so the verdict counts it.
+TEST_F(Doctor, AnMpirunThatIsNotHydrasIsAProblem) {
+  for (const char* const version : {"mpirun (Open MPI) 4.1.4", "mpirun (IBM Spectrum MPI) 10.3.1",
+                                    "HPE MPT 2.25 01/20/21 03:57:28"}) {
+    const auto result = doctor({}, {{"PATH", path_with_mpirun(version)}});
+    EXPECT_EQ(result.exit_code, 1) << version;
+    EXPECT_THAT(
+        result.out,
+        AllOf(HasSubstr(std::string("problem: launcher: mpirun is '") + version),
+              HasSubstr("`tandem mpirun` in its place"), EndsWith("tandem doctor: 1 problem\n")));
+  }
+  for (const char* const version :
+       {"HYDRA build details:\n    Version:                                 4.0.2",
+        "Intel(R) MPI Library for Linux* OS, Version 2021.19 Build 20260101",
+        "tandem mpirun 0.1, with Hydra'\\''s command line"}) {
+    const auto result = doctor({}, {{"PATH", path_with_mpirun(version)}});
+    EXPECT_EQ(result.exit_code, 0) << version << result.out;
+  }
+}
+
+// `tandem mpirun` is an mpirun that doctor knows.
+TEST_F(Doctor, TandemsMpirunTakesTheGuidesLine) {
+  const auto version = testing::run(
+      {(fs::path(TANDEM_BINARY_DIR) / "bin" / "tandem").native(), "mpirun", "--version"});
+  EXPECT_EQ(version.exit_code, 0) << version.err;
+  EXPECT_THAT(version.out, AllOf(HasSubstr("tandem mpirun "), HasSubstr("Hydra")));
 }
 
 TEST_F(Doctor, EveryProblemHasAFix) {

@@ -23,6 +23,13 @@ constexpr Launcher kLaunchers[] = {{"mpirun", "mpich"},
                                    {"torchrun", "torch from PyPI"},
                                    {"srun", "slurm-client"}};
 
+// Launchers that take the guides' line: Hydra of MPICH, MVAPICH and Intel MPI, and `tandem mpirun`
+// under that name.
+bool takes_guides_line(const std::string& version) {
+  return version.find("Hydra") != std::string::npos || version.find("HYDRA") != std::string::npos ||
+         version.find("Intel") != std::string::npos;
+}
+
 // A library that a plugin loads at run time; any of the names will do.
 struct Library {
   const char* what;
@@ -43,8 +50,16 @@ std::string version_of(const std::string& output) {
   return text;
 }
 
+// What to type where `mpirun` is another program's.
+std::string instead_of_mpirun(bool hydra) {
+  if (!hydra) return "write `tandem mpirun` in its place, which needs no MPI, or apt install mpich";
+  return "write mpiexec.hydra or `tandem mpirun` in its place, or make MPICH's the default: "
+         "update-alternatives --set mpirun /usr/bin/mpirun.mpich";
+}
+
 void check_launchers(bool several_hosts, Report& report) {
   bool hydra = false;
+  std::string mpirun;
   for (const Launcher& launcher : kLaunchers) {
     const ProgramOutput found = run_program({launcher.program, "--version"}, kPatience);
     if (!found.started || !found.in_time || found.exit_code != 0) {
@@ -54,18 +69,22 @@ void check_launchers(bool several_hosts, Report& report) {
     }
     const std::string version = version_of(found.out + found.err);
     report.fact("launcher", fmt::format("{}: {}", launcher.program, version));
-    const bool open_mpi = version.find("Open MPI") != std::string::npos;
-    hydra = hydra || version.find("Hydra") != std::string::npos ||
-            version.find("Intel") != std::string::npos;
-    if (open_mpi && std::string_view(launcher.program) == "mpirun") {
-      report.note("launcher",
-                  "this mpirun is Open MPI's, which does not know -f, -ppn and -genv: "
-                  "write mpiexec.hydra for the guides' line");
-    }
+    hydra = hydra || takes_guides_line(version);
+    if (std::string_view(launcher.program) == "mpirun") mpirun = version;
   }
-  if (several_hosts && !hydra) {
-    report.problem("launcher", "no Hydra (mpirun of MPICH or Intel MPI) that knows -f hostfile",
-                   "apt install mpich");
+  if (!mpirun.empty() && !takes_guides_line(mpirun)) {
+    return report.problem(
+        "launcher",
+        fmt::format("mpirun is '{}', which does not take -f, -ppn and -genv of the "
+                    "guides' line",
+                    mpirun),
+        instead_of_mpirun(hydra));
+  }
+  if (mpirun.empty() && several_hosts) {
+    report.problem("launcher", "no mpirun, which the guides' line begins with",
+                   instead_of_mpirun(hydra));
+  } else if (mpirun.empty()) {
+    report.note("launcher", "no mpirun: the guides' line works with `tandem mpirun` in its place");
   }
 }
 

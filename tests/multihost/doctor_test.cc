@@ -2,6 +2,8 @@
 // not.
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+
 #include "multihost/hosts.h"
 #include "support/test_support.h"
 #include "tandem/core/file.h"
@@ -30,7 +32,13 @@ class DoctorOnHosts : public ::testing::Test {
                                       "--output_dir",
                                       folder_.path().native()};
     words.insert(words.end(), more.begin(), more.end());
-    return run(hosts_->node0.inside(words), {{"OMP_NUM_THREADS", "1"}});
+    // Whichever MPI has this machine's `mpirun`.
+    fs::create_directories(folder_ / "bin");
+    write_file(folder_ / "bin" / "mpirun", "#!/bin/sh\necho HYDRA build details:\n");
+    fs::permissions(folder_ / "bin" / "mpirun", fs::perms::owner_all);
+    return run(hosts_->node0.inside(words),
+               {{"OMP_NUM_THREADS", "1"},
+                {"PATH", (folder_ / "bin").native() + ":" + std::getenv("PATH")}});
   }
 
   TemporaryFolder folder_;
