@@ -227,7 +227,8 @@ int run_job(const JobCommand& command, const Invocation& invocation, bool& meets
           stand_in_for_rank(command.name, invocation, request.arguments.training, voice))
     return *code;
   StopSignals signals(voice);
-  std::signal(SIGUSR1, handle_record_request);
+  // Launchers pass both on; neither may end a rank.
+  for (const int number : {SIGUSR1, SIGUSR2}) std::signal(number, handle_record_request);
   std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training
   const job::World world = join_world(environment, request.arguments.training, voice, meets);
   const LostMappings lost([&](const std::string& message) {

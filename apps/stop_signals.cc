@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <utility>
 
 namespace tandem::apps {
@@ -13,8 +15,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr int kNumbers[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+constexpr std::int64_t kOneRequestNs = 250'000'000;
+
 // A signal handler reaches nothing but these.
-std::atomic<int> g_signal{0};          // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+std::atomic<int> g_signal{0};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+std::atomic<std::int64_t> g_first_ns{
+    0};                                // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 std::atomic<bool> g_requested{false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 std::atomic<bool> g_json{false};       // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 constinit const std::atomic<bool> kNever{false};
@@ -24,10 +31,21 @@ constexpr milliseconds kLook{20};
 // How long a computation may take to notice.
 constexpr milliseconds kPatience{600};
 
+// Safe in a handler.
+std::int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
 void handle(int number) {
-  const int earlier = g_signal.exchange(number);
-  g_requested.store(true);
-  if (earlier == 0) return;
+  int earlier = 0;
+  if (g_signal.compare_exchange_strong(earlier, number)) {
+    g_first_ns.store(now_ns());
+    g_requested.store(true);
+    return;
+  }
+  if (now_ns() - g_first_ns.load() < kOneRequestNs) return;
   constexpr std::string_view kText = "tandem: ended by a second signal\n";
   // A handler cannot tell the time.
   constexpr std::string_view kJson =
@@ -42,7 +60,11 @@ void install(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
-  for (const int number : {SIGTERM, SIGINT}) ::sigaction(number, &action, nullptr);
+  for (const int number : kNumbers) {
+    struct sigaction before {};
+    const bool ignored = ::sigaction(number, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
+    if (number != SIGHUP || !ignored) ::sigaction(number, &action, nullptr);
+  }
 }
 
 }  // namespace
@@ -65,9 +87,23 @@ StopSignals::~StopSignals() {
 
 const std::atomic<bool>& StopSignals::requested() const { return g_requested; }
 
-std::string_view StopSignals::name() { return g_signal.load() == SIGINT ? "SIGINT" : "SIGTERM"; }
+std::string_view StopSignals::name() {
+  switch (g_signal.load()) {
+    case SIGINT:
+      return "SIGINT";
+    case SIGHUP:
+      return "SIGHUP";
+    case SIGQUIT:
+      return "SIGQUIT";
+    default:
+      return "SIGTERM";
+  }
+}
 
-int StopSignals::exit_code() { return 128 + (g_signal.load() == SIGINT ? SIGINT : SIGTERM); }
+int StopSignals::exit_code() {
+  const int number = g_signal.load();
+  return 128 + (number == 0 ? SIGTERM : number);
+}
 
 // A job that is already ending has this long, counted from the signal or the end of training.
 void StopSignals::watch() {

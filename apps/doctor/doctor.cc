@@ -57,7 +57,9 @@ int run_doctor(const Invocation& invocation) {
   if (!parse_options(invocation.words, options)) return 0;
   const Environment& environment = invocation.environment;
   doctor::Hosts hosts;
-  if (!options.hostfile.empty()) hosts.entries = launch::read_hostfile(options.hostfile);
+  if (!options.hostfile.empty()) {
+    hosts.entries = launch::each_host_once(launch::read_hostfile(options.hostfile));
+  }
   hosts.port = options.port != 0
                    ? options.port
                    : static_cast<int>(environment.get_int("MASTER_PORT", 1, 65535).value_or(0));

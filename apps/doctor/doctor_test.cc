@@ -64,16 +64,37 @@ TEST_F(Doctor, ReadsTheFormsOfHostFiles) {
   EXPECT_EQ(entries[4].ranks, 5);
 }
 
+// A host on several lines, as PBS and SGE write it, is one host with all of its slots.
+TEST_F(Doctor, HostsOnSeveralLinesAreCheckedOnce) {
+  const auto result =
+      doctor({"--hostfile", hostfile("localhost\n127.0.0.1\nlocalhost\n"), "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("2 ranks, this host"));
+  const auto first = result.out.find("host localhost");
+  EXPECT_EQ(result.out.find("host localhost", first + 1), std::string::npos);
+}
+
 TEST_F(Doctor, BadHostFilesAreNamedWithTheirLine) {
   for (const auto& [text, expected] : std::vector<std::pair<std::string, std::string>>{
-           {"node0\nnode1:two\n", "hostfile:2: 'node1:two' is no line of a host file"},
+           {"node0\nnode1:two\n",
+            "hostfile:2: 'node1:two' is not the name of a host; expected one host a line"},
            {"node0:0\n", "hostfile:1:"},
            {"node0 node1\n", "hostfile:1:"},
            {"node0 slots=x\n", "hostfile:1:"},
            {"node0,node1\n", "hostfile:1:"},
            {":4\n", "hostfile:1:"},
-           {"node0\n-oProxyCommand:1\n", "hostfile:2: '-oProxyCommand:1' is no line"},
-           {"node0\nnode0:2\n", "hostfile:2: host 'node0' comes twice"},
+           {"node0\n-oProxyCommand:1\n",
+            "hostfile:2: '-oProxyCommand:1' is not the name of a host"},
+           {"node0 boards=2\n", "hostfile:1: the attribute 'boards=2' is not supported"},
+           {"node0 cpu-set=0,1\n", "hostfile:1: the attribute 'cpu-set=0,1' is not supported"},
+           {"node0 slots=3 max_slots=2\n", "hostfile:1: slots=3 is more than max_slots=2"},
+           {"node0:2 slots=3\n", "hostfile:1: the number of slots is given twice"},
+           {"a user=x\nb\na user=y\n", "hostfile:3: host 'a' has another user on an earlier"},
+           {"a user=-oProxyCommand=x\n", "hostfile:1: '-oProxyCommand=x' is not the name of a us"},
+           {"^node0\n", "hostfile:1: '^node0' is not the name of a host"},
+           {"+n0\n", "hostfile:1: '+n0' is not the name of a host"},
+           {"rank 0=node0 slot=1\n", "hostfile:1: the attribute '0=node0' is not supported"},
+           {std::string("n\0o\0", 4), "found bytes 0"},
            {"# nothing\n\n", "no host in it"}}) {
     const auto result = doctor({"--hostfile", hostfile(text)});
     EXPECT_EQ(result.exit_code, 1) << text;

@@ -126,6 +126,9 @@ class HostCheck {
     std::error_code ignored;
     const std::string program = std::filesystem::read_symlink("/proc/self/exe", ignored).native();
     std::vector<std::string> words = hosts_.ssh;
+    const launch::HostSettings& settings = entry_.settings;
+    if (!settings.user.empty()) words.insert(words.end(), {"-l", settings.user});
+    if (settings.port) words.insert(words.end(), {"-p", std::to_string(*settings.port)});
     // Behind "--" no name is an option, whatever it begins with.
     for (const std::string& word :
          {std::string("-o"), std::string("BatchMode=yes"), std::string("-o"),

@@ -71,6 +71,29 @@ TEST_F(TandemMpirun, RanksHaveHydrasVariables) {
   EXPECT_THAT(lines_of(result.out), UnorderedElementsAre("0 2 0 2 12k", "1 2 1 2 12k"));
 }
 
+// As PBS and SGE write it: a line for each slot.
+TEST_F(TandemMpirun, AHostMayBeOnSeveralLines) {
+  const std::filesystem::path reported = std::filesystem::path(TANDEM_SOURCE_DIR) /
+                                         "../shared/data/reported/F05_hostfile_repeated_hosts";
+  write_file(path("hosts"), "localhost\nlocalhost\n");
+  std::vector<std::string> files = {path("hosts").native()};
+  for (const char* const name : {"hosts", "pbs_nodefile"})
+    if (std::filesystem::exists(reported / name)) files.push_back((reported / name).native());
+  if (files.size() == 1) std::cerr << "not tried, for they are absent: " << reported << '\n';
+  for (const std::string& file : files) {
+    const Words echo = {"-n", "2", "sh", "-c", "echo $PMI_RANK/$MPI_LOCALRANKID"};
+    for (const char* const flag : {"-f", "-machinefile"}) {
+      const auto result = run(mpirun(with({flag, file}, echo)));
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+      EXPECT_THAT(lines_of(result.out), ::testing::UnorderedElementsAre("0/0", "1/1"));
+    }
+    for (const char* const variable : {"HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"}) {
+      const auto result = run(mpirun(echo), {{variable, file}});
+      EXPECT_THAT(lines_of(result.out), ::testing::UnorderedElementsAre("0/0", "1/1"));
+    }
+  }
+}
+
 TEST_F(TandemMpirun, StreamsGoWhereTheyAreSent) {
   write_file(path("input"), "for rank 1\n");
   const auto result =

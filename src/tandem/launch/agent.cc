@@ -33,7 +33,7 @@ class Agent {
  public:
   explicit Agent(AgentParts parts)
       : parts_(std::move(parts)),
-        inbox_(parts_.options.signals),
+        inbox_(with_user_signals(parts_.options.signals)),
         logs_(parts_.options, parts_.options.rdzv_id, parts_.temporary) {}
 
   int run() {
@@ -58,7 +58,8 @@ class Agent {
   }
 
   void stop_on_signal() {
-    if (const auto number = inbox_.take()) {
+    while (const auto number = inbox_.take()) {
+      if (!asks_to_stop(*number)) continue;
       stop_signal_ = *number;
       throw Stopped();
     }
@@ -91,8 +92,20 @@ class Agent {
     return std::chrono::seconds(parts_.options.shutdown_timeout_s);
   }
 
+  // SIGUSR1 and SIGUSR2 are the workers' unless --signals-to-handle names them.
+  bool asks_to_stop(int number) const {
+    const std::vector<int>& stops = parts_.options.signals;
+    return is_stop_signal(number) || std::find(stops.begin(), stops.end(), number) != stops.end();
+  }
+
   void take_signal(int number) {
-    if (stop_signal_ != 0) {
+    if (!asks_to_stop(number)) {
+      if (group_) group_->signal(number);
+      return;
+    }
+    const StopRequests::Kind request = requests_.add();
+    if (request == StopRequests::Kind::kSame) return;
+    if (request == StopRequests::Kind::kAgain) {
       parts_.log(fmt::format("{} again: the workers are killed", signal_name(number)));
       if (group_) group_->kill();
       return;
@@ -244,6 +257,7 @@ class Agent {
   std::unique_ptr<WorkerGroup> group_;
   bool reported_ = false;  // how this round's workers did
   AfterStop after_stop_ = AfterStop::kNothing;
+  StopRequests requests_;
   int stop_signal_ = 0;
   int end_code_ = 0;
   std::optional<Order> end_order_;

@@ -43,7 +43,7 @@ class ElasticAgent {
  public:
   explicit ElasticAgent(AgentParts parts)
       : parts_(std::move(parts)),
-        inbox_(parts_.options.signals),
+        inbox_(with_user_signals(parts_.options.signals)),
         several_(parts_.options.max_nodes > 1),
         node_(
             {.workers = num_workers(),
@@ -71,7 +71,9 @@ class ElasticAgent {
   std::optional<elastic::NodePlace> find_place() {
     if (!several_) return std::nullopt;
     return find_node_place(parts_, [this] {
-      if (const auto number = inbox_.take()) throw StoppedBySignal{*number};
+      while (const auto number = inbox_.take()) {
+        if (asks_to_stop(*number)) throw StoppedBySignal{*number};
+      }
       if (publication_due()) parts_.publish({});
     });
   }
@@ -164,8 +166,20 @@ class ElasticAgent {
     stop(SIGKILL);
   }
 
+  // SIGUSR1 and SIGUSR2 are the workers' unless --signals-to-handle names them.
+  bool asks_to_stop(int number) const {
+    const std::vector<int>& stops = parts_.options.signals;
+    return is_stop_signal(number) || std::find(stops.begin(), stops.end(), number) != stops.end();
+  }
+
   void take_signal(int number) {
-    if (stop_signal_ != 0) {
+    if (!asks_to_stop(number)) {
+      signal_all(members_, number);
+      return;
+    }
+    const StopRequests::Kind request = requests_.add();
+    if (request == StopRequests::Kind::kSame) return;
+    if (request == StopRequests::Kind::kAgain) {
       parts_.log(fmt::format("{} again: the workers are killed", signal_name(number)));
       if (!std::exchange(stopping_, true)) kill_at_ = Clock::now();
       return signal_all(members_, SIGKILL);
@@ -176,7 +190,8 @@ class ElasticAgent {
     parts_.log(
         fmt::format("{}: passed on to {} workers, which have {} s to end (--shutdown-timeout)",
                     signal_name(number), num_running(members_), parts_.options.shutdown_timeout_s));
-    stop(number);
+    // SIGUSR1 and SIGUSR2 do not end tandem's workers, also where they end the agent.
+    stop(is_stop_signal(number) ? number : SIGTERM);
   }
 
   // The others go on without this node.
@@ -398,6 +413,7 @@ class ElasticAgent {
   Clock::time_point told_at_ = Clock::now();
   std::uint64_t told_step_ = 0;
   bool stopping_ = false, drained_ = false;
+  StopRequests requests_;
   int stop_signal_ = 0, end_code_ = 0;
   Clock::time_point kill_at_, leave_by_ = Clock::time_point::max();
   std::optional<int> exit_code_;

@@ -48,12 +48,15 @@ bool may_come(const std::string& words) {
 
 std::vector<std::string> helper_command(const MpiLine& line, const std::string& self,
                                         const std::string& word, const std::string& host,
-                                        bool remote) {
+                                        bool remote, const HostSettings& settings) {
   if (!remote) return {self, "mpirun", word};
   std::vector<std::string> command = {line.launcher_program.empty() ? "ssh"
                                                                     : line.launcher_program};
+  // The host file knows better than options for all hosts; of options given twice ssh takes the
+  // first.
+  if (!settings.user.empty()) command.insert(command.end(), {"-l", settings.user});
+  if (settings.port) command.insert(command.end(), {"-p", std::to_string(*settings.port)});
   command.insert(command.end(), line.launcher_words.begin(), line.launcher_words.end());
-  // Of options given twice ssh takes the first.
   for (const char* option : {"-x", "-T", "-oBatchMode=yes", "-oConnectTimeout=10"})
     command.emplace_back(option);
   command.emplace_back("--");  // a host whose name begins with "-" is no option

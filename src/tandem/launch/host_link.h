@@ -26,7 +26,7 @@ struct HostLinkParts {
 // machine. `word` is what makes `tandem mpirun` the helper.
 std::vector<std::string> helper_command(const MpiLine& line, const std::string& self,
                                         const std::string& word, const std::string& host,
-                                        bool remote);
+                                        bool remote, const HostSettings& settings = {});
 
 // One thread.
 class HostLink {

@@ -132,6 +132,9 @@ class MpiJob {
 
   Rank& rank(int number) { return ranks_[static_cast<std::size_t>(number)]; }
   int host_of(int number) const { return plan_.host_of[static_cast<std::size_t>(number)]; }
+  const HostSettings& settings_of(int host) const {
+    return plan_.settings[static_cast<std::size_t>(host)];
+  }
   HostLink& link_of(int number) { return *links_[static_cast<std::size_t>(host_of(number))]; }
   PrintingRank printing(int number) const {
     const int host = host_of(number);
@@ -146,7 +149,8 @@ class MpiJob {
     parts.host = name;
     parts.remote = remote;
     parts.environment = parts_.inherited;
-    parts.command = helper_command(parts_.line, parts_.self, parts_.helper_word, name, remote);
+    parts.command = helper_command(parts_.line, parts_.self, parts_.helper_word, name, remote,
+                                   settings_of(host));
     if (parts_.line.verbose) {
       parts_.log(fmt::format("ranks {} on {}: {}", fmt::join(plan_.ranks_on(host), ", "), name,
                              fmt::join(parts.command, " ")));
@@ -159,11 +163,16 @@ class MpiJob {
     RankStart start;
     start.size = plan_.size();
     start.own_job = own_job_;
-    start.bind_to = parts_.line.bind_to;
-    start.map_by = parts_.line.map_by;
+    const HostSettings& settings = settings_of(host);
+    start.bind_to = settings.bind_to.empty() ? parts_.line.bind_to : settings.bind_to;
+    start.map_by = !settings.map_by.empty()    ? settings.map_by
+                   : !settings.bind_to.empty() ? settings.bind_to
+                                               : parts_.line.map_by;
     start.input_rank = parts_.line.input_rank;
     for (const MpiBlock& block : parts_.line.blocks) {
       start.programs.push_back(program_of(block));
+      if (!settings.interface.empty())
+        start.programs.back().environment["TANDEM_IFNAME"] = settings.interface;
       if (!elastic_) continue;
       EnvironmentMap& environment = start.programs.back().environment;
       environment["TANDEM_ELASTIC"] = "1";
@@ -385,7 +394,9 @@ class MpiJob {
 
   void take_signal(int number) {
     if (number == SIGUSR1 || number == SIGUSR2) return signal_all(number);
-    if (user_signal_ != 0) {
+    const StopRequests::Kind request = requests_.add();
+    if (request == StopRequests::Kind::kSame) return;
+    if (request == StopRequests::Kind::kAgain) {
       parts_.log(fmt::format("{} again: the ranks are killed", signal_name(number)));
       kill_at_ = Clock::now();
       return;
@@ -483,6 +494,7 @@ class MpiJob {
   std::string cause_;
   int cause_code_ = 0;
   int user_signal_ = 0;
+  StopRequests requests_;
   bool stopping_ = false;
   bool input_ended_ = false;
   bool input_waits_ = false;  // what was read last is still on its way

@@ -67,7 +67,8 @@ void no_effect(MpiLine& line, std::string_view what) {
 
 constexpr MpiFlag kFlags[] = {
     {"f|hostfile|machinefile|machine", "FILE",
-     "the hosts: `node0`, `node0:2` or `node0 slots=2`, comments with # (HYDRA_HOST_FILE)",
+     "the hosts, one a line: `node0`, `node0:2` or `node0 slots=2`; lines of one host add up "
+     "(HYDRA_HOST_FILE)",
      [](MpiLine& line, const std::string& value) { line.host_file = value; }},
     {"hosts", "HOST[:N],...", "the same on the command line",
      [](MpiLine& line, const std::string& value) { line.hosts = read_host_list(value); }},

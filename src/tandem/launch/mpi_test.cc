@@ -114,6 +114,67 @@ std::vector<int> hosts_of(const Words& words, const std::string& hosts) {
   return plan_ranks(parse(all), read_host_list(hosts)).host_of;
 }
 
+// host_of and the number of slots of each line, of a file with this text.
+std::vector<HostfileEntry> entries_of(const std::string& text) {
+  const testing::TemporaryFolder folder;
+  write_file(folder / "hosts", text);
+  return read_hostfile(folder / "hosts");
+}
+std::vector<std::string> hosts_of_file(const Words& words, const std::string& text) {
+  Words all = words;
+  all.emplace_back("prog");
+  const RankPlan plan = plan_ranks(parse(all), entries_of(text));
+  std::vector<std::string> hosts;
+  for (const int host : plan.host_of) hosts.push_back(plan.hosts[static_cast<std::size_t>(host)]);
+  return hosts;
+}
+
+// What `mpiexec.hydra -launcher fork -f FILE` of MPICH 4.0.2 does with the same files.
+TEST(HostFile, OneHostOnSeveralLinesIsReadAsHydraReadsIt) {
+  EXPECT_THAT(hosts_of_file({"-n", "4"}, "a\na\nb\nb\n"), ElementsAre("a", "a", "b", "b"));
+  EXPECT_THAT(hosts_of_file({"-n", "4"}, "a\nb\na\nb\n"), ElementsAre("a", "b", "a", "b"));
+  EXPECT_THAT(hosts_of_file({"-n", "6"}, "a\nb\na\n"), ElementsAre("a", "b", "a", "a", "b", "a"));
+  EXPECT_THAT(hosts_of_file({"-n", "6"}, "a:2\nb\na:1\n"),
+              ElementsAre("a", "a", "b", "a", "a", "a"));
+  EXPECT_THAT(hosts_of_file({"-n", "6", "-ppn", "1"}, "a:2\nb\na:1\n"),
+              ElementsAre("a", "b", "a", "a", "b", "a"));
+  EXPECT_THAT(hosts_of_file({"-n", "4", "-ppn", "1"}, "a\na\nb\nb\n"),
+              ElementsAre("a", "b", "a", "b"));
+  EXPECT_THAT(hosts_of_file({"-n", "3"}, "a\r\nb:2\r\n"), ElementsAre("a", "b", "b"));
+  EXPECT_THAT(hosts_of_file({}, "a:2 # c\n#x\n  \n\t b"), ElementsAre("a", "a", "b"));
+}
+
+// Files of other writers: Open MPI's slots, SGE's PE_HOSTFILE, Windows' editors.
+TEST(HostFile, ReadsOtherWritersFiles) {
+  EXPECT_THAT(hosts_of_file({},
+                            "\xef\xbb\xbf"
+                            "a\nb\n"),
+              ElementsAre("a", "b"));
+  EXPECT_THAT(hosts_of_file({}, "a slots=1 // c\nb count=2\na slots=1\n"),
+              ElementsAre("a", "b", "b", "a"));
+  EXPECT_THAT(hosts_of_file({}, "a 1 all.q@a UNDEFINED\nb 2 all.q@b <NULL>\n"),
+              ElementsAre("a", "b", "b"));
+  EXPECT_THAT(hosts_of_file({}, "a max-slots=2\n"), ElementsAre("a", "a"));
+  EXPECT_THROW(hosts_of_file({"-n", "3"}, "a slots=1 max_slots=2\n"), ConfigError);
+}
+
+TEST(HostFile, AttributesAreHonoured) {
+  const auto hosts =
+      entries_of("me@a:2\nb user=you port=2222 binding=core map=numa ifname=ib0\nb\n");
+  ASSERT_EQ(hosts.size(), 2u);
+  EXPECT_EQ(hosts[0].settings.user, "me");
+  EXPECT_EQ(hosts[1].ranks, 2);
+  EXPECT_EQ(hosts[1].settings.bind_to, "core");
+  EXPECT_EQ(hosts[1].settings.map_by, "numa");
+  EXPECT_EQ(hosts[1].settings.interface, "ib0");
+  const auto plan = plan_ranks(parse({"-n", "3", "prog"}), hosts);
+  EXPECT_EQ(plan.settings[1].port, 2222);
+  EXPECT_THAT(helper_command(parse({"prog"}), "/opt/tandem", "word", "b", /*remote=*/true,
+                             plan.settings[1]),
+              ElementsAre("ssh", "-l", "you", "-p", "2222", "-x", "-T", "-oBatchMode=yes",
+                          "-oConnectTimeout=10", "--", "b", "'/opt/tandem' mpirun word"));
+}
+
 TEST(RankPlan, FillsHostsInHydrasOrder) {
   EXPECT_THAT(hosts_of({"-n", "4"}, "a,b"), ElementsAre(0, 1, 0, 1));
   EXPECT_THAT(hosts_of({"-n", "4", "-ppn", "2"}, "a,b"), ElementsAre(0, 0, 1, 1));

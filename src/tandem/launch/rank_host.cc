@@ -33,6 +33,7 @@ constexpr auto kBeat = 1s;
 // mpirun may be held up by its console or a debugger for a while, but not for ever.
 constexpr auto kLauncherSilence = 60s;
 constexpr auto kGrace = 5s;
+constexpr auto kAfterSignal = 30s;
 // Somebody whom a rank started may hold its streams open for ever.
 constexpr auto kLastWords = 500ms;
 // More than this on its way to mpirun: the ranks that print wait.
@@ -231,7 +232,7 @@ class RankHost {
   explicit RankHost(RankHostParts parts)
       : launcher_(std::move(parts.launcher)),
         self_(std::move(parts.self)),
-        inbox_({SIGTERM, SIGINT, SIGHUP}) {}
+        inbox_({SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {}
 
   int run() {
     heard_ = spoke_ = Clock::now();
@@ -242,7 +243,7 @@ class RankHost {
  private:
   void step() {
     wait();
-    while (inbox_.take()) stop();
+    while (const auto number = inbox_.take()) pass_on(*number);
     launcher_.serve();
     while (const auto frame = launcher_.take()) obey(*frame);
     for (auto& rank : ranks_) rank->serve(launcher_);
@@ -339,8 +340,15 @@ class RankHost {
     }
   }
 
+  // Slurm and systemd signal every process of a job: the ranks have as long as under mpirun.
+  void pass_on(int number) {
+    if (is_stop_signal(number) && !kill_at_) kill_at_ = Clock::now() + kAfterSignal;
+    signal_all(number);
+  }
+
   void stop() {
-    if (kill_at_) return;
+    if (stopping_) return;
+    stopping_ = true;
     kill_at_ = Clock::now() + kGrace;
     signal_all(SIGTERM);
     signal_all(SIGCONT);
@@ -352,6 +360,7 @@ class RankHost {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   Clock::time_point heard_, spoke_;
   std::optional<Clock::time_point> kill_at_;
+  bool stopping_ = false;
 };
 
 }  // namespace

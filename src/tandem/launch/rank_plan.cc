@@ -45,6 +45,24 @@ void forget_idle_hosts(RankPlan& plan) {
   plan.hosts = std::move(used);
 }
 
+// What the host file says about the hosts of the plan.
+void add_settings(RankPlan& plan, const std::vector<HostfileEntry>& entries) {
+  for (std::size_t host = 0; host < plan.hosts.size(); ++host) {
+    const auto entry = std::find_if(
+        entries.begin(), entries.end(),
+        [&](const HostfileEntry& candidate) { return candidate.host == plan.hosts[host]; });
+    plan.settings.push_back(entry == entries.end() ? HostSettings{} : entry->settings);
+    const std::optional<int>& most = plan.settings.back().max_ranks;
+    const auto ranks = plan.ranks_on(static_cast<int>(host)).size();
+    if (most && ranks > static_cast<std::size_t>(*most)) {
+      raise<ConfigError>(
+          "host {} would get {} ranks, expected at most its max_slots={}; give fewer ranks (-n, "
+          "-ppn) or more hosts",
+          plan.hosts[host], ranks, *most);
+    }
+  }
+}
+
 // The shortest beginning that, repeated, gives all.
 std::size_t period_of(const std::vector<int>& values) {
   for (std::size_t period = 1; period < values.size(); ++period) {
@@ -101,6 +119,7 @@ RankPlan plan_ranks(const MpiLine& line, const std::vector<HostfileEntry>& hosts
   if (plan.size() > kMaxRanks)
     raise<ConfigError>("{} ranks are more than {}", plan.size(), kMaxRanks);
   forget_idle_hosts(plan);
+  add_settings(plan, hosts);
   return plan;
 }
 

@@ -41,6 +41,7 @@ struct Prepared {
   int err = -1;
   int in = -1;
   int kept = -1;
+  int death_signal = SIGTERM;
   std::string directory;
   const std::vector<int>* inherited = nullptr;
 };
@@ -58,6 +59,7 @@ Prepared prepare(const WorkerStart& start) {
   ready.err = start.err;
   ready.in = start.in;
   ready.kept = start.kept;
+  ready.death_signal = start.death_signal;
   ready.directory = start.directory;
   ready.inherited = &start.inherited;
   return ready;
@@ -65,7 +67,7 @@ Prepared prepare(const WorkerStart& start) {
 
 [[noreturn]] void become_worker(const Prepared& ready, int report, pid_t parent) {
   ::setsid();
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  ::prctl(PR_SET_PDEATHSIG, ready.death_signal);
   if (::getppid() != parent) ::_exit(127);
   sigset_t none;
   sigemptyset(&none);
@@ -156,7 +158,11 @@ Worker::~Worker() {
 }
 
 void Worker::signal(int number) {
-  if (pid_ > 0 && !ending_) ::kill(-pid_, number);
+  if (pid_ <= 0 || ending_) return;
+  ::kill(-pid_, number);
+  constexpr int kAsksToEnd[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  if (std::find(std::begin(kAsksToEnd), std::end(kAsksToEnd), number) != std::end(kAsksToEnd))
+    ::kill(-pid_, SIGCONT);
 }
 
 // Until it is reaped its number, and so its group's, is nobody else's.

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <csignal>
 #include <map>
 #include <optional>
 #include <string>
@@ -23,6 +24,8 @@ struct WorkerStart {
   std::string directory;       // where it begins; empty: where this process is
   std::vector<int> cpus;       // that it may run on; empty: those of this process
   std::vector<int> inherited;  // more such descriptors
+  // What it gets when this process dies. A stopped process acts on SIGKILL only.
+  int death_signal = SIGTERM;
   // Until its program runs: who is stopped before is killed then, and has ended.
   std::chrono::milliseconds patience{10000};
 };
@@ -45,7 +48,7 @@ struct Ending {
 std::string signal_name(int number);
 
 // The destructor kills what is left of it, with all that it started and that stayed in its session.
-// When the process that made it dies, the worker gets SIGTERM. One thread.
+// When the process that made it dies, the worker gets WorkerStart::death_signal. One thread.
 class Worker {
  public:
   // Throws ConfigError when the program cannot be started, IoError when there is no process left.
@@ -59,7 +62,8 @@ class Worker {
   const rendezvous::FileDescriptor& end_signal() const { return descriptor_; }
   // How it ended; nothing while it runs. What it started and left behind after a failure is killed.
   const std::optional<Ending>& poll();
-  // To the worker and its descendants; nothing when it has ended.
+  // To the worker and its descendants; nothing when it has ended. A signal that asks it to end is
+  // followed by SIGCONT, for a stopped process acts on nothing but SIGKILL.
   void signal(int number);
 
  private:

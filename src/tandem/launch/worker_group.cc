@@ -127,8 +127,10 @@ void WorkerGroup::stop(int signal, std::chrono::milliseconds limit) {
   for (Member& member : members_) member.worker.signal(signal);
 }
 
-void WorkerGroup::kill() {
-  for (Member& member : members_) member.worker.signal(SIGKILL);
+void WorkerGroup::kill() { signal(SIGKILL); }
+
+void WorkerGroup::signal(int number) {
+  for (Member& member : members_) member.worker.signal(number);
 }
 
 WorkerGroup::Clock::time_point WorkerGroup::next_due(Clock::time_point now) const {

@@ -39,6 +39,7 @@ class WorkerGroup {
   void stop(int signal, std::chrono::milliseconds limit);
   bool stopping() const { return stopping_; }
   void kill();
+  void signal(int number);
   // When to look again, at the latest.
   Clock::time_point next_due(Clock::time_point now) const;
   std::size_t num_running() const;
