@@ -47,6 +47,11 @@ constexpr int kExitFailed = 1;
 
 void handle_record_request(int) { comm::request_flight_records(); }
 
+// Launchers pass both on; neither may end a rank.
+void handle_user_signals() {
+  for (const int number : {SIGUSR1, SIGUSR2}) std::signal(number, handle_record_request);
+}
+
 // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
 // process.
 [[noreturn]] void end_after_failure(const Environment& environment, const Voice& voice,
@@ -227,8 +232,7 @@ int run_job(const JobCommand& command, const Invocation& invocation, bool& meets
           stand_in_for_rank(command.name, invocation, request.arguments.training, voice))
     return *code;
   StopSignals signals(voice);
-  // Launchers pass both on; neither may end a rank.
-  for (const int number : {SIGUSR1, SIGUSR2}) std::signal(number, handle_record_request);
+  handle_user_signals();
   std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training
   const job::World world = join_world(environment, request.arguments.training, voice, meets);
   const LostMappings lost([&](const std::string& message) {

@@ -1,5 +1,4 @@
-// Signals that terminals, torchrun's users, Slurm, systemd and Kubernetes send to jobs, their agents
-// and their launchers.
+// Signals that terminals, Slurm, systemd and Kubernetes send to jobs, their agents and launchers.
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 

@@ -54,37 +54,6 @@ EnvironmentMap own_environment(EnvironmentMap inherited) {
   return inherited;
 }
 
-bool is_own_job(const MpiLine& line, const std::vector<std::string>& job_commands) {
-  return std::all_of(line.blocks.begin(), line.blocks.end(), [&](const MpiBlock& block) {
-    return std::filesystem::path(block.command.front()).filename() == "tandem" &&
-           block.command.size() > 1 &&
-           std::find(job_commands.begin(), job_commands.end(), block.command[1]) !=
-               job_commands.end();
-  });
-}
-
-// Whether the ranks of tandem's own job stand in for workers that outlive each other (stand_in.h),
-// unless its user does not want it.
-bool may_be_elastic(const MpiLine& line, const EnvironmentMap& inherited) {
-  if (line.blocks.size() != 1) return false;
-  const MpiBlock& block = line.blocks.front();
-  EnvironmentMap all = line.environment.of(inherited);
-  if (block.environment) {
-    for (const auto& [name, value] : block.environment->set) all[name] = value;
-  }
-  const auto wish = all.find("TANDEM_ELASTIC");
-  if (wish != all.end() && !wish->second.empty()) return wish->second == "1";
-  // An MPI library needs the processes that mpirun has started.
-  std::string before;
-  for (const std::string& word : block.command) {
-    const bool asks = before == "--ddp_backend" || before == "--xpu_backend";
-    if ((asks && word == "mpi") || word == "--ddp_backend=mpi" || word == "--xpu_backend=mpi")
-      return false;
-    before = word;
-  }
-  return true;
-}
-
 std::vector<HostfileEntry> hosts_of(const MpiLine& line) {
   if (!line.hosts.empty()) return line.hosts;
   if (!line.host_file.empty()) return read_hostfile(line.host_file);

@@ -76,4 +76,11 @@ std::span<const MpiFlag> mpi_flags();
 // flag is not given. Throws ConfigError (usage) for what is wrong.
 MpiLine parse_mpi_line(const std::vector<std::string>& words, const Environment& environment);
 
+// Whether all of its programs are tandem's own jobs: `tandem` and one of these commands.
+bool is_own_job(const MpiLine& line, const std::vector<std::string>& job_commands);
+
+// Whether the ranks of tandem's own job stand in for workers that outlive each other (stand_in.h),
+// unless its user does not want it. `inherited`: mpirun's environment.
+bool may_be_elastic(const MpiLine& line, const EnvironmentMap& inherited);
+
 }  // namespace tandem::launch

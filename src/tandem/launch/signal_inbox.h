@@ -17,8 +17,9 @@ bool is_stop_signal(int number);
 // `signals` with SIGUSR1 and SIGUSR2.
 std::vector<int> with_user_signals(std::vector<int> signals);
 
-// Counts requests to end a job. Signals within a quarter of a second of the first one are the same request:
-// `timeout` sends two, and Slurm and systemd signal every process of a job, which pass them on, too.
+// Counts requests to end a job. Signals within a quarter of a second of the first one are the same
+// request: `timeout` sends two, and Slurm and systemd signal every process of a job, which pass
+// them on, too.
 class StopRequests {
  public:
   enum class Kind { kFirst, kSame, kAgain };
