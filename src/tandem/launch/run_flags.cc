@@ -385,15 +385,11 @@ class Reader {
       : words_(words), options_(options) {}
 
   void read() {
-    while (at_ < words_.size()) {
-      const std::string& word = words_[at_];
-      if (word == "--") {
-        ++at_;
-        break;
-      }
-      if (word.size() < 2 || word[0] != '-') break;
-      ++at_;
-      word[1] == '-' ? read_long(word) : read_letter(word);
+    bool flags_ended = false;  // by "--"
+    while (!flags_ended && at_ < words_.size() && words_[at_].size() > 1 && words_[at_][0] == '-') {
+      const std::string& word = words_[at_++];
+      flags_ended = word == "--";
+      if (!flags_ended) word[1] == '-' ? read_long(word) : read_letter(word);
     }
     if (at_ == words_.size()) {
       usage_error(
@@ -401,6 +397,8 @@ class Reader {
           "--nproc-per-node 2 run_qa.py --model_name_or_path …");
     }
     options_.script = words_[at_++];
+    // torchrun's parser drops the first "--" of a line also where it follows the script.
+    if (!flags_ended && at_ < words_.size() && words_[at_] == "--") ++at_;
     options_.script_arguments.assign(words_.begin() + static_cast<std::ptrdiff_t>(at_),
                                      words_.end());
   }

@@ -80,6 +80,33 @@ TEST(RunFlags, LettersPrefixesAndTheEndOfFlags) {
   EXPECT_EQ(options.script, "--odd.py");
 }
 
+// What get_args_parser() of torch 2.15 gives under Python 3.11, whose argparse.REMAINDER drops the
+// first "--" of a line if it is in front of the script or right behind it.
+TEST(RunFlags, TheFirstDoubleDashIsTorchruns) {
+  struct Line {
+    std::vector<std::string> words;
+    std::string script;
+    std::vector<std::string> arguments;
+  };
+  for (const Line& line : std::vector<Line>{
+           {{"p.py", "--", "--y"}, "p.py", {"--y"}},
+           {{"p.py", "--"}, "p.py", {}},
+           {{"p.py", "--", "--", "b"}, "p.py", {"--", "b"}},
+           {{"p.py", "a", "--", "b", "--", "c"}, "p.py", {"a", "--", "b", "--", "c"}},
+           {{"p.py", "--y", "--", "z"}, "p.py", {"--y", "--", "z"}},
+           {{"--", "p.py", "x"}, "p.py", {"x"}},
+           {{"--", "p.py", "--", "x"}, "p.py", {"--", "x"}},
+           {{"--", "--", "p.py"}, "--", {"p.py"}},
+           {{"-m", "mod", "--", "x"}, "mod", {"x"}},
+           {{"-m", "--", "mod", "x"}, "mod", {"x"}},
+           {{"-m", "mod", "--a", "--", "x", "--"}, "mod", {"--a", "--", "x", "--"}},
+           {{"--no-python", "sh", "-c", "x", "--", "y"}, "sh", {"-c", "x", "--", "y"}}}) {
+    const RunOptions options = parse(line.words);
+    EXPECT_EQ(options.script, line.script);
+    EXPECT_EQ(options.script_arguments, line.arguments) << line.words.front();
+  }
+}
+
 constexpr std::string_view kOwnFlag = "log-format";  // that torchrun does not have
 
 TEST(RunFlags, EveryVariableCountsAndTheFlagCountsMore) {
