@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/models/parameter_order.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/torch_file.h"
 #include "tandem/models/torch_random.h"
@@ -224,16 +225,15 @@ void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& 
                      std::span<const float> weights, WeightFormat format) {
   check_size(layout, weights.size());
   std::vector<TensorView> tensors;
-  for (const nn::ParameterSpec& parameter : layout.parameters()) {
-    tensors.push_back({.name = parameter.name,
+  for (const nn::ParameterSpec* parameter : parameters_as_defined(layout)) {
+    tensors.push_back({.name = parameter->name,
                        .dtype = DType::kF32,
-                       .shape = parameter.shape,
-                       .bytes = std::as_bytes(weights.subspan(parameter.offset, parameter.size))});
+                       .shape = parameter->shape,
+                       .bytes = std::as_bytes(weights.subspan(parameter->offset, parameter->size))});
   }
   if (format == WeightFormat::kSafetensors) {
     write_safetensors(model_dir / "model.safetensors", tensors);
   } else {
-    std::reverse(tensors.begin(), tensors.end());  // torch's order: embeddings to head
     write_torch_state_dict(model_dir / "pytorch_model.bin", tensors);
   }
   write_file(model_dir / "config.json", config.to_json(architecture));

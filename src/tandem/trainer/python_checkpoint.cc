@@ -1,11 +1,9 @@
 #include "tandem/trainer/python_checkpoint.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
-#include <limits>
-#include <tuple>
 #include <unordered_map>
 
 #include "tandem/core/error.h"
@@ -24,50 +22,6 @@ using optim::OptimizerName;
 
 constexpr std::string_view kOptimizerFile = "optimizer.pt";
 constexpr std::string_view kSchedulerFile = "scheduler.pt";
-
-// The modules of an encoder's layer and of its embeddings in the order of their definition.
-constexpr std::array<std::string_view, 18> kModules = {"embeddings.word_embeddings",
-                                                       "embeddings.position_embeddings",
-                                                       "embeddings.token_type_embeddings",
-                                                       "embeddings.LayerNorm",
-                                                       "attention.self.query",
-                                                       "attention.self.key",
-                                                       "attention.self.value",
-                                                       "attention.output.dense",
-                                                       "attention.output.LayerNorm",
-                                                       "intermediate.dense",
-                                                       "attention.q_lin",
-                                                       "attention.k_lin",
-                                                       "attention.v_lin",
-                                                       "attention.out_lin",
-                                                       "sa_layer_norm",
-                                                       "ffn.lin1",
-                                                       "ffn.lin2",
-                                                       "output_layer_norm"};
-
-// Behind the modules above, and no ending of theirs may be taken for it.
-constexpr std::array<std::string_view, 2> kLastModules = {"output.dense", "output.LayerNorm"};
-
-// 0: embeddings; 1 + l: layer l; the head comes last.
-std::size_t section_of(std::string_view name) {
-  if (name.find("embeddings.") != std::string_view::npos) return 0;
-  constexpr std::string_view kLayer = "layer.";
-  const std::size_t at = name.find(kLayer);
-  if (at == std::string_view::npos) return std::numeric_limits<std::size_t>::max();
-  std::size_t layer = 0;
-  std::from_chars(name.data() + at + kLayer.size(), name.data() + name.size(), layer);
-  return layer + 1;
-}
-
-std::size_t module_of(std::string_view name) {
-  const std::string_view module = name.substr(0, name.rfind('.'));
-  const auto found = std::find_if(kModules.begin(), kModules.end(),
-                                  [&](std::string_view one) { return module.ends_with(one); });
-  if (found != kModules.end()) return static_cast<std::size_t>(found - kModules.begin());
-  const auto last = std::find_if(kLastModules.begin(), kLastModules.end(),
-                                 [&](std::string_view one) { return module.ends_with(one); });
-  return kModules.size() + static_cast<std::size_t>(last - kLastModules.begin());
-}
 
 // How many ranks wrote random states: rng_state.pth is one, rng_state_<rank>.pth one each.
 int ranks_of(const fs::path& directory) {
@@ -110,6 +64,138 @@ std::pair<std::string_view, std::string_view> split_name(std::string_view name) 
   const std::size_t dot = name.find('.');
   return {name.substr(0, dot), name.substr(dot + 1)};
 }
+
+ParameterOrder decaying_first(const nn::ParameterLayout& layout,
+                              const std::vector<const nn::ParameterSpec*>& parameters) {
+  ParameterOrder names;
+  for (const nn::ParameterSpec* parameter : parameters) {
+    if (parameter->trainable) names.emplace_back(parameter->name);
+  }
+  std::ranges::stable_partition(
+      names, [&](std::string_view name) { return layout.find(name)->weight_decay; });
+  return names;
+}
+
+// Checkpoints of tandem without param_names are from before they were written: what is neither an
+// embedding nor in a layer came last, in the order of the layout.
+ParameterOrder order_of_older_tandem(const nn::ParameterLayout& layout) {
+  const auto comes_last = [](const nn::ParameterSpec* parameter) {
+    return parameter->name.find("embeddings.") == std::string::npos &&
+           parameter->name.find("layer.") == std::string::npos;
+  };
+  auto order = models::parameters_as_defined(layout, models::DefinitionOrder::kTransformers4);
+  std::erase_if(order, comes_last);
+  for (const nn::ParameterSpec& parameter : layout.parameters()) {
+    if (comes_last(&parameter)) order.push_back(&parameter);
+  }
+  return decaying_first(layout, order);
+}
+
+// The param_groups of an optimizer.pt.
+struct Groups {
+  std::vector<std::size_t> sizes;
+  std::vector<std::int64_t> numbers;  // keys of the states, group after group
+  ParameterOrder names;               // as many, or none: PyTorch's optimizers need not have them
+};
+
+Groups groups_of(const TorchValue& root) {
+  Groups groups;
+  for (const TorchValue& group : root["param_groups"].elements()) {
+    groups.sizes.push_back(group["params"].size());
+    for (const TorchValue& number : group["params"].elements())
+      groups.numbers.push_back(number.as_int());
+    const auto names = group.find("param_names");
+    if (!names) continue;
+    for (const TorchValue& name : names->elements()) groups.names.push_back(name.as_string());
+  }
+  if (groups.names.size() != groups.numbers.size()) groups.names.clear();
+  return groups;
+}
+
+void check_groups(const Groups& groups, const nn::ParameterLayout& layout, const fs::path& file) {
+  const ParameterOrder expected = python_parameter_order(layout);
+  if (groups.numbers.size() != expected.size()) {
+    raise<DataError>("'{}' is the state of {} parameters, this model has {}: it is another model's",
+                     file.native(), groups.numbers.size(), expected.size());
+  }
+  const auto decaying = static_cast<std::size_t>(std::ranges::count_if(
+      expected, [&](std::string_view name) { return layout.find(name)->weight_decay; }));
+  if (groups.sizes != std::vector{decaying, expected.size() - decaying}) {
+    raise<DataError>(
+        "'{}' has groups of {} parameters, expected {} with weight decay and {} without, as "
+        "Hugging Face's Trainer makes them",
+        file.native(), fmt::join(groups.sizes, " and "), decaying, expected.size() - decaying);
+  }
+}
+
+// The orders that the states of a checkpoint may have. Their shapes tell RoBERTa's two apart: a
+// table of positions has more rows than one of token types.
+std::vector<ParameterOrder> possible_orders(const Groups& groups, const nn::ParameterLayout& layout,
+                                            const fs::path& directory) {
+  if (!groups.names.empty()) return {groups.names};
+  if (!is_python_checkpoint(directory)) return {order_of_older_tandem(layout)};
+  return {python_parameter_order(layout, models::DefinitionOrder::kTransformers5),
+          python_parameter_order(layout, models::DefinitionOrder::kTransformers4)};
+}
+
+// The states of an optimizer.pt, taken in one order of the parameters.
+class StateReader {
+ public:
+  StateReader(const models::TorchFile& file, std::span<const std::int64_t> numbers,
+              const ParameterOrder& order)
+      : path_(file.path().native()), states_(file.root()["state"]) {
+    for (std::size_t i = 0; i < order.size(); ++i) numbers_[order[i]] = numbers[i];
+  }
+
+  // Why this is not the state that `tensors` expect: a message; nothing when all fit.
+  std::optional<std::string> first_misfit(std::span<const optim::StateTensor> tensors) const {
+    for (const optim::StateTensor& tensor : tensors) {
+      if (auto misfit = misfit_of(tensor)) return misfit;
+    }
+    return std::nullopt;
+  }
+
+  // All tensors of the arenas, which fit.
+  void read(const TrainedArenas& arenas) const {
+    for (const optim::StateTensor& tensor : arenas.state_tensors) {
+      models::copy_to_float(find(tensor)->as_tensor(),
+                            arenas.optimizer_state.subspan(tensor.offset, tensor.size));
+    }
+  }
+
+ private:
+  std::optional<TorchValue> find(const optim::StateTensor& tensor) const {
+    const auto [key, parameter] = split_name(tensor.name);
+    const auto number = numbers_.find(parameter);
+    const auto state = number == numbers_.end() ? std::nullopt : states_.find(number->second);
+    return state ? state->find(key) : std::nullopt;
+  }
+
+  std::optional<std::string> misfit_of(const optim::StateTensor& tensor) const {
+    const auto [key, parameter] = split_name(tensor.name);
+    const auto number = numbers_.find(parameter);
+    if (number == numbers_.end()) {
+      return fmt::format("'{}' names no parameter {}: it is another model's", path_, parameter);
+    }
+    const auto value = find(tensor);
+    if (!value) {
+      return fmt::format("'{}' has no {} of {}: pass the --optim that the run had", path_, key,
+                         parameter);
+    }
+    const models::TensorView& found = value->as_tensor();
+    if (found.dtype == models::DType::kF32 && found.shape == tensor.shape) return std::nullopt;
+    return fmt::format(
+        "'{}': {} of {} (parameter {}) is {} {}, expected F32 {}: the file is another model's, or "
+        "its parameters have another order; pass the checkpoint as --model_name_or_path to start "
+        "from its weights",
+        path_, key, parameter, number->second, models::to_string(found.dtype),
+        models::shape_to_string(found.shape), models::shape_to_string(tensor.shape));
+  }
+
+  std::string path_;
+  TorchValue states_;
+  std::unordered_map<std::string_view, std::int64_t> numbers_;  // of the parameters
+};
 
 // How an optimizer of Python counts its updates.
 enum class StepCount { kNone, kInt, kTensor };
@@ -195,17 +281,21 @@ void set_options(const optim::OptimizerOptions& o, TorchItem::Dict& group) {
   }
 }
 
-TorchItem parameter_group(const OptimizationState& state, bool decays, std::size_t first,
+TorchItem parameter_group(const OptimizationState& state, bool decays,
+                          std::span<const std::string_view> order, std::size_t first,
                           std::size_t end) {
   TorchItem::Dict group;
   group.set("weight_decay", decays ? state.optimizer.weight_decay : 0.0);
   group.set("lr", state.next_learning_rate);
   set_options(state.optimizer, group);
   if (!state.metric_schedule) group.set("initial_lr", state.peak_learning_rate);
-  TorchItem::List numbers;
-  for (std::size_t i = first; i < end; ++i)
+  TorchItem::List numbers, names;
+  for (std::size_t i = first; i < end; ++i) {
     numbers.elements.push_back({static_cast<std::int64_t>(i)});
+    names.elements.push_back({std::string(order[i])});
+  }
   group.set("params", std::move(numbers));
+  group.set("param_names", std::move(names));
   return {std::move(group)};
 }
 
@@ -254,58 +344,29 @@ ResumeState python_resume_state(const fs::path& directory, const TrainerState& s
   return resume;
 }
 
-std::vector<std::string_view> python_parameter_order(const nn::ParameterLayout& layout) {
-  std::vector<const nn::ParameterSpec*> order;
-  for (const nn::ParameterSpec& parameter : layout.parameters()) {
-    if (parameter.trainable) order.push_back(&parameter);
-  }
-  const auto key = [](const nn::ParameterSpec* parameter) {
-    const std::string_view name = parameter->name;
-    return std::tuple(!parameter->weight_decay, section_of(name), module_of(name),
-                      name.ends_with(".bias"));
-  };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](const auto* a, const auto* b) { return key(a) < key(b); });
-  std::vector<std::string_view> names;
-  for (const nn::ParameterSpec* parameter : order) names.emplace_back(parameter->name);
-  return names;
+ParameterOrder python_parameter_order(const nn::ParameterLayout& layout,
+                                      models::DefinitionOrder order) {
+  return decaying_first(layout, models::parameters_as_defined(layout, order));
 }
 
 void load_python_optimizer(const fs::path& directory, const nn::ParameterLayout& layout,
                            const TrainedArenas& arenas) {
   const models::TorchFile file(directory / kOptimizerFile);
-  const TorchValue states = file.root()["state"];
-  std::size_t numbered = 0;
-  for (const TorchValue& group : file.root()["param_groups"].elements())
-    numbered += group["params"].size();
-  const std::vector<std::string_view> order = python_parameter_order(layout);
-  if (numbered != order.size()) {
-    raise<DataError>("'{}' is the state of {} parameters, this model has {}: it is another model's",
-                     file.path().native(), numbered, order.size());
+  const Groups groups = groups_of(file.root());
+  check_groups(groups, layout, file.path());
+  std::string reason;
+  for (const ParameterOrder& order : possible_orders(groups, layout, directory)) {
+    const StateReader reader(file, groups.numbers, order);
+    const auto misfit = reader.first_misfit(arenas.state_tensors);
+    if (!misfit) return reader.read(arenas);
+    if (reason.empty()) reason = *misfit;
   }
-  std::unordered_map<std::string_view, std::int64_t> numbers;
-  for (std::size_t i = 0; i < order.size(); ++i) numbers[order[i]] = static_cast<std::int64_t>(i);
-  for (const optim::StateTensor& tensor : arenas.state_tensors) {
-    const auto [key, parameter] = split_name(tensor.name);
-    const auto state = states.find(numbers.at(parameter));
-    const auto value = state ? state->find(key) : std::nullopt;
-    if (!value) {
-      raise<DataError>("'{}' has no {} of {}: pass the --optim that the run had",
-                       file.path().native(), key, parameter);
-    }
-    const models::TensorView& found = value->as_tensor();
-    if (found.dtype != models::DType::kF32 || found.shape != tensor.shape) {
-      raise<DataError>("'{}': {} of {} is {} {}, expected F32 {}", file.path().native(), key,
-                       parameter, models::to_string(found.dtype),
-                       models::shape_to_string(found.shape), models::shape_to_string(tensor.shape));
-    }
-    models::copy_to_float(found, arenas.optimizer_state.subspan(tensor.offset, tensor.size));
-  }
+  raise<DataError>("{}", reason);
 }
 
 void write_python_optimizer(const fs::path& directory, const nn::ParameterLayout& layout,
                             const TrainedArenas& arenas, const OptimizationState& state) {
-  const std::vector<std::string_view> order = python_parameter_order(layout);
+  const ParameterOrder order = python_parameter_order(layout);
   const StepCount count = step_count_of(state.optimizer.name);
   // A tensor for each parameter: Python's optimizers count in place.
   const std::vector<float> steps(order.size(), static_cast<float>(state.step));
@@ -337,8 +398,9 @@ void write_python_optimizer(const fs::path& directory, const nn::ParameterLayout
       order, [&](std::string_view name) { return layout.find(name)->weight_decay; }));
   TorchItem::Dict root;
   root.set("state", std::move(states));
-  root.set("param_groups", list_of_two(parameter_group(state, true, 0, decaying),
-                                       parameter_group(state, false, decaying, order.size())));
+  root.set("param_groups",
+           list_of_two(parameter_group(state, true, order, 0, decaying),
+                       parameter_group(state, false, order, decaying, order.size())));
   models::write_torch_file(directory / kOptimizerFile, {std::move(root)});
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/models/parameter_order.h"
 #include "tandem/nn/parameter_layout.h"
 #include "tandem/optim/optimizer.h"
 #include "tandem/optim/schedule.h"
@@ -28,8 +29,10 @@ bool is_python_checkpoint(const std::filesystem::path& directory);
 // tandem's own. Throws IoError or DataError.
 ResumeState python_resume_state(const std::filesystem::path& directory, const TrainerState& state);
 
-// Fills arenas.optimizer_state from optimizer.pt. Throws IoError or DataError (another optimizer,
-// another model).
+// Fills arenas.optimizer_state from optimizer.pt: by the names of the parameters where the file has
+// them, else in the order of transformers 5 or 4 in which all shapes fit (checkpoints of tandem
+// without names: in the order that it wrote before). Throws IoError or DataError (another
+// optimizer, another model, another order).
 void load_python_optimizer(const std::filesystem::path& directory,
                            const nn::ParameterLayout& layout, const TrainedArenas& arenas);
 
@@ -50,8 +53,14 @@ void write_python_optimizer(const std::filesystem::path& directory,
                             const OptimizationState& state);
 void write_python_schedule(const std::filesystem::path& directory, const OptimizationState& state);
 
-// The trainable parameters in the order in which the Trainer's optimizer numbers them: those that
-// decay first, each group in the order of the model's named_parameters().
-std::vector<std::string_view> python_parameter_order(const nn::ParameterLayout& layout);
+// Names of the trainable parameters in the order in which the Trainer's optimizer numbers them:
+// those that decay first, each group in the order of the model's named_parameters(). Valid as long
+// as the layout. optimizer.pt is written in that of transformers 5, with the names ("param_names",
+// as PyTorch's optimizers of named parameters write them), so that nothing depends on the order
+// when tandem reads it.
+using ParameterOrder = std::vector<std::string_view>;
+ParameterOrder python_parameter_order(
+    const nn::ParameterLayout& layout,
+    models::DefinitionOrder order = models::DefinitionOrder::kTransformers5);
 
 }  // namespace tandem::trainer

@@ -10,7 +10,6 @@
 #include "tandem/models/test_models.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/evaluation.h"
-#include "tandem/trainer/python_checkpoint.h"
 #include "tandem/trainer/trainer_state.h"
 #include "tandem/trainer/training_plan.h"
 
@@ -179,81 +178,6 @@ TEST(Checkpoint, RotationKeepsTheNewestAndTheBest) {
               ElementsAre("checkpoint-1", "checkpoint-4"));  // as HF: the best beside the newest
   rotate_checkpoints(folder.path(), 1, std::nullopt);
   EXPECT_THAT(sorted_names(folder.path()), ElementsAre("checkpoint-4"));
-}
-
-// named_parameters() of transformers 4.57.6 with one layer, without ".weight" and ".bias".
-constexpr const char* kBertModules[] = {"bert.embeddings.word_embeddings",
-                                        "bert.embeddings.position_embeddings",
-                                        "bert.embeddings.token_type_embeddings",
-                                        "bert.embeddings.LayerNorm",
-                                        "bert.encoder.layer.0.attention.self.query",
-                                        "bert.encoder.layer.0.attention.self.key",
-                                        "bert.encoder.layer.0.attention.self.value",
-                                        "bert.encoder.layer.0.attention.output.dense",
-                                        "bert.encoder.layer.0.attention.output.LayerNorm",
-                                        "bert.encoder.layer.0.intermediate.dense",
-                                        "bert.encoder.layer.0.output.dense",
-                                        "bert.encoder.layer.0.output.LayerNorm",
-                                        "qa_outputs"};
-constexpr const char* kDistilBertModules[] = {"distilbert.embeddings.word_embeddings",
-                                              "distilbert.embeddings.position_embeddings",
-                                              "distilbert.embeddings.LayerNorm",
-                                              "distilbert.transformer.layer.0.attention.q_lin",
-                                              "distilbert.transformer.layer.0.attention.k_lin",
-                                              "distilbert.transformer.layer.0.attention.v_lin",
-                                              "distilbert.transformer.layer.0.attention.out_lin",
-                                              "distilbert.transformer.layer.0.sa_layer_norm",
-                                              "distilbert.transformer.layer.0.ffn.lin1",
-                                              "distilbert.transformer.layer.0.ffn.lin2",
-                                              "distilbert.transformer.layer.0.output_layer_norm",
-                                              "qa_outputs"};
-
-TEST(PythonCheckpoint, ParametersAreNumberedAsTheTrainerDoes) {
-  for (const auto& [family, modules] :
-       {std::pair<const models::Family*, std::span<const char* const>>{&models::kBert,
-                                                                       kBertModules},
-        {&models::kDistilBert, kDistilBertModules}}) {
-    models::ModelConfig config = models::testing::tiny_config(*family);
-    config.num_hidden_layers = 1;
-    const models::EncoderModel model(config, models::testing::make_head);
-    // Weights of matrices and embeddings decay and come first.
-    std::vector<std::string> decaying, others;
-    for (const std::string module : modules) {
-      const std::string weight = module + ".weight";
-      const nn::ParameterSpec* parameter = model.layout().find(weight);
-      ASSERT_NE(parameter, nullptr) << weight;
-      (parameter->shape.size() == 2 ? decaying : others).push_back(weight);
-      if (model.layout().find(module + ".bias") != nullptr) others.push_back(module + ".bias");
-    }
-    decaying.insert(decaying.end(), others.begin(), others.end());
-    EXPECT_THAT(python_parameter_order(model.layout()), ::testing::ElementsAreArray(decaying));
-  }
-}
-
-// What each optimizer keeps comes back from its optimizer.pt.
-TEST(PythonCheckpoint, EveryOptimizersStateIsReadAgain) {
-  const models::EncoderModel model(models::testing::tiny_config(models::kBert),
-                                   models::testing::make_head);
-  for (const auto name : {optim::OptimizerName::kAdamwTorch, optim::OptimizerName::kAdamwHf,
-                          optim::OptimizerName::kSgd, optim::OptimizerName::kAdagrad,
-                          optim::OptimizerName::kAdafactor}) {
-    SCOPED_TRACE(optim::to_string(name));
-    const testing::TemporaryFolder folder;
-    const OptimizationState state = {.optimizer = {.name = name, .momentum = 0.5}, .step = 7};
-    const auto optimizer = optim::make_optimizer(state.optimizer, model.layout());
-    std::vector<float> kept(optimizer->state_elements()), read(kept.size());
-    for (const optim::StateTensor& tensor : optimizer->state_tensors()) {
-      for (std::size_t i = 0; i < tensor.size; ++i)
-        kept[tensor.offset + i] = static_cast<float>(tensor.offset + i);
-    }
-    const auto arenas = [&](std::vector<float>& values) {
-      return TrainedArenas{
-          .weights = {}, .optimizer_state = values, .state_tensors = optimizer->state_tensors()};
-    };
-    write_python_optimizer(folder.path(), model.layout(), arenas(kept), state);
-    load_python_optimizer(folder.path(), model.layout(), arenas(read));
-    EXPECT_EQ(kept, read);
-  }
 }
 
 TEST(Checkpoint, AnOptimizerInSafetensorsIsStillRead) {
