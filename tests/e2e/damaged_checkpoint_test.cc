@@ -1,5 +1,6 @@
 // Checkpoints of which a disk or a copy changed something: nobody goes on from them unknowingly.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include "e2e/job.h"
 
@@ -43,6 +44,45 @@ TEST_F(DamagedCheckpoint, IsPassedOverWhenNobodyNamedIt) {
     EXPECT_THAT(said, HasSubstr("the run goes on from '" + (output / "checkpoint-8").native()));
     EXPECT_TRUE(fs::exists(output / "damaged-checkpoint-12"));
     EXPECT_TRUE(fs::exists(output / "checkpoint-12"));  // this run's
+    EXPECT_TRUE(weights("out") == weights("whole"));
+    fs::remove_all(output);
+  }
+}
+
+// Each once ended the job or made it wait forever; src/tandem/trainer/checkpoint_damage_test.cc has
+// the whole table.
+TEST_F(DamagedCheckpoint, IsPassedOverWhateverIsInThePlaceOfItsFiles) {
+  run_ok(job("whole"));
+  struct Case {
+    const char* file;
+    bool has_manifest;
+    void (*replace)(const fs::path&);
+    const char* said;
+  };
+  const auto fifo = [](const fs::path& file) {
+    fs::remove(file);
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  };
+  const auto directory = [](const fs::path& file) {
+    fs::remove(file);
+    fs::create_directory(file);
+  };
+  const auto cut_off = [](const fs::path& file) { fs::resize_file(file, fs::file_size(file) / 2); };
+  for (const Case& one : {Case{"manifest.json", true, fifo, "it is a FIFO"},
+                          {"manifest.json", true, directory, "it is a directory"},
+                          {"trainer_state.json", true, fifo, "it is a FIFO"},
+                          {"trainer_state.json", false, cut_off, "is not a trainer_state.json"},
+                          {"tandem_state.json", false, directory, "it is a directory"},
+                          {"optimizer.pt", false, cut_off, "optimizer.pt'"},
+                          {"model.safetensors", false, cut_off, "model.safetensors"}}) {
+    SCOPED_TRACE(one.file);
+    const fs::path output = copy_of("whole", "out");
+    if (!one.has_manifest) fs::remove(output / "checkpoint-12" / "manifest.json");
+    one.replace(output / "checkpoint-12" / one.file);
+    const std::string said = run_ok(job("out")).err;
+    EXPECT_THAT(said, HasSubstr(one.said));
+    EXPECT_THAT(said, HasSubstr("the run goes on from '" + (output / "checkpoint-8").native()));
+    EXPECT_TRUE(fs::exists(output / "damaged-checkpoint-12"));
     EXPECT_TRUE(weights("out") == weights("whole"));
     fs::remove_all(output);
   }

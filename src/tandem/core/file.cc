@@ -36,6 +36,15 @@ std::size_t regular_file_size(int fd, const std::filesystem::path& path) {
   return static_cast<std::size_t>(info.st_size);
 }
 
+void require_regular_file(int fd, const std::filesystem::path& path) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) throw io_error("cannot examine", path.native(), errno);
+  if (S_ISDIR(info.st_mode)) throw io_error("cannot read", path.native(), EISDIR);
+  if (!S_ISREG(info.st_mode))
+    raise<IoError>("cannot map '{}': found a FIFO or a device, expected a regular file",
+                   path.native());
+}
+
 void require_own_file(int fd, const std::filesystem::path& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) throw io_error("cannot examine", path.native(), errno);
@@ -119,8 +128,10 @@ std::vector<std::filesystem::path> list_directory(const std::filesystem::path& d
 MappedFile::MappedFile(const std::filesystem::path& path) : MappedFile(path, Writers::kAnybody) {}
 
 MappedFile::MappedFile(const std::filesystem::path& path, Writers writers) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // A FIFO would wait for its writer, and neither it nor a device can be mapped.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (file.get() < 0) throw io_error("cannot open", path.native(), errno);
+  require_regular_file(file.get(), path);
   if (writers == Writers::kThisUser) require_own_file(file.get(), path);
   size_ = regular_file_size(file.get(), path);
   if (size_ == 0) return;

@@ -14,6 +14,7 @@
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/core/volume.h"
+#include "tandem/trainer/checkpoint_damage.h"
 #include "tandem/trainer/checkpoint_manifest.h"
 #include "tandem/trainer/trainer.h"
 
@@ -88,7 +89,9 @@ void require_whole_checkpoint(const fs::path& checkpoint, Console& console) {
                          other.native());
     break;
   }
-  raise<DataError>("{}; {}. If it was changed on purpose, remove manifest.json", *damage, advice);
+  const bool listed = is_there(named / trainer::kManifestFile);
+  raise<DataError>("{}; {}{}", *damage, advice,
+                   listed ? ". If it was changed on purpose, remove manifest.json" : "");
 }
 
 constexpr std::string_view kLockName = ".tandem-lock";

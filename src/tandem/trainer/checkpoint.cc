@@ -135,7 +135,7 @@ std::optional<std::int64_t> checkpoint_step(const fs::path& directory) {
 std::vector<fs::path> complete_checkpoints(const fs::path& output_dir) {
   std::vector<fs::path> complete;
   for (const auto& [step, path] : list_checkpoints(output_dir)) {
-    if (fs::exists(path / kTrainerStateFile)) complete.push_back(path);
+    if (is_there(path / kTrainerStateFile)) complete.push_back(path);
   }
   std::reverse(complete.begin(), complete.end());
   return complete;

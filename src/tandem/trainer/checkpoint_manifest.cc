@@ -17,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kManifestFile = "manifest.json";
 constexpr std::string_view kOwnFile = "tandem_state.json";  // only tandem's checkpoints have it
 
 // Read in pieces: a mapped file would count as memory of the job, as large as the checkpoint.
@@ -34,6 +33,10 @@ FileSum sum_of(const fs::path& path) {
 
 std::optional<std::string> damage_of(const fs::path& path, const FileSum& written) {
   if (!is_there(path)) return fmt::format("'{}' is missing", path.native());
+  if (!fs::is_regular_file(path)) {
+    return fmt::format("'{}' is damaged: it is not a regular file, {} bytes were written",
+                       path.native(), written.bytes);
+  }
   const FileSum found = sum_of(path);
   if (found.bytes != written.bytes) {
     return fmt::format("'{}' is damaged: it has {} bytes, {} were written", path.native(),
@@ -69,15 +72,13 @@ std::optional<FileSum> sum_in(const nlohmann::json& entry) {
   return FileSum{bytes->get<std::uint64_t>(), crc32->get<std::string>()};
 }
 
-// Whether a run that goes on from a checkpoint reads the file: state, weights, optimizer. Weights
-// may be of several files with an index.
+}  // namespace
+
 bool is_read_on_resuming(std::string_view name) {
   return name == kOwnFile || name == "trainer_state.json" || name == "optimizer.pt" ||
          name.ends_with(".safetensors") || name.ends_with(".index.json") ||
          name.starts_with("pytorch_model");
 }
-
-}  // namespace
 
 std::optional<Manifest> parse_manifest(std::string_view text) {
   const auto json = try_parse_json(text);
@@ -109,7 +110,7 @@ void write_manifest(const fs::path& directory) {
   write_file(directory / kManifestFile, to_json(files));
 }
 
-std::optional<std::string> find_damage(const fs::path& directory) {
+std::optional<std::string> find_change(const fs::path& directory) {
   const fs::path manifest = directory / kManifestFile;
   const auto text = read_file_if_exists(manifest);
   if (!text) return std::nullopt;
@@ -137,10 +138,6 @@ std::optional<std::string> find_unchecked(const fs::path& directory) {
   if (unlisted.empty()) return std::nullopt;
   return fmt::format("'{}' does not list {}", (directory / kManifestFile).native(),
                      fmt::join(unlisted, ", "));
-}
-
-void require_undamaged(const fs::path& directory) {
-  if (const auto damage = find_damage(directory)) raise<DataError>("{}", *damage);
 }
 
 }  // namespace tandem::trainer

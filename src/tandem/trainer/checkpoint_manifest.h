@@ -28,18 +28,21 @@ std::string to_json(const Manifest& manifest);
 // Writes the manifest of the files that are in `directory` now. Throws IoError.
 void write_manifest(const std::filesystem::path& directory);
 
-// What is wrong with a file of the checkpoint, or with its manifest: a sentence without an end that
-// names the file; nothing when all is as it was written, or when there is no manifest (Hugging
-// Face's checkpoints have none). Files that the manifest does not list are not looked at. Reads
-// everything.
-std::optional<std::string> find_damage(const std::filesystem::path& directory);
+inline constexpr std::string_view kManifestFile = "manifest.json";
 
-// Why find_damage() cannot speak for a checkpoint of tandem's, all of which are written with a
+// Whether a resumed run reads the file of this name: state, weights, optimizer. Weights may be of
+// several files with an index.
+bool is_read_on_resuming(std::string_view name);
+
+// How a file of the checkpoint differs from what the manifest says, or what is wrong with the
+// manifest: a sentence without an end that names the file; nothing when all is as it was written,
+// or when there is no manifest (Hugging Face's checkpoints have none). Files that the manifest does
+// not list are not looked at. Reads everything. Throws IoError.
+std::optional<std::string> find_change(const std::filesystem::path& directory);
+
+// Why find_change() cannot speak for a checkpoint of tandem's, all of which are written with a
 // manifest: it has none, or one that does not list some of the files a run goes on from. A sentence
 // without an end; nothing when all are listed, or when the checkpoint is Hugging Face's.
 std::optional<std::string> find_unchecked(const std::filesystem::path& directory);
-
-// Throws DataError when find_damage() finds something.
-void require_undamaged(const std::filesystem::path& directory);
 
 }  // namespace tandem::trainer

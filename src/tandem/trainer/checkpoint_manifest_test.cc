@@ -47,11 +47,11 @@ TEST(CheckpointManifest, FindsWhatChanged) {
   const testing::TemporaryFolder folder;
   write_file(folder / "a", "content");
   write_manifest(folder.path());
-  EXPECT_EQ(find_damage(folder.path()), std::nullopt);
+  EXPECT_EQ(find_change(folder.path()), std::nullopt);
   write_file(folder / "a", "cantent");
-  EXPECT_THAT(find_damage(folder.path()).value_or(""), HasSubstr("its CRC-32 is"));
+  EXPECT_THAT(find_change(folder.path()).value_or(""), HasSubstr("its CRC-32 is"));
   write_file(folder / "manifest.json", R"({"files": {"..": {"bytes": 1, "crc32": "1b0f34a2"}}})");
-  EXPECT_THAT(find_damage(folder.path()).value_or(""), HasSubstr("it is no list of files"));
+  EXPECT_THAT(find_change(folder.path()).value_or(""), HasSubstr("it is no list of files"));
 }
 
 }  // namespace

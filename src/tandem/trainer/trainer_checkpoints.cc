@@ -9,7 +9,7 @@
 #include "tandem/core/json.h"
 #include "tandem/dist/checksum.h"
 #include "tandem/models/weight_files.h"
-#include "tandem/trainer/checkpoint_manifest.h"
+#include "tandem/trainer/checkpoint_damage.h"
 #include "tandem/trainer/python_checkpoint.h"
 #include "tandem/trainer/resume_differences.h"
 #include "tandem/trainer/trainer.h"
