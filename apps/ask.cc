@@ -14,6 +14,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
+#include "tandem/core/text_file.h"
 
 namespace tandem::apps {
 namespace {
@@ -44,9 +45,12 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
 }
 
 std::string read_context(const std::string& file) {
+  const std::string name =
+      fmt::format("the context {}", file == "-" ? "on standard input" : file);
   std::string text =
       file == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : read_file(file);
-  require_text(text, fmt::format("the context {}", file == "-" ? "on standard input" : file));
+  remove_byte_order_mark(text, name);
+  require_text(text, name);
   return text;
 }
 

@@ -8,6 +8,8 @@
 #include <map>
 #include <sstream>
 
+#include "apps/cli_program.h"
+#include "support/model_with_head.h"
 #include "support/process.h"
 #include "support/test_support.h"
 #include "tandem/core/file.h"
@@ -24,41 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-std::string program() { return (fs::path(TANDEM_BINARY_DIR) / "bin" / "tandem").string(); }
-std::string demo_model() {
-  return (fs::path(TANDEM_SOURCE_DIR) / "examples" / "demo" / "model").string();
-}
-std::string demo_questions() {
-  return (fs::path(TANDEM_SOURCE_DIR) / "examples" / "demo" / "held_out.json").string();
-}
-
-testing::ProcessResult tandem(std::vector<std::string> words,
-                              std::map<std::string, std::string> environment = {}) {
-  words.insert(words.begin(), program());
-  environment.try_emplace("OMP_NUM_THREADS", "1");
-  return testing::run(words, environment);
-}
-
-// The program with its standard input from a file, through a shell.
-testing::ProcessResult tandem_shell(const std::string& arguments) {
-  return testing::run({"/bin/sh", "-c", fmt::format("'{}' {}", program(), arguments)},
-                      {{"OMP_NUM_THREADS", "1"}});
-}
-
-std::vector<json> json_lines(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<json> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(json::parse(line));
-  return lines;
-}
-
-void expect_failure(const testing::ProcessResult& result, int exit_code,
-                    const std::string& message) {
-  EXPECT_EQ(result.exit_code, exit_code) << result.err;
-  EXPECT_THAT(result.err, AllOf(HasSubstr("tandem: error: "), HasSubstr(message)));
-  EXPECT_THAT(result.out, IsEmpty());
-}
 
 TEST(Cli, HelpAndVersion) {
   const auto help = tandem({"--help"});
@@ -265,15 +232,16 @@ TEST(Cli, AFullDiskIsAnError) {
 
 TEST(Cli, AskPrintsAnAnswerWithItsProbability) {
   testing::TemporaryFolder folder;
+  const std::string model = testing::model_with_head(folder / "model", "ForQuestionAnswering");
   write_file(folder / "context",
              "The ferry to Oslo leaves at nine. Caf\xC3\xA9 Lund opens at ten.");
   const std::string context = (folder / "context").string();
   const auto text =
-      tandem({"ask", "--model", demo_model(), "--context", context, "When does the ferry leave?"});
+      tandem({"ask", "--model", model, "--context", context, "When does the ferry leave?"});
   ASSERT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, ::testing::MatchesRegex("[^\n]+ \\(probability [01]\\.[0-9]{4}\\)\n"));
 
-  const auto result = tandem({"ask", "--model", demo_model(), "--context", context, "--json",
+  const auto result = tandem({"ask", "--model", model, "--context", context, "--json",
                               "--n_best", "3", "When does the ferry leave?"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json answer = json::parse(result.out);
@@ -287,15 +255,16 @@ TEST(Cli, AskPrintsAnAnswerWithItsProbability) {
   }
   const auto from_input = tandem_shell(fmt::format(
       "ask --model '{}' --context - --json --n_best 3 When does the ferry 'leave?' < '{}'",
-      demo_model(), context));
+      model, context));
   EXPECT_EQ(from_input.out, result.out);
 }
 
 TEST(Cli, AskPositionsAreCodePoints) {
   testing::TemporaryFolder folder;
+  const std::string model = testing::model_with_head(folder / "model", "ForQuestionAnswering");
   // Only one word can be the answer, behind characters of two, three and four bytes.
   write_file(folder / "context", "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80 word");
-  const auto result = tandem({"ask", "--model", demo_model(), "--context",
+  const auto result = tandem({"ask", "--model", model, "--context",
                               (folder / "context").string(), "--json", "--n_best", "20", "Which?"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   bool found = false;
@@ -311,41 +280,28 @@ TEST(Cli, AskPositionsAreCodePoints) {
 
 TEST(Cli, AskErrors) {
   testing::TemporaryFolder folder;
+  const std::string model = testing::model_with_head(folder / "model", "ForQuestionAnswering");
   write_file(folder / "empty", " \n");
   const std::string empty = (folder / "empty").string();
   expect_failure(tandem({"ask"}), 2, "--model");
-  expect_failure(tandem({"ask", "--model", demo_model(), "--context", empty}), 2, "question");
-  expect_failure(tandem({"ask", "--model", demo_model(), "--context", empty, "Who?"}), 1,
+  expect_failure(tandem({"ask", "--model", model, "--context", empty}), 2, "question");
+  expect_failure(tandem({"ask", "--model", model, "--context", empty, "Who?"}), 1,
                  "is empty");
-  expect_failure(tandem({"ask", "--model", demo_model(), "--context", "/no/such/file", "Who?"}), 1,
+  expect_failure(tandem({"ask", "--model", model, "--context", "/no/such/file", "Who?"}), 1,
                  "/no/such/file");
   expect_failure(tandem({"ask", "--model", folder.path().string(), "--context",
                          TANDEM_SOURCE_DIR "/LICENSE", "Who?"}),
                  1, "no config.json");
 }
 
-// The demo's encoder as a model of `architecture` that was never trained: what it says is random,
-// but always the same.
-std::string untrained_model(const fs::path& folder, const std::string& architecture,
-                            const json& labels) {
-  fs::copy(demo_model(), folder, fs::copy_options::recursive);
-  json config = json::parse(read_file(folder / "config.json"));
-  config["architectures"] = {architecture};
-  for (std::size_t id = 0; id < labels.size(); ++id)
-    config["id2label"][std::to_string(id)] = labels[id];
-  write_file(folder / "config.json", config.dump());
-  return folder.string();
-}
-
 TEST(Cli, PredictLabelsTextsPairsAndLines) {
   const testing::TemporaryFolder folder;
   const std::string model =
-      untrained_model(folder / "model", "BertForSequenceClassification", {"bad", "so so", "good"});
+      testing::model_with_head(folder / "model", "ForSequenceClassification", {"bad", "so so", "good"});
   const auto one = tandem({"predict", "--model", model, "The ferry", "leaves"});
   ASSERT_EQ(one.exit_code, 0) << one.err;
   EXPECT_THAT(one.out,
               ::testing::MatchesRegex("(bad|so so|good) \\(probability 0\\.[0-9]{4}\\)\n"));
-  EXPECT_THAT(one.err, HasSubstr("was not trained for text classification"));
 
   const auto all = json_lines(
       tandem({"predict", "--model", model, "--json", "--top_k", "9", "The ferry leaves"}).out);
@@ -444,7 +400,7 @@ TEST(Cli, InspectShowsLabels) {
 TEST(Cli, PredictComputesInBfloat16) {
   const testing::TemporaryFolder folder;
   const std::string model =
-      untrained_model(folder / "model", "BertForSequenceClassification", {"bad", "so so", "good"});
+      testing::model_with_head(folder / "model", "ForSequenceClassification", {"bad", "so so", "good"});
   const auto scores = [&](std::vector<std::string> flags) {
     std::vector<std::string> words{"predict", "--model", model, "--json", "--top_k", "3"};
     words.insert(words.end(), flags.begin(), flags.end());
@@ -465,7 +421,7 @@ TEST(Cli, PredictComputesInBfloat16) {
 TEST(Cli, PredictLabelsWordsOfTextsOfAnyLength) {
   const testing::TemporaryFolder folder;
   const std::string model =
-      untrained_model(folder / "model", "BertForTokenClassification", {"B-PER", "I-PER", "O"});
+      testing::model_with_head(folder / "model", "ForTokenClassification", {"B-PER", "I-PER", "O"});
   const auto words = tandem({"predict", "--model", model, "Kim sails"});
   ASSERT_EQ(words.exit_code, 0) << words.err;
   EXPECT_THAT(words.out, ::testing::MatchesRegex("Kim\t[BIPERO-]+\t0\\.[0-9]{4}\n"
@@ -489,7 +445,7 @@ TEST(Cli, PredictLabelsWordsOfTextsOfAnyLength) {
 TEST(Cli, PredictErrors) {
   const testing::TemporaryFolder folder;
   const std::string model =
-      untrained_model(folder / "model", "BertForSequenceClassification", {"bad", "good"});
+      testing::model_with_head(folder / "model", "ForSequenceClassification", {"bad", "good"});
   expect_failure(tandem({"predict", "--model", model}), 2, "Give a text, or --file");
   expect_failure(tandem({"predict", "--model", model, "--file", "/no/such/file"}), 1,
                  "/no/such/file");
@@ -497,8 +453,7 @@ TEST(Cli, PredictErrors) {
   expect_failure(tandem({"predict", "--model", model, "\xFF"}), 1, "UTF-8");
   expect_failure(tandem({"predict", "--model", demo_model(), "a"}), 1,
                  "architectures names no class of a trained model");
-  const std::string reader =
-      untrained_model(folder / "reader", "BertForQuestionAnswering", json::array());
+  const std::string reader = testing::model_with_head(folder / "reader", "ForQuestionAnswering");
   expect_failure(tandem({"predict", "--model", reader, "a"}), 1, "use tandem ask");
 }
 

@@ -19,6 +19,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
+#include "tandem/core/text_file.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::apps {
@@ -92,7 +93,7 @@ class Texts {
     std::istream& input = options_.file == "-" ? std::cin : file_;
     std::string line;
     while (texts.size() < kTextsAtOnce && std::getline(input, line)) {
-      ++line_;
+      if (++line_ == 1) remove_byte_order_mark(line, source());
       if (line.ends_with('\r')) line.pop_back();
       if (line.find_first_not_of(" \t") == std::string::npos) continue;
       texts.push_back(of_line(std::move(line)));
