@@ -45,8 +45,7 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
 }
 
 std::string read_context(const std::string& file) {
-  const std::string name =
-      fmt::format("the context {}", file == "-" ? "on standard input" : file);
+  const std::string name = fmt::format("the context {}", file == "-" ? "on standard input" : file);
   std::string text =
       file == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : read_file(file);
   remove_byte_order_mark(text, name);

@@ -15,16 +15,19 @@
 
 namespace tandem {
 
-inline std::string program() { return (std::filesystem::path(TANDEM_BINARY_DIR) / "bin" / "tandem").string(); }
+inline std::string program() {
+  return (std::filesystem::path(TANDEM_BINARY_DIR) / "bin" / "tandem").string();
+}
 inline std::string demo_model() {
   return (std::filesystem::path(TANDEM_SOURCE_DIR) / "examples" / "demo" / "model").string();
 }
 inline std::string demo_questions() {
-  return (std::filesystem::path(TANDEM_SOURCE_DIR) / "examples" / "demo" / "held_out.json").string();
+  return (std::filesystem::path(TANDEM_SOURCE_DIR) / "examples" / "demo" / "held_out.json")
+      .string();
 }
 
 inline testing::ProcessResult tandem(std::vector<std::string> words,
-                              std::map<std::string, std::string> environment = {}) {
+                                     std::map<std::string, std::string> environment = {}) {
   words.insert(words.begin(), program());
   environment.try_emplace("OMP_NUM_THREADS", "1");
   return testing::run(words, environment);
@@ -44,9 +47,10 @@ inline std::vector<nlohmann::json> json_lines(const std::string& text) {
 }
 
 inline void expect_failure(const testing::ProcessResult& result, int exit_code,
-                    const std::string& message) {
+                           const std::string& message) {
   EXPECT_EQ(result.exit_code, exit_code) << result.err;
-  EXPECT_THAT(result.err, ::testing::AllOf(::testing::HasSubstr("tandem: error: "), ::testing::HasSubstr(message)));
+  EXPECT_THAT(result.err, ::testing::AllOf(::testing::HasSubstr("tandem: error: "),
+                                           ::testing::HasSubstr(message)));
   EXPECT_THAT(result.out, ::testing::IsEmpty());
 }
 

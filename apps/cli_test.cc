@@ -241,8 +241,8 @@ TEST(Cli, AskPrintsAnAnswerWithItsProbability) {
   ASSERT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, ::testing::MatchesRegex("[^\n]+ \\(probability [01]\\.[0-9]{4}\\)\n"));
 
-  const auto result = tandem({"ask", "--model", model, "--context", context, "--json",
-                              "--n_best", "3", "When does the ferry leave?"});
+  const auto result = tandem({"ask", "--model", model, "--context", context, "--json", "--n_best",
+                              "3", "When does the ferry leave?"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json answer = json::parse(result.out);
   EXPECT_EQ(answer["question"], "When does the ferry leave?");
@@ -254,8 +254,8 @@ TEST(Cli, AskPrintsAnAnswerWithItsProbability) {
     EXPECT_LE(one["probability"].get<double>(), answer["probability"].get<double>());
   }
   const auto from_input = tandem_shell(fmt::format(
-      "ask --model '{}' --context - --json --n_best 3 When does the ferry 'leave?' < '{}'",
-      model, context));
+      "ask --model '{}' --context - --json --n_best 3 When does the ferry 'leave?' < '{}'", model,
+      context));
   EXPECT_EQ(from_input.out, result.out);
 }
 
@@ -264,8 +264,8 @@ TEST(Cli, AskPositionsAreCodePoints) {
   const std::string model = testing::model_with_head(folder / "model", "ForQuestionAnswering");
   // Only one word can be the answer, behind characters of two, three and four bytes.
   write_file(folder / "context", "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80 word");
-  const auto result = tandem({"ask", "--model", model, "--context",
-                              (folder / "context").string(), "--json", "--n_best", "20", "Which?"});
+  const auto result = tandem({"ask", "--model", model, "--context", (folder / "context").string(),
+                              "--json", "--n_best", "20", "Which?"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   bool found = false;
   const json answers = json::parse(result.out);
@@ -285,8 +285,7 @@ TEST(Cli, AskErrors) {
   const std::string empty = (folder / "empty").string();
   expect_failure(tandem({"ask"}), 2, "--model");
   expect_failure(tandem({"ask", "--model", model, "--context", empty}), 2, "question");
-  expect_failure(tandem({"ask", "--model", model, "--context", empty, "Who?"}), 1,
-                 "is empty");
+  expect_failure(tandem({"ask", "--model", model, "--context", empty, "Who?"}), 1, "is empty");
   expect_failure(tandem({"ask", "--model", model, "--context", "/no/such/file", "Who?"}), 1,
                  "/no/such/file");
   expect_failure(tandem({"ask", "--model", folder.path().string(), "--context",
@@ -296,8 +295,8 @@ TEST(Cli, AskErrors) {
 
 TEST(Cli, PredictLabelsTextsPairsAndLines) {
   const testing::TemporaryFolder folder;
-  const std::string model =
-      testing::model_with_head(folder / "model", "ForSequenceClassification", {"bad", "so so", "good"});
+  const std::string model = testing::model_with_head(folder / "model", "ForSequenceClassification",
+                                                     {"bad", "so so", "good"});
   const auto one = tandem({"predict", "--model", model, "The ferry", "leaves"});
   ASSERT_EQ(one.exit_code, 0) << one.err;
   EXPECT_THAT(one.out,
@@ -399,8 +398,8 @@ TEST(Cli, InspectShowsLabels) {
 // Close to f32 and not the same: the products were indeed others.
 TEST(Cli, PredictComputesInBfloat16) {
   const testing::TemporaryFolder folder;
-  const std::string model =
-      testing::model_with_head(folder / "model", "ForSequenceClassification", {"bad", "so so", "good"});
+  const std::string model = testing::model_with_head(folder / "model", "ForSequenceClassification",
+                                                     {"bad", "so so", "good"});
   const auto scores = [&](std::vector<std::string> flags) {
     std::vector<std::string> words{"predict", "--model", model, "--json", "--top_k", "3"};
     words.insert(words.end(), flags.begin(), flags.end());

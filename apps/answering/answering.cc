@@ -75,7 +75,16 @@ std::vector<std::vector<Answer>> to_answers(const question_answering::Prediction
   return answers;
 }
 
+const FoundModel& for_questions(const FoundModel& found) {
+  const std::optional<Purpose> purpose = purpose_of(found.config);
+  if (purpose && *purpose != Purpose::kQuestions) refuse_other_purpose(found, *purpose);
+  return found;
+}
+
 }  // namespace
+
+Reader::Reader(const FoundModel& found, const Environment& environment)
+    : model_(for_questions(found), Purpose::kQuestions, environment) {}
 
 question_answering::FeatureOptions Reader::feature_options(const AnswerOptions& options) const {
   question_answering::FeatureOptions features;

@@ -53,9 +53,9 @@ struct Answer {
 // A model that was trained for question answering. Several threads may ask at once.
 class Reader {
  public:
-  // Throws what InferenceModel's constructor throws.
-  Reader(const FoundModel& found, const Environment& environment)
-      : model_(found, Purpose::kQuestions, environment) {}
+  // Throws what InferenceModel's constructor throws, and ConfigError when config.json names the
+  // class of another task. A class of no task is accepted if the weights of the head are there.
+  Reader(const FoundModel& found, const Environment& environment);
 
   // For each question at least one answer, the chosen one first, then the others by their score;
   // the same whatever is asked at the same time. A window is never longer than the model's

@@ -19,12 +19,19 @@ struct PurposeRow {
   Purpose purpose;
   std::string_view class_suffix;
   std::string_view name;
+  std::string_view used_by;
+  std::string_view trained_by;
 };
 
 constexpr PurposeRow kPurposes[] = {
-    {Purpose::kQuestions, "ForQuestionAnswering", "question answering"},
-    {Purpose::kTexts, "ForSequenceClassification", "text classification"},
-    {Purpose::kTokens, "ForTokenClassification", "token classification"}};
+    {Purpose::kQuestions, "ForQuestionAnswering", "question answering", "tandem ask",
+     "tandem run_qa"},
+    {Purpose::kTexts, "ForSequenceClassification", "text classification", "tandem predict",
+     "tandem run_classification or run_glue"},
+    {Purpose::kTokens, "ForTokenClassification", "token classification", "tandem predict",
+     "tandem run_ner"}};
+
+const PurposeRow& row_of(Purpose purpose) { return kPurposes[static_cast<std::size_t>(purpose)]; }
 
 models::MakeHead head_for(Purpose purpose, const models::ModelConfig& config) {
   if (purpose == Purpose::kQuestions) return question_answering::make_span_head;
@@ -48,6 +55,15 @@ void touch(ThreadPool& threads, const Buffer& buffer) {
   });
 }
 
+// A weight that no file holds is drawn at random, and so would be the answers.
+void require_trained(const models::LoadReport& report, Purpose purpose) {
+  if (report.newly_initialized.empty()) return;
+  raise<ConfigError>(
+      "{}: found no {}, expected the weights of a model that was trained for {}; train one with {}",
+      report.file.string(), report.newly_initialized.front(), name_of(purpose),
+      row_of(purpose).trained_by);
+}
+
 hub::ModelLocation locate(const hub::ModelArguments& arguments, const Environment& environment) {
   DownloadProgress downloads;
   return hub::resolve_model(arguments, environment, &downloads);
@@ -68,8 +84,12 @@ std::optional<Purpose> purpose_of(const models::ModelConfig& config) {
   return std::nullopt;
 }
 
-std::string_view name_of(Purpose purpose) {
-  return kPurposes[static_cast<std::size_t>(purpose)].name;
+std::string_view name_of(Purpose purpose) { return row_of(purpose).name; }
+
+void refuse_other_purpose(const FoundModel& found, Purpose purpose) {
+  raise<ConfigError>("{}: the model was trained for {}; use {}",
+                     (found.location.config_directory / "config.json").string(), name_of(purpose),
+                     row_of(purpose).used_by);
 }
 
 std::vector<std::string> label_names(const models::ModelConfig& config) {
@@ -104,12 +124,7 @@ InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
       quant::load_model(found.location.model.directory, model_.config(), model_.layout(),
                         {threads_, kernels_, scratch_}, weights_.as<float>(), {});
   int8_ = std::move(loaded.int8);
-  const models::LoadReport& report = loaded.report;
-  if (!report.newly_initialized.empty()) {
-    warnings_.push_back(
-        fmt::format("{} has no {}: the model was not trained for {}, what it says is random",
-                    report.file.string(), report.newly_initialized.front(), name_of(purpose)));
-  }
+  require_trained(loaded.report, purpose);
   if (found.precision == nn::Precision::kBfloat16) round_weights();
   scheduler_ = std::make_unique<WindowScheduler>(
       [this](std::size_t rows, std::size_t sequences) {

@@ -55,10 +55,14 @@ struct FoundModel {
   nn::Precision precision;
 };
 
+// Throws ConfigError: the model is for `purpose`, and the message names the command for it.
+[[noreturn]] void refuse_other_purpose(const FoundModel& found, Purpose purpose);
+
 class InferenceModel {
  public:
   // Throws what reading a model throws, and ConfigError when model and tokenizer do not belong
-  // together. The number of threads is OMP_NUM_THREADS, else the available cores.
+  // together, or when a weight is missing: the model was not trained for the purpose, and its
+  // answers would be random. The number of threads is OMP_NUM_THREADS, else the available cores.
   InferenceModel(const FoundModel& found, Purpose purpose, const Environment& environment);
 
   // The logits of all sequences, one after another, without padding: [tokens, 2] for questions,
@@ -72,8 +76,7 @@ class InferenceModel {
   const text::Tokenizer& tokenizer() const { return tokenizer_; }
   // Tokens of the longest sequence.
   std::size_t max_tokens() const;
-  // What people should know: that the model has no head for the purpose, so that what it says is
-  // random; that it is an int8 model, so that bf16 has no effect.
+  // Notes for the user: bf16 has no effect in an int8 model.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:

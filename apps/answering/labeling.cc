@@ -367,13 +367,10 @@ Purpose label_purpose(const FoundModel& found) {
   if (!purpose) {
     raise<ConfigError>(
         "{}: architectures names no class of a trained model; expected …ForSequenceClassification "
-        "or "
-        "…ForTokenClassification",
+        "or …ForTokenClassification; train one with tandem run_classification or run_ner",
         where);
   }
-  if (*purpose == Purpose::kQuestions) {
-    raise<ConfigError>("{}: the model was trained for question answering; use tandem ask", where);
-  }
+  if (*purpose == Purpose::kQuestions) refuse_other_purpose(found, *purpose);
   return *purpose;
 }
 

@@ -112,7 +112,7 @@ class Server {
  public:
   Server(const Options& options, const Environment& environment) {
     const FoundModel found(options.model, environment);
-    // A model that names no class can still be asked, as always with a warning.
+    // A model whose config.json names no class of a task is one for questions if it has the head.
     const Purpose purpose = purpose_of(found.config).value_or(Purpose::kQuestions);
     if (purpose == Purpose::kQuestions) {
       reader_.emplace(found, environment);

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "support/browser.h"
+#include "support/model_with_head.h"
 #include "support/process.h"
 #include "support/sanitizers.h"
 #include "support/test_support.h"
@@ -93,13 +94,13 @@ std::string body_of(const std::string& response) {
   return response.substr(response.find("\r\n\r\n") + 4);
 }
 
-// The program with the demo's model, waiting for questions.
+// The program with a small model, waiting for questions.
 class Server {
  public:
-  explicit Server(const std::vector<std::string>& flags = {}) {
+  explicit Server(const std::vector<std::string>& flags = {})
+      : model_(testing::model_with_head(folder_ / "demo" / "model", "ForQuestionAnswering")) {
     std::vector<std::string> command = {
-        TANDEM_BINARY_DIR "/bin/tandem",          "serve",  "--model",
-        TANDEM_SOURCE_DIR "/examples/demo/model", "--port", "0"};
+        TANDEM_BINARY_DIR "/bin/tandem", "serve", "--model", model_, "--port", "0"};
     command.insert(command.end(), flags.begin(), flags.end());
     process_ = std::make_unique<testing::Process>(
         command, std::map<std::string, std::string>{{"OMP_NUM_THREADS", "1"}});
@@ -114,6 +115,7 @@ class Server {
     EXPECT_NE(port_, 0) << process_->out_so_far() << process_->err_so_far();
   }
   int port() const { return port_; }
+  const std::string& model() const { return model_; }
   testing::Process& process() { return *process_; }
   std::string exchange(const std::string& request) const {
     Client client(port_);
@@ -123,12 +125,13 @@ class Server {
   }
 
  private:
+  testing::TemporaryFolder folder_;
+  std::string model_;
   std::unique_ptr<testing::Process> process_;
   int port_ = 0;
 };
 
 TEST(Serve, AnswersAsAskDoes) {
-  testing::TemporaryFolder folder;
   const Server server;
   const std::string response = server.exchange(question(kText, R"({"top_k": 3})"));
   EXPECT_THAT(response, StartsWith("HTTP/1.1 200 OK\r\n"));
@@ -138,8 +141,8 @@ TEST(Serve, AnswersAsAskDoes) {
   const auto asked =
       testing::run({"/bin/sh", "-c",
                     fmt::format("printf %s '{}' | '{}/bin/tandem' ask --model "
-                                "'{}/examples/demo/model' --context - --json --n_best 3 'When?'",
-                                kText, TANDEM_BINARY_DIR, TANDEM_SOURCE_DIR)},
+                                "'{}' --context - --json --n_best 3 'When?'",
+                                kText, TANDEM_BINARY_DIR, server.model())},
                    {{"OMP_NUM_THREADS", "2"}});
   const json expected = json::parse(asked.out)["n_best"];
   for (std::size_t i = 0; i < 3; ++i) {
@@ -397,9 +400,11 @@ TEST(Serve, GivesUpWhoseClientHasClosedItsHalf) {
 
 // The soft limit is no limit.
 TEST(Serve, HasRoomForItsConnections) {
+  const testing::TemporaryFolder folder;
   const std::string serve =
       fmt::format("exec {} serve --model {} --port 0 --max_connections 1000",
-                  TANDEM_BINARY_DIR "/bin/tandem", TANDEM_SOURCE_DIR "/examples/demo/model");
+                  TANDEM_BINARY_DIR "/bin/tandem",
+                  testing::model_with_head(folder / "model", "ForQuestionAnswering"));
   testing::Process raised({"/bin/sh", "-c", "ulimit -Sn 16; " + serve});
   for (int i = 0; i < 600 && raised.running() && raised.out_so_far().empty(); ++i)
     std::this_thread::sleep_for(50ms);
@@ -474,7 +479,7 @@ TEST(Serve, SaysWhyItCannotStart) {
     command.insert(command.end(), flags.begin(), flags.end());
     return testing::run(command);
   };
-  const std::string model = TANDEM_SOURCE_DIR "/examples/demo/model";
+  const std::string& model = server.model();
   const auto taken = start({"--model", model, "--port", std::to_string(server.port())});
   EXPECT_EQ(taken.exit_code, 1);
   EXPECT_THAT(taken.err, HasSubstr("Address already in use; choose another --port"));
@@ -538,7 +543,7 @@ TEST_F(ServePage, HasAnExampleAndATitle) {
       testing::dump_dom(fmt::format("http://127.0.0.1:{}/?example", server.port()));
   EXPECT_THAT(page, HasSubstr("Try an example</button>"));
   EXPECT_THAT(page,
-              ContainsRegex("<p id=\"model\" title=\"[^\"]*/examples/demo/model\">demo, model, "
+              ContainsRegex("<p id=\"model\" title=\"[^\"]*/demo/model\">demo, model, "
                             "335,234 parameters</p>"));
   EXPECT_THAT(page, ContainsRegex("<div id=\"marked\">.*The Melqueen sails to Norford"));
 }

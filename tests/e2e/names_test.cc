@@ -3,6 +3,7 @@
 
 #include "e2e/job.h"
 #include "support/fake_hub.h"
+#include "support/model_with_head.h"
 
 namespace tandem::testing {
 namespace {
@@ -18,7 +19,7 @@ class Names : public JobTest {
     const std::string python = find_program("python3");
     if (python.empty()) GTEST_SKIP() << "needs python3 for the server";
     fs::create_directories(path("hub/models/org"));
-    fs::copy(kDemo / "model", path("hub/models/org/demo"), fs::copy_options::recursive);
+    model_with_head(path("hub/models/org/demo"), "ForQuestionAnswering");
     server_ = std::make_unique<FakeHub>(python, path("hub"));
   }
   Variables variables() const {
@@ -37,7 +38,7 @@ class Names : public JobTest {
 
 TEST_F(Names, AskDownloadsOnceAndAnswersTheSame) {
   const ProcessResult first = run_ok(ask("org/demo"), variables());
-  EXPECT_EQ(first.out, run_ok(ask((kDemo / "model").native())).out);
+  EXPECT_EQ(first.out, run_ok(ask(path("hub/models/org/demo").native())).out);
   EXPECT_THAT(first.err, AllOf(HasSubstr("model.safetensors: "), HasSubstr(" in "),
                                Not(HasSubstr("hf_secret"))));
   const std::size_t asked = server_->requests().size();
@@ -88,7 +89,7 @@ TEST_F(Names, TwoRanksTrainOnWhatOneOfThemDownloaded) {
     if (row.at("host") != "127.0.0.1") continue;
     EXPECT_EQ(row.at("authorization"), "Bearer hf_other");
   }
-  job("by_directory", (kDemo / "model").native());
+  job("by_directory", path("hub/models/org/demo").native());
   EXPECT_TRUE(weights("by_name") == weights("by_directory"));
 }
 

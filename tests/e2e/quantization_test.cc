@@ -300,6 +300,9 @@ TEST_F(Quantization, Int8IsNeitherTrainedNorQuantizedAgainAndBrokenConfigsAreRef
                   .err,
               HasSubstr("--bf16 has no effect"));
 
+  expect_failure({kProgram, "predict", "--model", path("int8").native(), "Who?"},
+                 {"trained for question answering; use tandem ask"});
+
   json config = read("int8", "config.json");
   config["quantization_config"]["quant_method"] = "gptq";
   write_file(path("int8") / "config.json", config.dump());

@@ -110,10 +110,12 @@ def check_size():
     print(f"image: {added / 1e6:.0f} MB over its base of {size(BASE) / 1e6:.0f} MB")
 
 
-def check_restrictions():
+def check_restrictions(scratch):
+    model = scratch / "model-with-head"
+    subprocess.run([sys.executable, ROOT / "tests/support/with_head.py", DEMO / "model", model, "ForQuestionAnswering"], check=True)
     text = run("bash", "-c", "id -u; tandem --version; df -k /dev/shm; touch /etc/x; tandem ask --model /model --context /text 'When?'",
                options=("--read-only", "--user", "12345:0", "--shm-size", "64m", "--memory", "1g", "--cpus", "1",
-                        "-v", f"{DEMO / 'model'}:/model:ro", "-v", f"{ROOT / 'README.md'}:/text:ro"))
+                        "-v", f"{model}:/model:ro", "-v", f"{ROOT / 'README.md'}:/text:ro"))
     expect(text, "12345", "tandem 0", "65536", "Read-only file system", "probability")
 
 
@@ -462,7 +464,7 @@ def show(build_directory, scratch):
 def show_image(build_directory, scratch):
     build(build_directory, IMAGE)
     check_size()
-    check_restrictions()
+    check_restrictions(scratch)
     check_names()
     check_no_program()
     volume = make_volume(scratch)

@@ -51,7 +51,7 @@ if [ "$(id -u)" = 0 ] && command -v chroot > /dev/null; then
     mkdir -p "$root$(dirname "$library")"
     cp -L "$library" "$root$library"
   done
-  cp -r "$source/examples/demo/model" "$root/model"
+  python3 "$source/tests/support/with_head.py" "$source/examples/demo/model" "$root/model" ForQuestionAnswering
   chroot "$root" /usr/bin/tandem --version | grep -q '^tandem [0-9]' || fail "the program does not run in a clean root"
   echo "The ferry leaves at nine." > "$root/text"
   chroot "$root" /usr/bin/tandem ask --model /model --context /text "When?" 2> /dev/null | grep -q probability || fail "tandem ask fails in a clean root"

@@ -46,7 +46,9 @@ def main():
     tandem = sys.argv[1]
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
-        shutil.copytree(ROOT / "examples/demo/model", scratch / "server/models/org/demo")
+        (scratch / "server/models/org").mkdir(parents=True)
+        subprocess.run([sys.executable, ROOT / "tests/support/with_head.py", ROOT / "examples/demo/model", scratch / "server/models/org/demo",
+                        "ForQuestionAnswering"], check=True)
         server = subprocess.Popen([sys.executable, ROOT / "tests/support/fake_hub.py", scratch / "server"])
         try:
             while not (scratch / "server/port").exists():

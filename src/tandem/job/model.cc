@@ -108,7 +108,10 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
       model.directory, task.model_config(), layout, machine.context(),
       leads ? weights.state->weights() : std::span<float>(), load_options(arguments, training));
   if (world.seat) return weights;
-  if (leads) print_load_report(weights.loaded.report, arguments.model.model_name_or_path, console);
+  if (leads) {
+    print_load_report(weights.loaded.report, arguments.model.model_name_or_path, training.do_train,
+                      console);
+  }
   weights.gradients->broadcast_weights();
   return weights;
 }
@@ -123,7 +126,8 @@ void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& 
     const quant::LoadedModel loaded =
         quant::load_model(model.directory, task.model_config(), model.task.layout(),
                           machine.context(), state.weights(), load_options(arguments, training));
-    print_load_report(loaded.report, arguments.model.model_name_or_path, console);
+    print_load_report(loaded.report, arguments.model.model_name_or_path, training.do_train,
+                      console);
     state.set_filled();
   }
   communicator.barrier();

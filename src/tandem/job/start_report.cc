@@ -93,7 +93,8 @@ void print_bf16_rate(double f32_flops, double bf16_flops, Console& console) {
   }
 }
 
-void print_load_report(const models::LoadReport& report, std::string_view model, Console& console) {
+void print_load_report(const models::LoadReport& report, std::string_view model, bool trains,
+                       Console& console) {
   // As transformers says it, but in lines that can be read.
   const auto say = [&](std::string_view level, const std::string& text) {
     console.library_line(level, "models", text);
@@ -117,6 +118,13 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
                                "model on a down-stream task to be able to use it for predictions "
                                "and inference.",
                                model, join(report.newly_initialized), why));
+    if (!trains) {
+      console.warning(
+          fmt::format("the results of this run are random: {} has no {} and nothing is trained; "
+                      "add --do_train, "
+                      "or name a model that was trained for this task",
+                      model, report.newly_initialized.front()));
+    }
   }
 }
 

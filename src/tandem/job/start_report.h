@@ -41,8 +41,11 @@ void print_bf16_rate(double f32_flops, double bf16_flops, Console& console);
 void print_model(const std::filesystem::path& directory, const tasks::JobTask& task,
                  const nn::ParameterLayout& layout, Console& console);
 
-// Which weights of the file were not used, and which parameters are new.
-void print_load_report(const models::LoadReport& report, std::string_view model, Console& console);
+// Weights of the file that were not used, and parameters that are new.
+// `trains`: weights that are missing will be trained. Otherwise a warning says that the results of
+// the run are random.
+void print_load_report(const models::LoadReport& report, std::string_view model, bool trains,
+                       Console& console);
 
 // From which NUMA node this rank's part of the model's memory comes, where that was chosen.
 void tell_place_of_memory(const dist::GradientEngine& gradients, Console& console);
