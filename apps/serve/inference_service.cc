@@ -101,6 +101,12 @@ json parse_request(const std::string& body, const ServiceOptions& options,
         reason.begin(), reason.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
     raise<DataError>("the body is not JSON: {}", reason);
   }
+  const std::string& key = endpoint.bare_input_key;
+  if (request.is_object() && !request.contains("inputs") && !key.empty() && request.contains(key)) {
+    json whole = {{"parameters", request.value("parameters", json())}};
+    whole["inputs"] = std::move(request);
+    return whole;
+  }
   if (!request.is_object() || !request.contains("inputs")) {
     raise<DataError>("the body has no 'inputs'; expected {}", endpoint.example);
   }

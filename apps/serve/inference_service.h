@@ -17,6 +17,8 @@ namespace tandem::apps {
 struct Endpoint {
   std::string task;             // as the Hub calls it: "question-answering"
   std::string example;          // a request's body, for messages
+  // A body without "inputs" that has this key is an input itself. Empty: there is no such form.
+  std::string bare_input_key = {};
   nlohmann::ordered_json info;  // for GET /info and the page
   // The result for a body that has "inputs". Throws tandem::Error, and Interrupted when it was
   // given up: `cancelled` also is the calling thread's CancellationScope. Called by several threads

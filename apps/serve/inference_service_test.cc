@@ -61,6 +61,18 @@ TEST_F(Service, AnswersInHuggingFacesShape) {
   EXPECT_EQ(options_.n_best, 1u);
 }
 
+// huggingface_hub before 0.25 sends a question without "inputs".
+TEST_F(Service, AQuestionMayBeTheWholeBody) {
+  const auto response = post(R"({"question": "Where?", "context": "to Oslo"})");
+  EXPECT_EQ(response.body, R"({"score": 0.75, "start": 4, "end": 8, "answer": "Oslo"})");
+  EXPECT_EQ(question_, "Where?");
+  const auto two =
+      post(R"({"question": "Where?", "context": "to Oslo", "parameters": {"top_k": 2}})");
+  EXPECT_EQ(json::parse(two.body).size(), 2u);
+  expect_error(post(R"({"question": "Where?"})"), 400, "inputs has no 'context'");
+  expect_error(post(R"({"context": "to Oslo"})"), 400, "the body has no 'inputs'");
+}
+
 // What a request costs is in proportion to its size: names are not searched one by one, and there
 // cannot be many.
 TEST_F(Service, ManyValuesAreRefused) {

@@ -28,12 +28,6 @@ LabelledText text_or_pair_of(const json& input, const std::string& name) {
   return text;
 }
 
-// The result of each input, or of the only one.
-ordered_json results_of(const json& inputs, std::vector<ordered_json> results) {
-  if (!inputs.is_array()) return std::move(results.front());
-  return ordered_json(std::move(results));
-}
-
 // --- text classification ---
 
 struct TextParameters {
@@ -117,7 +111,7 @@ Endpoint text_endpoint(const LabelOptions& options, std::size_t max_texts,
     std::vector<ordered_json> results;
     for (const auto& scores : find_labels(texts, options, parameters.scores, cancelled))
       results.push_back(labels_json(scores, labels, parameters.top_k));
-    return results_of(inputs, std::move(results));
+    return ordered_json(std::move(results));  // a list for a single text, too, as the Hub's API
   };
   return {.task = "text-classification",
           .example = R"({"inputs": "a text"})",
@@ -138,7 +132,7 @@ Endpoint token_endpoint(const LabelOptions& options, std::size_t max_texts,
           texts[i].text, entities(found[i], labels, parameters.aggregation, parameters.ignored),
           parameters.aggregation));
     }
-    return results_of(inputs, std::move(results));
+    return inputs.is_array() ? ordered_json(std::move(results)) : std::move(results.front());
   };
   return {.task = "token-classification",
           .example = R"({"inputs": "a text"})",

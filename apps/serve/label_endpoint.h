@@ -22,8 +22,8 @@ using FindTokens = std::function<std::vector<std::vector<LabelledToken>>(
     const std::stop_token& cancelled)>;
 
 // {"inputs": "a text", "parameters": {"top_k": 2, "function_to_apply": "softmax"}}
-//   → [{"label": …, "score": …}, …], the best first; all of them without top_k; a list of such
-//   lists when inputs is a list. An input may be a pair, {"text": …, "text_pair": …}.
+//   → [[{"label": …, "score": …}, …]]: a list for each input, of a single one, too; the best label
+//   first, and all of them without top_k. An input may be a pair, {"text": …, "text_pair": …}.
 Endpoint text_endpoint(const LabelOptions& options, std::size_t max_texts,
                        const std::vector<std::string>& labels, FindLabels find_labels);
 

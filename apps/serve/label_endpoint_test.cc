@@ -58,7 +58,7 @@ TEST_F(LabelEndpoints, TextsInTheHubsShape) {
   const auto response = post(texts(), R"({"inputs": "fine"})");
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(response.body,
-            R"([{"label": "good", "score": 0.75}, {"label": "bad", "score": 0.25}])");
+            R"([[{"label": "good", "score": 0.75}, {"label": "bad", "score": 0.25}]])");
   EXPECT_EQ(texts_[0].text, "fine");
   EXPECT_EQ(options_.max_windows, 7u);
   EXPECT_EQ(scores_, std::nullopt);
@@ -66,6 +66,32 @@ TEST_F(LabelEndpoints, TextsInTheHubsShape) {
 
 TEST_F(LabelEndpoints, ListsPairsAndParameters) {
   const auto response = post(texts(), R"({"inputs": ["a", {"text": "b", "text_pair": "c"}],
+// Clients take the first element of the answer, whether they sent a text, a pair or a list of one.
+TEST_F(LabelEndpoints, ASingleInputGivesAListOfOneList) {
+  for (const char* inputs : {R"("fine")", R"({"text": "fine"})", R"(["fine"])",
+                             R"({"text": "fine", "text_pair": "weather"})"}) {
+    for (const char* parameters : {"{}", "null", R"({"top_k": null, "function_to_apply": null})"}) {
+      const auto response = post(
+          texts(), fmt::format(R"({{"inputs": {}, "parameters": {}}})", inputs, parameters));
+      EXPECT_EQ(response.body,
+                R"([[{"label": "good", "score": 0.75}, {"label": "bad", "score": 0.25}]])")
+          << inputs << parameters;
+    }
+  }
+}
+
+// huggingface_hub's zero_shot_classification and sentence_similarity, sent to a model that cannot
+// answer them.
+TEST_F(LabelEndpoints, RequestsOfOtherTasksAreRefused) {
+  expect_error(post(texts(), R"({"inputs": "a", "parameters": {"candidate_labels": ["x", "y"]}})"),
+               "parameters.candidate_labels is not known; known are top_k and function_to_apply");
+  expect_error(post(tokens(), R"({"inputs": "a", "parameters": {"candidate_labels": ["x"]}})"),
+               "parameters.candidate_labels is not known");
+  expect_error(post(texts(), R"({"inputs": {"source_sentence": "a", "sentences": ["b"]}})"),
+               "inputs has no 'text'");
+  expect_error(post(texts(), R"({"question": "Who?", "context": "a"})"), "no 'inputs'");
+}
+
       "parameters": {"top_k": 1, "function_to_apply": "sigmoid"}})");
   EXPECT_EQ(response.body,
             R"([[{"label": "good", "score": 0.75}], [{"label": "good", "score": 0.75}]])");

@@ -6,7 +6,8 @@ const isShown = probability => percent(probability) !== percent(0);
 const place = found => found.start + "–" + found.end;
 
 // What the page is for, by the task of /info.
-//   request: the body for what the form holds.   row: the cells of a result.
+//   request: the body for what the form holds.   results: the list in the answer, else the answer itself.
+//   row: the cells of a result.
 //   headline: of the chosen result.   marks: which results are marked in the text.
 const tasks = {
   "question-answering": {
@@ -31,6 +32,7 @@ const tasks = {
     request: (context, question) => ({inputs: question === "" ? context : {text: context, text_pair: question}}),
     caption: "Labels, the best first",
     columns: ["Score", "Label"],
+    results: lists => lists[0],
     row: found => [scoreOf(found.score), found.label],
     headline: found => found.label + " (" + scoreOf(found.score) + ")",
     marks: () => [],
@@ -102,8 +104,9 @@ async function ask() {
       headers: {"Content-Type": "application/json"},
       body: JSON.stringify(task.request(context, element("question").value)),
     });
-    const result = await response.json();
-    if (!response.ok) throw new Error(result.error);
+    const answer = await response.json();
+    if (!response.ok) throw new Error(answer.error);
+    const result = task.results ? task.results(answer) : answer;
     asked = Array.from(context);
     isValue = result.length === 1;
     // What would read 0.0 % is no answer that anybody looks for; the best one is shown in any case.

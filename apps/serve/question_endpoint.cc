@@ -73,6 +73,7 @@ Endpoint question_endpoint(const AnswerOptions& options, std::size_t max_questio
   };
   return {.task = "question-answering",
           .example = R"({"inputs": {"question": "…", "context": "…"}})",
+          .bare_input_key = "question",
           .info = {{"version_2_with_negative", options.postprocess.version_2_with_negative}},
           .answer = answer};
 }

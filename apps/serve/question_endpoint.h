@@ -18,7 +18,8 @@ using FindAnswers = std::function<std::vector<std::vector<Answer>>(
 
 // {"inputs": {"question": …, "context": …}, "parameters": {"top_k": 3, …}}
 //   → {"score": …, "start": …, "end": …, "answer": …}; a list of them with top_k > 1; a list per
-//   question when inputs is a list.
+//   question when inputs is a list. A body {"question": …, "context": …} is such an input, as
+//   huggingface_hub before 0.25 sends it.
 // score is the probability among the n best answers, as in eval_nbest_predictions.json; start and
 // end count code points.
 //   options: what a request does not set, and limits.   max_questions: of one request.

@@ -565,14 +565,14 @@ TEST_F(ServePage, HasNoRowsWithoutAProbability) {
 TEST_F(ServePage, BecomesThatOfLabels) {
   const std::string info = R"({model: "a/sst2", parameters: 1, task: "text-classification"})";
   const std::string shown =
-      page_of(info, R"([{label: "good <i>", score: 0.75}, {label: "bad", score: 0.25}])");
+      page_of(info, R"([[{label: "good <i>", score: 0.75}, {label: "bad", score: 0.25}]])");
   EXPECT_THAT(shown, HasSubstr("<title>sst2 – label a text</title>"));
   EXPECT_THAT(shown, HasSubstr(">Label a text</h1>"));
   EXPECT_THAT(shown, HasSubstr(">good &lt;i&gt; (75.0 %)</"));
   EXPECT_THAT(shown, HasSubstr("<td>25.0 %</td><td>bad</td>"));
   EXPECT_THAT(shown, Not(HasSubstr("</mark>")));
   // One score is the value of a regression.
-  EXPECT_THAT(page_of(info, R"([{label: "LABEL_0", score: 2.5}])"), HasSubstr("<td>2.500</td>"));
+  EXPECT_THAT(page_of(info, R"([[{label: "LABEL_0", score: 2.5}]])"), HasSubstr("<td>2.500</td>"));
 }
 
 // A model that tags words marks what it found, each where it stands, in a text of wide characters.
