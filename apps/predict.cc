@@ -39,7 +39,7 @@ struct Options {
   bool pairs = false;
   bool json = false;
   std::size_t top_k = 1;
-  std::string aggregation = "simple";
+  std::string aggregation{kDefaultAggregation};
 };
 
 bool parse_options(const std::vector<std::string>& words, Options& options) {
@@ -60,10 +60,7 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
   app.add_option("--top_k", options.top_k, "labels of a text to print, the best first")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--aggregation_strategy", options.aggregation,
-                 "how tokens become entities under --json, as in transformers' pipeline")
-      ->capture_default_str()
-      ->check(CLI::IsMember(aggregation_names()));
+  add_aggregation_flag(app, options.aggregation);
   add_label_flags(app, options.labels);
   if (!parse_command(app, words)) return false;
   if (options.text.empty() && options.file.empty()) {
@@ -179,8 +176,8 @@ void print_labels(const std::vector<LabelledText>& texts, const Options& options
 // A word, its label and the label's probability on each line, an empty line behind each text: the
 // form of CoNLL.
 void print_words(const LabelledText& text, std::span<const LabelledToken> tokens,
-                 const Labeller& labeller, std::ostream& output) {
-  for (const Entity& word : words(tokens, labeller.labels())) {
+                 const Labeller& labeller, Aggregation aggregation, std::ostream& output) {
+  for (const Entity& word : words(tokens, labeller.labels(), aggregation)) {
     output << fmt::format("{}\t{}\t{:.4f}\n",
                           text::slice_code_points(text.text, word.begin, word.end), word.label,
                           word.score);
@@ -191,13 +188,13 @@ void print_words(const LabelledText& text, std::span<const LabelledToken> tokens
 void print_tokens(const std::vector<LabelledText>& texts, const Options& options,
                   Labeller& labeller, std::ostream& output) {
   const std::string ignored[] = {"O"};
+  const Aggregation aggregation = *aggregation_of(options.aggregation);
   const auto found = labeller.label_tokens(texts, options.labels);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     if (!options.json) {
-      print_words(texts[i], found[i], labeller, output);
+      print_words(texts[i], found[i], labeller, aggregation, output);
       continue;
     }
-    const Aggregation aggregation = *aggregation_of(options.aggregation);
     ordered_json json = json_of(texts[i]);
     json["entities"] = entities_json(
         texts[i].text, entities(found[i], labeller.labels(), aggregation, ignored), aggregation);

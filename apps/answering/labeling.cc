@@ -191,9 +191,24 @@ void trim(std::u32string_view text, std::size_t& begin, std::size_t& end) {
   while (begin < end && is_blank(end - 1)) --end;
 }
 
+bool same_word(const text::Encoding& encoding, std::size_t token) {
+  return token > 0 && encoding.word_ids[token] == encoding.word_ids[token - 1];
+}
+
+// The rule of transformers' pipeline, which looks at the place where the token begins, a blank of
+// its own included.
+bool joins_word(const text::Tokenizer& tokenizer, const text::Encoding& encoding, std::size_t token,
+                std::u32string_view text) {
+  if (tokenizer.marks_continuations()) return same_word(encoding, token);
+  const std::size_t begin = encoding.offsets[token].begin;
+  const auto is_space = [&](std::size_t i) { return i < text.size() && text[i] == U' '; };
+  return encoding.ids[token] != tokenizer.unk_token_id() && begin > 0 && !is_space(begin - 1) &&
+         !is_space(begin);
+}
+
 // logits: [tokens of all windows, labels]; window_begin: the first row of each.
-std::vector<LabelledToken> tokens_of(const EncodedText& text, std::u32string_view code_points,
-                                     std::span<const float> logits,
+std::vector<LabelledToken> tokens_of(const text::Tokenizer& tokenizer, const EncodedText& text,
+                                     std::u32string_view code_points, std::span<const float> logits,
                                      std::span<const std::size_t> window_begin,
                                      std::size_t num_labels) {
   std::vector<LabelledToken> tokens;
@@ -205,7 +220,8 @@ std::vector<LabelledToken> tokens_of(const EncodedText& text, std::u32string_vie
     const std::size_t row = window_begin[text.first_window + w] + 1 + t - text.windows[w].begin;
     LabelledToken token{.begin = encoding.offsets[t].begin,
                         .end = encoding.offsets[t].end,
-                        .continues_word = t > 0 && encoding.word_ids[t] == encoding.word_ids[t - 1],
+                        .continues_word = same_word(encoding, t),
+                        .joins_word = joins_word(tokenizer, encoding, t, code_points),
                         .probabilities = softmax(logits.subspan(row * num_labels, num_labels))};
     trim(code_points, token.begin, token.end);
     tokens.push_back(std::move(token));
@@ -255,16 +271,18 @@ std::vector<double> word_scores(std::span<const LabelledToken> word, Aggregation
   return scores;
 }
 
-// One entity per token, or per word.
+// One entity per token, or per word; `continues`: whether a token belongs to the word of the token
+// before.
 std::vector<Entity> pieces(std::span<const LabelledToken> tokens,
-                           std::span<const std::string> labels, Aggregation aggregation) {
+                           std::span<const std::string> labels, Aggregation aggregation,
+                           bool LabelledToken::*continues) {
   const bool by_word = aggregation != Aggregation::kNone && aggregation != Aggregation::kSimple;
   std::vector<Entity> found;
   InterruptionCheck check;
   for (std::size_t t = 0; t < tokens.size();) {
     check.count(tokens[t].probabilities.size());
     std::size_t end = t + 1;
-    while (by_word && end < tokens.size() && tokens[end].continues_word) ++end;
+    while (by_word && end < tokens.size() && tokens[end].*continues) ++end;
     const std::vector<double> scores =
         by_word ? word_scores(tokens.subspan(t, end - t), aggregation) : tokens[t].probabilities;
     const std::size_t best = best_label(scores);
@@ -355,8 +373,8 @@ std::vector<std::vector<LabelledToken>> Labeller::label_tokens(std::span<const L
   const std::vector<float> logits = model_.logits_of(sequences, cancelled);
   std::vector<std::vector<LabelledToken>> results;
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    results.push_back(
-        tokens_of(encoded[i], code_points_of(texts[i].text), logits, window_begin, labels_.size()));
+    results.push_back(tokens_of(model_.tokenizer(), encoded[i], code_points_of(texts[i].text),
+                                logits, window_begin, labels_.size()));
   }
   return results;
 }
@@ -387,6 +405,14 @@ void add_label_flags(CLI::App& app, LabelOptions& options) {
       ->check(CLI::Range(0, 1 << 20));
 }
 
+void add_aggregation_flag(CLI::App& app, std::string& name) {
+  app.add_option("--aggregation_strategy", name,
+                 "how the tokens of a tagger become words and entities, as in transformers' "
+                 "pipeline; first, average and max keep words whole")
+      ->capture_default_str()
+      ->check(CLI::IsMember(aggregation_names()));
+}
+
 std::vector<std::string> aggregation_names() {
   return {kAggregations.begin(), kAggregations.end()};
 }
@@ -400,7 +426,7 @@ std::optional<Aggregation> aggregation_of(std::string_view name) {
 std::vector<Entity> entities(std::span<const LabelledToken> tokens,
                              std::span<const std::string> labels, Aggregation aggregation,
                              std::span<const std::string> ignored) {
-  std::vector<Entity> found = pieces(tokens, labels, aggregation);
+  std::vector<Entity> found = pieces(tokens, labels, aggregation, &LabelledToken::joins_word);
   if (aggregation != Aggregation::kNone) found = grouped(found);
   std::erase_if(found, [&](const Entity& entity) {
     return std::find(ignored.begin(), ignored.end(), entity.label) != ignored.end();
@@ -409,8 +435,8 @@ std::vector<Entity> entities(std::span<const LabelledToken> tokens,
 }
 
 std::vector<Entity> words(std::span<const LabelledToken> tokens,
-                          std::span<const std::string> labels) {
-  return pieces(tokens, labels, Aggregation::kFirst);
+                          std::span<const std::string> labels, Aggregation aggregation) {
+  return pieces(tokens, labels, aggregation, &LabelledToken::continues_word);
 }
 
 }  // namespace tandem::apps

@@ -45,7 +45,9 @@ struct LabelScore {
 // A token of a text and the probability of each label.
 struct LabelledToken {
   std::size_t begin = 0, end = 0;  // code points of the text, half open
-  bool continues_word = false;     // it belongs to the word of the token before
+  bool continues_word = false;     // it belongs to the tokenizer's word of the token before
+  // Aggregation::kFirst, kAverage and kMax join it with the token before.
+  bool joins_word = false;
   std::vector<double> probabilities;
 };
 
@@ -93,10 +95,16 @@ void add_label_flags(CLI::App& app, LabelOptions& options);
 //   kNone:    every token is one.
 //   kSimple:  neighbours with the same type.
 //   kFirst, kAverage, kMax: words get the label of their first token, of the mean of their tokens'
-//             probabilities, or of their surest token; then as kSimple.
+//             probabilities, or of their surest token; then as kSimple. Words are the pipeline's:
+//             the tokenizer's words if it marks the tokens that continue one (WordPiece), else what
+//             stands between blanks, and an unknown token begins a word.
 enum class Aggregation { kNone, kSimple, kFirst, kAverage, kMax };
-std::vector<std::string> aggregation_names();  // in that order: "none" …
+std::vector<std::string> aggregation_names();                     // in that order: "none" …
+inline constexpr std::string_view kDefaultAggregation = "first";  // whole words
 std::optional<Aggregation> aggregation_of(std::string_view name);
+
+// --aggregation_strategy, with its default and the names that are valid.
+void add_aggregation_flag(CLI::App& app, std::string& name);
 
 struct Entity {
   std::string label;  // kNone: "B-person"; else the type, "person"
@@ -111,8 +119,9 @@ std::vector<Entity> entities(std::span<const LabelledToken> tokens,
                              std::span<const std::string> labels, Aggregation aggregation,
                              std::span<const std::string> ignored);
 
-// The words of a text with the label of their first token, "O" among them.
+// The tokenizer's words of a text with their labels, "O" among them, which aggregation finds as
+// above; for kNone and kSimple the tokens.
 std::vector<Entity> words(std::span<const LabelledToken> tokens,
-                          std::span<const std::string> labels);
+                          std::span<const std::string> labels, Aggregation aggregation);
 
 }  // namespace tandem::apps

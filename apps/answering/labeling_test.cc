@@ -20,6 +20,7 @@ LabelledToken token(std::size_t begin, std::size_t end, std::size_t label, doubl
   LabelledToken token{.begin = begin,
                       .end = end,
                       .continues_word = continues_word,
+                      .joins_word = continues_word,
                       .probabilities = std::vector<double>(kLabels.size(), (1 - probability) / 3)};
   token.probabilities[label] = probability;
   return token;
@@ -73,7 +74,8 @@ TEST(Entities, ABeginOfTheSameTypeBeginsAnotherOne) {
 
 TEST(Entities, WordsKeepTheirLabelOfTheFirstToken) {
   std::vector<std::string> labels;
-  for (const Entity& word : words(kTokens, kLabels)) labels.push_back(word.label);
+  for (const Entity& word : words(kTokens, kLabels, Aggregation::kFirst))
+    labels.push_back(word.label);
   EXPECT_THAT(labels, ElementsAre("B-PER", "I-PER", "O", "B-PER", "O", "B-LOC"));
 }
 

@@ -59,7 +59,7 @@ void set_parameter(const std::string& name, const json& value, TextParameters& p
 
 struct TokenParameters {
   LabelOptions labels;
-  Aggregation aggregation = Aggregation::kSimple;
+  Aggregation aggregation = Aggregation::kFirst;
   std::vector<std::string> ignored = {"O"};
 };
 
@@ -119,10 +119,11 @@ Endpoint text_endpoint(const LabelOptions& options, std::size_t max_texts,
           .answer = answer};
 }
 
-Endpoint token_endpoint(const LabelOptions& options, std::size_t max_texts,
+Endpoint token_endpoint(const LabelOptions& options, Aggregation aggregation, std::size_t max_texts,
                         const std::vector<std::string>& labels, FindTokens find_tokens) {
   const auto answer = [=](const json& request, const std::stop_token& cancelled) {
-    const auto parameters = parameters_of(request, TokenParameters{.labels = options});
+    const auto parameters =
+        parameters_of(request, TokenParameters{.labels = options, .aggregation = aggregation});
     const json& inputs = request["inputs"];
     const auto texts = read_inputs(inputs, max_texts, "texts", text_of);
     const auto found = find_tokens(texts, parameters.labels, cancelled);
@@ -136,7 +137,9 @@ Endpoint token_endpoint(const LabelOptions& options, std::size_t max_texts,
   };
   return {.task = "token-classification",
           .example = R"({"inputs": "a text"})",
-          .info = {{"labels", labels}},
+          .info = {{"labels", labels},
+                   {"aggregation_strategy",
+                    aggregation_names()[static_cast<std::size_t>(aggregation)]}},
           .answer = answer};
 }
 

@@ -29,14 +29,15 @@ class LabelEndpoints : public ::testing::Test {
   }
   Endpoint tokens() {
     return token_endpoint(
-        {}, /*max_texts=*/2, {"B-PER", "O"},
+        {}, aggregation_, /*max_texts=*/2, {"B-PER", "I-PER", "O"},
         [this](std::span<const LabelledText> texts, const LabelOptions& options,
                const std::stop_token&) {
           texts_.assign(texts.begin(), texts.end());
           options_ = options;
           const std::vector<LabelledToken> found = {
-              {.begin = 0, .end = 3, .continues_word = false, .probabilities = {0.75, 0.25}},
-              {.begin = 4, .end = 9, .continues_word = false, .probabilities = {0.25, 0.75}}};
+              {.begin = 0, .end = 1, .probabilities = {0.75, 0, 0.25}},
+              {.begin = 1, .end = 3, .joins_word = true, .probabilities = {0.25, 0, 0.75}},
+              {.begin = 4, .end = 9, .probabilities = {0.25, 0, 0.75}}};
           return std::vector<std::vector<LabelledToken>>(texts.size(), found);
         });
   }
@@ -52,6 +53,7 @@ class LabelEndpoints : public ::testing::Test {
   std::vector<LabelledText> texts_;
   LabelOptions options_;
   std::optional<Scores> scores_;
+  Aggregation aggregation_ = Aggregation::kFirst;
 };
 
 TEST_F(LabelEndpoints, TextsInTheHubsShape) {
@@ -64,15 +66,13 @@ TEST_F(LabelEndpoints, TextsInTheHubsShape) {
   EXPECT_EQ(scores_, std::nullopt);
 }
 
-TEST_F(LabelEndpoints, ListsPairsAndParameters) {
-  const auto response = post(texts(), R"({"inputs": ["a", {"text": "b", "text_pair": "c"}],
 // Clients take the first element of the answer, whether they sent a text, a pair or a list of one.
 TEST_F(LabelEndpoints, ASingleInputGivesAListOfOneList) {
   for (const char* inputs : {R"("fine")", R"({"text": "fine"})", R"(["fine"])",
                              R"({"text": "fine", "text_pair": "weather"})"}) {
     for (const char* parameters : {"{}", "null", R"({"top_k": null, "function_to_apply": null})"}) {
-      const auto response = post(
-          texts(), fmt::format(R"({{"inputs": {}, "parameters": {}}})", inputs, parameters));
+      const auto response =
+          post(texts(), fmt::format(R"({{"inputs": {}, "parameters": {}}})", inputs, parameters));
       EXPECT_EQ(response.body,
                 R"([[{"label": "good", "score": 0.75}, {"label": "bad", "score": 0.25}]])")
           << inputs << parameters;
@@ -92,6 +92,8 @@ TEST_F(LabelEndpoints, RequestsOfOtherTasksAreRefused) {
   expect_error(post(texts(), R"({"question": "Who?", "context": "a"})"), "no 'inputs'");
 }
 
+TEST_F(LabelEndpoints, ListsPairsAndParameters) {
+  const auto response = post(texts(), R"({"inputs": ["a", {"text": "b", "text_pair": "c"}],
       "parameters": {"top_k": 1, "function_to_apply": "sigmoid"}})");
   EXPECT_EQ(response.body,
             R"([[{"label": "good", "score": 0.75}], [{"label": "good", "score": 0.75}]])");
@@ -110,6 +112,28 @@ TEST_F(LabelEndpoints, TokensInTheHubsShape) {
                 .body,
             R"([[{"entity_group": "O", "score": 0.75, "word": "sings", "start": 4, "end": 9}]])");
   EXPECT_EQ(options_.stride, 5u);
+}
+
+// The server's strategy holds for requests that name none.
+TEST_F(LabelEndpoints, WordsAreWholeUnlessTheRequestSaysOtherwise) {
+  const auto words_of = [&](const std::string& parameters) {
+    std::string found;
+    const auto response =
+        post(tokens(), R"({"inputs": "Ida sings", "parameters": )" + parameters + "}");
+    for (const json& entity : json::parse(response.body))
+      found += (entity.contains("entity") ? entity["entity"] : entity["entity_group"])
+                   .get<std::string>() +
+               "=" + entity["word"].get<std::string>() + " ";
+    return found;
+  };
+  EXPECT_EQ(words_of("{}"), "PER=Ida ");
+  EXPECT_EQ(words_of(R"({"aggregation_strategy": "max"})"), "PER=Ida ");
+  EXPECT_EQ(words_of(R"({"aggregation_strategy": "simple"})"), "PER=I ");
+  EXPECT_EQ(words_of(R"({"aggregation_strategy": "none"})"), "B-PER=I ");
+  aggregation_ = Aggregation::kSimple;
+  EXPECT_EQ(words_of("{}"), "PER=I ");
+  EXPECT_EQ(words_of(R"({"aggregation_strategy": null})"), "PER=I ");
+  EXPECT_EQ(words_of(R"({"aggregation_strategy": "first"})"), "PER=Ida ");
 }
 
 TEST_F(LabelEndpoints, BadRequestsSayWhatIsExpected) {

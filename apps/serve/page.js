@@ -40,7 +40,7 @@ const tasks = {
   "token-classification": {
     heading: "Find what a text names", title: "find names", button: "Find",
     example: {context: "Dorla of the Melqueen met Edvin Brask in Norford.", question: ""},
-    request: context => ({inputs: context}),
+    request: context => ({inputs: context, parameters: {aggregation_strategy: strategy}}),
     caption: "What was found; select one to see it in the text",
     columns: ["Probability", "Type", "Text", "Characters"],
     row: found => [percent(found.score), found.entity_group, found.word, place(found)],
@@ -56,6 +56,7 @@ const scoreOf = score => isValue ? score.toFixed(3) : percent(score);
 let asked = [];   // the text as code points: the server's positions count them, JavaScript's strings count UTF-16 units
 let answers = [];  // or labels, or entities
 let isValue = false;
+let strategy = "first";  // how tokens become words: whole ones, and what the server prefers
 
 function say(text, isError) {
   element("status").textContent = text;
@@ -169,6 +170,7 @@ function askWhatTheLinkSays() {
 become("question-answering");
 fetch("/info").then(response => response.json()).then(info => {
   become(info.task);
+  if (["first", "average", "max"].includes(info.aggregation_strategy)) strategy = info.aggregation_strategy;
   const title = titleOf(info.model);
   document.title = title + " – " + task.title;
   element("model").textContent = title + ", " + info.parameters.toLocaleString("en") + " parameters";

@@ -32,6 +32,7 @@ struct Options {
   ModelOptions model;
   AnswerOptions answer;
   std::vector<std::string> allowed_hosts;
+  std::string aggregation{kDefaultAggregation};
   HttpServerOptions server{.port = 8080};
   double request_seconds = 10;
 };
@@ -96,6 +97,7 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
+  add_aggregation_flag(app, options.aggregation);
 // What this machine calls itself: "node7.example" is node7 too.
 void add_own_names(std::vector<std::string>& names) {
   char name[256] = "";
@@ -134,9 +136,10 @@ class Server {
       return text_endpoint(labels_, kMaxInputs, labeller_->labels(),
                            std::bind_front(&Labeller::label_texts, &*labeller_));
     }
-    return token_endpoint(labels_, kMaxInputs, labeller_->labels(),
+    return token_endpoint(labels_, aggregation_, kMaxInputs, labeller_->labels(),
                           std::bind_front(&Labeller::label_tokens, &*labeller_));
   }
+    aggregation_ = *aggregation_of(options.aggregation);
 
  private:
   AnswerOptions answers_;
@@ -156,6 +159,7 @@ int serve(const Invocation& invocation) {
                       fmt::format("a server of {} connections", options.server.max_connections),
                       "allow fewer connections (--max_connections)");
   Server served(options, invocation.environment);
+  Aggregation aggregation_ = Aggregation::kFirst;
   print_warnings(served.model());
   const bool loopback = is_loopback(options.server.address);
   if (!loopback) add_own_names(options.allowed_hosts);

@@ -25,13 +25,10 @@ DEMO = ROOT / "examples/demo/model"
 VENV_PYTHON = pathlib.Path(os.environ.get("TANDEM_PARITY_PYTHON", ROOT / "build/test-data/venv/bin/python"))
 TOLERANCE = 2e-5
 STRATEGIES = ("none", "simple", "first", "average", "max")
-# Strategies that put words together. The pipeline knows a word by the mark of its pieces; where a tokenizer has none it takes what stands between blanks for a
-# word, and a lone mark of a blank for one as well. tandem's words are the tokenizer's.
-BY_WORD = ("first", "average", "max")
 TEXTS = ["Ada Lovelace lived in London.", "Anna Maria Berg, of Port Calm, met Tom!", "don't sell the old harbour's ferry to Ada-Berg (London)",
          "Caf\u00e9 M\u00fcller \u2014 na\u00efve Tom \U0001f600 left Port  Calm", "unbelievably \u4e2d\u6587 London"]
-BLANKS = ["TOM", "It rained .", "Where did Ada go after Tom had sold the ferry to Port Calm ?"]  # words that only blanks part
-SAME_WORDS = {"bert": TEXTS + BLANKS, "distilbert": TEXTS + BLANKS, "electra": TEXTS + BLANKS, "roberta": BLANKS[:1], "xlm-roberta": BLANKS[:1]}
+# Words that only blanks part, blanks of other kinds, and characters that are no token.
+BLANKS = ["TOM", "It rained .", "Where did Ada go after Tom had sold the ferry to Port Calm ?", "  Ada   Lovelace\tand\u00a0Tom ", "Ada \u2603\u2603 Tom\u2603s ferry"]
 
 try:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -102,13 +99,13 @@ def texts_differ(tandem, folder, texts, complaints):
     return worst
 
 
-def words_differ(tandem, folder, name, complaints):
+def words_differ(tandem, folder, complaints):
     model, found = load(AutoModelForTokenClassification, folder)
     complaints += found
     worst, entities = 0.0, 0
     tokenizer = AutoTokenizer.from_pretrained(folder)
     for strategy in STRATEGIES:
-        texts = SAME_WORDS[name] if strategy in BY_WORD else TEXTS + BLANKS
+        texts = TEXTS + BLANKS
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the words that blanks part
             theirs = pipeline("token-classification", model=model, tokenizer=tokenizer, aggregation_strategy=strategy)(texts)
@@ -144,7 +141,7 @@ def from_tandem(tandem, name, encoder, tasks, scratch):
         train(tandem, encoder, task, folder)
         what = f"tandem \u2192 transformers, {name}, {task_name}"
         if task_name == "ner":
-            worst, entities = words_differ(tandem, folder, name, complaints)
+            worst, entities = words_differ(tandem, folder, complaints)
             what += f", {entities} entities"
         else:
             texts = [(row["sentence1"], row["sentence2"]) for row in task["rows"] if row["sentence1"] and row["sentence2"]] if task_name == "pair" else TEXTS + BLANKS
@@ -169,7 +166,7 @@ def from_transformers(tandem, name, encoder, scratch):
         if kind is AutoModelForSequenceClassification:
             good &= report(what, texts_differ(tandem, folder, TEXTS + BLANKS, complaints), complaints)
         else:
-            worst, entities = words_differ(tandem, folder, name, complaints)
+            worst, entities = words_differ(tandem, folder, complaints)
             good &= report(f"{what}, {entities} entities", worst, complaints)
     return good
 

@@ -111,6 +111,10 @@ void Tokenizer::encode_words(std::span<const std::string_view> words, Encoding& 
 const SequenceTemplate& Tokenizer::sequence_template() const { return state_->frame; }
 std::int32_t Tokenizer::unk_token_id() const { return state_->definition.unk_id; }
 const std::vector<std::string>& Tokenizer::notes() const { return state_->definition.notes; }
+bool Tokenizer::marks_continuations() const {
+  return state_->definition.model_type->name == "WordPiece" &&
+         !state_->definition.wordpiece.continuing_subword_prefix.empty();
+}
 std::size_t Tokenizer::vocab_size() const { return state_->tokens.size(); }
 
 std::string_view Tokenizer::token(std::int32_t id) const {

@@ -106,6 +106,8 @@ class Tokenizer {
   // The special tokens around one text and around a pair.
   const SequenceTemplate& sequence_template() const;
   std::int32_t unk_token_id() const;
+  // Whether a token that continues a word has a mark ("##ing"), as WordPiece's have.
+  bool marks_continuations() const;
 
   // What a user of the files should know, one line each: unknown keys, and settings that versions
   // of transformers read in different ways.
